@@ -1,0 +1,29 @@
+//! The rules of layered memory, as pure functions.
+//!
+//! This crate knows no clock, disk, network, async runtime or SQL. Time and ids
+//! come in as arguments, maps are ordered, and so equal inputs give equal bytes.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`ids`] | who and where: tenants, scopes, sessions, branches, positions |
+//! | [`turn`], [`turn_jsonl`] | one message, and the line it travels in |
+//! | [`json`] | JSON text kept in its own spelling |
+//! | [`identity`] | when two turns are the same turn |
+//! | [`redact`] | text whose secrets were looked for |
+//! | [`tokens`] | counting, by a named counter |
+//! | [`cut`], [`chunk`] | where micros, minis and macros end, and what they are |
+//! | [`ctf`] | the Compact Turn Format |
+//! | [`summary`] | extractive summaries, themes, key facts |
+
+pub mod chunk;
+pub mod ctf;
+pub mod cut;
+pub mod identity;
+pub mod ids;
+pub mod json;
+pub mod redact;
+pub mod summary;
+pub mod time;
+pub mod tokens;
+pub mod turn;
+pub mod turn_jsonl;

@@ -1,0 +1,120 @@
+//! Instants as the rules need them: milliseconds, given by the caller.
+
+use std::fmt;
+
+/// Milliseconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Millis(pub i64);
+
+/// Where the time comes from. The domain only ever receives it.
+pub trait Clock: Send + Sync {
+    /// The present moment.
+    fn now(&self) -> Millis;
+}
+
+/// A timestamp that is not RFC 3339 or not in range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("timestamp `{text}` is not RFC 3339 within the years 0000 to 9999 ({reason})")]
+pub struct TimestampError {
+    text: String,
+    reason: String,
+}
+
+impl Millis {
+    /// Reads an RFC 3339 timestamp; fractions below a millisecond are dropped.
+    pub fn parse_rfc3339(text: &str) -> Result<Millis, TimestampError> {
+        let refuse = |reason: &str| {
+            let text = text.chars().take(64).collect();
+            TimestampError { text, reason: reason.to_owned() }
+        };
+        check_shape(text.as_bytes()).map_err(refuse)?;
+        let at: jiff::Timestamp =
+            text.parse().map_err(|_| refuse("no such date, time or offset"))?;
+        Ok(Millis(at.as_nanosecond().div_euclid(1_000_000) as i64))
+    }
+
+    /// `2024-05-01T10:00:00Z`, with milliseconds where there are any.
+    pub fn to_rfc3339(self) -> String {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(at) => at.to_string(),
+            Err(_) => format!("{}ms", self.0),
+        }
+    }
+
+    /// `2024-05-01`, in UTC.
+    pub fn to_date(self) -> String {
+        self.to_rfc3339().chars().take(10).collect()
+    }
+
+    /// `2024-05-01 10:00`, in UTC.
+    pub fn to_minute(self) -> String {
+        self.to_rfc3339().chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect()
+    }
+}
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_rfc3339())
+    }
+}
+
+/// RFC 3339 proper: the date parser we use knows more spellings than it.
+fn check_shape(text: &[u8]) -> Result<(), &'static str> {
+    const SHAPE: &[u8] = b"0000-00-00T00:00:00";
+    if text.len() < SHAPE.len() + 1 {
+        return Err("too short");
+    }
+    let fits = SHAPE.iter().zip(text).all(|(shape, byte)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        b'T' => matches!(byte, b'T' | b't' | b' '),
+        other => byte == other,
+    });
+    if !fits {
+        return Err("expected a form like 2024-05-01T10:00:00Z");
+    }
+    let mut rest = &text[SHAPE.len()..];
+    if let [b'.', tail @ ..] = rest {
+        let digits = tail.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if digits == 0 || digits > 9 {
+            return Err("a fraction of a second has one to nine digits");
+        }
+        rest = &tail[digits..];
+    }
+    match rest {
+        b"Z" | b"z" => Ok(()),
+        [b'+' | b'-', a, b, b':', c, d] if [a, b, c, d].iter().all(|x| x.is_ascii_digit()) => Ok(()),
+        _ => Err("the offset must be Z or like +02:00"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_rfc3339_and_nothing_else() {
+        let check = |text, ms| assert_eq!(Millis::parse_rfc3339(text).ok().map(|m| m.0), ms, "{text}");
+        check("1970-01-01T00:00:00Z", Some(0));
+        check("1970-01-01T00:00:00.0019Z", Some(1));
+        check("1969-12-31T23:59:59.9999Z", Some(-1));
+        check("1970-01-01T02:00:00+02:00", Some(0));
+        check("1970-01-01t00:00:00z", Some(0));
+        check("2024-13-01T00:00:00Z", None);
+        check("2024-02-30T00:00:00Z", None);
+        check("99999-01-01T00:00:00Z", None);
+        check("2024-01-01", None);
+        check("2024-01-01T00:00:00", None);
+        check("2024-01-01T00:00:00+02", None);
+        check("20240101T000000Z", None);
+        check("yesterday", None);
+        check("", None);
+    }
+
+    #[test]
+    fn shows_what_it_read() {
+        let at = Millis::parse_rfc3339("2024-05-01T10:00:00.250Z").unwrap();
+        assert_eq!(at.to_string(), "2024-05-01T10:00:00.25Z");
+        assert_eq!(at.to_minute(), "2024-05-01 10:00");
+        assert_eq!(at.to_date(), "2024-05-01");
+    }
+}
