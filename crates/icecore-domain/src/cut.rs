@@ -45,7 +45,9 @@ pub enum PolicyError {
         mini: u32,
     },
     /// Minis would straddle macros.
-    #[error("`macro_chunk_interval` ({macro_}) must be a multiple of `mini_chunk_interval` ({mini})")]
+    #[error(
+        "`macro_chunk_interval` ({macro_}) must be a multiple of `mini_chunk_interval` ({mini})"
+    )]
     MacroNotMultiple {
         /// Turns in a macro.
         macro_: u32,
@@ -67,10 +69,16 @@ impl CutPolicy {
             return Err(PolicyError::Zero(name));
         }
         if self.micro_turns > self.mini_turns {
-            return Err(PolicyError::MicroOverMini { micro: self.micro_turns, mini: self.mini_turns });
+            return Err(PolicyError::MicroOverMini {
+                micro: self.micro_turns,
+                mini: self.mini_turns,
+            });
         }
         if !self.macro_turns.is_multiple_of(self.mini_turns) {
-            return Err(PolicyError::MacroNotMultiple { macro_: self.macro_turns, mini: self.mini_turns });
+            return Err(PolicyError::MacroNotMultiple {
+                macro_: self.macro_turns,
+                mini: self.mini_turns,
+            });
         }
         Ok(())
     }
@@ -190,8 +198,10 @@ mod tests {
 
     #[test]
     fn new_sizes_begin_at_the_next_macro() {
-        let old = CutPolicy { micro_turns: 2, mini_turns: 4, macro_turns: 8, micro_max_tokens: 100 };
-        let new = CutPolicy { micro_turns: 3, mini_turns: 3, macro_turns: 3, micro_max_tokens: 100 };
+        let old =
+            CutPolicy { micro_turns: 2, mini_turns: 4, macro_turns: 8, micro_max_tokens: 100 };
+        let new =
+            CutPolicy { micro_turns: 3, mini_turns: 3, macro_turns: 3, micro_max_tokens: 100 };
         let mut tail = OpenTail::empty(old);
         let cuts: Vec<String> = (0..11).map(|_| show(&tail.push(1, new))).collect();
         assert_eq!(cuts[7], "micro 7-8, mini 5-8, macro 1-8");
@@ -201,13 +211,21 @@ mod tests {
     #[test]
     fn sizes_that_do_not_nest_are_refused() {
         let sizes = |micro, mini, macro_| {
-            CutPolicy { micro_turns: micro, mini_turns: mini, macro_turns: macro_, micro_max_tokens: 1 }
-                .check()
+            CutPolicy {
+                micro_turns: micro,
+                mini_turns: mini,
+                macro_turns: macro_,
+                micro_max_tokens: 1,
+            }
+            .check()
         };
         assert_eq!(sizes(10, 25, 100), Ok(()));
         assert_eq!(sizes(0, 25, 100), Err(PolicyError::Zero("micro_chunk_size")));
         assert_eq!(sizes(30, 25, 100), Err(PolicyError::MicroOverMini { micro: 30, mini: 25 }));
-        assert_eq!(sizes(10, 25, 110), Err(PolicyError::MacroNotMultiple { macro_: 110, mini: 25 }));
+        assert_eq!(
+            sizes(10, 25, 110),
+            Err(PolicyError::MacroNotMultiple { macro_: 110, mini: 25 })
+        );
     }
 
     proptest! {

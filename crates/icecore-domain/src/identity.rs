@@ -69,7 +69,8 @@ impl IdentityKey {
     }
 
     fn keyed(&self, domain: &[u8], write: impl FnOnce(&mut Hmac<Sha256>)) -> [u8; 32] {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new(&self.0.into());
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
+            .expect("HMAC takes keys of any length");
         mac.update(&[domain.len() as u8]);
         mac.update(domain);
         write(&mut mac);
@@ -91,12 +92,8 @@ fn write_canonical(turn: &RawTurn, mac: &mut Hmac<Sha256>) {
         Content::Null => put(b'0', b""),
         Content::Parts(json) => put(b'p', json.normalised().as_bytes()),
     }
-    let texts = [
-        (b'i', &turn.id),
-        (b'n', &turn.name),
-        (b'm', &turn.model),
-        (b'k', &turn.tool_call_id),
-    ];
+    let texts =
+        [(b'i', &turn.id), (b'n', &turn.name), (b'm', &turn.model), (b'k', &turn.tool_call_id)];
     for (tag, text) in texts {
         if let Some(text) = text {
             put(tag, text.as_bytes());
@@ -139,7 +136,10 @@ mod tests {
         assert_eq!(a, body(r#"{"y":2,"content":"\u0068i","x":{"a":1},"role":"user"}"#));
         assert_ne!(a, body(r#"{"role":"user","content":"hi","x":{"a":2},"y":2}"#));
         assert_ne!(a, body(r#"{"role":"user","content":"hi"}"#));
-        assert_ne!(body(r#"{"role":"user","content":null}"#), body(r#"{"role":"user","content":""}"#));
+        assert_ne!(
+            body(r#"{"role":"user","content":null}"#),
+            body(r#"{"role":"user","content":""}"#)
+        );
         assert_ne!(
             body(r#"{"role":"a","content":"b","tags":["x","y"]}"#),
             body(r#"{"role":"a","content":"b","tags":["xy"]}"#)

@@ -232,7 +232,8 @@ pub fn unquote(literal: &str) -> String {
     if let Ok(text) = serde_json::from_str(literal) {
         return text;
     }
-    let bytes: Vec<u8> = serde_json::from_str::<LossyBytes>(literal).map(|b| b.0).unwrap_or_default();
+    let bytes: Vec<u8> =
+        serde_json::from_str::<LossyBytes>(literal).map(|b| b.0).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

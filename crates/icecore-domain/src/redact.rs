@@ -119,7 +119,11 @@ impl Redactor {
             confidence: turn.confidence,
             tool_calls: turn.tool_calls.map(|json| self.json(&json)),
             tool_call_id: turn.tool_call_id.map(text),
-            extra: turn.extra.into_iter().map(|(key, json)| (text(key), self.json(&json))).collect(),
+            extra: turn
+                .extra
+                .into_iter()
+                .map(|(key, json)| (text(key), self.json(&json)))
+                .collect(),
         })
     }
 

@@ -28,11 +28,19 @@ pub struct Said<'a> {
 }
 
 /// Summarizes the turns of a micro within `budget_tokens`.
-pub fn summarize_turns(_turns: &[Said<'_>], _budget_tokens: u32, _counter: &dyn TokenCounter) -> Summary {
+pub fn summarize_turns(
+    _turns: &[Said<'_>],
+    _budget_tokens: u32,
+    _counter: &dyn TokenCounter,
+) -> Summary {
     Summary::default()
 }
 
 /// Summarizes a mini or macro from its children's summaries within `budget_tokens`.
-pub fn summarize_children(_children: &[&Summary], _budget_tokens: u32, _counter: &dyn TokenCounter) -> Summary {
+pub fn summarize_children(
+    _children: &[&Summary],
+    _budget_tokens: u32,
+    _counter: &dyn TokenCounter,
+) -> Summary {
     Summary::default()
 }

@@ -82,7 +82,9 @@ fn check_shape(text: &[u8]) -> Result<(), &'static str> {
     }
     match rest {
         b"Z" | b"z" => Ok(()),
-        [b'+' | b'-', a, b, b':', c, d] if [a, b, c, d].iter().all(|x| x.is_ascii_digit()) => Ok(()),
+        [b'+' | b'-', a, b, b':', c, d] if [a, b, c, d].iter().all(|x| x.is_ascii_digit()) => {
+            Ok(())
+        }
         _ => Err("the offset must be Z or like +02:00"),
     }
 }
@@ -93,7 +95,8 @@ mod tests {
 
     #[test]
     fn reads_rfc3339_and_nothing_else() {
-        let check = |text, ms| assert_eq!(Millis::parse_rfc3339(text).ok().map(|m| m.0), ms, "{text}");
+        let check =
+            |text, ms| assert_eq!(Millis::parse_rfc3339(text).ok().map(|m| m.0), ms, "{text}");
         check("1970-01-01T00:00:00Z", Some(0));
         check("1970-01-01T00:00:00.0019Z", Some(1));
         check("1969-12-31T23:59:59.9999Z", Some(-1));

@@ -144,13 +144,17 @@ impl Timestamp {
 #[non_exhaustive]
 pub enum TurnError {
     /// The content is over [`MAX_CONTENT_BYTES`].
-    #[error("content has {bytes} bytes, and a turn's content is at most {MAX_CONTENT_BYTES} (1 MiB)")]
+    #[error(
+        "content has {bytes} bytes, and a turn's content is at most {MAX_CONTENT_BYTES} (1 MiB)"
+    )]
     ContentTooLarge {
         /// Its size.
         bytes: usize,
     },
     /// The other fields are over [`MAX_FIELDS_BYTES`].
-    #[error("fields beside content have {bytes} bytes, at most {MAX_FIELDS_BYTES} (1 MiB) are kept")]
+    #[error(
+        "fields beside content have {bytes} bytes, at most {MAX_FIELDS_BYTES} (1 MiB) are kept"
+    )]
     FieldsTooLarge {
         /// Their size.
         bytes: usize,
@@ -191,7 +195,8 @@ impl RawTurn {
 
     fn fields_byte_count(&self) -> usize {
         let text = |field: &Option<String>| field.as_ref().map_or(0, String::len);
-        let list = |field: &Option<Vec<String>>| field.iter().flatten().map(String::len).sum::<usize>();
+        let list =
+            |field: &Option<Vec<String>>| field.iter().flatten().map(String::len).sum::<usize>();
         let json = |field: &Option<JsonText>| field.as_ref().map_or(0, |json| json.as_str().len());
         self.role.len()
             + text(&self.id)

@@ -166,7 +166,10 @@ fn object_fields(line: &str) -> Result<Vec<(String, Box<RawValue>)>, LineError> 
                 fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                     f.write_str("an object with `role` and `content`")
                 }
-                fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                fn visit_map<A: serde::de::MapAccess<'de>>(
+                    self,
+                    mut map: A,
+                ) -> Result<Fields, A::Error> {
                     let mut fields = Vec::new();
                     while let Some(field) = map.next_entry()? {
                         fields.push(field);
@@ -194,7 +197,8 @@ fn text_field(field: &'static str, raw: &str) -> Result<String, LineError> {
 }
 
 fn list_field(field: &'static str, raw: &str) -> Result<Vec<String>, LineError> {
-    serde_json::from_str(raw).map_err(|_| LineError::Field { field, expected: "an array of strings" })
+    serde_json::from_str(raw)
+        .map_err(|_| LineError::Field { field, expected: "an array of strings" })
 }
 
 fn json_field(field: &str, raw: &str) -> Result<JsonText, LineError> {
@@ -207,7 +211,10 @@ fn content_field(raw: &str) -> Result<Content, LineError> {
         Some(b'"') => Ok(Content::Text(text_field("content", raw)?)),
         Some(b'[') => Ok(Content::Parts(json_field("content", raw)?)),
         Some(b'n') => Ok(Content::Null),
-        _ => Err(LineError::Field { field: "content", expected: "a string, null or an array of parts" }),
+        _ => Err(LineError::Field {
+            field: "content",
+            expected: "a string, null or an array of parts",
+        }),
     }
 }
 
@@ -229,8 +236,12 @@ mod tests {
         let written = write_fields(&before, &read.turn);
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         let sorted = |text: &str| {
-            let mut fields: Vec<_> =
-                value(text).as_object().unwrap().iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+            let mut fields: Vec<_> = value(text)
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
             fields.sort_by(|a, b| a.0.cmp(&b.0));
             fields
         };
@@ -241,7 +252,9 @@ mod tests {
     #[test]
     fn every_field_comes_back() {
         round_trip(r#"{"role":"user","content":""}"#);
-        round_trip(r#"{"role":"tool","content":null,"toolCallId":"c1","x":{"y":[1.50]},"name":null}"#);
+        round_trip(
+            r#"{"role":"tool","content":null,"toolCallId":"c1","x":{"y":[1.50]},"name":null}"#,
+        );
         round_trip(
             r#"{"session":"s","id":"1","role":"odd","name":"N","content":[{"type":"text","text":"a\u0000b"}],
             "timestamp":"2024-01-01T00:00:00+01:00","model":"m","parentIds":["0"],"tags":[],
@@ -263,13 +276,20 @@ mod tests {
         check(r#"{"role":"","content":"a"}"#, "`role` is missing or empty");
         check(r#"{"role":7,"content":"a"}"#, "field `role` must be a string");
         check(r#"{"role":"user","content":7}"#, "field `content` must be");
-        check(r#"{"role":"user","content":"\ud800"}"#, "field `content` must be a string of valid Unicode");
+        check(
+            r#"{"role":"user","content":"\ud800"}"#,
+            "field `content` must be a string of valid Unicode",
+        );
         check(r#"{"role":"user","content":"a","timestamp":"2024-99-01T00:00:00Z"}"#, "timestamp");
         check(r#"{"role":"user","content":"a","confidence":1.5}"#, "from 0 to 1");
         check(r#"{"role":"user","content":"a","tags":"x"}"#, "array of strings");
         check(r#"{"role":"user","content":"a","role":"b"}"#, "stands there twice");
         check(&format!(r#"{{"role":"user","content":"{}"}}"#, "x".repeat(2 << 20)), "1 MiB");
-        let deep = format!(r#"{{"role":"user","content":"a","x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+        let deep = format!(
+            r#"{{"role":"user","content":"a","x":{}{}}}"#,
+            "[".repeat(200),
+            "]".repeat(200)
+        );
         check(&deep, "nested deeper");
     }
 }

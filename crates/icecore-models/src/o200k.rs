@@ -69,7 +69,12 @@ mod tests {
     #[test]
     fn a_prefix_fits_and_is_the_longest_by_tokens() {
         let counter = O200k::default();
-        let texts = ["The quick brown fox jumps.", "今日は会議の後で資料を送ります。", "👍🏽👍🏽👍🏽", "aaaaaaaaaaaaaaaa"];
+        let texts = [
+            "The quick brown fox jumps.",
+            "今日は会議の後で資料を送ります。",
+            "👍🏽👍🏽👍🏽",
+            "aaaaaaaaaaaaaaaa",
+        ];
         for text in texts {
             let whole = counter.count(text);
             for limit in 0..=whole {
