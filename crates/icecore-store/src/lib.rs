@@ -1,1 +1,16 @@
-//! placeholder
+//! Where a memory's ground state lives: durable tables, and packs of cold bodies.
+//!
+//! Knows tables and objects, and nothing of models, HTTP, scheduling or ranking.
+//! [`Store`] is the contract; [`SqliteStore`] keeps it on one machine.
+
+mod error;
+mod keys;
+mod pack;
+mod packs;
+mod store;
+
+pub use error::StoreError;
+pub use keys::{MasterKey, TenantKey};
+pub use pack::{PackKey, PackMember, PackReader};
+pub use packs::{PackObject, Packs};
+pub use store::*;

@@ -1,0 +1,209 @@
+//! What can go wrong in a store, each with what to do about it.
+
+use std::path::PathBuf;
+
+/// An operation of the store that did not happen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The id is known with another body.
+    #[error("turn `{id}` is already stored in session `{session}` with another body")]
+    Conflict {
+        /// Its place in the batch.
+        index: usize,
+        /// The id.
+        id: String,
+        /// The session.
+        session: String,
+    },
+    /// A parent that is not there.
+    #[error("parent `{parent}` does not exist in session `{session}`")]
+    NoParent {
+        /// The turn's place in the batch.
+        index: usize,
+        /// The parent as named.
+        parent: String,
+        /// The session.
+        session: String,
+    },
+    /// A turn that is its own ancestor.
+    #[error("turn `{id}` is its own ancestor: its parents form a cycle")]
+    Cycle {
+        /// The turn's place in the batch.
+        index: usize,
+        /// The turn's id.
+        id: String,
+    },
+    /// A parent that stands after its child.
+    #[error("parent `{parent}` comes after its child in the same batch; put parents first")]
+    ParentLater {
+        /// The child's place in the batch.
+        index: usize,
+        /// The parent as named.
+        parent: String,
+    },
+    /// The caller's key was used at the same moment.
+    #[error("this idempotency key has just been used by another request")]
+    ClaimTaken,
+    /// The store was written by a newer version.
+    #[error("the store has schema version {found}, and this program knows up to {known}")]
+    FromTheFuture {
+        /// What is there.
+        found: i64,
+        /// What we know.
+        known: i64,
+    },
+    /// Not our database.
+    #[error("`{path}` is not an Icecore store")]
+    NotAStore {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The database is damaged.
+    #[error("the store at `{path}` is damaged: {reason}")]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What the database says.
+        reason: String,
+    },
+    /// Another process held the store too long.
+    #[error("another process has been writing to the store for more than {seconds} s")]
+    Busy {
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// No space left.
+    #[error("the disk is full")]
+    DiskFull,
+    /// No right to write.
+    #[error("`{path}` cannot be written: it is read-only or belongs to another user")]
+    ReadOnly {
+        /// Which file or directory.
+        path: PathBuf,
+    },
+    /// A directory that somebody else owns.
+    #[error("the data directory `{path}` belongs to user {owner}, and this is user {user}")]
+    ForeignOwner {
+        /// Which.
+        path: PathBuf,
+        /// Its owner's id.
+        owner: u32,
+        /// Ours.
+        user: u32,
+    },
+    /// A file system over the network, where locks cannot be trusted.
+    #[error("the data directory `{path}` is on a network file system ({kind})")]
+    NetworkFileSystem {
+        /// Which.
+        path: PathBuf,
+        /// Which kind.
+        kind: &'static str,
+    },
+    /// The master key's file is gone while sealed data exists.
+    #[error("the master key `{path}` is missing, and the store was sealed with it")]
+    NoMasterKey {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The master key does not fit.
+    #[error("the master key from {origin} is not the one this store was sealed with")]
+    WrongMasterKey {
+        /// Where it came from.
+        origin: String,
+    },
+    /// The master key cannot be read as one.
+    #[error("the master key from {origin} is not 64 hexadecimal digits")]
+    BadMasterKey {
+        /// Where it came from.
+        origin: String,
+    },
+    /// A pack is not where it should be.
+    #[error("pack `{name}` is missing")]
+    PackMissing {
+        /// Its name.
+        name: String,
+    },
+    /// A pack does not hold what was written.
+    #[error("pack `{name}` is damaged: {reason}")]
+    PackDamaged {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A body in the store does not decode.
+    #[error("the body of {chunk} is damaged: {reason}")]
+    BodyDamaged {
+        /// Which chunk.
+        chunk: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file operation failed.
+    #[error("cannot {action} `{path}`")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The object store failed.
+    #[error("cannot {action} pack `{name}`")]
+    Objects {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        name: String,
+        /// Why not.
+        source: object_store::Error,
+    },
+    /// The database failed in a way not named above.
+    #[error("the database failed")]
+    Database(#[source] rusqlite::Error),
+    /// A fault that a test asked for.
+    #[error("injected fault at write {0}")]
+    Injected(u64),
+    /// The store has been closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// What a person can do about it, where something can be done.
+    pub fn hint(&self) -> Option<String> {
+        use StoreError::*;
+        Some(match self {
+            Conflict { .. } => "give the changed turn a new id; a stored turn is never rewritten".into(),
+            NoParent { .. } => "add the parent first, or leave `parentIds` out to continue the branch".into(),
+            FromTheFuture { .. } => "use the newer icecore that wrote it; nothing was changed".into(),
+            NotAStore { .. } => "choose another directory with --data".into(),
+            Damaged { .. } => "stop all icecore processes, keep a copy of the directory, run `icecore check`, and restore from a backup what it names".into(),
+            Busy { .. } => "wait for the other process to finish, or stop it".into(),
+            DiskFull => "free some space and run the command again; what was acknowledged is safe".into(),
+            ReadOnly { path } | ForeignOwner { path, .. } => {
+                format!("run as the owner of `{}`, or choose another directory with --data", path.display())
+            }
+            NetworkFileSystem { .. } => "use a local directory, or PostgreSQL for more than one machine".into(),
+            NoMasterKey { path } => format!(
+                "put the file back at `{}` from your backup, or set ICECORE_MASTER_KEY; nothing was changed",
+                path.display()
+            ),
+            WrongMasterKey { .. } | BadMasterKey { .. } => {
+                "use the key that belongs to this store, from your backup; nothing was changed".into()
+            }
+            PackMissing { .. } | PackDamaged { .. } => {
+                "restore the file from a backup; `icecore check` lists every damaged pack".into()
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether the user, not we, can set it right.
+    pub fn is_refusal(&self) -> bool {
+        self.hint().is_some()
+            || matches!(self, StoreError::Cycle { .. } | StoreError::ParentLater { .. })
+    }
+}

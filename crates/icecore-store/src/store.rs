@@ -1,0 +1,831 @@
+//! The contract of a store, and the records that cross it.
+//!
+//! Every sentence here is a function in [`crate::contract`], which runs against
+//! each implementation. No SQL shows in the signatures.
+
+use async_trait::async_trait;
+use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::cut::{CutPolicy, OpenTail};
+use icecore_domain::identity::{IdentityKey, TurnIdentity};
+use icecore_domain::ids::{
+    Branch, Ordinal, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
+};
+use icecore_domain::redact::{RedactedSummary, RedactedText, RedactedTurn};
+use icecore_domain::time::Millis;
+
+use crate::error::StoreError;
+use crate::pack::PackKey;
+
+/// Shorthand for what every call answers.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Durable home of the ground state.
+///
+/// Holds for every implementation:
+///
+/// - Once a write resolves it survives a crash. A write that fails, at whatever
+///   instruction, left nothing behind.
+/// - Positions of a tenant are given in the order in which they become visible:
+///   a reader that has seen one is never shown a smaller new one.
+/// - Nothing of one tenant is visible through a scope of another.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The tenant's key for identities; made on first use, the same ever after.
+    async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey>;
+
+    // Turns
+
+    /// Appends turns to a session, all or none, in one step with their cuts.
+    ///
+    /// The session begins with its first turn. `seq` is dense from 1 within it.
+    /// A turn whose id is known with the same body, or whose body is already
+    /// there as the same occurrence, is answered [`Outcome::Known`] and not added.
+    /// A known id with another body is [`StoreError::Conflict`]. A turn that was
+    /// erased is [`Outcome::Forgotten`] unless `insist`. A parent that is the
+    /// head of a branch continues it, any other forks.
+    async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended>;
+
+    /// The session of that name, unless it never was or was forgotten whole.
+    async fn session(&self, scope: &Scope, name: &SessionName) -> Result<Option<SessionRecord>>;
+
+    /// The session of that number, if it is in this scope.
+    async fn session_by_number(
+        &self,
+        scope: &Scope,
+        no: SessionNo,
+    ) -> Result<Option<SessionRecord>>;
+
+    /// Sessions of the scope by number, after `after`.
+    async fn sessions(
+        &self,
+        scope: &Scope,
+        after: Option<SessionNo>,
+        limit: usize,
+    ) -> Result<Vec<SessionRecord>>;
+
+    /// Rows of turns in order of `seq`; bodies only of those that are hot.
+    async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>>;
+
+    /// The turns in a session that may have this client id, by its lookup.
+    async fn turns_by_lookup(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        lookup: i64,
+    ) -> Result<Vec<TurnRow>>;
+
+    // The pyramid
+
+    /// Chunks of a branch at one level, in order; see [`ChunkQuery`].
+    async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>>;
+
+    /// Where the bodies of the micros are that overlap `first..=last`, in order.
+    async fn bodies(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<MicroBody>>;
+
+    /// Branches, of any tenant, that changed since they were last found settled.
+    async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>>;
+
+    /// How many branches are unsettled: of one memory, one tenant, or all.
+    async fn unsettled_count(&self, tenant: Option<&Tenant>, memory: Option<&str>) -> Result<u64>;
+
+    /// The state by which the worker decides what is due in a branch.
+    async fn branch(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+    ) -> Result<Option<BranchRecord>>;
+
+    /// Marks a branch settled, unless it has changed since `seen`.
+    async fn settle(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        seen: u64,
+    ) -> Result<()>;
+
+    /// Marks every branch unsettled, so that changed settings take effect.
+    async fn unsettle_all(&self) -> Result<()>;
+
+    /// Moves micros from rows to text. Answers false, having done nothing, when
+    /// the branch is no longer as the caller saw it.
+    async fn demote_to_warm(&self, scope: &Scope, demotion: WarmDemotion) -> Result<bool>;
+
+    /// Moves a macro's micros from text to wherever `body` says, with the same
+    /// answer as [`Store::demote_to_warm`].
+    async fn demote_to_cold(&self, scope: &Scope, demotion: ColdDemotion) -> Result<bool>;
+
+    /// Records summaries of chunks whose revision is still the one given, and
+    /// moves the watermark of that level to `through`.
+    async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()>;
+
+    /// Drops every summary of the scope and marks its branches unsettled.
+    async fn drop_derived(&self, scope: &Scope) -> Result<u64>;
+
+    // Packs
+
+    /// Packs written before `before`, oldest first.
+    async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>>;
+
+    /// All packs of a tenant, or of all.
+    async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackRecord>>;
+
+    /// Lets the body of a macro go for good: destroys the pack's key, marks its
+    /// turns expired, logs `memory.expired`.
+    async fn expire_pack(&self, pack: &PackRecord, now: Millis) -> Result<()>;
+
+    // Erasure
+
+    /// The turns that a selector names, by session, without the erased.
+    async fn select(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<Selected>>;
+
+    /// Erases turns of one session in one step: rows become tombstones, bodies
+    /// and summaries that held them go, the given bodies take their place, the
+    /// scope's epoch rises. Answers false, having done nothing, when a chunk was
+    /// revised or moved since it was read.
+    async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool>;
+
+    /// Writes the record of a finished erasure into the log.
+    async fn log_forgotten(
+        &self,
+        scope: &Scope,
+        receipt: &str,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position>;
+
+    // Entries
+
+    /// Puts a long-term entry.
+    async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord>;
+
+    /// An entry by id, unless it ended, expired or never was.
+    async fn entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<Option<EntryRecord>>;
+
+    /// Entries in force as of `at` (default: now), oldest first.
+    async fn entries(
+        &self,
+        scope: &Scope,
+        at: Option<Position>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryRecord>>;
+
+    /// Erases entries by id, tag or age; answers how many.
+    async fn erase_entries(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        dry_run: bool,
+        now: Millis,
+    ) -> Result<u64>;
+
+    // Log
+
+    /// Events of a tenant (and memory) after a position, in order.
+    async fn events(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>>;
+
+    /// The tenant's last position.
+    async fn head(&self, tenant: &Tenant) -> Result<Position>;
+
+    // Keys and retries
+
+    /// Stores the hash of an API key.
+    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()>;
+
+    /// The key with that hash.
+    async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>>;
+
+    /// The final outcome of an earlier request under a caller's key.
+    async fn outcome(
+        &self,
+        tenant: &Tenant,
+        operation: &str,
+        key: &str,
+        now: Millis,
+    ) -> Result<Option<StoredOutcome>>;
+
+    /// Keeps the outcome of a request that wrote nothing else.
+    async fn put_outcome(&self, tenant: &Tenant, outcome: NewOutcome, now: Millis) -> Result<()>;
+
+    // Looking after it
+
+    /// What is there, of one memory or of a tenant.
+    async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats>;
+
+    /// The memories of a tenant by name.
+    async fn memories(&self, tenant: &Tenant) -> Result<Vec<String>>;
+
+    /// All tenants.
+    async fn tenants(&self) -> Result<Vec<Tenant>>;
+
+    /// Looks for broken invariants; an empty list is a clean bill.
+    async fn check(&self) -> Result<Vec<String>>;
+
+    /// Remembers a small setting of the store itself.
+    async fn put_note(&self, name: &str, value: &str) -> Result<()>;
+
+    /// Reads it.
+    async fn note(&self, name: &str) -> Result<Option<String>>;
+
+    /// Gives space back and empties side files, so that nothing deleted stays.
+    async fn tidy(&self) -> Result<()>;
+}
+
+/// A turn ready to be stored.
+#[derive(Debug, Clone)]
+pub struct NewTurn {
+    /// Its fields.
+    pub turn: RedactedTurn,
+    /// From its raw body.
+    pub identity: TurnIdentity,
+    /// Keyed hash of its raw `name`, by which a subject is found.
+    pub speaker: Option<[u8; 16]>,
+    /// Lookups of its raw `parentIds`.
+    pub parents: Vec<ParentRef>,
+    /// Tokens of its searchable text.
+    pub tokens: u32,
+    /// Its own timestamp, or the time of the append.
+    pub at: Millis,
+    /// For a turn without id: it is the nth with this body, counted by the
+    /// caller. 0: it is a new turn whatever is there.
+    pub occurrence: u32,
+    /// Whether its line named the session.
+    pub session_given: bool,
+}
+
+/// A parent as named by a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentRef {
+    /// How an error names it.
+    pub shown: String,
+    /// If it is a client's id.
+    pub lookup: i64,
+    /// If it is one of ours.
+    pub ours: Option<TurnId>,
+}
+
+/// Turns for one session.
+pub struct AppendBatch {
+    /// Which.
+    pub session: SessionName,
+    /// What.
+    pub turns: Vec<NewTurn>,
+    /// Adds turns even if they were forgotten.
+    pub insist: bool,
+    /// Sizes for the next macro.
+    pub policy: CutPolicy,
+    /// The time of the append.
+    pub now: Millis,
+    /// The caller's key, whose outcome is kept in the same step.
+    pub claim: Option<Claim>,
+}
+
+/// A caller's `Idempotency-Key`, kept together with the effect.
+pub struct Claim {
+    /// Which routed operation.
+    pub operation: String,
+    /// The caller's key.
+    pub key: String,
+    /// Hash of the request's body.
+    pub request: [u8; 32],
+    /// Makes the answer's body from what was appended.
+    pub render: Box<dyn Fn(&Appended) -> String + Send + Sync>,
+}
+
+/// What became of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is new.
+    Added,
+    /// It was there.
+    Known,
+    /// It was there, was erased, and stays so.
+    Forgotten,
+}
+
+/// The answer to an append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appended {
+    /// The session's number.
+    pub session: SessionNo,
+    /// For each turn of the batch, in order.
+    pub turns: Vec<AppendedTurn>,
+    /// The last position given.
+    pub position: Position,
+}
+
+/// One turn of an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppendedTurn {
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Where it is.
+    pub seq: Seq,
+    /// On which branch.
+    pub branch: Branch,
+}
+
+/// A session as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// Its number.
+    pub no: SessionNo,
+    /// Its name; gone if it was forgotten.
+    pub name: Option<SessionName>,
+    /// Turns that are there.
+    pub turns: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// The last `seq` given.
+    pub last_seq: Seq,
+    /// When it was last appended to.
+    pub updated_at: Millis,
+    /// The branch of the last turn, which the next continues.
+    pub current: Branch,
+    /// Its branches, main first.
+    pub branches: Vec<BranchRecord>,
+}
+
+/// A branch and how far its layers have been derived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BranchRecord {
+    /// Which.
+    pub branch: Branch,
+    /// Where it forked off: the parent branch and the last turn shared.
+    pub fork: Option<(Branch, Ordinal)>,
+    /// Its end: what is open there.
+    pub tail: OpenTail,
+    /// The last turn's `seq`.
+    pub head_seq: Seq,
+    /// Micros ending here or before are warm or cold.
+    pub warm_through: Ordinal,
+    /// Micros ending here or before are cold.
+    pub cold_through: Ordinal,
+    /// Chunks of each level (micro, mini, macro) ending here or before have
+    /// their summaries, or had nothing to summarise.
+    pub summarized_through: [Ordinal; 3],
+    /// Rises with every change.
+    pub version: u64,
+}
+
+/// Which turns to read.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnQuery {
+    /// Of which session.
+    pub session: SessionNo,
+    /// Only of this branch's own turns.
+    pub branch: Option<Branch>,
+    /// Exclusive.
+    pub after: Seq,
+    /// Inclusive.
+    pub through: Seq,
+    /// Only what was there at this position.
+    pub as_of: Option<Position>,
+    /// The newest of them instead of the oldest; the answer is in order anyway.
+    pub newest: bool,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl TurnQuery {
+    /// All turns of a session, up to `limit`.
+    pub fn all(session: SessionNo, limit: usize) -> Self {
+        Self {
+            session,
+            branch: None,
+            after: Seq(0),
+            through: Seq(u64::MAX >> 1),
+            as_of: None,
+            newest: false,
+            limit,
+        }
+    }
+}
+
+/// How a turn stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnState {
+    /// It is there.
+    Present,
+    /// A tombstone: forgotten on request.
+    Erased,
+    /// Its body was let go by retention.
+    Expired,
+}
+
+/// A turn's row, with its body while that is hot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnRow {
+    /// Session and `seq`.
+    pub id: TurnId,
+    /// In the tenant's log.
+    pub position: Position,
+    /// Which branch it belongs to.
+    pub branch: Branch,
+    /// Which of the branch's own turns it is.
+    pub ordinal: Ordinal,
+    /// Tokens of its searchable text.
+    pub tokens: u32,
+    /// Its own timestamp, or the time of the append.
+    pub at: Millis,
+    /// Identity of the raw body.
+    pub identity: TurnIdentity,
+    /// Whether the client gave an id.
+    pub has_client_id: bool,
+    /// Whether its line named the session.
+    pub session_given: bool,
+    /// Whether it is there.
+    pub state: TurnState,
+    /// Its fields, if they are in its row.
+    pub body: Option<RedactedTurn>,
+}
+
+/// Which chunks to read.
+#[derive(Debug, Clone, Copy)]
+pub struct ChunkQuery {
+    /// Of which session.
+    pub session: SessionNo,
+    /// Of which branch.
+    pub branch: Branch,
+    /// Of which level.
+    pub level: Level,
+    /// Only chunks that begin at or after this ordinal.
+    pub from: Ordinal,
+    /// Only chunks that end at or before this ordinal.
+    pub through: Ordinal,
+    /// The newest of them instead of the oldest; the answer is in order anyway.
+    pub newest: bool,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl ChunkQuery {
+    /// All chunks of one level of a branch, up to `limit`.
+    pub fn all(session: SessionNo, branch: Branch, level: Level, limit: usize) -> Self {
+        let (from, through) = (Ordinal(0), Ordinal(u64::MAX >> 1));
+        Self { session, branch, level, from, through, newest: false, limit }
+    }
+}
+
+/// A chunk: its cut, and what was derived for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkRecord {
+    /// Its identity.
+    pub id: ChunkId,
+    /// `seq` of its first turn.
+    pub first_seq: Seq,
+    /// `seq` of its last turn.
+    pub last_seq: Seq,
+    /// Tokens of its turns that are there.
+    pub tokens: u64,
+    /// Turns of it that are there.
+    pub turns: u64,
+    /// Rises when erasure changes its body.
+    pub revision: u32,
+    /// What stands for it, once derived.
+    pub summary: Option<RedactedSummary>,
+}
+
+/// The form of a body that is text in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextFormat {
+    /// CTF 2.
+    Ctf,
+    /// Turn JSONL.
+    Jsonl,
+}
+
+/// A body of a micro as text, made from turns that the store gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextBody {
+    /// How to read it.
+    pub format: TextFormat,
+    /// The text.
+    pub text: RedactedText,
+}
+
+/// Where a micro's body is.
+#[derive(Debug, Clone)]
+pub struct MicroBody {
+    /// Which micro.
+    pub id: ChunkId,
+    /// Its revision.
+    pub revision: u32,
+    /// `seq` of its first turn.
+    pub first_seq: Seq,
+    /// `seq` of its last turn.
+    pub last_seq: Seq,
+    /// Where.
+    pub place: BodyPlace,
+}
+
+/// The one place of a body.
+#[derive(Debug, Clone)]
+pub enum BodyPlace {
+    /// In the turns' rows.
+    Rows,
+    /// In the store, as text.
+    Text(TextBody),
+    /// In a pack, as the member of this micro.
+    Pack(PackRecord),
+    /// Let go by retention, or nothing of it is left.
+    Gone,
+}
+
+/// A branch with work due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueBranch {
+    /// Whose.
+    pub scope: Scope,
+    /// Which session.
+    pub session: SessionNo,
+    /// Which branch.
+    pub branch: Branch,
+}
+
+/// Micros that leave the hot tier, oldest first, without a gap.
+#[derive(Debug, Clone)]
+pub struct WarmDemotion {
+    /// Which session.
+    pub session: SessionNo,
+    /// Which branch.
+    pub branch: Branch,
+    /// The watermark as the caller saw it.
+    pub seen_through: Ordinal,
+    /// The micros, with the revision that was read, and their text (none where
+    /// every turn of it was erased).
+    pub micros: Vec<(ChunkId, u32, Option<TextBody>)>,
+}
+
+/// A macro whose micros leave the warm tier.
+#[derive(Debug, Clone)]
+pub struct ColdDemotion {
+    /// Which macro.
+    pub id: ChunkId,
+    /// The watermark as the caller saw it.
+    pub seen_through: Ordinal,
+    /// Its micros with the revisions that were read.
+    pub micros: Vec<(ChunkId, u32)>,
+    /// Where the body goes.
+    pub body: ColdBody,
+    /// When.
+    pub now: Millis,
+}
+
+/// Where a cold body goes.
+#[derive(Debug, Clone)]
+pub enum ColdBody {
+    /// Into this pack, already written and read back.
+    Pack(NewPack),
+    /// It stays as text in the store.
+    StaysText,
+    /// Nowhere: nothing is left of it, or it is not to be kept.
+    Dropped,
+}
+
+/// A pack that was written.
+#[derive(Debug, Clone)]
+pub struct NewPack {
+    /// Its random name.
+    pub name: String,
+    /// Its own key.
+    pub key: PackKey,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of the object as it lies there.
+    pub sha256: [u8; 32],
+}
+
+/// A pack as recorded.
+#[derive(Debug, Clone)]
+pub struct PackRecord {
+    /// Whose.
+    pub scope: Scope,
+    /// The macro whose bodies it holds.
+    pub id: ChunkId,
+    /// Its name.
+    pub name: String,
+    /// Its key.
+    pub key: PackKey,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of the object as it lies there.
+    pub sha256: [u8; 32],
+    /// When it was written.
+    pub created_at: Millis,
+}
+
+/// Summaries of one level of one branch.
+#[derive(Debug, Clone)]
+pub struct SummaryBatch {
+    /// Which session.
+    pub session: SessionNo,
+    /// Which branch.
+    pub branch: Branch,
+    /// Which level.
+    pub level: Level,
+    /// The watermark as the caller saw it; if it moved, nothing is written.
+    pub seen_through: Ordinal,
+    /// The new watermark.
+    pub through: Ordinal,
+    /// The chunks, with the revision that was read.
+    pub summaries: Vec<(ChunkId, u32, RedactedSummary)>,
+}
+
+/// What to erase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    /// A whole session.
+    Session(SessionName),
+    /// Turns by the keyed hash of their `name`; entries by the tag `subject:NAME`.
+    Subject {
+        /// Hash of the name as identities are hashed.
+        hash: [u8; 16],
+        /// The tag that an entry would have, redacted.
+        tag: RedactedText,
+    },
+    /// Turns and entries whose own time is before this.
+    Before(Millis),
+    /// One entry.
+    Entry(String),
+}
+
+/// Turns of one session that are to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selected {
+    /// Whose.
+    pub scope: Scope,
+    /// Which session.
+    pub session: SessionNo,
+    /// Which branch.
+    pub branch: Branch,
+    /// The turns, in order.
+    pub turns: Vec<(Seq, Ordinal)>,
+    /// Whether that is the whole session, name and all.
+    pub whole_session: bool,
+}
+
+/// An erasure in one branch of a session.
+#[derive(Debug, Clone)]
+pub struct Erasure {
+    /// Which session.
+    pub session: SessionNo,
+    /// Which branch.
+    pub branch: Branch,
+    /// Which turns.
+    pub seqs: Vec<Seq>,
+    /// Also forget the session's name.
+    pub forget_name: bool,
+    /// Micros that hold any of them, with revision as read and, for those whose
+    /// body is text, the text without them.
+    pub micros: Vec<(ChunkId, u32, Option<TextBody>)>,
+    /// Macros whose pack held any of them: the old pack's name and the new pack,
+    /// if anything is left.
+    pub packs: Vec<(ChunkId, String, Option<NewPack>)>,
+    /// When.
+    pub now: Millis,
+}
+
+/// An entry to put.
+#[derive(Debug, Clone)]
+pub struct NewEntry {
+    /// Its id, given by the caller.
+    pub id: String,
+    /// What it says.
+    pub content: RedactedText,
+    /// Its tags.
+    pub tags: Vec<RedactedText>,
+    /// When it ends by itself.
+    pub expires_at: Option<Millis>,
+    /// Now.
+    pub now: Millis,
+}
+
+/// An entry as kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryRecord {
+    /// Its id.
+    pub id: String,
+    /// What it says.
+    pub content: RedactedText,
+    /// Its tags.
+    pub tags: Vec<RedactedText>,
+    /// When it was put.
+    pub created_at: Millis,
+    /// When it ends by itself.
+    pub expires_at: Option<Millis>,
+    /// Where it began.
+    pub began: Position,
+}
+
+/// A record of the log as an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRecord {
+    /// Its number.
+    pub position: Position,
+    /// When it was written.
+    pub at: Millis,
+    /// For example `turn.appended`.
+    pub kind: String,
+    /// Content-free JSON object.
+    pub payload: String,
+}
+
+/// An API key without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKeyRecord {
+    /// Its public id.
+    pub id: String,
+    /// Whom it acts for.
+    pub tenant: Tenant,
+    /// `reader`, `writer` or `admin`.
+    pub role: String,
+    /// When it was made.
+    pub created_at: Millis,
+}
+
+/// The outcome of a finished request, to be kept.
+#[derive(Debug, Clone)]
+pub struct NewOutcome {
+    /// Which routed operation.
+    pub operation: String,
+    /// The caller's key.
+    pub key: String,
+    /// Hash of the request's body.
+    pub request: [u8; 32],
+    /// HTTP status.
+    pub status: u16,
+    /// The answer.
+    pub body: String,
+}
+
+/// A kept outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredOutcome {
+    /// Hash of the request's body.
+    pub request: [u8; 32],
+    /// HTTP status.
+    pub status: u16,
+    /// The answer.
+    pub body: String,
+}
+
+/// Outcomes are kept this long.
+pub const OUTCOME_KEPT_MILLIS: i64 = 24 * 3600 * 1000;
+
+/// What is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoreStats {
+    /// Sessions with turns.
+    pub sessions: u64,
+    /// Branches of them.
+    pub branches: u64,
+    /// Turns that are there.
+    pub turns: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// Tombstones.
+    pub erased: u64,
+    /// Turns let go by retention.
+    pub expired: u64,
+    /// Turns by tier: hot (the open tail included), warm, cold.
+    pub tier_turns: [u64; 3],
+    /// Tokens by tier.
+    pub tier_tokens: [u64; 3],
+    /// Bytes of bodies by tier.
+    pub tier_bytes: [u64; 3],
+    /// Turns in open tails.
+    pub open_turns: u64,
+    /// Chunks by level.
+    pub chunks: [u64; 3],
+    /// Summaries by level.
+    pub summaries: [u64; 3],
+    /// Bytes of summaries.
+    pub summary_bytes: u64,
+    /// Packs.
+    pub packs: u64,
+    /// Entries in force.
+    pub entries: u64,
+    /// The scope's epoch, or the sum of them.
+    pub epoch: u64,
+}
