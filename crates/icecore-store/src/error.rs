@@ -163,6 +163,9 @@ pub enum StoreError {
     /// The database failed in a way not named above.
     #[error("the database failed")]
     Database(#[source] rusqlite::Error),
+    /// A commit that several writes shared did not work.
+    #[error("the commit failed: {0}")]
+    Commit(String),
     /// A fault that a test asked for.
     #[error("injected fault at write {0}")]
     Injected(u64),

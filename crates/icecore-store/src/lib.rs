@@ -7,10 +7,12 @@ mod error;
 mod keys;
 mod pack;
 mod packs;
+mod sqlite;
 mod store;
 
 pub use error::StoreError;
 pub use keys::{MasterKey, TenantKey};
 pub use pack::{PackKey, PackMember, PackReader};
 pub use packs::{PackObject, Packs};
+pub use sqlite::{BUSY_SECONDS, SqliteStore};
 pub use store::*;

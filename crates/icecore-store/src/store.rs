@@ -159,13 +159,7 @@ pub trait Store: Send + Sync {
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool>;
 
     /// Writes the record of a finished erasure into the log.
-    async fn log_forgotten(
-        &self,
-        scope: &Scope,
-        receipt: &str,
-        payload: String,
-        now: Millis,
-    ) -> Result<Position>;
+    async fn log_forgotten(&self, scope: &Scope, payload: String, now: Millis) -> Result<Position>;
 
     // Entries
 
@@ -185,13 +179,8 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<EntryRecord>>;
 
     /// Erases entries by id, tag or age; answers how many.
-    async fn erase_entries(
-        &self,
-        scope: &Scope,
-        selector: &Selector,
-        dry_run: bool,
-        now: Millis,
-    ) -> Result<u64>;
+    async fn erase_entries(&self, scope: &Scope, selector: &Selector, dry_run: bool)
+    -> Result<u64>;
 
     // Log
 
@@ -694,6 +683,8 @@ pub struct Erasure {
     pub branch: Branch,
     /// Which turns.
     pub seqs: Vec<Seq>,
+    /// Ranges of ordinals of which nothing is left afterwards.
+    pub emptied: Vec<(Ordinal, Ordinal)>,
     /// Also forget the session's name.
     pub forget_name: bool,
     /// Micros that hold any of them, with revision as read and, for those whose
@@ -704,6 +695,13 @@ pub struct Erasure {
     pub packs: Vec<(ChunkId, String, Option<NewPack>)>,
     /// When.
     pub now: Millis,
+}
+
+impl Erasure {
+    /// Whether every turn of the range goes, as far as the caller knows.
+    pub fn covers(&self, first: Ordinal, last: Ordinal) -> bool {
+        self.emptied.iter().any(|(from, to)| *from <= first && last <= *to)
+    }
 }
 
 /// An entry to put.

@@ -1,0 +1,381 @@
+//! The store on one machine: SQLite beside a directory of packs.
+//!
+//! One thread writes, in groups: whatever is waiting when a commit ends goes
+//! into the next one, each in its own savepoint. Readers have connections of
+//! their own. Several processes may share the file; state is read again inside
+//! every transaction.
+
+mod append;
+mod entries;
+mod erase;
+mod health;
+mod log;
+mod open;
+mod pyramid;
+mod rows;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use icecore_domain::identity::IdentityKey;
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant};
+use icecore_domain::time::Millis;
+use rusqlite::Connection;
+
+use crate::error::StoreError;
+use crate::keys::MasterKey;
+use crate::store::*;
+use writer::Writer;
+
+/// How long a write waits for another process before it gives up.
+pub const BUSY_SECONDS: u64 = 30;
+
+/// Readers kept open between reads.
+const READERS_KEPT: usize = 4;
+
+/// The store on one machine.
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+    writer: Writer,
+}
+
+/// What both readers and the writer need.
+struct Shared {
+    path: PathBuf,
+    master: MasterKey,
+    readers: Mutex<Vec<Connection>>,
+}
+
+impl SqliteStore {
+    /// Opens the store in `dir`, making it if it is not there.
+    pub fn open(dir: &Path, master_key: Option<&str>) -> Result<Self> {
+        let opened = open::open(dir, master_key)?;
+        let shared = Arc::new(Shared {
+            path: opened.path,
+            master: opened.master,
+            readers: Mutex::default(),
+        });
+        let writer = Writer::start(opened.connection, shared.path.clone());
+        Ok(Self { shared, writer })
+    }
+
+    /// Runs `act` on the writing thread, inside a transaction.
+    async fn write<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Connection, &Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = Arc::clone(&self.shared);
+        self.writer.run(move |connection| act(connection, &shared)).await
+    }
+
+    /// Runs `act` on a reader, inside a snapshot, off the async threads.
+    async fn read<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Connection, &Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = Arc::clone(&self.shared);
+        let task = tokio::task::spawn_blocking(move || shared.with_reader(|c| act(c, &shared)));
+        task.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+impl Shared {
+    fn with_reader<T>(&self, act: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let kept = self.readers.lock().ok().and_then(|mut readers| readers.pop());
+        let connection = match kept {
+            Some(connection) => connection,
+            None => open::reader(&self.path)?,
+        };
+        let result = {
+            let snapshot = connection.unchecked_transaction().map_err(|e| self.failed(e))?;
+            let result = act(&connection);
+            drop(snapshot);
+            result
+        };
+        if let Ok(mut readers) = self.readers.lock() {
+            if readers.len() < READERS_KEPT {
+                readers.push(connection);
+            }
+        }
+        result
+    }
+
+    fn failed(&self, error: rusqlite::Error) -> StoreError {
+        open::classify(error, &self.path)
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
+        let name = tenant.clone();
+        let known = self.read(move |c, s| rows::tenant_key(c, s, &name)).await?;
+        if let Some(key) = known {
+            return Ok(key.identity_key());
+        }
+        let name = tenant.clone();
+        self.write(move |c, s| rows::ensure_tenant(c, s, &name).map(|(_, key)| key.identity_key()))
+            .await
+    }
+
+    async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
+        let scope = scope.clone();
+        self.write(move |c, s| append::append(c, s, &scope, batch)).await
+    }
+
+    async fn session(&self, scope: &Scope, name: &SessionName) -> Result<Option<SessionRecord>> {
+        let (scope, name) = (scope.clone(), name.clone());
+        self.read(move |c, s| rows::session_by_name(c, s, &scope, &name)).await
+    }
+
+    async fn session_by_number(
+        &self,
+        scope: &Scope,
+        no: SessionNo,
+    ) -> Result<Option<SessionRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| rows::session_by_number(c, s, &scope, no)).await
+    }
+
+    async fn sessions(
+        &self,
+        scope: &Scope,
+        after: Option<SessionNo>,
+        limit: usize,
+    ) -> Result<Vec<SessionRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| rows::sessions(c, s, &scope, after, limit)).await
+    }
+
+    async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
+        let (scope, query) = (scope.clone(), *query);
+        self.read(move |c, s| rows::turns(c, s, &scope, &query)).await
+    }
+
+    async fn turns_by_lookup(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        lookup: i64,
+    ) -> Result<Vec<TurnRow>> {
+        let scope = scope.clone();
+        self.read(move |c, s| rows::turns_by_lookup(c, s, &scope, session, lookup)).await
+    }
+
+    async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
+        let (scope, query) = (scope.clone(), *query);
+        self.read(move |c, s| pyramid::chunks(c, s, &scope, &query)).await
+    }
+
+    async fn bodies(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<MicroBody>> {
+        let scope = scope.clone();
+        self.read(move |c, s| pyramid::bodies(c, s, &scope, session, branch, first, last)).await
+    }
+
+    async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>> {
+        self.read(move |c, s| pyramid::unsettled(c, s, limit)).await
+    }
+
+    async fn unsettled_count(&self, tenant: Option<&Tenant>, memory: Option<&str>) -> Result<u64> {
+        let (tenant, memory) = (tenant.cloned(), memory.map(str::to_owned));
+        self.read(move |c, s| pyramid::unsettled_count(c, s, tenant.as_ref(), memory.as_deref()))
+            .await
+    }
+
+    async fn branch(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+    ) -> Result<Option<BranchRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| {
+            let found = rows::session_by_number(c, s, &scope, session)?;
+            Ok(found.and_then(|found| found.branches.into_iter().find(|b| b.branch == branch)))
+        })
+        .await
+    }
+
+    async fn settle(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        seen: u64,
+    ) -> Result<()> {
+        let scope = scope.clone();
+        self.write(move |c, s| pyramid::settle(c, s, &scope, session, branch, seen)).await
+    }
+
+    async fn unsettle_all(&self) -> Result<()> {
+        self.write(pyramid::unsettle_all).await
+    }
+
+    async fn demote_to_warm(&self, scope: &Scope, demotion: WarmDemotion) -> Result<bool> {
+        let scope = scope.clone();
+        self.write(move |c, s| pyramid::demote_to_warm(c, s, &scope, &demotion)).await
+    }
+
+    async fn demote_to_cold(&self, scope: &Scope, demotion: ColdDemotion) -> Result<bool> {
+        let scope = scope.clone();
+        self.write(move |c, s| pyramid::demote_to_cold(c, s, &scope, &demotion)).await
+    }
+
+    async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()> {
+        let scope = scope.clone();
+        self.write(move |c, s| pyramid::put_summaries(c, s, &scope, &summaries)).await
+    }
+
+    async fn drop_derived(&self, scope: &Scope) -> Result<u64> {
+        let scope = scope.clone();
+        self.write(move |c, s| pyramid::drop_derived(c, s, &scope)).await
+    }
+
+    async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
+        self.read(move |c, s| pyramid::packs(c, s, None, Some(before), limit)).await
+    }
+
+    async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackRecord>> {
+        let tenant = tenant.cloned();
+        self.read(move |c, s| pyramid::packs(c, s, tenant.as_ref(), None, usize::MAX >> 1)).await
+    }
+
+    async fn expire_pack(&self, pack: &PackRecord, now: Millis) -> Result<()> {
+        let pack = pack.clone();
+        self.write(move |c, s| pyramid::expire_pack(c, s, &pack, now)).await
+    }
+
+    async fn select(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<Selected>> {
+        let (tenant, memory, selector) =
+            (tenant.clone(), memory.map(str::to_owned), selector.clone());
+        self.read(move |c, s| erase::select(c, s, &tenant, memory.as_deref(), &selector)).await
+    }
+
+    async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
+        let scope = scope.clone();
+        self.write(move |c, s| erase::erase(c, s, &scope, &erasure)).await
+    }
+
+    async fn log_forgotten(&self, scope: &Scope, payload: String, now: Millis) -> Result<Position> {
+        let scope = scope.clone();
+        self.write(move |c, s| log::forgotten(c, s, &scope, &payload, now)).await
+    }
+
+    async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
+        let scope = scope.clone();
+        self.write(move |c, s| entries::put(c, s, &scope, entry)).await
+    }
+
+    async fn entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<Option<EntryRecord>> {
+        let (scope, id) = (scope.clone(), id.to_owned());
+        self.read(move |c, s| entries::get(c, s, &scope, &id, now)).await
+    }
+
+    async fn entries(
+        &self,
+        scope: &Scope,
+        at: Option<Position>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| entries::list(c, s, &scope, at, now, limit)).await
+    }
+
+    async fn erase_entries(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        dry_run: bool,
+    ) -> Result<u64> {
+        let (scope, selector) = (scope.clone(), selector.clone());
+        self.write(move |c, s| entries::erase(c, s, &scope, &selector, dry_run)).await
+    }
+
+    async fn events(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>> {
+        let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
+        self.read(move |c, s| log::events(c, s, &tenant, memory.as_deref(), after, limit)).await
+    }
+
+    async fn head(&self, tenant: &Tenant) -> Result<Position> {
+        let tenant = tenant.clone();
+        self.read(move |c, s| log::head(c, s, &tenant)).await
+    }
+
+    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
+        self.write(move |c, s| log::put_api_key(c, s, &key, &hash)).await
+    }
+
+    async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
+        let hash = *hash;
+        self.read(move |c, s| log::api_key(c, s, &hash)).await
+    }
+
+    async fn outcome(
+        &self,
+        tenant: &Tenant,
+        operation: &str,
+        key: &str,
+        now: Millis,
+    ) -> Result<Option<StoredOutcome>> {
+        let (tenant, operation, key) = (tenant.clone(), operation.to_owned(), key.to_owned());
+        self.read(move |c, s| log::outcome(c, s, &tenant, &operation, &key, now)).await
+    }
+
+    async fn put_outcome(&self, tenant: &Tenant, outcome: NewOutcome, now: Millis) -> Result<()> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| log::put_outcome(c, s, &tenant, &outcome, now)).await
+    }
+
+    async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats> {
+        let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
+        self.read(move |c, s| health::stats(c, s, &tenant, memory.as_deref())).await
+    }
+
+    async fn memories(&self, tenant: &Tenant) -> Result<Vec<String>> {
+        let tenant = tenant.clone();
+        self.read(move |c, s| health::memories(c, s, &tenant)).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>> {
+        self.read(health::tenants).await
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        self.read(health::check).await
+    }
+
+    async fn put_note(&self, name: &str, value: &str) -> Result<()> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.write(move |c, s| health::put_note(c, s, &name, &value)).await
+    }
+
+    async fn note(&self, name: &str) -> Result<Option<String>> {
+        let name = name.to_owned();
+        self.read(move |c, s| health::note(c, s, &name)).await
+    }
+
+    async fn tidy(&self) -> Result<()> {
+        self.writer.tidy().await
+    }
+}

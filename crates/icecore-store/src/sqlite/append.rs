@@ -1,0 +1,631 @@
+//! Appending: recognise, place on a branch, cut, insert.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::chunk::Level;
+use icecore_domain::cut::{Cut, CutPolicy, OpenTail};
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo};
+use icecore_domain::time::Millis;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows::{self, BranchState, ERASED, HAS_CLIENT_ID, SESSION_GIVEN, ScopeNo};
+use super::{Shared, log};
+use crate::error::StoreError;
+use crate::store::*;
+
+pub(super) fn append(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    batch: AppendBatch,
+) -> Result<Appended> {
+    let no = rows::ensure_scope(c, s, scope)?;
+    if let Some(claim) = &batch.claim {
+        log::refuse_taken(c, s, no.tenant, claim, batch.now)?;
+    }
+    let mut session = OpenSession::load(c, s, scope, no, &batch)?;
+    let mut turns = Vec::with_capacity(batch.turns.len());
+    for (index, turn) in batch.turns.iter().enumerate() {
+        let known = session.recognise(c, s, index, turn, &batch)?;
+        turns.push(match known {
+            Some(known) => known,
+            None => session.add(c, s, index, turn, &batch)?,
+        });
+    }
+    let position = session.finish(c, s, batch.now)?;
+    let appended = Appended { session: session.no, turns, position };
+    if let Some(claim) = &batch.claim {
+        let outcome = NewOutcome {
+            operation: claim.operation.clone(),
+            key: claim.key.clone(),
+            request: claim.request,
+            status: 201,
+            body: (claim.render)(&appended),
+        };
+        log::put_outcome_of(c, s, no.tenant, &outcome, batch.now)?;
+    }
+    Ok(appended)
+}
+
+/// A session while turns are added to it.
+struct OpenSession {
+    tenant: i64,
+    no: SessionNo,
+    name: String,
+    last_seq: i64,
+    turns: i64,
+    tokens: i64,
+    current: Branch,
+    branches: BTreeMap<Branch, BranchState>,
+    touched: Vec<Branch>,
+    /// The tenant's counter as read; added turns count on from it.
+    position: i64,
+    added: i64,
+    policy: (i64, CutPolicy),
+}
+
+impl OpenSession {
+    fn load(
+        c: &Connection,
+        s: &Shared,
+        scope: &Scope,
+        no: ScopeNo,
+        batch: &AppendBatch,
+    ) -> Result<Self> {
+        let failed = |e| s.failed(e);
+        let (_, key) = rows::ensure_tenant(c, s, scope.tenant())?;
+        let hash = rows::session_hash(&key, &batch.session);
+        let position: i64 = c
+            .prepare_cached("SELECT position FROM tenants WHERE tenant = ?1")
+            .and_then(|mut q| q.query_row([no.tenant], |row| row.get(0)))
+            .map_err(failed)?;
+        let policy = (policy_no(c, s, batch.policy)?, batch.policy);
+        let found: Option<(i64, i64, i64, i64, u32)> = c
+            .prepare_cached(
+                "SELECT session, last_seq, turns, tokens, current FROM sessions
+                 WHERE tenant = ?1 AND scope = ?2 AND name_hash = ?3",
+            )
+            .and_then(|mut q| {
+                q.query_row(params![no.tenant, no.scope, hash.as_slice()], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+                })
+                .optional()
+            })
+            .map_err(failed)?;
+        let (session, last_seq, turns, tokens, current) = match found {
+            Some(found) => found,
+            None => {
+                (new_session(c, no, &batch.session, &hash, batch.now).map_err(failed)?, 0, 0, 0, 0)
+            }
+        };
+        let session = SessionNo(session as u64);
+        let states = rows::branches(c, s, no.tenant, session)?;
+        Ok(Self {
+            tenant: no.tenant,
+            no: session,
+            name: batch.session.as_str().to_owned(),
+            last_seq,
+            turns,
+            tokens,
+            current: Branch(current),
+            branches: states.into_iter().map(|state| (state.record.branch, state)).collect(),
+            touched: Vec::new(),
+            position,
+            added: 0,
+            policy,
+        })
+    }
+
+    /// Finds the stored turn that this one is, if it is one.
+    fn recognise(
+        &self,
+        c: &Connection,
+        s: &Shared,
+        index: usize,
+        turn: &NewTurn,
+        batch: &AppendBatch,
+    ) -> Result<Option<AppendedTurn>> {
+        let has_id = turn.turn.fields().id.is_some();
+        if !has_id && turn.occurrence == 0 {
+            return Ok(None);
+        }
+        let mut same = Vec::new();
+        for found in self.candidates(c, s, turn.identity.lookup)? {
+            if found.has_id != has_id {
+                continue;
+            }
+            if found.identity == turn.identity.body {
+                same.push(found);
+            } else if has_id && !found.erased {
+                return Err(StoreError::Conflict {
+                    index,
+                    id: turn.turn.fields().id.clone().unwrap_or_default(),
+                    session: self.name.clone(),
+                });
+            }
+        }
+        // What is there answers before what was erased; an insisting caller
+        // sees only the former.
+        same.retain(|found| !(found.erased && batch.insist));
+        same.sort_by_key(|found| (found.erased, found.seq));
+        let nth = if has_id { 0 } else { turn.occurrence as usize - 1 };
+        Ok(same.get(nth).map(|found| AppendedTurn {
+            outcome: if found.erased { Outcome::Forgotten } else { Outcome::Known },
+            seq: Seq(found.seq as u64),
+            branch: found.branch,
+        }))
+    }
+
+    fn candidates(&self, c: &Connection, s: &Shared, lookup: i64) -> Result<Vec<Candidate>> {
+        c.prepare_cached(
+            "SELECT seq, branch, ordinal, flags, identity FROM turns
+             WHERE tenant = ?1 AND session = ?2 AND lookup = ?3",
+        )
+        .and_then(|mut q| {
+            q.query_map(params![self.tenant, self.no.0 as i64, lookup], |row| {
+                let flags: i64 = row.get(3)?;
+                let identity: Vec<u8> = row.get(4)?;
+                Ok(Candidate {
+                    seq: row.get(0)?,
+                    branch: Branch(row.get(1)?),
+                    ordinal: Ordinal(row.get::<_, i64>(2)? as u64),
+                    has_id: flags & HAS_CLIENT_ID != 0,
+                    erased: flags & ERASED != 0,
+                    identity: identity.try_into().unwrap_or_default(),
+                })
+            })?
+            .collect()
+        })
+        .map_err(|e| s.failed(e))
+    }
+
+    fn add(
+        &mut self,
+        c: &Connection,
+        s: &Shared,
+        index: usize,
+        turn: &NewTurn,
+        batch: &AppendBatch,
+    ) -> Result<AppendedTurn> {
+        let branch = self.place(c, s, index, turn, batch)?;
+        let seq = self.last_seq + 1;
+        self.last_seq = seq;
+        self.added += 1;
+        self.turns += 1;
+        self.tokens += i64::from(turn.tokens);
+        self.current = branch;
+        let ordinal = self.cut(c, s, branch, seq, turn.tokens)?;
+        self.insert(c, s, turn, seq, branch, ordinal)?;
+        Ok(AppendedTurn { outcome: Outcome::Added, seq: Seq(seq as u64), branch })
+    }
+
+    /// The branch that a turn goes on, which may be a new one.
+    fn place(
+        &mut self,
+        c: &Connection,
+        s: &Shared,
+        index: usize,
+        turn: &NewTurn,
+        batch: &AppendBatch,
+    ) -> Result<Branch> {
+        if turn.turn.fields().parent_ids.is_none() {
+            let branch = self.current;
+            self.begin_if_new(branch, None);
+            return Ok(branch);
+        }
+        let mut first = None;
+        for parent in &turn.parents {
+            let found = self.find_parent(c, s, parent)?;
+            let found = found.ok_or_else(|| self.no_parent(index, parent, batch))?;
+            first.get_or_insert((found.branch, found.ordinal));
+        }
+        let fork = match first {
+            // An explicit "no parents" begins a tree of its own.
+            None if self.branches.is_empty() => return Ok(self.begin_next(None)),
+            None => None,
+            Some((branch, ordinal)) => {
+                let is_head =
+                    self.branches.get(&branch).is_some_and(|b| b.record.tail.length == ordinal.0);
+                if is_head {
+                    return Ok(branch);
+                }
+                Some((branch, ordinal))
+            }
+        };
+        Ok(self.begin_next(fork))
+    }
+
+    fn find_parent(
+        &self,
+        c: &Connection,
+        s: &Shared,
+        parent: &ParentRef,
+    ) -> Result<Option<Candidate>> {
+        let mut named = self.candidates(c, s, parent.lookup)?;
+        named.retain(|found| found.has_id);
+        // After an insisted re-import the newest bearer of the id is meant.
+        named.sort_by_key(|found| (found.erased, std::cmp::Reverse(found.seq)));
+        if let Some(found) = named.into_iter().next() {
+            return Ok(Some(found));
+        }
+        let Some(ours) = parent.ours.filter(|ours| ours.session == self.no) else {
+            return Ok(None);
+        };
+        c.prepare_cached(
+            "SELECT branch, ordinal FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+        )
+        .and_then(|mut q| {
+            q.query_row(params![self.tenant, self.no.0 as i64, ours.seq.0 as i64], |row| {
+                Ok(Candidate {
+                    seq: ours.seq.0 as i64,
+                    branch: Branch(row.get(0)?),
+                    ordinal: Ordinal(row.get::<_, i64>(1)? as u64),
+                    has_id: false,
+                    erased: false,
+                    identity: [0; 16],
+                })
+            })
+            .optional()
+        })
+        .map_err(|e| s.failed(e))
+    }
+
+    fn no_parent(&self, index: usize, parent: &ParentRef, batch: &AppendBatch) -> StoreError {
+        let shown = parent.shown.clone();
+        let bearer = |lookup: i64| {
+            batch
+                .turns
+                .iter()
+                .position(|turn| turn.turn.fields().id.is_some() && turn.identity.lookup == lookup)
+        };
+        let Some(mut at) = bearer(parent.lookup) else {
+            return StoreError::NoParent { index, parent: shown, session: self.name.clone() };
+        };
+        // Follow first parents; more steps than turns means they go round.
+        for _ in 0..=batch.turns.len() {
+            if at == index {
+                let id = batch.turns[index].turn.fields().id.clone().unwrap_or_default();
+                return StoreError::Cycle { index, id };
+            }
+            match batch.turns[at].parents.first().and_then(|next| bearer(next.lookup)) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        StoreError::ParentLater { index, parent: shown }
+    }
+
+    fn begin_next(&mut self, fork: Option<(Branch, Ordinal)>) -> Branch {
+        let next = self.branches.keys().next_back().map_or(0, |last| last.0 + 1);
+        self.begin_if_new(Branch(next), fork);
+        Branch(next)
+    }
+
+    fn begin_if_new(&mut self, branch: Branch, fork: Option<(Branch, Ordinal)>) {
+        let (policy, sizes) = self.policy;
+        self.branches.entry(branch).or_insert_with(|| BranchState {
+            policy,
+            first_seqs: [0; 3],
+            tokens: [0; 3],
+            record: BranchRecord {
+                branch,
+                fork,
+                tail: OpenTail::empty(sizes),
+                head_seq: Seq(0),
+                warm_through: Ordinal(0),
+                cold_through: Ordinal(0),
+                summarized_through: [Ordinal(0); 3],
+                version: 0,
+            },
+        });
+    }
+
+    /// Adds the turn to its branch's tail and writes the cuts that this makes.
+    fn cut(
+        &mut self,
+        c: &Connection,
+        s: &Shared,
+        branch: Branch,
+        seq: i64,
+        tokens: u32,
+    ) -> Result<u64> {
+        if !self.touched.contains(&branch) {
+            self.touched.push(branch);
+        }
+        let (policy_no, sizes) = self.policy;
+        let Some(state) = self.branches.get_mut(&branch) else { return Err(StoreError::Closed) };
+        let previous_head = state.record.head_seq.0 as i64;
+        let cuts = state.record.tail.push(tokens, sizes);
+        let ordinal = state.record.tail.length;
+        state.record.head_seq = Seq(seq as u64);
+        let mut counted = false;
+        let count_turn = |state: &mut BranchState| {
+            for level in 0..3 {
+                if state.first_seqs[level] == 0 {
+                    state.first_seqs[level] = seq;
+                }
+                state.tokens[level] += i64::from(tokens);
+            }
+        };
+        for cut in &cuts {
+            // A cut before this turn closes without it; later ones hold it.
+            if cut.last == ordinal && !counted {
+                count_turn(state);
+                counted = true;
+            }
+            let last_seq = if cut.last == ordinal { seq } else { previous_head };
+            insert_chunk(c, s, self.tenant, self.no, state, cut, last_seq)?;
+            let level = level_no(cut.level) as usize;
+            state.first_seqs[level] = 0;
+            state.tokens[level] = 0;
+            if cut.level == Level::Macro {
+                state.policy = policy_no;
+            }
+        }
+        if !counted {
+            count_turn(state);
+        }
+        Ok(ordinal)
+    }
+
+    fn insert(
+        &self,
+        c: &Connection,
+        s: &Shared,
+        turn: &NewTurn,
+        seq: i64,
+        branch: Branch,
+        ordinal: u64,
+    ) -> Result<()> {
+        let failed = |e| s.failed(e);
+        let speaker = match &turn.speaker {
+            Some(hash) => self.speaker(c, hash).map_err(failed)?,
+            None => 0,
+        };
+        let flags = if turn.turn.fields().id.is_some() { HAS_CLIENT_ID } else { 0 }
+            | if turn.session_given { SESSION_GIVEN } else { 0 };
+        c.prepare_cached(
+            "INSERT INTO turns (tenant, session, seq, position, branch, ordinal, speaker, tokens, flags, at, lookup, identity)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )
+        .and_then(|mut q| {
+            q.execute(params![
+                self.tenant,
+                self.no.0 as i64,
+                seq,
+                self.position + self.added,
+                branch.0,
+                ordinal as i64,
+                speaker,
+                turn.tokens,
+                flags,
+                turn.at.0,
+                turn.identity.lookup,
+                turn.identity.body.as_slice(),
+            ])
+        })
+        .map_err(failed)?;
+        c.prepare_cached("INSERT INTO bodies (tenant, session, seq, body) VALUES (?1, ?2, ?3, ?4)")
+            .and_then(|mut q| {
+                q.execute(params![self.tenant, self.no.0 as i64, seq, rows::write_body(&turn.turn)])
+            })
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    fn speaker(&self, c: &Connection, hash: &[u8; 16]) -> rusqlite::Result<i64> {
+        let session = self.no.0 as i64;
+        let known = c
+            .prepare_cached("SELECT speaker FROM speakers WHERE tenant = ?1 AND session = ?2 AND name_hash = ?3")?
+            .query_row(params![self.tenant, session, hash.as_slice()], |row| row.get(0))
+            .optional()?;
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        c.query_row(
+            "INSERT INTO speakers (tenant, session, speaker, name_hash)
+             SELECT ?1, ?2, coalesce(max(speaker), 0) + 1, ?3 FROM speakers WHERE tenant = ?1 AND session = ?2
+             RETURNING speaker",
+            params![self.tenant, session, hash.as_slice()],
+            |row| row.get(0),
+        )
+    }
+
+    /// Writes the counters and the run of positions, and answers the last one.
+    fn finish(&self, c: &Connection, s: &Shared, now: Millis) -> Result<Position> {
+        if self.added == 0 {
+            return Ok(Position(self.position as u64));
+        }
+        let failed = |e| s.failed(e);
+        let session = self.no.0 as i64;
+        for branch in &self.touched {
+            if let Some(state) = self.branches.get(branch) {
+                write_branch(c, self.tenant, session, state).map_err(failed)?;
+            }
+        }
+        c.prepare_cached(
+            "UPDATE sessions SET name = ?3, turns = ?4, tokens = ?5, last_seq = ?6, updated_at = ?7, current = ?8
+             WHERE tenant = ?1 AND session = ?2",
+        )
+        .and_then(|mut q| {
+            q.execute(params![
+                self.tenant, session, self.name, self.turns, self.tokens, self.last_seq, now.0, self.current.0
+            ])
+        })
+        .map_err(failed)?;
+        c.prepare_cached(
+            "INSERT INTO runs (tenant, first, session, first_seq, count, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )
+        .and_then(|mut q| {
+            let first_seq = self.last_seq - self.added + 1;
+            q.execute(params![self.tenant, self.position + 1, session, first_seq, self.added, now.0])
+        })
+        .map_err(failed)?;
+        let position = self.position + self.added;
+        c.prepare_cached("UPDATE tenants SET position = ?2 WHERE tenant = ?1")
+            .and_then(|mut q| q.execute([self.tenant, position]))
+            .map_err(failed)?;
+        Ok(Position(position as u64))
+    }
+}
+
+/// A stored turn that may be the one at hand.
+struct Candidate {
+    seq: i64,
+    branch: Branch,
+    ordinal: Ordinal,
+    has_id: bool,
+    erased: bool,
+    identity: [u8; 16],
+}
+
+pub(super) fn level_no(level: Level) -> i64 {
+    match level {
+        Level::Micro => 0,
+        Level::Mini => 1,
+        Level::Macro => 2,
+    }
+}
+
+fn policy_no(c: &Connection, s: &Shared, policy: CutPolicy) -> Result<i64> {
+    let sizes =
+        params![policy.micro_turns, policy.mini_turns, policy.macro_turns, policy.micro_max_tokens];
+    let found = c
+        .prepare_cached(
+            "SELECT policy FROM policies WHERE micro = ?1 AND mini = ?2 AND macro = ?3 AND max_tokens = ?4",
+        )
+        .and_then(|mut q| q.query_row(sizes, |row| row.get(0)).optional())
+        .map_err(|e| s.failed(e))?;
+    match found {
+        Some(found) => Ok(found),
+        None => c
+            .prepare_cached(
+                "INSERT INTO policies (micro, mini, macro, max_tokens) VALUES (?1, ?2, ?3, ?4)",
+            )
+            .and_then(|mut q| q.insert(sizes))
+            .map_err(|e| s.failed(e)),
+    }
+}
+
+fn new_session(
+    c: &Connection,
+    no: ScopeNo,
+    name: &icecore_domain::ids::SessionName,
+    hash: &[u8; 16],
+    now: Millis,
+) -> rusqlite::Result<i64> {
+    let session: i64 = c.query_row(
+        "UPDATE tenants SET sessions = sessions + 1 WHERE tenant = ?1 RETURNING sessions",
+        [no.tenant],
+        |row| row.get(0),
+    )?;
+    c.execute(
+        "INSERT INTO sessions (tenant, session, scope, name, name_hash, turns, tokens, last_seq, updated_at, current)
+         VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6, 0)",
+        params![no.tenant, session, no.scope, name.as_str(), hash.as_slice(), now.0],
+    )?;
+    Ok(session)
+}
+
+fn insert_chunk(
+    c: &Connection,
+    s: &Shared,
+    tenant: i64,
+    session: SessionNo,
+    state: &BranchState,
+    cut: &Cut,
+    last_seq: i64,
+) -> Result<()> {
+    // The branch's row must be there before its first chunk.
+    write_branch_if_missing(c, tenant, session.0 as i64, state).map_err(|e| s.failed(e))?;
+    let level = level_no(cut.level);
+    c.prepare_cached(
+        "INSERT INTO chunks (tenant, session, branch, level, first, last, first_seq, last_seq, turns, tokens, policy)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )
+    .and_then(|mut q| {
+        q.execute(params![
+            tenant,
+            session.0 as i64,
+            state.record.branch.0,
+            level,
+            cut.first as i64,
+            cut.last as i64,
+            state.first_seqs[level as usize],
+            last_seq,
+            (cut.last + 1 - cut.first) as i64,
+            state.tokens[level as usize],
+            state.policy,
+        ])
+    })
+    .map(|_| ())
+    .map_err(|e| s.failed(e))
+}
+
+const BRANCH_INSERT: &str = "INSERT INTO branches (tenant, session, branch, fork_branch, fork_ordinal, policy, length,
+        head_seq, micro_first, mini_first, macro_first, micro_first_seq, mini_first_seq, macro_first_seq,
+        micro_tokens, mini_tokens, macro_tokens)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+     ON CONFLICT (tenant, session, branch) DO ";
+
+fn write_branch_if_missing(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    state: &BranchState,
+) -> rusqlite::Result<()> {
+    // Known from an earlier append: no statement needed.
+    if state.record.version > 0 {
+        return Ok(());
+    }
+    execute_branch(c, &format!("{BRANCH_INSERT} NOTHING"), tenant, session, state)
+}
+
+fn write_branch(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    state: &BranchState,
+) -> rusqlite::Result<()> {
+    let sql = format!(
+        "{BRANCH_INSERT} UPDATE SET policy = ?6, length = ?7, head_seq = ?8, micro_first = ?9, mini_first = ?10,
+            macro_first = ?11, micro_first_seq = ?12, mini_first_seq = ?13, macro_first_seq = ?14,
+            micro_tokens = ?15, mini_tokens = ?16, macro_tokens = ?17, version = version + 1, unsettled = 1"
+    );
+    execute_branch(c, &sql, tenant, session, state)?;
+    // A row that this append made still has version 0.
+    c.prepare_cached("UPDATE branches SET version = 1 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = 0")?
+        .execute(params![tenant, session, state.record.branch.0])?;
+    Ok(())
+}
+
+fn execute_branch(
+    c: &Connection,
+    sql: &str,
+    tenant: i64,
+    session: i64,
+    state: &BranchState,
+) -> rusqlite::Result<()> {
+    let record = &state.record;
+    let tail = &record.tail;
+    c.prepare_cached(sql)?.execute(params![
+        tenant,
+        session,
+        record.branch.0,
+        record.fork.map(|fork| fork.0.0),
+        record.fork.map(|fork| fork.1.0 as i64),
+        state.policy,
+        tail.length as i64,
+        record.head_seq.0 as i64,
+        tail.micro_first as i64,
+        tail.mini_first as i64,
+        tail.macro_first as i64,
+        state.first_seqs[0],
+        state.first_seqs[1],
+        state.first_seqs[2],
+        state.tokens[0],
+        state.tokens[1],
+        state.tokens[2],
+    ])?;
+    Ok(())
+}

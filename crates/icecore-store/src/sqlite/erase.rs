@@ -1,0 +1,273 @@
+//! Erasure: rows become tombstones, everything that quoted them goes.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows::{self, ERASED, ScopeNo};
+use super::{Shared, pyramid};
+use crate::store::*;
+
+pub(super) fn select(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    memory: Option<&str>,
+    selector: &Selector,
+) -> Result<Vec<Selected>> {
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(Vec::new()) };
+    let (condition, value) = match selector {
+        Selector::Entry(_) => return Ok(Vec::new()),
+        Selector::Session(name) => {
+            let Some(key) = rows::tenant_key(c, s, tenant)? else { return Ok(Vec::new()) };
+            ("o.name_hash = ?3", Value::from(rows::session_hash(&key, name).to_vec()))
+        }
+        Selector::Subject { hash, .. } => (
+            "t.speaker = (SELECT k.speaker FROM speakers k WHERE k.tenant = t.tenant
+                AND k.session = t.session AND k.name_hash = ?3)",
+            Value::from(hash.to_vec()),
+        ),
+        Selector::Before(at) => ("t.at < ?3", Value::from(at.0)),
+    };
+    let sql = format!(
+        "SELECT o.scope, t.session, t.branch, t.seq, t.ordinal FROM sessions o
+         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         JOIN turns t ON t.tenant = o.tenant AND t.session = o.session
+         WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2) AND {condition} AND t.flags & {ERASED} = 0
+         ORDER BY t.session, t.branch, t.seq"
+    );
+    let found: Vec<(i64, i64, u32, i64, i64)> = c
+        .prepare_cached(&sql)
+        .and_then(|mut q| {
+            q.query_map(params![no, memory, value], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            })?
+            .collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    let mut grouped: BTreeMap<(i64, i64, u32), Vec<(Seq, Ordinal)>> = BTreeMap::new();
+    for (scope, session, branch, seq, ordinal) in found {
+        let turn = (Seq(seq as u64), Ordinal(ordinal as u64));
+        grouped.entry((scope, session, branch)).or_default().push(turn);
+    }
+    let whole_session = matches!(selector, Selector::Session(_));
+    grouped
+        .into_iter()
+        .map(|((scope, session, branch), turns)| {
+            Ok(Selected {
+                scope: rows::scope_of(c, s, no, scope)?,
+                session: SessionNo(session as u64),
+                branch: Branch(branch),
+                turns,
+                whole_session,
+            })
+        })
+        .collect()
+}
+
+pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure) -> Result<bool> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(false) };
+    if !still_as_read(c, no, erasure).map_err(|e| s.failed(e))? {
+        return Ok(false);
+    }
+    for (id, old, new) in &erasure.packs {
+        match new {
+            Some(pack) => pyramid::put_pack(c, s, scope, no.tenant, id, pack, erasure.now)?,
+            None => delete_pack(c, no, erasure, id.first, old).map_err(|e| s.failed(e))?,
+        }
+    }
+    erase_rows(c, no, erasure).map_err(|e| s.failed(e))?;
+    Ok(true)
+}
+
+/// Bodies are where they were and as they were when the caller read them.
+fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
+    let micros = erasure.micros.iter().map(|(id, revision, _)| (id, *revision));
+    if !pyramid::unrevised(c, no.tenant, micros)? {
+        return Ok(false);
+    }
+    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+    for (id, _, text) in &erasure.micros {
+        let has_text: bool = c
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM texts WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4)",
+            )?
+            .query_row(params![no.tenant, session, branch, id.first.0 as i64], |row| row.get(0))?;
+        // Text must be replaced or go with its last turn; no text, no replacement.
+        if text.is_some() && !has_text {
+            return Ok(false);
+        }
+        if has_text && text.is_none() && !erasure.covers(id.first, id.last) {
+            return Ok(false);
+        }
+    }
+    for (id, old, _) in &erasure.packs {
+        let name: Option<String> = c
+            .prepare_cached("SELECT name FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4")?
+            .query_row(params![no.tenant, session, branch, id.first.0 as i64], |row| row.get(0))
+            .optional()?;
+        if name.as_ref() != Some(old) {
+            return Ok(false);
+        }
+    }
+    every_pack_is_named(c, no, erasure)
+}
+
+/// A macro that went cold after the caller looked has a pack we must not miss.
+fn every_pack_is_named(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
+    for (id, _, _) in &erasure.micros {
+        let pack: Option<String> = c
+            .prepare_cached(
+                "SELECT name FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND first <= ?4 AND last >= ?5",
+            )?
+            .query_row(
+                params![
+                    no.tenant,
+                    erasure.session.0 as i64,
+                    erasure.branch.0,
+                    id.first.0 as i64,
+                    id.last.0 as i64
+                ],
+                |row| row.get(0),
+            )
+            .optional()?;
+        if pack.is_some_and(|name| !erasure.packs.iter().any(|(_, old, _)| *old == name)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn delete_pack(
+    c: &Connection,
+    no: ScopeNo,
+    erasure: &Erasure,
+    first: Ordinal,
+    name: &str,
+) -> rusqlite::Result<()> {
+    c.execute(
+        "DELETE FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4 AND name = ?5",
+        params![no.tenant, erasure.session.0 as i64, erasure.branch.0, first.0 as i64, name],
+    )?;
+    Ok(())
+}
+
+fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<()> {
+    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+    for (id, _, text) in &erasure.micros {
+        c.prepare_cached(
+            "DELETE FROM texts WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4",
+        )?
+        .execute(params![no.tenant, session, branch, id.first.0 as i64])?;
+        if let Some(text) = text {
+            pyramid::put_text(c, no.tenant, id, text)?;
+        }
+    }
+    let mut tokens_gone = 0;
+    for seq in &erasure.seqs {
+        tokens_gone += erase_turn(c, no.tenant, session, branch, seq.0 as i64)?;
+    }
+    forget_speakers(c, no.tenant, session)?;
+    c.execute(
+        "UPDATE branches SET version = version + 1, unsettled = 1,
+            micro_tokens = (SELECT coalesce(sum(t.tokens), 0) FROM turns t WHERE t.tenant = ?1
+                AND t.session = ?2 AND t.branch = ?3 AND t.seq >= micro_first_seq AND micro_first_seq > 0)
+         WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
+        params![no.tenant, session, branch],
+    )?;
+    c.execute(
+        "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4,
+            name = CASE WHEN ?5 THEN NULL ELSE name END WHERE tenant = ?1 AND session = ?2",
+        params![no.tenant, session, erasure.seqs.len() as i64, tokens_gone, erasure.forget_name],
+    )?;
+    // Answers kept for retries may quote what was erased; those to reads go.
+    c.execute(
+        "DELETE FROM outcomes WHERE tenant = ?1 AND operation NOT LIKE '%/turns'",
+        [no.tenant],
+    )?;
+    raise_epoch(c, no)
+}
+
+/// Makes a tombstone of a turn, and takes it out of every chunk above it, whose
+/// summaries go. Answers its tokens.
+fn erase_turn(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    branch: u32,
+    seq: i64,
+) -> rusqlite::Result<i64> {
+    let (ordinal, tokens): (i64, i64) = c
+        .prepare_cached(
+            "SELECT ordinal, tokens FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+        )?
+        .query_row([tenant, session, seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    c.prepare_cached("DELETE FROM bodies WHERE tenant = ?1 AND session = ?2 AND seq = ?3")?
+        .execute([tenant, session, seq])?;
+    c.prepare_cached(
+        "UPDATE turns SET flags = (flags & 3) | ?4, tokens = 0, at = 0, speaker = 0
+         WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+    )?
+    .execute([tenant, session, seq, ERASED])?;
+    for level in 0..3_i64 {
+        let first: Option<i64> = c
+            .prepare_cached(
+                "SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND level = ?4 AND first <= ?5",
+            )?
+            .query_row(params![tenant, session, branch, level, ordinal], |row| row.get(0))?;
+        let Some(first) = first else { continue };
+        let changed = c
+            .prepare_cached(
+                "UPDATE chunks SET turns = turns - 1, tokens = tokens - ?6, revision = revision + 1
+                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5 AND last >= ?7",
+            )?
+            .execute(params![tenant, session, branch, level, first, tokens, ordinal])?;
+        if changed > 0 {
+            drop_summary(c, tenant, session, branch, level, first)?;
+        }
+    }
+    Ok(tokens)
+}
+
+/// Drops a summary and sets the level's watermark back, so that it is made anew.
+fn drop_summary(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    branch: u32,
+    level: i64,
+    first: i64,
+) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "DELETE FROM summaries WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
+    )?
+    .execute(params![tenant, session, branch, level, first])?;
+    let column = ["micro_through", "mini_through", "macro_through"][level as usize];
+    c.prepare_cached(&format!(
+        "UPDATE branches SET {column} = min({column}, ?4) WHERE tenant = ?1 AND session = ?2 AND branch = ?3"
+    ))?
+    .execute(params![tenant, session, branch, first - 1])?;
+    Ok(())
+}
+
+/// Hashes of names that no turn bears any more.
+fn forget_speakers(c: &Connection, tenant: i64, session: i64) -> rusqlite::Result<()> {
+    c.execute(
+        "DELETE FROM speakers WHERE tenant = ?1 AND session = ?2 AND speaker NOT IN (
+             SELECT DISTINCT speaker FROM turns WHERE tenant = ?1 AND session = ?2)",
+        [tenant, session],
+    )?;
+    Ok(())
+}
+
+pub(super) fn raise_epoch(c: &Connection, no: ScopeNo) -> rusqlite::Result<()> {
+    c.execute(
+        "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
+        [no.tenant, no.scope],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! Looking after the store: what is there, whether it is whole.
+
+use icecore_domain::ids::Tenant;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{Shared, rows};
+use crate::store::*;
+
+pub(super) fn memories(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Vec<String>> {
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(Vec::new()) };
+    c.prepare_cached("SELECT memory FROM scopes WHERE tenant = ?1 ORDER BY memory")
+        .and_then(|mut q| q.query_map([no], |row| row.get(0))?.collect())
+        .map_err(|e| s.failed(e))
+}
+
+pub(super) fn tenants(c: &Connection, s: &Shared) -> Result<Vec<Tenant>> {
+    let names: Vec<String> = c
+        .prepare_cached("SELECT name FROM tenants ORDER BY name")
+        .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())
+        .map_err(|e| s.failed(e))?;
+    Ok(names.into_iter().filter_map(|name| Tenant::new(name).ok()).collect())
+}
+
+pub(super) fn put_note(c: &Connection, s: &Shared, name: &str, value: &str) -> Result<()> {
+    c.execute("INSERT OR REPLACE INTO notes (name, value) VALUES (?1, ?2)", [name, value])
+        .map(|_| ())
+        .map_err(|e| s.failed(e))
+}
+
+pub(super) fn note(c: &Connection, s: &Shared, name: &str) -> Result<Option<String>> {
+    c.prepare_cached("SELECT value FROM notes WHERE name = ?1")
+        .and_then(|mut q| q.query_row([name], |row| row.get(0)).optional())
+        .map_err(|e| s.failed(e))
+}
+
+pub(super) fn stats(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    memory: Option<&str>,
+) -> Result<StoreStats> {
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(StoreStats::default()) };
+    read_stats(c, no, memory).map_err(|e| s.failed(e))
+}
+
+fn read_stats(c: &Connection, tenant: i64, memory: Option<&str>) -> rusqlite::Result<StoreStats> {
+    // Every question is asked of the sessions of the memory, or of the tenant.
+    let mine = "tenant = ?1 AND session IN (SELECT o.session FROM sessions o
+        JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+        WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2))";
+    let numbers = |sql: String, columns: usize| {
+        c.query_row(&sql, params![tenant, memory], |row| {
+            (0..columns)
+                .map(|at| row.get::<_, Option<i64>>(at).map(|n| n.unwrap_or(0) as u64))
+                .collect()
+        })
+    };
+    let rows = |sql: String| -> rusqlite::Result<Vec<(i64, u64)>> {
+        c.prepare(&sql)?
+            .query_map(params![tenant, memory], |row| {
+                Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))
+            })?
+            .collect()
+    };
+    let mut stats = StoreStats::default();
+
+    let sums: Vec<u64> = numbers(
+        format!("SELECT sum(turns > 0), sum(turns), sum(tokens) FROM sessions WHERE {mine}"),
+        3,
+    )?;
+    (stats.sessions, stats.turns, stats.tokens) = (sums[0], sums[1], sums[2]);
+    let sums: Vec<u64> = numbers(
+        format!(
+            "SELECT sum(flags & 4 != 0), sum(flags & 12 = 8) FROM turns WHERE {mine} AND flags & 12 != 0"
+        ),
+        2,
+    )?;
+    (stats.erased, stats.expired) = (sums[0], sums[1]);
+    let sums: Vec<u64> = numbers(
+        format!(
+            "SELECT count(*), sum(length + 1 - micro_first), sum(micro_tokens) FROM branches WHERE {mine}"
+        ),
+        3,
+    )?;
+    (stats.branches, stats.open_turns) = (sums[0], sums[1]);
+
+    // Closed micros by tier, from the branches' watermarks; the open tail is hot.
+    let mut query = c.prepare(&format!(
+        "SELECT CASE WHEN last <= cold_through THEN 2 WHEN last <= warm_through THEN 1 ELSE 0 END,
+                sum(turns), sum(tokens)
+         FROM (SELECT * FROM chunks WHERE level = 0 AND {mine})
+         JOIN (SELECT tenant, session, branch, warm_through, cold_through FROM branches WHERE {mine})
+           USING (tenant, session, branch)
+         GROUP BY 1"
+    ))?;
+    let mut found = query.query(params![tenant, memory])?;
+    while let Some(row) = found.next()? {
+        let tier = row.get::<_, i64>(0)? as usize;
+        stats.tier_turns[tier] = row.get::<_, i64>(1)? as u64;
+        stats.tier_tokens[tier] = row.get::<_, i64>(2)? as u64;
+    }
+    stats.tier_tokens[0] += sums[2];
+    stats.tier_turns[0] = stats.turns.saturating_sub(stats.tier_turns[1] + stats.tier_turns[2]);
+
+    let bytes: Vec<u64> = numbers(format!("SELECT sum(length(body)) FROM bodies WHERE {mine}"), 1)?;
+    stats.tier_bytes[0] = bytes[0];
+    let bytes: Vec<u64> = numbers(format!("SELECT sum(length(text)) FROM texts WHERE {mine}"), 1)?;
+    stats.tier_bytes[1] = bytes[0];
+    let sums: Vec<u64> =
+        numbers(format!("SELECT count(*), sum(bytes) FROM packs WHERE {mine}"), 2)?;
+    (stats.packs, stats.tier_bytes[2]) = (sums[0], sums[1]);
+
+    for (level, count) in
+        rows(format!("SELECT level, count(*) FROM chunks WHERE {mine} GROUP BY level"))?
+    {
+        stats.chunks[level as usize] = count;
+    }
+    for (level, count) in
+        rows(format!("SELECT level, count(*) FROM summaries WHERE {mine} GROUP BY level"))?
+    {
+        stats.summaries[level as usize] = count;
+    }
+    let bytes: Vec<u64> =
+        numbers(format!("SELECT sum(length(summary)) FROM summaries WHERE {mine}"), 1)?;
+    stats.summary_bytes = bytes[0];
+    let in_scope = "tenant = ?1 AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
+    let entries: Vec<u64> =
+        numbers(format!("SELECT count(*) FROM entries WHERE ended IS NULL AND {in_scope}"), 1)?;
+    let epochs: Vec<u64> = numbers(format!("SELECT sum(epoch) FROM scopes WHERE {in_scope}"), 1)?;
+    (stats.entries, stats.epoch) = (entries[0], epochs[0]);
+    Ok(stats)
+}
+
+/// What must hold of the tables, each as a query for what breaks it.
+const INVARIANTS: [(&str, &str); 12] = [
+    (
+        "a session's seq is not dense",
+        "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
+           (SELECT count(*) FROM turns t WHERE t.tenant = o.tenant AND t.session = o.session)",
+    ),
+    (
+        "a session's count of turns is wrong",
+        "SELECT 'session ' || o.session FROM sessions o WHERE o.turns !=
+           (SELECT count(*) FROM turns t WHERE t.tenant = o.tenant AND t.session = o.session AND t.flags & 4 = 0)",
+    ),
+    (
+        "a session's count of tokens is wrong",
+        "SELECT 'session ' || o.session FROM sessions o WHERE o.tokens !=
+           (SELECT coalesce(sum(tokens), 0) FROM turns t WHERE t.tenant = o.tenant AND t.session = o.session)",
+    ),
+    (
+        "a branch's ordinals are not dense",
+        "SELECT 'session ' || b.session || ' branch ' || b.branch FROM branches b WHERE b.length !=
+           (SELECT count(*) FROM turns t WHERE t.tenant = b.tenant AND t.session = b.session AND t.branch = b.branch)",
+    ),
+    (
+        "positions are not in order of seq",
+        "SELECT 'session ' || session || ' seq ' || seq FROM (SELECT session, seq, position,
+           lag(position) OVER (PARTITION BY tenant, session ORDER BY seq) AS before FROM turns)
+         WHERE before >= position",
+    ),
+    (
+        "a position lies beyond its tenant's counter",
+        "SELECT 'position ' || t.position FROM turns t JOIN tenants n ON n.tenant = t.tenant WHERE t.position > n.position",
+    ),
+    (
+        "a run of positions does not match its turns",
+        "SELECT 'position ' || r.first FROM runs r WHERE r.count !=
+           (SELECT count(*) FROM turns t WHERE t.tenant = r.tenant AND t.session = r.session
+              AND t.seq >= r.first_seq AND t.seq < r.first_seq + r.count
+              AND t.position = r.first + t.seq - r.first_seq)",
+    ),
+    (
+        "chunks of a level do not tile",
+        "SELECT 'session ' || session || ' level ' || level || ' at ' || first FROM (SELECT session, level, first,
+           lag(last, 1, 0) OVER (PARTITION BY tenant, session, branch, level ORDER BY first) AS before FROM chunks)
+         WHERE before + 1 != first",
+    ),
+    (
+        "a chunk is not the union of the level below",
+        "SELECT 'session ' || k.session || ' level ' || k.level || ' at ' || k.first FROM chunks k WHERE k.level > 0
+           AND NOT EXISTS (SELECT 1 FROM chunks u WHERE u.tenant = k.tenant AND u.session = k.session
+             AND u.branch = k.branch AND u.level = k.level - 1 AND u.last = k.last)",
+    ),
+    (
+        "a chunk's turns or tokens are wrong",
+        "SELECT 'session ' || k.session || ' level ' || k.level || ' at ' || k.first FROM chunks k WHERE
+           (k.turns, k.tokens) != (SELECT coalesce(sum(t.flags & 4 = 0), 0), coalesce(sum(t.tokens), 0) FROM turns t
+             WHERE t.tenant = k.tenant AND t.session = k.session AND t.branch = k.branch
+               AND t.seq BETWEEN k.first_seq AND k.last_seq AND t.ordinal BETWEEN k.first AND k.last)",
+    ),
+    (
+        "a hot turn has no body",
+        "SELECT 'session ' || t.session || ' seq ' || t.seq FROM turns t
+           JOIN branches b ON b.tenant = t.tenant AND b.session = t.session AND b.branch = t.branch
+         WHERE t.ordinal > b.warm_through AND t.flags & 12 = 0 AND NOT EXISTS
+           (SELECT 1 FROM bodies x WHERE x.tenant = t.tenant AND x.session = t.session AND x.seq = t.seq)",
+    ),
+    (
+        "a body is in two places",
+        "SELECT 'session ' || x.session || ' seq ' || x.seq FROM bodies x
+           JOIN turns t ON t.tenant = x.tenant AND t.session = x.session AND t.seq = x.seq
+           JOIN branches b ON b.tenant = t.tenant AND b.session = t.session AND b.branch = t.branch
+         WHERE t.ordinal <= b.warm_through OR t.flags & 4 != 0",
+    ),
+];
+
+/// Findings of one kind that are named one by one.
+const FINDINGS_NAMED: usize = 5;
+
+pub(super) fn check(c: &Connection, s: &Shared) -> Result<Vec<String>> {
+    let mut findings: Vec<String> = c
+        .prepare("PRAGMA integrity_check(20)")
+        .and_then(|mut q| {
+            q.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()
+        })
+        .map_err(|e| s.failed(e))?;
+    findings.retain(|line| line != "ok");
+    if !findings.is_empty() {
+        return Ok(findings.into_iter().map(|line| format!("the database file: {line}")).collect());
+    }
+    for (what, query) in INVARIANTS {
+        let broken: Vec<String> = c
+            .prepare(&format!("{query} LIMIT 1000"))
+            .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())
+            .map_err(|e| s.failed(e))?;
+        let more = broken.len().saturating_sub(FINDINGS_NAMED);
+        findings.extend(broken.iter().take(FINDINGS_NAMED).map(|place| format!("{what}: {place}")));
+        if more > 0 {
+            findings.push(format!("{what}: and {more} more"));
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,266 @@
+//! The log: records, events from it, and what is kept for callers' retries.
+
+use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, Tenant, TurnId};
+use icecore_domain::time::Millis;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{Shared, rows};
+use crate::error::StoreError;
+use crate::store::*;
+
+/// Adds a record at the tenant's next position.
+pub(super) fn record(
+    c: &Connection,
+    tenant: i64,
+    scope: Option<i64>,
+    kind: &str,
+    payload: &str,
+    now: Millis,
+) -> rusqlite::Result<Position> {
+    let position: i64 = c
+        .prepare_cached(
+            "UPDATE tenants SET position = position + 1 WHERE tenant = ?1 RETURNING position",
+        )?
+        .query_row([tenant], |row| row.get(0))?;
+    c.prepare_cached(
+        "INSERT INTO log (tenant, position, scope, at, kind, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![tenant, position, scope, now.0, kind, payload])?;
+    Ok(Position(position as u64))
+}
+
+pub(super) fn forgotten(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    payload: &str,
+    now: Millis,
+) -> Result<Position> {
+    let no = rows::ensure_scope(c, s, scope)?;
+    record(c, no.tenant, Some(no.scope), "memory.forgotten", payload, now).map_err(|e| s.failed(e))
+}
+
+pub(super) fn head(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Position> {
+    c.prepare_cached("SELECT position FROM tenants WHERE name = ?1")
+        .and_then(|mut q| q.query_row([tenant.as_str()], |row| row.get::<_, i64>(0)).optional())
+        .map(|found| Position(found.unwrap_or(0) as u64))
+        .map_err(|e| s.failed(e))
+}
+
+pub(super) fn events(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    memory: Option<&str>,
+    after: Position,
+    limit: usize,
+) -> Result<Vec<EventRecord>> {
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(Vec::new()) };
+    let after = after.0.min(i64::MAX as u64) as i64;
+    let read = || {
+        let mut events = log_events(c, no, memory, after, limit)?;
+        events.extend(turn_events(c, no, memory, after, limit)?);
+        Ok(events)
+    };
+    let mut events: Vec<EventRecord> = read().map_err(|e| s.failed(e))?;
+    events.sort_by_key(|event| event.position);
+    events.truncate(limit);
+    Ok(events)
+}
+
+fn log_events(
+    c: &Connection,
+    tenant: i64,
+    memory: Option<&str>,
+    after: i64,
+    limit: usize,
+) -> rusqlite::Result<Vec<EventRecord>> {
+    c.prepare_cached(
+        "SELECT l.position, l.at, l.kind, l.payload FROM log l
+         LEFT JOIN scopes s ON s.tenant = l.tenant AND s.scope = l.scope
+         WHERE l.tenant = ?1 AND l.position > ?2 AND (?3 IS NULL OR s.memory = ?3)
+         ORDER BY l.position LIMIT ?4",
+    )?
+    .query_map(params![tenant, after, memory, limit as i64], |row| {
+        Ok(EventRecord {
+            position: Position(row.get::<_, i64>(0)? as u64),
+            at: Millis(row.get(1)?),
+            kind: row.get(2)?,
+            payload: row.get(3)?,
+        })
+    })?
+    .collect()
+}
+
+/// `turn.appended`, read from the turns: a run gives position and time, the
+/// turn's row its branch.
+fn turn_events(
+    c: &Connection,
+    tenant: i64,
+    memory: Option<&str>,
+    after: i64,
+    limit: usize,
+) -> rusqlite::Result<Vec<EventRecord>> {
+    // The run that holds `after + 1` may have begun before it.
+    let start: i64 = c
+        .prepare_cached(
+            "SELECT coalesce(max(first), 0) FROM runs WHERE tenant = ?1 AND first <= ?2",
+        )?
+        .query_row([tenant, after.saturating_add(1)], |row| row.get(0))?;
+    c.prepare_cached(
+        "SELECT t.position, r.at, t.session, t.seq, t.branch, o.name, s.memory
+         FROM runs r
+         JOIN sessions o ON o.tenant = r.tenant AND o.session = r.session
+         JOIN scopes s ON s.tenant = o.tenant AND s.scope = o.scope
+         JOIN turns t ON t.tenant = r.tenant AND t.session = r.session
+                     AND t.seq >= r.first_seq AND t.seq < r.first_seq + r.count
+         WHERE r.tenant = ?1 AND r.first >= ?2 AND t.position > ?3 AND (?4 IS NULL OR s.memory = ?4)
+         ORDER BY r.first, t.seq LIMIT ?5",
+    )?
+    .query_map(params![tenant, start, after, memory, limit as i64], |row| {
+        let session = SessionNo(row.get::<_, i64>(2)? as u64);
+        let seq = Seq(row.get::<_, i64>(3)? as u64);
+        let name: Option<String> = row.get(5)?;
+        let memory: String = row.get(6)?;
+        let payload = serde_json::json!({
+            "memoryRef": memory,
+            "session": name,
+            "seq": seq.0,
+            "branch": Branch(row.get(4)?).to_string(),
+            "turnId": TurnId { session, seq }.to_string(),
+        });
+        Ok(EventRecord {
+            position: Position(row.get::<_, i64>(0)? as u64),
+            at: Millis(row.get(1)?),
+            kind: "turn.appended".to_owned(),
+            payload: payload.to_string(),
+        })
+    })?
+    .collect()
+}
+
+// Keys
+
+pub(super) fn put_api_key(
+    c: &Connection,
+    s: &Shared,
+    key: &ApiKeyRecord,
+    hash: &[u8; 32],
+) -> Result<()> {
+    let (tenant, _) = rows::ensure_tenant(c, s, &key.tenant)?;
+    let put = || {
+        c.execute(
+            "INSERT INTO api_keys (hash, id, tenant, role, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![hash.as_slice(), key.id, key.tenant.as_str(), key.role, key.created_at.0],
+        )?;
+        let payload = serde_json::json!({ "keyId": key.id, "role": key.role });
+        record(c, tenant, None, "key.created", &payload.to_string(), key.created_at)
+    };
+    put().map(|_| ()).map_err(|e| s.failed(e))
+}
+
+pub(super) fn api_key(c: &Connection, s: &Shared, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
+    let found: Option<(String, String, String, i64)> = c
+        .prepare_cached("SELECT id, tenant, role, created_at FROM api_keys WHERE hash = ?1")
+        .and_then(|mut q| {
+            q.query_row([hash.as_slice()], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })
+            .optional()
+        })
+        .map_err(|e| s.failed(e))?;
+    Ok(found.and_then(|(id, tenant, role, at)| {
+        Some(ApiKeyRecord { id, tenant: Tenant::new(tenant).ok()?, role, created_at: Millis(at) })
+    }))
+}
+
+// Outcomes
+
+pub(super) fn refuse_taken(
+    c: &Connection,
+    s: &Shared,
+    tenant: i64,
+    claim: &Claim,
+    now: Millis,
+) -> Result<()> {
+    let taken: Option<i64> = c
+        .prepare_cached(
+            "SELECT 1 FROM outcomes WHERE tenant = ?1 AND operation = ?2 AND key = ?3 AND at > ?4",
+        )
+        .and_then(|mut q| {
+            let since = now.0 - OUTCOME_KEPT_MILLIS;
+            q.query_row(params![tenant, claim.operation, claim.key, since], |row| row.get(0))
+                .optional()
+        })
+        .map_err(|e| s.failed(e))?;
+    match taken {
+        Some(_) => Err(StoreError::ClaimTaken),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn outcome(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    operation: &str,
+    key: &str,
+    now: Millis,
+) -> Result<Option<StoredOutcome>> {
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(None) };
+    c.prepare_cached(
+        "SELECT request, status, body FROM outcomes
+         WHERE tenant = ?1 AND operation = ?2 AND key = ?3 AND at > ?4",
+    )
+    .and_then(|mut q| {
+        q.query_row(params![no, operation, key, now.0 - OUTCOME_KEPT_MILLIS], |row| {
+            let request: Vec<u8> = row.get(0)?;
+            let body: Vec<u8> = row.get(2)?;
+            Ok(StoredOutcome {
+                request: request.try_into().unwrap_or_default(),
+                status: row.get(1)?,
+                body: String::from_utf8_lossy(&body).into_owned(),
+            })
+        })
+        .optional()
+    })
+    .map_err(|e| s.failed(e))
+}
+
+pub(super) fn put_outcome(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    outcome: &NewOutcome,
+    now: Millis,
+) -> Result<()> {
+    let (no, _) = rows::ensure_tenant(c, s, tenant)?;
+    put_outcome_of(c, s, no, outcome, now)
+}
+
+pub(super) fn put_outcome_of(
+    c: &Connection,
+    s: &Shared,
+    tenant: i64,
+    outcome: &NewOutcome,
+    now: Millis,
+) -> Result<()> {
+    let put = || {
+        c.prepare_cached("DELETE FROM outcomes WHERE tenant = ?1 AND at <= ?2")?
+            .execute(params![tenant, now.0 - OUTCOME_KEPT_MILLIS])?;
+        c.prepare_cached(
+            "INSERT OR REPLACE INTO outcomes (tenant, operation, key, request, status, body, at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            tenant,
+            outcome.operation,
+            outcome.key,
+            outcome.request.as_slice(),
+            outcome.status,
+            outcome.body.as_bytes(),
+            now.0
+        ])
+    };
+    put().map(|_| ()).map_err(|e| s.failed(e))
+}

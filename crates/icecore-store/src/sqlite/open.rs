@@ -1,0 +1,208 @@
+//! Opening: the directory, the file, its version, its key, and what the
+//! database's own errors mean.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+
+use crate::error::StoreError;
+use crate::keys::MasterKey;
+use crate::store::Result;
+
+/// `ICEC`, so that a stray database is not taken for ours.
+const APPLICATION_ID: i64 = 0x4943_4543;
+
+/// Added, never edited.
+const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/0001_ground.sql")];
+
+/// The file's name in the data directory.
+const FILE_NAME: &str = "icecore.db";
+
+/// Note under which the master key's check value is kept.
+const KEY_CHECK: &str = "master-key-check";
+
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
+    pub(super) master: MasterKey,
+}
+
+pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
+    prepare_directory(dir)?;
+    let path = dir.join(FILE_NAME);
+    let is_new = !path.exists();
+    let connection = Connection::open(&path).map_err(|error| classify(error, &path))?;
+    let failed = |error| classify(error, &path);
+    pragmas(&connection).map_err(failed)?;
+    let sealed = migrate(&connection, &path)?;
+    // Only a store that has sealed nothing may have a new key made for it.
+    let master = MasterKey::load(dir, master_key, is_new || sealed.is_none())?;
+    match sealed {
+        Some(check) if !master.matches(&check) => {
+            let origin = match master_key {
+                Some(_) => "ICECORE_MASTER_KEY".to_owned(),
+                None => format!("`{}`", dir.join("master.key").display()),
+            };
+            return Err(StoreError::WrongMasterKey { origin });
+        }
+        Some(_) => {}
+        None => record_key(&connection, &master).map_err(failed)?,
+    }
+    Ok(Opened { connection, path, master })
+}
+
+pub(super) fn reader(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(Duration::from_secs(super::BUSY_SECONDS))?;
+        connection.set_prepared_statement_cache_capacity(64);
+        connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA query_only = ON;")?;
+        Ok(connection)
+    };
+    open().map_err(|error| classify(error, path))
+}
+
+fn pragmas(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::from_secs(super::BUSY_SECONDS))?;
+    connection.set_prepared_statement_cache_capacity(128);
+    // The first must come before anything is written, the second before the third.
+    connection.execute_batch(
+        "PRAGMA auto_vacuum = INCREMENTAL;
+         PRAGMA secure_delete = ON;
+         PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         PRAGMA foreign_keys = ON;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA cell_size_check = ON;
+         PRAGMA wal_autocheckpoint = 2000;
+         PRAGMA journal_size_limit = 1048576;",
+    )
+}
+
+/// Brings the schema up to date under the write lock, and answers the check
+/// value of the master key if the store has one.
+fn migrate(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
+    let failed = |error| classify(error, path);
+    let number = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0));
+    let known = MIGRATIONS.len() as i64;
+    let version: i64 = number("user_version").map_err(failed)?;
+    if version == 0 {
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .map_err(failed)?;
+        if tables > 0 && number("application_id").map_err(failed)? != APPLICATION_ID {
+            return Err(StoreError::NotAStore { path: path.to_owned() });
+        }
+    } else if number("application_id").map_err(failed)? != APPLICATION_ID {
+        return Err(StoreError::NotAStore { path: path.to_owned() });
+    }
+    if version > known {
+        return Err(StoreError::FromTheFuture { found: version, known });
+    }
+    if version < known {
+        run_migrations(connection).map_err(failed)?;
+    }
+    let check: Option<String> = connection
+        .query_row("SELECT value FROM notes WHERE name = ?1", [KEY_CHECK], |row| row.get(0))
+        .optional()
+        .map_err(failed)?;
+    Ok(check.and_then(|text| hex::decode(text).ok()))
+}
+
+fn run_migrations(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let result = (|| {
+        // Another process may have been faster.
+        let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        for script in &MIGRATIONS[version as usize..] {
+            connection.execute_batch(script)?;
+        }
+        connection.execute_batch(&format!(
+            "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {};",
+            MIGRATIONS.len()
+        ))
+    })();
+    match result {
+        Ok(()) => connection.execute_batch("COMMIT"),
+        Err(error) => {
+            let _ = connection.execute_batch("ROLLBACK");
+            Err(error)
+        }
+    }
+}
+
+fn record_key(connection: &Connection, master: &MasterKey) -> rusqlite::Result<()> {
+    connection.execute(
+        "INSERT INTO notes (name, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+        [KEY_CHECK, &hex::encode(master.check_value())],
+    )?;
+    Ok(())
+}
+
+fn prepare_directory(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    let io = |action, source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            StoreError::ReadOnly { path: dir.to_owned() }
+        }
+        std::io::ErrorKind::StorageFull => StoreError::DiskFull,
+        _ => StoreError::Io { action, path: dir.to_owned(), source },
+    };
+    if !dir.exists() {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(dir).map_err(|error| io("create", error))?;
+    }
+    let owner = std::fs::metadata(dir).map_err(|error| io("look at", error))?.uid();
+    let user = rustix::process::geteuid().as_raw();
+    if owner != user {
+        return Err(StoreError::ForeignOwner { path: dir.to_owned(), owner, user });
+    }
+    match network_file_system(dir) {
+        Some(kind) => Err(StoreError::NetworkFileSystem { path: dir.to_owned(), kind }),
+        None => Ok(()),
+    }
+}
+
+/// File systems whose locks do not reach other machines reliably.
+fn network_file_system(dir: &Path) -> Option<&'static str> {
+    #[cfg(target_os = "linux")]
+    {
+        let kinds = [
+            (0x6969, "NFS"),
+            (0x517b, "SMB"),
+            (0xff53_4d42, "CIFS"),
+            (0xfe53_4d42, "SMB2"),
+            (0x0102_1997, "9p"),
+        ];
+        let found = rustix::fs::statfs(dir).ok()?.f_type as u64 & 0xffff_ffff;
+        kinds.iter().find(|(magic, _)| *magic == found).map(|(_, kind)| *kind)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = dir;
+        None
+    }
+}
+
+/// What an error of the database means to a person.
+pub(super) fn classify(error: rusqlite::Error, path: &Path) -> StoreError {
+    let path = path.to_owned();
+    let Some(code) = error.sqlite_error_code() else {
+        return StoreError::Database(error);
+    };
+    match code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
+            StoreError::Busy { seconds: super::BUSY_SECONDS }
+        }
+        ErrorCode::DiskFull => StoreError::DiskFull,
+        ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen => {
+            StoreError::ReadOnly { path }
+        }
+        ErrorCode::DatabaseCorrupt => StoreError::Damaged { path, reason: error.to_string() },
+        ErrorCode::NotADatabase => StoreError::NotAStore { path },
+        _ => StoreError::Database(error),
+    }
+}

@@ -1,0 +1,702 @@
+//! The layers: chunks, where bodies are, and moving them down a tier.
+
+use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
+use icecore_domain::redact::{RedactedSummary, RedactedText};
+use icecore_domain::summary::Summary;
+use icecore_domain::time::Millis;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::append::level_no;
+use super::rows::{self, EXPIRED, ScopeNo};
+use super::{Shared, log};
+use crate::error::StoreError;
+use crate::keys::TenantKey;
+use crate::pack::PackKey;
+use crate::store::*;
+
+/// Label under which pack keys are sealed.
+const PACK_KEY: &str = "pack";
+
+/// Text is kept compressed if that saves at least a tenth.
+const COMPRESSION_LEVEL: i32 = 6;
+
+/// A body in the store never unpacks to more than this.
+const MAX_TEXT_BYTES: usize = 256 << 20;
+
+// Compressed text
+
+/// The bytes to keep, and whether they are compressed.
+pub(super) fn squeeze(text: &[u8]) -> (Vec<u8>, bool) {
+    match zstd::bulk::compress(text, COMPRESSION_LEVEL) {
+        Ok(packed) if packed.len() * 10 <= text.len() * 9 => (packed, true),
+        _ => (text.to_vec(), false),
+    }
+}
+
+fn unsqueeze(bytes: Vec<u8>, packed: bool) -> std::result::Result<String, String> {
+    let plain = match packed {
+        true => zstd::stream::decode_all(bytes.as_slice()).map_err(|error| error.to_string())?,
+        false => bytes,
+    };
+    if plain.len() > MAX_TEXT_BYTES {
+        return Err("it unpacks to more than 256 MiB".to_owned());
+    }
+    String::from_utf8(plain).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+// Chunks
+
+pub(super) fn chunks(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    query: &ChunkQuery,
+) -> Result<Vec<ChunkRecord>> {
+    let Some(no) = owned(c, s, scope, query.session)? else { return Ok(Vec::new()) };
+    let order = if query.newest { "DESC" } else { "ASC" };
+    let sql = format!(
+        "SELECT c.first, c.last, c.first_seq, c.last_seq, c.tokens, c.turns, c.revision, m.packed, m.summary
+         FROM chunks c LEFT JOIN summaries m ON m.tenant = c.tenant AND m.session = c.session
+              AND m.branch = c.branch AND m.level = c.level AND m.first = c.first
+         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
+           AND c.first >= ?5 AND c.last <= ?6
+         ORDER BY c.first {order} LIMIT ?7"
+    );
+    let id = |first: i64, last: i64| ChunkId {
+        session: query.session,
+        branch: query.branch,
+        level: query.level,
+        first: Ordinal(first as u64),
+        last: Ordinal(last as u64),
+    };
+    let read = |row: &Row<'_>| {
+        let summary: Option<(bool, Vec<u8>)> = match row.get::<_, Option<Vec<u8>>>(8)? {
+            Some(bytes) => Some((row.get(7)?, bytes)),
+            None => None,
+        };
+        let record = ChunkRecord {
+            id: id(row.get(0)?, row.get(1)?),
+            first_seq: Seq(row.get::<_, i64>(2)? as u64),
+            last_seq: Seq(row.get::<_, i64>(3)? as u64),
+            tokens: row.get::<_, i64>(4)? as u64,
+            turns: row.get::<_, i64>(5)? as u64,
+            revision: row.get(6)?,
+            summary: None,
+        };
+        Ok((record, summary))
+    };
+    let found: Vec<(ChunkRecord, Option<(bool, Vec<u8>)>)> = c
+        .prepare_cached(&sql)
+        .and_then(|mut q| {
+            let bounds = params![
+                no.tenant,
+                query.session.0 as i64,
+                query.branch.0,
+                level_no(query.level),
+                query.from.0.min(i64::MAX as u64) as i64,
+                query.through.0.min(i64::MAX as u64) as i64,
+                query.limit.min(i64::MAX as usize) as i64
+            ];
+            q.query_map(bounds, read)?.collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    let mut records = Vec::with_capacity(found.len());
+    for (mut record, summary) in found {
+        record.summary =
+            summary.map(|(packed, bytes)| read_summary(&record.id, bytes, packed)).transpose()?;
+        records.push(record);
+    }
+    if query.newest {
+        records.reverse();
+    }
+    Ok(records)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the summary comes from our own rows")]
+fn read_summary(id: &ChunkId, bytes: Vec<u8>, packed: bool) -> Result<RedactedSummary> {
+    let damaged = |reason: String| StoreError::BodyDamaged { chunk: id.to_string(), reason };
+    let text = unsqueeze(bytes, packed).map_err(damaged)?;
+    let (text, themes, key_facts) =
+        serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+    Ok(RedactedSummary::read_back(Summary { text, themes, key_facts }))
+}
+
+fn write_summary(summary: &RedactedSummary) -> (Vec<u8>, bool) {
+    let parts = summary.parts();
+    squeeze(serde_json::json!([parts.text, parts.themes, parts.key_facts]).to_string().as_bytes())
+}
+
+/// The scope's numbers, if the session is its own.
+fn owned(c: &Connection, s: &Shared, scope: &Scope, session: SessionNo) -> Result<Option<ScopeNo>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(None) };
+    let found: Option<i64> = c
+        .prepare_cached("SELECT 1 FROM sessions WHERE tenant = ?1 AND session = ?2 AND scope = ?3")
+        .and_then(|mut q| {
+            q.query_row([no.tenant, session.0 as i64, no.scope], |row| row.get(0)).optional()
+        })
+        .map_err(|e| s.failed(e))?;
+    Ok(found.map(|_| no))
+}
+
+// Bodies
+
+pub(super) fn bodies(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    session: SessionNo,
+    branch: Branch,
+    first: Ordinal,
+    last: Ordinal,
+) -> Result<Vec<MicroBody>> {
+    let Some(no) = owned(c, s, scope, session)? else { return Ok(Vec::new()) };
+    let states = rows::branches(c, s, no.tenant, session)?;
+    let Some(state) = states.into_iter().find(|state| state.record.branch == branch) else {
+        return Ok(Vec::new());
+    };
+    let clamp = |ordinal: Ordinal| ordinal.0.min(i64::MAX as u64) as i64;
+    // Chunks tile, so those that overlap the range begin with the last that
+    // begins at or before it.
+    let found: Vec<(i64, i64, i64, i64, u32, Option<i64>, Option<bool>, Option<Vec<u8>>)> = c
+        .prepare_cached(
+            "SELECT c.first, c.last, c.first_seq, c.last_seq, c.revision, x.format, x.packed, x.text
+             FROM chunks c LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
+                  AND x.branch = c.branch AND x.first = c.first
+             WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
+               AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2
+                   AND branch = ?3 AND level = 0 AND first <= ?4), 0)
+               AND c.last >= ?4
+             ORDER BY c.first",
+        )
+        .and_then(|mut q| {
+            let range = params![no.tenant, session.0 as i64, branch.0, clamp(first), clamp(last)];
+            q.query_map(range, |row| {
+                Ok((
+                    row.get(0)?,
+                    row.get(1)?,
+                    row.get(2)?,
+                    row.get(3)?,
+                    row.get(4)?,
+                    row.get(5)?,
+                    row.get(6)?,
+                    row.get(7)?,
+                ))
+            })?
+            .collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    let mut pack: Option<PackRecord> = None;
+    let mut bodies = Vec::with_capacity(found.len());
+    for (micro_first, micro_last, first_seq, last_seq, revision, format, packed, text) in found {
+        let id = ChunkId {
+            session,
+            branch,
+            level: Level::Micro,
+            first: Ordinal(micro_first as u64),
+            last: Ordinal(micro_last as u64),
+        };
+        let place = match (format, packed, text) {
+            _ if id.last > state.record.warm_through => BodyPlace::Rows,
+            (Some(format), Some(packed), Some(bytes)) => {
+                BodyPlace::Text(read_text(&id, format, bytes, packed)?)
+            }
+            _ => {
+                let covers = |p: &PackRecord| p.id.first <= id.first && id.last <= p.id.last;
+                if !pack.as_ref().is_some_and(covers) {
+                    pack = pack_at(c, s, scope, no, session, branch, micro_first)?;
+                }
+                pack.clone().filter(covers).map_or(BodyPlace::Gone, BodyPlace::Pack)
+            }
+        };
+        let (first_seq, last_seq) = (Seq(first_seq as u64), Seq(last_seq as u64));
+        bodies.push(MicroBody { id, revision, first_seq, last_seq, place });
+    }
+    Ok(bodies)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
+fn read_text(id: &ChunkId, format: i64, bytes: Vec<u8>, packed: bool) -> Result<TextBody> {
+    let damaged = |reason: String| StoreError::BodyDamaged { chunk: id.to_string(), reason };
+    let format = match format {
+        0 => TextFormat::Ctf,
+        1 => TextFormat::Jsonl,
+        other => return Err(damaged(format!("unknown format {other}"))),
+    };
+    let text = unsqueeze(bytes, packed).map_err(damaged)?;
+    Ok(TextBody { format, text: RedactedText::read_back(text) })
+}
+
+pub(super) fn put_text(
+    c: &Connection,
+    tenant: i64,
+    id: &ChunkId,
+    body: &TextBody,
+) -> rusqlite::Result<()> {
+    let (bytes, packed) = squeeze(body.text.as_str().as_bytes());
+    let format = match body.format {
+        TextFormat::Ctf => 0,
+        TextFormat::Jsonl => 1,
+    };
+    c.prepare_cached(
+        "INSERT OR REPLACE INTO texts (tenant, session, branch, first, format, packed, text)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        tenant,
+        id.session.0 as i64,
+        id.branch.0,
+        id.first.0 as i64,
+        format,
+        packed,
+        bytes
+    ])?;
+    Ok(())
+}
+
+// Packs
+
+const PACK_COLUMNS: &str = "p.tenant, p.session, p.branch, p.first, p.last, p.name, p.sealed_key, p.bytes, p.sha256, p.created_at";
+
+/// A pack's row, before its key is opened.
+struct PackRow {
+    tenant: i64,
+    id: ChunkId,
+    name: String,
+    sealed_key: Vec<u8>,
+    bytes: u64,
+    sha256: Vec<u8>,
+    created_at: Millis,
+}
+
+fn read_pack(row: &Row<'_>) -> rusqlite::Result<PackRow> {
+    Ok(PackRow {
+        tenant: row.get(0)?,
+        id: ChunkId {
+            session: SessionNo(row.get::<_, i64>(1)? as u64),
+            branch: Branch(row.get(2)?),
+            level: Level::Macro,
+            first: Ordinal(row.get::<_, i64>(3)? as u64),
+            last: Ordinal(row.get::<_, i64>(4)? as u64),
+        },
+        name: row.get(5)?,
+        sealed_key: row.get(6)?,
+        bytes: row.get::<_, i64>(7)? as u64,
+        sha256: row.get(8)?,
+        created_at: Millis(row.get(9)?),
+    })
+}
+
+impl PackRow {
+    fn open(self, scope: Scope, key: &TenantKey) -> Result<PackRecord> {
+        let opened = key
+            .open(PACK_KEY, &self.sealed_key)
+            .and_then(|bytes| <[u8; 32]>::try_from(bytes.as_slice()).ok());
+        let Some(key) = opened else {
+            return Err(StoreError::PackDamaged {
+                name: self.name,
+                reason: "its sealed key does not open".to_owned(),
+            });
+        };
+        Ok(PackRecord {
+            scope,
+            id: self.id,
+            name: self.name,
+            key: PackKey::from_bytes(key),
+            bytes: self.bytes,
+            sha256: self.sha256.try_into().unwrap_or_default(),
+            created_at: self.created_at,
+        })
+    }
+}
+
+fn pack_at(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    no: ScopeNo,
+    session: SessionNo,
+    branch: Branch,
+    ordinal: i64,
+) -> Result<Option<PackRecord>> {
+    let found = c
+        .prepare_cached(&format!(
+            "SELECT {PACK_COLUMNS} FROM packs p
+             WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first <= ?4 ORDER BY first DESC LIMIT 1"
+        ))
+        .and_then(|mut q| {
+            q.query_row(params![no.tenant, session.0 as i64, branch.0, ordinal], read_pack).optional()
+        })
+        .map_err(|e| s.failed(e))?;
+    let Some(row) = found else { return Ok(None) };
+    let Some(key) = rows::tenant_key(c, s, scope.tenant())? else { return Ok(None) };
+    row.open(scope.clone(), &key).map(Some)
+}
+
+pub(super) fn packs(
+    c: &Connection,
+    s: &Shared,
+    tenant: Option<&Tenant>,
+    before: Option<Millis>,
+    limit: usize,
+) -> Result<Vec<PackRecord>> {
+    let found: Vec<(PackRow, i64)> = c
+        .prepare_cached(&format!(
+            "SELECT {PACK_COLUMNS}, o.scope FROM packs p
+             JOIN sessions o ON o.tenant = p.tenant AND o.session = p.session
+             JOIN tenants t ON t.tenant = p.tenant
+             WHERE (?1 IS NULL OR t.name = ?1) AND (?2 IS NULL OR p.created_at < ?2)
+             ORDER BY p.tenant, p.session, p.branch, p.first LIMIT ?3"
+        ))
+        .and_then(|mut q| {
+            q.query_map(
+                params![tenant.map(Tenant::as_str), before.map(|b| b.0), limit as i64],
+                |row| Ok((read_pack(row)?, row.get(10)?)),
+            )?
+            .collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    let mut records = Vec::with_capacity(found.len());
+    for (row, scope) in found {
+        let scope = rows::scope_of(c, s, row.tenant, scope)?;
+        if let Some(key) = rows::tenant_key(c, s, scope.tenant())? {
+            records.push(row.open(scope, &key)?);
+        }
+    }
+    Ok(records)
+}
+
+pub(super) fn put_pack(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    tenant: i64,
+    id: &ChunkId,
+    pack: &NewPack,
+    now: Millis,
+) -> Result<()> {
+    let (_, key) = rows::ensure_tenant(c, s, scope.tenant())?;
+    c.prepare_cached(
+        "INSERT OR REPLACE INTO packs (tenant, session, branch, first, last, name, sealed_key, bytes, sha256, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )
+    .and_then(|mut q| {
+        q.execute(params![
+            tenant,
+            id.session.0 as i64,
+            id.branch.0,
+            id.first.0 as i64,
+            id.last.0 as i64,
+            pack.name,
+            key.seal(PACK_KEY, pack.key.as_bytes()),
+            pack.bytes as i64,
+            pack.sha256.as_slice(),
+            now.0
+        ])
+    })
+    .map(|_| ())
+    .map_err(|e| s.failed(e))
+}
+
+pub(super) fn expire_pack(
+    c: &Connection,
+    s: &Shared,
+    pack: &PackRecord,
+    now: Millis,
+) -> Result<()> {
+    let Some(no) = rows::scope_no(c, s, &pack.scope)? else { return Ok(()) };
+    let (session, branch) = (pack.id.session.0 as i64, pack.id.branch.0);
+    let (first, last) = (pack.id.first.0 as i64, pack.id.last.0 as i64);
+    let expire = || {
+        let gone = c.execute(
+            "DELETE FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4 AND name = ?5",
+            params![no.tenant, session, branch, first, pack.name],
+        )?;
+        if gone > 0 {
+            mark_expired(c, no, pack.id, first, last, now)?;
+        }
+        Ok(())
+    };
+    expire().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+/// Turns whose body is let go for good, with the record of it.
+fn mark_expired(
+    c: &Connection,
+    no: ScopeNo,
+    id: ChunkId,
+    first: i64,
+    last: i64,
+    now: Millis,
+) -> rusqlite::Result<()> {
+    let turns = c.execute(
+        "UPDATE turns SET flags = flags | ?6 WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+           AND ordinal BETWEEN ?4 AND ?5 AND flags & 12 = 0",
+        params![no.tenant, id.session.0 as i64, id.branch.0, first, last, EXPIRED],
+    )?;
+    let payload = serde_json::json!({ "chunk": id.to_string(), "turns": turns });
+    log::record(c, no.tenant, Some(no.scope), "memory.expired", &payload.to_string(), now)?;
+    Ok(())
+}
+
+// Moving down
+
+/// Whether each micro still has the revision that was read.
+pub(super) fn unrevised<'a>(
+    c: &Connection,
+    tenant: i64,
+    micros: impl Iterator<Item = (&'a ChunkId, u32)>,
+) -> rusqlite::Result<bool> {
+    for (id, revision) in micros {
+        let now: Option<u32> = c
+            .prepare_cached(
+                "SELECT revision FROM chunks
+                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = 0 AND first = ?4 AND last = ?5",
+            )?
+            .query_row(
+                params![tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64, id.last.0 as i64],
+                |row| row.get(0),
+            )
+            .optional()?;
+        if now != Some(revision) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn watermark(
+    c: &Connection,
+    tenant: i64,
+    id: (SessionNo, Branch),
+    column: &str,
+) -> rusqlite::Result<Option<i64>> {
+    c.prepare_cached(&format!(
+        "SELECT {column} FROM branches WHERE tenant = ?1 AND session = ?2 AND branch = ?3"
+    ))?
+    .query_row(params![tenant, id.0.0 as i64, id.1.0], |row| row.get(0))
+    .optional()
+}
+
+fn move_watermark(
+    c: &Connection,
+    tenant: i64,
+    id: (SessionNo, Branch),
+    column: &str,
+    to: Ordinal,
+) -> rusqlite::Result<()> {
+    c.prepare_cached(&format!(
+        "UPDATE branches SET {column} = ?4, version = version + 1
+         WHERE tenant = ?1 AND session = ?2 AND branch = ?3"
+    ))?
+    .execute(params![tenant, id.0.0 as i64, id.1.0, to.0 as i64])?;
+    Ok(())
+}
+
+pub(super) fn demote_to_warm(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    demotion: &WarmDemotion,
+) -> Result<bool> {
+    let Some(no) = owned(c, s, scope, demotion.session)? else { return Ok(false) };
+    let at = (demotion.session, demotion.branch);
+    let demote = || {
+        let micros = demotion.micros.iter().map(|(id, revision, _)| (id, *revision));
+        let same = watermark(c, no.tenant, at, "warm_through")?
+            == Some(demotion.seen_through.0 as i64)
+            && unrevised(c, no.tenant, micros)?;
+        let Some((last, _, _)) = demotion.micros.last().filter(|_| same) else { return Ok(false) };
+        for (id, _, body) in &demotion.micros {
+            if let Some(body) = body {
+                put_text(c, no.tenant, id, body)?;
+            }
+            delete_bodies(c, no.tenant, id)?;
+        }
+        move_watermark(c, no.tenant, at, "warm_through", last.last)?;
+        Ok(true)
+    };
+    demote().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+/// Lets go of the rows' bodies of a micro. Turns of other branches may lie
+/// between its own, so the branch is asked for.
+fn delete_bodies(c: &Connection, tenant: i64, id: &ChunkId) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "DELETE FROM bodies WHERE tenant = ?1 AND session = ?2 AND seq IN (
+             SELECT t.seq FROM turns t JOIN chunks k ON k.tenant = t.tenant AND k.session = t.session
+                AND k.branch = ?3 AND k.level = 0 AND k.first = ?4
+             WHERE t.tenant = ?1 AND t.session = ?2 AND t.branch = ?3
+               AND t.seq BETWEEN k.first_seq AND k.last_seq)",
+    )?
+    .execute(params![tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64])?;
+    Ok(())
+}
+
+pub(super) fn demote_to_cold(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    demotion: &ColdDemotion,
+) -> Result<bool> {
+    let id = &demotion.id;
+    let Some(no) = owned(c, s, scope, id.session)? else { return Ok(false) };
+    let at = (id.session, id.branch);
+    let failed = |e| s.failed(e);
+    let same = || {
+        let micros = demotion.micros.iter().map(|(id, revision)| (id, *revision));
+        Ok(watermark(c, no.tenant, at, "cold_through")? == Some(demotion.seen_through.0 as i64)
+            && watermark(c, no.tenant, at, "warm_through")? >= Some(id.last.0 as i64)
+            && unrevised(c, no.tenant, micros)?)
+    };
+    if !same().map_err(failed)? {
+        return Ok(false);
+    }
+    if let ColdBody::Pack(pack) = &demotion.body {
+        put_pack(c, s, scope, no.tenant, id, pack, demotion.now)?;
+    }
+    let finish = || {
+        if !matches!(demotion.body, ColdBody::StaysText) {
+            c.prepare_cached(
+                "DELETE FROM texts WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first BETWEEN ?4 AND ?5",
+            )?
+            .execute(params![no.tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64, id.last.0 as i64])?;
+        }
+        if matches!(demotion.body, ColdBody::Dropped) {
+            mark_expired(c, no, *id, id.first.0 as i64, id.last.0 as i64, demotion.now)?;
+        }
+        move_watermark(c, no.tenant, at, "cold_through", id.last)
+    };
+    finish().map_err(failed)?;
+    Ok(true)
+}
+
+// Summaries
+
+fn summary_watermark(level: Level) -> &'static str {
+    match level {
+        Level::Micro => "micro_through",
+        Level::Mini => "mini_through",
+        Level::Macro => "macro_through",
+    }
+}
+
+pub(super) fn put_summaries(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    batch: &SummaryBatch,
+) -> Result<()> {
+    let Some(no) = owned(c, s, scope, batch.session)? else { return Ok(()) };
+    let column = summary_watermark(batch.level);
+    let at = (batch.session, batch.branch);
+    let put = || {
+        if watermark(c, no.tenant, at, column)? != Some(batch.seen_through.0 as i64) {
+            return Ok(());
+        }
+        for (id, revision, summary) in &batch.summaries {
+            let (bytes, packed) = write_summary(summary);
+            c.prepare_cached(
+                "INSERT OR REPLACE INTO summaries (tenant, session, branch, level, first, packed, summary)
+                 SELECT tenant, session, branch, level, first, ?6, ?7 FROM chunks
+                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5 AND revision = ?8",
+            )?
+            .execute(params![
+                no.tenant,
+                id.session.0 as i64,
+                id.branch.0,
+                level_no(id.level),
+                id.first.0 as i64,
+                packed,
+                bytes,
+                revision
+            ])?;
+        }
+        move_watermark(c, no.tenant, at, column, batch.through)
+    };
+    put().map_err(|e| s.failed(e))
+}
+
+pub(super) fn drop_derived(c: &Connection, s: &Shared, scope: &Scope) -> Result<u64> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
+    let in_scope = "tenant = ?1 AND session IN (SELECT session FROM sessions WHERE tenant = ?1 AND scope = ?2)";
+    let drop = || {
+        let gone =
+            c.execute(&format!("DELETE FROM summaries WHERE {in_scope}"), [no.tenant, no.scope])?;
+        c.execute(
+            &format!(
+                "UPDATE branches SET micro_through = 0, mini_through = 0, macro_through = 0,
+                    version = version + 1, unsettled = 1 WHERE {in_scope}"
+            ),
+            [no.tenant, no.scope],
+        )?;
+        Ok(gone as u64)
+    };
+    drop().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+// What is due
+
+pub(super) fn unsettled(c: &Connection, s: &Shared, limit: usize) -> Result<Vec<DueBranch>> {
+    let found: Vec<(i64, i64, u32, i64)> = c
+        .prepare_cached(
+            "SELECT b.tenant, b.session, b.branch, o.scope FROM branches b INDEXED BY branches_unsettled
+             JOIN sessions o ON o.tenant = b.tenant AND o.session = b.session
+             WHERE b.unsettled = 1 ORDER BY b.tenant, b.session, b.branch LIMIT ?1",
+        )
+        .and_then(|mut q| {
+            q.query_map([limit as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?.collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    found
+        .into_iter()
+        .map(|(tenant, session, branch, scope)| {
+            Ok(DueBranch {
+                scope: rows::scope_of(c, s, tenant, scope)?,
+                session: SessionNo(session as u64),
+                branch: Branch(branch),
+            })
+        })
+        .collect()
+}
+
+pub(super) fn unsettled_count(
+    c: &Connection,
+    s: &Shared,
+    tenant: Option<&Tenant>,
+    memory: Option<&str>,
+) -> Result<u64> {
+    c.prepare_cached(
+        "SELECT count(*) FROM branches b INDEXED BY branches_unsettled
+         JOIN sessions o ON o.tenant = b.tenant AND o.session = b.session
+         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         JOIN tenants t ON t.tenant = b.tenant
+         WHERE b.unsettled = 1 AND (?1 IS NULL OR t.name = ?1) AND (?2 IS NULL OR p.memory = ?2)",
+    )
+    .and_then(|mut q| {
+        q.query_row(params![tenant.map(Tenant::as_str), memory], |row| row.get::<_, i64>(0))
+    })
+    .map(|count| count as u64)
+    .map_err(|e| s.failed(e))
+}
+
+pub(super) fn settle(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    session: SessionNo,
+    branch: Branch,
+    seen: u64,
+) -> Result<()> {
+    let Some(no) = owned(c, s, scope, session)? else { return Ok(()) };
+    c.prepare_cached(
+        "UPDATE branches SET unsettled = 0 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = ?4",
+    )
+    .and_then(|mut q| q.execute(params![no.tenant, session.0 as i64, branch.0, seen as i64]))
+    .map(|_| ())
+    .map_err(|e| s.failed(e))
+}
+
+pub(super) fn unsettle_all(c: &Connection, s: &Shared) -> Result<()> {
+    c.execute("UPDATE branches SET unsettled = 1", []).map(|_| ()).map_err(|e| s.failed(e))
+}

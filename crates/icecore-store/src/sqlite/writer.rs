@@ -1,0 +1,205 @@
+//! The one writing thread of a process, and its grouped commits.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::open::classify;
+use crate::error::StoreError;
+use crate::store::Result;
+
+/// Writes that may wait before a caller is made to.
+const QUEUE_LENGTH: usize = 1024;
+
+/// Writes that share one commit at most.
+const GROUP_LENGTH: usize = 256;
+
+/// Tells a caller how it went, once the commit is known to have worked or not.
+type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
+
+enum Job {
+    Write(Box<dyn Write>),
+    Tidy(oneshot::Sender<Result<()>>),
+}
+
+/// A write that waits for its turn.
+trait Write: Send {
+    /// Does it, inside the group's transaction.
+    fn run(self: Box<Self>, connection: &Connection) -> Answer;
+    /// Answers it without doing it.
+    fn refuse(self: Box<Self>, error: StoreError);
+}
+
+struct Waiting<T, F> {
+    act: F,
+    tell: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send + 'static, F: FnOnce(&Connection) -> Result<T> + Send> Write for Waiting<T, F> {
+    fn run(self: Box<Self>, connection: &Connection) -> Answer {
+        let Waiting { act, tell } = *self;
+        let result = in_savepoint(connection, act);
+        Box::new(move |failure| {
+            // The caller may have gone; what was committed stays.
+            let _ = tell.send(match failure {
+                Some(error) => Err(error),
+                None => result,
+            });
+        })
+    }
+
+    fn refuse(self: Box<Self>, error: StoreError) {
+        let _ = self.tell.send(Err(error));
+    }
+}
+
+/// Handle of the writing thread; the thread ends, its queue done, with it.
+pub(super) struct Writer {
+    queue: Option<mpsc::Sender<Job>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection, path: PathBuf) -> Self {
+        let (queue, jobs) = mpsc::channel(QUEUE_LENGTH);
+        let thread = std::thread::Builder::new()
+            .name("icecore-writer".to_owned())
+            .spawn(move || work(&connection, &path, jobs))
+            .ok();
+        Self { queue: Some(queue), thread }
+    }
+
+    /// Runs `act` in a transaction and answers once that is durable.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (tell, told) = oneshot::channel();
+        self.send(Job::Write(Box::new(Waiting { act, tell }))).await?;
+        told.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Gives freed pages back and empties the write-ahead log.
+    pub(super) async fn tidy(&self) -> Result<()> {
+        let (tell, told) = oneshot::channel();
+        self.send(Job::Tidy(tell)).await?;
+        told.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn send(&self, job: Job) -> Result<()> {
+        let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
+        queue.send(job).await.map_err(|_| StoreError::Closed)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
+    let mut next = jobs.blocking_recv();
+    while let Some(job) = next.take() {
+        match job {
+            Job::Tidy(tell) => {
+                let _ = tell.send(tidy(connection).map_err(|error| classify(error, path)));
+            }
+            Job::Write(first) => {
+                let (group, other) = gather(first, &mut jobs);
+                commit_group(connection, path, group);
+                next = other;
+            }
+        }
+        if next.is_none() {
+            next = jobs.blocking_recv();
+        }
+    }
+}
+
+/// The first write and all that wait behind it, up to the next other job.
+fn gather(
+    first: Box<dyn Write>,
+    jobs: &mut mpsc::Receiver<Job>,
+) -> (Vec<Box<dyn Write>>, Option<Job>) {
+    let mut group = vec![first];
+    while group.len() < GROUP_LENGTH {
+        match jobs.try_recv() {
+            Ok(Job::Write(write)) => group.push(write),
+            Ok(other) => return (group, Some(other)),
+            Err(_) => break,
+        }
+    }
+    (group, None)
+}
+
+/// All of a group in one transaction, one sync; each answers only after it.
+fn commit_group(connection: &Connection, path: &Path, group: Vec<Box<dyn Write>>) {
+    if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
+        let error = Shared(classify(error, path));
+        return group.into_iter().for_each(|write| write.refuse(error.copy()));
+    }
+    let answers: Vec<Answer> = group.into_iter().map(|write| write.run(connection)).collect();
+    // On a full disk SQLite may have rolled everything back by itself.
+    let committed = match connection.is_autocommit() {
+        true => Err(StoreError::DiskFull),
+        false => connection.execute_batch("COMMIT").map_err(|error| classify(error, path)),
+    };
+    match committed {
+        Ok(()) => answers.into_iter().for_each(|answer| answer(None)),
+        Err(error) => {
+            if !connection.is_autocommit() {
+                let _ = connection.execute_batch("ROLLBACK");
+            }
+            let error = Shared(error);
+            answers.into_iter().for_each(|answer| answer(Some(error.copy())));
+        }
+    }
+}
+
+/// One failure that several callers must hear of.
+struct Shared(StoreError);
+
+impl Shared {
+    fn copy(&self) -> StoreError {
+        match &self.0 {
+            StoreError::Busy { seconds } => StoreError::Busy { seconds: *seconds },
+            StoreError::DiskFull => StoreError::DiskFull,
+            StoreError::ReadOnly { path } => StoreError::ReadOnly { path: path.clone() },
+            StoreError::Damaged { path, reason } => {
+                StoreError::Damaged { path: path.clone(), reason: reason.clone() }
+            }
+            other => StoreError::Commit(other.to_string()),
+        }
+    }
+}
+
+fn in_savepoint<T>(
+    connection: &Connection,
+    act: impl FnOnce(&Connection) -> Result<T>,
+) -> Result<T> {
+    connection.execute_batch("SAVEPOINT one").map_err(StoreError::Database)?;
+    let result = act(connection);
+    let end = match &result {
+        Ok(_) => "RELEASE one",
+        Err(_) => "ROLLBACK TO one; RELEASE one",
+    };
+    // If SQLite has rolled all back already there is no savepoint to end.
+    if !connection.is_autocommit() {
+        connection.execute_batch(end).map_err(StoreError::Database)?;
+    }
+    result
+}
+
+fn tidy(connection: &Connection) -> rusqlite::Result<()> {
+    // Each step frees one page, so all rows must be drawn.
+    let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
+    let mut rows = vacuum.query([])?;
+    while rows.next()?.is_some() {}
+    drop(rows);
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}
