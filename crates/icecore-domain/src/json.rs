@@ -26,7 +26,8 @@ pub enum JsonError {
 }
 
 impl JsonText {
-    /// Checks that `text` is one JSON value; surrounding blanks are dropped.
+    /// Checks that `text` is one JSON value; surrounding blanks are dropped and
+    /// line breaks between its tokens become spaces.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
         let text = text.trim_matches([' ', '\t', '\r', '\n']);
         if depth(text) > MAX_JSON_DEPTH {
@@ -34,7 +35,8 @@ impl JsonText {
         }
         serde_json::from_str::<&serde_json::value::RawValue>(text)
             .map_err(|error| JsonError::Invalid(error.to_string()))?;
-        Ok(Self(text.to_owned()))
+        // A line break can only stand between tokens; a value must fit on a line.
+        Ok(Self(text.replace(['\n', '\r'], " ")))
     }
 
     /// The JSON string literal of `text`.
@@ -279,6 +281,12 @@ mod tests {
         });
         assert_eq!(seen.join(" "), "-=pin pin=12345678 -=list list=x -=k k=y");
         assert_eq!(out.as_str(), r#"{"pin": "\"!", "list":["x", {"k":"\"!"}]}"#);
+    }
+
+    #[test]
+    fn a_value_fits_on_a_line() {
+        let json = JsonText::parse("{\r\n  \"a\": \"x\\n\"\n}").unwrap();
+        assert_eq!(json.as_str(), "{    \"a\": \"x\\n\" }");
     }
 
     #[test]
