@@ -27,6 +27,9 @@ use crate::turn::{Content, RawTurn};
 /// A value longer than this is no password, and its key says nothing about it.
 const MAX_NAMED_VALUE_BYTES: usize = 4096;
 
+/// What a plain word in a password field is called.
+const PASSWORD_FIELD: &str = "password";
+
 /// Text that has been through a [`Redactor`].
 ///
 /// The field is private and only the redactor and the store's own reading door
@@ -160,7 +163,10 @@ impl Redactor {
             extra: turn
                 .extra
                 .into_iter()
-                .map(|(key, json)| (text(key), self.json(&json)))
+                .map(|(key, json)| {
+                    let value = self.field(&key, &json);
+                    (text(key), value)
+                })
                 .collect(),
         })
     }
@@ -184,6 +190,15 @@ impl Redactor {
         })
     }
 
+    /// The same for the value of a field. The field's name counts for values
+    /// that have no key of their own.
+    fn field(&self, name: &str, json: &JsonText) -> JsonText {
+        if json.as_str().contains('{') {
+            return self.json(json);
+        }
+        json.map_text(|_, text| self.replaced_under(name, text))
+    }
+
     /// The text of a value that stands under `key`, which may be all that tells
     /// a password from a word.
     fn replaced_under(&self, key: &str, text: &str) -> Option<String> {
@@ -198,6 +213,12 @@ impl Redactor {
             let named = named.strip_prefix(key)?.strip_prefix("=\"")?;
             named.strip_suffix('"')
         });
+        if named.is_none()
+            && marker::markers(value).is_empty()
+            && plausible::is_password_field(key, value)
+        {
+            return Some(marker::of(PASSWORD_FIELD));
+        }
         inner.map(str::to_owned).or(plain)
     }
 

@@ -62,3 +62,10 @@ pub(super) fn write(out: &mut String, name: &str) {
     out.push_str(name);
     out.push(']');
 }
+
+/// The marker of `name`.
+pub(super) fn of(name: &str) -> String {
+    let mut out = String::new();
+    write(&mut out, name);
+    out
+}

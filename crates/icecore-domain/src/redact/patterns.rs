@@ -116,7 +116,7 @@ pub(super) static KINDS: &[Kind] = &[
 
     // Code forges and package registries.
     Kind { id: "github-token", keywords: &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"],
-        pattern: r"gh[pousr]_[A-Za-z0-9]{36,255}", hides: "ghp_{36w}", keeps: "ghp_{12w}", ..Kind::TOKEN },
+        pattern: r"gh[pousr]_\w{36,255}", hides: "ghp_{36w}", keeps: "ghp_{12w}", ..Kind::TOKEN },
     Kind { id: "github-fine-grained-token", keywords: &["github_pat_"], pattern: r"github_pat_\w{60,255}",
         hides: "github_pat_{22w}_{59w}", keeps: "github_pat_{9w}", ..Kind::TOKEN },
     Kind { id: "gitlab-token", keywords: &["glpat-", "gldt-", "glptt-", "glrt-", "glcbt-", "glft-", "glimt-", "glagent-", "gloas-", "glsoat-"],

@@ -7,137 +7,35 @@ use super::kind::{Kind, Proof};
 
 /// Words of which a placeholder is made. A value is one when nothing else of
 /// weight is left beside them.
+#[rustfmt::skip]
 const FILLERS: &[&str] = &[
-    "your",
-    "my",
-    "the",
-    "some",
-    "this",
-    "insert",
-    "enter",
-    "replace",
-    "with",
-    "here",
-    "example",
-    "sample",
-    "placeholder",
-    "dummy",
-    "fake",
-    "changeme",
-    "change",
-    "me",
-    "todo",
-    "redacted",
-    "hidden",
-    "masked",
-    "removed",
-    "secret",
-    "password",
-    "passwd",
-    "passphrase",
-    "pass",
-    "pwd",
-    "token",
-    "api",
-    "key",
-    "access",
-    "auth",
-    "client",
-    "private",
-    "user",
-    "username",
-    "value",
-    "string",
-    "none",
-    "null",
-    "undefined",
-    "true",
-    "false",
-    "env",
-    "xxx",
-    "abc",
-    "foo",
-    "bar",
-    "test",
-    "id",
-    "name",
-    "goes",
-    "real",
-    "actual",
-    "new",
-    "old",
+    "your", "my", "the", "some", "this", "insert", "enter", "replace", "with", "here", "example",
+    "sample", "placeholder", "dummy", "fake", "changeme", "change", "me", "todo", "redacted",
+    "hidden", "masked", "removed", "secret", "password", "passwd", "passphrase", "pass", "pwd",
+    "token", "api", "key", "access", "auth", "client", "private", "user", "username", "value",
+    "string", "none", "null", "undefined", "true", "false", "env", "xxx", "abc", "foo", "bar",
+    "test", "id", "name", "goes", "real", "actual", "new", "old",
 ];
 
 /// Openings of expressions that fetch a secret instead of being one.
+#[rustfmt::skip]
 const CODE: &[&str] = &[
-    "$",
-    "%",
-    "{",
-    "[",
-    "(",
-    "<",
-    "&",
-    "|",
-    "*",
-    "@",
-    "!",
-    "/",
-    "./",
-    "../",
-    "~/",
-    "process.",
-    "os.",
-    "env.",
-    "env(",
-    "self.",
-    "this.",
-    "config.",
-    "settings.",
-    "ENV[",
-    "std::",
-    "secrets.",
-    "vault:",
-    "arn:",
-    "data:",
-    "http://",
-    "https://",
-    "file:",
-    "ref+",
-    "op://",
-    "var.",
-    "local.",
-    "args.",
-    "opts.",
-    "options.",
-    "req.",
-    "request.",
-    "ctx.",
-    "context.",
+    "$", "%", "{", "[", "(", "<", "&", "|", "*", "@", "!", "/", "./", "../", "~/", "process.",
+    "os.", "env.", "env(", "self.", "this.", "config.", "settings.", "ENV[", "std::", "secrets.",
+    "vault:", "arn:", "data:", "http://", "https://", "file:", "ref+", "op://", "var.", "local.",
+    "args.", "opts.", "options.", "req.", "request.", "ctx.", "context.",
 ];
 
 /// Words of sentences about passwords.
+#[rustfmt::skip]
 const ADVICE: &[&str] = &[
-    "enter",
-    "your",
-    "must",
-    "least",
-    "character",
-    "password",
-    "please",
-    "invalid",
-    "minimum",
-    "maximum",
-    "digit",
-    "between",
-    "should",
-    "forgot",
-    "reset",
-    "confirm",
-    "incorrect",
-    "wrong",
-    "required",
-    "match",
+    "enter", "your", "must", "least", "character", "password", "please", "invalid", "minimum",
+    "maximum", "digit", "between", "should", "forgot", "reset", "confirm", "incorrect", "wrong",
+    "required", "match",
 ];
+
+/// Anything shorter hides too much that is no password.
+const MIN_PASSWORD_BYTES: usize = 6;
 
 /// The part of `range` that is the value, and whether it is a secret.
 pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usize>, bool) {
@@ -152,10 +50,14 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
     let is_secret = !is_allowed
         && !is_filler(value)
         && match kind.proof {
-            Proof::Shape => true,
+            Proof::Shape => !is_template(value),
             Proof::Random(floor) => is_random(value, floor) && !is_code(value, &text[range.end..]),
             Proof::Password => {
-                is_password(value, quoted) && !(is_code(value, &text[range.end..]) && !quoted)
+                let is_code = match quoted {
+                    true => is_template(value),
+                    false => is_code(value, &text[range.end..]),
+                };
+                is_password(value, quoted) && !is_code
             }
         };
     (range, is_secret)
@@ -199,11 +101,10 @@ fn names_setting(rest: &[u8]) -> bool {
 
 /// `xxxx`, `********`, `YOUR_API_KEY`, `<token>`: nobody's secret.
 pub(super) fn is_filler(value: &str) -> bool {
-    let letters: Vec<char> = value.chars().filter(|c| c.is_alphanumeric()).collect();
-    if letters.is_empty() {
-        return true;
-    }
-    longest_run(value) * 2 > value.chars().count().max(6) || is_counting(value) || is_worded(value)
+    !value.contains(char::is_alphanumeric)
+        || longest_run(value) * 2 > value.chars().count().max(6)
+        || is_counting(value)
+        || is_worded(value)
 }
 
 /// The length of the longest run of one character.
@@ -225,7 +126,7 @@ fn is_counting(value: &str) -> bool {
 }
 
 /// Whether `value` is made of placeholder words alone, as `YOUR_API_KEY` or
-/// `<my-token-here>`, with nothing else than a digit or two.
+/// `<my-token-here>`, without a digit.
 fn is_worded(value: &str) -> bool {
     let mut words = 0;
     for word in value.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()) {
@@ -235,7 +136,7 @@ fn is_worded(value: &str) -> bool {
         }
         words += 1;
     }
-    words > 0 && value.bytes().filter(u8::is_ascii_digit).count() == 0
+    words > 0 && !value.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 /// Whether `word` is two or three filler words written as one.
@@ -260,8 +161,17 @@ fn is_code(value: &str, after: &str) -> bool {
     CODE.iter().any(|opening| value.starts_with(opening) && !opens_password(value, opening))
         || after.starts_with('(') && !value.is_empty()
         || value.contains("://")
-        || value.contains("${")
-        || value.contains("{{")
+        || is_template(value)
+}
+
+/// A hole to be filled with the secret later.
+fn is_template(value: &str) -> bool {
+    let is_between = |open, close| value.starts_with(open) && value.ends_with(close);
+    ["${", "{{", "$(", "<%", "%("].iter().any(|hole| value.contains(hole))
+        || is_between('<', '>')
+        || is_between('{', '}')
+        || value == "%s"
+        || value.strip_prefix('$').is_some_and(|name| !name.bytes().any(|b| b.is_ascii_lowercase()))
 }
 
 /// A password may begin with punctuation; then it does not go on as a name or
@@ -291,13 +201,14 @@ fn is_spelled_out(value: &str) -> bool {
         value.split(['-', '_', '.', '/', ':']).filter(|part| !part.is_empty()).collect();
     let is_word = |part: &&str| {
         let letters = part.trim_end_matches(|c: char| c.is_ascii_digit());
-        part.len() - letters.len() <= 2
+        let has_one_case = letters.bytes().all(|byte| byte.is_ascii_uppercase())
+            || letters.bytes().skip(1).all(|byte| byte.is_ascii_lowercase());
+        let is_plain = part.len() - letters.len() <= 2
             && letters.len() <= 12
             && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
-            && !letters.bytes().skip(1).any(|byte| byte.is_ascii_uppercase())
-                | letters.bytes().all(|b| b.is_ascii_uppercase())
-            || part.len() <= 2
-            || part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit())
+            && has_one_case;
+        let is_number = part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit());
+        is_plain || is_number || part.len() <= 2
     };
     parts.len() > 1 && parts.iter().all(is_word)
 }
@@ -308,7 +219,24 @@ fn is_password(value: &str, quoted: bool) -> bool {
         || value.bytes().any(|byte| b"!@#$%^&*+?=~".contains(&byte))
             && value.bytes().any(|byte| byte.is_ascii_alphabetic());
     let is_advice = words > 1 && ADVICE.iter().any(|word| contains(value, word));
-    is_mixed && (words == 1 || quoted && words <= 5) && !is_advice && entropy_bits(value) >= 1.5
+    is_mixed
+        && value.len() >= MIN_PASSWORD_BYTES
+        && (words == 1 || quoted && words <= 5)
+        && !is_advice
+        && entropy_bits(value) >= 1.5
+}
+
+/// Whether `key` names a password and nothing else, and `value` could be one.
+/// Here the field says so much that a plain word will do.
+pub(super) fn is_password_field(key: &str, value: &str) -> bool {
+    let name: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = name.to_ascii_lowercase();
+    ["password", "passwd", "passphrase", "pwd"].iter().any(|word| name.ends_with(word))
+        && (MIN_PASSWORD_BYTES..=128).contains(&value.len())
+        && value.split_whitespace().count() <= 6
+        && !ADVICE.iter().any(|word| contains(value, word))
+        && !is_filler(value)
+        && !is_code(value, "")
 }
 
 /// Whether `word`, in lower case, occurs in `value` in any case.
