@@ -205,6 +205,9 @@ impl Redactor {
         if text.len() > MAX_NAMED_VALUE_BYTES || !self.engine.may_hold_secrets(key) {
             return self.replaced(text);
         }
+        // The key as it will be stored: a second redaction sees no other.
+        let clean_key = self.replaced(key);
+        let key = clean_key.as_deref().unwrap_or(key);
         let plain = self.replaced(text);
         let value = plain.as_deref().unwrap_or(text);
         // Written as code would write it, the table's own patterns apply.

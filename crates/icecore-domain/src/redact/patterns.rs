@@ -317,7 +317,7 @@ pub(super) static KINDS: &[Kind] = &[
         pattern: r#"(?i)authorization["'\\]{0,2}\s{0,3}[:=,]\s{0,3}["'\\]{0,2}(?:basic|token|apikey|digest)\s{1,2}([a-z0-9+/._~-]{8,}={0,2})"#,
         hides: "Authorization: Basic {24w}==", keeps: "Authorization: Basic auth is enough", ..Kind::TOKEN },
     Kind { id: "url-password", keywords: &["://"], edge: Edge::Any,
-        pattern: r#"://[^\s/:@"'<>?#\[\]]{0,128}:([^\s/@"'<>\[\]]{1,256})@[A-Za-z0-9\[%_$]"#,
+        pattern: r#"://[^\s/:@"'<>?#\[\]]{0,128}:([^\s/"'<>\[\]]{1,256})@[A-Za-z0-9\[%_$]"#,
         hides: "postgres://app:{12w}@db.example.com/main", keeps: "postgres://user:password@localhost/main", ..Kind::TOKEN },
     Kind { id: "session-cookie", keywords: &["cookie"],
         pattern: r#"(?i)cookie["'\\]{0,2}\s{0,2}[:=]\s{0,2}["']?[^\r\n]{0,160}?(?:sess|sid|auth|token|jwt)[\w.-]{0,20}=([^\s;,"']{16,})"#,

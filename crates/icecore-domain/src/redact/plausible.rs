@@ -161,6 +161,7 @@ fn is_code(value: &str, after: &str) -> bool {
     CODE.iter().any(|opening| value.starts_with(opening) && !opens_password(value, opening))
         || after.starts_with('(') && !value.is_empty()
         || value.contains("://")
+        || value.contains("::")
         || is_template(value)
 }
 

@@ -84,6 +84,7 @@ fn keeps_what_stands_around_a_secret() {
         &format!("postgres://app:{}@db/main", "s3cr7et-x"),
         "postgres://app:[REDACTED:url-password]@db/main",
     );
+    check("http://bo:p@ss7@proxy:80/", "http://bo:[REDACTED:url-password]@proxy:80/");
     check("DB_PASSWORD=hunter22 # old", "DB_PASSWORD=[REDACTED:password] # old");
     check(
         "Server=db;Password=hunter22;Encrypt=true",
@@ -129,6 +130,7 @@ fn keeps_what_is_no_secret() {
         "secretName: projects/acme/secrets/db-2",
         "token = self.next_token()",
         "let token: Option<Token> = None;",
+        "token: arch::x86_64::avx2::Token,",
         "fn password(&self) -> &str { &self.password }",
         "id 123e4567-e89b-12d3-a456-426614174000",
         "commit 3f786850e387550fdab836ed7e6dc881de23001b",
