@@ -34,8 +34,9 @@ pub const MAX_FRAME_BYTES: usize = 256 << 20;
 /// compress well, little enough to open one micro quickly.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// Higher levels gain under 1% on texts of this size.
-const ZSTD_LEVEL: i32 = 12;
+/// On 100 short turns level 12 gains 0.6% more at less than half the speed, and
+/// level 15 gains 1.8% at a fifth.
+const ZSTD_LEVEL: i32 = 8;
 
 const MAGIC: &[u8; 7] = b"ICEPACK";
 const END_MAGIC: &[u8; 4] = b"ICEP";
