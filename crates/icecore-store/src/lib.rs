@@ -4,6 +4,7 @@
 //! [`Store`] is the contract; [`SqliteStore`] keeps it on one machine.
 
 mod error;
+mod files;
 mod keys;
 mod pack;
 mod packs;
@@ -11,8 +12,11 @@ mod sqlite;
 mod store;
 
 pub use error::StoreError;
-pub use keys::{MasterKey, TenantKey};
-pub use pack::{PackKey, PackMember, PackReader};
+pub use keys::{MASTER_KEY_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};
+pub use pack::{
+    MAX_FRAME_BYTES, PACK_VERSION, PackKey, PackMember, PackReader, build as build_pack,
+    identity as pack_identity,
+};
 pub use packs::{PackObject, Packs};
 pub use sqlite::{BUSY_SECONDS, SqliteStore};
 pub use store::*;

@@ -149,6 +149,11 @@ impl Store for SqliteStore {
         self.read(move |c, s| rows::sessions(c, s, &scope, after, limit)).await
     }
 
+    async fn recent_sessions(&self, scope: &Scope, limit: usize) -> Result<Vec<SessionRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| rows::recent_sessions(c, s, &scope, limit)).await
+    }
+
     async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
         let (scope, query) = (scope.clone(), *query);
         self.read(move |c, s| rows::turns(c, s, &scope, &query)).await

@@ -63,6 +63,9 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<SessionRecord>>;
 
+    /// The sessions that were appended to last, latest first.
+    async fn recent_sessions(&self, scope: &Scope, limit: usize) -> Result<Vec<SessionRecord>>;
+
     /// Rows of turns in order of `seq`; bodies only of those that are hot.
     async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>>;
 
