@@ -162,7 +162,7 @@ fn any_summary() -> impl Strategy<Value = SummaryRow> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_turns_come_back(turns in vec(any_turn(), 0..6)) {
@@ -269,6 +269,7 @@ fn each_fault_has_its_error() {
     check(&format!("{plain}A\thi\nA"), "extra rows: the header declares 1, there are 2");
     check(&format!("{timed}A\thi\n"), "no time before it");
     check(&format!("{timed}A +x\thi\n"), "not in seconds");
+    check(&format!("{timed}A 2024-01-01T00:00\thi\n"), "to the minute, and no time before");
     check(&format!("{timed}A 2024-13-01T00:00:00Z\thi\n"), "not RFC 3339");
     check(" turns=0 fields=by,content\tA=user\tA=tool\n", "`A` is declared twice");
     check(" turns=0 fields=by,content\tA\n", "declares no speaker");

@@ -7,7 +7,7 @@ use memchr::{memchr, memchr_iter};
 use super::CtfError;
 use super::escape::{self, BadEscape, read_json, read_list, read_optional, read_text};
 use super::header::{Column, Verified, clip};
-use super::stamp::{Stamp, read_seconds};
+use super::stamp::{MINUTE_BYTES, Stamp, read_seconds};
 use crate::json::{JsonText, Token, unquote};
 use crate::turn::{Content, RawTurn, Timestamp};
 
@@ -140,24 +140,41 @@ impl<'a> Time<'a> {
     /// Reads what follows the code: nothing, `-`, a difference, or a timestamp.
     fn read(&mut self, row: u64, written: Option<&'a str>) -> Result<Option<Timestamp>, CtfError> {
         let refuse = |reason: &str| CtfError::Value { row, field: "by", reason: reason.to_owned() };
-        let difference = match (self.step, written) {
+        let now = match (self.step, written) {
             (None, None) | (Some(_), Some("-")) => return Ok(None),
             (None, Some(_)) => return Err(refuse("a time, and the header declares no `step`")),
-            (Some(step), None) => step,
+            (Some(step), None) => self.after(step).map_err(refuse)?,
             (Some(_), Some(text)) if text.starts_with(['+', '-']) => {
-                let text = text.strip_prefix('+').unwrap_or(text);
-                read_seconds(text).ok_or_else(|| refuse("the difference is not in seconds"))?
+                let difference = read_seconds(text.strip_prefix('+').unwrap_or(text));
+                let difference =
+                    difference.ok_or_else(|| refuse("the difference is not in seconds"))?;
+                self.after(difference).map_err(refuse)?
+            }
+            (Some(_), Some(text)) if text.len() == MINUTE_BYTES => {
+                self.at_minute(text).map_err(refuse)?
             }
             (Some(_), Some(text)) => {
                 self.before = Stamp::parse(text);
-                return Timestamp::parse(text).map(Some).map_err(|e| refuse(&e.to_string()));
+                text.to_owned()
             }
         };
-        let before = self.before.ok_or_else(|| refuse("a difference, and no time before it"))?;
-        let now =
-            before.plus(difference).ok_or_else(|| refuse("the difference is out of range"))?;
+        Timestamp::parse(now).map(Some).map_err(|error| refuse(&error.to_string()))
+    }
+
+    fn after(&mut self, difference: i128) -> Result<String, &'static str> {
+        let before = self.before.ok_or("a difference, and no time before it")?;
+        let now = before.plus(difference).ok_or("the difference is out of range")?;
         self.before = Some(now);
-        Timestamp::parse(now.to_text()).map(Some).map_err(|error| refuse(&error.to_string()))
+        Ok(now.to_text())
+    }
+
+    /// The time at `minute` that goes on from there as the one before did.
+    fn at_minute(&mut self, minute: &str) -> Result<String, &'static str> {
+        let before = self.before.ok_or("a time to the minute, and no time before it")?;
+        let now = format!("{minute}{}", &before.to_text()[MINUTE_BYTES..]);
+        let since = Stamp::parse(&now).and_then(|stamp| stamp.since(&before));
+        self.before = since.and_then(|since| before.plus(since));
+        Ok(now)
     }
 }
 

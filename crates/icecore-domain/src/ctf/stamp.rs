@@ -16,6 +16,10 @@ pub(super) struct Stamp<'a> {
 
 const NANOS: i128 = 1_000_000_000;
 const DAY_SECONDS: i64 = 86_400;
+/// The years that four digits can spell.
+const YEARS: std::ops::Range<i128> = first_nanos(0)..first_nanos(10_000);
+/// `2024-05-01T10:00`
+pub(super) const MINUTE_BYTES: usize = 16;
 /// `2024-05-01T10:00:00`
 const WHOLE_SECONDS_BYTES: usize = 19;
 
@@ -63,9 +67,7 @@ impl<'a> Stamp<'a> {
     pub(super) fn plus(&self, nanos: i128) -> Option<Self> {
         let nanos = self.nanos + nanos;
         let finest = 10_i128.pow(9 - self.fraction_digits as u32);
-        let years = first_nanos(0)..first_nanos(10_000);
-        // Whole seconds are the usual form, and 128-bit division is slow.
-        (years.contains(&nanos) && nanos % finest == 0).then_some(Self { nanos, ..*self })
+        (YEARS.contains(&nanos) && nanos % finest == 0).then_some(Self { nanos, ..*self })
     }
 
     /// As it was spelled.
@@ -136,11 +138,11 @@ fn push_digits(out: &mut String, value: i64, width: usize) {
         *place = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    out.extend(buffer[..width].iter().map(|byte| char::from(*byte)));
+    out.push_str(str::from_utf8(&buffer[..width]).unwrap_or_default());
 }
 
-fn first_nanos(year: i64) -> i128 {
-    i128::from(days_from_civil(year, 1, 1) * DAY_SECONDS) * NANOS
+const fn first_nanos(year: i64) -> i128 {
+    (days_from_civil(year, 1, 1) * DAY_SECONDS) as i128 * NANOS
 }
 
 /// Days since 1970-01-01 in the Gregorian calendar, extended both ways. Years

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::escape::{push_item, push_json, push_list, push_optional, push_text};
 use super::header::{self, Column};
-use super::stamp::{Stamp, write_seconds};
+use super::stamp::{MINUTE_BYTES, Stamp, write_seconds};
 use crate::json::quote;
 use crate::turn::{Content, RawTurn};
 
@@ -162,8 +162,9 @@ impl<'a> Speaker<'a> {
 
     /// The letter a reader would expect.
     fn initial(&self) -> Option<char> {
-        let word = self.name.unwrap_or(self.role);
-        word.chars().next().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_uppercase())
+        let words = self.name.into_iter().chain([self.role]);
+        let mut initials = words.filter_map(|word| word.chars().next());
+        initials.find(char::is_ascii_alphabetic).map(|c| c.to_ascii_uppercase())
     }
 }
 
@@ -240,6 +241,8 @@ struct Time<'a> {
     /// Since the timestamp before, where both have the same form.
     since: Option<i128>,
     is_same_day: bool,
+    /// Whether what follows the minute is as before.
+    is_same_second: bool,
 }
 
 impl<'a> Clock<'a> {
@@ -249,12 +252,15 @@ impl<'a> Clock<'a> {
         for turn in turns {
             let text = turn.timestamp.as_ref().map(|timestamp| timestamp.as_str());
             let stamp = text.and_then(Stamp::parse);
-            let mut time = Time { text, stamp, since: None, is_same_day: false };
+            let mut time =
+                Time { text, stamp, since: None, is_same_day: false, is_same_second: false };
             if let (Some(now), Some(Time { stamp: Some(then), text: then_text, .. })) =
                 (stamp, before)
             {
                 time.since = now.since(&then);
-                time.is_same_day = text.map(day) == then_text.map(day);
+                let then_text = then_text.unwrap_or_default();
+                time.is_same_day = text.map(day) == Some(day(then_text));
+                time.is_same_second = text.and_then(after_minute) == after_minute(then_text);
             }
             if text.is_some() {
                 before = Some(time);
@@ -267,7 +273,7 @@ impl<'a> Clock<'a> {
     }
 
     /// Appends the time of a turn, nothing where it is the usual step. A new day
-    /// is written whole: a reader wants the date, and it is rare.
+    /// is written with its date: a reader wants it, and it is rare.
     fn push_time(&self, out: &mut String, nth: usize) {
         let Some(step) = self.step else { return };
         let time = self.stamps[nth];
@@ -277,6 +283,10 @@ impl<'a> Clock<'a> {
             (Some(_), Some(since)) if time.is_same_day => {
                 out.push_str(if since < 0 { " " } else { " +" });
                 out.push_str(&write_seconds(since));
+            }
+            (Some(text), Some(_)) if time.is_same_second => {
+                out.push(' ');
+                out.push_str(&text[..MINUTE_BYTES]);
             }
             (Some(text), _) => {
                 out.push(' ');
@@ -288,6 +298,10 @@ impl<'a> Clock<'a> {
 
 fn day(text: &str) -> &str {
     text.get(..10).unwrap_or_default()
+}
+
+fn after_minute(text: &str) -> Option<&str> {
+    text.get(MINUTE_BYTES..)
 }
 
 /// The value that occurs most; the smallest of several, 0 of none.
