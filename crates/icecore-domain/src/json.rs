@@ -82,10 +82,8 @@ impl JsonText {
                 Token::Blank(text) => out.push_str(text),
                 Token::Text { literal, is_key } => {
                     let text = unquote(literal);
-                    if is_key {
-                        if let Some(last) = keys.last_mut() {
-                            *last = Some(text.clone());
-                        }
+                    if is_key && let Some(last) = keys.last_mut() {
+                        *last = Some(text.clone());
                     }
                     let under = keys.iter().rev().find_map(Option::as_deref);
                     match replace(under.filter(|_| !is_key), &text) {
