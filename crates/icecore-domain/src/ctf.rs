@@ -2,10 +2,12 @@
 //! row a turn, tab separated.
 //!
 //! ```text
-//! #CTF v2 crc=1c5ba1ed turns=3 step=60 fields=by,content→A=user,Ana→B=assistant,,gpt-4o
+//! #CTF v2 crc=be4ba255 turns=5 step=60 fields=by,content→A=user,Ana→R=assistant,Rob,gpt-4o
 //! A 2024-05-01T10:00:00Z→Where do we meet?
-//! B→At the station.\nPlatform 4.
-//! A +15→Good!
+//! R→At the station.\nPlatform 4.
+//! A→Good!
+//! A +15→When?
+//! R 2024-05-02T08:30→Sorry, I was asleep.
 //! ```
 //!
 //! (`→` is a tab here.) `docs/format-ctf.md` specifies the bytes. Version 2 is

@@ -11,11 +11,15 @@ use super::stamp::{MINUTE_BYTES, Stamp, read_seconds};
 use crate::json::{JsonText, Token, unquote};
 use crate::turn::{Content, RawTurn, Timestamp};
 
+/// Room is made for at most so many turns at first: a turn takes a hundred times
+/// the space of the shortest row, and a text may be hostile.
+const ROOM_TURNS: u64 = 4096;
+
 /// Decodes turns.
 pub(super) fn decode_turns(text: &str) -> Result<Vec<RawTurn>, CtfError> {
     let verified = Verified::open(text, "turns")?;
     let schema = Schema::read(&verified)?;
-    let mut turns: Vec<RawTurn> = Vec::with_capacity(verified.row_count as usize);
+    let mut turns: Vec<RawTurn> = Vec::with_capacity(verified.row_count.min(ROOM_TURNS) as usize);
     let mut time = Time { step: schema.step, before: None };
     for (row, line) in lines(verified.rows) {
         let mut turn = RawTurn::default();
