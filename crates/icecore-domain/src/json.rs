@@ -193,6 +193,11 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
+/// The tokens of text that is known to be valid JSON of any depth.
+pub(crate) fn tokens(text: &str) -> Tokens<'_> {
+    Tokens::new(text)
+}
+
 /// Length of the string literal that `bytes` begins with.
 fn literal_bytes(bytes: &[u8]) -> usize {
     let mut at = 1;
