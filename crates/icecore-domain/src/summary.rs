@@ -44,7 +44,7 @@ pub const MINI_SUMMARY_TOKENS: u32 = 90;
 /// The most tokens of a macro's summary.
 pub const MACRO_SUMMARY_TOKENS: u32 = 160;
 /// Below this a summary says nothing.
-const MIN_SUMMARY_TOKENS: u32 = 16;
+const MIN_SUMMARY_TOKENS: u32 = 20;
 
 /// A speaker's name is cut here.
 const MAX_SPEAKER_CHARS: usize = 40;
@@ -78,7 +78,7 @@ pub struct Said<'a> {
 /// the limits of the level.
 pub fn summary_budget(level: Level, chunk_tokens: u64) -> u32 {
     let (part, most) = match level {
-        Level::Micro => (12, MICRO_SUMMARY_TOKENS),
+        Level::Micro => (10, MICRO_SUMMARY_TOKENS),
         Level::Mini => (25, MINI_SUMMARY_TOKENS),
         Level::Macro => (40, MACRO_SUMMARY_TOKENS),
     };

@@ -42,6 +42,9 @@ pub(super) fn fact(speaker: &str, voice: Voice, kind: Kind, sentence: &str) -> O
     if is_question(sentence) || sentence.starts_with(['[', '(']) {
         return None;
     }
+    if leans_on_before(sentence) {
+        return None;
+    }
     let weight = statement_weight(sentence, voice)?;
     let terms = own_terms(sentence);
     if terms.len() < MIN_OWN_WORDS {
@@ -56,6 +59,21 @@ pub(super) fn fact(speaker: &str, voice: Voice, kind: Kind, sentence: &str) -> O
 pub(super) fn is_question(sentence: &str) -> bool {
     let end = sentence.trim_end_matches(['"', '\'', ')', '”', '’', '」', '）', '*', ' ']);
     end.ends_with(['?', '？', '؟']) || end.ends_with("?!")
+}
+
+/// Whether a sentence begins by pointing at one before, so that it says little
+/// alone.
+pub(super) fn leans_on_before(sentence: &str) -> bool {
+    const POINTERS: [&str; 22] = [
+        "it", "it's", "that", "that's", "this", "these", "those", "they", "they're", "he", "she",
+        "he's", "she's", "here's", "here", "them", "there", "his", "her", "which", "so", "it'll",
+    ];
+    let first = sentence.split([' ', ',', '…']).next().unwrap_or_default();
+    let same = |pointer: &&str| {
+        let letters = first.chars().map(|c| if c == '’' { '\'' } else { c.to_ascii_lowercase() });
+        letters.eq(pointer.chars())
+    };
+    POINTERS.iter().any(|pointer| same(&pointer))
 }
 
 /// How much what a sentence states is worth keeping; none if it states nothing.
@@ -205,6 +223,7 @@ mod tests {
         check("That sounds great, Ann!", false);
         check("I can't wait!", false);
         check("The weather changed its mind.", false);
+        check("It's something I decided in 2021.", false);
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn compose(picked: &[usize], weighed: &[Weighed<'_>]) -> String {
         let candidate = &weighed[at].candidate;
         let speaker = candidate.speaker.as_ref();
         if last == Some(speaker) {
-            text.push(' ');
+            text.push_str(if ends_plainly(&text) { " " } else { ". " });
         } else {
             if last.is_some() {
                 text.push('\n');
@@ -98,6 +98,11 @@ fn compose(picked: &[usize], weighed: &[Weighed<'_>]) -> String {
         last = Some(speaker);
     }
     text
+}
+
+/// Whether a reader sees that a sentence ends here.
+fn ends_plainly(text: &str) -> bool {
+    !text.ends_with(|c: char| c.is_alphanumeric())
 }
 
 /// A sentence that is too long, cut; without its speaker where even that is.

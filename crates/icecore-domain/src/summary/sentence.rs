@@ -21,6 +21,8 @@ pub(super) enum Kind {
     Prose,
     /// A heading, or a line that announces what follows.
     Heading,
+    /// What follows in a sentence too long to be kept whole.
+    Fragment,
     /// Code, data, logs: the text is our word for it.
     Dump,
 }
@@ -100,7 +102,8 @@ impl<'a> Found<'a> {
         }
         self.end_data();
         let kind = if heading { Kind::Heading } else { Kind::Prose };
-        split_line(line, |text| {
+        split_line(line, |text, whole| {
+            let kind = if whole { kind } else { Kind::Fragment };
             if self.sentences.len() < limit && text.contains(char::is_alphanumeric) {
                 self.sentences.push(Sentence { kind, text: Cow::Borrowed(text) });
             }
@@ -125,8 +128,13 @@ fn code(language: &str, line_count: usize) -> Sentence<'static> {
 /// Whether a line reads like JSON, a log, a path or a table rather than speech.
 fn is_data(line: &str) -> bool {
     let head = &line.as_bytes()[..line.len().min(240)];
-    let symbols = head.iter().filter(|byte| b"{}[]<>=;|\\/@$%^&+".contains(byte)).count();
+    let symbols = head.iter().filter(|byte| is_symbol(**byte)).count();
     symbols >= 3 && symbols * 9 >= head.len()
+}
+
+fn is_symbol(byte: u8) -> bool {
+    matches!(byte, b'{' | b'}' | b'[' | b']' | b'<' | b'>' | b'=' | b';' | b'|' | b'\\' | b'/')
+        || matches!(byte, b'@' | b'$' | b'%' | b'^' | b'&' | b'+')
 }
 
 /// Takes the marks of headings, quotes and lists off the front.
@@ -140,35 +148,42 @@ fn strip_marks(line: &str) -> &str {
     }
 }
 
-/// Calls `each` with the sentences of one line.
-fn split_line<'a>(line: &'a str, mut each: impl FnMut(&'a str)) {
+/// Calls `each` with the sentences of one line, and whether they begin as such.
+fn split_line<'a>(line: &'a str, mut each: impl FnMut(&'a str, bool)) {
     let mut start = 0;
     let mut last_space = 0;
+    let mut last_comma = 0;
+    let mut whole = true;
     let mut chars = line.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
-        if c == ' ' || c == '，' || c == '、' {
-            last_space = at + c.len_utf8();
-        }
         let mut end = at + c.len_utf8();
+        match c {
+            ' ' => last_space = end,
+            ',' | ';' | '，' | '、' | '—' => last_comma = end,
+            _ => {}
+        }
         if is_stop(c) {
             let run = |c: &char| is_stop(*c) || is_closer(*c);
             while let Some((at, c)) = chars.next_if(|(_, c)| run(c)) {
                 end = at + c.len_utf8();
             }
             if ends_here(&line[start..at], c, &line[end..]) {
-                each(line[start..end].trim());
+                each(line[start..end].trim(), whole);
                 start = end;
+                whole = true;
                 continue;
             }
         }
         if end - start > MAX_SENTENCE_BYTES {
-            let cut = if last_space > start + MAX_SENTENCE_BYTES / 2 { last_space } else { end };
-            each(line[start..cut].trim());
+            let late = |at: &usize| *at > start + MAX_SENTENCE_BYTES / 2;
+            let cut = [last_comma, last_space].into_iter().find(late).unwrap_or(end);
+            each(line[start..cut].trim(), whole);
             start = cut;
+            whole = false;
         }
     }
     if start < line.len() {
-        each(line[start..].trim());
+        each(line[start..].trim(), whole);
     }
 }
 

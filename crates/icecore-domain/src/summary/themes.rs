@@ -44,6 +44,9 @@ impl Themes {
         for_each_word(name, |word| {
             fold(word.text, &mut folded);
             self.ignored.push(term(stem(&folded)));
+            // Short forms of a name are names too.
+            let short = folded.char_indices().map(|(at, _)| at).skip(3).take(3);
+            self.ignored.extend(short.map(|end| term(&folded[..end])));
         });
     }
 
@@ -68,7 +71,7 @@ impl Themes {
             let gap = sentence.get(last..word.start);
             self.tokens.push(Token {
                 term: stem,
-                folded: folded.clone(),
+                folded: folded.trim_end_matches("'s").to_owned(),
                 sentence: self.sentence_count,
                 joined: gap == Some(" ") && !word.unspaced,
                 dull: sort == Sort::Dull,
@@ -155,11 +158,17 @@ fn score(words: &[Token], count: impl Fn(u64) -> u64) -> u64 {
             weight * (2 * count(word.term) - 1)
         })
         .sum();
+    // By themselves, forms of verbs and adverbs are seldom what a talk is about.
+    let alone = match words {
+        [word] if word.folded.ends_with("ly") || word.folded.ends_with("ed") => 2,
+        [word] if word.folded.ends_with("ing") => 3,
+        _ => 4,
+    };
     let long = words.iter().any(|word| word.folded.len() > 6 || word.unspaced);
     // The sum over one word, one and a half, two: a phrase beats its parts only
     // where they are said nearly as often.
     let share = [12, 9, 7][words.len() - 1];
-    sum * share * if long { 5 } else { 4 }
+    sum * share * alone * if long { 5 } else { 4 }
 }
 
 /// Whether a word may stand in a theme.

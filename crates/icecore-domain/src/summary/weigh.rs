@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::cues::{Cue, for_each_cue};
-use super::facts::{Voice, has_year, is_question};
+use super::facts::{Voice, has_year, is_question, leans_on_before};
 use super::sentence::Kind;
 use super::words::{Sort, Word, fold, for_each_word, sort_of, stem, term};
 
@@ -144,6 +144,7 @@ fn cue_value(sentence: &str) -> f64 {
             Cue::Identity | Cue::Constraint | Cue::Preference => 0.5,
             Cue::Plan | Cue::Event => 0.35,
             Cue::Time => 0.35,
+            Cue::Aim => 0.2,
             Cue::Reaction => -0.2,
         };
     });
@@ -163,6 +164,7 @@ fn judge(candidate: &Candidate<'_>, marks: Marks) -> (f64, f64) {
         (Kind::Dump, _) => 0.1,
         (_, Voice::Machine) => 0.3,
         (Kind::Heading, _) => 0.4,
+        (Kind::Fragment, _) => 0.5,
         (_, Voice::Model) => 0.7,
         (_, Voice::Person) => 1.0,
     };
@@ -171,6 +173,9 @@ fn judge(candidate: &Candidate<'_>, marks: Marks) -> (f64, f64) {
     }
     if candidate.sentence.starts_with('[') {
         factor *= 0.7;
+    }
+    if leans_on_before(&candidate.sentence) {
+        factor *= 0.85;
     }
     if marks.second_person && !marks.first_person {
         factor *= 0.7;
