@@ -137,11 +137,15 @@ pub fn summarize_children(
 fn read_turn<'a>(turn: usize, said: &Said<'a>, candidates: &mut Vec<Candidate<'a>>) {
     let speaker = speaker_of(said);
     let voice = voice_of(said);
-    let sentences = if voice == Voice::Machine && said.text.trim().contains('\n') {
-        vec![sentence::dump("output", said.text.trim().lines().count())]
+    let text = said.text.trim();
+    let mut sentences = if voice == Voice::Machine && text.contains('\n') {
+        vec![sentence::dump("output", text.lines().count())]
     } else {
-        sentence::sentences(said.text)
+        sentence::sentences(text)
     };
+    if sentences.is_empty() && text.contains(char::is_alphanumeric) {
+        sentences.push(sentence::dump("text", text.lines().count()));
+    }
     for (index, sentence) in sentences.into_iter().enumerate() {
         candidates.push(Candidate {
             turn,

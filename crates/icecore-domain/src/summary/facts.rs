@@ -19,6 +19,7 @@ const SAME_TENTHS: usize = 6;
 pub(super) struct Fact {
     /// With its speaker.
     text: String,
+    speaker: String,
     weight: u32,
     terms: Vec<u64>,
 }
@@ -46,13 +47,13 @@ pub(super) fn fact(speaker: &str, voice: Voice, kind: Kind, sentence: &str) -> O
         return None;
     }
     let weight = statement_weight(sentence, voice)?;
-    let terms = own_terms(sentence);
+    let sentence = one_line(sentence);
+    let terms = own_terms(&sentence);
     if terms.len() < MIN_OWN_WORDS {
         return None;
     }
-    let sentence = one_line(sentence);
     let text = if speaker.is_empty() { sentence } else { format!("{speaker}: {sentence}") };
-    Some(Fact { text, weight, terms })
+    Some(Fact { text, speaker: speaker.to_owned(), weight, terms })
 }
 
 /// Whether a sentence asks.
@@ -157,7 +158,7 @@ pub(super) fn choose(facts: Vec<Fact>) -> Vec<String> {
         if chosen.len() == MAX_KEY_FACTS {
             break;
         }
-        if !chosen.iter().any(|&other| is_same(&facts[at].terms, &facts[other].terms)) {
+        if !chosen.iter().any(|&other| is_same(&facts[at], &facts[other])) {
             chosen.push(at);
         }
     }
@@ -168,16 +169,19 @@ pub(super) fn choose(facts: Vec<Fact>) -> Vec<String> {
 /// Facts of children, read again so that the weightiest rise.
 pub(super) fn merge<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<String> {
     let facts = texts.map(|text| {
-        let (_, sentence) = super::split_speaker(text);
+        let (speaker, sentence) = super::split_speaker(text);
         let weight = statement_weight(sentence, Voice::Person).unwrap_or(1);
-        Fact { text: one_line(text), weight, terms: own_terms(sentence) }
+        let terms = own_terms(sentence);
+        Fact { text: one_line(text), speaker: speaker.to_owned(), weight, terms }
     });
     choose(facts.collect())
 }
 
-fn is_same(a: &[u64], b: &[u64]) -> bool {
-    let shared = shared_count(a, b);
-    shared * 10 >= SAME_TENTHS * (a.len() + b.len() - shared).max(1)
+/// Whether one speaker said nearly the same.
+fn is_same(a: &Fact, b: &Fact) -> bool {
+    let shared = shared_count(&a.terms, &b.terms);
+    let together = a.terms.len() + b.terms.len() - shared;
+    a.speaker == b.speaker && shared * 10 >= SAME_TENTHS * together.max(1)
 }
 
 /// How many terms two sorted lists share.
@@ -240,7 +244,7 @@ mod tests {
         let texts = [
             "Ann: I moved to Berlin in 2021.".to_owned(),
             "Ann: In 2021 I moved to Berlin!".to_owned(),
-            "Bo: I prefer green tea.".to_owned(),
+            "Bo: I moved to Berlin in 2021.".to_owned(),
         ];
         assert_eq!(merge(texts.iter()), [texts[0].clone(), texts[2].clone()]);
     }

@@ -9,6 +9,8 @@ use crate::tokens::TokenCounter;
 const REPEAT_COST: f64 = 0.8;
 /// Sentences nearer than this are not both picked.
 const MAX_NEARNESS: f64 = 0.7;
+/// What weighs less (greetings, thanks, a word for code) stands only alone.
+const MIN_WEIGHT: f64 = 0.1;
 /// Sentences in a summary.
 const MAX_PICKS: usize = 32;
 /// Sentences tried that turn out too long.
@@ -29,6 +31,9 @@ pub(super) fn pick(weighed: Vec<Weighed<'_>>, budget: u32, counter: &dyn TokenCo
     while picked.len() < MAX_PICKS && misses < MAX_MISSES {
         let Some(slot) = best(&open, &weighed) else { break };
         let (at, _) = open.swap_remove(slot);
+        if !text.is_empty() && weighed[at].weight < MIN_WEIGHT {
+            continue;
+        }
         first_choice.get_or_insert(at);
         let place = picked.partition_point(|other| *other < at);
         picked.insert(place, at);
@@ -127,7 +132,8 @@ fn cut_text(text: &str, budget: u32, counter: &dyn TokenCounter) -> String {
             Some(space) if space * 2 > head.len() && head.len() < text.len() => &head[..space],
             _ => head,
         };
-        let cut = format!("{}{ELLIPSIS}", words.trim_end_matches([' ', ',', ';', ':', '-', '—']));
+        let trimmed = words.trim_end_matches([' ', ',', ';', ':', '-', '—']);
+        let cut = format!("{}{ELLIPSIS}", if trimmed.is_empty() { head } else { trimmed });
         if cut.len() > ELLIPSIS.len() && counter.count(&cut) <= budget {
             return cut;
         }

@@ -1,6 +1,6 @@
 //! Keyphrases: what a chunk is about, in a few words.
 
-use super::words::{Sort, fold, for_each_word, sort_of, stem, term};
+use super::words::{Sort, fold, for_each_word, is_unspaced, sort_of, stem, term};
 
 /// Themes kept of one chunk.
 pub const MAX_THEMES: usize = 5;
@@ -196,6 +196,7 @@ fn choose(mut phrases: Vec<Phrase>) -> Vec<String> {
     for phrase in phrases {
         let overlaps = |other: &Phrase| {
             other.terms.iter().any(|term| phrase.terms.contains(term))
+                || share_wide_letters(&other.text, &phrase.text)
                 || other.text.contains(&phrase.text)
                 || phrase.text.contains(&other.text)
         };
@@ -204,6 +205,11 @@ fn choose(mut phrases: Vec<Phrase>) -> Vec<String> {
         }
     }
     chosen.into_iter().map(|phrase| phrase.text).collect()
+}
+
+/// Whether two pairs of letters were cut from the same run, as good as certainly.
+fn share_wide_letters(a: &str, b: &str) -> bool {
+    a.chars().any(|c| is_unspaced(c) && b.contains(c))
 }
 
 /// Themes of a larger chunk: those of its children that come back most, or
