@@ -70,11 +70,14 @@ pub(super) fn leans_on_before(sentence: &str) -> bool {
         "he's", "she's", "here's", "here", "them", "there", "his", "her", "which", "so", "it'll",
     ];
     let first = sentence.split([' ', ',', '…']).next().unwrap_or_default();
+    if first.len() > "they’re".len() {
+        return false;
+    }
     let same = |pointer: &&str| {
         let letters = first.chars().map(|c| if c == '’' { '\'' } else { c.to_ascii_lowercase() });
         letters.eq(pointer.chars())
     };
-    POINTERS.iter().any(|pointer| same(&pointer))
+    POINTERS.iter().any(same)
 }
 
 /// How much what a sentence states is worth keeping; none if it states nothing.

@@ -42,12 +42,17 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     if text.len() <= MAX_HEAD_BYTES + MAX_TAIL_BYTES {
         found.read(text, MAX_SENTENCES_A_TURN);
     } else {
-        let head = text.floor_char_boundary(MAX_HEAD_BYTES);
-        let tail = text.ceil_char_boundary(text.len() - MAX_TAIL_BYTES);
+        let head = boundary_before(text, MAX_HEAD_BYTES);
+        let tail = boundary_before(text, text.len() - MAX_TAIL_BYTES);
         found.read(&text[..head], MAX_SENTENCES_A_TURN * 2 / 3);
         found.read(&text[tail..], MAX_SENTENCES_A_TURN);
     }
     found.sentences
+}
+
+/// The last place between characters that is not after `at`.
+fn boundary_before(text: &str, at: usize) -> usize {
+    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 /// One line that stands for a whole text of code or data.
@@ -177,7 +182,8 @@ fn split_line<'a>(line: &'a str, mut each: impl FnMut(&'a str, bool)) {
         if end - start > MAX_SENTENCE_BYTES {
             let late = |at: &usize| *at > start + MAX_SENTENCE_BYTES / 2;
             let cut = [last_comma, last_space].into_iter().find(late).unwrap_or(end);
-            each(line[start..cut].trim(), whole);
+            let open_end = [' ', ',', ';', '，', '、', '—'];
+            each(line[start..cut].trim().trim_end_matches(open_end), whole);
             start = cut;
             whole = false;
         }
