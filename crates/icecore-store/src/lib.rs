@@ -7,6 +7,7 @@
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 mod error;
+mod files;
 mod in_memory;
 mod keys;
 mod pack;
@@ -18,8 +19,11 @@ pub mod testing;
 
 pub use error::StoreError;
 pub use in_memory::MemoryStore;
-pub use keys::{MasterKey, TenantKey};
-pub use pack::{PackKey, PackMember, PackReader};
+pub use keys::{MASTER_KEY_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};
+pub use pack::{
+    MAX_FRAME_BYTES, PACK_VERSION, PackKey, PackMember, PackReader, build as build_pack,
+    identity as pack_identity,
+};
 pub use packs::{PackObject, Packs};
 pub use sqlite::{BUSY_SECONDS, SqliteStore};
 pub use store::*;
