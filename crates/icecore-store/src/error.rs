@@ -42,6 +42,12 @@ pub enum StoreError {
         /// The parent as named.
         parent: String,
     },
+    /// An entry of that id is there.
+    #[error("memory entry `{id}` is already there")]
+    EntryExists {
+        /// Its id.
+        id: String,
+    },
     /// The caller's key was used at the same moment.
     #[error("this idempotency key has just been used by another request")]
     ClaimTaken,

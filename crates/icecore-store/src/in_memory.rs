@@ -1,0 +1,390 @@
+//! The store as plain records in memory: the oracle that others are compared with.
+//!
+//! Everything that can be counted is counted when asked, and nothing is fast.
+//! It keeps the whole contract but durability, and is no home for a memory.
+
+mod append;
+mod erase;
+mod pyramid;
+mod state;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use icecore_domain::identity::IdentityKey;
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant};
+use icecore_domain::time::Millis;
+use sha2::{Digest, Sha256};
+
+use crate::error::StoreError;
+use crate::store::*;
+use state::{EntryState, State, TenantState};
+
+/// A store in memory.
+pub struct MemoryStore {
+    seed: [u8; 32],
+    state: Mutex<State>,
+}
+
+impl MemoryStore {
+    /// An empty store. Tenants' keys follow from `seed`, so equal seeds and equal
+    /// calls give equal stores.
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self { seed, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key_of(&self, tenant: &Tenant) -> IdentityKey {
+        let mut hash = Sha256::new();
+        hash.update(self.seed);
+        hash.update(tenant.as_str().as_bytes());
+        IdentityKey::new(hash.finalize().into())
+    }
+
+    fn hash_of(&self, tenant: &Tenant, name: &SessionName) -> [u8; 16] {
+        self.key_of(tenant).hash_name("session", name.as_str())
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
+        self.state().ensure_tenant(tenant);
+        Ok(self.key_of(tenant))
+    }
+
+    async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
+        let hash = self.hash_of(scope.tenant(), &batch.session);
+        append::append(&mut self.state(), scope, hash, batch)
+    }
+
+    async fn session(&self, scope: &Scope, name: &SessionName) -> Result<Option<SessionRecord>> {
+        let hash = self.hash_of(scope.tenant(), name);
+        let state = self.state();
+        let found = state.sessions_in(scope).find(|s| s.name_hash == hash && s.name.is_some());
+        Ok(found.map(state::SessionState::record))
+    }
+
+    async fn session_by_number(
+        &self,
+        scope: &Scope,
+        no: SessionNo,
+    ) -> Result<Option<SessionRecord>> {
+        Ok(self.state().session(scope, no).map(state::SessionState::record))
+    }
+
+    async fn sessions(
+        &self,
+        scope: &Scope,
+        after: Option<SessionNo>,
+        limit: usize,
+    ) -> Result<Vec<SessionRecord>> {
+        let state = self.state();
+        let listed = state
+            .sessions_in(scope)
+            .filter(|session| session.name.is_some() && Some(session.no) > after);
+        Ok(listed.take(limit).map(state::SessionState::record).collect())
+    }
+
+    async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
+        let state = self.state();
+        let Some(session) = state.session(scope, query.session) else { return Ok(Vec::new()) };
+        let wanted = session.turns.iter().map(|turn| &turn.row).filter(|row| {
+            row.id.seq > query.after
+                && row.id.seq <= query.through
+                && query.branch.is_none_or(|branch| row.branch == branch)
+                && query.as_of.is_none_or(|position| row.position <= position)
+        });
+        Ok(some_of(wanted.cloned().collect(), query.newest, query.limit))
+    }
+
+    async fn turns_by_lookup(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        lookup: i64,
+    ) -> Result<Vec<TurnRow>> {
+        let state = self.state();
+        let Some(session) = state.session(scope, session) else { return Ok(Vec::new()) };
+        let rows = session.turns.iter().map(|turn| &turn.row);
+        Ok(rows.filter(|row| row.identity.lookup == lookup).cloned().collect())
+    }
+
+    async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
+        let state = self.state();
+        let Some(session) = state.session(scope, query.session) else { return Ok(Vec::new()) };
+        let wanted = session.chunks(query.branch, query.level);
+        let wanted = wanted
+            .filter(|chunk| chunk.id.first >= query.from && chunk.id.last <= query.through)
+            .map(|chunk| session.chunk_record(chunk));
+        Ok(some_of(wanted.collect(), query.newest, query.limit))
+    }
+
+    async fn bodies(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<MicroBody>> {
+        let state = self.state();
+        let Some(session) = state.session(scope, session) else { return Ok(Vec::new()) };
+        Ok(pyramid::bodies(scope, session, branch, first, last))
+    }
+
+    async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>> {
+        let mut due = pyramid::unsettled(&self.state());
+        due.truncate(limit);
+        Ok(due)
+    }
+
+    async fn unsettled_count(&self, tenant: Option<&Tenant>, memory: Option<&str>) -> Result<u64> {
+        let due = pyramid::unsettled(&self.state());
+        let counted = due.iter().filter(|due| {
+            tenant.is_none_or(|tenant| due.scope.tenant() == tenant)
+                && memory.is_none_or(|memory| due.scope.memory() == memory)
+        });
+        Ok(counted.count() as u64)
+    }
+
+    async fn branch(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+    ) -> Result<Option<BranchRecord>> {
+        let state = self.state();
+        let found = state.session(scope, session).and_then(|s| s.branches.get(&branch));
+        Ok(found.map(|found| found.record.clone()))
+    }
+
+    async fn settle(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        seen: u64,
+    ) -> Result<()> {
+        let mut state = self.state();
+        if let Some(found) = state.branch_mut(scope, session, branch) {
+            if found.record.version == seen {
+                found.unsettled = false;
+            }
+        }
+        Ok(())
+    }
+
+    async fn unsettle_all(&self) -> Result<()> {
+        let mut state = self.state();
+        state.branches_mut().for_each(|branch| branch.unsettled = true);
+        Ok(())
+    }
+
+    async fn demote_to_warm(&self, scope: &Scope, demotion: WarmDemotion) -> Result<bool> {
+        let mut state = self.state();
+        let session = state.session_mut(scope, demotion.session);
+        Ok(session.is_some_and(|session| pyramid::demote_to_warm(session, demotion)))
+    }
+
+    async fn demote_to_cold(&self, scope: &Scope, demotion: ColdDemotion) -> Result<bool> {
+        Ok(pyramid::demote_to_cold(&mut self.state(), scope, demotion))
+    }
+
+    async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()> {
+        let mut state = self.state();
+        if let Some(branch) = state.branch_mut(scope, summaries.session, summaries.branch) {
+            pyramid::put_summaries(branch, summaries);
+        }
+        Ok(())
+    }
+
+    async fn drop_derived(&self, scope: &Scope) -> Result<u64> {
+        Ok(pyramid::drop_derived(&mut self.state(), scope))
+    }
+
+    async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
+        let mut packs = pyramid::packs(&self.state(), None);
+        packs.retain(|pack| pack.created_at < before);
+        packs.sort_by_key(|pack| pack.created_at);
+        packs.truncate(limit);
+        Ok(packs)
+    }
+
+    async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackRecord>> {
+        Ok(pyramid::packs(&self.state(), tenant))
+    }
+
+    async fn expire_pack(&self, pack: &PackRecord, now: Millis) -> Result<()> {
+        pyramid::expire_pack(&mut self.state(), pack, now);
+        Ok(())
+    }
+
+    async fn select(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<Selected>> {
+        let hash = match selector {
+            Selector::Session(name) => self.hash_of(tenant, name),
+            _ => [0; 16],
+        };
+        Ok(erase::select(&self.state(), tenant, memory, selector, hash))
+    }
+
+    async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
+        Ok(erase::erase(&mut self.state(), scope, erasure))
+    }
+
+    async fn log_forgotten(&self, scope: &Scope, payload: String, now: Millis) -> Result<Position> {
+        let mut state = self.state();
+        let tenant = state.ensure_scope(scope);
+        Ok(tenant.record(Some(scope.memory()), "memory.forgotten", payload, now))
+    }
+
+    async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
+        let mut state = self.state();
+        if state.entries(scope).any(|known| known.record.id == entry.id) {
+            return Err(StoreError::EntryExists { id: entry.id });
+        }
+        let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": entry.id });
+        let tenant = state.ensure_scope(scope);
+        let began =
+            tenant.record(Some(scope.memory()), "memory.written", payload.to_string(), entry.now);
+        let NewEntry { id, content, tags, expires_at, now } = entry;
+        let record = EntryRecord { id, content, tags, created_at: now, expires_at, began };
+        let memory = scope.memory().to_owned();
+        tenant.entries.push(EntryState { memory, record: record.clone() });
+        Ok(record)
+    }
+
+    async fn entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<Option<EntryRecord>> {
+        let state = self.state();
+        let mut found = state.entries(scope).filter(|entry| entry.in_force(now));
+        Ok(found.find(|entry| entry.record.id == id).map(|entry| entry.record.clone()))
+    }
+
+    async fn entries(
+        &self,
+        scope: &Scope,
+        at: Option<Position>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryRecord>> {
+        let state = self.state();
+        let found = state
+            .entries(scope)
+            .filter(|entry| entry.in_force(now) && at.is_none_or(|at| entry.record.began <= at));
+        Ok(found.take(limit).map(|entry| entry.record.clone()).collect())
+    }
+
+    async fn erase_entries(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        dry_run: bool,
+    ) -> Result<u64> {
+        Ok(erase::erase_entries(&mut self.state(), scope, selector, dry_run))
+    }
+
+    async fn events(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>> {
+        let state = self.state();
+        let Some(tenant) = state.tenant(tenant) else { return Ok(Vec::new()) };
+        let mut events = tenant.events(memory);
+        events.retain(|event| event.position > after);
+        events.truncate(limit);
+        Ok(events)
+    }
+
+    async fn head(&self, tenant: &Tenant) -> Result<Position> {
+        Ok(self.state().tenant(tenant).map_or(Position(0), |tenant| tenant.position))
+    }
+
+    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
+        let mut state = self.state();
+        if state.api_keys.contains_key(&hash) || state.api_keys.values().any(|k| k.id == key.id) {
+            return Err(StoreError::Commit(format!("an API key `{}` is there already", key.id)));
+        }
+        let payload = serde_json::json!({ "keyId": key.id, "role": key.role });
+        let tenant = state.ensure_tenant(&key.tenant);
+        tenant.record(None, "key.created", payload.to_string(), key.created_at);
+        state.api_keys.insert(hash, key);
+        Ok(())
+    }
+
+    async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
+        Ok(self.state().api_keys.get(hash).cloned())
+    }
+
+    async fn outcome(
+        &self,
+        tenant: &Tenant,
+        operation: &str,
+        key: &str,
+        now: Millis,
+    ) -> Result<Option<StoredOutcome>> {
+        let state = self.state();
+        let found = state.tenant(tenant).and_then(|tenant| tenant.outcome(operation, key, now));
+        Ok(found.cloned())
+    }
+
+    async fn put_outcome(&self, tenant: &Tenant, outcome: NewOutcome, now: Millis) -> Result<()> {
+        self.state().ensure_tenant(tenant).put_outcome(outcome, now);
+        Ok(())
+    }
+
+    async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats> {
+        let state = self.state();
+        Ok(state.tenant(tenant).map(|tenant| tenant.stats(memory)).unwrap_or_default())
+    }
+
+    async fn memories(&self, tenant: &Tenant) -> Result<Vec<String>> {
+        let state = self.state();
+        let scopes = state.tenant(tenant).into_iter().flat_map(|tenant| &tenant.scopes);
+        let mut memories: Vec<String> = scopes.map(|scope| scope.memory.clone()).collect();
+        memories.sort();
+        Ok(memories)
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>> {
+        let mut tenants: Vec<Tenant> = self.state().tenants.iter().map(|t| t.name.clone()).collect();
+        tenants.sort();
+        Ok(tenants)
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        Ok(self.state().tenants.iter().flat_map(TenantState::check).collect())
+    }
+
+    async fn put_note(&self, name: &str, value: &str) -> Result<()> {
+        self.state().notes.insert(name.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    async fn note(&self, name: &str) -> Result<Option<String>> {
+        Ok(self.state().notes.get(name).cloned())
+    }
+
+    async fn tidy(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The first or the last `limit` of what is there, in order.
+fn some_of<T>(mut all: Vec<T>, newest: bool, limit: usize) -> Vec<T> {
+    if newest {
+        all.drain(..all.len().saturating_sub(limit));
+    }
+    all.truncate(limit);
+    all
+}

@@ -1,0 +1,179 @@
+//! Erasure.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::chunk::Level;
+use icecore_domain::ids::{Ordinal, Scope, Seq, Tenant};
+use icecore_domain::time::Millis;
+
+use super::pyramid::unrevised;
+use super::state::{PackState, SessionState, State, StoredTurn};
+use crate::store::*;
+
+pub(super) fn select(
+    state: &State,
+    tenant: &Tenant,
+    memory: Option<&str>,
+    selector: &Selector,
+    session_hash: [u8; 16],
+) -> Vec<Selected> {
+    let Some(tenant) = state.tenant(tenant) else { return Vec::new() };
+    let mut selected = Vec::new();
+    // By scope, then session.
+    for scope in &tenant.scopes {
+        let memory = memory.is_none_or(|memory| memory == scope.memory);
+        let sessions = tenant.sessions_of(Some(&scope.memory)).filter(|_| memory);
+        for session in sessions {
+            let scope = tenant.scope(&scope.memory);
+            selected.extend(select_in(scope, session, selector, session_hash));
+        }
+    }
+    selected
+}
+
+fn select_in(
+    scope: Scope,
+    session: &SessionState,
+    selector: &Selector,
+    session_hash: [u8; 16],
+) -> Vec<Selected> {
+    let is_session = |session: &SessionState| session.name_hash == session_hash;
+    let whole_session = matches!(selector, Selector::Session(_)) && is_session(session);
+    let chosen = |turn: &StoredTurn| match selector {
+        Selector::Session(_) => whole_session,
+        Selector::Subject { hash, .. } => turn.speaker.as_ref() == Some(hash),
+        Selector::Before(at) => turn.row.at < *at,
+        Selector::Entry(_) => false,
+    };
+    let mut by_branch: BTreeMap<_, Vec<(Seq, Ordinal)>> = BTreeMap::new();
+    for turn in &session.turns {
+        if turn.row.state != TurnState::Erased && chosen(turn) {
+            let place = (turn.row.id.seq, turn.row.ordinal);
+            by_branch.entry(turn.row.branch).or_default().push(place);
+        }
+    }
+    if whole_session && session.name.is_some() && by_branch.is_empty() {
+        by_branch.insert(session.current, Vec::new());
+    }
+    let select = |(branch, turns)| {
+        let (scope, session) = (scope.clone(), session.no);
+        Selected { scope, session, branch, turns, whole_session }
+    };
+    by_branch.into_iter().map(select).collect()
+}
+
+pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool {
+    let Some(session) = state.session_mut(scope, erasure.session) else { return false };
+    if !still_as_read(session, &erasure) {
+        return false;
+    }
+    let Some(branch) = session.branches.get_mut(&erasure.branch) else { return false };
+    for (id, _, new) in &erasure.packs {
+        branch.packs.remove(&id.first);
+        if let Some(pack) = new.clone() {
+            let (last, created_at) = (id.last, erasure.now);
+            branch.packs.insert(id.first, PackState { last, pack, created_at });
+        }
+    }
+    for (id, _, text) in &erasure.micros {
+        branch.texts.remove(&id.first);
+        if let Some(text) = text.clone() {
+            branch.texts.insert(id.first, text);
+        }
+    }
+    branch.record.version += 1;
+    branch.unsettled = true;
+    for turn in &mut session.turns {
+        let row = &mut turn.row;
+        if row.branch == erasure.branch
+            && row.state != TurnState::Erased
+            && erasure.seqs.contains(&row.id.seq)
+        {
+            (row.state, row.body) = (TurnState::Erased, None);
+            (row.tokens, row.at) = (0, Millis(0));
+            turn.speaker = None;
+            let held = |first: Ordinal, last: Ordinal| (first..=last).contains(&row.ordinal);
+            for chunk in branch.chunks.iter_mut().filter(|c| held(c.id.first, c.id.last)) {
+                chunk.revision += 1;
+                chunk.summary = None;
+                let watermark = &mut branch.record.summarized_through[chunk.id.level as usize];
+                *watermark = (*watermark).min(Ordinal(chunk.id.first.0 - 1));
+            }
+        }
+    }
+    let open = Ordinal(branch.record.tail.micro_first);
+    let rows = session.turns.iter().map(|turn| &turn.row);
+    let open = rows.filter(|row| row.branch == erasure.branch && row.ordinal >= open);
+    branch.record.tail.micro_tokens = open.map(|row| u64::from(row.tokens)).sum();
+    if erasure.forget_name {
+        session.name = None;
+    }
+    state.ensure_scope(scope).raise_epoch(scope.memory());
+    true
+}
+
+/// Bodies are where they were and as they were when the caller read them.
+fn still_as_read(session: &SessionState, erasure: &Erasure) -> bool {
+    let Some(branch) = session.branches.get(&erasure.branch) else { return false };
+    if !unrevised(branch, erasure.micros.iter().map(|(id, revision, _)| (id, *revision))) {
+        return false;
+    }
+    let texts_fit = erasure.micros.iter().all(|(id, _, text)| {
+        let may_go = text.is_some() || erasure.covers(id.first, id.last);
+        match branch.texts.contains_key(&id.first) {
+            true => may_go,
+            false => text.is_none(),
+        }
+    });
+    let packs_fit = erasure.packs.iter().all(|(id, old, _)| {
+        branch.packs.get(&id.first).is_some_and(|known| known.pack.name == *old)
+    });
+    let no_pack_is_missed = erasure.micros.iter().all(|(id, _, _)| {
+        let holding = branch.packs.iter().filter(|(f, p)| **f <= id.first && id.last <= p.last);
+        let mut names = holding.map(|(_, pack)| &pack.pack.name);
+        names.all(|name| erasure.packs.iter().any(|(_, old, _)| old == name))
+    });
+    texts_fit && packs_fit && no_pack_is_missed && every_micro_is_named(session, erasure)
+}
+
+/// A micro that was cut after the caller looked may be text by now.
+fn every_micro_is_named(session: &SessionState, erasure: &Erasure) -> bool {
+    let rows = session.turns.iter().map(|turn| &turn.row);
+    let mut going = rows.filter(|row| {
+        row.branch == erasure.branch
+            && row.state != TurnState::Erased
+            && erasure.seqs.contains(&row.id.seq)
+    });
+    going.all(|row| {
+        let mut micros = session.chunks(erasure.branch, Level::Micro);
+        let micro = micros.find(|c| (c.id.first..=c.id.last).contains(&row.ordinal));
+        micro.is_none_or(|micro| erasure.micros.iter().any(|(id, _, _)| *id == micro.id))
+    })
+}
+
+pub(super) fn erase_entries(
+    state: &mut State,
+    scope: &Scope,
+    selector: &Selector,
+    dry_run: bool,
+) -> u64 {
+    let Some(tenant) = state.tenant_mut(scope.tenant()) else { return 0 };
+    let chosen = |entry: &EntryRecord| match selector {
+        Selector::Session(_) => false,
+        Selector::Entry(id) => entry.id == *id,
+        Selector::Subject { tag, .. } => entry.tags.contains(tag),
+        Selector::Before(at) => entry.created_at < *at,
+    };
+    let before = tenant.entries.len();
+    let goes =
+        |memory: &str, record: &EntryRecord| memory == scope.memory() && chosen(record);
+    let count = tenant.entries.iter().filter(|e| goes(&e.memory, &e.record)).count();
+    if dry_run {
+        return count as u64;
+    }
+    tenant.entries.retain(|entry| !goes(&entry.memory, &entry.record));
+    if tenant.entries.len() < before {
+        tenant.raise_epoch(scope.memory());
+    }
+    count as u64
+}

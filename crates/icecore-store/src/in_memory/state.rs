@@ -1,0 +1,403 @@
+//! The records, and what can be read off them.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::ids::{
+    Branch, Ordinal, Position, Principal, Scope, Seq, SessionName, SessionNo, Tenant,
+};
+use icecore_domain::redact::{RedactedSummary, RedactedText};
+use icecore_domain::time::Millis;
+use icecore_domain::turn_jsonl;
+
+use crate::store::*;
+
+#[derive(Default)]
+pub(super) struct State {
+    /// In the order in which they came.
+    pub(super) tenants: Vec<TenantState>,
+    pub(super) api_keys: BTreeMap<[u8; 32], ApiKeyRecord>,
+    pub(super) notes: BTreeMap<String, String>,
+}
+
+pub(super) struct TenantState {
+    pub(super) name: Tenant,
+    pub(super) position: Position,
+    /// In the order in which they came.
+    pub(super) scopes: Vec<ScopeState>,
+    /// By number, from 1.
+    pub(super) sessions: Vec<SessionState>,
+    pub(super) entries: Vec<EntryState>,
+    log: Vec<LogRecord>,
+    pub(super) outcomes: BTreeMap<(String, String), (StoredOutcome, Millis)>,
+}
+
+pub(super) struct ScopeState {
+    pub(super) memory: String,
+    pub(super) epoch: u64,
+}
+
+struct LogRecord {
+    memory: Option<String>,
+    event: EventRecord,
+}
+
+pub(super) struct EntryState {
+    pub(super) memory: String,
+    pub(super) record: EntryRecord,
+}
+
+#[derive(Clone)]
+pub(super) struct SessionState {
+    pub(super) no: SessionNo,
+    pub(super) memory: String,
+    pub(super) name: Option<SessionName>,
+    pub(super) name_hash: [u8; 16],
+    pub(super) updated_at: Millis,
+    pub(super) current: Branch,
+    pub(super) branches: BTreeMap<Branch, BranchState>,
+    /// By `seq`, from 1.
+    pub(super) turns: Vec<StoredTurn>,
+}
+
+#[derive(Clone)]
+pub(super) struct StoredTurn {
+    pub(super) row: TurnRow,
+    pub(super) speaker: Option<[u8; 16]>,
+    pub(super) appended_at: Millis,
+}
+
+#[derive(Clone)]
+pub(super) struct BranchState {
+    pub(super) record: BranchRecord,
+    pub(super) unsettled: bool,
+    /// Of all levels, in the order in which they were cut.
+    pub(super) chunks: Vec<ChunkState>,
+    /// By the first ordinal of the micro.
+    pub(super) texts: BTreeMap<Ordinal, TextBody>,
+    /// By the first ordinal of the macro.
+    pub(super) packs: BTreeMap<Ordinal, PackState>,
+}
+
+#[derive(Clone)]
+pub(super) struct ChunkState {
+    pub(super) id: ChunkId,
+    pub(super) first_seq: Seq,
+    pub(super) last_seq: Seq,
+    pub(super) revision: u32,
+    pub(super) summary: Option<RedactedSummary>,
+}
+
+#[derive(Clone)]
+pub(super) struct PackState {
+    pub(super) last: Ordinal,
+    pub(super) pack: NewPack,
+    pub(super) created_at: Millis,
+}
+
+impl State {
+    pub(super) fn tenant(&self, tenant: &Tenant) -> Option<&TenantState> {
+        self.tenants.iter().find(|known| known.name == *tenant)
+    }
+
+    pub(super) fn tenant_mut(&mut self, tenant: &Tenant) -> Option<&mut TenantState> {
+        self.tenants.iter_mut().find(|known| known.name == *tenant)
+    }
+
+    pub(super) fn ensure_tenant(&mut self, tenant: &Tenant) -> &mut TenantState {
+        let at = match self.tenants.iter().position(|known| known.name == *tenant) {
+            Some(at) => at,
+            None => {
+                self.tenants.push(TenantState::new(tenant.clone()));
+                self.tenants.len() - 1
+            }
+        };
+        &mut self.tenants[at]
+    }
+
+    pub(super) fn ensure_scope(&mut self, scope: &Scope) -> &mut TenantState {
+        let tenant = self.ensure_tenant(scope.tenant());
+        if !tenant.scopes.iter().any(|known| known.memory == scope.memory()) {
+            tenant.scopes.push(ScopeState { memory: scope.memory().to_owned(), epoch: 0 });
+        }
+        tenant
+    }
+
+    pub(super) fn sessions_in(&self, scope: &Scope) -> impl Iterator<Item = &SessionState> {
+        let sessions = self.tenant(scope.tenant()).into_iter().flat_map(|t| &t.sessions);
+        sessions.filter(|session| session.memory == scope.memory())
+    }
+
+    pub(super) fn session(&self, scope: &Scope, no: SessionNo) -> Option<&SessionState> {
+        self.sessions_in(scope).find(|session| session.no == no)
+    }
+
+    pub(super) fn session_mut(
+        &mut self,
+        scope: &Scope,
+        no: SessionNo,
+    ) -> Option<&mut SessionState> {
+        let sessions = &mut self.tenant_mut(scope.tenant())?.sessions;
+        sessions.iter_mut().find(|session| session.no == no && session.memory == scope.memory())
+    }
+
+    pub(super) fn branch_mut(
+        &mut self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+    ) -> Option<&mut BranchState> {
+        self.session_mut(scope, session)?.branches.get_mut(&branch)
+    }
+
+    pub(super) fn branches_mut(&mut self) -> impl Iterator<Item = &mut BranchState> {
+        let sessions = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.sessions);
+        sessions.flat_map(|session| session.branches.values_mut())
+    }
+
+    pub(super) fn entries(&self, scope: &Scope) -> impl Iterator<Item = &EntryState> {
+        let entries = self.tenant(scope.tenant()).into_iter().flat_map(|t| &t.entries);
+        entries.filter(|entry| entry.memory == scope.memory())
+    }
+}
+
+impl TenantState {
+    fn new(name: Tenant) -> Self {
+        Self {
+            name,
+            position: Position(0),
+            scopes: Vec::new(),
+            sessions: Vec::new(),
+            entries: Vec::new(),
+            log: Vec::new(),
+            outcomes: BTreeMap::new(),
+        }
+    }
+
+    /// The scope of a memory that is there.
+    pub(super) fn scope(&self, memory: &str) -> Scope {
+        let memory = stored_text(memory);
+        let scope = Principal::local_operator(self.name.clone()).scope(memory);
+        scope.expect("the name was that of a scope")
+    }
+
+    pub(super) fn record(
+        &mut self,
+        memory: Option<&str>,
+        kind: &str,
+        payload: String,
+        at: Millis,
+    ) -> Position {
+        self.position.0 += 1;
+        let (position, kind) = (self.position, kind.to_owned());
+        let event = EventRecord { position, at, kind, payload };
+        self.log.push(LogRecord { memory: memory.map(str::to_owned), event });
+        position
+    }
+
+    pub(super) fn raise_epoch(&mut self, memory: &str) {
+        self.scopes.iter_mut().filter(|s| s.memory == memory).for_each(|s| s.epoch += 1);
+        // Answers kept for retries may quote what was erased; those to reads go.
+        self.outcomes.retain(|(operation, _), _| operation.ends_with("/turns"));
+    }
+
+    /// All events in order, of one memory or of all.
+    pub(super) fn events(&self, memory: Option<&str>) -> Vec<EventRecord> {
+        let records = self.log.iter().filter(|record| {
+            memory.is_none_or(|memory| record.memory.as_deref() == Some(memory))
+        });
+        let mut events: Vec<EventRecord> = records.map(|record| record.event.clone()).collect();
+        for session in self.sessions_of(memory) {
+            events.extend(session.turns.iter().map(|turn| session.event(turn)));
+        }
+        events.sort_by_key(|event| event.position);
+        events
+    }
+
+    pub(super) fn sessions_of<'a>(
+        &'a self,
+        memory: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a SessionState> {
+        self.sessions.iter().filter(move |s| memory.is_none_or(|memory| s.memory == memory))
+    }
+
+    pub(super) fn outcome(&self, operation: &str, key: &str, now: Millis) -> Option<&StoredOutcome> {
+        let (outcome, at) = self.outcomes.get(&(operation.to_owned(), key.to_owned()))?;
+        (at.0 > now.0 - OUTCOME_KEPT_MILLIS).then_some(outcome)
+    }
+
+    pub(super) fn put_outcome(&mut self, outcome: NewOutcome, now: Millis) {
+        let NewOutcome { operation, key, request, status, body } = outcome;
+        self.outcomes.insert((operation, key), (StoredOutcome { request, status, body }, now));
+    }
+
+    pub(super) fn stats(&self, memory: Option<&str>) -> StoreStats {
+        let mut stats = StoreStats::default();
+        for session in self.sessions_of(memory) {
+            session.add_to(&mut stats);
+        }
+        let in_memory = |name: &str| memory.is_none_or(|memory| name == memory);
+        stats.entries = self.entries.iter().filter(|e| in_memory(&e.memory)).count() as u64;
+        stats.epoch = self.scopes.iter().filter(|s| in_memory(&s.memory)).map(|s| s.epoch).sum();
+        stats
+    }
+
+    pub(super) fn check(&self) -> Vec<String> {
+        self.sessions.iter().flat_map(SessionState::check).collect()
+    }
+}
+
+impl EntryState {
+    pub(super) fn in_force(&self, now: Millis) -> bool {
+        self.record.expires_at.is_none_or(|at| at > now)
+    }
+}
+
+impl SessionState {
+    pub(super) fn record(&self) -> SessionRecord {
+        let there = || self.turns.iter().filter(|turn| turn.row.state != TurnState::Erased);
+        SessionRecord {
+            no: self.no,
+            name: self.name.clone(),
+            turns: there().count() as u64,
+            tokens: there().map(|turn| u64::from(turn.row.tokens)).sum(),
+            last_seq: Seq(self.turns.len() as u64),
+            updated_at: self.updated_at,
+            current: self.current,
+            branches: self.branches.values().map(|branch| branch.record.clone()).collect(),
+        }
+    }
+
+    /// The branch's own turns in a range of ordinals, tombstones too.
+    pub(super) fn range(
+        &self,
+        branch: Branch,
+        first: Ordinal,
+        last: Ordinal,
+    ) -> impl Iterator<Item = &TurnRow> {
+        let rows = self.turns.iter().map(|turn| &turn.row);
+        rows.filter(move |row| row.branch == branch && (first..=last).contains(&row.ordinal))
+    }
+
+    pub(super) fn chunks(&self, branch: Branch, level: Level) -> impl Iterator<Item = &ChunkState> {
+        let chunks = self.branches.get(&branch).into_iter().flat_map(|branch| &branch.chunks);
+        chunks.filter(move |chunk| chunk.id.level == level)
+    }
+
+    pub(super) fn chunk_record(&self, chunk: &ChunkState) -> ChunkRecord {
+        let ChunkState { id, first_seq, last_seq, revision, summary } = chunk.clone();
+        let there = || {
+            let turns = self.range(id.branch, id.first, id.last);
+            turns.filter(|row| row.state != TurnState::Erased)
+        };
+        let (turns, tokens) = (there().count() as u64, there().map(|t| u64::from(t.tokens)).sum());
+        ChunkRecord { id, first_seq, last_seq, tokens, turns, revision, summary }
+    }
+
+    fn event(&self, turn: &StoredTurn) -> EventRecord {
+        let row = &turn.row;
+        let payload = serde_json::json!({
+            "memoryRef": self.memory,
+            "session": self.name.as_ref().map(SessionName::as_str),
+            "seq": row.id.seq.0,
+            "branch": row.branch.to_string(),
+            "turnId": row.id.to_string(),
+        });
+        EventRecord {
+            position: row.position,
+            at: turn.appended_at,
+            kind: "turn.appended".to_owned(),
+            payload: payload.to_string(),
+        }
+    }
+
+    /// Which tier a turn is in, and whether it is in the open tail.
+    fn tier(&self, row: &TurnRow) -> (usize, bool) {
+        let Some(branch) = self.branches.get(&row.branch) else { return (0, false) };
+        let closed = self
+            .chunks(row.branch, Level::Micro)
+            .find(|chunk| (chunk.id.first..=chunk.id.last).contains(&row.ordinal));
+        match closed.map(|chunk| chunk.id.last) {
+            None => (0, true),
+            Some(last) if last <= branch.record.cold_through => (2, false),
+            Some(last) if last <= branch.record.warm_through => (1, false),
+            Some(_) => (0, false),
+        }
+    }
+
+    fn add_to(&self, stats: &mut StoreStats) {
+        let record = self.record();
+        stats.sessions += u64::from(record.turns > 0);
+        stats.branches += if record.turns > 0 { self.branches.len() as u64 } else { 0 };
+        stats.turns += record.turns;
+        stats.tokens += record.tokens;
+        for row in self.turns.iter().map(|turn| &turn.row) {
+            stats.erased += u64::from(row.state == TurnState::Erased);
+            stats.expired += u64::from(row.state == TurnState::Expired);
+            if let Some(body) = &row.body {
+                stats.tier_bytes[0] += turn_jsonl::write_fields(&[], body.fields()).len() as u64;
+            }
+            if row.state != TurnState::Erased {
+                let (tier, open) = self.tier(row);
+                stats.tier_turns[tier] += 1;
+                stats.tier_tokens[tier] += u64::from(row.tokens);
+                stats.open_turns += u64::from(open);
+            }
+        }
+        for branch in self.branches.values() {
+            branch.add_to(stats);
+        }
+    }
+
+    fn check(&self) -> Vec<String> {
+        let mut findings = Vec::new();
+        for (at, turn) in self.turns.iter().enumerate() {
+            let row = &turn.row;
+            let watermark = self.branches.get(&row.branch).map(|b| b.record.warm_through);
+            let hot = Some(row.ordinal) > watermark;
+            let mut find = |what: &str| findings.push(format!("{what}: {}", row.id));
+            if row.id.seq.0 != at as u64 + 1 {
+                find("a session's seq is not dense");
+            }
+            if row.state == TurnState::Present && hot && row.body.is_none() {
+                find("a hot turn has no body");
+            }
+            if (!hot || row.state == TurnState::Erased) && row.body.is_some() {
+                find("a body is in two places");
+            }
+        }
+        for branch in self.branches.values() {
+            let own = self.turns.iter().filter(|turn| turn.row.branch == branch.record.branch);
+            let ordinals = own.map(|turn| turn.row.ordinal.0);
+            if !ordinals.eq(1..=branch.record.tail.length) {
+                findings.push(format!("a branch's ordinals are not dense: session {}", self.no));
+            }
+        }
+        findings
+    }
+}
+
+impl BranchState {
+    fn add_to(&self, stats: &mut StoreStats) {
+        for (first, text) in &self.texts {
+            let tier = if *first <= self.record.cold_through { 2 } else { 1 };
+            stats.tier_bytes[tier] += text.text.as_str().len() as u64;
+        }
+        for pack in self.packs.values() {
+            stats.packs += 1;
+            stats.tier_bytes[2] += pack.pack.bytes;
+        }
+        for chunk in &self.chunks {
+            stats.chunks[chunk.id.level as usize] += 1;
+            if let Some(summary) = &chunk.summary {
+                stats.summaries[chunk.id.level as usize] += 1;
+                stats.summary_bytes += summary.parts().text.len() as u64;
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the text comes from our own records")]
+fn stored_text(text: &str) -> RedactedText {
+    RedactedText::read_back(text.to_owned())
+}
