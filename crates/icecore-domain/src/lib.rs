@@ -31,4 +31,3 @@ pub mod tokens;
 pub mod turn;
 pub mod turn_jsonl;
 pub mod window;
-

@@ -106,7 +106,11 @@ pub fn pack(
 ) -> Window {
     let mut packing = Packing { counter, budget, spent: 0, chosen: Vec::new() };
     let has_summaries = !summaries.is_empty();
-    let share = if has_summaries { u64::from(budget) * TURN_SHARE_PERCENT / 100 } else { u64::from(budget) };
+    let share = if has_summaries {
+        u64::from(budget) * TURN_SHARE_PERCENT / 100
+    } else {
+        u64::from(budget)
+    };
     let mut rest = turns.into_iter().peekable();
     while let Some(turn) = rest.peek() {
         let is_first = packing.chosen.is_empty();
@@ -119,7 +123,8 @@ pub fn pack(
         }
         rest.next();
     }
-    let chosen_turns: Vec<Candidate> = packing.chosen.iter().map(|(item, _)| item.clone()).collect();
+    let chosen_turns: Vec<Candidate> =
+        packing.chosen.iter().map(|(item, _)| item.clone()).collect();
     let mut summaries: Vec<Candidate> = summaries
         .into_iter()
         .filter(|summary| !chosen_turns.iter().any(|turn| covers(summary, turn)))
@@ -285,13 +290,23 @@ mod tests {
 
     #[test]
     fn newest_turns_then_summaries_of_the_rest_in_time_order() {
-        let turns: Vec<_> = (1..=30).map(|n| turn(n, &format!("this is turn number {n}"))).collect();
-        let window = window(&turns, &[summary(1, 10, "Talk about ice."), summary(11, 20, "Talk about firn.")], 420);
+        let turns: Vec<_> =
+            (1..=30).map(|n| turn(n, &format!("this is turn number {n}"))).collect();
+        let window = window(
+            &turns,
+            &[summary(1, 10, "Talk about ice."), summary(11, 20, "Talk about firn.")],
+            420,
+        );
         let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
-        assert_eq!(ids, ["1-10", "11-20", "24", "25", "26", "27", "28", "29", "30"].map(|id| match id.contains('-') {
-            true => id.to_owned(),
-            false => format!("t{id}"),
-        }));
+        assert_eq!(
+            ids,
+            ["1-10", "11-20", "24", "25", "26", "27", "28", "29", "30"].map(|id| {
+                match id.contains('-') {
+                    true => id.to_owned(),
+                    false => format!("t{id}"),
+                }
+            })
+        );
         assert_eq!(window.text.lines().next(), Some("[1970-01-01]"));
         assert!(window.tokens <= 420 && window.tokens == CharCounter.count(&window.text));
     }
@@ -300,7 +315,11 @@ mod tests {
     fn a_turn_larger_than_the_budget_is_cut_and_not_skipped() {
         let window = window(&[turn(1, "small"), turn(2, &"x".repeat(1000))], &[], 100);
         assert_eq!(window.items.len(), 1);
-        assert!(window.text.contains("xxxxxxxx") && window.text.ends_with("…\n"), "{}", window.text);
+        assert!(
+            window.text.contains("xxxxxxxx") && window.text.ends_with("…\n"),
+            "{}",
+            window.text
+        );
         assert!(window.tokens > 80 && window.tokens <= 100, "{}", window.tokens);
     }
 

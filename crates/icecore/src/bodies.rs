@@ -8,7 +8,8 @@ use icecore_domain::ids::{Ordinal, Scope};
 use icecore_domain::redact::RedactedTurn;
 use icecore_domain::turn_jsonl;
 use icecore_store::{
-    BodyPlace, MicroBody, PackReader, PackRecord, StoreError, TextBody, TextFormat, TurnQuery, TurnRow, TurnState,
+    BodyPlace, MicroBody, PackReader, PackRecord, StoreError, TextBody, TextFormat, TurnQuery,
+    TurnRow, TurnState,
 };
 
 use crate::error::{MemoryError, Result, off_thread};
@@ -27,7 +28,9 @@ impl Memory {
             let (session, branch) = (rows[first].id.session, rows[first].branch);
             let mine = |row: &&TurnRow| missing(row) && row.branch == branch;
             let ordinals: Vec<Ordinal> = rows.iter().filter(mine).map(|row| row.ordinal).collect();
-            let (Some(low), Some(high)) = (ordinals.iter().min(), ordinals.iter().max()) else { return Ok(()) };
+            let (Some(low), Some(high)) = (ordinals.iter().min(), ordinals.iter().max()) else {
+                return Ok(());
+            };
             let bodies = self.inner.store.bodies(scope, session, branch, *low, *high).await?;
             let wanted = |body: &MicroBody| {
                 ordinals.iter().any(|ordinal| body.id.first <= *ordinal && *ordinal <= body.id.last)
@@ -154,7 +157,11 @@ pub(crate) fn decode(id: &ChunkId, body: &TextBody) -> Result<Vec<RedactedTurn>>
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own store or pack")]
-pub(crate) fn decode_text(id: &ChunkId, format: TextFormat, text: &str) -> Result<Vec<RedactedTurn>> {
+pub(crate) fn decode_text(
+    id: &ChunkId,
+    format: TextFormat,
+    text: &str,
+) -> Result<Vec<RedactedTurn>> {
     let refuse = |reason: String| damaged(&id.to_string(), &reason);
     let turns = match format {
         TextFormat::Ctf => ctf::decode(text).map_err(|error| refuse(error.to_string()))?,
@@ -174,9 +181,11 @@ pub(crate) fn encode(id: &ChunkId, format: TextFormat, turns: &[RedactedTurn]) -
     let fields: Vec<_> = turns.iter().map(|turn| turn.fields().clone()).collect();
     let text = match format {
         TextFormat::Ctf => ctf::encode(&fields),
-        TextFormat::Jsonl => {
-            fields.iter().map(|turn| turn_jsonl::write_fields(&[], turn)).collect::<Vec<_>>().join("\n")
-        }
+        TextFormat::Jsonl => fields
+            .iter()
+            .map(|turn| turn_jsonl::write_fields(&[], turn))
+            .collect::<Vec<_>>()
+            .join("\n"),
     };
     if decode_text(id, format, &text)? != turns {
         return Err(damaged(&id.to_string(), "its text does not read back as it was written"));

@@ -52,7 +52,8 @@ impl Memory {
     /// Derived work that is merely due is no failure. With `repair`, objects
     /// that nothing points to are removed.
     pub async fn check(&self, repair: bool, mut tell: impl FnMut(u64, u64)) -> Result<CheckReport> {
-        let mut report = CheckReport { problems: self.inner.store.check().await?, ..CheckReport::default() };
+        let mut report =
+            CheckReport { problems: self.inner.store.check().await?, ..CheckReport::default() };
         // Reading bodies over broken tables would only repeat what is known.
         if !report.is_ok() {
             return Ok(report);
@@ -103,7 +104,11 @@ impl Memory {
         let mut from = branch.cold_through.0 + 1;
         while from <= branch.warm_through.0 {
             let through = Ordinal((from + PAGE as u64).min(branch.warm_through.0));
-            let found = self.inner.store.bodies(scope, session, branch.branch, Ordinal(from), through).await;
+            let found = self
+                .inner
+                .store
+                .bodies(scope, session, branch.branch, Ordinal(from), through)
+                .await;
             let bodies = match found {
                 Ok(bodies) => bodies,
                 Err(error) => {
@@ -140,7 +145,9 @@ impl Memory {
     ) -> Result<Option<String>> {
         let rows = self.micro_rows(scope, body).await?;
         let present = rows.iter().filter(|row| row.state == TurnState::Present).count();
-        Ok((present != held).then(|| format!("the body of {} holds {held} turns and should hold {present}", body.id)))
+        Ok((present != held).then(|| {
+            format!("the body of {} holds {held} turns and should hold {present}", body.id)
+        }))
     }
 
     /// Packs of a tenant, unread.
@@ -178,11 +185,20 @@ impl Memory {
             .into_iter()
             .filter(|body| matches!(&body.place, BodyPlace::Pack(now) if now.name == pack.name))
             .collect();
-        let shown = |error: MemoryError| format!("{error} (turns {} to {} of session {})", pack.id.first, pack.id.last, pack.id.session);
+        let shown = |error: MemoryError| {
+            format!(
+                "{error} (turns {} to {} of session {})",
+                pack.id.first, pack.id.last, pack.id.session
+            )
+        };
         match self.read_micros(&pack.scope, &mine).await {
-            Err(error @ MemoryError::Store(StoreError::PackMissing { .. } | StoreError::PackDamaged { .. } | StoreError::BodyDamaged { .. })) => {
-                Ok(Some(shown(error)))
-            }
+            Err(
+                error @ MemoryError::Store(
+                    StoreError::PackMissing { .. }
+                    | StoreError::PackDamaged { .. }
+                    | StoreError::BodyDamaged { .. },
+                ),
+            ) => Ok(Some(shown(error))),
             Err(error) => Err(error),
             Ok(turns) => {
                 let mut present = 0;
@@ -191,7 +207,9 @@ impl Memory {
                     present += rows.iter().filter(|row| row.state == TurnState::Present).count();
                 }
                 let held = turns.len();
-                Ok((held != present).then(|| format!("pack `{}` holds {held} turns and should hold {present}", pack.name)))
+                Ok((held != present).then(|| {
+                    format!("pack `{}` holds {held} turns and should hold {present}", pack.name)
+                }))
             }
         }
     }

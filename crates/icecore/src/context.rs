@@ -70,7 +70,11 @@ impl Memory {
                 break;
             }
             let branch = match request.branch.as_deref().filter(|_| request.session.is_some()) {
-                Some(name) => self.branch_of(session, request.session.as_deref().unwrap_or_default(), Some(name))?,
+                Some(name) => self.branch_of(
+                    session,
+                    request.session.as_deref().unwrap_or_default(),
+                    Some(name),
+                )?,
                 None => session.current,
             };
             let rank = (sessions.len() - age) as u64;
@@ -125,7 +129,9 @@ impl Memory {
     async fn newest_summaries(&self, path: &Path<'_>, words: &[String]) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for (branch, through) in &path.branches {
-            let Some(record) = path.session.branches.iter().find(|b| b.branch == *branch) else { continue };
+            let Some(record) = path.session.branches.iter().find(|b| b.branch == *branch) else {
+                continue;
+            };
             let mut from = Ordinal(0);
             for level in [Level::Macro, Level::Mini, Level::Micro] {
                 let query = ChunkQuery {
@@ -172,7 +178,12 @@ fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
     }
 }
 
-fn summary_candidate(rank: u64, branch: &BranchRecord, chunk: &ChunkRecord, words: &[String]) -> Option<Candidate> {
+fn summary_candidate(
+    rank: u64,
+    branch: &BranchRecord,
+    chunk: &ChunkRecord,
+    words: &[String],
+) -> Option<Candidate> {
     let summary = chunk.summary.as_ref()?.parts();
     let text = summary.text.to_lowercase();
     let shared = words.iter().filter(|word| text.contains(word.as_str())).count();

@@ -47,7 +47,9 @@ pub enum MemoryError {
         memory: String,
     },
     /// A body was let go by retention.
-    #[error("the turns of {chunk} have expired: its body was let go by `cold_retention_days` or `archive_cold_content`")]
+    #[error(
+        "the turns of {chunk} have expired: its body was let go by `cold_retention_days` or `archive_cold_content`"
+    )]
     Expired {
         /// Which chunk.
         chunk: String,
@@ -111,6 +113,10 @@ impl MemoryError {
 pub(crate) type Result<T> = std::result::Result<T, MemoryError>;
 
 /// Runs work that would hold up the async threads somewhere else.
-pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| MemoryError::Internal(error.to_string()))
+pub(crate) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| MemoryError::Internal(error.to_string()))
 }

@@ -7,8 +7,8 @@ use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, Tenant};
 use icecore_domain::redact::RedactedTurn;
 use icecore_domain::time::Millis;
 use icecore_store::{
-    BodyPlace, Erasure, MicroBody, NewPack, PackMember, PackRecord, Selected, Selector, TextBody, TextFormat,
-    TurnState,
+    BodyPlace, Erasure, MicroBody, NewPack, PackMember, PackRecord, Selected, Selector, TextBody,
+    TextFormat, TurnState,
 };
 use sha2::{Digest, Sha256};
 
@@ -65,7 +65,8 @@ const TRIES: usize = 8;
 
 impl Receipt {
     fn new(kind: &'static str, at: Millis, erased: Erased, dry_run: bool) -> Self {
-        let mut receipt = Self { id: String::new(), kind, at, erased, dry_run, sha256: String::new() };
+        let mut receipt =
+            Self { id: String::new(), kind, at, erased, dry_run, sha256: String::new() };
         receipt.sha256 = hex::encode(Sha256::digest(receipt.statement()));
         receipt.id = format!("forget-{}", &receipt.sha256[..16]);
         receipt
@@ -124,9 +125,15 @@ impl Memory {
         Ok(receipt)
     }
 
-    async fn selector(&self, tenant: &Tenant, request: &ForgetRequest) -> Result<(&'static str, Selector)> {
+    async fn selector(
+        &self,
+        tenant: &Tenant,
+        request: &ForgetRequest,
+    ) -> Result<(&'static str, Selector)> {
         Ok(match request {
-            ForgetRequest::Session(name) => ("session", Selector::Session(self.session_name(name)?)),
+            ForgetRequest::Session(name) => {
+                ("session", Selector::Session(self.session_name(name)?))
+            }
             ForgetRequest::Subject(name) => {
                 let hash = self.identity_key(tenant).await?.hash_name("subject", name);
                 let tag = self.inner.redactor.text(&format!("subject:{name}"));
@@ -145,12 +152,21 @@ impl Memory {
         names.iter().map(|name| self.scope(principal, name)).collect()
     }
 
-    async fn erase_selected(&self, selected: &Selected, erased: &mut Erased, dry_run: bool, now: Millis) -> Result<()> {
+    async fn erase_selected(
+        &self,
+        selected: &Selected,
+        erased: &mut Erased,
+        dry_run: bool,
+        now: Millis,
+    ) -> Result<()> {
         for _ in 0..TRIES {
             let plan = self.plan_erasure(selected, dry_run, now).await?;
             let (erasure, old_packs, chunks) = (plan.erasure, plan.old_packs, plan.chunks);
-            let new_packs: Vec<String> =
-                erasure.packs.iter().filter_map(|(_, _, new)| new.as_ref().map(|pack| pack.name.clone())).collect();
+            let new_packs: Vec<String> = erasure
+                .packs
+                .iter()
+                .filter_map(|(_, _, new)| new.as_ref().map(|pack| pack.name.clone()))
+                .collect();
             if dry_run || self.inner.store.erase(&selected.scope, erasure).await? {
                 erased.turns += selected.turns.len() as u64;
                 erased.chunks += chunks;
@@ -164,7 +180,9 @@ impl Memory {
                 self.inner.packs.delete(&name).await?;
             }
         }
-        Err(MemoryError::Internal("the session kept changing while it was erased; run it again".to_owned()))
+        Err(MemoryError::Internal(
+            "the session kept changing while it was erased; run it again".to_owned(),
+        ))
     }
 
     /// Reads every body that holds any of the turns and makes it anew without
@@ -176,7 +194,8 @@ impl Memory {
             (Some(first), Some(last)) => (*first, *last),
             _ => (Ordinal(1), Ordinal(0)),
         };
-        let mut bodies = self.inner.store.bodies(scope, selected.session, selected.branch, first, last).await?;
+        let mut bodies =
+            self.inner.store.bodies(scope, selected.session, selected.branch, first, last).await?;
         bodies.retain(|body| gone.range(body.id.first..=body.id.last).next().is_some());
 
         let mut plan = Plan::new(selected, now);
@@ -194,7 +213,8 @@ impl Memory {
             };
             plan.erasure.micros.push((body.id, body.revision, text));
             if let BodyPlace::Pack(pack) = &body.place {
-                let held = packed.entry(pack.name.clone()).or_insert_with(|| (pack.clone(), Vec::new()));
+                let held =
+                    packed.entry(pack.name.clone()).or_insert_with(|| (pack.clone(), Vec::new()));
                 held.1.push(body.clone());
             }
         }
@@ -211,7 +231,12 @@ impl Memory {
     }
 
     /// For each turn that a micro's body holds now, whether it stays.
-    async fn surviving(&self, scope: &Scope, body: &MicroBody, gone: &BTreeSet<Ordinal>) -> Result<Keeps> {
+    async fn surviving(
+        &self,
+        scope: &Scope,
+        body: &MicroBody,
+        gone: &BTreeSet<Ordinal>,
+    ) -> Result<Keeps> {
         let rows = self.micro_rows(scope, body).await?;
         let present = rows.iter().filter(|row| row.state == TurnState::Present);
         Ok(Keeps(present.map(|row| !gone.contains(&row.ordinal)).collect()))
@@ -226,7 +251,8 @@ impl Memory {
         gone: &BTreeSet<Ordinal>,
     ) -> Result<Option<NewPack>> {
         // A session forgotten whole needs no reading; its pack may be damaged.
-        let holds_more = (pack.id.first.0..=pack.id.last.0).any(|ordinal| !gone.contains(&Ordinal(ordinal)));
+        let holds_more =
+            (pack.id.first.0..=pack.id.last.0).any(|ordinal| !gone.contains(&Ordinal(ordinal)));
         if !holds_more {
             return Ok(None);
         }

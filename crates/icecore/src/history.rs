@@ -8,8 +8,8 @@ use icecore_domain::redact::RedactedTurn;
 use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
 use icecore_store::{
-    BranchRecord, ChunkQuery, ChunkRecord, EntryRecord, EventRecord, SessionRecord, StoreStats, TurnQuery, TurnRow,
-    TurnState,
+    BranchRecord, ChunkQuery, ChunkRecord, EntryRecord, EventRecord, SessionRecord, StoreStats,
+    TurnQuery, TurnRow, TurnState,
 };
 
 use crate::error::{MemoryError, Result};
@@ -140,7 +140,11 @@ impl Memory {
     }
 
     /// The session's record, or a clear error.
-    pub(crate) async fn session_record(&self, scope: &Scope, session: &str) -> Result<SessionRecord> {
+    pub(crate) async fn session_record(
+        &self,
+        scope: &Scope,
+        session: &str,
+    ) -> Result<SessionRecord> {
         let name = self.session_name(session)?;
         let found = self.inner.store.session(scope, &name).await?;
         found.ok_or_else(|| MemoryError::NoSession {
@@ -151,7 +155,13 @@ impl Memory {
 
     /// Turns of a session after `after`, in order of `seq`. What was erased is
     /// left out.
-    pub async fn turns(&self, scope: &Scope, session: &str, after: Seq, limit: usize) -> Result<Vec<StoredTurn>> {
+    pub async fn turns(
+        &self,
+        scope: &Scope,
+        session: &str,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<StoredTurn>> {
         let record = self.session_record(scope, session).await?;
         let mut found = Vec::new();
         let mut after = after;
@@ -190,7 +200,8 @@ impl Memory {
         for (branch, through) in lineage(&record, branch) {
             let mut after = Seq(0);
             loop {
-                let query = TurnQuery { branch: Some(branch), after, ..TurnQuery::all(record.no, PAGE) };
+                let query =
+                    TurnQuery { branch: Some(branch), after, ..TurnQuery::all(record.no, PAGE) };
                 let mut rows = self.inner.store.turns(scope, &query).await?;
                 let Some(last) = rows.last() else { break };
                 after = last.id.seq;
@@ -207,9 +218,15 @@ impl Memory {
     }
 
     /// The branch of that name, or the one that was last appended to.
-    pub(crate) fn branch_of(&self, record: &SessionRecord, session: &str, name: Option<&str>) -> Result<Branch> {
+    pub(crate) fn branch_of(
+        &self,
+        record: &SessionRecord,
+        session: &str,
+        name: Option<&str>,
+    ) -> Result<Branch> {
         let Some(name) = name else { return Ok(record.current) };
-        let named = Branch::parse(name).filter(|branch| record.branches.iter().any(|b| b.branch == *branch));
+        let named = Branch::parse(name)
+            .filter(|branch| record.branches.iter().any(|b| b.branch == *branch));
         named.ok_or_else(|| MemoryError::NoBranch {
             session: self.inner.redactor.text(session).into_string(),
             branch: self.inner.redactor.text(name).into_string(),
@@ -263,7 +280,9 @@ impl Memory {
                 Level::Mini => (Some(Level::Macro), Some(Level::Micro)),
                 Level::Macro => (None, Some(Level::Mini)),
             };
-            let holds = |outer: &ChunkId, inner: &ChunkId| outer.first <= inner.first && inner.last <= outer.last;
+            let holds = |outer: &ChunkId, inner: &ChunkId| {
+                outer.first <= inner.first && inner.last <= outer.last
+            };
             let parent = above.and_then(|level| {
                 let at = of(level).partition_point(|outer| outer.id.last < chunk.id.last);
                 of(level).get(at).map(|outer| outer.id).filter(|outer| holds(outer, &chunk.id))
@@ -282,14 +301,26 @@ impl Memory {
     pub async fn chunk(&self, scope: &Scope, id: &str) -> Result<ChunkInfo> {
         let (record, branch, id) = self.find_chunk(scope, id).await?;
         let all = self.branch_chunks(scope, &record, &branch).await?;
-        all.into_iter().find(|chunk| chunk.id == id).ok_or_else(|| self.not_found(scope, &id.to_string()))
+        all.into_iter()
+            .find(|chunk| chunk.id == id)
+            .ok_or_else(|| self.not_found(scope, &id.to_string()))
     }
 
-    async fn find_chunk(&self, scope: &Scope, id: &str) -> Result<(SessionRecord, BranchRecord, ChunkId)> {
+    async fn find_chunk(
+        &self,
+        scope: &Scope,
+        id: &str,
+    ) -> Result<(SessionRecord, BranchRecord, ChunkId)> {
         let missing = || self.not_found(scope, id);
         let parsed = ChunkId::parse(id).ok_or_else(missing)?;
-        let record = self.inner.store.session_by_number(scope, parsed.session).await?.ok_or_else(missing)?;
-        let branch = record.branches.iter().find(|b| b.branch == parsed.branch).cloned().ok_or_else(missing)?;
+        let record =
+            self.inner.store.session_by_number(scope, parsed.session).await?.ok_or_else(missing)?;
+        let branch = record
+            .branches
+            .iter()
+            .find(|b| b.branch == parsed.branch)
+            .cloned()
+            .ok_or_else(missing)?;
         let query = ChunkQuery {
             from: parsed.first,
             through: parsed.last,
@@ -310,7 +341,11 @@ impl Memory {
     /// Exactly the turns of a chunk, from whatever tier, without the erased.
     pub async fn expand(&self, scope: &Scope, id: &str) -> Result<Vec<StoredTurn>> {
         let (record, _, id) = self.find_chunk(scope, id).await?;
-        let chunks = ChunkQuery { from: id.first, through: id.last, ..ChunkQuery::all(id.session, id.branch, id.level, 1) };
+        let chunks = ChunkQuery {
+            from: id.first,
+            through: id.last,
+            ..ChunkQuery::all(id.session, id.branch, id.level, 1)
+        };
         let Some(chunk) = self.inner.store.chunks(scope, &chunks).await?.into_iter().next() else {
             return Err(self.not_found(scope, &id.to_string()));
         };
@@ -361,7 +396,9 @@ impl Memory {
             }
         }
         let Some(ours) = TurnId::parse(id) else { return Ok(None) };
-        let Some(record) = self.inner.store.session_by_number(scope, ours.session).await? else { return Ok(None) };
+        let Some(record) = self.inner.store.session_by_number(scope, ours.session).await? else {
+            return Ok(None);
+        };
         let query = TurnQuery {
             after: Seq(ours.seq.0.saturating_sub(1)),
             through: ours.seq,
@@ -457,7 +494,8 @@ fn chunk_info(
 /// that is shared; the branch itself without end.
 pub(crate) fn lineage(session: &SessionRecord, branch: Branch) -> Vec<(Branch, Ordinal)> {
     let mut path = vec![(branch, Ordinal(u64::MAX >> 1))];
-    let fork = |branch: Branch| session.branches.iter().find(|b| b.branch == branch).and_then(|b| b.fork);
+    let fork =
+        |branch: Branch| session.branches.iter().find(|b| b.branch == branch).and_then(|b| b.fork);
     while let Some((parent, at)) = path.last().and_then(|(branch, _)| fork(*branch)) {
         // A fork always has a larger number than what it forks from.
         if path.len() > session.branches.len() {

@@ -46,8 +46,8 @@ pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, T
 pub use icecore_domain::window::{WindowItem, WindowKind};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_store::{
-    ApiKeyRecord, Claim, EntryRecord, EventRecord, NewOutcome, Outcome, Store, StoreError, StoreStats,
-    StoredOutcome, TurnState,
+    ApiKeyRecord, Claim, EntryRecord, EventRecord, NewOutcome, Outcome, Store, StoreError,
+    StoreStats, StoredOutcome, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};

@@ -10,7 +10,9 @@ use icecore_domain::redact::Redactor;
 use icecore_domain::time::{Clock, Millis};
 use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn::RawTurn;
-use icecore_store::{AppendBatch, Appended, Claim, NewTurn, Outcome, Packs, ParentRef, SqliteStore, Store};
+use icecore_store::{
+    AppendBatch, Appended, Claim, NewTurn, Outcome, Packs, ParentRef, SqliteStore, Store,
+};
 use tokio::sync::Notify;
 
 use crate::error::{MemoryError, Result, off_thread};
@@ -203,9 +205,18 @@ impl Memory {
 
     /// Takes in turns: hides their secrets, then appends them to a session.
     /// Once this resolves they survive a crash.
-    pub async fn remember(&self, scope: &Scope, session: &str, turns: Vec<RawTurn>) -> Result<Remembered> {
+    pub async fn remember(
+        &self,
+        scope: &Scope,
+        session: &str,
+        turns: Vec<RawTurn>,
+    ) -> Result<Remembered> {
         let turns = turns.into_iter().map(TurnInput::from).collect();
-        self.append(scope, Append { session: session.to_owned(), turns, insist: false, claim: None }).await
+        self.append(
+            scope,
+            Append { session: session.to_owned(), turns, insist: false, claim: None },
+        )
+        .await
     }
 
     /// As [`Memory::remember`], with every choice in the caller's hand.
@@ -216,7 +227,8 @@ impl Memory {
         let now = self.inner.clock.now();
         let session = self.session_name(&append.session)?;
         let turns = self.prepare(scope.tenant(), append.turns, now).await?;
-        let ids: Vec<Option<String>> = turns.iter().map(|turn| turn.turn.fields().id.clone()).collect();
+        let ids: Vec<Option<String>> =
+            turns.iter().map(|turn| turn.turn.fields().id.clone()).collect();
         let batch = AppendBatch {
             session,
             turns,
@@ -237,7 +249,12 @@ impl Memory {
     }
 
     /// Does all that needs no lock: checks, hashes, redacts and counts.
-    async fn prepare(&self, tenant: &Tenant, turns: Vec<TurnInput>, now: Millis) -> Result<Vec<NewTurn>> {
+    async fn prepare(
+        &self,
+        tenant: &Tenant,
+        turns: Vec<TurnInput>,
+        now: Millis,
+    ) -> Result<Vec<NewTurn>> {
         let key = self.identity_key(tenant).await?;
         let bytes: usize = turns.iter().map(|input| input.turn.content.byte_count()).sum();
         if bytes <= INLINE_BYTES {
@@ -296,7 +313,8 @@ impl Remembered {
         let count = |wanted| appended.turns.iter().filter(|turn| turn.outcome == wanted).count();
         let seqs = || appended.turns.iter().map(|turn| turn.seq);
         let id = |(turn, id): (&icecore_store::AppendedTurn, &Option<String>)| {
-            id.clone().unwrap_or_else(|| TurnId { session: appended.session, seq: turn.seq }.to_string())
+            id.clone()
+                .unwrap_or_else(|| TurnId { session: appended.session, seq: turn.seq }.to_string())
         };
         Self {
             turn_ids: appended.turns.iter().zip(ids).map(id).collect(),
@@ -309,7 +327,12 @@ impl Remembered {
     }
 }
 
-fn prepare_all(inner: &Inner, key: &IdentityKey, turns: Vec<TurnInput>, now: Millis) -> Result<Vec<NewTurn>> {
+fn prepare_all(
+    inner: &Inner,
+    key: &IdentityKey,
+    turns: Vec<TurnInput>,
+    now: Millis,
+) -> Result<Vec<NewTurn>> {
     turns
         .into_iter()
         .enumerate()

@@ -15,8 +15,9 @@ use icecore_domain::summary::{self, Said, Summary};
 use icecore_domain::tier::micros_kept_hot;
 use icecore_domain::time::Millis;
 use icecore_store::{
-    BodyPlace, BranchRecord, ChunkQuery, ChunkRecord, ColdBody, ColdDemotion, DueBranch, MicroBody, NewPack, PackKey,
-    PackMember, Packs, StoreError, SummaryBatch, TextFormat, TurnQuery, TurnState, WarmDemotion, build_pack,
+    BodyPlace, BranchRecord, ChunkQuery, ChunkRecord, ColdBody, ColdDemotion, DueBranch, MicroBody,
+    NewPack, PackKey, PackMember, Packs, StoreError, SummaryBatch, TextFormat, TurnQuery,
+    TurnState, WarmDemotion, build_pack,
 };
 use sha2::{Digest, Sha256};
 
@@ -115,17 +116,21 @@ impl Memory {
     /// Brings one branch up to date, step by step.
     async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<()> {
         loop {
-            let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await? else {
+            let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await?
+            else {
                 return Ok(());
             };
-            let work = Work { memory: self, scope: &due.scope, session: due.session, branch: &branch };
+            let work =
+                Work { memory: self, scope: &due.scope, session: due.session, branch: &branch };
             let stepped = work.micros(done).await?
                 || work.upper_summaries(Level::Mini, done).await?
                 || work.upper_summaries(Level::Macro, done).await?
                 || work.cool(done).await?;
             if !stepped {
                 let store = &self.inner.store;
-                return Ok(store.settle(&due.scope, due.session, due.branch, branch.version).await?);
+                return Ok(store
+                    .settle(&due.scope, due.session, due.branch, branch.version)
+                    .await?);
             }
         }
     }
@@ -173,19 +178,28 @@ impl Work<'_> {
     }
 
     fn query(&self, level: Level, from: Ordinal, through: Ordinal, limit: usize) -> ChunkQuery {
-        ChunkQuery { from, through, ..ChunkQuery::all(self.session, self.branch.branch, level, limit) }
+        ChunkQuery {
+            from,
+            through,
+            ..ChunkQuery::all(self.session, self.branch.branch, level, limit)
+        }
     }
 
     /// The last ordinal that is to leave the hot tier.
     async fn warm_through(&self) -> Result<Ordinal> {
         let settings = &self.inner().settings;
         let last_closed = Ordinal(self.branch.tail.micro_first - 1);
-        let mut query = self.query(Level::Micro, Ordinal(0), last_closed, settings.hot_chunks as usize);
+        let mut query =
+            self.query(Level::Micro, Ordinal(0), last_closed, settings.hot_chunks as usize);
         query.newest = true;
         let young = self.inner().store.chunks(self.scope, &query).await?;
         let tokens = young.iter().rev().map(|chunk| chunk.tokens);
-        let kept =
-            micros_kept_hot(tokens, self.branch.tail.micro_tokens, settings.hot_chunks, settings.hot_max_tokens);
+        let kept = micros_kept_hot(
+            tokens,
+            self.branch.tail.micro_tokens,
+            settings.hot_chunks,
+            settings.hot_max_tokens,
+        );
         Ok(match kept {
             0 => last_closed,
             kept => Ordinal(young[young.len() - kept].id.first.0 - 1),
@@ -216,8 +230,10 @@ impl Work<'_> {
 
         let inner = Arc::clone(self.inner());
         let warm_from = self.branch.warm_through;
-        let (summaries, texts) = off_thread(move || press(&inner, &micros, summarized, sum_through, warm_from, warm_through))
-            .await??;
+        let (summaries, texts) = off_thread(move || {
+            press(&inner, &micros, summarized, sum_through, warm_from, warm_through)
+        })
+        .await??;
         if let Some((id, _, _)) = texts.last() {
             let last = id.last;
             let count = texts.len() as u64;
@@ -241,9 +257,15 @@ impl Work<'_> {
     }
 
     /// Micros with their turns, from rows or text.
-    async fn read(&self, chunks: &[ChunkRecord], first: Ordinal, last: Ordinal) -> Result<Vec<Micro>> {
+    async fn read(
+        &self,
+        chunks: &[ChunkRecord],
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<Micro>> {
         let store = &self.inner().store;
-        let bodies = store.bodies(self.scope, self.session, self.branch.branch, first, last).await?;
+        let bodies =
+            store.bodies(self.scope, self.session, self.branch.branch, first, last).await?;
         let (hot, cool): (Vec<MicroBody>, Vec<MicroBody>) =
             bodies.into_iter().partition(|body| matches!(body.place, BodyPlace::Rows));
         let mut turns = self.memory.read_micros(self.scope, &cool).await?;
@@ -258,7 +280,9 @@ impl Work<'_> {
             for row in store.turns(self.scope, &query).await? {
                 if row.state == TurnState::Present {
                     times.insert(row.ordinal, row.at);
-                    if let Some(body) = row.body.filter(|_| hot.iter().any(|b| b.id.first <= row.ordinal && row.ordinal <= b.id.last)) {
+                    if let Some(body) = row.body.filter(|_| {
+                        hot.iter().any(|b| b.id.first <= row.ordinal && row.ordinal <= b.id.last)
+                    }) {
                         turns.insert(row.ordinal, body);
                     }
                 }
@@ -268,9 +292,11 @@ impl Work<'_> {
             let range = chunk.id.first..=chunk.id.last;
             let turns = turns
                 .range(range)
-                .map(|(ordinal, turn)| (times.get(ordinal).copied().unwrap_or_default(), turn.clone()))
+                .map(|(ordinal, turn)| {
+                    (times.get(ordinal).copied().unwrap_or_default(), turn.clone())
+                })
                 .collect();
-            Micro { id: chunk.id, revision: chunk.revision, turns }
+            Micro { id: chunk.id, revision: chunk.revision, tokens: chunk.tokens, turns }
         };
         Ok(chunks.iter().map(micro).collect())
     }
@@ -296,9 +322,9 @@ impl Work<'_> {
 
     /// Summarizes minis or macros whose children all have been.
     async fn upper_summaries(&self, level: Level, done: &mut Settled) -> Result<bool> {
-        let (below, tokens) = match level {
-            Level::Macro => (Level::Mini, summary::MACRO_SUMMARY_TOKENS),
-            _ => (Level::Micro, summary::MINI_SUMMARY_TOKENS),
+        let below = match level {
+            Level::Macro => Level::Mini,
+            _ => Level::Micro,
         };
         let summarized = self.branch.summarized_through[level_index(level)];
         let ready = self.branch.summarized_through[level_index(below)];
@@ -313,13 +339,19 @@ impl Work<'_> {
         let inner = Arc::clone(self.inner());
         let summaries = off_thread(move || {
             let of = |chunk: &ChunkRecord| {
-                let inside = |child: &&ChunkRecord| chunk.id.first <= child.id.first && child.id.last <= chunk.id.last;
-                let parts: Vec<&Summary> =
-                    children.iter().filter(inside).filter_map(|child| Some(child.summary.as_ref()?.parts())).collect();
+                let inside = |child: &&ChunkRecord| {
+                    chunk.id.first <= child.id.first && child.id.last <= chunk.id.last
+                };
+                let parts: Vec<&Summary> = children
+                    .iter()
+                    .filter(inside)
+                    .filter_map(|child| Some(child.summary.as_ref()?.parts()))
+                    .collect();
                 if parts.is_empty() {
                     return None;
                 }
-                let made = summary::summarize_children(&parts, tokens, inner.counter.as_ref());
+                let budget = summary::summary_budget(level, chunk.tokens);
+                let made = summary::summarize_children(&parts, budget, inner.counter.as_ref());
                 Some((chunk.id, chunk.revision, finish_summary(&inner, made)))
             };
             chunks.iter().filter_map(of).collect::<Vec<_>>()
@@ -333,11 +365,16 @@ impl Work<'_> {
     async fn cool(&self, done: &mut Settled) -> Result<bool> {
         let from = Ordinal(self.branch.cold_through.0 + 1);
         let query = self.query(Level::Macro, from, self.branch.warm_through, 1);
-        let Some(chunk) = self.inner().store.chunks(self.scope, &query).await?.into_iter().next() else {
+        let Some(chunk) = self.inner().store.chunks(self.scope, &query).await?.into_iter().next()
+        else {
             return Ok(false);
         };
         let (first, last) = (chunk.id.first, chunk.id.last);
-        let bodies = self.inner().store.bodies(self.scope, self.session, self.branch.branch, first, last).await?;
+        let bodies = self
+            .inner()
+            .store
+            .bodies(self.scope, self.session, self.branch.branch, first, last)
+            .await?;
         let members: Vec<PackMember> = bodies.iter().filter_map(member).collect();
         let settings = &self.inner().settings;
         let pack = match () {
@@ -371,10 +408,12 @@ impl Work<'_> {
 struct Micro {
     id: ChunkId,
     revision: u32,
+    tokens: u64,
     turns: Vec<(Millis, RedactedTurn)>,
 }
 
-type Pressed = (Vec<(ChunkId, u32, RedactedSummary)>, Vec<(ChunkId, u32, Option<icecore_store::TextBody>)>);
+type Pressed =
+    (Vec<(ChunkId, u32, RedactedSummary)>, Vec<(ChunkId, u32, Option<icecore_store::TextBody>)>);
 
 /// Makes summaries of the micros in `sum_from..=sum_through` and text of those
 /// in `warm_from..=warm_through`.
@@ -394,10 +433,11 @@ fn press(
     for micro in micros {
         let last = micro.id.last;
         if last > sum_from && last <= sum_through && !micro.turns.is_empty() {
-            summaries.push((micro.id, micro.revision, summarize(inner, &micro.turns)));
+            summaries.push((micro.id, micro.revision, summarize(inner, micro)));
         }
         if last > warm_from && last <= warm_through {
-            let turns: Vec<RedactedTurn> = micro.turns.iter().map(|(_, turn)| turn.clone()).collect();
+            let turns: Vec<RedactedTurn> =
+                micro.turns.iter().map(|(_, turn)| turn.clone()).collect();
             let text = match turns.is_empty() {
                 true => None,
                 false => Some(encode(&micro.id, format, &turns)?),
@@ -408,7 +448,8 @@ fn press(
     Ok((summaries, texts))
 }
 
-fn summarize(inner: &Inner, turns: &[(Millis, RedactedTurn)]) -> RedactedSummary {
+fn summarize(inner: &Inner, micro: &Micro) -> RedactedSummary {
+    let turns = &micro.turns;
     let texts: Vec<_> = turns.iter().map(|(_, turn)| turn.fields().content.text()).collect();
     let said: Vec<Said<'_>> = turns
         .iter()
@@ -420,7 +461,8 @@ fn summarize(inner: &Inner, turns: &[(Millis, RedactedTurn)]) -> RedactedSummary
             at: *at,
         })
         .collect();
-    let made = summary::summarize_turns(&said, summary::MICRO_SUMMARY_TOKENS, inner.counter.as_ref());
+    let budget = summary::summary_budget(Level::Micro, micro.tokens);
+    let made = summary::summarize_turns(&said, budget, inner.counter.as_ref());
     finish_summary(inner, made)
 }
 
@@ -434,9 +476,11 @@ fn finish_summary(inner: &Inner, mut summary: Summary) -> RedactedSummary {
 
 fn member(body: &MicroBody) -> Option<PackMember> {
     match &body.place {
-        BodyPlace::Text(text) => {
-            Some(PackMember { id: body.id, format: text.format, text: text.text.as_str().to_owned() })
-        }
+        BodyPlace::Text(text) => Some(PackMember {
+            id: body.id,
+            format: text.format,
+            text: text.text.as_str().to_owned(),
+        }),
         _ => None,
     }
 }
@@ -472,11 +516,11 @@ pub(crate) async fn write_pack(packs: &Packs, members: Vec<PackMember>) -> Resul
 /// As many chunks as a step may read, at least one.
 fn bounded(mut chunks: Vec<ChunkRecord>) -> Vec<ChunkRecord> {
     let mut tokens = 0;
-    let fits = |chunk: &ChunkRecord| {
+    let fits = |chunk: &&ChunkRecord| {
         tokens += chunk.tokens;
         tokens <= TOKENS_A_STEP
     };
-    let count = chunks.iter().map_while(|chunk| fits(chunk).then_some(())).count();
+    let count = chunks.iter().take_while(fits).count();
     chunks.truncate(count.max(1));
     chunks
 }

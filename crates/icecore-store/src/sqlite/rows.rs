@@ -207,7 +207,9 @@ pub(super) fn recent_sessions(
              WHERE tenant = ?1 AND scope = ?2 AND name IS NOT NULL
              ORDER BY updated_at DESC, session DESC LIMIT ?3"
         ))
-        .and_then(|mut q| q.query_map(params![no.tenant, no.scope, limit as i64], read_session)?.collect())
+        .and_then(|mut q| {
+            q.query_map(params![no.tenant, no.scope, limit as i64], read_session)?.collect()
+        })
         .map_err(|e| s.failed(e))?;
     found.into_iter().map(|record| with_branches(c, s, no.tenant, record)).collect()
 }

@@ -1,0 +1,3 @@
+//! The memory as a program uses it.
+
+mod layers;
