@@ -488,6 +488,10 @@ pub struct ChunkRecord {
     pub first_seq: Seq,
     /// `seq` of its last turn.
     pub last_seq: Seq,
+    /// The time of its first turn that is there.
+    pub first_at: Millis,
+    /// The time of its last turn that is there.
+    pub last_at: Millis,
     /// Tokens of its turns that are there.
     pub tokens: u64,
     /// Turns of it that are there.
