@@ -357,7 +357,8 @@ impl Store for MemoryStore {
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>> {
-        let mut tenants: Vec<Tenant> = self.state().tenants.iter().map(|t| t.name.clone()).collect();
+        let mut tenants: Vec<Tenant> =
+            self.state().tenants.iter().map(|t| t.name.clone()).collect();
         tenants.sort();
         Ok(tenants)
     }

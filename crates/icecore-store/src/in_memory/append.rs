@@ -47,7 +47,7 @@ pub(super) fn append(
     let begun = !(is_new && session.turns.is_empty());
     let no = if begun { session.no } else { SessionNo(0) };
     match is_new {
-        false => tenant.sessions[session.no.0 as usize - 1] = session,
+        false => tenant.sessions[no.0 as usize - 1] = session,
         true if begun => tenant.sessions.push(session),
         true => {}
     }
@@ -114,7 +114,8 @@ impl Adding<'_> {
             }
         }
         let there = alike.iter().filter(|row| is_same(row) && !is_erased(row));
-        let erased = alike.iter().filter(|row| is_same(row) && is_erased(row) && !self.batch.insist);
+        let erased =
+            alike.iter().filter(|row| is_same(row) && is_erased(row) && !self.batch.insist);
         let nth = if id.is_some() { 0 } else { turn.occurrence as usize - 1 };
         Ok(there.chain(erased).nth(nth).map(|row| AppendedTurn {
             outcome: if is_erased(row) { Outcome::Forgotten } else { Outcome::Known },

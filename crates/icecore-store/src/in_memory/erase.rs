@@ -165,8 +165,7 @@ pub(super) fn erase_entries(
         Selector::Before(at) => entry.created_at < *at,
     };
     let before = tenant.entries.len();
-    let goes =
-        |memory: &str, record: &EntryRecord| memory == scope.memory() && chosen(record);
+    let goes = |memory: &str, record: &EntryRecord| memory == scope.memory() && chosen(record);
     let count = tenant.entries.iter().filter(|e| goes(&e.memory, &e.record)).count();
     if dry_run {
         return count as u64;

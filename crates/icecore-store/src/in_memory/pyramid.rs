@@ -35,9 +35,8 @@ fn place(scope: &Scope, session: &SessionState, micro: &ChunkState) -> BodyPlace
     if let Some(text) = branch.texts.get(&micro.id.first) {
         return BodyPlace::Text(text.clone());
     }
-    let covers = |first: &Ordinal, pack: &PackState| {
-        *first <= micro.id.first && micro.id.last <= pack.last
-    };
+    let covers =
+        |first: &Ordinal, pack: &PackState| *first <= micro.id.first && micro.id.last <= pack.last;
     let pack = branch.packs.iter().find(|(first, pack)| covers(first, pack));
     match pack {
         Some((first, pack)) if session.chunk_record(micro).turns > 0 => {

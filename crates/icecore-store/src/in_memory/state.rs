@@ -203,9 +203,10 @@ impl TenantState {
 
     /// All events in order, of one memory or of all.
     pub(super) fn events(&self, memory: Option<&str>) -> Vec<EventRecord> {
-        let records = self.log.iter().filter(|record| {
-            memory.is_none_or(|memory| record.memory.as_deref() == Some(memory))
-        });
+        let records = self
+            .log
+            .iter()
+            .filter(|record| memory.is_none_or(|memory| record.memory.as_deref() == Some(memory)));
         let mut events: Vec<EventRecord> = records.map(|record| record.event.clone()).collect();
         for session in self.sessions_of(memory) {
             events.extend(session.turns.iter().map(|turn| session.event(turn)));
@@ -221,7 +222,12 @@ impl TenantState {
         self.sessions.iter().filter(move |s| memory.is_none_or(|memory| s.memory == memory))
     }
 
-    pub(super) fn outcome(&self, operation: &str, key: &str, now: Millis) -> Option<&StoredOutcome> {
+    pub(super) fn outcome(
+        &self,
+        operation: &str,
+        key: &str,
+        now: Millis,
+    ) -> Option<&StoredOutcome> {
         let (outcome, at) = self.outcomes.get(&(operation.to_owned(), key.to_owned()))?;
         (at.0 > now.0 - OUTCOME_KEPT_MILLIS).then_some(outcome)
     }
