@@ -171,11 +171,21 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
         tokens_gone += erase_turn(c, no.tenant, session, branch, seq.0 as i64)?;
     }
     forget_speakers(c, no.tenant, session)?;
+    // What is open at each level has fewer tokens now.
+    let open = |level: &str| {
+        format!(
+            "{level}_tokens = (SELECT coalesce(sum(t.tokens), 0) FROM turns t WHERE t.tenant = ?1
+                AND t.session = ?2 AND t.branch = ?3 AND t.seq >= {level}_first_seq AND {level}_first_seq > 0)"
+        )
+    };
     c.execute(
-        "UPDATE branches SET version = version + 1, unsettled = 1,
-            micro_tokens = (SELECT coalesce(sum(t.tokens), 0) FROM turns t WHERE t.tenant = ?1
-                AND t.session = ?2 AND t.branch = ?3 AND t.seq >= micro_first_seq AND micro_first_seq > 0)
-         WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
+        &format!(
+            "UPDATE branches SET version = version + 1, unsettled = 1, {}, {}, {}
+             WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
+            open("micro"),
+            open("mini"),
+            open("macro")
+        ),
         params![no.tenant, session, branch],
     )?;
     c.execute(
