@@ -315,7 +315,7 @@ pub enum Outcome {
 /// The answer to an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// The session's number.
+    /// The session's number; 0 when an empty batch was for a session that is not.
     pub session: SessionNo,
     /// For each turn of the batch, in order.
     pub turns: Vec<AppendedTurn>,

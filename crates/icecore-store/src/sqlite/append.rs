@@ -94,6 +94,8 @@ impl OpenSession {
             .map_err(failed)?;
         let (session, last_seq, turns, tokens, current) = match found {
             Some(found) => found,
+            // A session begins with its first turn.
+            None if batch.turns.is_empty() => (0, 0, 0, 0, 0),
             None => {
                 (new_session(c, no, &batch.session, &hash, batch.now).map_err(failed)?, 0, 0, 0, 0)
             }
