@@ -154,8 +154,10 @@ pub trait Store: Send + Sync {
 
     /// Erases turns of one session in one step: rows become tombstones, bodies
     /// and summaries that held them go, the given bodies take their place, the
-    /// scope's epoch rises. Answers false, having done nothing, when a chunk was
-    /// revised or moved since it was read.
+    /// scope's epoch rises. Turns that are tombstones already, or not of this
+    /// branch, are passed over. Answers false, having done nothing, when a chunk
+    /// was revised or moved since it was read, or a turn that goes lies in a
+    /// closed micro that is not among those given.
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool>;
 
     /// Writes the record of a finished erasure into the log.

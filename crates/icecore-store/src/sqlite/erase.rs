@@ -68,7 +68,7 @@ pub(super) fn select(
 }
 
 pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure) -> Result<bool> {
-    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(false) };
+    let Some(no) = pyramid::owned(c, s, scope, erasure.session)? else { return Ok(false) };
     if !still_as_read(c, no, erasure).map_err(|e| s.failed(e))? {
         return Ok(false);
     }
@@ -84,8 +84,12 @@ pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure
 
 /// Bodies are where they were and as they were when the caller read them.
 fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
+    let at = (erasure.session, erasure.branch);
     let micros = erasure.micros.iter().map(|(id, revision, _)| (id, *revision));
-    if !pyramid::unrevised(c, no.tenant, micros)? {
+    if pyramid::watermark(c, no.tenant, at, "warm_through")?.is_none()
+        || !pyramid::unrevised(c, no.tenant, at, micros)?
+        || !every_micro_is_named(c, no, erasure)?
+    {
         return Ok(false);
     }
     let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
@@ -113,6 +117,46 @@ fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Re
         }
     }
     every_pack_is_named(c, no, erasure)
+}
+
+/// A micro that was cut after the caller looked may be text by now.
+fn every_micro_is_named(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
+    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+    for seq in &erasure.seqs {
+        let Some((ordinal, _)) = turn_to_erase(c, no.tenant, session, branch, seq.0 as i64)? else {
+            continue;
+        };
+        let ordinal = Ordinal(ordinal as u64);
+        if erasure.micros.iter().any(|(id, _, _)| (id.first..=id.last).contains(&ordinal)) {
+            continue;
+        }
+        let is_closed: bool = c
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND level = 0 AND first <= ?4 AND last >= ?4)",
+            )?
+            .query_row(params![no.tenant, session, branch, ordinal.0 as i64], |row| row.get(0))?;
+        if is_closed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Ordinal and tokens of a turn of the branch, unless it is a tombstone.
+fn turn_to_erase(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    branch: u32,
+    seq: i64,
+) -> rusqlite::Result<Option<(i64, i64)>> {
+    c.prepare_cached(&format!(
+        "SELECT ordinal, tokens FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3
+           AND branch = ?4 AND flags & {ERASED} = 0"
+    ))?
+    .query_row(params![tenant, session, seq, branch], |row| Ok((row.get(0)?, row.get(1)?)))
+    .optional()
 }
 
 /// A macro that went cold after the caller looked has a pack we must not miss.
@@ -166,9 +210,12 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
             pyramid::put_text(c, no.tenant, id, text)?;
         }
     }
-    let mut tokens_gone = 0;
+    let (mut turns_gone, mut tokens_gone) = (0, 0);
     for seq in &erasure.seqs {
-        tokens_gone += erase_turn(c, no.tenant, session, branch, seq.0 as i64)?;
+        if let Some(tokens) = erase_turn(c, no.tenant, session, branch, seq.0 as i64)? {
+            turns_gone += 1;
+            tokens_gone += tokens;
+        }
     }
     forget_speakers(c, no.tenant, session)?;
     // What is open at each level has fewer tokens now.
@@ -191,7 +238,7 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
     c.execute(
         "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4,
             name = CASE WHEN ?5 THEN NULL ELSE name END WHERE tenant = ?1 AND session = ?2",
-        params![no.tenant, session, erasure.seqs.len() as i64, tokens_gone, erasure.forget_name],
+        params![no.tenant, session, turns_gone, tokens_gone, erasure.forget_name],
     )?;
     // Answers kept for retries may quote what was erased; those to reads go.
     c.execute(
@@ -202,19 +249,17 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
 }
 
 /// Makes a tombstone of a turn, and takes it out of every chunk above it, whose
-/// summaries go. Answers its tokens.
+/// summaries go. Answers its tokens, or nothing if it is no turn to erase.
 fn erase_turn(
     c: &Connection,
     tenant: i64,
     session: i64,
     branch: u32,
     seq: i64,
-) -> rusqlite::Result<i64> {
-    let (ordinal, tokens): (i64, i64) = c
-        .prepare_cached(
-            "SELECT ordinal, tokens FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
-        )?
-        .query_row([tenant, session, seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+) -> rusqlite::Result<Option<i64>> {
+    let Some((ordinal, tokens)) = turn_to_erase(c, tenant, session, branch, seq)? else {
+        return Ok(None);
+    };
     c.prepare_cached("DELETE FROM bodies WHERE tenant = ?1 AND session = ?2 AND seq = ?3")?
         .execute([tenant, session, seq])?;
     c.prepare_cached(
@@ -240,7 +285,7 @@ fn erase_turn(
             drop_summary(c, tenant, session, branch, level, first)?;
         }
     }
-    Ok(tokens)
+    Ok(Some(tokens))
 }
 
 /// Drops a summary and sets the level's watermark back, so that it is made anew.

@@ -128,7 +128,12 @@ fn write_summary(summary: &RedactedSummary) -> (Vec<u8>, bool) {
 }
 
 /// The scope's numbers, if the session is its own.
-fn owned(c: &Connection, s: &Shared, scope: &Scope, session: SessionNo) -> Result<Option<ScopeNo>> {
+pub(super) fn owned(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    session: SessionNo,
+) -> Result<Option<ScopeNo>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(None) };
     let found: Option<i64> = c
         .prepare_cached("SELECT 1 FROM sessions WHERE tenant = ?1 AND session = ?2 AND scope = ?3")
@@ -441,13 +446,18 @@ fn mark_expired(
 
 // Moving down
 
-/// Whether each micro still has the revision that was read.
+/// Whether each micro is one of this branch and still has the revision that was
+/// read.
 pub(super) fn unrevised<'a>(
     c: &Connection,
     tenant: i64,
+    at: (SessionNo, Branch),
     micros: impl Iterator<Item = (&'a ChunkId, u32)>,
 ) -> rusqlite::Result<bool> {
     for (id, revision) in micros {
+        if (id.session, id.branch, id.level) != (at.0, at.1, Level::Micro) {
+            return Ok(false);
+        }
         let now: Option<u32> = c
             .prepare_cached(
                 "SELECT revision FROM chunks
@@ -465,7 +475,7 @@ pub(super) fn unrevised<'a>(
     Ok(true)
 }
 
-fn watermark(
+pub(super) fn watermark(
     c: &Connection,
     tenant: i64,
     id: (SessionNo, Branch),
@@ -505,7 +515,7 @@ pub(super) fn demote_to_warm(
         let micros = demotion.micros.iter().map(|(id, revision, _)| (id, *revision));
         let same = watermark(c, no.tenant, at, "warm_through")?
             == Some(demotion.seen_through.0 as i64)
-            && unrevised(c, no.tenant, micros)?;
+            && unrevised(c, no.tenant, at, micros)?;
         let Some((last, _, _)) = demotion.micros.last().filter(|_| same) else { return Ok(false) };
         for (id, _, body) in &demotion.micros {
             if let Some(body) = body {
@@ -547,7 +557,7 @@ pub(super) fn demote_to_cold(
         let micros = demotion.micros.iter().map(|(id, revision)| (id, *revision));
         Ok(watermark(c, no.tenant, at, "cold_through")? == Some(demotion.seen_through.0 as i64)
             && watermark(c, no.tenant, at, "warm_through")? >= Some(id.last.0 as i64)
-            && unrevised(c, no.tenant, micros)?)
+            && unrevised(c, no.tenant, at, micros)?)
     };
     if !same().map_err(failed)? {
         return Ok(false);
