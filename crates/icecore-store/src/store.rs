@@ -144,7 +144,8 @@ pub trait Store: Send + Sync {
 
     // Erasure
 
-    /// The turns that a selector names, by session, without the erased.
+    /// The turns that a selector names, by session, without the erased. A named
+    /// session of which nothing but the name is left is selected with no turns.
     async fn select(
         &self,
         tenant: &Tenant,

@@ -53,6 +53,11 @@ pub(super) fn select(
         grouped.entry((scope, session, branch)).or_default().push(turn);
     }
     let whole_session = matches!(selector, Selector::Session(_));
+    if whole_session {
+        for session in named_and_empty(c, no, memory, &value).map_err(|e| s.failed(e))? {
+            grouped.entry(session).or_default();
+        }
+    }
     grouped
         .into_iter()
         .map(|((scope, session, branch), turns)| {
@@ -65,6 +70,25 @@ pub(super) fn select(
             })
         })
         .collect()
+}
+
+/// Sessions of which only the name is left, at their current branch.
+fn named_and_empty(
+    c: &Connection,
+    tenant: i64,
+    memory: Option<&str>,
+    name_hash: &Value,
+) -> rusqlite::Result<Vec<(i64, i64, u32)>> {
+    c.prepare_cached(
+        "SELECT o.scope, o.session, o.current FROM sessions o
+         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2) AND o.name_hash = ?3
+           AND o.name IS NOT NULL AND o.turns = 0",
+    )?
+    .query_map(params![tenant, memory, name_hash], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?
+    .collect()
 }
 
 pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure) -> Result<bool> {
