@@ -116,11 +116,12 @@ pub trait Store: Send + Sync {
     async fn unsettle_all(&self) -> Result<()>;
 
     /// Moves micros from rows to text. Answers false, having done nothing, when
-    /// the branch is no longer as the caller saw it.
+    /// the branch is no longer as the caller saw it, or the micros do not follow
+    /// each other from its watermark on.
     async fn demote_to_warm(&self, scope: &Scope, demotion: WarmDemotion) -> Result<bool>;
 
     /// Moves a macro's micros from text to wherever `body` says, with the same
-    /// answer as [`Store::demote_to_warm`].
+    /// answer as [`Store::demote_to_warm`]. Macros go down in order.
     async fn demote_to_cold(&self, scope: &Scope, demotion: ColdDemotion) -> Result<bool>;
 
     /// Records summaries of chunks whose revision is still the one given, and

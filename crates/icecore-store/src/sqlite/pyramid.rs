@@ -503,6 +503,12 @@ fn move_watermark(
     Ok(())
 }
 
+/// Whether the chunks follow each other from just after `from`.
+fn follow_on<'a>(from: Ordinal, mut ids: impl Iterator<Item = &'a ChunkId>) -> bool {
+    let mut end = from.0;
+    ids.all(|id| id.first.0 == std::mem::replace(&mut end, id.last.0) + 1)
+}
+
 pub(super) fn demote_to_warm(
     c: &Connection,
     s: &Shared,
@@ -515,6 +521,7 @@ pub(super) fn demote_to_warm(
         let micros = demotion.micros.iter().map(|(id, revision, _)| (id, *revision));
         let same = watermark(c, no.tenant, at, "warm_through")?
             == Some(demotion.seen_through.0 as i64)
+            && follow_on(demotion.seen_through, demotion.micros.iter().map(|(id, _, _)| id))
             && unrevised(c, no.tenant, at, micros)?;
         let Some((last, _, _)) = demotion.micros.last().filter(|_| same) else { return Ok(false) };
         for (id, _, body) in &demotion.micros {
@@ -543,6 +550,19 @@ fn delete_bodies(c: &Connection, tenant: i64, id: &ChunkId) -> rusqlite::Result<
     Ok(())
 }
 
+fn is_macro(c: &Connection, tenant: i64, id: &ChunkId) -> rusqlite::Result<bool> {
+    let found: bool = c
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+               AND level = 2 AND first = ?4 AND last = ?5)",
+        )?
+        .query_row(
+            params![tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64, id.last.0 as i64],
+            |row| row.get(0),
+        )?;
+    Ok(found && id.level == Level::Macro)
+}
+
 pub(super) fn demote_to_cold(
     c: &Connection,
     s: &Shared,
@@ -556,6 +576,8 @@ pub(super) fn demote_to_cold(
     let same = || {
         let micros = demotion.micros.iter().map(|(id, revision)| (id, *revision));
         Ok(watermark(c, no.tenant, at, "cold_through")? == Some(demotion.seen_through.0 as i64)
+            && follow_on(demotion.seen_through, std::iter::once(id))
+            && is_macro(c, no.tenant, id)?
             && watermark(c, no.tenant, at, "warm_through")? >= Some(id.last.0 as i64)
             && unrevised(c, no.tenant, at, micros)?)
     };
