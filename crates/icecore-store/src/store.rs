@@ -124,8 +124,9 @@ pub trait Store: Send + Sync {
     /// answer as [`Store::demote_to_warm`]. Macros go down in order.
     async fn demote_to_cold(&self, scope: &Scope, demotion: ColdDemotion) -> Result<bool>;
 
-    /// Records summaries of chunks whose revision is still the one given, and
-    /// moves the watermark of that level to `through`.
+    /// Records summaries of chunks and moves the watermark of that level to
+    /// `through`; or does nothing, when the watermark or the revision of one of
+    /// the chunks is not the one given any more, so that they stay due.
     async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()>;
 
     /// Drops every summary of the scope and marks its branches unsettled.
@@ -637,7 +638,7 @@ pub struct SummaryBatch {
     pub branch: Branch,
     /// Which level.
     pub level: Level,
-    /// The watermark as the caller saw it; if it moved, nothing is written.
+    /// The watermark as the caller saw it.
     pub seen_through: Ordinal,
     /// The new watermark.
     pub through: Ordinal,

@@ -613,6 +613,35 @@ fn summary_watermark(level: Level) -> &'static str {
     }
 }
 
+/// Whether each chunk is one of the batch's level and branch and still has the
+/// revision that was read.
+fn chunks_unrevised(c: &Connection, tenant: i64, batch: &SummaryBatch) -> rusqlite::Result<bool> {
+    for (id, revision, _) in &batch.summaries {
+        let now: Option<u32> = c
+            .prepare_cached(
+                "SELECT revision FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND level = ?4 AND first = ?5 AND last = ?6",
+            )?
+            .query_row(
+                params![
+                    tenant,
+                    batch.session.0 as i64,
+                    batch.branch.0,
+                    level_no(batch.level),
+                    id.first.0 as i64,
+                    id.last.0 as i64
+                ],
+                |row| row.get(0),
+            )
+            .optional()?;
+        let is_ours = (id.session, id.branch, id.level) == (batch.session, batch.branch, batch.level);
+        if !is_ours || now != Some(*revision) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 pub(super) fn put_summaries(
     c: &Connection,
     s: &Shared,
@@ -623,15 +652,16 @@ pub(super) fn put_summaries(
     let column = summary_watermark(batch.level);
     let at = (batch.session, batch.branch);
     let put = || {
-        if watermark(c, no.tenant, at, column)? != Some(batch.seen_through.0 as i64) {
+        if watermark(c, no.tenant, at, column)? != Some(batch.seen_through.0 as i64)
+            || !chunks_unrevised(c, no.tenant, batch)?
+        {
             return Ok(());
         }
-        for (id, revision, summary) in &batch.summaries {
+        for (id, _, summary) in &batch.summaries {
             let (bytes, packed) = write_summary(summary);
             c.prepare_cached(
                 "INSERT OR REPLACE INTO summaries (tenant, session, branch, level, first, packed, summary)
-                 SELECT tenant, session, branch, level, first, ?6, ?7 FROM chunks
-                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5 AND revision = ?8",
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?
             .execute(params![
                 no.tenant,
@@ -640,8 +670,7 @@ pub(super) fn put_summaries(
                 level_no(id.level),
                 id.first.0 as i64,
                 packed,
-                bytes,
-                revision
+                bytes
             ])?;
         }
         move_watermark(c, no.tenant, at, column, batch.through)
