@@ -536,7 +536,7 @@ pub struct MicroBody {
 /// The one place of a body.
 #[derive(Debug, Clone)]
 pub enum BodyPlace {
-    /// In the turns' rows.
+    /// In the turns' rows, also when all of them are tombstones.
     Rows,
     /// In the store, as text.
     Text(TextBody),

@@ -163,9 +163,9 @@ pub(super) fn bodies(
     let clamp = |ordinal: Ordinal| ordinal.0.min(i64::MAX as u64) as i64;
     // Chunks tile, so those that overlap the range begin with the last that
     // begins at or before it.
-    let found: Vec<(i64, i64, i64, i64, u32, Option<i64>, Option<bool>, Option<Vec<u8>>)> = c
+    let found: Vec<(MicroBody, bool, Option<(i64, bool, Vec<u8>)>)> = c
         .prepare_cached(
-            "SELECT c.first, c.last, c.first_seq, c.last_seq, c.revision, x.format, x.packed, x.text
+            "SELECT c.first, c.last, c.first_seq, c.last_seq, c.revision, c.turns > 0, x.format, x.packed, x.text
              FROM chunks c LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
                   AND x.branch = c.branch AND x.first = c.first
              WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
@@ -176,48 +176,53 @@ pub(super) fn bodies(
         )
         .and_then(|mut q| {
             let range = params![no.tenant, session.0 as i64, branch.0, clamp(first), clamp(last)];
-            q.query_map(range, |row| {
-                Ok((
-                    row.get(0)?,
-                    row.get(1)?,
-                    row.get(2)?,
-                    row.get(3)?,
-                    row.get(4)?,
-                    row.get(5)?,
-                    row.get(6)?,
-                    row.get(7)?,
-                ))
-            })?
-            .collect()
+            q.query_map(range, |row| read_micro(row, session, branch))?.collect()
         })
         .map_err(|e| s.failed(e))?;
     let mut pack: Option<PackRecord> = None;
     let mut bodies = Vec::with_capacity(found.len());
-    for (micro_first, micro_last, first_seq, last_seq, revision, format, packed, text) in found {
-        let id = ChunkId {
-            session,
-            branch,
-            level: Level::Micro,
-            first: Ordinal(micro_first as u64),
-            last: Ordinal(micro_last as u64),
-        };
-        let place = match (format, packed, text) {
+    for (mut body, any_left, text) in found {
+        let id = body.id;
+        body.place = match text {
             _ if id.last > state.record.warm_through => BodyPlace::Rows,
-            (Some(format), Some(packed), Some(bytes)) => {
+            Some((format, packed, bytes)) => {
                 BodyPlace::Text(read_text(&id, format, bytes, packed)?)
             }
-            _ => {
+            // A pack has no member for a micro of tombstones.
+            None if !any_left => BodyPlace::Gone,
+            None => {
                 let covers = |p: &PackRecord| p.id.first <= id.first && id.last <= p.id.last;
                 if !pack.as_ref().is_some_and(covers) {
-                    pack = pack_at(c, s, scope, no, session, branch, micro_first)?;
+                    pack = pack_at(c, s, scope, no, session, branch, id.first.0 as i64)?;
                 }
                 pack.clone().filter(covers).map_or(BodyPlace::Gone, BodyPlace::Pack)
             }
         };
-        let (first_seq, last_seq) = (Seq(first_seq as u64), Seq(last_seq as u64));
-        bodies.push(MicroBody { id, revision, first_seq, last_seq, place });
+        bodies.push(body);
     }
     Ok(bodies)
+}
+
+/// A micro, whether any turn of it is left, and its text if it has one.
+fn read_micro(
+    row: &Row<'_>,
+    session: SessionNo,
+    branch: Branch,
+) -> rusqlite::Result<(MicroBody, bool, Option<(i64, bool, Vec<u8>)>)> {
+    let number = |column: usize| row.get::<_, i64>(column).map(|number| number as u64);
+    let (first, last) = (Ordinal(number(0)?), Ordinal(number(1)?));
+    let body = MicroBody {
+        id: ChunkId { session, branch, level: Level::Micro, first, last },
+        first_seq: Seq(number(2)?),
+        last_seq: Seq(number(3)?),
+        revision: row.get(4)?,
+        place: BodyPlace::Gone,
+    };
+    let text = match row.get::<_, Option<Vec<u8>>>(8)? {
+        Some(bytes) => Some((row.get(6)?, row.get(7)?, bytes)),
+        None => None,
+    };
+    Ok((body, row.get(5)?, text))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
