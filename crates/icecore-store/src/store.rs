@@ -89,7 +89,9 @@ pub trait Store: Send + Sync {
         last: Ordinal,
     ) -> Result<Vec<MicroBody>>;
 
-    /// Branches, of any tenant, that changed since they were last found settled.
+    /// Branches, of any tenant, that changed since they were last found settled
+    /// by an append, an erasure or dropped summaries. What the worker itself
+    /// moves is no such change.
     async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>>;
 
     /// How many branches are unsettled: of one memory, one tenant, or all.
@@ -137,7 +139,7 @@ pub trait Store: Send + Sync {
     /// Packs written before `before`, oldest first.
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>>;
 
-    /// All packs of a tenant, or of all.
+    /// All packs of a tenant, or of all, by session.
     async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackRecord>>;
 
     /// Lets the body of a macro go for good: destroys the pack's key, marks its
@@ -593,7 +595,8 @@ pub enum ColdBody {
     Pack(NewPack),
     /// It stays as text in the store.
     StaysText,
-    /// Nowhere: nothing is left of it, or it is not to be kept.
+    /// Nowhere: nothing is left of it, or it is not to be kept. What is left
+    /// expires, as with [`Store::expire_pack`].
     Dropped,
 }
 

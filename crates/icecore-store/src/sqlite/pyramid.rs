@@ -350,13 +350,14 @@ pub(super) fn packs(
     before: Option<Millis>,
     limit: usize,
 ) -> Result<Vec<PackRecord>> {
+    let age = if before.is_some() { "p.created_at, " } else { "" };
     let found: Vec<(PackRow, i64)> = c
         .prepare_cached(&format!(
             "SELECT {PACK_COLUMNS}, o.scope FROM packs p
              JOIN sessions o ON o.tenant = p.tenant AND o.session = p.session
              JOIN tenants t ON t.tenant = p.tenant
              WHERE (?1 IS NULL OR t.name = ?1) AND (?2 IS NULL OR p.created_at < ?2)
-             ORDER BY p.tenant, p.session, p.branch, p.first LIMIT ?3"
+             ORDER BY {age}p.tenant, p.session, p.branch, p.first LIMIT ?3"
         ))
         .and_then(|mut q| {
             q.query_map(
@@ -444,6 +445,9 @@ fn mark_expired(
            AND ordinal BETWEEN ?4 AND ?5 AND flags & 12 = 0",
         params![no.tenant, id.session.0 as i64, id.branch.0, first, last, EXPIRED],
     )?;
+    if turns == 0 {
+        return Ok(());
+    }
     let payload = serde_json::json!({ "chunk": id.to_string(), "turns": turns });
     log::record(c, no.tenant, Some(no.scope), "memory.expired", &payload.to_string(), now)?;
     Ok(())
