@@ -806,7 +806,7 @@ pub struct StoreStats {
     pub sessions: u64,
     /// Branches of them.
     pub branches: u64,
-    /// Turns that are there.
+    /// Turns that are there, the expired among them.
     pub turns: u64,
     /// Their tokens.
     pub tokens: u64,
@@ -814,13 +814,14 @@ pub struct StoreStats {
     pub erased: u64,
     /// Turns let go by retention.
     pub expired: u64,
-    /// Turns by tier: hot (the open tail included), warm, cold.
+    /// Turns by tier: hot (the open tail included), warm, cold (the expired
+    /// included). They add up to `turns`, as tokens do.
     pub tier_turns: [u64; 3],
     /// Tokens by tier.
     pub tier_tokens: [u64; 3],
-    /// Bytes of bodies by tier.
+    /// Bytes of bodies by tier, as they are kept.
     pub tier_bytes: [u64; 3],
-    /// Turns in open tails.
+    /// Turns in open tails that are there.
     pub open_turns: u64,
     /// Chunks by level.
     pub chunks: [u64; 3],
@@ -830,7 +831,7 @@ pub struct StoreStats {
     pub summary_bytes: u64,
     /// Packs.
     pub packs: u64,
-    /// Entries in force.
+    /// Entries; those that expired by themselves are counted until they go.
     pub entries: u64,
     /// The scope's epoch, or the sum of them.
     pub epoch: u64,
