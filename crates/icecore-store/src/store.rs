@@ -170,7 +170,8 @@ pub trait Store: Send + Sync {
 
     // Entries
 
-    /// Puts a long-term entry.
+    /// Puts a long-term entry; an id that is there already is
+    /// [`StoreError::EntryExists`].
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord>;
 
     /// An entry by id, unless it ended, expired or never was.

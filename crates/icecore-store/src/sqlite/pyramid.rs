@@ -94,9 +94,9 @@ pub(super) fn chunks(
                 query.session.0 as i64,
                 query.branch.0,
                 level_no(query.level),
-                query.from.0.min(i64::MAX as u64) as i64,
-                query.through.0.min(i64::MAX as u64) as i64,
-                query.limit.min(i64::MAX as usize) as i64
+                rows::number(query.from.0),
+                rows::number(query.through.0),
+                rows::number(query.limit as u64)
             ];
             q.query_map(bounds, read)?.collect()
         })
@@ -160,7 +160,7 @@ pub(super) fn bodies(
     let Some(state) = states.into_iter().find(|state| state.record.branch == branch) else {
         return Ok(Vec::new());
     };
-    let clamp = |ordinal: Ordinal| ordinal.0.min(i64::MAX as u64) as i64;
+    let clamp = |ordinal: Ordinal| rows::number(ordinal.0);
     // Chunks tile, so those that overlap the range begin with the last that
     // begins at or before it.
     let found: Vec<(MicroBody, bool, Option<(i64, bool, Vec<u8>)>)> = c
@@ -361,7 +361,7 @@ pub(super) fn packs(
         ))
         .and_then(|mut q| {
             q.query_map(
-                params![tenant.map(Tenant::as_str), before.map(|b| b.0), limit as i64],
+                params![tenant.map(Tenant::as_str), before.map(|b| b.0), rows::number(limit as u64)],
                 |row| Ok((read_pack(row)?, row.get(10)?)),
             )?
             .collect()
@@ -715,7 +715,7 @@ pub(super) fn unsettled(c: &Connection, s: &Shared, limit: usize) -> Result<Vec<
              WHERE b.unsettled = 1 ORDER BY b.tenant, b.session, b.branch LIMIT ?1",
         )
         .and_then(|mut q| {
-            q.query_map([limit as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?.collect()
+            q.query_map([rows::number(limit as u64)], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?.collect()
         })
         .map_err(|e| s.failed(e))?;
     found
@@ -762,7 +762,7 @@ pub(super) fn settle(
     c.prepare_cached(
         "UPDATE branches SET unsettled = 0 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = ?4",
     )
-    .and_then(|mut q| q.execute(params![no.tenant, session.0 as i64, branch.0, seen as i64]))
+    .and_then(|mut q| q.execute(params![no.tenant, session.0 as i64, branch.0, rows::number(seen)]))
     .map(|_| ())
     .map_err(|e| s.failed(e))
 }
