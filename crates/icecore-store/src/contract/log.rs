@@ -165,6 +165,14 @@ pub(super) async fn entries_expire_and_are_erased(store: &dyn Store) {
     assert_eq!(erase(Selector::Before(Millis(30)), false).await, 0);
     assert_eq!(erase(Selector::Before(Millis(31)), false).await, 1);
     assert_eq!((count().await, stats(store).await.epoch), (0, 3));
+    put(store, "quoted").await;
+    let (operation, key) = ("PUT /memory".to_owned(), "k".to_owned());
+    let body = "content of quoted".to_owned();
+    let outcome = NewOutcome { operation, key, request: [1; 32], status: 200, body };
+    store.put_outcome(scope().tenant(), outcome, NOW).await.unwrap();
+    assert_eq!(erase(Selector::Entry("quoted".to_owned()), false).await, 1);
+    let kept = store.outcome(scope().tenant(), "PUT /memory", "k", NOW).await.unwrap();
+    assert_eq!(kept, None, "it quoted what was erased");
     let other = store.erase_entries(&scope_of("rival", "x"), &subject("Ana"), false).await;
     assert_eq!(other.unwrap(), 0);
     clean(store).await;

@@ -264,11 +264,6 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
             name = CASE WHEN ?5 THEN NULL ELSE name END WHERE tenant = ?1 AND session = ?2",
         params![no.tenant, session, turns_gone, tokens_gone, erasure.forget_name],
     )?;
-    // Answers kept for retries may quote what was erased; those to reads go.
-    c.execute(
-        "DELETE FROM outcomes WHERE tenant = ?1 AND operation NOT LIKE '%/turns'",
-        [no.tenant],
-    )?;
     raise_epoch(c, no)
 }
 
@@ -343,7 +338,13 @@ fn forget_speakers(c: &Connection, tenant: i64, session: i64) -> rusqlite::Resul
     Ok(())
 }
 
+/// Marks that something of the scope was erased, for all who may have kept it.
 pub(super) fn raise_epoch(c: &Connection, no: ScopeNo) -> rusqlite::Result<()> {
+    // Answers kept for retries may quote what was erased; those to reads go.
+    c.execute(
+        "DELETE FROM outcomes WHERE tenant = ?1 AND operation NOT LIKE '%/turns'",
+        [no.tenant],
+    )?;
     c.execute(
         "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
         [no.tenant, no.scope],

@@ -369,7 +369,11 @@ pub(super) fn packs(
         ))
         .and_then(|mut q| {
             q.query_map(
-                params![tenant.map(Tenant::as_str), before.map(|b| b.0), rows::number(limit as u64)],
+                params![
+                    tenant.map(Tenant::as_str),
+                    before.map(|b| b.0),
+                    rows::number(limit as u64)
+                ],
                 |row| Ok((read_pack(row)?, row.get(10)?)),
             )?
             .collect()
@@ -651,7 +655,8 @@ fn chunks_unrevised(c: &Connection, tenant: i64, batch: &SummaryBatch) -> rusqli
                 |row| row.get(0),
             )
             .optional()?;
-        let is_ours = (id.session, id.branch, id.level) == (batch.session, batch.branch, batch.level);
+        let is_ours =
+            (id.session, id.branch, id.level) == (batch.session, batch.branch, batch.level);
         if !is_ours || now != Some(*revision) {
             return Ok(false);
         }

@@ -143,7 +143,15 @@ fn commit_group(connection: &Connection, path: &Path, group: Vec<Box<dyn Write>>
         let error = Shared(classify(error, path));
         return group.into_iter().for_each(|write| write.refuse(error.copy()));
     }
-    let answers: Vec<Answer> = group.into_iter().map(|write| write.run(connection)).collect();
+    let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
+    for write in group {
+        // Without the transaction a write would be committed by itself, and
+        // then be reported as failed with the others.
+        match connection.is_autocommit() {
+            true => write.refuse(StoreError::DiskFull),
+            false => answers.push(write.run(connection)),
+        }
+    }
     // On a full disk SQLite may have rolled everything back by itself.
     let committed = match connection.is_autocommit() {
         true => Err(StoreError::DiskFull),
@@ -202,4 +210,31 @@ fn tidy(connection: &Connection) -> rusqlite::Result<()> {
     while rows.next()?.is_some() {}
     drop(rows);
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_was_rolled_back_leaves_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
+        let mut told = Vec::new();
+        let mut write = |sql: &'static str| {
+            let (tell, tells) = oneshot::channel();
+            told.push(tells);
+            let act = move |c: &Connection| c.execute_batch(sql).map_err(StoreError::Database);
+            Box::new(Waiting { act, tell }) as Box<dyn Write>
+        };
+        // The second stands for a full disk, on which SQLite rolls all back.
+        let insert = "INSERT INTO t VALUES (1)";
+        let group = vec![write(insert), write("ROLLBACK"), write(insert), write(insert)];
+        commit_group(&connection, Path::new("t"), group);
+        for mut answer in told {
+            assert!(matches!(answer.try_recv(), Ok(Err(_))));
+        }
+        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
+        assert_eq!(count, 0);
+    }
 }
