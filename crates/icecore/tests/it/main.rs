@@ -5,3 +5,4 @@ mod forgetting;
 mod layers;
 mod seed_wrongs;
 mod support;
+mod workspace;
