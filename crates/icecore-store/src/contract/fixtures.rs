@@ -352,12 +352,24 @@ pub(crate) fn summary(text: &str) -> RedactedSummary {
 
 /// Summaries of all chunks of a level of the main branch that have none.
 pub(crate) async fn summing(store: &dyn Store, session: SessionNo, level: Level) -> SummaryBatch {
-    let seen_through = branch(store, session).await.summarized_through[level as usize];
-    let mut due = chunks(store, session, level).await;
+    summing_of(store, &scope(), session, Branch::MAIN, level).await
+}
+
+pub(crate) async fn summing_of(
+    store: &dyn Store,
+    scope: &Scope,
+    session: SessionNo,
+    branch: Branch,
+    level: Level,
+) -> SummaryBatch {
+    let record = store.branch(scope, session, branch).await.unwrap().unwrap();
+    let seen_through = record.summarized_through[level as usize];
+    let query = ChunkQuery::all(session, branch, level, 10_000);
+    let mut due = store.chunks(scope, &query).await.unwrap();
     due.retain(|chunk| chunk.id.first > seen_through);
     SummaryBatch {
         session,
-        branch: Branch::MAIN,
+        branch,
         level,
         seen_through,
         through: due.last().map_or(seen_through, |chunk| chunk.id.last),
