@@ -26,7 +26,8 @@ pub enum JsonError {
 }
 
 impl JsonText {
-    /// Checks that `text` is one JSON value; surrounding blanks are dropped.
+    /// Checks that `text` is one JSON value; surrounding blanks are dropped and
+    /// line breaks between its tokens become spaces.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
         let text = text.trim_matches([' ', '\t', '\r', '\n']);
         if depth(text) > MAX_JSON_DEPTH {
@@ -34,7 +35,8 @@ impl JsonText {
         }
         serde_json::from_str::<&serde_json::value::RawValue>(text)
             .map_err(|error| JsonError::Invalid(error.to_string()))?;
-        Ok(Self(text.to_owned()))
+        // A line break can only stand between tokens; a value must fit on a line.
+        Ok(Self(text.replace(['\n', '\r'], " ")))
     }
 
     /// The JSON string literal of `text`.
@@ -82,10 +84,8 @@ impl JsonText {
                 Token::Blank(text) => out.push_str(text),
                 Token::Text { literal, is_key } => {
                     let text = unquote(literal);
-                    if is_key {
-                        if let Some(last) = keys.last_mut() {
-                            *last = Some(text.clone());
-                        }
+                    if is_key && let Some(last) = keys.last_mut() {
+                        *last = Some(text.clone());
                     }
                     let under = keys.iter().rev().find_map(Option::as_deref);
                     match replace(under.filter(|_| !is_key), &text) {
@@ -193,6 +193,11 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
+/// The tokens of text that is known to be valid JSON of any depth.
+pub(crate) fn tokens(text: &str) -> Tokens<'_> {
+    Tokens::new(text)
+}
+
 /// Length of the string literal that `bytes` begins with.
 fn literal_bytes(bytes: &[u8]) -> usize {
     let mut at = 1;
@@ -279,6 +284,12 @@ mod tests {
         });
         assert_eq!(seen.join(" "), "-=pin pin=12345678 -=list list=x -=k k=y");
         assert_eq!(out.as_str(), r#"{"pin": "\"!", "list":["x", {"k":"\"!"}]}"#);
+    }
+
+    #[test]
+    fn a_value_fits_on_a_line() {
+        let json = JsonText::parse("{\r\n  \"a\": \"x\\n\"\n}").unwrap();
+        assert_eq!(json.as_str(), "{    \"a\": \"x\\n\" }");
     }
 
     #[test]

@@ -14,6 +14,8 @@
 //! | [`cut`], [`chunk`] | where micros, minis and macros end, and what they are |
 //! | [`ctf`] | the Compact Turn Format |
 //! | [`summary`] | extractive summaries, themes, key facts |
+//! | [`tier`] | what stays hot |
+//! | [`window`] | the context for one prompt within a budget |
 
 pub mod chunk;
 pub mod ctf;
@@ -23,7 +25,9 @@ pub mod ids;
 pub mod json;
 pub mod redact;
 pub mod summary;
+pub mod tier;
 pub mod time;
 pub mod tokens;
 pub mod turn;
 pub mod turn_jsonl;
+pub mod window;

@@ -4,11 +4,31 @@
 //! types, and only a [`Redactor`] makes those from what a client sent. "Redact
 //! before writing" is a thing that compiles, not a thing to remember.
 
+mod engine;
+mod kind;
+mod marker;
+mod patterns;
+mod plausible;
+mod samples;
+
+#[cfg(test)]
+mod redact_tests;
+
+use std::collections::BTreeMap;
 use std::fmt;
 
+pub use self::kind::{Edge, Kind, Proof};
+
+use self::engine::Engine;
 use crate::json::JsonText;
 use crate::summary::Summary;
 use crate::turn::{Content, RawTurn};
+
+/// A value longer than this is no password, and its key says nothing about it.
+const MAX_NAMED_VALUE_BYTES: usize = 4096;
+
+/// What a plain word in a password field is called.
+const PASSWORD_FIELD: &str = "password";
 
 /// Text that has been through a [`Redactor`].
 ///
@@ -80,7 +100,14 @@ impl RedactedSummary {
 }
 
 /// Hides credentials. Built once, used everywhere.
-pub struct Redactor {}
+///
+/// What it takes away is replaced by `[REDACTED:<id>]`, the id of the
+/// credential's [`Kind`]. Markers that are already there survive, and those of
+/// others (`[BYOK:…]`, `<REDACTED:…>`) take our form, so redacting twice equals
+/// redacting once.
+pub struct Redactor {
+    engine: Engine,
+}
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,12 +118,26 @@ impl fmt::Debug for Redactor {
 impl Redactor {
     /// The redactor with our table of credential kinds.
     pub fn standard() -> Self {
-        Self {}
+        Self { engine: Engine::new(patterns::KINDS) }
+    }
+
+    /// The kinds it knows, each with its samples.
+    pub fn kinds() -> &'static [Kind] {
+        patterns::KINDS
     }
 
     /// Hides what is secret in `text`.
     pub fn text(&self, text: &str) -> RedactedText {
         RedactedText(self.replaced(text).unwrap_or_else(|| text.to_owned()))
+    }
+
+    /// As [`text`](Self::text), and how many secrets of each kind were hidden,
+    /// by id. Markers that were already there are not counted.
+    pub fn text_counted(&self, text: &str) -> (RedactedText, Vec<(&'static str, u32)>) {
+        let mut counts: BTreeMap<&'static str, u32> = BTreeMap::new();
+        let replaced = self.engine.replaced(text, &mut |id| *counts.entry(id).or_default() += 1);
+        let text = RedactedText(replaced.unwrap_or_else(|| text.to_owned()));
+        (text, counts.into_iter().collect())
     }
 
     /// Hides what is secret in every field of `turn`.
@@ -122,7 +163,10 @@ impl Redactor {
             extra: turn
                 .extra
                 .into_iter()
-                .map(|(key, json)| (text(key), self.json(&json)))
+                .map(|(key, json)| {
+                    let value = self.field(&key, &json);
+                    (text(key), value)
+                })
                 .collect(),
         })
     }
@@ -137,12 +181,52 @@ impl Redactor {
         })
     }
 
-    fn json(&self, json: &JsonText) -> JsonText {
-        json.map_text(|_key, text| self.replaced(text))
+    /// Hides what is secret in the strings, keys and bare scalars of `json`;
+    /// the rest keeps its spelling.
+    pub fn json(&self, json: &JsonText) -> JsonText {
+        json.map_text(|key, text| match key {
+            Some(key) => self.replaced_under(key, text),
+            None => self.replaced(text),
+        })
+    }
+
+    /// The same for the value of a field. The field's name counts for values
+    /// that have no key of their own.
+    fn field(&self, name: &str, json: &JsonText) -> JsonText {
+        if json.as_str().contains('{') {
+            return self.json(json);
+        }
+        json.map_text(|_, text| self.replaced_under(name, text))
+    }
+
+    /// The text of a value that stands under `key`, which may be all that tells
+    /// a password from a word.
+    fn replaced_under(&self, key: &str, text: &str) -> Option<String> {
+        if text.len() > MAX_NAMED_VALUE_BYTES || !self.engine.may_hold_secrets(key) {
+            return self.replaced(text);
+        }
+        // The key as it will be stored: a second redaction sees no other.
+        let clean_key = self.replaced(key);
+        let key = clean_key.as_deref().unwrap_or(key);
+        let plain = self.replaced(text);
+        let value = plain.as_deref().unwrap_or(text);
+        // Written as code would write it, the table's own patterns apply.
+        let named = self.replaced(&format!("{key}=\"{value}\""));
+        let inner = named.as_deref().and_then(|named| {
+            let named = named.strip_prefix(key)?.strip_prefix("=\"")?;
+            named.strip_suffix('"')
+        });
+        if named.is_none()
+            && marker::markers(value).is_empty()
+            && plausible::is_password_field(key, value)
+        {
+            return Some(marker::of(PASSWORD_FIELD));
+        }
+        inner.map(str::to_owned).or(plain)
     }
 
     /// The text with its secrets hidden, or `None` where it holds none.
-    fn replaced(&self, _text: &str) -> Option<String> {
-        None
+    fn replaced(&self, text: &str) -> Option<String> {
+        self.engine.replaced(text, &mut |_| {})
     }
 }

@@ -89,6 +89,15 @@ impl Store for MemoryStore {
         Ok(listed.take(limit).map(state::SessionState::record).collect())
     }
 
+    async fn recent_sessions(&self, scope: &Scope, limit: usize) -> Result<Vec<SessionRecord>> {
+        let state = self.state();
+        let named = state.sessions_in(scope).filter(|session| session.name.is_some());
+        let mut records: Vec<SessionRecord> = named.map(state::SessionState::record).collect();
+        records.sort_by_key(|record| std::cmp::Reverse((record.updated_at, record.no)));
+        records.truncate(limit);
+        Ok(records)
+    }
+
     async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
         let state = self.state();
         let Some(session) = state.session(scope, query.session) else { return Ok(Vec::new()) };

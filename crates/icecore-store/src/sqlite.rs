@@ -61,6 +61,11 @@ impl SqliteStore {
         Ok(Self { shared, writer })
     }
 
+    /// Commits that this process has made: how well writes are grouped.
+    pub fn commits(&self) -> u64 {
+        self.writer.commits()
+    }
+
     /// Runs `act` on the writing thread, inside a transaction.
     async fn write<T: Send + 'static>(
         &self,
@@ -147,6 +152,11 @@ impl Store for SqliteStore {
     ) -> Result<Vec<SessionRecord>> {
         let scope = scope.clone();
         self.read(move |c, s| rows::sessions(c, s, &scope, after, limit)).await
+    }
+
+    async fn recent_sessions(&self, scope: &Scope, limit: usize) -> Result<Vec<SessionRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| rows::recent_sessions(c, s, &scope, limit)).await
     }
 
     async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {

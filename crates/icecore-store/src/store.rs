@@ -63,6 +63,9 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<SessionRecord>>;
 
+    /// The sessions that were appended to last, latest first.
+    async fn recent_sessions(&self, scope: &Scope, limit: usize) -> Result<Vec<SessionRecord>>;
+
     /// Rows of turns in order of `seq`; bodies only of those that are hot.
     async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>>;
 
@@ -493,6 +496,10 @@ pub struct ChunkRecord {
     pub first_seq: Seq,
     /// `seq` of its last turn.
     pub last_seq: Seq,
+    /// The time of its first turn that is there.
+    pub first_at: Millis,
+    /// The time of its last turn that is there.
+    pub last_at: Millis,
     /// Tokens of its turns that are there.
     pub tokens: u64,
     /// Turns of it that are there.

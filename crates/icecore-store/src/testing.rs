@@ -207,6 +207,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.sessions(scope, after, limit))
     }
 
+    async fn recent_sessions(&self, scope: &Scope, limit: usize) -> Result<Vec<SessionRecord>> {
+        read!(self.recent_sessions(scope, limit))
+    }
+
     async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
         read!(self.turns(scope, query))
     }

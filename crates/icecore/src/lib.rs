@@ -1,1 +1,55 @@
-//! placeholder
+//! Layered memory for AI agents.
+//!
+//! Give it every turn; ask for a context that fits a token budget. What was said
+//! is kept whole, pressed layer by layer, and can be read back.
+//!
+//! ```
+//! use icecore::{Memory, Principal, RawTurn, Tenant};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let memory = Memory::in_memory();
+//! let scope = memory.scope(&Principal::local_operator(Tenant::new("me")?), "notes")?;
+//! memory.remember(&scope, "trip", vec![RawTurn::new("user", "We leave on 4 May.")]).await?;
+//! let context = memory.context(&scope, icecore::ContextRequest::of_session("trip", 200)).await?;
+//! assert!(context.text.contains("4 May") && context.tokens <= 200);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Knows how memory behaves, and no SQL and no wire format.
+
+mod bodies;
+mod check;
+mod context;
+mod error;
+mod forget;
+mod history;
+mod import;
+mod memory;
+mod settings;
+mod worker;
+
+pub use check::{CheckReport, PackReport};
+pub use context::{Context, ContextRequest};
+pub use error::MemoryError;
+pub use forget::{Erased, ForgetRequest, Receipt};
+pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
+pub use icecore_domain::chunk::{ChunkId, Level, Tier};
+pub use icecore_domain::ids::{
+    Branch, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName, Tenant,
+};
+pub use icecore_domain::redact::{RedactedText, RedactedTurn, Redactor};
+pub use icecore_domain::time::{Clock, Millis};
+pub use icecore_domain::tokens::TokenCounter;
+pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, TurnError};
+pub use icecore_domain::window::{WindowItem, WindowKind};
+pub use icecore_domain::{ctf, json, turn_jsonl};
+pub use icecore_store::{
+    ApiKeyRecord, BodyPlace, Claim, EntryRecord, EventRecord, NewOutcome, Outcome, Store,
+    StoreError, StoreStats, StoredOutcome, TurnState,
+};
+pub use import::{ImportPlan, ImportReport, Progress, Repeat};
+pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
+pub use settings::{ColdFormat, MemorySettings, WarmFormat};
+pub use worker::Settled;

@@ -56,7 +56,13 @@ pub(super) fn chunks(
     let Some(no) = owned(c, s, scope, query.session)? else { return Ok(Vec::new()) };
     let order = if query.newest { "DESC" } else { "ASC" };
     let sql = format!(
-        "SELECT c.first, c.last, c.first_seq, c.last_seq, c.tokens, c.turns, c.revision, m.packed, m.summary
+        "SELECT c.first, c.last, c.first_seq, c.last_seq, c.tokens, c.turns, c.revision, m.packed, m.summary,
+                (SELECT t.at FROM turns t WHERE t.tenant = c.tenant AND t.session = c.session
+                   AND t.branch = c.branch AND t.seq BETWEEN c.first_seq AND c.last_seq AND t.flags & 4 = 0
+                 ORDER BY t.seq LIMIT 1),
+                (SELECT t.at FROM turns t WHERE t.tenant = c.tenant AND t.session = c.session
+                   AND t.branch = c.branch AND t.seq BETWEEN c.first_seq AND c.last_seq AND t.flags & 4 = 0
+                 ORDER BY t.seq DESC LIMIT 1)
          FROM chunks c LEFT JOIN summaries m ON m.tenant = c.tenant AND m.session = c.session
               AND m.branch = c.branch AND m.level = c.level AND m.first = c.first
          WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
@@ -79,6 +85,8 @@ pub(super) fn chunks(
             id: id(row.get(0)?, row.get(1)?),
             first_seq: Seq(row.get::<_, i64>(2)? as u64),
             last_seq: Seq(row.get::<_, i64>(3)? as u64),
+            first_at: Millis(row.get::<_, Option<i64>>(9)?.unwrap_or_default()),
+            last_at: Millis(row.get::<_, Option<i64>>(10)?.unwrap_or_default()),
             tokens: row.get::<_, i64>(4)? as u64,
             turns: row.get::<_, i64>(5)? as u64,
             revision: row.get(6)?,

@@ -200,6 +200,26 @@ pub(super) fn sessions(
     found.into_iter().map(|record| with_branches(c, s, no.tenant, record)).collect()
 }
 
+pub(super) fn recent_sessions(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    limit: usize,
+) -> Result<Vec<SessionRecord>> {
+    let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let found: Vec<SessionRecord> = c
+        .prepare_cached(&format!(
+            "SELECT {SESSION_COLUMNS} FROM sessions
+             WHERE tenant = ?1 AND scope = ?2 AND name IS NOT NULL
+             ORDER BY updated_at DESC, session DESC LIMIT ?3"
+        ))
+        .and_then(|mut q| {
+            q.query_map(params![no.tenant, no.scope, limit as i64], read_session)?.collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    found.into_iter().map(|record| with_branches(c, s, no.tenant, record)).collect()
+}
+
 fn read_session(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
     let name: Option<String> = row.get(1)?;
     Ok(SessionRecord {

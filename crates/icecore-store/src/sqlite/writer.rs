@@ -1,6 +1,8 @@
 //! The one writing thread of a process, and its grouped commits.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -56,6 +58,7 @@ impl<T: Send + 'static, F: FnOnce(&Connection) -> Result<T> + Send> Write for Wa
 
 /// Handle of the writing thread; the thread ends, its queue done, with it.
 pub(super) struct Writer {
+    commits: Arc<AtomicU64>,
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -63,11 +66,18 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(connection: Connection, path: PathBuf) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE_LENGTH);
+        let commits = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&commits);
         let thread = std::thread::Builder::new()
             .name("icecore-writer".to_owned())
-            .spawn(move || work(&connection, &path, jobs))
+            .spawn(move || work(&connection, &path, jobs, &counted))
             .ok();
-        Self { queue: Some(queue), thread }
+        Self { commits, queue: Some(queue), thread }
+    }
+
+    /// Commits so far.
+    pub(super) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
     }
 
     /// Runs `act` in a transaction and answers once that is durable.
@@ -102,7 +112,7 @@ impl Drop for Writer {
     }
 }
 
-fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
+fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, commits: &AtomicU64) {
     let mut next = jobs.blocking_recv();
     while let Some(job) = next.take() {
         match job {
@@ -112,6 +122,7 @@ fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
             Job::Write(first) => {
                 let (group, other) = gather(first, &mut jobs);
                 commit_group(connection, path, group);
+                commits.fetch_add(1, Ordering::Relaxed);
                 next = other;
             }
         }

@@ -1,0 +1,71 @@
+//! Markers: ours, and the forms that other tools leave.
+
+use std::sync::LazyLock;
+
+use memchr::memmem;
+use regex::bytes::{Captures, Regex};
+
+/// What a marker says when what it stands for had no name we can keep.
+pub(super) const UNNAMED: &str = "secret";
+
+const MAX_NAME_BYTES: usize = 64;
+
+// No name may hold a bracket of either form. So two markers never overlap, and
+// whether a piece of text is a marker does not depend on what is around it:
+// that is half of why redacting twice equals redacting once.
+static MARKER: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    regex::bytes::RegexBuilder::new(
+        r"\[REDACTED:([\w.:-]{1,64})\]|\[BYOK:([^\[\]<>\r\n]{0,256})\]|<REDACTED:([^\[\]<>\r\n]{0,256})>",
+    )
+    .unicode(false)
+    .build()
+    .ok()
+});
+
+/// A marker found in text.
+pub(super) struct Marker<'a> {
+    pub start: usize,
+    pub end: usize,
+    /// The name, where it is one we keep.
+    pub name: Option<&'a str>,
+}
+
+/// The markers of `text`, in order.
+pub(super) fn markers(text: &str) -> Vec<Marker<'_>> {
+    let bytes = text.as_bytes();
+    let none =
+        memmem::find(bytes, b"REDACTED:").is_none() && memmem::find(bytes, b"[BYOK:").is_none();
+    match MARKER.as_ref() {
+        Some(pattern) if !none => {
+            pattern.captures_iter(bytes).filter_map(|found| marker(&found)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn marker<'a>(found: &Captures<'a>) -> Option<Marker<'a>> {
+    let whole = found.get(0)?;
+    let name = (1..=3).find_map(|group| found.get(group))?.as_bytes();
+    let name = str::from_utf8(name).ok().filter(|name| is_name(name));
+    Some(Marker { start: whole.start(), end: whole.end(), name })
+}
+
+/// Whether `name` can stand in a marker.
+pub(super) fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(fits)
+}
+
+/// Writes the marker of `name`.
+pub(super) fn write(out: &mut String, name: &str) {
+    out.push_str("[REDACTED:");
+    out.push_str(name);
+    out.push(']');
+}
+
+/// The marker of `name`.
+pub(super) fn of(name: &str) -> String {
+    let mut out = String::new();
+    write(&mut out, name);
+    out
+}

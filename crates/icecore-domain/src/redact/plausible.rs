@@ -1,0 +1,291 @@
+//! Tells a value that is probably a secret from one that only stands where a
+//! secret could: a placeholder, a piece of code, a sentence.
+
+use std::ops::Range;
+
+use super::kind::{Kind, Proof};
+
+/// Words of which a placeholder is made. A value is one when nothing else of
+/// weight is left beside them.
+#[rustfmt::skip]
+const FILLERS: &[&str] = &[
+    "your", "my", "the", "some", "this", "insert", "enter", "replace", "with", "here", "example",
+    "sample", "placeholder", "dummy", "fake", "changeme", "change", "me", "todo", "redacted",
+    "hidden", "masked", "removed", "secret", "password", "passwd", "passphrase", "pass", "pwd",
+    "token", "api", "key", "access", "auth", "client", "private", "user", "username", "value",
+    "string", "none", "null", "undefined", "true", "false", "env", "xxx", "abc", "foo", "bar",
+    "test", "id", "name", "goes", "real", "actual", "new", "old",
+];
+
+/// Openings of expressions that fetch a secret instead of being one.
+#[rustfmt::skip]
+const CODE: &[&str] = &[
+    "$", "%", "{", "[", "(", "<", "&", "|", "*", "@", "!", "/", "./", "../", "~/", "process.",
+    "os.", "env.", "env(", "self.", "this.", "config.", "settings.", "ENV[", "std::", "secrets.",
+    "vault:", "arn:", "data:", "http://", "https://", "file:", "ref+", "op://", "var.", "local.",
+    "args.", "opts.", "options.", "req.", "request.", "ctx.", "context.",
+];
+
+/// Words of sentences about passwords.
+#[rustfmt::skip]
+const ADVICE: &[&str] = &[
+    "enter", "your", "must", "least", "character", "password", "please", "invalid", "minimum",
+    "maximum", "digit", "between", "should", "forgot", "reset", "confirm", "incorrect", "wrong",
+    "required", "match",
+];
+
+/// Anything shorter hides too much that is no password.
+const MIN_PASSWORD_BYTES: usize = 6;
+
+/// The part of `range` that is the value, and whether it is a secret.
+pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usize>, bool) {
+    let quoted = text[..range.start].ends_with(['"', '\'', '`', '\u{201c}']);
+    let range = match kind.proof {
+        Proof::Shape => range,
+        _ if quoted => range,
+        _ => bare(text, range),
+    };
+    let value = &text[range.clone()];
+    let is_allowed = kind.allow.iter().any(|word| contains(value, word));
+    let is_secret = !is_allowed
+        && !is_filler(value)
+        && match kind.proof {
+            Proof::Shape => !is_template(value),
+            Proof::Random(floor) => is_random(value, floor) && !is_code(value, &text[range.end..]),
+            Proof::Password => {
+                let is_code = match quoted {
+                    true => is_template(value),
+                    false => is_code(value, &text[range.end..]),
+                };
+                is_password(value, quoted) && !is_code
+            }
+        };
+    (range, is_secret)
+}
+
+/// An unquoted value without what follows it: the next setting of a list or a
+/// connection string, the call it turns out to be, the full stop of a sentence.
+fn bare(text: &str, range: Range<usize>) -> Range<usize> {
+    let value = &text[range.clone()];
+    let bytes = value.as_bytes();
+    let mut end = value.len();
+    for (at, byte) in value.bytes().enumerate() {
+        let is_end = match byte {
+            b',' | b';' | b'&' => at + 1 == end || names_setting(&bytes[at + 1..]),
+            b'(' => {
+                at > 0
+                    && bytes[..at]
+                        .iter()
+                        .all(|byte| byte.is_ascii_alphanumeric() || b"_.:".contains(byte))
+            }
+            _ => false,
+        };
+        if is_end {
+            end = at;
+            break;
+        }
+    }
+    let trimmed = value[..end].trim_end_matches(['.', ',', ';', ':', ')', ']', '}', '\\']);
+    range.start..range.start + trimmed.len()
+}
+
+/// Whether `rest` begins with `name=` or `name:`.
+fn names_setting(rest: &[u8]) -> bool {
+    let name = rest
+        .iter()
+        .take(40)
+        .take_while(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(byte))
+        .count();
+    name > 0 && matches!(rest.get(name), Some(b'=' | b':'))
+}
+
+/// `xxxx`, `********`, `YOUR_API_KEY`, `<token>`: nobody's secret.
+pub(super) fn is_filler(value: &str) -> bool {
+    !value.contains(char::is_alphanumeric)
+        || longest_run(value) * 2 > value.chars().count().max(6)
+        || is_counting(value)
+        || is_worded(value)
+}
+
+/// The length of the longest run of one character.
+fn longest_run(value: &str) -> usize {
+    let (mut longest, mut run, mut last) = (0, 0, None);
+    for c in value.chars() {
+        run = if last == Some(c) { run + 1 } else { 1 };
+        last = Some(c);
+        longest = longest.max(run);
+    }
+    longest
+}
+
+/// `1234567890abcdef` and its like, long enough that nobody chose it as a
+/// password.
+fn is_counting(value: &str) -> bool {
+    let counted = "0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyz01234567890";
+    value.len() >= 12 && counted.contains(&value.to_ascii_lowercase())
+}
+
+/// Whether `value` is made of placeholder words alone, as `YOUR_API_KEY` or
+/// `<my-token-here>`, without a digit.
+fn is_worded(value: &str) -> bool {
+    let mut words = 0;
+    for word in value.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()) {
+        let word = word.to_ascii_lowercase();
+        if !FILLERS.contains(&word.as_str()) && !is_run_on(&word) {
+            return false;
+        }
+        words += 1;
+    }
+    words > 0 && !value.bytes().any(|byte| byte.is_ascii_digit())
+}
+
+/// Whether `word` is two or three filler words written as one.
+fn is_run_on(word: &str) -> bool {
+    if word.bytes().all(|byte| byte == b'x') {
+        return true;
+    }
+    let mut rest = word;
+    for _ in 0..4 {
+        let longest = FILLERS
+            .iter()
+            .filter(|filler| rest.starts_with(**filler))
+            .map(|filler| filler.len())
+            .max();
+        rest = &rest[longest.unwrap_or(0)..];
+    }
+    rest.is_empty()
+}
+
+/// An expression or a place instead of a value.
+fn is_code(value: &str, after: &str) -> bool {
+    CODE.iter().any(|opening| value.starts_with(opening) && !opens_password(value, opening))
+        || after.starts_with('(') && !value.is_empty()
+        || value.contains("://")
+        || value.contains("::")
+        || is_template(value)
+}
+
+/// A hole to be filled with the secret later.
+fn is_template(value: &str) -> bool {
+    let is_between = |open, close| value.starts_with(open) && value.ends_with(close);
+    ["${", "{{", "$(", "<%", "%("].iter().any(|hole| value.contains(hole))
+        || is_between('<', '>')
+        || is_between('{', '}')
+        || value == "%s"
+        || value.strip_prefix('$').is_some_and(|name| !name.bytes().any(|b| b.is_ascii_lowercase()))
+}
+
+/// A password may begin with punctuation; then it does not go on as a name or
+/// a bracket would.
+fn opens_password(value: &str, opening: &str) -> bool {
+    matches!(opening, "!" | "@" | "*" | "&" | "%" | "$")
+        && value[1..].bytes().any(|byte| byte.is_ascii_digit())
+        && !value[1..].starts_with(['{', '(', '$', '<'])
+        && value[1..]
+            .bytes()
+            .any(|byte| !(byte.is_ascii_uppercase() || byte == b'_' || byte.is_ascii_digit()))
+}
+
+fn is_random(value: &str, floor: f64) -> bool {
+    let has = |test: fn(&u8) -> bool| value.bytes().any(|byte| test(&byte));
+    has(u8::is_ascii_digit)
+        && has(u8::is_ascii_alphabetic)
+        && !value.contains(char::is_whitespace)
+        && !is_spelled_out(value)
+        && entropy_bits(value) >= floor
+}
+
+/// `refresh-token-v2`, `user_secret_1`, `app.module.Class2`: words, each with a
+/// digit at most at its end. A random value has digits within.
+fn is_spelled_out(value: &str) -> bool {
+    let parts: Vec<&str> =
+        value.split(['-', '_', '.', '/', ':']).filter(|part| !part.is_empty()).collect();
+    let is_word = |part: &&str| {
+        let letters = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        let has_one_case = letters.bytes().all(|byte| byte.is_ascii_uppercase())
+            || letters.bytes().skip(1).all(|byte| byte.is_ascii_lowercase());
+        let is_plain = part.len() - letters.len() <= 2
+            && letters.len() <= 12
+            && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
+            && has_one_case;
+        let is_number = part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit());
+        is_plain || is_number || part.len() <= 2
+    };
+    parts.len() > 1 && parts.iter().all(is_word)
+}
+
+fn is_password(value: &str, quoted: bool) -> bool {
+    let words = value.split_whitespace().count();
+    let is_mixed = value.bytes().any(|byte| byte.is_ascii_digit())
+        || value.bytes().any(|byte| b"!@#$%^&*+?=~".contains(&byte))
+            && value.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let is_advice = words > 1 && ADVICE.iter().any(|word| contains(value, word));
+    is_mixed
+        && value.len() >= MIN_PASSWORD_BYTES
+        && (words == 1 || quoted && words <= 5)
+        && !is_advice
+        && entropy_bits(value) >= 1.5
+}
+
+/// Whether `key` names a password and nothing else, and `value` could be one.
+/// Here the field says so much that a plain word will do.
+pub(super) fn is_password_field(key: &str, value: &str) -> bool {
+    let name: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = name.to_ascii_lowercase();
+    ["password", "passwd", "passphrase", "pwd"].iter().any(|word| name.ends_with(word))
+        && (MIN_PASSWORD_BYTES..=128).contains(&value.len())
+        && value.split_whitespace().count() <= 6
+        && !ADVICE.iter().any(|word| contains(value, word))
+        && !is_filler(value)
+        && !is_code(value, "")
+}
+
+/// Whether `word`, in lower case, occurs in `value` in any case.
+fn contains(value: &str, word: &str) -> bool {
+    value.len() >= word.len()
+        && value
+            .as_bytes()
+            .windows(word.len())
+            .any(|window| window.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// Shannon entropy, bits a byte. `libm`, so that every machine agrees.
+fn entropy_bits(value: &str) -> f64 {
+    let mut counts = [0_u32; 256];
+    for byte in value.bytes() {
+        counts[usize::from(byte)] += 1;
+    }
+    let total = value.len() as f64;
+    let share = |count: &u32| f64::from(*count) / total;
+    -counts.iter().filter(|count| **count > 0).map(share).map(|p| p * libm::log2(p)).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fillers_are_nobodys_secret() {
+        for filler in [
+            "xxxx",
+            "********",
+            "YOUR_API_KEY",
+            "<token>",
+            "your-secret-key-here",
+            "changeme",
+            "....",
+            "yourpassword",
+        ] {
+            assert!(is_filler(filler), "{filler}");
+        }
+        for value in ["hunter2", "correct horse 9", "Passw0rd!", "a8Fk2Lq9"] {
+            assert!(!is_filler(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn entropy_is_that_of_shannon() {
+        assert_eq!(entropy_bits("aaaa"), 0.0);
+        assert_eq!(entropy_bits("abcd"), 2.0);
+    }
+}

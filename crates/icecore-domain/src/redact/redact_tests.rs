@@ -1,0 +1,314 @@
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
+use super::*;
+
+static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
+
+/// What `text` becomes; and that it stays so.
+fn redacted(text: &str) -> String {
+    let once = REDACTOR.text(text).into_string();
+    assert_eq!(REDACTOR.text(&once).as_str(), once, "twice equals once");
+    once
+}
+
+fn check(text: &str, expected: &str) {
+    assert_eq!(redacted(text), expected);
+}
+
+fn keeps(text: &str) {
+    check(text, text);
+}
+
+fn json(text: &str, expected: &str) {
+    let once = REDACTOR.json(&JsonText::parse(text).unwrap());
+    assert_eq!(once.as_str(), expected);
+    assert_eq!(REDACTOR.json(&once), once, "twice equals once");
+}
+
+#[test]
+fn every_kind_hides_its_sample_and_keeps_its_near_miss() {
+    let mut wrong = Vec::new();
+    for kind in Redactor::kinds() {
+        for seed in 0..20 {
+            let sample = kind.sample(seed);
+            let (hidden, counts) = REDACTOR.text_counted(&sample);
+            if counts != [(kind.id, 1)] {
+                wrong.push(format!("{}: {sample} became {hidden}", kind.id));
+            }
+            let near = kind.near_miss(seed);
+            if redacted(&near) != near {
+                wrong.push(format!("{}: {near} became {}", kind.id, redacted(&near)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn ids_are_unique_and_fit_the_marker() {
+    let ids: BTreeSet<&str> = Redactor::kinds().iter().map(|kind| kind.id).collect();
+    assert_eq!(ids.len(), Redactor::kinds().len());
+    assert!(ids.len() >= 60);
+    assert!(ids.iter().all(|id| marker::is_name(id)));
+}
+
+/// Each kind in the places where secrets are met.
+#[test]
+fn surroundings_do_not_matter() {
+    for kind in Redactor::kinds() {
+        let sample = kind.sample(3);
+        let alone = redacted(&sample);
+        for (before, after) in [
+            ("", "\n"),
+            ("é", "é"),
+            ("see `", "`"),
+            ("日本", "語"),
+            ("(", ")"),
+            ("\u{0}", "\u{0}"),
+            ("> ", ", ok?"),
+        ] {
+            let found = redacted(&format!("{before}{sample}{after}"));
+            assert!(found.contains("[REDACTED:"), "{} in {before}…{after}: {found}", kind.id);
+            assert!(found.starts_with(before), "{} in {before}…{after}: {found}", kind.id);
+            assert!(alone.contains("[REDACTED:"));
+        }
+    }
+}
+
+#[test]
+fn keeps_what_stands_around_a_secret() {
+    check(
+        &format!("postgres://app:{}@db/main", "s3cr7et-x"),
+        "postgres://app:[REDACTED:url-password]@db/main",
+    );
+    check("http://bo:p@ss7@proxy:80/", "http://bo:[REDACTED:url-password]@proxy:80/");
+    check("DB_PASSWORD=hunter22 # old", "DB_PASSWORD=[REDACTED:password] # old");
+    check(
+        "Server=db;Password=hunter22;Encrypt=true",
+        "Server=db;Password=[REDACTED:password];Encrypt=true",
+    );
+    check("?user=bo&password=hunter22&page=2", "?user=bo&password=[REDACTED:password]&page=2");
+    check(
+        "connect(password='hunter22', user='bo')",
+        "connect(password='[REDACTED:password]', user='bo')",
+    );
+    check(r#"{"password":"correct horse 9"}"#, r#"{"password":"[REDACTED:password]"}"#);
+    check(
+        r#"{\"password\":\"hunter22\",\"n\":1}"#,
+        r#"{\"password\":\"[REDACTED:password]\",\"n\":1}"#,
+    );
+    check("password: \"a\\\"b22cd\"", "password: \"[REDACTED:password]\"");
+    check("my password is hunter22.", "my password is [REDACTED:password-prose].");
+    check(
+        "The password for the wifi is Blue!Horse7",
+        "The password for the wifi is [REDACTED:password-prose]",
+    );
+    let key = Redactor::kinds()[0].sample(1).replace('\n', "\\n");
+    check(&format!("{{\"k\":\"{key}\\n\"}}"), "{\"k\":\"[REDACTED:private-key]\\n\"}");
+}
+
+#[test]
+fn keeps_what_is_no_secret() {
+    for text in [
+        "Passwords and keys: use a password manager, and never reuse a password.",
+        "The secret of a good soup is time. The key: patience. A token of thanks: a cake.",
+        "My password is wrong again, the password is required, the password is case-sensitive.",
+        "Password: ********",
+        "password: xxxxxxxx",
+        "api_key = YOUR_API_KEY",
+        "token: <token>",
+        "export TOKEN=$MY_TOKEN_1",
+        "token = \"${TOKEN_2}\"",
+        "password = os.environ['DB_PASSWORD_1']",
+        "password = getpass(prompt=1)",
+        "const token = await getToken2(user)",
+        "max_tokens: 4096000000000000",
+        "secret: my-app-secret-v2",
+        "secretName: projects/acme/secrets/db-2",
+        "token = self.next_token()",
+        "let token: Option<Token> = None;",
+        "token: arch::x86_64::avx2::Token,",
+        "fn password(&self) -> &str { &self.password }",
+        "id 123e4567-e89b-12d3-a456-426614174000",
+        "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+        "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+        "the task-list, the risk-free desk-job",
+        "https://example.com:8080/path?x=1@2",
+        "http://localhost:3000/@user",
+        "postgres://app:${DB_PASS}@db",
+        "postgres://app:$DB_PASS@db",
+        "mysql://{user}:{password}@{host}",
+        "user@example.com: hello",
+        "Reset your password: https://example.com/reset/1",
+        "password must have 8 characters",
+        "password: \"${DB_PASS_1}\"",
+        "password=\"{{ db_pass_1 }}\"",
+        "{\"password\": \"Enter at least 8 characters\"}",
+        "{\"type\": \"password\", \"required\": true}",
+        "Authorization: Bearer $TOKEN",
+        "Authorization: Basic auth",
+        "bearer of good news, since 1999",
+        "sk-learn",
+        "npm_config_registry",
+        "eyJ",
+        "-----BEGIN CERTIFICATE-----",
+        "It starts with -----BEGIN PRIVATE KEY----- and so on.",
+        "",
+    ] {
+        keeps(text);
+    }
+}
+
+#[test]
+fn markers_survive_and_foreign_ones_take_our_form() {
+    keeps("was [REDACTED:github-token] and password=[REDACTED:password]");
+    keeps("[REDACTED]");
+    check("[BYOK:prod-db] <REDACTED:aws.key:2>", "[REDACTED:prod-db] [REDACTED:aws.key:2]");
+    check(
+        "[BYOK:two words] <REDACTED:> [BYOK:é]",
+        "[REDACTED:secret] [REDACTED:secret] [REDACTED:secret]",
+    );
+    check(&format!("[BYOK:{}]", "n".repeat(65)), "[REDACTED:secret]");
+    check("[BYOK:<REDACTED:[REDACTED:x]>]", "[BYOK:<REDACTED:[REDACTED:x]>]");
+    keeps("[REDACTED:[REDACTED:[REDACTED:x]]]");
+    keeps("password=[REDACTED:a]hunter22");
+    let token = sample("github-token");
+    check(&format!("[REDACTED:{token}] [BYOK:{token}]"), "[REDACTED:secret] [REDACTED:secret]");
+}
+
+fn sample(id: &str) -> String {
+    Redactor::kinds().iter().find(|kind| kind.id == id).unwrap().sample(1)
+}
+
+#[test]
+fn overlapping_secrets_are_hidden_whole() {
+    let token = sample("github-token");
+    check(&format!("token={token}"), "token=[REDACTED:github-token]");
+    check(&format!("token={token}.{token}"), "token=[REDACTED:token]");
+    check(
+        &format!("https://bo:{token}@github.com/x"),
+        "https://bo:[REDACTED:github-token]@github.com/x",
+    );
+    check(&format!("{token}{token}"), "[REDACTED:github-token]");
+}
+
+#[test]
+fn counts_by_kind() {
+    let text =
+        format!("{} {} [BYOK:x] pwd=hunter22", sample("github-token"), sample("github-token"));
+    assert_eq!(REDACTOR.text_counted(&text).1, [("github-token", 2), ("password", 1)]);
+}
+
+#[test]
+fn json_values_are_known_by_their_keys() {
+    json(
+        r#"{"password":"correct horse 9", "n": 1.50}"#,
+        r#"{"password":"[REDACTED:password]", "n": 1.50}"#,
+    );
+    json(r#"{"userPassword":"letmein"}"#, r#"{"userPassword":"[REDACTED:password]"}"#);
+    json(r#"{"pwd": 12345678}"#, r#"{"pwd": "[REDACTED:password]"}"#);
+    json(
+        r#"{"a":[{"apiKey":"q8Zk\u0032Lm9Xw4Rt"}]}"#,
+        r#"{"a":[{"apiKey":"[REDACTED:api-key]"}]}"#,
+    );
+    json(r#"{"password":"[BYOK:db]"}"#, r#"{"password":"[REDACTED:db]"}"#);
+    let same = r#"{"password":null,"new_password":"required","old_password":"${OLD}","token_count":12,"secret":"\u0061 b","properties":{"password":{"type":"string"}}}"#;
+    json(same, same);
+    let hex = "3f786850e387550fdab836ed7e6dc881";
+    json(&format!(r#"{{"DD_API_KEY":"{hex}"}}"#), r#"{"DD_API_KEY":"[REDACTED:datadog-key]"}"#);
+}
+
+#[test]
+fn every_field_of_a_turn_is_looked_at() {
+    let secret = sample("github-token");
+    let quoted = || JsonText::string(&secret);
+    let turn = RawTurn {
+        id: Some(secret.clone()),
+        role: secret.clone(),
+        content: Content::Parts(quoted()),
+        name: Some(secret.clone()),
+        timestamp: None,
+        model: Some(secret.clone()),
+        parent_ids: Some(vec![secret.clone()]),
+        tags: Some(vec![secret.clone()]),
+        confidence: None,
+        tool_calls: Some(quoted()),
+        tool_call_id: Some(secret.clone()),
+        extra: vec![(secret.clone(), quoted()), ("password".into(), JsonText::string("hunter22"))],
+    };
+    let shown = format!("{:?}", REDACTOR.turn(turn));
+    assert!(!shown.contains(&secret) && !shown.contains("hunter22"), "{shown}");
+    assert_eq!(shown.matches("[REDACTED:github-token]").count(), 11);
+}
+
+/// A bound that no linear engine comes near, even unoptimised and on a busy
+/// machine; a quadratic one would need minutes.
+#[test]
+fn hostile_text_is_read_in_linear_time() {
+    let start = std::time::Instant::now();
+    for piece in [
+        "a",
+        "=",
+        "password=",
+        "password",
+        "-----BEGIN PRIVATE KEY-----",
+        "://a:",
+        "[BYOK:",
+        "[REDACTED:x]",
+        "eyJ",
+        "eyJaaaaaaaaaa.",
+        "token=\"",
+        "cookie:",
+        "\u{0}",
+        "sig=",
+        "password is ",
+        "AKIA",
+        "é1:aa",
+        "1-us",
+    ] {
+        redacted(&piece.repeat((1 << 20) / piece.len()));
+    }
+    assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_credential_longer_than_its_reach_is_hidden_to_its_end() {
+    let long = format!("sk-ant-{}", "a1B2c3D4".repeat(4000));
+    check(&format!("{long} end"), "[REDACTED:anthropic-key] end");
+}
+
+fn piece() -> impl Strategy<Value = String> {
+    let kinds = Redactor::kinds();
+    prop_oneof![
+        4 => (0..kinds.len(), any::<u64>()).prop_map(move |(kind, seed)| kinds[kind].sample(seed)),
+        1 => (0..kinds.len(), any::<u64>()).prop_map(move |(kind, seed)| kinds[kind].near_miss(seed)),
+        2 => prop::sample::select(vec!["[REDACTED:x]", "[BYOK:db]", "<REDACTED:a b>", "[BYOK:", "[REDACTED:", "]", ">"])
+            .prop_map(str::to_owned),
+        3 => prop::sample::select(vec![" ", "\n", "password=", "\"", "token: ", "é", ",", "is ", "://u:", "@h", "_", "a", "1"])
+            .prop_map(str::to_owned),
+        1 => "\\PC{0,12}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn redacting_twice_equals_redacting_once(pieces in prop::collection::vec(piece(), 1..8)) {
+        let text = pieces.concat();
+        let once = REDACTOR.text(&text);
+        prop_assert_eq!(&REDACTOR.text(once.as_str()), &once);
+        prop_assert_eq!(&REDACTOR.text(&text), &once);
+    }
+
+    #[test]
+    fn so_it_is_with_json(key in piece(), value in piece()) {
+        let json = JsonText::parse(&serde_json::json!({ key: [value, 1] }).to_string()).unwrap();
+        let once = REDACTOR.json(&json);
+        prop_assert!(JsonText::parse(once.as_str()).is_ok());
+        prop_assert_eq!(&REDACTOR.json(&once), &once);
+    }
+}

@@ -1,0 +1,89 @@
+//! Sample credentials, made from templates when they are needed.
+//!
+//! `ghp_{36w}` stands for `ghp_` and 36 letters and digits. The classes are
+//! `w` letters and digits, `l` the same in lower case, `u` in upper case, `h`
+//! and `H` hexadecimal, `d` digits, `a` lower-case letters, `b` base64, `U` URL-safe
+//! base64, `B` base32. Any other brace stands for itself.
+
+const CLASSES: [(char, &str); 10] = [
+    ('w', "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+    ('l', "abcdefghijklmnopqrstuvwxyz"),
+    ('u', "ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+    ('h', "abcdef0123456789"),
+    ('H', "ABCDEF0123456789"),
+    ('d', "0123456789"),
+    ('a', "abcdefghijklmnopqrstuvwxyz"),
+    ('b', "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+/"),
+    ('U', "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-"),
+    ('B', "ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+];
+
+/// `template` with its classes drawn from `seed`.
+pub(super) fn expand(template: &str, seed: u64) -> String {
+    let mut state = seed;
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some(open) = rest.find('{') {
+        out.push_str(&rest[..open]);
+        rest = &rest[open..];
+        match class(rest) {
+            Some((count, letters, length)) => {
+                draw(&mut out, count, letters, &mut state);
+                rest = &rest[length..];
+            }
+            None => {
+                out.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// How many characters of which class `text` asks for, and its own length.
+fn class(text: &str) -> Option<(usize, (char, &'static str), usize)> {
+    let inner = &text[1..text.find('}')?];
+    let name = inner.chars().last()?;
+    let count = inner[..inner.len() - name.len_utf8()].parse().ok()?;
+    let class = CLASSES.iter().find(|(class, _)| *class == name)?;
+    Some((count, *class, inner.len() + 2))
+}
+
+/// Adds `count` characters. Every third is a digit where the class has digits,
+/// and the last is never punctuation, so each sample looks random at any seed.
+fn draw(out: &mut String, count: usize, (class, letters): (char, &str), state: &mut u64) {
+    for at in 0..count {
+        let from = match class {
+            'w' | 'l' | 'u' | 'b' | 'U' if at % 3 == 1 => "0123456789",
+            'B' if at % 3 == 1 => "234567",
+            'b' | 'U' if at == 0 || at + 1 == count => &letters[..52],
+            _ => letters,
+        };
+        let index = usize::try_from(next(state) % from.len() as u64).unwrap_or(0);
+        out.push(char::from(from.as_bytes()[index]));
+    }
+}
+
+/// The splitmix64 step.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fills_classes_and_keeps_other_braces() {
+        let text = expand("{\"k\":\"x_{4d}{nope}{2h}\"}", 7);
+        assert_eq!(text.len(), "{\"k\":\"x_{nope}\"}".len() + 6);
+        assert!(text.starts_with("{\"k\":\"x_") && text.contains("{nope}"));
+        assert_eq!(text, expand("{\"k\":\"x_{4d}{nope}{2h}\"}", 7));
+        assert_ne!(expand("{20w}", 1), expand("{20w}", 2));
+    }
+}

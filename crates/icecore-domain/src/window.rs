@@ -1,0 +1,376 @@
+//! The context for one prompt within a token budget.
+//!
+//! Packing counts the exact text that it returns with the named tokenizer, so a
+//! window cannot exceed its budget. Newest turns come first in worth: they get
+//! most of the budget, and one that is too large is cut, never skipped. What is
+//! older stands in by its summaries. The text is in time order, with dates.
+
+use crate::time::Millis;
+use crate::tokens::TokenCounter;
+
+/// What an item of a window is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WindowKind {
+    /// A turn, verbatim or cut.
+    Turn,
+    /// A summary of a chunk.
+    Summary,
+}
+
+impl WindowKind {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WindowKind::Turn => "turn",
+            WindowKind::Summary => "summary",
+        }
+    }
+}
+
+/// Something that may go into a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Turn or summary.
+    pub kind: WindowKind,
+    /// The turn's or chunk's id.
+    pub id: String,
+    /// `hot`, `warm` or `cold`.
+    pub tier: &'static str,
+    /// Who speaks, or what a summary is of.
+    pub label: String,
+    /// What it says.
+    pub text: String,
+    /// When, or when what it stands for began.
+    pub at: Millis,
+    /// Its conversation; items of a window stand in order of this first.
+    pub group: u64,
+    /// The first and last `seq` that it stands for.
+    pub span: (u64, u64),
+    /// Ids of the turns it comes from, or the range of them.
+    pub sources: Vec<String>,
+    /// Worth beside others of its kind; equal worth goes to the newer.
+    pub score: f64,
+    /// Why it would be here.
+    pub reason: String,
+}
+
+/// An item that is in the window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WindowItem {
+    /// Turn or summary.
+    pub kind: WindowKind,
+    /// The turn's or chunk's id.
+    pub id: String,
+    /// `hot`, `warm` or `cold`.
+    pub tier: &'static str,
+    /// Tokens of its own lines.
+    pub tokens: u32,
+    /// Worth beside others of its kind.
+    pub score: f64,
+    /// Why it is here.
+    pub reason: String,
+    /// Its lines in the window.
+    pub text: String,
+    /// Ids of the turns it comes from.
+    pub sources: Vec<String>,
+}
+
+/// A context.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Window {
+    /// The text.
+    pub text: String,
+    /// Its tokens; at most the budget.
+    pub tokens: u32,
+    /// What it is made of, in order.
+    pub items: Vec<WindowItem>,
+}
+
+/// Of the budget, the newest turns may take this much while there are summaries
+/// of what is older.
+const TURN_SHARE_PERCENT: u64 = 75;
+
+/// A turn is cut to fit only if at least this many tokens of it remain.
+const SMALLEST_CUT_TOKENS: u32 = 8;
+
+/// Ends a text that was cut.
+const ELLIPSIS: &str = "…";
+
+impl Candidate {
+    /// Whether both stand for some turn.
+    fn overlaps(&self, other: &Candidate) -> bool {
+        self.group == other.group && self.span.0 <= other.span.1 && other.span.0 <= self.span.1
+    }
+}
+
+/// Packs a window. `turns` are newest first. `summaries` may overlap each other
+/// and the turns: of those that do, the better scored is taken, then the one
+/// that stands for more, then the newer, and nothing is told twice.
+pub fn pack(
+    turns: Vec<Candidate>,
+    summaries: Vec<Candidate>,
+    budget: u32,
+    counter: &dyn TokenCounter,
+) -> Window {
+    let mut packing = Packing { counter, budget, spent: 0, chosen: Vec::new() };
+    let has_summaries = !summaries.is_empty();
+    let share = if has_summaries {
+        u64::from(budget) * TURN_SHARE_PERCENT / 100
+    } else {
+        u64::from(budget)
+    };
+    let mut rest = turns.into_iter().peekable();
+    while let Some(turn) = rest.peek() {
+        let is_first = packing.chosen.is_empty();
+        if !packing.take_whole(turn, share as u32) {
+            // The newest turn is cut rather than left out.
+            if is_first && packing.take_cut(turn, share as u32) {
+                rest.next();
+            }
+            break;
+        }
+        rest.next();
+    }
+    for summary in by_worth(summaries) {
+        if !packing.tells_of(&summary) && !packing.take_whole(&summary, budget) {
+            packing.take_cut(&summary, budget);
+        }
+    }
+    // What is left over goes to further turns that no summary stands for.
+    for turn in rest {
+        if !packing.tells_of(&turn) && !packing.take_whole(&turn, budget) {
+            packing.take_cut(&turn, budget);
+            break;
+        }
+    }
+    packing.finish()
+}
+
+fn by_worth(mut summaries: Vec<Candidate>) -> Vec<Candidate> {
+    let length = |item: &Candidate| item.span.1 - item.span.0;
+    summaries.sort_by(|a, b| {
+        b.score
+            .total_cmp(&a.score)
+            .then(length(b).cmp(&length(a)))
+            .then((b.group, b.span).cmp(&(a.group, a.span)))
+    });
+    summaries
+}
+
+struct Packing<'a> {
+    counter: &'a dyn TokenCounter,
+    budget: u32,
+    /// An upper estimate of what is chosen: items counted by themselves.
+    spent: u32,
+    chosen: Vec<(Candidate, u32)>,
+}
+
+impl Packing<'_> {
+    /// Whether something chosen stands for a turn that `item` stands for.
+    fn tells_of(&self, item: &Candidate) -> bool {
+        self.chosen.iter().any(|(chosen, _)| chosen.overlaps(item))
+    }
+
+    fn take_whole(&mut self, item: &Candidate, limit: u32) -> bool {
+        let tokens = self.cost(item);
+        if self.spent.saturating_add(tokens) > limit {
+            return false;
+        }
+        self.spent += tokens;
+        self.chosen.push((item.clone(), tokens));
+        true
+    }
+
+    /// Takes as much of an item as still fits, if that is worth it.
+    fn take_cut(&mut self, item: &Candidate, limit: u32) -> bool {
+        let empty = Candidate { text: ELLIPSIS.to_owned(), ..item.clone() };
+        let room = limit.saturating_sub(self.spent).saturating_sub(self.cost(&empty));
+        if room < SMALLEST_CUT_TOKENS {
+            return false;
+        }
+        let head = self.counter.prefix(&item.text, room).trim_end();
+        let cut = Candidate {
+            text: format!("{head}{ELLIPSIS}"),
+            reason: format!("{}, cut to fit", item.reason),
+            ..item.clone()
+        };
+        self.take_whole(&cut, limit)
+    }
+
+    /// Tokens of the item's lines, its date included: it may be the first of
+    /// its day.
+    fn cost(&self, item: &Candidate) -> u32 {
+        self.counter.count(&format!("{}{}", date_line(item.at), line(item)))
+    }
+
+    /// Puts the items in order and counts the whole. Tokens of parts do not add
+    /// up exactly, so the count of the text itself decides; while it is over, the
+    /// least worthy item goes.
+    fn finish(mut self) -> Window {
+        loop {
+            let mut ordered: Vec<&Candidate> = self.chosen.iter().map(|(item, _)| item).collect();
+            ordered.sort_by_key(|item| (item.group, item.span));
+            let text = render(&ordered);
+            let tokens = self.counter.count(&text);
+            if tokens <= self.budget {
+                let items = ordered.iter().map(|item| self.item(item)).collect();
+                return Window { text, tokens, items };
+            }
+            self.chosen.pop();
+        }
+    }
+
+    fn item(&self, item: &Candidate) -> WindowItem {
+        let text = line(item);
+        WindowItem {
+            kind: item.kind,
+            id: item.id.clone(),
+            tier: item.tier,
+            tokens: self.counter.count(&text),
+            score: item.score,
+            reason: item.reason.clone(),
+            text,
+            sources: item.sources.clone(),
+        }
+    }
+}
+
+fn render(items: &[&Candidate]) -> String {
+    let mut text = String::new();
+    let mut day = String::new();
+    for item in items {
+        let date = item.at.to_date();
+        if date != day {
+            text.push_str(&date_line(item.at));
+            day = date;
+        }
+        text.push_str(&line(item));
+    }
+    text
+}
+
+fn date_line(at: Millis) -> String {
+    format!("[{}]\n", at.to_date())
+}
+
+fn line(item: &Candidate) -> String {
+    format!("{}: {}\n", item.label, item.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tokens::CharCounter;
+
+    fn turn(number: u64, text: &str) -> Candidate {
+        Candidate {
+            kind: WindowKind::Turn,
+            id: format!("t{number}"),
+            tier: "hot",
+            label: "Ana".to_owned(),
+            text: text.to_owned(),
+            at: Millis(number as i64 * 3_600_000),
+            group: 0,
+            span: (number, number),
+            sources: vec![format!("t{number}")],
+            score: 0.0,
+            reason: "recent".to_owned(),
+        }
+    }
+
+    fn summary(first: u64, last: u64, text: &str) -> Candidate {
+        Candidate {
+            kind: WindowKind::Summary,
+            id: format!("{first}-{last}"),
+            label: format!("Summary of {first} to {last}"),
+            span: (first, last),
+            ..turn(first, text)
+        }
+    }
+
+    fn window(turns: &[Candidate], summaries: &[Candidate], budget: u32) -> Window {
+        let newest_first = turns.iter().rev().cloned().collect();
+        pack(newest_first, summaries.to_vec(), budget, &CharCounter)
+    }
+
+    #[test]
+    fn newest_turns_then_summaries_of_the_rest_in_time_order() {
+        let turns: Vec<_> =
+            (1..=30).map(|n| turn(n, &format!("this is turn number {n}"))).collect();
+        let window = window(
+            &turns,
+            &[summary(1, 10, "Talk about ice."), summary(11, 20, "Talk about firn.")],
+            420,
+        );
+        let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
+        assert_eq!(
+            ids,
+            ["1-10", "11-20", "23", "24", "25", "26", "27", "28", "29", "30"].map(|id| {
+                match id.contains('-') {
+                    true => id.to_owned(),
+                    false => format!("t{id}"),
+                }
+            })
+        );
+        assert_eq!(window.text.lines().next(), Some("[1970-01-01]"));
+        assert!(window.tokens <= 420 && window.tokens == CharCounter.count(&window.text));
+    }
+
+    #[test]
+    fn finer_summaries_fill_the_gap_between_a_coarse_one_and_the_turns() {
+        let turns: Vec<_> = (1..=12).map(|n| turn(n, &"x".repeat(30))).collect();
+        let summaries =
+            [summary(1, 8, "coarse"), summary(9, 12, "over the border"), summary(9, 9, "fine")];
+        let window = window(&turns, &summaries, 240);
+        let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
+        assert_eq!(ids, ["1-8", "9-9", "t10", "t11", "t12"]);
+    }
+
+    #[test]
+    fn a_turn_larger_than_the_budget_is_cut_and_not_skipped() {
+        let window = window(&[turn(1, "small"), turn(2, &"x".repeat(1000))], &[], 100);
+        assert_eq!(window.items.len(), 1);
+        assert!(
+            window.text.contains("xxxxxxxx") && window.text.ends_with("…\n"),
+            "{}",
+            window.text
+        );
+        assert!(window.tokens > 80 && window.tokens <= 100, "{}", window.tokens);
+    }
+
+    #[test]
+    fn nothing_fits_in_nothing() {
+        assert_eq!(window(&[turn(1, "hello")], &[], 0), Window::default());
+        assert_eq!(window(&[], &[], 100), Window::default());
+    }
+
+    #[test]
+    fn a_budget_larger_than_the_memory_holds_it_all_verbatim() {
+        let turns: Vec<_> = (1..=9).map(|n| turn(n, &format!("line {n}\nof text"))).collect();
+        let window = window(&turns, &[], 100_000);
+        assert_eq!(window.items.len(), 9);
+        for turn in &turns {
+            assert!(window.text.contains(&turn.text));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_never_exceeds_its_budget(
+            texts in prop::collection::vec(".{0,80}", 0..40),
+            budget in 0_u32..2000,
+        ) {
+            let turns: Vec<_> = texts.iter().enumerate().map(|(n, text)| turn(n as u64 + 1, text)).collect();
+            let summaries = [summary(1, 10, "one"), summary(11, 20, "two"), summary(1, 20, "both")];
+            let window = window(&turns, &summaries, budget);
+            prop_assert!(window.tokens <= budget);
+            prop_assert_eq!(window.tokens, CharCounter.count(&window.text));
+            let mut ids: Vec<_> = window.items.iter().map(|item| &item.id).collect();
+            ids.sort();
+            ids.dedup();
+            prop_assert_eq!(ids.len(), window.items.len());
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What can go wrong in a memory.
+
+use icecore_domain::ids::NameError;
+use icecore_domain::turn::TurnError;
+use icecore_store::StoreError;
+
+/// An operation that did not happen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// A name that cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A turn that cannot be taken.
+    #[error("turn {}: {source}", index + 1)]
+    Turn {
+        /// Its place in the batch, from 0.
+        index: usize,
+        /// Why.
+        source: TurnError,
+    },
+    /// No turns were given.
+    #[error("no turns were given")]
+    NoTurns,
+    /// The session is not there.
+    #[error("there is no session `{session}` in memory `{memory}`")]
+    NoSession {
+        /// Its name.
+        session: String,
+        /// Where it was looked for.
+        memory: String,
+    },
+    /// The branch is not there.
+    #[error("session `{session}` has no branch `{branch}`")]
+    NoBranch {
+        /// The session.
+        session: String,
+        /// The branch.
+        branch: String,
+    },
+    /// Nothing has this id.
+    #[error("nothing in memory `{memory}` has the id `{id}`")]
+    NotFound {
+        /// What was looked for.
+        id: String,
+        /// Where.
+        memory: String,
+    },
+    /// A body was let go by retention.
+    #[error(
+        "the turns of {chunk} have expired: its body was let go by `cold_retention_days` or `archive_cold_content`"
+    )]
+    Expired {
+        /// Which chunk.
+        chunk: String,
+    },
+    /// A line of an import.
+    #[error("{file}:{line}: {reason}")]
+    Line {
+        /// The file.
+        file: String,
+        /// Its line, from 1.
+        line: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file to import cannot be read.
+    #[error("cannot read `{file}`: {reason}")]
+    File {
+        /// The file.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A task of ours ended badly.
+    #[error("an internal task failed: {0}")]
+    Internal(String),
+}
+
+impl MemoryError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            MemoryError::NoSession { .. } => Some("`icecore sessions` lists what is there".to_owned()),
+            MemoryError::NoBranch { .. } => {
+                Some("branches are named main, fork-1, fork-2 and so on; `icecore sessions --json` lists them".to_owned())
+            }
+            MemoryError::NotFound { .. } => {
+                Some("ids of turns and chunks are shown by `icecore export --all` and `icecore stats`".to_owned())
+            }
+            MemoryError::Turn { source: TurnError::ContentTooLarge { .. }, .. } => {
+                Some("split it into several turns, or keep the text in a file and name that".to_owned())
+            }
+            MemoryError::Line { .. } => Some("nothing of this file was imported; mend the line and run it again".to_owned()),
+            MemoryError::Store(error) => error.hint(),
+            _ => None,
+        }
+    }
+
+    /// Whether the user, not we, can set it right.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            MemoryError::Store(error) => error.is_refusal(),
+            MemoryError::Internal(_) => false,
+            _ => true,
+        }
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, MemoryError>;
+
+/// Runs work that would hold up the async threads somewhere else.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| MemoryError::Internal(error.to_string()))
+}

@@ -1,0 +1,337 @@
+//! Erasure that walks every copy, with a receipt.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use icecore_domain::chunk::ChunkId;
+use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, Tenant};
+use icecore_domain::redact::RedactedTurn;
+use icecore_domain::time::Millis;
+use icecore_store::{
+    BodyPlace, Erasure, MicroBody, NewPack, PackMember, PackRecord, Selected, Selector, TextBody,
+    TextFormat, TurnState,
+};
+use sha2::{Digest, Sha256};
+
+use crate::bodies::{decode, decode_text, encode};
+use crate::error::{MemoryError, Result};
+use crate::memory::Memory;
+use crate::worker::write_pack;
+
+/// What to forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForgetRequest {
+    /// A whole session, name and all.
+    Session(String),
+    /// Turns whose `name` this is, entries tagged `subject:NAME`.
+    Subject(String),
+    /// Turns and entries whose own time is before this.
+    Before(Millis),
+    /// One entry.
+    Entry(String),
+}
+
+/// How much went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Erased {
+    /// Turns that became tombstones.
+    pub turns: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Chunks whose body and summary held any of them.
+    pub chunks: u64,
+    /// Packs that were rewritten or deleted, their keys destroyed.
+    pub packs: u64,
+}
+
+/// Proof of an erasure, without what was erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// Names it.
+    pub id: String,
+    /// `session`, `subject`, `before` or `entry`.
+    pub kind: &'static str,
+    /// When.
+    pub at: Millis,
+    /// How much.
+    pub erased: Erased,
+    /// Whether it only says what would be erased.
+    pub dry_run: bool,
+    /// SHA-256, in hex, of [`Receipt::statement`].
+    pub sha256: String,
+}
+
+/// A branch may change while its bodies are rewritten; then it is read again.
+const TRIES: usize = 8;
+
+impl Receipt {
+    fn new(kind: &'static str, at: Millis, erased: Erased, dry_run: bool) -> Self {
+        let mut receipt =
+            Self { id: String::new(), kind, at, erased, dry_run, sha256: String::new() };
+        receipt.sha256 = hex::encode(Sha256::digest(receipt.statement()));
+        receipt.id = format!("forget-{}", &receipt.sha256[..16]);
+        receipt
+    }
+
+    /// The text that the hash covers.
+    pub fn statement(&self) -> String {
+        let Erased { turns, entries, chunks, packs } = self.erased;
+        format!(
+            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {packs} packs{}",
+            self.kind,
+            self.at,
+            if self.dry_run { " (dry run)" } else { "" }
+        )
+    }
+}
+
+impl Memory {
+    /// Erases what a request names: of one memory where `memory` is given, else
+    /// of the whole tenant. Every copy of ours goes: rows, texts, packs,
+    /// summaries, side files. Backups are out of reach.
+    pub async fn forget(
+        &self,
+        principal: &Principal,
+        memory: Option<&str>,
+        request: &ForgetRequest,
+        dry_run: bool,
+    ) -> Result<Receipt> {
+        let tenant = principal.tenant();
+        let memory = memory.map(|name| self.inner.redactor.text(name).into_string());
+        let (kind, selector) = self.selector(tenant, request).await?;
+        let now = self.inner.clock.now();
+        let mut erased = Erased::default();
+        let mut touched = BTreeSet::new();
+        for selected in self.inner.store.select(tenant, memory.as_deref(), &selector).await? {
+            touched.insert(selected.scope.clone());
+            self.erase_selected(&selected, &mut erased, dry_run, now).await?;
+        }
+        for scope in self.scopes(principal, memory.as_deref()).await? {
+            let entries = self.inner.store.erase_entries(&scope, &selector, dry_run).await?;
+            if entries > 0 {
+                touched.insert(scope);
+            }
+            erased.entries += entries;
+        }
+        let receipt = Receipt::new(kind, now, erased, dry_run);
+        if !dry_run {
+            for scope in &touched {
+                self.inner.store.log_forgotten(scope, receipt.payload(scope), now).await?;
+            }
+            // Also when nothing was found: an erasure that was cut short by a
+            // crash may have left its old pages in a side file.
+            self.inner.store.tidy().await?;
+            self.inner.wake.notify_one();
+        }
+        Ok(receipt)
+    }
+
+    async fn selector(
+        &self,
+        tenant: &Tenant,
+        request: &ForgetRequest,
+    ) -> Result<(&'static str, Selector)> {
+        Ok(match request {
+            ForgetRequest::Session(name) => {
+                ("session", Selector::Session(self.session_name(name)?))
+            }
+            ForgetRequest::Subject(name) => {
+                let hash = self.identity_key(tenant).await?.hash_name("subject", name);
+                let tag = self.inner.redactor.text(&format!("subject:{name}"));
+                ("subject", Selector::Subject { hash, tag })
+            }
+            ForgetRequest::Before(at) => ("before", Selector::Before(*at)),
+            ForgetRequest::Entry(id) => ("entry", Selector::Entry(id.clone())),
+        })
+    }
+
+    async fn scopes(&self, principal: &Principal, memory: Option<&str>) -> Result<Vec<Scope>> {
+        let names = match memory {
+            Some(name) => vec![name.to_owned()],
+            None => self.inner.store.memories(principal.tenant()).await?,
+        };
+        names.iter().map(|name| self.scope(principal, name)).collect()
+    }
+
+    async fn erase_selected(
+        &self,
+        selected: &Selected,
+        erased: &mut Erased,
+        dry_run: bool,
+        now: Millis,
+    ) -> Result<()> {
+        for _ in 0..TRIES {
+            let plan = self.plan_erasure(selected, dry_run, now).await?;
+            let (erasure, old_packs, chunks) = (plan.erasure, plan.old_packs, plan.chunks);
+            let new_packs: Vec<String> = erasure
+                .packs
+                .iter()
+                .filter_map(|(_, _, new)| new.as_ref().map(|pack| pack.name.clone()))
+                .collect();
+            if dry_run || self.inner.store.erase(&selected.scope, erasure).await? {
+                erased.turns += selected.turns.len() as u64;
+                erased.chunks += chunks;
+                erased.packs += old_packs.len() as u64;
+                for name in old_packs.iter().filter(|_| !dry_run) {
+                    self.inner.packs.delete(name).await?;
+                }
+                return Ok(());
+            }
+            for name in new_packs {
+                self.inner.packs.delete(&name).await?;
+            }
+        }
+        Err(MemoryError::Internal(
+            "the session kept changing while it was erased; run it again".to_owned(),
+        ))
+    }
+
+    /// Reads every body that holds any of the turns and makes it anew without
+    /// them.
+    async fn plan_erasure(&self, selected: &Selected, dry_run: bool, now: Millis) -> Result<Plan> {
+        let scope = &selected.scope;
+        let gone: BTreeSet<Ordinal> = selected.turns.iter().map(|(_, ordinal)| *ordinal).collect();
+        let (first, last) = match (gone.first(), gone.last()) {
+            (Some(first), Some(last)) => (*first, *last),
+            _ => (Ordinal(1), Ordinal(0)),
+        };
+        let mut bodies =
+            self.inner.store.bodies(scope, selected.session, selected.branch, first, last).await?;
+        bodies.retain(|body| gone.range(body.id.first..=body.id.last).next().is_some());
+
+        let mut plan = Plan::new(selected, now);
+        let mut packed: BTreeMap<String, (PackRecord, Vec<MicroBody>)> = BTreeMap::new();
+        for body in bodies {
+            let keeps = self.surviving(scope, &body, &gone).await?;
+            if keeps.is_empty() {
+                plan.erasure.emptied.push((body.id.first, body.id.last));
+            }
+            let text = match &body.place {
+                BodyPlace::Text(text) if !keeps.is_empty() && !dry_run => {
+                    Some(without(&body.id, text, &keeps)?)
+                }
+                _ => None,
+            };
+            plan.erasure.micros.push((body.id, body.revision, text));
+            if let BodyPlace::Pack(pack) = &body.place {
+                let held =
+                    packed.entry(pack.name.clone()).or_insert_with(|| (pack.clone(), Vec::new()));
+                held.1.push(body.clone());
+            }
+        }
+        plan.chunks = plan.erasure.micros.len() as u64;
+        for (name, (pack, micros)) in packed {
+            let new = match dry_run {
+                true => None,
+                false => self.repack(scope, &pack, &micros, &gone).await?,
+            };
+            plan.erasure.packs.push((pack.id, name.clone(), new));
+            plan.old_packs.push(name);
+        }
+        Ok(plan)
+    }
+
+    /// For each turn that a micro's body holds now, whether it stays.
+    async fn surviving(
+        &self,
+        scope: &Scope,
+        body: &MicroBody,
+        gone: &BTreeSet<Ordinal>,
+    ) -> Result<Keeps> {
+        let rows = self.micro_rows(scope, body).await?;
+        let present = rows.iter().filter(|row| row.state == TurnState::Present);
+        Ok(Keeps(present.map(|row| !gone.contains(&row.ordinal)).collect()))
+    }
+
+    /// A new pack without the erased turns, or none if nothing is left.
+    async fn repack(
+        &self,
+        scope: &Scope,
+        pack: &PackRecord,
+        micros: &[MicroBody],
+        gone: &BTreeSet<Ordinal>,
+    ) -> Result<Option<NewPack>> {
+        // A session forgotten whole needs no reading; its pack may be damaged.
+        let holds_more =
+            (pack.id.first.0..=pack.id.last.0).any(|ordinal| !gone.contains(&Ordinal(ordinal)));
+        if !holds_more {
+            return Ok(None);
+        }
+        let mut members = Vec::new();
+        for member in self.open_pack(pack).await?.members()? {
+            match micros.iter().find(|body| body.id == member.id) {
+                None => members.push(member),
+                Some(body) => {
+                    let keeps = self.surviving(scope, body, gone).await?;
+                    if !keeps.is_empty() {
+                        let turns = keeps.of(decode_text(&member.id, member.format, &member.text)?);
+                        let text = encode(&member.id, member.format, &turns)?.text.into_string();
+                        members.push(PackMember { text, ..member });
+                    }
+                }
+            }
+        }
+        match members.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(write_pack(&self.inner.packs, members).await?)),
+        }
+    }
+}
+
+/// An erasure ready to be committed.
+struct Plan {
+    erasure: Erasure,
+    old_packs: Vec<String>,
+    chunks: u64,
+}
+
+impl Plan {
+    fn new(selected: &Selected, now: Millis) -> Self {
+        let seqs: Vec<Seq> = selected.turns.iter().map(|(seq, _)| *seq).collect();
+        Self {
+            erasure: Erasure {
+                session: selected.session,
+                branch: selected.branch,
+                seqs,
+                emptied: Vec::new(),
+                forget_name: selected.whole_session,
+                micros: Vec::new(),
+                packs: Vec::new(),
+                now,
+            },
+            old_packs: Vec::new(),
+            chunks: 0,
+        }
+    }
+}
+
+/// Which turns of a body stay, in its order.
+struct Keeps(Vec<bool>);
+
+impl Keeps {
+    fn is_empty(&self) -> bool {
+        !self.0.iter().any(|keep| *keep)
+    }
+
+    fn of(&self, turns: Vec<RedactedTurn>) -> Vec<RedactedTurn> {
+        turns.into_iter().zip(&self.0).filter(|(_, keep)| **keep).map(|(turn, _)| turn).collect()
+    }
+}
+
+fn without(id: &ChunkId, text: &TextBody, keeps: &Keeps) -> Result<TextBody> {
+    let format: TextFormat = text.format;
+    encode(id, format, &keeps.of(decode(id, text)?))
+}
+
+impl Receipt {
+    /// What the log says of it: no content.
+    fn payload(&self, scope: &Scope) -> String {
+        serde_json::json!({
+            "memoryRef": scope.memory(),
+            "receiptId": self.id,
+            "kind": self.kind,
+            "turns": self.erased.turns,
+            "entries": self.erased.entries,
+        })
+        .to_string()
+    }
+}

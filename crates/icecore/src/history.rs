@@ -1,0 +1,519 @@
+//! Reading back: sessions, turns, views, chunks, what is there.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::chunk::{ChunkId, Level, Tier};
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, Tenant, TurnId};
+use icecore_domain::redact::RedactedTurn;
+use icecore_domain::summary::Summary;
+use icecore_domain::time::Millis;
+use icecore_store::{
+    BranchRecord, ChunkQuery, ChunkRecord, EntryRecord, EventRecord, SessionRecord, StoreStats,
+    TurnQuery, TurnRow, TurnState,
+};
+
+use crate::error::{MemoryError, Result};
+use crate::memory::Memory;
+
+/// A session as a person sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Its name.
+    pub session: String,
+    /// Turns that are there.
+    pub turns: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// Its branches, main first.
+    pub branches: Vec<Branch>,
+    /// The last `seq` given.
+    pub last_seq: Seq,
+    /// When it was last appended to.
+    pub updated_at: Millis,
+}
+
+/// A turn with where and how it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredTurn {
+    /// The client's id, or ours.
+    pub id: String,
+    /// The session's name.
+    pub session: String,
+    /// Append order in the session.
+    pub seq: Seq,
+    /// Number in the tenant's log.
+    pub position: Position,
+    /// Its branch.
+    pub branch: Branch,
+    /// Its place in the branch.
+    pub ordinal: Ordinal,
+    /// Tokens of its searchable text.
+    pub tokens: u32,
+    /// Its own timestamp, or when it was appended.
+    pub at: Millis,
+    /// Whether its line named the session.
+    pub session_given: bool,
+    /// How it is kept.
+    pub tier: Tier,
+    /// Its fields; gone if it has expired.
+    pub turn: Option<RedactedTurn>,
+}
+
+/// A view of a branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// What it shows, in order.
+    pub messages: Vec<ViewMessage>,
+    /// Tokens of the messages' text.
+    pub tokens: u64,
+}
+
+/// A message of a view.
+pub type ViewMessage = StoredTurn;
+
+/// A chunk with its place in the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkInfo {
+    /// Its id.
+    pub id: ChunkId,
+    /// The session's name.
+    pub session: String,
+    /// How its turns are kept.
+    pub tier: Tier,
+    /// `seq` of its first turn.
+    pub first_seq: Seq,
+    /// `seq` of its last turn.
+    pub last_seq: Seq,
+    /// Tokens of its turns.
+    pub tokens: u64,
+    /// Turns of it that are there.
+    pub turns: u64,
+    /// What stands for it, once derived.
+    pub summary: Option<Summary>,
+    /// The chunk above, once that is closed.
+    pub parent: Option<ChunkId>,
+    /// The chunks below.
+    pub children: Vec<ChunkId>,
+}
+
+/// What an id names.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// A turn.
+    Turn(Box<StoredTurn>),
+    /// A chunk and its turns.
+    Chunk(Box<ChunkInfo>, Vec<StoredTurn>),
+    /// An entry.
+    Entry(EntryRecord),
+}
+
+/// What is there, and what is still due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// Counts.
+    pub store: StoreStats,
+    /// Branches with derived work to do; 0 is settled.
+    pub pending: u64,
+    /// Bytes of the data directory.
+    pub disk_bytes: u64,
+    /// The counter of all token counts.
+    pub tokenizer: &'static str,
+}
+
+/// Sessions and turns are read in pages of this size.
+pub(crate) const PAGE: usize = 500;
+
+impl Memory {
+    /// Sessions of a memory, in the order they began.
+    pub async fn sessions(&self, scope: &Scope) -> Result<Vec<SessionInfo>> {
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.inner.store.sessions(scope, after, PAGE).await?;
+            after = page.last().map(|record| record.no);
+            let is_last = page.len() < PAGE;
+            found.extend(page.into_iter().map(session_info));
+            if is_last {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The session's record, or a clear error.
+    pub(crate) async fn session_record(
+        &self,
+        scope: &Scope,
+        session: &str,
+    ) -> Result<SessionRecord> {
+        let name = self.session_name(session)?;
+        let found = self.inner.store.session(scope, &name).await?;
+        found.ok_or_else(|| MemoryError::NoSession {
+            session: name.as_str().to_owned(),
+            memory: scope.memory().to_owned(),
+        })
+    }
+
+    /// Turns of a session after `after`, in order of `seq`. What was erased is
+    /// left out.
+    pub async fn turns(
+        &self,
+        scope: &Scope,
+        session: &str,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<StoredTurn>> {
+        let record = self.session_record(scope, session).await?;
+        let mut found = Vec::new();
+        let mut after = after;
+        while found.len() < limit {
+            let wanted = limit - found.len();
+            let query = TurnQuery { after, ..TurnQuery::all(record.no, wanted) };
+            let rows = self.inner.store.turns(scope, &query).await?;
+            let Some(last) = rows.last() else { break };
+            after = last.id.seq;
+            let is_last = rows.len() < wanted;
+            found.extend(self.stored(scope, &record, rows).await?);
+            if is_last {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Rows as turns, with their bodies, without the erased.
+    pub(crate) async fn stored(
+        &self,
+        scope: &Scope,
+        session: &SessionRecord,
+        mut rows: Vec<TurnRow>,
+    ) -> Result<Vec<StoredTurn>> {
+        rows.retain(|row| row.state != TurnState::Erased);
+        self.hydrate(scope, &mut rows).await?;
+        Ok(rows.into_iter().map(|row| stored_turn(session, row)).collect())
+    }
+
+    /// What a person sees of a branch: every turn, in order, ancestors first.
+    pub async fn view(&self, scope: &Scope, session: &str, branch: Option<&str>) -> Result<View> {
+        let record = self.session_record(scope, session).await?;
+        let branch = self.branch_of(&record, session, branch)?;
+        let mut messages = Vec::new();
+        for (branch, through) in lineage(&record, branch) {
+            let mut after = Seq(0);
+            loop {
+                let query =
+                    TurnQuery { branch: Some(branch), after, ..TurnQuery::all(record.no, PAGE) };
+                let mut rows = self.inner.store.turns(scope, &query).await?;
+                let Some(last) = rows.last() else { break };
+                after = last.id.seq;
+                let is_last = rows.len() < PAGE || last.ordinal >= through;
+                rows.retain(|row| row.ordinal <= through);
+                messages.extend(self.stored(scope, &record, rows).await?);
+                if is_last {
+                    break;
+                }
+            }
+        }
+        let tokens = messages.iter().map(|turn| u64::from(turn.tokens)).sum();
+        Ok(View { messages, tokens })
+    }
+
+    /// The branch of that name, or the one that was last appended to.
+    pub(crate) fn branch_of(
+        &self,
+        record: &SessionRecord,
+        session: &str,
+        name: Option<&str>,
+    ) -> Result<Branch> {
+        let Some(name) = name else { return Ok(record.current) };
+        let named = Branch::parse(name)
+            .filter(|branch| record.branches.iter().any(|b| b.branch == *branch));
+        named.ok_or_else(|| MemoryError::NoBranch {
+            session: self.inner.redactor.text(session).into_string(),
+            branch: self.inner.redactor.text(name).into_string(),
+        })
+    }
+
+    /// Chunks of a session, or of all sessions: micros, then minis, then macros
+    /// of each branch, in order.
+    pub async fn chunks(&self, scope: &Scope, session: Option<&str>) -> Result<Vec<ChunkInfo>> {
+        let records = match session {
+            Some(session) => vec![self.session_record(scope, session).await?],
+            None => {
+                let mut all = Vec::new();
+                let mut after = None;
+                loop {
+                    let page = self.inner.store.sessions(scope, after, PAGE).await?;
+                    after = page.last().map(|record| record.no);
+                    let is_last = page.len() < PAGE;
+                    all.extend(page);
+                    if is_last {
+                        break all;
+                    }
+                }
+            }
+        };
+        let mut found = Vec::new();
+        for record in &records {
+            for branch in &record.branches {
+                found.extend(self.branch_chunks(scope, record, branch).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn branch_chunks(
+        &self,
+        scope: &Scope,
+        record: &SessionRecord,
+        branch: &BranchRecord,
+    ) -> Result<Vec<ChunkInfo>> {
+        let mut levels = BTreeMap::new();
+        for level in Level::ALL {
+            let query = ChunkQuery::all(record.no, branch.branch, level, usize::MAX >> 1);
+            levels.insert(level, self.inner.store.chunks(scope, &query).await?);
+        }
+        let none = Vec::new();
+        let of = |level: Level| levels.get(&level).unwrap_or(&none);
+        let info = |chunk: &ChunkRecord| {
+            let (above, below) = match chunk.id.level {
+                Level::Micro => (Some(Level::Mini), None),
+                Level::Mini => (Some(Level::Macro), Some(Level::Micro)),
+                Level::Macro => (None, Some(Level::Mini)),
+            };
+            let holds = |outer: &ChunkId, inner: &ChunkId| {
+                outer.first <= inner.first && inner.last <= outer.last
+            };
+            let parent = above.and_then(|level| {
+                let at = of(level).partition_point(|outer| outer.id.last < chunk.id.last);
+                of(level).get(at).map(|outer| outer.id).filter(|outer| holds(outer, &chunk.id))
+            });
+            let children = below.map_or_else(Vec::new, |level| {
+                let from = of(level).partition_point(|inner| inner.id.first < chunk.id.first);
+                let inner = of(level)[from..].iter().map(|inner| inner.id);
+                inner.take_while(|inner| holds(&chunk.id, inner)).collect()
+            });
+            chunk_info(record, branch, chunk, parent, children)
+        };
+        Ok(Level::ALL.into_iter().flat_map(|level| of(level).iter().map(info)).collect())
+    }
+
+    /// One chunk.
+    pub async fn chunk(&self, scope: &Scope, id: &str) -> Result<ChunkInfo> {
+        let (record, branch, id) = self.find_chunk(scope, id).await?;
+        let all = self.branch_chunks(scope, &record, &branch).await?;
+        all.into_iter()
+            .find(|chunk| chunk.id == id)
+            .ok_or_else(|| self.not_found(scope, &id.to_string()))
+    }
+
+    async fn find_chunk(
+        &self,
+        scope: &Scope,
+        id: &str,
+    ) -> Result<(SessionRecord, BranchRecord, ChunkId)> {
+        let missing = || self.not_found(scope, id);
+        let parsed = ChunkId::parse(id).ok_or_else(missing)?;
+        let record =
+            self.inner.store.session_by_number(scope, parsed.session).await?.ok_or_else(missing)?;
+        let branch = record
+            .branches
+            .iter()
+            .find(|b| b.branch == parsed.branch)
+            .cloned()
+            .ok_or_else(missing)?;
+        let query = ChunkQuery {
+            from: parsed.first,
+            through: parsed.last,
+            ..ChunkQuery::all(parsed.session, parsed.branch, parsed.level, 1)
+        };
+        let found = self.inner.store.chunks(scope, &query).await?;
+        match found.first().is_some_and(|chunk| chunk.id == parsed) {
+            true => Ok((record, branch, parsed)),
+            false => Err(missing()),
+        }
+    }
+
+    pub(crate) fn not_found(&self, scope: &Scope, id: &str) -> MemoryError {
+        let id = self.inner.redactor.text(id).into_string();
+        MemoryError::NotFound { id, memory: scope.memory().to_owned() }
+    }
+
+    /// Exactly the turns of a chunk, from whatever tier, without the erased.
+    pub async fn expand(&self, scope: &Scope, id: &str) -> Result<Vec<StoredTurn>> {
+        let (record, _, id) = self.find_chunk(scope, id).await?;
+        let chunks = ChunkQuery {
+            from: id.first,
+            through: id.last,
+            ..ChunkQuery::all(id.session, id.branch, id.level, 1)
+        };
+        let Some(chunk) = self.inner.store.chunks(scope, &chunks).await?.into_iter().next() else {
+            return Err(self.not_found(scope, &id.to_string()));
+        };
+        let query = TurnQuery {
+            branch: Some(id.branch),
+            after: Seq(chunk.first_seq.0 - 1),
+            through: chunk.last_seq,
+            ..TurnQuery::all(id.session, usize::MAX >> 1)
+        };
+        let mut rows = self.inner.store.turns(scope, &query).await?;
+        rows.retain(|row| id.first <= row.ordinal && row.ordinal <= id.last);
+        if rows.iter().any(|row| row.state == TurnState::Expired) {
+            return Err(MemoryError::Expired { chunk: id.to_string() });
+        }
+        self.stored(scope, &record, rows).await
+    }
+
+    /// What has this id: a chunk, a turn (the client's id or ours), an entry.
+    pub async fn find(&self, scope: &Scope, id: &str) -> Result<Found> {
+        if ChunkId::parse(id).is_some() {
+            if let Ok(chunk) = self.chunk(scope, id).await {
+                let turns = self.expand(scope, id).await?;
+                return Ok(Found::Chunk(Box::new(chunk), turns));
+            }
+        }
+        if let Some(turn) = self.find_turn(scope, id).await? {
+            return Ok(Found::Turn(Box::new(turn)));
+        }
+        let entry = self.inner.store.entry(scope, id, self.now()).await?;
+        entry.map(Found::Entry).ok_or_else(|| self.not_found(scope, id))
+    }
+
+    async fn find_turn(&self, scope: &Scope, id: &str) -> Result<Option<StoredTurn>> {
+        let lookup = self.identity_key(scope.tenant()).await?.lookup_of_id(id);
+        let mut after: Option<SessionNo> = None;
+        loop {
+            let page = self.inner.store.sessions(scope, after, PAGE).await?;
+            for record in &page {
+                let mut rows = self.inner.store.turns_by_lookup(scope, record.no, lookup).await?;
+                rows.retain(|row| row.has_client_id);
+                if let Some(turn) = self.stored(scope, record, rows).await?.into_iter().next() {
+                    return Ok(Some(turn));
+                }
+            }
+            after = page.last().map(|record| record.no);
+            if page.len() < PAGE {
+                break;
+            }
+        }
+        let Some(ours) = TurnId::parse(id) else { return Ok(None) };
+        let Some(record) = self.inner.store.session_by_number(scope, ours.session).await? else {
+            return Ok(None);
+        };
+        let query = TurnQuery {
+            after: Seq(ours.seq.0.saturating_sub(1)),
+            through: ours.seq,
+            ..TurnQuery::all(ours.session, 1)
+        };
+        let rows = self.inner.store.turns(scope, &query).await?;
+        Ok(self.stored(scope, &record, rows).await?.into_iter().next())
+    }
+
+    /// Events of a tenant after a position, in order, without any content.
+    pub async fn events(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>> {
+        Ok(self.inner.store.events(tenant, memory, after, limit).await?)
+    }
+
+    /// What is there, of one memory or of a tenant.
+    pub async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<Stats> {
+        Ok(Stats {
+            store: self.inner.store.stats(tenant, memory).await?,
+            pending: self.inner.store.unsettled_count(Some(tenant), memory).await?,
+            disk_bytes: self.inner.data_dir.as_deref().map_or(0, directory_bytes),
+            tokenizer: self.inner.counter.name(),
+        })
+    }
+}
+
+fn session_info(record: SessionRecord) -> SessionInfo {
+    SessionInfo {
+        session: record.name.map(|name| name.as_str().to_owned()).unwrap_or_default(),
+        turns: record.turns,
+        tokens: record.tokens,
+        branches: record.branches.iter().map(|branch| branch.branch).collect(),
+        last_seq: record.last_seq,
+        updated_at: record.updated_at,
+    }
+}
+
+pub(crate) fn tier_of(branch: &BranchRecord, last: Ordinal) -> Tier {
+    if last <= branch.cold_through {
+        Tier::Cold
+    } else if last <= branch.warm_through {
+        Tier::Warm
+    } else {
+        Tier::Hot
+    }
+}
+
+fn stored_turn(session: &SessionRecord, row: TurnRow) -> StoredTurn {
+    let branch = session.branches.iter().find(|branch| branch.branch == row.branch);
+    let client_id = row.body.as_ref().and_then(|turn| turn.fields().id.clone());
+    StoredTurn {
+        id: client_id.unwrap_or_else(|| row.id.to_string()),
+        session: session.name.as_ref().map(|name| name.as_str().to_owned()).unwrap_or_default(),
+        seq: row.id.seq,
+        position: row.position,
+        branch: row.branch,
+        ordinal: row.ordinal,
+        tokens: row.tokens,
+        at: row.at,
+        session_given: row.session_given,
+        tier: branch.map_or(Tier::Hot, |branch| tier_of(branch, row.ordinal)),
+        turn: row.body,
+    }
+}
+
+fn chunk_info(
+    session: &SessionRecord,
+    branch: &BranchRecord,
+    chunk: &ChunkRecord,
+    parent: Option<ChunkId>,
+    children: Vec<ChunkId>,
+) -> ChunkInfo {
+    ChunkInfo {
+        id: chunk.id,
+        session: session.name.as_ref().map(|name| name.as_str().to_owned()).unwrap_or_default(),
+        tier: tier_of(branch, chunk.id.last),
+        first_seq: chunk.first_seq,
+        last_seq: chunk.last_seq,
+        tokens: chunk.tokens,
+        turns: chunk.turns,
+        summary: chunk.summary.as_ref().map(|summary| summary.parts().clone()),
+        parent,
+        children,
+    }
+}
+
+/// The branches that a branch grew from, root first, each with the last ordinal
+/// that is shared; the branch itself without end.
+pub(crate) fn lineage(session: &SessionRecord, branch: Branch) -> Vec<(Branch, Ordinal)> {
+    let mut path = vec![(branch, Ordinal(u64::MAX >> 1))];
+    let fork =
+        |branch: Branch| session.branches.iter().find(|b| b.branch == branch).and_then(|b| b.fork);
+    while let Some((parent, at)) = path.last().and_then(|(branch, _)| fork(*branch)) {
+        // A fork always has a larger number than what it forks from.
+        if path.len() > session.branches.len() {
+            break;
+        }
+        path.push((parent, at));
+    }
+    path.reverse();
+    path
+}
+
+/// Bytes of all files below `dir`.
+fn directory_bytes(dir: &std::path::Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => directory_bytes(&entry.path()),
+        Ok(meta) => meta.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}

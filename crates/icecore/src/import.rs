@@ -1,0 +1,534 @@
+//! Conversations in: Turn JSONL, plain or compressed, and the older archives.
+//!
+//! A file is read twice. The first reading checks every line, against the rules
+//! and against what is stored, so that a bad line is refused before anything is
+//! written. The second appends in batches; killed at any point, running it again
+//! goes on where it stopped, for every turn is recognised.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use icecore_domain::identity::IdentityKey;
+use icecore_domain::ids::{Scope, SessionName, SessionNo};
+use icecore_domain::json::JsonText;
+use icecore_domain::turn::{RawTurn, Timestamp};
+use icecore_domain::turn_jsonl::{self, TurnLine};
+use icecore_store::StoreError;
+
+use crate::error::{MemoryError, Result, off_thread};
+use crate::memory::{Append, Memory, TurnInput};
+
+/// Turns without an id that are already there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// The nth with its body is the nth stored: a second import adds nothing.
+    Recognise,
+    /// Each is new: how an agent adds what it just heard.
+    Add,
+}
+
+/// What to import and how.
+#[derive(Debug, Clone)]
+pub struct ImportPlan {
+    /// The session of lines that name none.
+    pub session: String,
+    /// Adds turns even if they were forgotten.
+    pub insist: bool,
+    /// What to do with repeated turns.
+    pub repeat: Repeat,
+}
+
+/// What an import did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ImportReport {
+    /// Lines read.
+    pub lines: u64,
+    /// Turns added.
+    pub added: u64,
+    /// Turns that were there.
+    pub known: u64,
+    /// Turns that were forgotten earlier and stay so.
+    pub forgotten: u64,
+    /// Whether it was asked to stop before the end.
+    pub stopped: bool,
+}
+
+/// How far an import is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// So many lines were checked.
+    Checked(u64),
+    /// So many of so many lines were taken in.
+    Stored(u64, u64),
+}
+
+/// Turns appended in one step.
+const BATCH_TURNS: usize = 1000;
+
+/// Bytes appended in one step, about.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// A line longer than this is refused unread.
+const MAX_LINE_BYTES: usize = 8 << 20;
+
+impl Memory {
+    /// Imports a file. `tell` hears how far it is and answers whether to go on.
+    pub async fn import(
+        &self,
+        scope: &Scope,
+        path: &Path,
+        plan: &ImportPlan,
+        mut tell: impl FnMut(Progress) -> bool,
+    ) -> Result<ImportReport> {
+        let source = Source::File(path.to_owned());
+        self.import_source(scope, source, plan, &mut tell).await
+    }
+
+    /// Imports JSONL that is already in memory, such as standard input.
+    pub async fn import_text(
+        &self,
+        scope: &Scope,
+        name: &str,
+        text: Vec<u8>,
+        plan: &ImportPlan,
+        mut tell: impl FnMut(Progress) -> bool,
+    ) -> Result<ImportReport> {
+        let source = Source::Text(name.to_owned(), text.into());
+        self.import_source(scope, source, plan, &mut tell).await
+    }
+
+    async fn import_source(
+        &self,
+        scope: &Scope,
+        source: Source,
+        plan: &ImportPlan,
+        tell: &mut impl FnMut(Progress) -> bool,
+    ) -> Result<ImportReport> {
+        let lines = self.check_source(scope, &source, plan, tell).await?;
+        let mut report = ImportReport { lines, ..ImportReport::default() };
+        let mut counts = Occurrences::new(self.identity_key(scope.tenant()).await?, plan.repeat);
+        let mut reader = source.open()?;
+        let mut done = 0;
+        loop {
+            let default_session = plan.session.clone();
+            let (read, batch);
+            (reader, counts, read, batch) = off_thread(move || {
+                let mut counts = counts;
+                let (read, batch) = next_batch(&mut reader, &default_session, &mut counts);
+                (reader, counts, read, batch)
+            })
+            .await?;
+            let (first_line, read) = (done + 1, read?);
+            if read == 0 {
+                break;
+            }
+            for (session, turns) in batch {
+                let append = Append { session, turns, insist: plan.insist, claim: None };
+                let remembered = self
+                    .append(scope, append)
+                    .await
+                    .map_err(|error| source.at(first_line, error))?;
+                report.added += remembered.added as u64;
+                report.known += remembered.known as u64;
+                report.forgotten += remembered.forgotten as u64;
+            }
+            done += read;
+            if !tell(Progress::Stored(done, lines)) {
+                report.stopped = done < lines;
+                break;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Checks every line; answers how many there are.
+    async fn check_source(
+        &self,
+        scope: &Scope,
+        source: &Source,
+        plan: &ImportPlan,
+        tell: &mut impl FnMut(Progress) -> bool,
+    ) -> Result<u64> {
+        let key = self.identity_key(scope.tenant()).await?;
+        let mut checker = Checker { key, sessions: BTreeMap::new(), ids: BTreeMap::new() };
+        let mut reader = source.open()?;
+        let mut lines = 0;
+        loop {
+            let (returned, page);
+            (returned, page) = off_thread(move || {
+                let page = read_page(&mut reader);
+                (reader, page)
+            })
+            .await?;
+            reader = returned;
+            let page = page?;
+            if page.is_empty() {
+                return Ok(lines);
+            }
+            for line in &page {
+                self.check_line(scope, source, plan, &mut checker, line).await?;
+            }
+            lines += page.len() as u64;
+            if !tell(Progress::Checked(lines)) {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Refuses a line that the store would refuse later.
+    async fn check_line(
+        &self,
+        scope: &Scope,
+        source: &Source,
+        plan: &ImportPlan,
+        checker: &mut Checker,
+        line: &Line,
+    ) -> Result<()> {
+        let refuse = |reason: String| source.line(line.number, reason);
+        let name = self
+            .session_name(line.turn.session.as_deref().unwrap_or(&plan.session))
+            .map_err(|error| refuse(error.to_string()))?;
+        if !checker.sessions.contains_key(&name) {
+            let found = self.inner.store.session(scope, &name).await?.map(|record| record.no);
+            checker.sessions.insert(name.clone(), found);
+        }
+        let stored = checker.sessions.get(&name).copied().flatten();
+        let turn = &line.turn.turn;
+        for parent in turn.parent_ids.iter().flatten() {
+            if turn.id.as_ref() == Some(parent) {
+                return Err(refuse(format!("turn `{parent}` is its own parent: a cycle")));
+            }
+            let lookup = checker.key.lookup_of_id(parent);
+            let known = checker.ids.contains_key(&(name.clone(), lookup))
+                || self.is_stored(scope, stored, parent, lookup).await?;
+            if !known {
+                let reason = match checker.is_later(
+                    source,
+                    plan,
+                    &name,
+                    line.number,
+                    lookup,
+                    self,
+                )? {
+                    true => format!(
+                        "parent `{parent}` comes after its child, or their parents form a cycle; put parents first"
+                    ),
+                    false => format!("parent `{parent}` does not exist in session `{name}`"),
+                };
+                return Err(refuse(reason));
+            }
+        }
+        let Some(id) = &turn.id else { return Ok(()) };
+        let identity = checker.key.identify(turn);
+        let conflict =
+            || refuse(format!("turn `{id}` stands in session `{name}` with another body"));
+        match checker.ids.insert((name.clone(), identity.lookup), identity.body) {
+            Some(body) if body != identity.body => return Err(conflict()),
+            Some(_) => {}
+            None => {
+                if let Some(session) = stored {
+                    let rows =
+                        self.inner.store.turns_by_lookup(scope, session, identity.lookup).await?;
+                    let other = |row: &icecore_store::TurnRow| {
+                        row.has_client_id
+                            && row.state != icecore_store::TurnState::Erased
+                            && row.identity.body != identity.body
+                    };
+                    if rows.iter().any(other) {
+                        return Err(conflict());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_stored(
+        &self,
+        scope: &Scope,
+        session: Option<SessionNo>,
+        id: &str,
+        lookup: i64,
+    ) -> Result<bool> {
+        let Some(session) = session else { return Ok(false) };
+        let rows = self.inner.store.turns_by_lookup(scope, session, lookup).await?;
+        let ours =
+            icecore_domain::ids::TurnId::parse(id).is_some_and(|ours| ours.session == session);
+        Ok(ours || rows.iter().any(|row| row.has_client_id))
+    }
+}
+
+/// What the first reading remembers.
+struct Checker {
+    key: IdentityKey,
+    /// Sessions seen, with their numbers where they are stored.
+    sessions: BTreeMap<SessionName, Option<SessionNo>>,
+    /// Ids seen, with their bodies' hashes.
+    ids: BTreeMap<(SessionName, i64), [u8; 16]>,
+}
+
+impl Checker {
+    /// Whether a later line of the same session has the id.
+    fn is_later(
+        &self,
+        source: &Source,
+        plan: &ImportPlan,
+        session: &SessionName,
+        after: u64,
+        lookup: i64,
+        memory: &Memory,
+    ) -> Result<bool> {
+        let mut reader = source.open()?;
+        loop {
+            let page = read_page(&mut reader)?;
+            if page.is_empty() {
+                return Ok(false);
+            }
+            let bears = |line: &&Line| {
+                let name = line.turn.session.as_deref().unwrap_or(&plan.session);
+                line.number > after
+                    && memory.session_name(name).as_ref().ok() == Some(session)
+                    && line
+                        .turn
+                        .turn
+                        .id
+                        .as_ref()
+                        .is_some_and(|id| self.key.lookup_of_id(id) == lookup)
+            };
+            if page.iter().any(|line| bears(&line)) {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Counts turns without id that have the same body, by session.
+struct Occurrences {
+    key: IdentityKey,
+    repeat: Repeat,
+    seen: BTreeMap<(String, [u8; 16]), u32>,
+}
+
+impl Occurrences {
+    fn new(key: IdentityKey, repeat: Repeat) -> Self {
+        Self { key, repeat, seen: BTreeMap::new() }
+    }
+
+    fn next(&mut self, session: &str, turn: &RawTurn) -> u32 {
+        if turn.id.is_some() || self.repeat == Repeat::Add {
+            return 0;
+        }
+        let body = self.key.identify(turn).body;
+        let count = self.seen.entry((session.to_owned(), body)).or_default();
+        *count += 1;
+        *count
+    }
+}
+
+/// Lines up to a batch's size, as runs of the same session.
+type Batch = Vec<(String, Vec<TurnInput>)>;
+
+fn next_batch(
+    reader: &mut Lines,
+    default_session: &str,
+    counts: &mut Occurrences,
+) -> (Result<u64>, Batch) {
+    let mut batch: Batch = Vec::new();
+    let (mut read, mut bytes) = (0, 0);
+    while read < BATCH_TURNS as u64 && bytes < BATCH_BYTES {
+        let line = match reader.next_line() {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => return (Err(error), batch),
+        };
+        read += 1;
+        bytes += line.turn.turn.content.byte_count();
+        let session_given = line.turn.session.is_some();
+        let session = line.turn.session.unwrap_or_else(|| default_session.to_owned());
+        let occurrence = counts.next(&session, &line.turn.turn);
+        let input = TurnInput { turn: line.turn.turn, occurrence, session_given };
+        match batch.last_mut().filter(|(name, _)| *name == session) {
+            Some((_, turns)) => turns.push(input),
+            None => batch.push((session, vec![input])),
+        }
+    }
+    (Ok(read), batch)
+}
+
+fn read_page(reader: &mut Lines) -> Result<Vec<Line>> {
+    let mut page = Vec::new();
+    while page.len() < BATCH_TURNS {
+        match reader.next_line()? {
+            Some(line) => page.push(line),
+            None => break,
+        }
+    }
+    Ok(page)
+}
+
+/// Where lines come from; can be read more than once.
+#[derive(Debug, Clone)]
+enum Source {
+    File(PathBuf),
+    Text(String, std::sync::Arc<[u8]>),
+}
+
+impl Source {
+    fn name(&self) -> String {
+        match self {
+            Source::File(path) => path.display().to_string(),
+            Source::Text(name, _) => name.clone(),
+        }
+    }
+
+    fn line(&self, line: u64, reason: String) -> MemoryError {
+        MemoryError::Line { file: self.name(), line, reason }
+    }
+
+    /// Names the line of an error that a batch gave.
+    fn at(&self, first_line: u64, error: MemoryError) -> MemoryError {
+        let index = match &error {
+            MemoryError::Turn { index, .. } => *index,
+            MemoryError::Store(
+                StoreError::Conflict { index, .. }
+                | StoreError::NoParent { index, .. }
+                | StoreError::Cycle { index, .. }
+                | StoreError::ParentLater { index, .. },
+            ) => *index,
+            _ => return error,
+        };
+        self.line(first_line + index as u64, error.to_string())
+    }
+
+    fn open(&self) -> Result<Lines> {
+        let failed = |reason: String| MemoryError::File { file: self.name(), reason };
+        let reader: Box<dyn Read + Send> = match self {
+            Source::Text(_, bytes) => Box::new(std::io::Cursor::new(std::sync::Arc::clone(bytes))),
+            Source::File(path) => {
+                let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+                if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+                    return Err(failed("it is a directory; name the files in it".to_owned()));
+                }
+                decompress(path, file).map_err(|error| failed(error.to_string()))?
+            }
+        };
+        Ok(Lines {
+            reader: BufReader::new(reader),
+            name: self.name(),
+            number: 0,
+            waiting: Vec::new(),
+        })
+    }
+}
+
+fn decompress(path: &Path, file: std::fs::File) -> std::io::Result<Box<dyn Read + Send>> {
+    Ok(match path.extension().and_then(|extension| extension.to_str()) {
+        Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        Some("zst") => Box::new(zstd::stream::read::Decoder::new(file)?),
+        _ => Box::new(file),
+    })
+}
+
+/// A line with its number.
+#[derive(Debug)]
+struct Line {
+    number: u64,
+    turn: TurnLine,
+}
+
+/// Reads lines of any of the forms we know.
+struct Lines {
+    reader: BufReader<Box<dyn Read + Send>>,
+    name: String,
+    number: u64,
+    /// Turns of an archive's document that are still to be given.
+    waiting: Vec<TurnLine>,
+}
+
+impl Lines {
+    fn refuse(&self, reason: impl Into<String>) -> MemoryError {
+        MemoryError::Line { file: self.name.clone(), line: self.number, reason: reason.into() }
+    }
+
+    fn next_line(&mut self) -> Result<Option<Line>> {
+        loop {
+            if let Some(turn) = self.waiting.pop() {
+                return Ok(Some(Line { number: self.number, turn }));
+            }
+            let mut bytes = Vec::new();
+            self.number += 1;
+            let mut limited = (&mut self.reader).take(MAX_LINE_BYTES as u64 + 1);
+            limited
+                .read_until(b'\n', &mut bytes)
+                .map_err(|error| self.refuse(error.to_string()))?;
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            if bytes.len() > MAX_LINE_BYTES {
+                return Err(self.refuse(
+                    "the line is longer than 8 MiB, and a turn's content is at most 1 MiB",
+                ));
+            }
+            let text = std::str::from_utf8(&bytes).map_err(|error| {
+                self.refuse(format!("not valid UTF-8 at byte {}", error.valid_up_to() + 1))
+            })?;
+            if text.trim().is_empty() {
+                continue;
+            }
+            match read_archive(text) {
+                Some(turns) => {
+                    self.waiting = turns.map_err(|reason| self.refuse(reason))?;
+                    self.waiting.reverse();
+                }
+                None => {
+                    let turn = turn_jsonl::parse_line(text)
+                        .map_err(|error| self.refuse(error.to_string()))?;
+                    return Ok(Some(Line { number: self.number, turn }));
+                }
+            }
+        }
+    }
+}
+
+/// The turns of an archived chunk of the older form, a document with
+/// `chunk_id` and `turns`; `None` if the line is something else.
+fn read_archive(text: &str) -> Option<std::result::Result<Vec<TurnLine>, String>> {
+    if !text.contains("\"chunk_id\"") {
+        return None;
+    }
+    let document: serde_json::Value = serde_json::from_str(text).ok()?;
+    let turns = document.get("turns")?.as_array()?;
+    let chunk = document.get("chunk_id")?.as_str()?;
+    Some(turns.iter().enumerate().map(|(at, turn)| archived_turn(chunk, at, turn)).collect())
+}
+
+fn archived_turn(
+    chunk: &str,
+    at: usize,
+    turn: &serde_json::Value,
+) -> std::result::Result<TurnLine, String> {
+    let refuse = |reason: &str| format!("turn {} of archived chunk `{chunk}`: {reason}", at + 1);
+    let text = |key: &str| turn.get(key).and_then(serde_json::Value::as_str);
+    let mut raw = RawTurn::new(
+        text("turn_type").ok_or_else(|| refuse("`turn_type` is missing"))?,
+        text("content").ok_or_else(|| refuse("`content` is missing"))?,
+    );
+    // The older form has local times without an offset; they are taken as UTC.
+    if let Some(time) = text("timestamp").filter(|time| !time.is_empty()) {
+        let parsed = Timestamp::parse(time).or_else(|_| Timestamp::parse(format!("{time}Z")));
+        raw.timestamp = Some(parsed.map_err(|error| refuse(&error.to_string()))?);
+    }
+    raw.model = text("model").map(str::to_owned);
+    let known = ["turn_type", "content", "timestamp", "model"];
+    for (key, value) in turn.as_object().into_iter().flatten() {
+        if !known.contains(&key.as_str()) {
+            let json =
+                JsonText::parse(&value.to_string()).map_err(|error| refuse(&error.to_string()))?;
+            raw.extra.push((key.clone(), json));
+        }
+    }
+    raw.extra.push(("chunk_id".to_owned(), JsonText::string(chunk)));
+    raw.check().map_err(|error| refuse(&error.to_string()))?;
+    Ok(TurnLine { session: None, turn: raw })
+}

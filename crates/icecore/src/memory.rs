@@ -1,0 +1,369 @@
+//! The memory itself: opening it, and giving it turns.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use icecore_domain::identity::IdentityKey;
+use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId};
+use icecore_domain::redact::Redactor;
+use icecore_domain::time::{Clock, Millis};
+use icecore_domain::tokens::TokenCounter;
+use icecore_domain::turn::RawTurn;
+use icecore_store::{
+    AppendBatch, Appended, Claim, NewTurn, Outcome, Packs, ParentRef, SqliteStore, Store,
+};
+use tokio::sync::Notify;
+
+use crate::error::{MemoryError, Result, off_thread};
+use crate::settings::MemorySettings;
+
+/// A memory of any number of tenants, over one store.
+///
+/// Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Memory {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) packs: Packs,
+    pub(crate) redactor: Redactor,
+    pub(crate) counter: Arc<dyn TokenCounter>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: MemorySettings,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) wake: Notify,
+    identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Millis {
+        Millis(jiff::Timestamp::now().as_millisecond())
+    }
+}
+
+/// What a memory is made of. Every part has a default but the counter, which
+/// comes with the feature `models`.
+pub struct MemoryBuilder {
+    settings: MemorySettings,
+    clock: Arc<dyn Clock>,
+    counter: Option<Arc<dyn TokenCounter>>,
+    master_key: Option<String>,
+}
+
+impl Default for MemoryBuilder {
+    fn default() -> Self {
+        Self {
+            settings: MemorySettings::default(),
+            clock: Arc::new(SystemClock),
+            #[cfg(feature = "models")]
+            counter: Some(Arc::new(icecore_models::O200k::default())),
+            #[cfg(not(feature = "models"))]
+            counter: None,
+            master_key: None,
+        }
+    }
+}
+
+impl MemoryBuilder {
+    /// How the memory behaves.
+    pub fn settings(mut self, settings: MemorySettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Where the time comes from.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What counts tokens.
+    pub fn counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
+        self.counter = Some(counter);
+        self
+    }
+
+    /// The master key as 64 hex digits, instead of the file in the directory.
+    pub fn master_key(mut self, key: Option<String>) -> Self {
+        self.master_key = key;
+        self
+    }
+
+    /// Opens the memory in `dir`, which is made if it is not there.
+    pub async fn open(self, dir: &Path) -> Result<Memory> {
+        let (path, key) = (dir.to_owned(), self.master_key.clone());
+        let (store, packs) = off_thread(move || {
+            let store = SqliteStore::open(&path, key.as_deref())?;
+            let packs = Packs::local(&path.join("packs"))?;
+            Ok::<_, MemoryError>((store, packs))
+        })
+        .await??;
+        let memory = self.over(Arc::new(store), packs, Some(dir.to_owned()));
+        memory.notice_settings().await?;
+        Ok(memory)
+    }
+
+    /// A memory over any store.
+    pub fn over(self, store: Arc<dyn Store>, packs: Packs, data_dir: Option<PathBuf>) -> Memory {
+        let counter = self.counter.unwrap_or_else(|| Arc::new(icecore_domain::tokens::CharCounter));
+        Memory {
+            inner: Arc::new(Inner {
+                store,
+                packs,
+                redactor: Redactor::standard(),
+                counter,
+                clock: self.clock,
+                settings: self.settings,
+                data_dir,
+                wake: Notify::new(),
+                identity_keys: Mutex::default(),
+            }),
+        }
+    }
+}
+
+/// Note under which the settings that branches were settled with are kept.
+const SETTINGS_NOTE: &str = "settled-with";
+
+/// Batches larger than this are prepared off the async threads.
+const INLINE_BYTES: usize = 16 << 10;
+
+/// A turn to append, with how it is to be recognised.
+#[derive(Debug, Clone)]
+pub struct TurnInput {
+    /// The turn.
+    pub turn: RawTurn,
+    /// For a turn without id: it is the nth with its body. 0: it is new.
+    pub occurrence: u32,
+    /// Whether its line named the session.
+    pub session_given: bool,
+}
+
+impl From<RawTurn> for TurnInput {
+    fn from(turn: RawTurn) -> Self {
+        Self { turn, occurrence: 0, session_given: false }
+    }
+}
+
+/// Turns for one session.
+pub struct Append {
+    /// The session's name as the client gave it.
+    pub session: String,
+    /// The turns.
+    pub turns: Vec<TurnInput>,
+    /// Adds turns even if they were forgotten.
+    pub insist: bool,
+    /// The caller's idempotency key.
+    pub claim: Option<Claim>,
+}
+
+/// What became of remembered turns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    /// Their ids, the client's where it gave them, in order.
+    pub turn_ids: Vec<String>,
+    /// The smallest `seq` among them.
+    pub first_seq: Seq,
+    /// The largest `seq` among them.
+    pub last_seq: Seq,
+    /// How many are new.
+    pub added: usize,
+    /// How many were there.
+    pub known: usize,
+    /// How many were forgotten earlier and stay so.
+    pub forgotten: usize,
+}
+
+impl Memory {
+    /// Opens the memory in `dir` with everything at its default.
+    pub async fn open(dir: &Path) -> Result<Memory> {
+        MemoryBuilder::default().open(dir).await
+    }
+
+    /// A memory that is gone when it is dropped.
+    pub fn in_memory() -> Memory {
+        let store = icecore_store::MemoryStore::new([0; 32]);
+        MemoryBuilder::default().over(Arc::new(store), Packs::in_memory(), None)
+    }
+
+    /// Begins a memory with parts of one's own.
+    pub fn builder() -> MemoryBuilder {
+        MemoryBuilder::default()
+    }
+
+    /// One memory of a principal's tenant.
+    pub fn scope(&self, principal: &Principal, memory: &str) -> Result<Scope> {
+        Ok(principal.scope(self.inner.redactor.text(memory))?)
+    }
+
+    /// Takes in turns: hides their secrets, then appends them to a session.
+    /// Once this resolves they survive a crash.
+    pub async fn remember(
+        &self,
+        scope: &Scope,
+        session: &str,
+        turns: Vec<RawTurn>,
+    ) -> Result<Remembered> {
+        let turns = turns.into_iter().map(TurnInput::from).collect();
+        self.append(
+            scope,
+            Append { session: session.to_owned(), turns, insist: false, claim: None },
+        )
+        .await
+    }
+
+    /// As [`Memory::remember`], with every choice in the caller's hand.
+    pub async fn append(&self, scope: &Scope, append: Append) -> Result<Remembered> {
+        if append.turns.is_empty() {
+            return Err(MemoryError::NoTurns);
+        }
+        let now = self.inner.clock.now();
+        let session = self.session_name(&append.session)?;
+        let turns = self.prepare(scope.tenant(), append.turns, now).await?;
+        let ids: Vec<Option<String>> =
+            turns.iter().map(|turn| turn.turn.fields().id.clone()).collect();
+        let batch = AppendBatch {
+            session,
+            turns,
+            insist: append.insist,
+            policy: self.inner.settings.cuts,
+            now,
+            claim: append.claim,
+        };
+        let appended = self.inner.store.append(scope, batch).await?;
+        // Only a hint. The worker works out what is due from the store itself, so
+        // a wake lost in a crash costs a delay and no chunk.
+        self.inner.wake.notify_one();
+        Ok(Remembered::new(&appended, &ids))
+    }
+
+    pub(crate) fn session_name(&self, name: &str) -> Result<SessionName> {
+        Ok(SessionName::new(self.inner.redactor.text(name))?)
+    }
+
+    /// Does all that needs no lock: checks, hashes, redacts and counts.
+    async fn prepare(
+        &self,
+        tenant: &Tenant,
+        turns: Vec<TurnInput>,
+        now: Millis,
+    ) -> Result<Vec<NewTurn>> {
+        let key = self.identity_key(tenant).await?;
+        let bytes: usize = turns.iter().map(|input| input.turn.content.byte_count()).sum();
+        if bytes <= INLINE_BYTES {
+            return prepare_all(&self.inner, &key, turns, now);
+        }
+        let inner = Arc::clone(&self.inner);
+        off_thread(move || prepare_all(&inner, &key, turns, now)).await?
+    }
+
+    pub(crate) async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
+        let known = self.inner.identity_keys.lock().ok().and_then(|keys| keys.get(tenant).cloned());
+        if let Some(key) = known {
+            return Ok(key);
+        }
+        let key = self.inner.store.identity_key(tenant).await?;
+        if let Ok(mut keys) = self.inner.identity_keys.lock() {
+            keys.insert(tenant.clone(), key.clone());
+        }
+        Ok(key)
+    }
+
+    /// Branches that were settled under other settings are looked at again.
+    async fn notice_settings(&self) -> Result<()> {
+        let mine = self.inner.settings.fingerprint();
+        if self.inner.store.note(SETTINGS_NOTE).await?.as_deref() != Some(&mine) {
+            self.inner.store.unsettle_all().await?;
+            self.inner.store.put_note(SETTINGS_NOTE, &mine).await?;
+        }
+        Ok(())
+    }
+
+    /// The counter that all counts are made with.
+    pub fn counter(&self) -> &dyn TokenCounter {
+        self.inner.counter.as_ref()
+    }
+
+    /// The present moment, as the memory sees it.
+    pub fn now(&self) -> Millis {
+        self.inner.clock.now()
+    }
+
+    /// The redactor, for text that goes elsewhere than into the memory.
+    pub fn redactor(&self) -> &Redactor {
+        &self.inner.redactor
+    }
+
+    /// The store, for what a door keeps there by itself: keys and outcomes.
+    pub fn store(&self) -> &dyn Store {
+        self.inner.store.as_ref()
+    }
+}
+
+impl Remembered {
+    /// What an append answered; `ids` are the clients' own.
+    pub(crate) fn new(appended: &Appended, ids: &[Option<String>]) -> Self {
+        let count = |wanted| appended.turns.iter().filter(|turn| turn.outcome == wanted).count();
+        let seqs = || appended.turns.iter().map(|turn| turn.seq);
+        let id = |(turn, id): (&icecore_store::AppendedTurn, &Option<String>)| {
+            id.clone()
+                .unwrap_or_else(|| TurnId { session: appended.session, seq: turn.seq }.to_string())
+        };
+        Self {
+            turn_ids: appended.turns.iter().zip(ids).map(id).collect(),
+            first_seq: seqs().min().unwrap_or_default(),
+            last_seq: seqs().max().unwrap_or_default(),
+            added: count(Outcome::Added),
+            known: count(Outcome::Known),
+            forgotten: count(Outcome::Forgotten),
+        }
+    }
+}
+
+fn prepare_all(
+    inner: &Inner,
+    key: &IdentityKey,
+    turns: Vec<TurnInput>,
+    now: Millis,
+) -> Result<Vec<NewTurn>> {
+    turns
+        .into_iter()
+        .enumerate()
+        .map(|(index, input)| {
+            input.turn.check().map_err(|source| MemoryError::Turn { index, source })?;
+            Ok(prepare_one(inner, key, input, now))
+        })
+        .collect()
+}
+
+fn prepare_one(inner: &Inner, key: &IdentityKey, input: TurnInput, now: Millis) -> NewTurn {
+    let raw = input.turn;
+    let identity = key.identify(&raw);
+    let speaker = raw.name.as_ref().map(|name| key.hash_name("subject", name));
+    let parent = |id: &String| ParentRef {
+        shown: inner.redactor.text(id).into_string(),
+        lookup: key.lookup_of_id(id),
+        ours: TurnId::parse(id),
+    };
+    let parents = raw.parent_ids.iter().flatten().map(parent).collect();
+    let at = raw.timestamp.as_ref().map_or(now, |timestamp| timestamp.at());
+    let turn = inner.redactor.turn(raw);
+    let tokens = inner.counter.count(&turn.fields().content.text());
+    NewTurn {
+        turn,
+        identity,
+        speaker,
+        parents,
+        tokens,
+        at,
+        occurrence: input.occurrence,
+        session_given: input.session_given,
+    }
+}

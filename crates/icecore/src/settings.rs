@@ -1,0 +1,70 @@
+//! How a memory behaves, by name. The names are those of the `[memory]` table.
+
+use icecore_domain::cut::CutPolicy;
+
+/// The form of warm bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WarmFormat {
+    /// Compact Turn Format.
+    Ctf,
+    /// Turn JSONL.
+    Json,
+}
+
+/// What is kept at hand of a cold chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColdFormat {
+    /// The summary; the body goes into a pack.
+    SummaryOnly,
+    /// The body too, as text in the store.
+    Ctf,
+}
+
+/// The settings that parts of the engine read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemorySettings {
+    /// `micro_chunk_size`, `mini_chunk_interval`, `macro_chunk_interval`, `micro_max_tokens`.
+    pub cuts: CutPolicy,
+    /// `hot_chunks`: closed micros that stay hot.
+    pub hot_chunks: u32,
+    /// `hot_max_tokens`: closed micros leave the hot tier beyond this many tokens.
+    pub hot_max_tokens: u64,
+    /// `warm_format`.
+    pub warm_format: WarmFormat,
+    /// `cold_format`.
+    pub cold_format: ColdFormat,
+    /// `auto_summarize`: make summaries of closed chunks.
+    pub auto_summarize: bool,
+    /// `auto_extract_facts`: keep key facts with them.
+    pub auto_extract_facts: bool,
+    /// `defer_summarization`: only once a chunk leaves the hot tier.
+    pub defer_summarization: bool,
+    /// `archive_cold_content`: keep cold bodies at all.
+    pub archive_cold_content: bool,
+    /// `cold_retention_days`: 0 keeps cold bodies for ever.
+    pub cold_retention_days: u32,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        Self {
+            cuts: CutPolicy::default(),
+            hot_chunks: 2,
+            hot_max_tokens: 50_000,
+            warm_format: WarmFormat::Ctf,
+            cold_format: ColdFormat::SummaryOnly,
+            auto_summarize: true,
+            auto_extract_facts: true,
+            defer_summarization: true,
+            archive_cold_content: true,
+            cold_retention_days: 0,
+        }
+    }
+}
+
+impl MemorySettings {
+    /// Tells whether branches settled under other settings must be looked at again.
+    pub(crate) fn fingerprint(&self) -> String {
+        format!("{self:?}")
+    }
+}

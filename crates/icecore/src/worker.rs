@@ -1,0 +1,534 @@
+//! The worker: derives what is due, moves what has aged.
+//!
+//! What is due is computed from the store, never queued: a crash at any
+//! instruction costs a delay and nothing else. Every step is one transaction
+//! that checks whether the branch is still as it was read; two workers at once
+//! waste some work and break nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo};
+use icecore_domain::redact::{RedactedSummary, RedactedTurn};
+use icecore_domain::summary::{self, Said, Summary};
+use icecore_domain::tier::micros_kept_hot;
+use icecore_domain::time::Millis;
+use icecore_store::{
+    BodyPlace, BranchRecord, ChunkQuery, ChunkRecord, ColdBody, ColdDemotion, DueBranch, MicroBody,
+    NewPack, PackKey, PackMember, Packs, StoreError, SummaryBatch, TextFormat, TurnQuery,
+    TurnState, WarmDemotion, build_pack,
+};
+use sha2::{Digest, Sha256};
+
+use crate::bodies::{decode_text, encode};
+use crate::error::{MemoryError, Result, off_thread};
+use crate::memory::{Inner, Memory};
+use crate::settings::{ColdFormat, WarmFormat};
+
+/// Micros worked on in one step.
+const MICROS_A_STEP: usize = 64;
+
+/// A step reads at most about this many tokens of turns.
+const TOKENS_A_STEP: u64 = 1_000_000;
+
+/// Minis or macros summarized in one step.
+const CHUNKS_A_STEP: usize = 32;
+
+/// Branches asked for at once.
+const BRANCHES_A_ROUND: usize = 64;
+
+/// Without a wake the worker looks this often: another process may have written.
+const POLL: Duration = Duration::from_secs(1);
+
+/// After a failure it waits this long.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Packs that retention lets go in one round.
+const EXPIRED_A_ROUND: usize = 64;
+
+const DAY_MILLIS: i64 = 24 * 3600 * 1000;
+
+/// What a round of work did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settled {
+    /// Branches that were brought up to date.
+    pub branches: u64,
+    /// Micros that became warm.
+    pub warmed: u64,
+    /// Macros that became cold.
+    pub cooled: u64,
+    /// Summaries made.
+    pub summaries: u64,
+    /// Packs that retention let go.
+    pub expired: u64,
+}
+
+impl Settled {
+    fn did_something(&self) -> bool {
+        self.warmed + self.cooled + self.summaries + self.expired > 0
+    }
+}
+
+impl Memory {
+    /// Does all that is due, of every tenant, and returns when nothing is.
+    /// `tell` hears after each branch how many are done and how many are left.
+    pub async fn settle(&self, mut tell: impl FnMut(u64, u64)) -> Result<Settled> {
+        let mut done = Settled::default();
+        loop {
+            let due = self.inner.store.unsettled(BRANCHES_A_ROUND).await?;
+            if due.is_empty() {
+                break;
+            }
+            for branch in &due {
+                self.settle_branch(branch, &mut done).await?;
+                done.branches += 1;
+                let left = self.inner.store.unsettled_count(None, None).await?;
+                tell(done.branches, left);
+            }
+        }
+        done.expired = self.expire().await?;
+        if done.did_something() {
+            self.inner.store.tidy().await?;
+        }
+        Ok(done)
+    }
+
+    /// Works in the background until `stop` resolves.
+    pub async fn work_until(&self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            let pause = match self.settle(|_, _| {}).await {
+                Ok(_) => POLL,
+                Err(error) => {
+                    tracing::warn!(error = %error, "derived work failed, will try again");
+                    RETRY
+                }
+            };
+            tokio::select! {
+                () = &mut stop => return,
+                () = self.inner.wake.notified(), if pause == POLL => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Brings one branch up to date, step by step.
+    async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<()> {
+        loop {
+            let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await?
+            else {
+                return Ok(());
+            };
+            let work =
+                Work { memory: self, scope: &due.scope, session: due.session, branch: &branch };
+            let stepped = work.micros(done).await?
+                || work.upper_summaries(Level::Mini, done).await?
+                || work.upper_summaries(Level::Macro, done).await?
+                || work.cool(done).await?;
+            if !stepped {
+                let store = &self.inner.store;
+                return Ok(store
+                    .settle(&due.scope, due.session, due.branch, branch.version)
+                    .await?);
+            }
+        }
+    }
+
+    /// Lets go of cold bodies that are past `cold_retention_days`.
+    async fn expire(&self) -> Result<u64> {
+        let days = self.inner.settings.cold_retention_days;
+        if days == 0 {
+            return Ok(0);
+        }
+        let now = self.inner.clock.now();
+        let before = Millis(now.0 - i64::from(days) * DAY_MILLIS);
+        let mut expired = 0;
+        loop {
+            let packs = self.inner.store.packs_older_than(before, EXPIRED_A_ROUND).await?;
+            if packs.is_empty() {
+                return Ok(expired);
+            }
+            for pack in packs {
+                self.inner.store.expire_pack(&pack, now).await?;
+                self.inner.packs.delete(&pack.name).await?;
+                expired += 1;
+            }
+        }
+    }
+
+    /// Drops all that is derived of a memory and derives it again.
+    pub async fn reindex(&self, scope: &Scope, tell: impl FnMut(u64, u64)) -> Result<Settled> {
+        self.inner.store.drop_derived(scope).await?;
+        self.settle(tell).await
+    }
+}
+
+/// One branch as it was read, and what to do about it.
+struct Work<'a> {
+    memory: &'a Memory,
+    scope: &'a Scope,
+    session: SessionNo,
+    branch: &'a BranchRecord,
+}
+
+impl Work<'_> {
+    fn inner(&self) -> &Arc<Inner> {
+        &self.memory.inner
+    }
+
+    fn query(&self, level: Level, from: Ordinal, through: Ordinal, limit: usize) -> ChunkQuery {
+        ChunkQuery {
+            from,
+            through,
+            ..ChunkQuery::all(self.session, self.branch.branch, level, limit)
+        }
+    }
+
+    /// The last ordinal that is to leave the hot tier.
+    async fn warm_through(&self) -> Result<Ordinal> {
+        let settings = &self.inner().settings;
+        let last_closed = Ordinal(self.branch.tail.micro_first - 1);
+        let mut query =
+            self.query(Level::Micro, Ordinal(0), last_closed, settings.hot_chunks as usize);
+        query.newest = true;
+        let young = self.inner().store.chunks(self.scope, &query).await?;
+        let tokens = young.iter().rev().map(|chunk| chunk.tokens);
+        let kept = micros_kept_hot(
+            tokens,
+            self.branch.tail.micro_tokens,
+            settings.hot_chunks,
+            settings.hot_max_tokens,
+        );
+        Ok(match kept {
+            0 => last_closed,
+            kept => Ordinal(young[young.len() - kept].id.first.0 - 1),
+        })
+    }
+
+    /// Summarizes and demotes the oldest micros that are due.
+    async fn micros(&self, done: &mut Settled) -> Result<bool> {
+        let settings = &self.inner().settings;
+        let warm_through = self.warm_through().await?.max(self.branch.warm_through);
+        let sum_through = match (settings.auto_summarize, settings.defer_summarization) {
+            (false, _) => Ordinal(0),
+            (true, true) => warm_through,
+            (true, false) => Ordinal(self.branch.tail.micro_first - 1),
+        };
+        let summarized = self.branch.summarized_through[0];
+        let from = match (sum_through > summarized, warm_through > self.branch.warm_through) {
+            (false, false) => return Ok(false),
+            (true, false) => summarized,
+            (false, true) => self.branch.warm_through,
+            (true, true) => summarized.min(self.branch.warm_through),
+        };
+        let through = sum_through.max(warm_through);
+        let query = self.query(Level::Micro, Ordinal(from.0 + 1), through, MICROS_A_STEP);
+        let chunks = bounded(self.inner().store.chunks(self.scope, &query).await?);
+        let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(false) };
+        let micros = self.read(&chunks, first.id.first, last.id.last).await?;
+
+        let inner = Arc::clone(self.inner());
+        let warm_from = self.branch.warm_through;
+        let (summaries, texts) = off_thread(move || {
+            press(&inner, &micros, summarized, sum_through, warm_from, warm_through)
+        })
+        .await??;
+        if let Some((id, _, _)) = texts.last() {
+            let last = id.last;
+            let count = texts.len() as u64;
+            let demotion = WarmDemotion {
+                session: self.session,
+                branch: self.branch.branch,
+                seen_through: self.branch.warm_through,
+                micros: texts,
+            };
+            if !self.inner().store.demote_to_warm(self.scope, demotion).await? {
+                return Ok(true);
+            }
+            tracing::debug!(scope = %self.scope, through = last.0, "demoted to warm");
+            done.warmed += count;
+        }
+        let reached = last.id.last.min(sum_through);
+        if reached > summarized {
+            done.summaries += self.put(Level::Micro, reached, summaries).await?;
+        }
+        Ok(true)
+    }
+
+    /// Micros with their turns, from rows or text.
+    async fn read(
+        &self,
+        chunks: &[ChunkRecord],
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<Micro>> {
+        let store = &self.inner().store;
+        let bodies =
+            store.bodies(self.scope, self.session, self.branch.branch, first, last).await?;
+        let (hot, cool): (Vec<MicroBody>, Vec<MicroBody>) =
+            bodies.into_iter().partition(|body| matches!(body.place, BodyPlace::Rows));
+        let mut turns = self.memory.read_micros(self.scope, &cool).await?;
+        let mut times = std::collections::BTreeMap::new();
+        if let (Some(from), Some(through)) = (chunks.first(), chunks.last()) {
+            let query = TurnQuery {
+                branch: Some(self.branch.branch),
+                after: Seq(from.first_seq.0 - 1),
+                through: through.last_seq,
+                ..TurnQuery::all(self.session, usize::MAX >> 1)
+            };
+            for row in store.turns(self.scope, &query).await? {
+                if row.state == TurnState::Present {
+                    times.insert(row.ordinal, row.at);
+                    if let Some(body) = row.body.filter(|_| {
+                        hot.iter().any(|b| b.id.first <= row.ordinal && row.ordinal <= b.id.last)
+                    }) {
+                        turns.insert(row.ordinal, body);
+                    }
+                }
+            }
+        }
+        let micro = |chunk: &ChunkRecord| {
+            let range = chunk.id.first..=chunk.id.last;
+            let turns = turns
+                .range(range)
+                .map(|(ordinal, turn)| {
+                    (times.get(ordinal).copied().unwrap_or_default(), turn.clone())
+                })
+                .collect();
+            Micro { id: chunk.id, revision: chunk.revision, tokens: chunk.tokens, turns }
+        };
+        Ok(chunks.iter().map(micro).collect())
+    }
+
+    async fn put(
+        &self,
+        level: Level,
+        through: Ordinal,
+        summaries: Vec<(ChunkId, u32, RedactedSummary)>,
+    ) -> Result<u64> {
+        let count = summaries.len() as u64;
+        let batch = SummaryBatch {
+            session: self.session,
+            branch: self.branch.branch,
+            level,
+            seen_through: self.branch.summarized_through[level_index(level)],
+            through,
+            summaries,
+        };
+        self.inner().store.put_summaries(self.scope, batch).await?;
+        Ok(count)
+    }
+
+    /// Summarizes minis or macros whose children all have been.
+    async fn upper_summaries(&self, level: Level, done: &mut Settled) -> Result<bool> {
+        let below = match level {
+            Level::Macro => Level::Mini,
+            _ => Level::Micro,
+        };
+        let summarized = self.branch.summarized_through[level_index(level)];
+        let ready = self.branch.summarized_through[level_index(below)];
+        if ready <= summarized {
+            return Ok(false);
+        }
+        let query = self.query(level, Ordinal(summarized.0 + 1), ready, CHUNKS_A_STEP);
+        let chunks = self.inner().store.chunks(self.scope, &query).await?;
+        let Some(last) = chunks.last().map(|chunk| chunk.id.last) else { return Ok(false) };
+        let query = self.query(below, chunks[0].id.first, last, usize::MAX >> 1);
+        let children = self.inner().store.chunks(self.scope, &query).await?;
+        let inner = Arc::clone(self.inner());
+        let summaries = off_thread(move || {
+            let of = |chunk: &ChunkRecord| {
+                let inside = |child: &&ChunkRecord| {
+                    chunk.id.first <= child.id.first && child.id.last <= chunk.id.last
+                };
+                let parts: Vec<&Summary> = children
+                    .iter()
+                    .filter(inside)
+                    .filter_map(|child| Some(child.summary.as_ref()?.parts()))
+                    .collect();
+                if parts.is_empty() {
+                    return None;
+                }
+                let budget = summary::summary_budget(level, chunk.tokens);
+                let made = summary::summarize_children(&parts, budget, inner.counter.as_ref());
+                Some((chunk.id, chunk.revision, finish_summary(&inner, made)))
+            };
+            chunks.iter().filter_map(of).collect::<Vec<_>>()
+        })
+        .await?;
+        done.summaries += self.put(level, last, summaries).await?;
+        Ok(true)
+    }
+
+    /// Packs the oldest macro whose micros are all warm.
+    async fn cool(&self, done: &mut Settled) -> Result<bool> {
+        let from = Ordinal(self.branch.cold_through.0 + 1);
+        let query = self.query(Level::Macro, from, self.branch.warm_through, 1);
+        let Some(chunk) = self.inner().store.chunks(self.scope, &query).await?.into_iter().next()
+        else {
+            return Ok(false);
+        };
+        let (first, last) = (chunk.id.first, chunk.id.last);
+        let bodies = self
+            .inner()
+            .store
+            .bodies(self.scope, self.session, self.branch.branch, first, last)
+            .await?;
+        let members: Vec<PackMember> = bodies.iter().filter_map(member).collect();
+        let settings = &self.inner().settings;
+        let pack = match () {
+            () if members.is_empty() => None,
+            () if settings.cold_format == ColdFormat::Ctf || !settings.archive_cold_content => None,
+            () => Some(write_pack(&self.inner().packs, members.clone()).await?),
+        };
+        let demotion = ColdDemotion {
+            id: chunk.id,
+            seen_through: self.branch.cold_through,
+            micros: bodies.iter().map(|body| (body.id, body.revision)).collect(),
+            body: match &pack {
+                Some(pack) => ColdBody::Pack(pack.clone()),
+                None if settings.archive_cold_content => ColdBody::StaysText,
+                None => ColdBody::Dropped,
+            },
+            now: self.inner().clock.now(),
+        };
+        let swapped = self.inner().store.demote_to_cold(self.scope, demotion).await?;
+        if !swapped && let Some(pack) = pack {
+            // Somebody was faster; ours is an orphan.
+            self.inner().packs.delete(&pack.name).await?;
+            return Ok(true);
+        }
+        done.cooled += u64::from(swapped);
+        Ok(true)
+    }
+}
+
+/// A micro in hand.
+struct Micro {
+    id: ChunkId,
+    revision: u32,
+    tokens: u64,
+    turns: Vec<(Millis, RedactedTurn)>,
+}
+
+type Pressed =
+    (Vec<(ChunkId, u32, RedactedSummary)>, Vec<(ChunkId, u32, Option<icecore_store::TextBody>)>);
+
+/// Makes summaries of the micros in `sum_from..=sum_through` and text of those
+/// in `warm_from..=warm_through`.
+fn press(
+    inner: &Inner,
+    micros: &[Micro],
+    sum_from: Ordinal,
+    sum_through: Ordinal,
+    warm_from: Ordinal,
+    warm_through: Ordinal,
+) -> Result<Pressed> {
+    let format = match inner.settings.warm_format {
+        WarmFormat::Ctf => TextFormat::Ctf,
+        WarmFormat::Json => TextFormat::Jsonl,
+    };
+    let (mut summaries, mut texts) = (Vec::new(), Vec::new());
+    for micro in micros {
+        let last = micro.id.last;
+        if last > sum_from && last <= sum_through && !micro.turns.is_empty() {
+            summaries.push((micro.id, micro.revision, summarize(inner, micro)));
+        }
+        if last > warm_from && last <= warm_through {
+            let turns: Vec<RedactedTurn> =
+                micro.turns.iter().map(|(_, turn)| turn.clone()).collect();
+            let text = match turns.is_empty() {
+                true => None,
+                false => Some(encode(&micro.id, format, &turns)?),
+            };
+            texts.push((micro.id, micro.revision, text));
+        }
+    }
+    Ok((summaries, texts))
+}
+
+fn summarize(inner: &Inner, micro: &Micro) -> RedactedSummary {
+    let turns = &micro.turns;
+    let texts: Vec<_> = turns.iter().map(|(_, turn)| turn.fields().content.text()).collect();
+    let said: Vec<Said<'_>> = turns
+        .iter()
+        .zip(&texts)
+        .map(|((at, turn), text)| Said {
+            role: &turn.fields().role,
+            name: turn.fields().name.as_deref(),
+            text,
+            at: *at,
+        })
+        .collect();
+    let budget = summary::summary_budget(Level::Micro, micro.tokens);
+    let made = summary::summarize_turns(&said, budget, inner.counter.as_ref());
+    finish_summary(inner, made)
+}
+
+/// Derived text is looked at again before it is kept.
+fn finish_summary(inner: &Inner, mut summary: Summary) -> RedactedSummary {
+    if !inner.settings.auto_extract_facts {
+        summary.key_facts.clear();
+    }
+    inner.redactor.summary(summary)
+}
+
+fn member(body: &MicroBody) -> Option<PackMember> {
+    match &body.place {
+        BodyPlace::Text(text) => Some(PackMember {
+            id: body.id,
+            format: text.format,
+            text: text.text.as_str().to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+/// Writes a pack, reads it back from where it lies and compares, so that a
+/// pointer to it can be trusted.
+pub(crate) async fn write_pack(packs: &Packs, members: Vec<PackMember>) -> Result<NewPack> {
+    let (bytes, key, members) = off_thread(move || {
+        let key = PackKey::random();
+        (build_pack(&members, &key), key, members)
+    })
+    .await?;
+    let name = Packs::new_name();
+    let size = bytes.len() as u64;
+    packs.put(&name, bytes.into()).await?;
+    let read = packs.get(&name).await?;
+    let (check_name, check_key) = (name.clone(), key.clone());
+    let sha256 = off_thread(move || {
+        let reader = icecore_store::PackReader::open(&check_name, &read, &check_key)?;
+        if reader.members()? != members {
+            let reason = "it does not read back as it was written".to_owned();
+            return Err(MemoryError::Store(StoreError::PackDamaged { name: check_name, reason }));
+        }
+        for member in &members {
+            decode_text(&member.id, member.format, &member.text)?;
+        }
+        Ok(<[u8; 32]>::from(Sha256::digest(&read)))
+    })
+    .await??;
+    Ok(NewPack { name, key, bytes: size, sha256 })
+}
+
+/// As many chunks as a step may read, at least one.
+fn bounded(mut chunks: Vec<ChunkRecord>) -> Vec<ChunkRecord> {
+    let mut tokens = 0;
+    let fits = |chunk: &&ChunkRecord| {
+        tokens += chunk.tokens;
+        tokens <= TOKENS_A_STEP
+    };
+    let count = chunks.iter().take_while(fits).count();
+    chunks.truncate(count.max(1));
+    chunks
+}
+
+fn level_index(level: Level) -> usize {
+    match level {
+        Level::Micro => 0,
+        Level::Mini => 1,
+        Level::Macro => 2,
+    }
+}
