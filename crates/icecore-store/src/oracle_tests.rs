@@ -325,6 +325,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
             see(format!("{:?}", store.entries(&scope, at, NOW, 9).await.unwrap()));
         }
         see(format!("{:?}", store.sessions(&scope, None, 9).await.unwrap()));
+        see(format!("{:?}", store.recent_sessions(&scope, 2).await.unwrap()));
         // Forgotten ones too.
         for no in (1..6).map(SessionNo) {
             if let Some(session) = store.session_by_number(&scope, no).await.unwrap() {
