@@ -1,6 +1,7 @@
 //! Turns to add, and the moves that a worker would make.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::cut::CutPolicy;
@@ -16,6 +17,9 @@ use icecore_domain::turn::{Content, RawTurn};
 use crate::error::StoreError;
 use crate::pack::PackKey;
 use crate::store::*;
+
+/// Building one takes longer than most tests.
+static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
 /// Small sizes, so that a few turns make a pyramid.
 pub(crate) const SMALL: CutPolicy =
@@ -38,7 +42,7 @@ pub(crate) fn scope() -> Scope {
 }
 
 pub(crate) fn text(text: &str) -> RedactedText {
-    Redactor::standard().text(text)
+    REDACTOR.text(text)
 }
 
 pub(crate) fn session_name(name: &str) -> SessionName {
@@ -106,7 +110,7 @@ impl Say {
             ours: TurnId::parse(id),
         };
         NewTurn {
-            turn: Redactor::standard().turn(self.raw.clone()),
+            turn: REDACTOR.turn(self.raw.clone()),
             identity: key().identify(&self.raw),
             speaker: self.raw.name.as_ref().map(|name| key().hash_name("name", name)),
             parents: self.raw.parent_ids.iter().flatten().map(parent).collect(),
@@ -347,7 +351,7 @@ pub(crate) async fn erase(store: &dyn Store, session: SessionNo, seqs: &[u64]) {
 
 pub(crate) fn summary(text: &str) -> RedactedSummary {
     let (themes, key_facts) = (vec!["theme".to_owned()], vec!["fact".to_owned()]);
-    Redactor::standard().summary(Summary { text: text.to_owned(), themes, key_facts })
+    REDACTOR.summary(Summary { text: text.to_owned(), themes, key_facts })
 }
 
 /// Summaries of all chunks of a level of the main branch that have none.
