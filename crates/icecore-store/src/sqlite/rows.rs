@@ -214,7 +214,8 @@ pub(super) fn recent_sessions(
              ORDER BY updated_at DESC, session DESC LIMIT ?3"
         ))
         .and_then(|mut q| {
-            q.query_map(params![no.tenant, no.scope, limit as i64], read_session)?.collect()
+            let limit = number(limit as u64);
+            q.query_map(params![no.tenant, no.scope, limit], read_session)?.collect()
         })
         .map_err(|e| s.failed(e))?;
     found.into_iter().map(|record| with_branches(c, s, no.tenant, record)).collect()
