@@ -460,6 +460,10 @@ fn mark_expired(
 ) -> rusqlite::Result<()> {
     let turns = c.execute(
         "UPDATE turns SET flags = flags | ?6 WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+           AND seq >= (SELECT first_seq FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                       AND level = 2 AND first = ?4)
+           AND seq <= (SELECT last_seq FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                       AND level = 2 AND first = ?4)
            AND ordinal BETWEEN ?4 AND ?5 AND flags & 12 = 0",
         params![no.tenant, id.session.0 as i64, id.branch.0, first, last, EXPIRED],
     )?;

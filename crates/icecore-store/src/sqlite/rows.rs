@@ -358,7 +358,7 @@ pub(super) fn turns_by_lookup(
 ) -> Result<Vec<TurnRow>> {
     let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
     c.prepare_cached(&format!(
-        "SELECT {TURN_COLUMNS} FROM turns t
+        "SELECT {TURN_COLUMNS} FROM turns t INDEXED BY turns_by_lookup
          JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session AND o.scope = ?4
          LEFT JOIN bodies b ON b.tenant = t.tenant AND b.session = t.session AND b.seq = t.seq
          WHERE t.tenant = ?1 AND t.session = ?2 AND t.lookup = ?3 ORDER BY t.seq"
