@@ -99,7 +99,12 @@ impl<'a> Fields<'a> {
             ApiError::invalid(format!("the body is not valid UTF-8 at byte {at}"))
         })?;
         let Members(fields) = serde_json::from_str(text).map_err(|error| {
-            ApiError::invalid(format!("the body is not a JSON object: {error}"))
+            // What a reader says of a wrong type repeats the value; of bad syntax, not.
+            let reason = match error.is_data() {
+                true => format!("at line {} column {}", error.line(), error.column()),
+                false => error.to_string(),
+            };
+            ApiError::invalid(format!("the body is not a JSON object: {reason}"))
         })?;
         let mut seen = BTreeSet::new();
         match fields.iter().find(|(key, _)| !seen.insert(key.as_str())) {

@@ -174,6 +174,8 @@ impl From<LineError> for ApiError {
     fn from(error: LineError) -> Self {
         match error {
             LineError::Turn(error) => error.into(),
+            // Its reason would repeat what was sent.
+            LineError::NotAnObject(_) => Self::invalid("not a JSON object with usable keys"),
             other => Self::invalid(other.to_string()),
         }
     }

@@ -55,8 +55,8 @@ mod tests {
             ["localhost", "LOCALHOST:7433", "127.0.0.1", "127.9.9.9:1", "[::1]:7433", "[::1]"];
         let no =
             ["", "example.com", "localhost.example.com", "127.0.0.1.example.com", "10.0.0.1:80"];
-        yes.map(|host| assert!(is_loopback(host), "{host}"));
-        no.map(|host| assert!(!is_loopback(host), "{host}"));
+        yes.iter().for_each(|host| assert!(is_loopback(host), "{host}"));
+        no.iter().for_each(|host| assert!(!is_loopback(host), "{host}"));
     }
 
     #[test]
