@@ -164,6 +164,7 @@ fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
     Candidate {
         kind: WindowKind::Turn,
         tier: turn.tier.as_str(),
+        role: fields.map(|fields| fields.role.clone()),
         label: speaker.unwrap_or_default(),
         text: fields.map(|fields| fields.content.text().into_owned()).unwrap_or_default(),
         at: turn.at,
@@ -194,6 +195,7 @@ fn summary_candidate(
         kind: WindowKind::Summary,
         id: chunk.id.to_string(),
         tier: tier_of(branch, chunk.id.last).as_str(),
+        role: None,
         label: summary_label(chunk),
         text: summary.text.clone(),
         at: chunk.first_at,
