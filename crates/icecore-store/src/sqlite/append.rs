@@ -565,8 +565,6 @@ fn insert_chunk(
     last_seq: i64,
     erased: i64,
 ) -> Result<()> {
-    // The branch's row must be there before its first chunk.
-    write_branch_if_missing(c, tenant, session.0 as i64, state).map_err(|e| s.failed(e))?;
     let level = level_no(cut.level);
     c.prepare_cached(
         "INSERT INTO chunks (tenant, session, branch, level, first, last, first_seq, last_seq, turns, tokens, policy)
@@ -591,53 +589,25 @@ fn insert_chunk(
     .map_err(|e| s.failed(e))
 }
 
-const BRANCH_INSERT: &str = "INSERT INTO branches (tenant, session, branch, fork_branch, fork_ordinal, policy, length,
-        head_seq, micro_first, mini_first, macro_first, micro_first_seq, mini_first_seq, macro_first_seq,
-        micro_tokens, mini_tokens, macro_tokens)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
-     ON CONFLICT (tenant, session, branch) DO ";
-
-fn write_branch_if_missing(
-    c: &Connection,
-    tenant: i64,
-    session: i64,
-    state: &BranchState,
-) -> rusqlite::Result<()> {
-    // Known from an earlier append: no statement needed.
-    if state.record.version > 0 {
-        return Ok(());
-    }
-    execute_branch(c, &format!("{BRANCH_INSERT} NOTHING"), tenant, session, state)
-}
-
 fn write_branch(
     c: &Connection,
     tenant: i64,
     session: i64,
     state: &BranchState,
 ) -> rusqlite::Result<()> {
-    let sql = format!(
-        "{BRANCH_INSERT} UPDATE SET policy = ?6, length = ?7, head_seq = ?8, micro_first = ?9, mini_first = ?10,
-            macro_first = ?11, micro_first_seq = ?12, mini_first_seq = ?13, macro_first_seq = ?14,
-            micro_tokens = ?15, mini_tokens = ?16, macro_tokens = ?17, version = version + 1, unsettled = 1"
-    );
-    execute_branch(c, &sql, tenant, session, state)?;
-    // A row that this append made still has version 0.
-    c.prepare_cached("UPDATE branches SET version = 1 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = 0")?
-        .execute(params![tenant, session, state.record.branch.0])?;
-    Ok(())
-}
-
-fn execute_branch(
-    c: &Connection,
-    sql: &str,
-    tenant: i64,
-    session: i64,
-    state: &BranchState,
-) -> rusqlite::Result<()> {
     let record = &state.record;
     let tail = &record.tail;
-    c.prepare_cached(sql)?.execute(params![
+    c.prepare_cached(
+        "INSERT INTO branches (tenant, session, branch, fork_branch, fork_ordinal, policy, length,
+            head_seq, micro_first, mini_first, macro_first, micro_first_seq, mini_first_seq, macro_first_seq,
+            micro_tokens, mini_tokens, macro_tokens)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+         ON CONFLICT (tenant, session, branch) DO UPDATE SET policy = ?6, length = ?7, head_seq = ?8,
+            micro_first = ?9, mini_first = ?10, macro_first = ?11, micro_first_seq = ?12, mini_first_seq = ?13,
+            macro_first_seq = ?14, micro_tokens = ?15, mini_tokens = ?16, macro_tokens = ?17,
+            version = version + 1, unsettled = 1",
+    )?
+    .execute(params![
         tenant,
         session,
         record.branch.0,

@@ -45,7 +45,7 @@ pub(super) fn tenant_key(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<
         .map_err(|e| s.failed(e))?;
     match sealed {
         None => Ok(None),
-        Some(sealed) => match s.master.open(&sealed) {
+        Some(sealed) => match s.open_key(sealed) {
             Some(key) => Ok(Some(key)),
             None => Err(StoreError::Damaged {
                 path: s.path.clone(),

@@ -201,17 +201,22 @@ fn in_savepoint<T>(
     connection: &Connection,
     act: impl FnOnce(&Connection) -> Result<T>,
 ) -> Result<T> {
-    connection.execute_batch("SAVEPOINT one").map_err(StoreError::Database)?;
+    run_cached(connection, "SAVEPOINT one")?;
     let result = act(connection);
-    let end = match &result {
-        Ok(_) => "RELEASE one",
-        Err(_) => "ROLLBACK TO one; RELEASE one",
-    };
     // If SQLite has rolled all back already there is no savepoint to end.
     if !connection.is_autocommit() {
-        connection.execute_batch(end).map_err(StoreError::Database)?;
+        if result.is_err() {
+            run_cached(connection, "ROLLBACK TO one")?;
+        }
+        run_cached(connection, "RELEASE one")?;
     }
     result
+}
+
+/// A statement that every write needs, prepared once.
+fn run_cached(connection: &Connection, sql: &str) -> Result<()> {
+    let run = || connection.prepare_cached(sql)?.execute([]);
+    run().map(|_| ()).map_err(StoreError::Database)
 }
 
 fn tidy(connection: &Connection) -> rusqlite::Result<()> {
