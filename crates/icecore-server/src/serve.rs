@@ -48,6 +48,9 @@ pub enum ServeError {
         /// Why not.
         source: std::io::Error,
     },
+    /// A limit under which nothing would work.
+    #[error("the limit {0}")]
+    Limit(String),
     /// The machine gives no random bytes.
     #[error("the machine gives no random bytes for a key: {0}")]
     NoRandomness(String),
@@ -78,6 +81,7 @@ pub async fn serve(
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    options.limits.check().map_err(ServeError::Limit)?;
     let address = listener.local_addr().map_err(ServeError::Listen)?;
     let (close, closing) = watch::channel(false);
     let worker = tokio::spawn(work(memory.clone(), closing.clone()));
