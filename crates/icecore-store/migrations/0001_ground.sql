@@ -77,7 +77,7 @@ CREATE TABLE branches (
     micro_through   INTEGER NOT NULL DEFAULT 0,
     mini_through    INTEGER NOT NULL DEFAULT 0,
     macro_through   INTEGER NOT NULL DEFAULT 0,
-    version         INTEGER NOT NULL DEFAULT 0,
+    version         INTEGER NOT NULL DEFAULT 1,
     unsettled       INTEGER NOT NULL DEFAULT 1,
     PRIMARY KEY (tenant, session, branch),
     FOREIGN KEY (tenant, session) REFERENCES sessions (tenant, session)
@@ -116,6 +116,9 @@ CREATE TABLE turns (
 
 CREATE INDEX turns_by_lookup ON turns (tenant, session, lookup);
 
+-- Few or none, and counted often.
+CREATE INDEX turns_expired ON turns (tenant, session) WHERE flags & 12 = 8;
+
 -- The turns in order of position, a row for each append: turn `first_seq + n` of
 -- the session has position `first + n`. This is what `turn.appended` is read from.
 CREATE TABLE runs (
@@ -153,6 +156,7 @@ CREATE TABLE chunks (
     policy    INTEGER NOT NULL,
     PRIMARY KEY (tenant, session, branch, level, first),
     FOREIGN KEY (tenant, session, branch) REFERENCES branches (tenant, session, branch)
+        DEFERRABLE INITIALLY DEFERRED
 ) STRICT, WITHOUT ROWID;
 
 -- Warm bodies, one a micro. format: 0 CTF, 1 JSONL; packed: 1 if zstd.

@@ -15,6 +15,7 @@ mod pyramid;
 mod rows;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +26,7 @@ use icecore_domain::time::Millis;
 use rusqlite::Connection;
 
 use crate::error::StoreError;
-use crate::keys::MasterKey;
+use crate::keys::{MasterKey, TenantKey};
 use crate::store::*;
 use writer::Writer;
 
@@ -45,6 +46,8 @@ pub struct SqliteStore {
 struct Shared {
     path: PathBuf,
     master: MasterKey,
+    /// Tenants' keys by their sealed form: opening one on every write is dear.
+    opened: Mutex<BTreeMap<Vec<u8>, TenantKey>>,
     readers: Mutex<Vec<Connection>>,
 }
 
@@ -55,10 +58,16 @@ impl SqliteStore {
         let shared = Arc::new(Shared {
             path: opened.path,
             master: opened.master,
+            opened: Mutex::default(),
             readers: Mutex::default(),
         });
         let writer = Writer::start(opened.connection, shared.path.clone());
         Ok(Self { shared, writer })
+    }
+
+    /// Commits that this process has made: how well writes are grouped.
+    pub fn commits(&self) -> u64 {
+        self.writer.commits()
     }
 
     /// Runs `act` on the writing thread, inside a transaction.
@@ -94,12 +103,22 @@ impl Shared {
             drop(snapshot);
             result
         };
-        if let Ok(mut readers) = self.readers.lock() {
-            if readers.len() < READERS_KEPT {
-                readers.push(connection);
-            }
+        if let Ok(mut readers) = self.readers.lock()
+            && readers.len() < READERS_KEPT
+        {
+            readers.push(connection);
         }
         result
+    }
+
+    fn open_key(&self, sealed: Vec<u8>) -> Option<TenantKey> {
+        let mut opened = self.opened.lock().ok()?;
+        if let Some(key) = opened.get(&sealed) {
+            return Some(key.clone());
+        }
+        let key = self.master.open(&sealed)?;
+        opened.insert(sealed, key.clone());
+        Some(key)
     }
 
     fn failed(&self, error: rusqlite::Error) -> StoreError {

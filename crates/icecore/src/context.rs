@@ -1,8 +1,6 @@
 //! The context for a prompt: what is recent verbatim, what is older by summary.
 
-use std::collections::BTreeMap;
-
-use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::chunk::Level;
 use icecore_domain::ids::{Ordinal, Scope, Seq};
 use icecore_domain::window::{self, Candidate, WindowItem, WindowKind};
 use icecore_store::{BranchRecord, ChunkQuery, ChunkRecord, SessionRecord, TurnQuery, TurnState};
@@ -42,8 +40,6 @@ pub struct Context {
     pub budget: u32,
     /// What it is made of, in order.
     pub items: Vec<WindowItem>,
-    /// For each item the role of its turn; none for a summary.
-    pub roles: Vec<Option<String>>,
 }
 
 /// Turns read at once while looking for the newest.
@@ -86,30 +82,17 @@ impl Memory {
             turns.extend(self.newest_turns(&path, &mut wanted).await?);
             summaries.extend(self.newest_summaries(&path, &words).await?);
         }
-        let roles: BTreeMap<String, String> =
-            turns.iter().map(|(turn, role)| (turn.id.clone(), role.clone())).collect();
-        let turns = turns.into_iter().map(|(turn, _)| turn).collect();
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let budget = request.budget;
         let window = crate::error::off_thread(move || {
-            window::pack(turns, summaries, covers, budget, counter.as_ref())
+            window::pack(turns, summaries, budget, counter.as_ref())
         })
         .await?;
-        let role = |item: &WindowItem| match item.kind {
-            WindowKind::Turn => roles.get(&item.id).cloned(),
-            WindowKind::Summary => None,
-        };
-        let roles = window.items.iter().map(role).collect();
-        Ok(Context { text: window.text, tokens: window.tokens, budget, items: window.items, roles })
+        Ok(Context { text: window.text, tokens: window.tokens, budget, items: window.items })
     }
 
-    /// The newest turns along a path with their roles, newest first, until
-    /// `wanted` tokens.
-    async fn newest_turns(
-        &self,
-        path: &Path<'_>,
-        wanted: &mut u64,
-    ) -> Result<Vec<(Candidate, String)>> {
+    /// The newest turns along a path, newest first, until `wanted` tokens.
+    async fn newest_turns(&self, path: &Path<'_>, wanted: &mut u64) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for (branch, through) in path.branches.iter().rev() {
             let mut before = Seq(u64::MAX >> 1);
@@ -141,28 +124,25 @@ impl Memory {
         Ok(found)
     }
 
-    /// Summaries along a path: macros, then minis and micros of what no closed
-    /// chunk above them covers.
+    /// Summaries along a path, the newest of each level.
     async fn newest_summaries(&self, path: &Path<'_>, words: &[String]) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for (branch, through) in &path.branches {
             let Some(record) = path.session.branches.iter().find(|b| b.branch == *branch) else {
                 continue;
             };
-            let mut from = Ordinal(0);
-            for level in [Level::Macro, Level::Mini, Level::Micro] {
+            for level in Level::ALL {
                 let query = ChunkQuery {
-                    from,
                     through: *through,
                     newest: true,
                     ..ChunkQuery::all(path.session.no, *branch, level, MAX_SUMMARIES)
                 };
-                for chunk in self.inner.store.chunks(path.scope, &query).await? {
-                    if chunk.summary.is_some() {
-                        from = Ordinal(chunk.id.last.0 + 1);
-                    }
-                    found.extend(summary_candidate(path.rank, record, &chunk, words));
-                }
+                let chunks = self.inner.store.chunks(path.scope, &query).await?;
+                found.extend(
+                    chunks
+                        .iter()
+                        .filter_map(|chunk| summary_candidate(path.rank, record, chunk, words)),
+                );
             }
         }
         Ok(found)
@@ -178,23 +158,23 @@ struct Path<'a> {
     branches: Vec<(icecore_domain::ids::Branch, Ordinal)>,
 }
 
-fn turn_candidate(rank: u64, turn: StoredTurn) -> (Candidate, String) {
+fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
     let fields = turn.turn.as_ref().map(|turn| turn.fields());
-    let role = fields.map(|fields| fields.role.clone()).unwrap_or_default();
     let speaker = fields.map(|fields| fields.name.clone().unwrap_or_else(|| fields.role.clone()));
-    let candidate = Candidate {
+    Candidate {
         kind: WindowKind::Turn,
         tier: turn.tier.as_str(),
+        role: fields.map(|fields| fields.role.clone()),
         label: speaker.unwrap_or_default(),
         text: fields.map(|fields| fields.content.text().into_owned()).unwrap_or_default(),
         at: turn.at,
-        order: (rank, turn.seq.0),
+        group: rank,
+        span: (turn.seq.0, turn.seq.0),
         sources: vec![turn.id.clone()],
         id: turn.id,
         score: 0.0,
         reason: "recent".to_owned(),
-    };
-    (candidate, role)
+    }
 }
 
 fn summary_candidate(
@@ -215,10 +195,12 @@ fn summary_candidate(
         kind: WindowKind::Summary,
         id: chunk.id.to_string(),
         tier: tier_of(branch, chunk.id.last).as_str(),
-        label: format!("Summary of turns {} to {}", chunk.first_seq, chunk.last_seq),
+        role: None,
+        label: summary_label(chunk),
         text: summary.text.clone(),
-        at: icecore_domain::time::Millis(0),
-        order: (rank, chunk.first_seq.0),
+        at: chunk.first_at,
+        group: rank,
+        span: (chunk.first_seq.0, chunk.last_seq.0),
         sources: vec![chunk.id.to_string()],
         score: shared as f64,
         reason,
@@ -226,11 +208,13 @@ fn summary_candidate(
     .filter(|candidate| !candidate.text.is_empty())
 }
 
-/// Whether a summary stands for a turn: same session, and its range holds it.
-fn covers(summary: &Candidate, turn: &Candidate) -> bool {
-    let Some(id) = ChunkId::parse(&summary.id) else { return false };
-    let last = summary.order.1 + id.turn_count() - 1;
-    summary.order.0 == turn.order.0 && (summary.order.1..=last).contains(&turn.order.1)
+/// Which turns a summary stands for, and until when, if that is another day.
+fn summary_label(chunk: &ChunkRecord) -> String {
+    let turns = format!("Summary of turns {} to {}", chunk.first_seq, chunk.last_seq);
+    match chunk.last_at.to_date() {
+        last if last == chunk.first_at.to_date() => turns,
+        last => format!("{turns}, until {last}"),
+    }
 }
 
 /// Words of a query that can tell summaries apart.

@@ -105,7 +105,9 @@ impl Memory {
         plan: &ImportPlan,
         tell: &mut impl FnMut(Progress) -> bool,
     ) -> Result<ImportReport> {
-        let lines = self.check_source(scope, &source, plan, tell).await?;
+        let Some(lines) = self.check_source(scope, &source, plan, tell).await? else {
+            return Ok(ImportReport { stopped: true, ..ImportReport::default() });
+        };
         let mut report = ImportReport { lines, ..ImportReport::default() };
         let mut counts = Occurrences::new(self.identity_key(scope.tenant()).await?, plan.repeat);
         let mut reader = source.open()?;
@@ -119,16 +121,14 @@ impl Memory {
                 (reader, counts, read, batch)
             })
             .await?;
-            let (first_line, read) = (done + 1, read?);
+            let read = read?;
             if read == 0 {
                 break;
             }
-            for (session, turns) in batch {
+            for Run { session, turns, lines } in batch {
                 let append = Append { session, turns, insist: plan.insist, claim: None };
-                let remembered = self
-                    .append(scope, append)
-                    .await
-                    .map_err(|error| source.at(first_line, error))?;
+                let remembered =
+                    self.append(scope, append).await.map_err(|error| source.at(&lines, error))?;
                 report.added += remembered.added as u64;
                 report.known += remembered.known as u64;
                 report.forgotten += remembered.forgotten as u64;
@@ -142,14 +142,15 @@ impl Memory {
         Ok(report)
     }
 
-    /// Checks every line; answers how many there are.
+    /// Checks every line; answers how many there are, or nothing if it was asked
+    /// to stop.
     async fn check_source(
         &self,
         scope: &Scope,
         source: &Source,
         plan: &ImportPlan,
         tell: &mut impl FnMut(Progress) -> bool,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         let key = self.identity_key(scope.tenant()).await?;
         let mut checker = Checker { key, sessions: BTreeMap::new(), ids: BTreeMap::new() };
         let mut reader = source.open()?;
@@ -164,14 +165,14 @@ impl Memory {
             reader = returned;
             let page = page?;
             if page.is_empty() {
-                return Ok(lines);
+                return Ok(Some(lines));
             }
             for line in &page {
                 self.check_line(scope, source, plan, &mut checker, line).await?;
             }
             lines += page.len() as u64;
             if !tell(Progress::Checked(lines)) {
-                return Ok(0);
+                return Ok(None);
             }
         }
     }
@@ -326,15 +327,21 @@ impl Occurrences {
     }
 }
 
-/// Lines up to a batch's size, as runs of the same session.
-type Batch = Vec<(String, Vec<TurnInput>)>;
+/// Consecutive lines of one session.
+struct Run {
+    session: String,
+    turns: Vec<TurnInput>,
+    /// Their line numbers.
+    lines: Vec<u64>,
+}
 
+/// Lines up to a batch's size, and how many they are.
 fn next_batch(
     reader: &mut Lines,
     default_session: &str,
     counts: &mut Occurrences,
-) -> (Result<u64>, Batch) {
-    let mut batch: Batch = Vec::new();
+) -> (Result<u64>, Vec<Run>) {
+    let mut batch: Vec<Run> = Vec::new();
     let (mut read, mut bytes) = (0, 0);
     while read < BATCH_TURNS as u64 && bytes < BATCH_BYTES {
         let line = match reader.next_line() {
@@ -348,9 +355,12 @@ fn next_batch(
         let session = line.turn.session.unwrap_or_else(|| default_session.to_owned());
         let occurrence = counts.next(&session, &line.turn.turn);
         let input = TurnInput { turn: line.turn.turn, occurrence, session_given };
-        match batch.last_mut().filter(|(name, _)| *name == session) {
-            Some((_, turns)) => turns.push(input),
-            None => batch.push((session, vec![input])),
+        match batch.last_mut().filter(|run| run.session == session) {
+            Some(run) => {
+                run.turns.push(input);
+                run.lines.push(line.number);
+            }
+            None => batch.push(Run { session, turns: vec![input], lines: vec![line.number] }),
         }
     }
     (Ok(read), batch)
@@ -386,8 +396,8 @@ impl Source {
         MemoryError::Line { file: self.name(), line, reason }
     }
 
-    /// Names the line of an error that a batch gave.
-    fn at(&self, first_line: u64, error: MemoryError) -> MemoryError {
+    /// Names the line of an error that a run gave.
+    fn at(&self, lines: &[u64], error: MemoryError) -> MemoryError {
         let index = match &error {
             MemoryError::Turn { index, .. } => *index,
             MemoryError::Store(
@@ -398,7 +408,7 @@ impl Source {
             ) => *index,
             _ => return error,
         };
-        self.line(first_line + index as u64, error.to_string())
+        self.line(lines.get(index).copied().unwrap_or_default(), error.to_string())
     }
 
     fn open(&self) -> Result<Lines> {

@@ -47,10 +47,7 @@ pub(super) fn append(
     let begun = !(is_new && session.turns.is_empty());
     let no = if begun { session.no } else { SessionNo(0) };
     match is_new {
-        false => {
-            let at = session.no.0 as usize - 1;
-            tenant.sessions[at] = session;
-        }
+        false => tenant.sessions[no.0 as usize - 1] = session,
         true if begun => tenant.sessions.push(session),
         true => {}
     }
@@ -110,11 +107,11 @@ impl Adding<'_> {
             .collect();
         let is_same = |row: &TurnRow| row.identity.body == turn.identity.body;
         let is_erased = |row: &TurnRow| row.state == TurnState::Erased;
-        if let Some(id) = id {
-            if alike.iter().any(|row| !is_same(row) && !is_erased(row)) {
-                let session = self.batch.session.as_str().to_owned();
-                return Err(StoreError::Conflict { index, id: id.clone(), session });
-            }
+        if let Some(id) = id
+            && alike.iter().any(|row| !is_same(row) && !is_erased(row))
+        {
+            let session = self.batch.session.as_str().to_owned();
+            return Err(StoreError::Conflict { index, id: id.clone(), session });
         }
         let there = alike.iter().filter(|row| is_same(row) && !is_erased(row));
         let erased =

@@ -94,6 +94,8 @@ impl OpenSession {
             .map_err(failed)?;
         let (session, last_seq, turns, tokens, current) = match found {
             Some(found) => found,
+            // A session begins with its first turn.
+            None if batch.turns.is_empty() => (0, 0, 0, 0, 0),
             None => {
                 (new_session(c, no, &batch.session, &hash, batch.now).map_err(failed)?, 0, 0, 0, 0)
             }
@@ -158,7 +160,7 @@ impl OpenSession {
 
     fn candidates(&self, c: &Connection, s: &Shared, lookup: i64) -> Result<Vec<Candidate>> {
         c.prepare_cached(
-            "SELECT seq, branch, ordinal, flags, identity FROM turns
+            "SELECT seq, branch, ordinal, flags, identity FROM turns INDEXED BY turns_by_lookup
              WHERE tenant = ?1 AND session = ?2 AND lookup = ?3",
         )
         .and_then(|mut q| {
@@ -354,8 +356,16 @@ impl OpenSession {
                 counted = true;
             }
             let last_seq = if cut.last == ordinal { seq } else { previous_head };
-            insert_chunk(c, s, self.tenant, self.no, state, cut, last_seq)?;
             let level = level_no(cut.level) as usize;
+            // Only a session that was erased from can have tombstones here.
+            let erased = match self.last_seq > self.turns {
+                true => {
+                    let seqs = state.first_seqs[level]..=last_seq;
+                    erased_in(c, self.tenant, self.no, branch, seqs).map_err(|e| s.failed(e))?
+                }
+                false => 0,
+            };
+            insert_chunk(c, s, self.tenant, self.no, state, cut, last_seq, erased)?;
             state.first_seqs[level] = 0;
             state.tokens[level] = 0;
             if cut.level == Level::Macro {
@@ -527,6 +537,24 @@ fn new_session(
     Ok(session)
 }
 
+/// Tombstones among a branch's turns in a range of `seq`.
+fn erased_in(
+    c: &Connection,
+    tenant: i64,
+    session: SessionNo,
+    branch: Branch,
+    seqs: std::ops::RangeInclusive<i64>,
+) -> rusqlite::Result<i64> {
+    c.prepare_cached(&format!(
+        "SELECT count(*) FROM turns WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+           AND seq BETWEEN ?4 AND ?5 AND flags & {ERASED} != 0"
+    ))?
+    .query_row(params![tenant, session.0 as i64, branch.0, seqs.start(), seqs.end()], |row| {
+        row.get(0)
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "one row's worth, used in one place")]
 fn insert_chunk(
     c: &Connection,
     s: &Shared,
@@ -535,9 +563,8 @@ fn insert_chunk(
     state: &BranchState,
     cut: &Cut,
     last_seq: i64,
+    erased: i64,
 ) -> Result<()> {
-    // The branch's row must be there before its first chunk.
-    write_branch_if_missing(c, tenant, session.0 as i64, state).map_err(|e| s.failed(e))?;
     let level = level_no(cut.level);
     c.prepare_cached(
         "INSERT INTO chunks (tenant, session, branch, level, first, last, first_seq, last_seq, turns, tokens, policy)
@@ -553,7 +580,7 @@ fn insert_chunk(
             cut.last as i64,
             state.first_seqs[level as usize],
             last_seq,
-            (cut.last + 1 - cut.first) as i64,
+            (cut.last + 1 - cut.first) as i64 - erased,
             state.tokens[level as usize],
             state.policy,
         ])
@@ -562,53 +589,25 @@ fn insert_chunk(
     .map_err(|e| s.failed(e))
 }
 
-const BRANCH_INSERT: &str = "INSERT INTO branches (tenant, session, branch, fork_branch, fork_ordinal, policy, length,
-        head_seq, micro_first, mini_first, macro_first, micro_first_seq, mini_first_seq, macro_first_seq,
-        micro_tokens, mini_tokens, macro_tokens)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
-     ON CONFLICT (tenant, session, branch) DO ";
-
-fn write_branch_if_missing(
-    c: &Connection,
-    tenant: i64,
-    session: i64,
-    state: &BranchState,
-) -> rusqlite::Result<()> {
-    // Known from an earlier append: no statement needed.
-    if state.record.version > 0 {
-        return Ok(());
-    }
-    execute_branch(c, &format!("{BRANCH_INSERT} NOTHING"), tenant, session, state)
-}
-
 fn write_branch(
     c: &Connection,
     tenant: i64,
     session: i64,
     state: &BranchState,
 ) -> rusqlite::Result<()> {
-    let sql = format!(
-        "{BRANCH_INSERT} UPDATE SET policy = ?6, length = ?7, head_seq = ?8, micro_first = ?9, mini_first = ?10,
-            macro_first = ?11, micro_first_seq = ?12, mini_first_seq = ?13, macro_first_seq = ?14,
-            micro_tokens = ?15, mini_tokens = ?16, macro_tokens = ?17, version = version + 1, unsettled = 1"
-    );
-    execute_branch(c, &sql, tenant, session, state)?;
-    // A row that this append made still has version 0.
-    c.prepare_cached("UPDATE branches SET version = 1 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = 0")?
-        .execute(params![tenant, session, state.record.branch.0])?;
-    Ok(())
-}
-
-fn execute_branch(
-    c: &Connection,
-    sql: &str,
-    tenant: i64,
-    session: i64,
-    state: &BranchState,
-) -> rusqlite::Result<()> {
     let record = &state.record;
     let tail = &record.tail;
-    c.prepare_cached(sql)?.execute(params![
+    c.prepare_cached(
+        "INSERT INTO branches (tenant, session, branch, fork_branch, fork_ordinal, policy, length,
+            head_seq, micro_first, mini_first, macro_first, micro_first_seq, mini_first_seq, macro_first_seq,
+            micro_tokens, mini_tokens, macro_tokens)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+         ON CONFLICT (tenant, session, branch) DO UPDATE SET policy = ?6, length = ?7, head_seq = ?8,
+            micro_first = ?9, mini_first = ?10, macro_first = ?11, micro_first_seq = ?12, mini_first_seq = ?13,
+            macro_first_seq = ?14, micro_tokens = ?15, mini_tokens = ?16, macro_tokens = ?17,
+            version = version + 1, unsettled = 1",
+    )?
+    .execute(params![
         tenant,
         session,
         record.branch.0,
