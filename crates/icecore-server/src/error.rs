@@ -15,13 +15,31 @@ pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     code: &'static str,
     message: String,
-    details: Option<Value>,
-    header: Option<(HeaderName, &'static str)>,
+    details: Option<Box<Value>>,
+    advice: Option<Advice>,
+}
+
+/// What a header adds to a refusal.
+#[derive(Debug, Clone, Copy)]
+enum Advice {
+    /// Ask again in a second.
+    Retry,
+    /// Show a key.
+    Authenticate,
+}
+
+impl Advice {
+    fn header(self) -> (HeaderName, HeaderValue) {
+        match self {
+            Advice::Retry => (header::RETRY_AFTER, HeaderValue::from_static("1")),
+            Advice::Authenticate => (header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+        }
+    }
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), details: None, header: None }
+        Self { status, code, message: message.into(), details: None, advice: None }
     }
 
     /// The request is malformed; `message` names the field.
@@ -43,13 +61,13 @@ impl ApiError {
     /// Not now; the caller may try again soon.
     pub(crate) fn later(code: &'static str, message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
-        error.header = Some((header::RETRY_AFTER, "1"));
+        error.advice = Some(Advice::Retry);
         error
     }
 
     pub(crate) fn unauthenticated(message: &'static str) -> Self {
         let mut error = Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", message);
-        error.header = Some((header::WWW_AUTHENTICATE, "Bearer"));
+        error.advice = Some(Advice::Authenticate);
         error
     }
 
@@ -66,14 +84,14 @@ impl ApiError {
     }
 
     pub(crate) fn with(mut self, details: Value) -> Self {
-        self.details = Some(details);
+        self.details = Some(Box::new(details));
         self
     }
 
     /// The same, about one turn of a request.
     pub(crate) fn of_turn(mut self, index: usize) -> Self {
         self.message = format!("turns[{index}]: {}", self.message);
-        let mut details = self.details.take().unwrap_or_else(|| json!({}));
+        let mut details = self.details.take().unwrap_or_else(|| Box::new(json!({})));
         details["index"] = json!(index);
         self.details = Some(details);
         self
@@ -92,11 +110,11 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut body = json!({ "error": self.code, "message": self.message });
         if let Some(details) = self.details {
-            body["details"] = details;
+            body["details"] = *details;
         }
         let mut response = crate::wire::json(self.status, body.to_string());
-        if let Some((name, value)) = self.header {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        if let Some((name, value)) = self.advice.map(Advice::header) {
+            response.headers_mut().insert(name, value);
         }
         response
     }

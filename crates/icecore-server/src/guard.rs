@@ -59,3 +59,34 @@ async fn run(app: &Arc<App>, request: Request, next: Next) -> Result<Response, A
         Err(_) => Err(ApiError::internal(&"a handler panicked")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::Body;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_in_an_answer_that_tells_nothing() {
+        let (_close, closing) = tokio::sync::watch::channel(false);
+        let address = ([127, 0, 0, 1], 0).into();
+        let limits = crate::limits::Limits::default();
+        let app = App::new(icecore::Memory::in_memory(), limits, address, closing);
+        let fall = async || -> &'static str { panic!("the content of a turn") };
+        let router: Router = Router::new()
+            .route("/", get(fall))
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), guard));
+        let request = Request::builder().uri("/").body(Body::empty()).unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 500);
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"], "internal_error");
+        assert_eq!(body["details"]["correlationId"].as_str().unwrap().len(), 16);
+        assert!(!body.to_string().contains("content"));
+        assert_eq!(app.requests.available_permits(), app.limits.concurrent_requests);
+    }
+}

@@ -60,7 +60,36 @@ impl Default for Limits {
     }
 }
 
+/// No count of places may be above this.
+const MOST_PLACES: usize = 1 << 16;
+
 impl Limits {
+    /// The name of a limit under which nothing would work, with what it must be.
+    pub fn check(&self) -> Result<(), String> {
+        let counts = [
+            ("body_bytes", self.body_bytes, usize::MAX),
+            ("page", self.page, usize::MAX),
+            ("page_default", self.page_default, self.page),
+            ("turns_per_request", self.turns_per_request, usize::MAX),
+            ("context_tokens", self.context_tokens as usize, usize::MAX),
+            ("idempotency_key_bytes", self.idempotency_key_bytes, usize::MAX),
+            ("concurrent_requests", self.concurrent_requests, MOST_PLACES),
+            ("connections", self.connections, MOST_PLACES),
+            ("event_streams", self.event_streams, MOST_PLACES),
+            ("request_seconds", self.request_seconds as usize, usize::MAX),
+            ("header_seconds", self.header_seconds as usize, usize::MAX),
+        ];
+        match counts.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+            None => Ok(()),
+            Some((name, value, usize::MAX)) => {
+                Err(format!("`{name}` is {value}, and must be at least 1"))
+            }
+            Some((name, value, most)) => {
+                Err(format!("`{name}` is {value}, and must be from 1 to {most}"))
+            }
+        }
+    }
+
     pub(crate) fn request_time(&self) -> Duration {
         Duration::from_secs(self.request_seconds)
     }
@@ -86,5 +115,19 @@ mod tests {
         assert_eq!(limits.concurrent_requests, 256);
         assert_eq!(limits.request_seconds, 60);
         assert_eq!(icecore::MAX_CONTENT_BYTES, 1024 * 1024);
+        assert_eq!(limits.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_limit_that_stops_everything_is_refused() {
+        let check = |limits: Limits, name: &str| {
+            assert!(limits.check().unwrap_err().contains(name), "{limits:?}");
+        };
+        let usual = Limits::default;
+        check(Limits { page: 0, ..usual() }, "`page`");
+        check(Limits { page_default: 501, ..usual() }, "`page_default`");
+        check(Limits { concurrent_requests: 0, ..usual() }, "`concurrent_requests`");
+        check(Limits { connections: 1 << 20, ..usual() }, "`connections`");
+        check(Limits { request_seconds: 0, ..usual() }, "`request_seconds`");
     }
 }

@@ -48,6 +48,9 @@ pub enum ServeError {
         /// Why not.
         source: std::io::Error,
     },
+    /// A limit under which nothing would work.
+    #[error("the limit {0}")]
+    Limit(String),
     /// The machine gives no random bytes.
     #[error("the machine gives no random bytes for a key: {0}")]
     NoRandomness(String),
@@ -78,6 +81,7 @@ pub async fn serve(
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    options.limits.check().map_err(ServeError::Limit)?;
     let address = listener.local_addr().map_err(ServeError::Listen)?;
     let (close, closing) = watch::channel(false);
     let worker = tokio::spawn(work(memory.clone(), closing.clone()));
@@ -128,6 +132,8 @@ async fn converse(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.limits.header_time())
+        // A caller that has said all and closed its side is still heard.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection ended early");

@@ -96,11 +96,10 @@ async fn a_body_that_breaks_off_does_nothing() {
         let mut stream = connect(address);
         stream.write_all(&request).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
-        std::panic::catch_unwind(|| read_answer(stream)).ok()
+        read_answer(stream)
     })
     .await;
-    // The server may close without a word; if it answers, then with a refusal.
-    assert!(answer.is_none_or(|answer| answer.status == 400));
+    assert_eq!(answer.code(), "400 validation_error");
     assert_eq!(host.get("/sessions").await.json(), json!({"sessions":[]}));
     assert_eq!(host.raw(b"nonsense\r\n\r\n").await.status, 400);
     host.stop().await;

@@ -124,3 +124,26 @@ async fn a_key_has_a_length() {
     assert!(text.contains("idempotency_key_bytes"), "{text}");
     host.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hosts_over_one_store_have_one_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let hosts = [
+        std::sync::Arc::new(Host::start(dir.path()).await),
+        std::sync::Arc::new(Host::start(dir.path()).await),
+    ];
+    let body = r#"{"turns":[{"role":"user","content":"once"}]}"#;
+    let tasks: Vec<_> = (0..12)
+        .map(|n| {
+            let host = hosts[n % 2].clone();
+            tokio::spawn(async move { post(&host, "/sessions/s/turns", "same", body).await })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    assert_eq!(answers.iter().filter(|(_, replayed, _)| !replayed).count(), 1, "{answers:?}");
+    assert!(answers.iter().all(|(code, _, text)| code == "201" && *text == answers[0].2));
+    assert_eq!(hosts[0].get("/stats").await.json()["turns"], 1);
+}

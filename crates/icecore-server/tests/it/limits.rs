@@ -87,18 +87,19 @@ async fn slow_senders_and_crowds_are_turned_away() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { concurrent_requests: 1, request_seconds: 2, ..Limits::default() };
     let host = Host::with(dir.path(), limits).await;
-    let headers = [("Content-Length", "100")];
-    let slow = host.request("POST", "/v1/host/icecore/context", &headers, b"{");
+    let headers = [("Content-Length", "100"), ("Expect", "100-continue")];
+    let slow = host.request("POST", "/v1/host/icecore/context", &headers, b"");
     let address = host.address;
-    let mut stream = apart(move || connect(address)).await;
-    stream.write_all(&slow).unwrap();
-    // The one place is taken as soon as the request's head has been read.
-    let crowded = loop {
-        let answer = host.get("/stats").await;
-        if answer.status != 200 {
-            break answer;
-        }
-    };
+    // The host asks for the body once the request has the one place.
+    let stream = apart(move || {
+        let mut stream = connect(address);
+        stream.write_all(&slow).unwrap();
+        let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+        assert!(crate::client::read_head(&mut reader).contains("100 Continue"));
+        stream
+    })
+    .await;
+    let crowded = host.get("/stats").await;
     assert_eq!(crowded.code(), "503 overloaded");
     assert_eq!(crowded.header("retry-after"), Some("1"));
     let health = host.request("GET", "/healthz", &[], b"");
@@ -107,4 +108,57 @@ async fn slow_senders_and_crowds_are_turned_away() {
     assert_eq!(late.code(), "503 request_timeout");
     assert_eq!(host.get("/stats").await.status, 200);
     host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_many_may_follow_the_events() {
+    use std::io::{BufReader, Write};
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::with(dir.path(), Limits { event_streams: 1, ..Limits::default() }).await;
+    let stream = [("Accept", "text/event-stream")];
+    let request = host.request("GET", "/v1/host/icecore/events", &stream, b"");
+    let address = host.address;
+    let reader = apart(move || {
+        let mut stream = connect(address);
+        stream.write_all(&request).unwrap();
+        let mut reader = BufReader::new(stream);
+        crate::client::read_head(&mut reader);
+        reader
+    })
+    .await;
+    let second = host.call("GET", "/events", &stream, None).await;
+    assert_eq!(second.code(), "503 overloaded");
+    assert!(second.text.contains("event_streams"));
+    drop(reader);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_has_its_time() {
+    use std::io::{Read, Write};
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::with(dir.path(), Limits { header_seconds: 1, ..Limits::default() }).await;
+    let address = host.address;
+    let rest = apart(move || {
+        let mut stream = connect(address);
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n").unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).map(|_| rest)
+    })
+    .await;
+    let rest = String::from_utf8(rest.unwrap()).unwrap();
+    assert!(!rest.contains(" 200 "), "{rest}");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_that_stop_everything_stop_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = icecore::Memory::open(dir.path()).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let limits = Limits { concurrent_requests: 0, ..Limits::default() };
+    let options = icecore_server::ServerOptions { limits, ..Default::default() };
+    let error = icecore_server::serve(memory, listener, options, async {}).await.unwrap_err();
+    let expected = "the limit `concurrent_requests` is 0, and must be from 1 to 65536";
+    assert_eq!(error.to_string(), expected);
 }

@@ -1,5 +1,7 @@
 //! A real server on a free port, over a directory of its own, spoken to over TCP.
 
+#![cfg(test)]
+
 mod auth;
 mod client;
 mod ending;
