@@ -10,14 +10,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Scope, SessionName, SessionNo};
+use icecore_domain::ids::{Scope, Seq, SessionName, SessionNo};
 use icecore_domain::json::JsonText;
 use icecore_domain::turn::{RawTurn, Timestamp};
 use icecore_domain::turn_jsonl::{self, TurnLine};
 use icecore_store::StoreError;
 
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Append, Memory, TurnInput};
+use crate::memory::{Append, Memory, Remembered, TurnInput};
 
 /// Turns without an id that are already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct ImportPlan {
 }
 
 /// What an import did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ImportReport {
     /// Lines read.
     pub lines: u64,
@@ -52,6 +52,11 @@ pub struct ImportReport {
     pub forgotten: u64,
     /// Whether it was asked to stop before the end.
     pub stopped: bool,
+    /// Under [`Repeat::Add`], the turns' ids in order; an import of a large file
+    /// would hold too many.
+    pub turn_ids: Vec<String>,
+    /// The smallest and the largest `seq` among them.
+    pub seqs: Option<(Seq, Seq)>,
 }
 
 /// How far an import is.
@@ -105,7 +110,9 @@ impl Memory {
         plan: &ImportPlan,
         tell: &mut impl FnMut(Progress) -> bool,
     ) -> Result<ImportReport> {
-        let lines = self.check_source(scope, &source, plan, tell).await?;
+        let Some(lines) = self.check_source(scope, &source, plan, tell).await? else {
+            return Ok(ImportReport { stopped: true, ..ImportReport::default() });
+        };
         let mut report = ImportReport { lines, ..ImportReport::default() };
         let mut counts = Occurrences::new(self.identity_key(scope.tenant()).await?, plan.repeat);
         let mut reader = source.open()?;
@@ -132,6 +139,9 @@ impl Memory {
                 report.added += remembered.added as u64;
                 report.known += remembered.known as u64;
                 report.forgotten += remembered.forgotten as u64;
+                if plan.repeat == Repeat::Add {
+                    report.note(remembered);
+                }
             }
             done += read;
             if !tell(Progress::Stored(done, lines)) {
@@ -142,14 +152,15 @@ impl Memory {
         Ok(report)
     }
 
-    /// Checks every line; answers how many there are.
+    /// Checks every line; answers how many there are, or nothing if it was asked
+    /// to stop.
     async fn check_source(
         &self,
         scope: &Scope,
         source: &Source,
         plan: &ImportPlan,
         tell: &mut impl FnMut(Progress) -> bool,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         let key = self.identity_key(scope.tenant()).await?;
         let mut checker = Checker { key, sessions: BTreeMap::new(), ids: BTreeMap::new() };
         let mut reader = source.open()?;
@@ -164,14 +175,14 @@ impl Memory {
             reader = returned;
             let page = page?;
             if page.is_empty() {
-                return Ok(lines);
+                return Ok(Some(lines));
             }
             for line in &page {
                 self.check_line(scope, source, plan, &mut checker, line).await?;
             }
             lines += page.len() as u64;
             if !tell(Progress::Checked(lines)) {
-                return Ok(0);
+                return Ok(None);
             }
         }
     }
@@ -256,6 +267,17 @@ impl Memory {
         let ours =
             icecore_domain::ids::TurnId::parse(id).is_some_and(|ours| ours.session == session);
         Ok(ours || rows.iter().any(|row| row.has_client_id))
+    }
+}
+
+impl ImportReport {
+    fn note(&mut self, remembered: Remembered) {
+        let (first, last) = (remembered.first_seq, remembered.last_seq);
+        self.seqs = Some(match self.seqs {
+            Some((least, most)) => (least.min(first), most.max(last)),
+            None => (first, last),
+        });
+        self.turn_ids.extend(remembered.turn_ids);
     }
 }
 
