@@ -40,10 +40,12 @@ pub struct Candidate {
     pub label: String,
     /// What it says.
     pub text: String,
-    /// When.
+    /// When, or when what it stands for began.
     pub at: Millis,
-    /// Its place: items of a window stand in this order.
-    pub order: (u64, u64),
+    /// Its conversation; items of a window stand in order of this first.
+    pub group: u64,
+    /// The first and last `seq` that it stands for.
+    pub span: (u64, u64),
     /// Ids of the turns it comes from, or the range of them.
     pub sources: Vec<String>,
     /// Worth beside others of its kind; equal worth goes to the newer.
@@ -94,13 +96,19 @@ const SMALLEST_CUT_TOKENS: u32 = 8;
 /// Ends a text that was cut.
 const ELLIPSIS: &str = "…";
 
-/// Packs a window. `turns` are newest first; `summaries` cover anything, and
-/// those that overlap a chosen turn are left out by `covers`, which says whether
-/// a summary stands for any of the chosen turns.
+impl Candidate {
+    /// Whether both stand for some turn.
+    fn overlaps(&self, other: &Candidate) -> bool {
+        self.group == other.group && self.span.0 <= other.span.1 && other.span.0 <= self.span.1
+    }
+}
+
+/// Packs a window. `turns` are newest first. `summaries` may overlap each other
+/// and the turns: of those that do, the better scored is taken, then the one
+/// that stands for more, then the newer, and nothing is told twice.
 pub fn pack(
     turns: Vec<Candidate>,
     summaries: Vec<Candidate>,
-    covers: impl Fn(&Candidate, &Candidate) -> bool,
     budget: u32,
     counter: &dyn TokenCounter,
 ) -> Window {
@@ -123,33 +131,30 @@ pub fn pack(
         }
         rest.next();
     }
-    let chosen_turns: Vec<Candidate> =
-        packing.chosen.iter().map(|(item, _)| item.clone()).collect();
-    let mut summaries: Vec<Candidate> = summaries
-        .into_iter()
-        .filter(|summary| !chosen_turns.iter().any(|turn| covers(summary, turn)))
-        .collect();
-    summaries.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.order.cmp(&a.order)));
-    for summary in &summaries {
-        if !packing.take_whole(summary, budget) {
-            packing.take_cut(summary, budget);
+    for summary in by_worth(summaries) {
+        if !packing.tells_of(&summary) && !packing.take_whole(&summary, budget) {
+            packing.take_cut(&summary, budget);
         }
     }
-    // What is left over goes to further turns that no summary stands for yet.
-    let chosen_summaries: Vec<Candidate> = packing
-        .chosen
-        .iter()
-        .filter(|(item, _)| item.kind == WindowKind::Summary)
-        .map(|(item, _)| item.clone())
-        .collect();
+    // What is left over goes to further turns that no summary stands for.
     for turn in rest {
-        let stood_for = chosen_summaries.iter().any(|summary| covers(summary, &turn));
-        if !stood_for && !packing.take_whole(&turn, budget) {
+        if !packing.tells_of(&turn) && !packing.take_whole(&turn, budget) {
             packing.take_cut(&turn, budget);
             break;
         }
     }
     packing.finish()
+}
+
+fn by_worth(mut summaries: Vec<Candidate>) -> Vec<Candidate> {
+    let length = |item: &Candidate| item.span.1 - item.span.0;
+    summaries.sort_by(|a, b| {
+        b.score
+            .total_cmp(&a.score)
+            .then(length(b).cmp(&length(a)))
+            .then((b.group, b.span).cmp(&(a.group, a.span)))
+    });
+    summaries
 }
 
 struct Packing<'a> {
@@ -161,6 +166,11 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
+    /// Whether something chosen stands for a turn that `item` stands for.
+    fn tells_of(&self, item: &Candidate) -> bool {
+        self.chosen.iter().any(|(chosen, _)| chosen.overlaps(item))
+    }
+
     fn take_whole(&mut self, item: &Candidate, limit: u32) -> bool {
         let tokens = self.cost(item);
         if self.spent.saturating_add(tokens) > limit {
@@ -199,7 +209,7 @@ impl Packing<'_> {
     fn finish(mut self) -> Window {
         loop {
             let mut ordered: Vec<&Candidate> = self.chosen.iter().map(|(item, _)| item).collect();
-            ordered.sort_by_key(|item| (item.order, item.kind));
+            ordered.sort_by_key(|item| (item.group, item.span));
             let text = render(&ordered);
             let tokens = self.counter.count(&text);
             if tokens <= self.budget {
@@ -262,7 +272,8 @@ mod tests {
             label: "Ana".to_owned(),
             text: text.to_owned(),
             at: Millis(number as i64 * 3_600_000),
-            order: (0, number),
+            group: 0,
+            span: (number, number),
             sources: vec![format!("t{number}")],
             score: 0.0,
             reason: "recent".to_owned(),
@@ -274,18 +285,14 @@ mod tests {
             kind: WindowKind::Summary,
             id: format!("{first}-{last}"),
             label: format!("Summary of {first} to {last}"),
+            span: (first, last),
             ..turn(first, text)
         }
     }
 
-    fn covers(summary: &Candidate, turn: &Candidate) -> bool {
-        let (first, last) = summary.id.split_once('-').unwrap();
-        (first.parse().unwrap()..=last.parse().unwrap()).contains(&turn.order.1)
-    }
-
     fn window(turns: &[Candidate], summaries: &[Candidate], budget: u32) -> Window {
         let newest_first = turns.iter().rev().cloned().collect();
-        pack(newest_first, summaries.to_vec(), covers, budget, &CharCounter)
+        pack(newest_first, summaries.to_vec(), budget, &CharCounter)
     }
 
     #[test]
@@ -300,7 +307,7 @@ mod tests {
         let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
         assert_eq!(
             ids,
-            ["1-10", "11-20", "24", "25", "26", "27", "28", "29", "30"].map(|id| {
+            ["1-10", "11-20", "23", "24", "25", "26", "27", "28", "29", "30"].map(|id| {
                 match id.contains('-') {
                     true => id.to_owned(),
                     false => format!("t{id}"),
@@ -309,6 +316,16 @@ mod tests {
         );
         assert_eq!(window.text.lines().next(), Some("[1970-01-01]"));
         assert!(window.tokens <= 420 && window.tokens == CharCounter.count(&window.text));
+    }
+
+    #[test]
+    fn finer_summaries_fill_the_gap_between_a_coarse_one_and_the_turns() {
+        let turns: Vec<_> = (1..=12).map(|n| turn(n, &"x".repeat(30))).collect();
+        let summaries =
+            [summary(1, 8, "coarse"), summary(9, 12, "over the border"), summary(9, 9, "fine")];
+        let window = window(&turns, &summaries, 240);
+        let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
+        assert_eq!(ids, ["1-8", "9-9", "t10", "t11", "t12"]);
     }
 
     #[test]
@@ -346,7 +363,7 @@ mod tests {
             budget in 0_u32..2000,
         ) {
             let turns: Vec<_> = texts.iter().enumerate().map(|(n, text)| turn(n as u64 + 1, text)).collect();
-            let summaries = [summary(1, 10, "one"), summary(11, 20, "two")];
+            let summaries = [summary(1, 10, "one"), summary(11, 20, "two"), summary(1, 20, "both")];
             let window = window(&turns, &summaries, budget);
             prop_assert!(window.tokens <= budget);
             prop_assert_eq!(window.tokens, CharCounter.count(&window.text));

@@ -1,1 +1,137 @@
+//! The contract of a store as functions: one for each sentence, each given a
+//! fresh store, each a panic where the sentence does not hold.
+//!
+//! ```
+//! use icecore_store::{MemoryStore, contract};
+//!
+//! assert!(contract::broken_sentences(|| MemoryStore::new([0; 32])).is_empty());
+//! ```
 
+#![allow(clippy::unwrap_used, reason = "this is a test suite, run by tests of other crates too")]
+
+mod append;
+mod erasure;
+pub(crate) mod fixtures;
+mod log;
+mod pyramid;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::store::Store;
+
+/// A sentence of the contract, tried on a fresh store.
+pub type Sentence = for<'a> fn(&'a dyn Store) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+macro_rules! sentences {
+    ($($module:ident: $($name:ident)+;)+) => {
+        /// Every sentence, by name.
+        pub const ALL: &[(&str, Sentence)] = &[
+            $($((stringify!($name), |store| Box::pin($module::$name(store))),)+)+
+        ];
+    };
+}
+
+sentences! {
+    append:
+        a_session_begins_with_its_first_turn
+        seq_is_dense_and_rows_keep_what_was_given
+        a_failed_append_leaves_nothing
+        a_known_id_with_the_same_body_is_known
+        a_known_id_with_another_body_is_a_conflict
+        the_nth_occurrence_of_a_body_is_known
+        repeated_content_is_kept
+        a_head_is_continued_and_any_other_parent_forks
+        an_explicit_empty_list_of_parents_begins_a_tree
+        a_parent_may_be_named_by_our_id
+        parents_must_exist_and_come_first
+        cuts_come_with_the_append
+        micros_are_bound_by_tokens
+        branches_have_cuts_of_their_own
+        new_sizes_begin_at_the_next_macro
+        sessions_are_listed_by_number
+        turns_are_read_by_range_branch_and_end
+        a_snapshot_shows_what_was_there
+        turns_are_found_by_lookup
+        tenants_and_memories_are_apart
+        the_identity_key_stays
+        concurrent_appends_are_all_there_in_order;
+    pyramid:
+        chunks_are_read_by_range_and_end
+        a_hot_body_is_in_its_rows
+        warm_demotion_moves_bodies_to_text
+        warm_demotion_compares_before_it_moves
+        cold_demotion_moves_bodies_to_a_pack
+        cold_demotion_compares_before_it_moves
+        cold_text_may_stay
+        a_dropped_body_is_expired
+        packs_are_listed_oldest_first_and_expire
+        summaries_are_put_with_their_watermark
+        summaries_of_what_changed_are_not_put
+        derived_text_can_be_dropped
+        a_branch_is_settled_unless_it_changed
+        stats_add_up;
+    erasure:
+        selectors_name_turns
+        a_tombstone_keeps_its_place
+        chunks_count_what_is_left
+        an_open_tail_forgets_too
+        warm_text_is_replaced
+        packs_are_rewritten
+        summaries_of_the_erased_go
+        an_erasure_compares_before_it_erases
+        a_turn_is_erased_once
+        the_epoch_rises
+        the_erased_stay_forgotten_unless_insisted
+        a_forgotten_session_has_no_name
+        a_nameless_subject_is_not_found
+        kept_answers_that_may_quote_go;
+    log:
+        events_merge_turns_and_records_in_order
+        paging_misses_nothing
+        events_can_be_of_one_memory
+        events_hold_no_content
+        an_erasure_is_logged
+        entries_are_put_and_listed
+        entries_expire_and_are_erased
+        a_claim_is_kept_with_its_effect
+        outcomes_are_kept_for_a_day
+        api_keys_are_found_by_hash
+        notes_are_kept;
+}
+
+/// Tries every sentence on a store of its own and names those that do not hold.
+///
+/// Each runs on a thread of its own, so that one that fails hides no other.
+pub fn broken_sentences<S: Store + Send>(fresh: impl Fn() -> S + Sync) -> Vec<&'static str> {
+    let holds = |sentence: Sentence| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(sentence(&fresh()));
+    };
+    let broken = |(_, sentence): &&(&str, Sentence)| {
+        std::thread::scope(|scope| scope.spawn(|| holds(*sentence)).join().is_err())
+    };
+    ALL.iter().filter(broken).map(|(name, _)| *name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::broken_sentences;
+    use crate::{MemoryStore, SqliteStore};
+
+    #[test]
+    fn the_store_in_memory_keeps_the_contract() {
+        assert_eq!(broken_sentences(|| MemoryStore::new([3; 32])), [""; 0]);
+    }
+
+    #[test]
+    fn sqlite_keeps_the_contract() {
+        let dir = tempfile::tempdir().unwrap();
+        let number = std::sync::atomic::AtomicU32::new(0);
+        let fresh = || {
+            let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            SqliteStore::open(&dir.path().join(number.to_string()), None).unwrap()
+        };
+        assert_eq!(broken_sentences(fresh), [""; 0]);
+    }
+}

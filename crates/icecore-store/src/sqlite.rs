@@ -61,6 +61,11 @@ impl SqliteStore {
         Ok(Self { shared, writer })
     }
 
+    /// Commits that this process has made: how well writes are grouped.
+    pub fn commits(&self) -> u64 {
+        self.writer.commits()
+    }
+
     /// Runs `act` on the writing thread, inside a transaction.
     async fn write<T: Send + 'static>(
         &self,

@@ -92,7 +92,9 @@ pub trait Store: Send + Sync {
         last: Ordinal,
     ) -> Result<Vec<MicroBody>>;
 
-    /// Branches, of any tenant, that changed since they were last found settled.
+    /// Branches, of any tenant, that changed since they were last found settled
+    /// by an append, an erasure or dropped summaries. What the worker itself
+    /// moves is no such change.
     async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>>;
 
     /// How many branches are unsettled: of one memory, one tenant, or all.
@@ -119,15 +121,17 @@ pub trait Store: Send + Sync {
     async fn unsettle_all(&self) -> Result<()>;
 
     /// Moves micros from rows to text. Answers false, having done nothing, when
-    /// the branch is no longer as the caller saw it.
+    /// the branch is no longer as the caller saw it, or the micros do not follow
+    /// each other from its watermark on.
     async fn demote_to_warm(&self, scope: &Scope, demotion: WarmDemotion) -> Result<bool>;
 
     /// Moves a macro's micros from text to wherever `body` says, with the same
-    /// answer as [`Store::demote_to_warm`].
+    /// answer as [`Store::demote_to_warm`]. Macros go down in order.
     async fn demote_to_cold(&self, scope: &Scope, demotion: ColdDemotion) -> Result<bool>;
 
-    /// Records summaries of chunks whose revision is still the one given, and
-    /// moves the watermark of that level to `through`.
+    /// Records summaries of chunks and moves the watermark of that level to
+    /// `through`; or does nothing, when the watermark or the revision of one of
+    /// the chunks is not the one given any more, so that they stay due.
     async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()>;
 
     /// Drops every summary of the scope and marks its branches unsettled.
@@ -138,7 +142,7 @@ pub trait Store: Send + Sync {
     /// Packs written before `before`, oldest first.
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>>;
 
-    /// All packs of a tenant, or of all.
+    /// All packs of a tenant, or of all, by session.
     async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackRecord>>;
 
     /// Lets the body of a macro go for good: destroys the pack's key, marks its
@@ -147,7 +151,8 @@ pub trait Store: Send + Sync {
 
     // Erasure
 
-    /// The turns that a selector names, by session, without the erased.
+    /// The turns that a selector names, by session, without the erased. A named
+    /// session of which nothing but the name is left is selected with no turns.
     async fn select(
         &self,
         tenant: &Tenant,
@@ -157,8 +162,10 @@ pub trait Store: Send + Sync {
 
     /// Erases turns of one session in one step: rows become tombstones, bodies
     /// and summaries that held them go, the given bodies take their place, the
-    /// scope's epoch rises. Answers false, having done nothing, when a chunk was
-    /// revised or moved since it was read.
+    /// scope's epoch rises. Turns that are tombstones already, or not of this
+    /// branch, are passed over. Answers false, having done nothing, when a chunk
+    /// was revised or moved since it was read, or a turn that goes lies in a
+    /// closed micro that is not among those given.
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool>;
 
     /// Writes the record of a finished erasure into the log.
@@ -166,7 +173,8 @@ pub trait Store: Send + Sync {
 
     // Entries
 
-    /// Puts a long-term entry.
+    /// Puts a long-term entry; an id that is there already is
+    /// [`StoreError::EntryExists`].
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord>;
 
     /// An entry by id, unless it ended, expired or never was.
@@ -318,7 +326,7 @@ pub enum Outcome {
 /// The answer to an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// The session's number.
+    /// The session's number; 0 when an empty batch was for a session that is not.
     pub session: SessionNo,
     /// For each turn of the batch, in order.
     pub turns: Vec<AppendedTurn>,
@@ -488,6 +496,10 @@ pub struct ChunkRecord {
     pub first_seq: Seq,
     /// `seq` of its last turn.
     pub last_seq: Seq,
+    /// The time of its first turn that is there.
+    pub first_at: Millis,
+    /// The time of its last turn that is there.
+    pub last_at: Millis,
     /// Tokens of its turns that are there.
     pub tokens: u64,
     /// Turns of it that are there.
@@ -534,7 +546,7 @@ pub struct MicroBody {
 /// The one place of a body.
 #[derive(Debug, Clone)]
 pub enum BodyPlace {
-    /// In the turns' rows.
+    /// In the turns' rows, also when all of them are tombstones.
     Rows,
     /// In the store, as text.
     Text(TextBody),
@@ -591,7 +603,8 @@ pub enum ColdBody {
     Pack(NewPack),
     /// It stays as text in the store.
     StaysText,
-    /// Nowhere: nothing is left of it, or it is not to be kept.
+    /// Nowhere: nothing is left of it, or it is not to be kept. What is left
+    /// expires, as with [`Store::expire_pack`].
     Dropped,
 }
 
@@ -636,7 +649,7 @@ pub struct SummaryBatch {
     pub branch: Branch,
     /// Which level.
     pub level: Level,
-    /// The watermark as the caller saw it; if it moved, nothing is written.
+    /// The watermark as the caller saw it.
     pub seen_through: Ordinal,
     /// The new watermark.
     pub through: Ordinal,
@@ -801,7 +814,7 @@ pub struct StoreStats {
     pub sessions: u64,
     /// Branches of them.
     pub branches: u64,
-    /// Turns that are there.
+    /// Turns that are there, the expired among them.
     pub turns: u64,
     /// Their tokens.
     pub tokens: u64,
@@ -809,13 +822,14 @@ pub struct StoreStats {
     pub erased: u64,
     /// Turns let go by retention.
     pub expired: u64,
-    /// Turns by tier: hot (the open tail included), warm, cold.
+    /// Turns by tier: hot (the open tail included), warm, cold (the expired
+    /// included). They add up to `turns`, as tokens do.
     pub tier_turns: [u64; 3],
     /// Tokens by tier.
     pub tier_tokens: [u64; 3],
-    /// Bytes of bodies by tier.
+    /// Bytes of bodies by tier, as they are kept.
     pub tier_bytes: [u64; 3],
-    /// Turns in open tails.
+    /// Turns in open tails that are there.
     pub open_turns: u64,
     /// Chunks by level.
     pub chunks: [u64; 3],
@@ -825,7 +839,7 @@ pub struct StoreStats {
     pub summary_bytes: u64,
     /// Packs.
     pub packs: u64,
-    /// Entries in force.
+    /// Entries; those that expired by themselves are counted until they go.
     pub entries: u64,
     /// The scope's epoch, or the sum of them.
     pub epoch: u64,

@@ -1,1 +1,452 @@
+//! Stores that misbehave or keep count, for tests.
+//!
+//! Each wraps any store, also one behind `Arc<dyn Store>`, and each other.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use icecore_domain::identity::IdentityKey;
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant};
+use icecore_domain::time::Millis;
+
+use crate::error::StoreError;
+use crate::store::*;
+
+/// Fails at the nth write with [`StoreError::Injected`]; every other works.
+pub type FailingStore<S> = Wrapped<S, Failing>;
+
+/// Counts reads, and the rows they answered, by method.
+pub type CountingStore<S> = Wrapped<S, Counting>;
+
+/// A store with something done around each call.
+pub struct Wrapped<S: ?Sized, H> {
+    inner: Arc<S>,
+    hook: H,
+}
+
+/// What is done around calls.
+pub trait Hook: Send + Sync {
+    /// Before a write; an error keeps it from happening.
+    fn before_write(&self) -> Result<()> {
+        Ok(())
+    }
+    /// After a write that worked; an error hides that it did.
+    fn after_write(&self) -> Result<()> {
+        Ok(())
+    }
+    /// After a read that answered `rows` rows.
+    fn after_read(&self, _method: &'static str, _rows: usize) {}
+}
+
+impl<S: Store + ?Sized, H> Wrapped<S, H> {
+    /// The store inside.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+}
+
+// Failing
+
+/// Counts writes and fails at one of them.
+pub struct Failing {
+    at: u64,
+    is_done_first: bool,
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl<S: Store + ?Sized> FailingStore<S> {
+    /// Fails instead of the nth write, counted from 1.
+    pub fn instead_of(nth: u64, inner: Arc<S>) -> Self {
+        Self::new(inner, nth, false)
+    }
+
+    /// Fails after the nth write that worked, as when its answer is lost.
+    pub fn after(nth: u64, inner: Arc<S>) -> Self {
+        Self::new(inner, nth, true)
+    }
+
+    fn new(inner: Arc<S>, at: u64, is_done_first: bool) -> Self {
+        let hook = Failing { at, is_done_first, begun: AtomicU64::new(0), done: AtomicU64::new(0) };
+        Self { inner, hook }
+    }
+
+    /// Writes that were tried so far.
+    pub fn writes(&self) -> u64 {
+        self.hook.begun.load(Ordering::SeqCst)
+    }
+}
+
+impl Hook for Failing {
+    fn before_write(&self) -> Result<()> {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        match number == self.at && !self.is_done_first {
+            true => Err(StoreError::Injected(number)),
+            false => Ok(()),
+        }
+    }
+
+    fn after_write(&self) -> Result<()> {
+        let number = self.done.fetch_add(1, Ordering::SeqCst) + 1;
+        match number == self.at && self.is_done_first {
+            true => Err(StoreError::Injected(number)),
+            false => Ok(()),
+        }
+    }
+}
+
+// Counting
+
+/// Calls of one method, and rows answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadCount {
+    /// How often it was called.
+    pub calls: u64,
+    /// Rows in its answers: elements of a list, 1 for anything else that was there.
+    pub rows: u64,
+}
+
+/// Counts of reads by method.
+#[derive(Default)]
+pub struct Counting(Mutex<BTreeMap<&'static str, ReadCount>>);
+
+impl<S: Store + ?Sized> CountingStore<S> {
+    /// Counts from nothing.
+    pub fn new(inner: Arc<S>) -> Self {
+        Self { inner, hook: Counting::default() }
+    }
+
+    /// Reads since the beginning or the last call of this, by method.
+    pub fn take_reads(&self) -> BTreeMap<&'static str, ReadCount> {
+        std::mem::take(&mut *self.hook.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Hook for Counting {
+    fn after_read(&self, method: &'static str, rows: usize) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(method).or_default();
+        count.calls += 1;
+        count.rows += rows as u64;
+    }
+}
+
+/// How many rows an answer has.
+trait Rows {
+    fn rows(&self) -> usize {
+        1
+    }
+}
+
+impl<T> Rows for Vec<T> {
+    fn rows(&self) -> usize {
+        self.len()
+    }
+}
+
+impl<T> Rows for Option<T> {
+    fn rows(&self) -> usize {
+        usize::from(self.is_some())
+    }
+}
+
+impl Rows for u64 {}
+impl Rows for Position {}
+impl Rows for IdentityKey {}
+impl Rows for StoreStats {}
+
+// Passing on
+
+macro_rules! read {
+    ($self:ident.$method:ident($($argument:expr),*)) => {{
+        let answer = $self.inner.$method($($argument),*).await?;
+        $self.hook.after_read(stringify!($method), answer.rows());
+        Ok(answer)
+    }};
+}
+
+macro_rules! write {
+    ($self:ident.$method:ident($($argument:expr),*)) => {{
+        $self.hook.before_write()?;
+        let answer = $self.inner.$method($($argument),*).await?;
+        $self.hook.after_write()?;
+        Ok(answer)
+    }};
+}
+
+#[async_trait]
+impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
+    async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
+        read!(self.identity_key(tenant))
+    }
+
+    async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
+        write!(self.append(scope, batch))
+    }
+
+    async fn session(&self, scope: &Scope, name: &SessionName) -> Result<Option<SessionRecord>> {
+        read!(self.session(scope, name))
+    }
+
+    async fn session_by_number(
+        &self,
+        scope: &Scope,
+        no: SessionNo,
+    ) -> Result<Option<SessionRecord>> {
+        read!(self.session_by_number(scope, no))
+    }
+
+    async fn sessions(
+        &self,
+        scope: &Scope,
+        after: Option<SessionNo>,
+        limit: usize,
+    ) -> Result<Vec<SessionRecord>> {
+        read!(self.sessions(scope, after, limit))
+    }
+
+    async fn recent_sessions(&self, scope: &Scope, limit: usize) -> Result<Vec<SessionRecord>> {
+        read!(self.recent_sessions(scope, limit))
+    }
+
+    async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
+        read!(self.turns(scope, query))
+    }
+
+    async fn turns_by_lookup(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        lookup: i64,
+    ) -> Result<Vec<TurnRow>> {
+        read!(self.turns_by_lookup(scope, session, lookup))
+    }
+
+    async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
+        read!(self.chunks(scope, query))
+    }
+
+    async fn bodies(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<MicroBody>> {
+        read!(self.bodies(scope, session, branch, first, last))
+    }
+
+    async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>> {
+        read!(self.unsettled(limit))
+    }
+
+    async fn unsettled_count(&self, tenant: Option<&Tenant>, memory: Option<&str>) -> Result<u64> {
+        read!(self.unsettled_count(tenant, memory))
+    }
+
+    async fn branch(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+    ) -> Result<Option<BranchRecord>> {
+        read!(self.branch(scope, session, branch))
+    }
+
+    async fn settle(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        seen: u64,
+    ) -> Result<()> {
+        write!(self.settle(scope, session, branch, seen))
+    }
+
+    async fn unsettle_all(&self) -> Result<()> {
+        write!(self.unsettle_all())
+    }
+
+    async fn demote_to_warm(&self, scope: &Scope, demotion: WarmDemotion) -> Result<bool> {
+        write!(self.demote_to_warm(scope, demotion))
+    }
+
+    async fn demote_to_cold(&self, scope: &Scope, demotion: ColdDemotion) -> Result<bool> {
+        write!(self.demote_to_cold(scope, demotion))
+    }
+
+    async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()> {
+        write!(self.put_summaries(scope, summaries))
+    }
+
+    async fn drop_derived(&self, scope: &Scope) -> Result<u64> {
+        write!(self.drop_derived(scope))
+    }
+
+    async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
+        read!(self.packs_older_than(before, limit))
+    }
+
+    async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackRecord>> {
+        read!(self.packs(tenant))
+    }
+
+    async fn expire_pack(&self, pack: &PackRecord, now: Millis) -> Result<()> {
+        write!(self.expire_pack(pack, now))
+    }
+
+    async fn select(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<Selected>> {
+        read!(self.select(tenant, memory, selector))
+    }
+
+    async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
+        write!(self.erase(scope, erasure))
+    }
+
+    async fn log_forgotten(&self, scope: &Scope, payload: String, now: Millis) -> Result<Position> {
+        write!(self.log_forgotten(scope, payload, now))
+    }
+
+    async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
+        write!(self.put_entry(scope, entry))
+    }
+
+    async fn entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<Option<EntryRecord>> {
+        read!(self.entry(scope, id, now))
+    }
+
+    async fn entries(
+        &self,
+        scope: &Scope,
+        at: Option<Position>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryRecord>> {
+        read!(self.entries(scope, at, now, limit))
+    }
+
+    async fn erase_entries(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        dry_run: bool,
+    ) -> Result<u64> {
+        write!(self.erase_entries(scope, selector, dry_run))
+    }
+
+    async fn events(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>> {
+        read!(self.events(tenant, memory, after, limit))
+    }
+
+    async fn head(&self, tenant: &Tenant) -> Result<Position> {
+        read!(self.head(tenant))
+    }
+
+    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
+        write!(self.put_api_key(key, hash))
+    }
+
+    async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
+        read!(self.api_key(hash))
+    }
+
+    async fn outcome(
+        &self,
+        tenant: &Tenant,
+        operation: &str,
+        key: &str,
+        now: Millis,
+    ) -> Result<Option<StoredOutcome>> {
+        read!(self.outcome(tenant, operation, key, now))
+    }
+
+    async fn put_outcome(&self, tenant: &Tenant, outcome: NewOutcome, now: Millis) -> Result<()> {
+        write!(self.put_outcome(tenant, outcome, now))
+    }
+
+    async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats> {
+        read!(self.stats(tenant, memory))
+    }
+
+    async fn memories(&self, tenant: &Tenant) -> Result<Vec<String>> {
+        read!(self.memories(tenant))
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>> {
+        read!(self.tenants())
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        read!(self.check())
+    }
+
+    async fn put_note(&self, name: &str, value: &str) -> Result<()> {
+        write!(self.put_note(name, value))
+    }
+
+    async fn note(&self, name: &str) -> Result<Option<String>> {
+        read!(self.note(name))
+    }
+
+    async fn tidy(&self) -> Result<()> {
+        write!(self.tidy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+
+    async fn notes(store: &dyn Store) -> Vec<bool> {
+        let mut written = Vec::new();
+        for name in ["a", "b", "c"] {
+            written.push(store.put_note(name, "x").await.is_ok());
+        }
+        written
+    }
+
+    #[tokio::test]
+    async fn fails_once_instead_of_or_after_a_write() {
+        let there = async |store: &MemoryStore| store.note("b").await.unwrap().is_some();
+        let inner = Arc::new(MemoryStore::new([1; 32]));
+        let failing = FailingStore::instead_of(2, Arc::clone(&inner));
+        assert_eq!(notes(&failing).await, [true, false, true]);
+        assert!(!there(&inner).await);
+        assert_eq!(failing.writes(), 3);
+
+        let failing = FailingStore::after(2, Arc::clone(&inner));
+        assert_eq!(notes(&failing).await, [true, false, true]);
+        assert!(there(&inner).await);
+        assert!(failing.inner().note("c").await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn reads_and_rows_are_counted_by_method() {
+        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
+        let counting = CountingStore::new(inner);
+        notes(&counting).await;
+        for name in ["a", "nowhere"] {
+            counting.note(name).await.unwrap();
+        }
+        counting.tenants().await.unwrap();
+        let reads: Vec<_> = counting.take_reads().into_iter().collect();
+        let count = |calls, rows| ReadCount { calls, rows };
+        assert_eq!(reads, [("note", count(2, 1)), ("tenants", count(1, 0))]);
+        assert!(counting.take_reads().is_empty());
+    }
+}

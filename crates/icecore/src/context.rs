@@ -1,6 +1,6 @@
 //! The context for a prompt: what is recent verbatim, what is older by summary.
 
-use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::chunk::Level;
 use icecore_domain::ids::{Ordinal, Scope, Seq};
 use icecore_domain::window::{self, Candidate, WindowItem, WindowKind};
 use icecore_store::{BranchRecord, ChunkQuery, ChunkRecord, SessionRecord, TurnQuery, TurnState};
@@ -85,7 +85,7 @@ impl Memory {
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let budget = request.budget;
         let window = crate::error::off_thread(move || {
-            window::pack(turns, summaries, covers, budget, counter.as_ref())
+            window::pack(turns, summaries, budget, counter.as_ref())
         })
         .await?;
         Ok(Context { text: window.text, tokens: window.tokens, budget, items: window.items })
@@ -124,28 +124,25 @@ impl Memory {
         Ok(found)
     }
 
-    /// Summaries along a path: macros, then minis and micros of what no closed
-    /// chunk above them covers.
+    /// Summaries along a path, the newest of each level.
     async fn newest_summaries(&self, path: &Path<'_>, words: &[String]) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for (branch, through) in &path.branches {
             let Some(record) = path.session.branches.iter().find(|b| b.branch == *branch) else {
                 continue;
             };
-            let mut from = Ordinal(0);
-            for level in [Level::Macro, Level::Mini, Level::Micro] {
+            for level in Level::ALL {
                 let query = ChunkQuery {
-                    from,
                     through: *through,
                     newest: true,
                     ..ChunkQuery::all(path.session.no, *branch, level, MAX_SUMMARIES)
                 };
-                for chunk in self.inner.store.chunks(path.scope, &query).await? {
-                    if chunk.summary.is_some() {
-                        from = Ordinal(chunk.id.last.0 + 1);
-                    }
-                    found.extend(summary_candidate(path.rank, record, &chunk, words));
-                }
+                let chunks = self.inner.store.chunks(path.scope, &query).await?;
+                found.extend(
+                    chunks
+                        .iter()
+                        .filter_map(|chunk| summary_candidate(path.rank, record, chunk, words)),
+                );
             }
         }
         Ok(found)
@@ -170,7 +167,8 @@ fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
         label: speaker.unwrap_or_default(),
         text: fields.map(|fields| fields.content.text().into_owned()).unwrap_or_default(),
         at: turn.at,
-        order: (rank, turn.seq.0),
+        group: rank,
+        span: (turn.seq.0, turn.seq.0),
         sources: vec![turn.id.clone()],
         id: turn.id,
         score: 0.0,
@@ -196,10 +194,11 @@ fn summary_candidate(
         kind: WindowKind::Summary,
         id: chunk.id.to_string(),
         tier: tier_of(branch, chunk.id.last).as_str(),
-        label: format!("Summary of turns {} to {}", chunk.first_seq, chunk.last_seq),
+        label: summary_label(chunk),
         text: summary.text.clone(),
-        at: icecore_domain::time::Millis(0),
-        order: (rank, chunk.first_seq.0),
+        at: chunk.first_at,
+        group: rank,
+        span: (chunk.first_seq.0, chunk.last_seq.0),
         sources: vec![chunk.id.to_string()],
         score: shared as f64,
         reason,
@@ -207,11 +206,13 @@ fn summary_candidate(
     .filter(|candidate| !candidate.text.is_empty())
 }
 
-/// Whether a summary stands for a turn: same session, and its range holds it.
-fn covers(summary: &Candidate, turn: &Candidate) -> bool {
-    let Some(id) = ChunkId::parse(&summary.id) else { return false };
-    let last = summary.order.1 + id.turn_count() - 1;
-    summary.order.0 == turn.order.0 && (summary.order.1..=last).contains(&turn.order.1)
+/// Which turns a summary stands for, and until when, if that is another day.
+fn summary_label(chunk: &ChunkRecord) -> String {
+    let turns = format!("Summary of turns {} to {}", chunk.first_seq, chunk.last_seq);
+    match chunk.last_at.to_date() {
+        last if last == chunk.first_at.to_date() => turns,
+        last => format!("{turns}, until {last}"),
+    }
 }
 
 /// Words of a query that can tell summaries apart.

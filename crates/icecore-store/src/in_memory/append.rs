@@ -47,10 +47,7 @@ pub(super) fn append(
     let begun = !(is_new && session.turns.is_empty());
     let no = if begun { session.no } else { SessionNo(0) };
     match is_new {
-        false => {
-            let at = session.no.0 as usize - 1;
-            tenant.sessions[at] = session;
-        }
+        false => tenant.sessions[no.0 as usize - 1] = session,
         true if begun => tenant.sessions.push(session),
         true => {}
     }

@@ -297,7 +297,9 @@ impl SessionState {
             turns.filter(|row| row.state != TurnState::Erased)
         };
         let (turns, tokens) = (there().count() as u64, there().map(|t| u64::from(t.tokens)).sum());
-        ChunkRecord { id, first_seq, last_seq, tokens, turns, revision, summary }
+        let first_at = there().next().map(|row| row.at).unwrap_or_default();
+        let last_at = there().last().map(|row| row.at).unwrap_or_default();
+        ChunkRecord { id, first_seq, last_seq, first_at, last_at, tokens, turns, revision, summary }
     }
 
     fn event(&self, turn: &StoredTurn) -> EventRecord {

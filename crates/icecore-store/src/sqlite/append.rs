@@ -94,6 +94,8 @@ impl OpenSession {
             .map_err(failed)?;
         let (session, last_seq, turns, tokens, current) = match found {
             Some(found) => found,
+            // A session begins with its first turn.
+            None if batch.turns.is_empty() => (0, 0, 0, 0, 0),
             None => {
                 (new_session(c, no, &batch.session, &hash, batch.now).map_err(failed)?, 0, 0, 0, 0)
             }
@@ -354,8 +356,16 @@ impl OpenSession {
                 counted = true;
             }
             let last_seq = if cut.last == ordinal { seq } else { previous_head };
-            insert_chunk(c, s, self.tenant, self.no, state, cut, last_seq)?;
             let level = level_no(cut.level) as usize;
+            // Only a session that was erased from can have tombstones here.
+            let erased = match self.last_seq > self.turns {
+                true => {
+                    let seqs = state.first_seqs[level]..=last_seq;
+                    erased_in(c, self.tenant, self.no, branch, seqs).map_err(|e| s.failed(e))?
+                }
+                false => 0,
+            };
+            insert_chunk(c, s, self.tenant, self.no, state, cut, last_seq, erased)?;
             state.first_seqs[level] = 0;
             state.tokens[level] = 0;
             if cut.level == Level::Macro {
@@ -527,6 +537,24 @@ fn new_session(
     Ok(session)
 }
 
+/// Tombstones among a branch's turns in a range of `seq`.
+fn erased_in(
+    c: &Connection,
+    tenant: i64,
+    session: SessionNo,
+    branch: Branch,
+    seqs: std::ops::RangeInclusive<i64>,
+) -> rusqlite::Result<i64> {
+    c.prepare_cached(&format!(
+        "SELECT count(*) FROM turns WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+           AND seq BETWEEN ?4 AND ?5 AND flags & {ERASED} != 0"
+    ))?
+    .query_row(params![tenant, session.0 as i64, branch.0, seqs.start(), seqs.end()], |row| {
+        row.get(0)
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "one row's worth, used in one place")]
 fn insert_chunk(
     c: &Connection,
     s: &Shared,
@@ -535,6 +563,7 @@ fn insert_chunk(
     state: &BranchState,
     cut: &Cut,
     last_seq: i64,
+    erased: i64,
 ) -> Result<()> {
     // The branch's row must be there before its first chunk.
     write_branch_if_missing(c, tenant, session.0 as i64, state).map_err(|e| s.failed(e))?;
@@ -553,7 +582,7 @@ fn insert_chunk(
             cut.last as i64,
             state.first_seqs[level as usize],
             last_seq,
-            (cut.last + 1 - cut.first) as i64,
+            (cut.last + 1 - cut.first) as i64 - erased,
             state.tokens[level as usize],
             state.policy,
         ])

@@ -7,6 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{Shared, erase, log, rows};
+use crate::error::StoreError;
 use crate::store::*;
 
 pub(super) fn put(
@@ -16,6 +17,15 @@ pub(super) fn put(
     entry: NewEntry,
 ) -> Result<EntryRecord> {
     let no = rows::ensure_scope(c, s, scope)?;
+    let is_there: bool = c
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3)",
+        )
+        .and_then(|mut q| q.query_row(params![no.tenant, no.scope, entry.id], |row| row.get(0)))
+        .map_err(|e| s.failed(e))?;
+    if is_there {
+        return Err(StoreError::EntryExists { id: entry.id });
+    }
     let put = || {
         let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": entry.id });
         let began = log::record(
@@ -75,7 +85,7 @@ pub(super) fn list(
     limit: usize,
 ) -> Result<Vec<EntryRecord>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
-    let at = at.map(|position| position.0 as i64);
+    let at = at.map(|position| rows::number(position.0));
     c.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM entries WHERE tenant = ?1 AND scope = ?2
            AND (expires_at IS NULL OR expires_at > ?3)
@@ -84,7 +94,8 @@ pub(super) fn list(
          ORDER BY began LIMIT ?5"
     ))
     .and_then(|mut q| {
-        q.query_map(params![no.tenant, no.scope, now.0, at, limit as i64], read)?.collect()
+        let limit = rows::number(limit as u64);
+        q.query_map(params![no.tenant, no.scope, now.0, at, limit], read)?.collect()
     })
     .map_err(|e| s.failed(e))
 }

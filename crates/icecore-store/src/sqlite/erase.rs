@@ -53,6 +53,11 @@ pub(super) fn select(
         grouped.entry((scope, session, branch)).or_default().push(turn);
     }
     let whole_session = matches!(selector, Selector::Session(_));
+    if whole_session {
+        for session in named_and_empty(c, no, memory, &value).map_err(|e| s.failed(e))? {
+            grouped.entry(session).or_default();
+        }
+    }
     grouped
         .into_iter()
         .map(|((scope, session, branch), turns)| {
@@ -67,8 +72,27 @@ pub(super) fn select(
         .collect()
 }
 
+/// Sessions of which only the name is left, at their current branch.
+fn named_and_empty(
+    c: &Connection,
+    tenant: i64,
+    memory: Option<&str>,
+    name_hash: &Value,
+) -> rusqlite::Result<Vec<(i64, i64, u32)>> {
+    c.prepare_cached(
+        "SELECT o.scope, o.session, o.current FROM sessions o
+         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2) AND o.name_hash = ?3
+           AND o.name IS NOT NULL AND o.turns = 0",
+    )?
+    .query_map(params![tenant, memory, name_hash], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?
+    .collect()
+}
+
 pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure) -> Result<bool> {
-    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(false) };
+    let Some(no) = pyramid::owned(c, s, scope, erasure.session)? else { return Ok(false) };
     if !still_as_read(c, no, erasure).map_err(|e| s.failed(e))? {
         return Ok(false);
     }
@@ -84,8 +108,12 @@ pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure
 
 /// Bodies are where they were and as they were when the caller read them.
 fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
+    let at = (erasure.session, erasure.branch);
     let micros = erasure.micros.iter().map(|(id, revision, _)| (id, *revision));
-    if !pyramid::unrevised(c, no.tenant, micros)? {
+    if pyramid::watermark(c, no.tenant, at, "warm_through")?.is_none()
+        || !pyramid::unrevised(c, no.tenant, at, micros)?
+        || !every_micro_is_named(c, no, erasure)?
+    {
         return Ok(false);
     }
     let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
@@ -113,6 +141,46 @@ fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Re
         }
     }
     every_pack_is_named(c, no, erasure)
+}
+
+/// A micro that was cut after the caller looked may be text by now.
+fn every_micro_is_named(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
+    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+    for seq in &erasure.seqs {
+        let Some((ordinal, _)) = turn_to_erase(c, no.tenant, session, branch, seq.0 as i64)? else {
+            continue;
+        };
+        let ordinal = Ordinal(ordinal as u64);
+        if erasure.micros.iter().any(|(id, _, _)| (id.first..=id.last).contains(&ordinal)) {
+            continue;
+        }
+        let is_closed: bool = c
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND level = 0 AND first <= ?4 AND last >= ?4)",
+            )?
+            .query_row(params![no.tenant, session, branch, ordinal.0 as i64], |row| row.get(0))?;
+        if is_closed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Ordinal and tokens of a turn of the branch, unless it is a tombstone.
+fn turn_to_erase(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    branch: u32,
+    seq: i64,
+) -> rusqlite::Result<Option<(i64, i64)>> {
+    c.prepare_cached(&format!(
+        "SELECT ordinal, tokens FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3
+           AND branch = ?4 AND flags & {ERASED} = 0"
+    ))?
+    .query_row(params![tenant, session, seq, branch], |row| Ok((row.get(0)?, row.get(1)?)))
+    .optional()
 }
 
 /// A macro that went cold after the caller looked has a pack we must not miss.
@@ -166,45 +234,51 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
             pyramid::put_text(c, no.tenant, id, text)?;
         }
     }
-    let mut tokens_gone = 0;
+    let (mut turns_gone, mut tokens_gone) = (0, 0);
     for seq in &erasure.seqs {
-        tokens_gone += erase_turn(c, no.tenant, session, branch, seq.0 as i64)?;
+        if let Some(tokens) = erase_turn(c, no.tenant, session, branch, seq.0 as i64)? {
+            turns_gone += 1;
+            tokens_gone += tokens;
+        }
     }
     forget_speakers(c, no.tenant, session)?;
+    // What is open at each level has fewer tokens now.
+    let open = |level: &str| {
+        format!(
+            "{level}_tokens = (SELECT coalesce(sum(t.tokens), 0) FROM turns t WHERE t.tenant = ?1
+                AND t.session = ?2 AND t.branch = ?3 AND t.seq >= {level}_first_seq AND {level}_first_seq > 0)"
+        )
+    };
     c.execute(
-        "UPDATE branches SET version = version + 1, unsettled = 1,
-            micro_tokens = (SELECT coalesce(sum(t.tokens), 0) FROM turns t WHERE t.tenant = ?1
-                AND t.session = ?2 AND t.branch = ?3 AND t.seq >= micro_first_seq AND micro_first_seq > 0)
-         WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
+        &format!(
+            "UPDATE branches SET version = version + 1, unsettled = 1, {}, {}, {}
+             WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
+            open("micro"),
+            open("mini"),
+            open("macro")
+        ),
         params![no.tenant, session, branch],
     )?;
     c.execute(
         "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4,
             name = CASE WHEN ?5 THEN NULL ELSE name END WHERE tenant = ?1 AND session = ?2",
-        params![no.tenant, session, erasure.seqs.len() as i64, tokens_gone, erasure.forget_name],
-    )?;
-    // Answers kept for retries may quote what was erased; those to reads go.
-    c.execute(
-        "DELETE FROM outcomes WHERE tenant = ?1 AND operation NOT LIKE '%/turns'",
-        [no.tenant],
+        params![no.tenant, session, turns_gone, tokens_gone, erasure.forget_name],
     )?;
     raise_epoch(c, no)
 }
 
 /// Makes a tombstone of a turn, and takes it out of every chunk above it, whose
-/// summaries go. Answers its tokens.
+/// summaries go. Answers its tokens, or nothing if it is no turn to erase.
 fn erase_turn(
     c: &Connection,
     tenant: i64,
     session: i64,
     branch: u32,
     seq: i64,
-) -> rusqlite::Result<i64> {
-    let (ordinal, tokens): (i64, i64) = c
-        .prepare_cached(
-            "SELECT ordinal, tokens FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
-        )?
-        .query_row([tenant, session, seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+) -> rusqlite::Result<Option<i64>> {
+    let Some((ordinal, tokens)) = turn_to_erase(c, tenant, session, branch, seq)? else {
+        return Ok(None);
+    };
     c.prepare_cached("DELETE FROM bodies WHERE tenant = ?1 AND session = ?2 AND seq = ?3")?
         .execute([tenant, session, seq])?;
     c.prepare_cached(
@@ -230,7 +304,7 @@ fn erase_turn(
             drop_summary(c, tenant, session, branch, level, first)?;
         }
     }
-    Ok(tokens)
+    Ok(Some(tokens))
 }
 
 /// Drops a summary and sets the level's watermark back, so that it is made anew.
@@ -264,7 +338,13 @@ fn forget_speakers(c: &Connection, tenant: i64, session: i64) -> rusqlite::Resul
     Ok(())
 }
 
+/// Marks that something of the scope was erased, for all who may have kept it.
 pub(super) fn raise_epoch(c: &Connection, no: ScopeNo) -> rusqlite::Result<()> {
+    // Answers kept for retries may quote what was erased; those to reads go.
+    c.execute(
+        "DELETE FROM outcomes WHERE tenant = ?1 AND operation NOT LIKE '%/turns'",
+        [no.tenant],
+    )?;
     c.execute(
         "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
         [no.tenant, no.scope],

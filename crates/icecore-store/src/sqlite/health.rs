@@ -78,7 +78,11 @@ fn read_stats(c: &Connection, tenant: i64, memory: Option<&str>) -> rusqlite::Re
     (stats.erased, stats.expired) = (sums[0], sums[1]);
     let sums: Vec<u64> = numbers(
         format!(
-            "SELECT count(*), sum(length + 1 - micro_first), sum(micro_tokens) FROM branches WHERE {mine}"
+            "SELECT sum((SELECT turns > 0 FROM sessions o WHERE o.tenant = b.tenant AND o.session = b.session)),
+                sum((SELECT count(*) FROM turns t WHERE micro_first_seq > 0 AND t.tenant = b.tenant
+                  AND t.session = b.session AND t.branch = b.branch AND t.seq >= micro_first_seq AND t.flags & 4 = 0)),
+                sum(micro_tokens)
+             FROM branches b WHERE {mine}"
         ),
         3,
     )?;
@@ -104,11 +108,18 @@ fn read_stats(c: &Connection, tenant: i64, memory: Option<&str>) -> rusqlite::Re
 
     let bytes: Vec<u64> = numbers(format!("SELECT sum(length(body)) FROM bodies WHERE {mine}"), 1)?;
     stats.tier_bytes[0] = bytes[0];
-    let bytes: Vec<u64> = numbers(format!("SELECT sum(length(text)) FROM texts WHERE {mine}"), 1)?;
-    stats.tier_bytes[1] = bytes[0];
+    let texts = rows(format!(
+        "SELECT first <= cold_through, sum(length(text)) FROM (SELECT * FROM texts WHERE {mine})
+         JOIN (SELECT tenant, session, branch, cold_through FROM branches WHERE {mine})
+           USING (tenant, session, branch) GROUP BY 1"
+    ))?;
+    for (is_cold, bytes) in texts {
+        stats.tier_bytes[1 + is_cold as usize] = bytes;
+    }
     let sums: Vec<u64> =
         numbers(format!("SELECT count(*), sum(bytes) FROM packs WHERE {mine}"), 2)?;
-    (stats.packs, stats.tier_bytes[2]) = (sums[0], sums[1]);
+    stats.packs = sums[0];
+    stats.tier_bytes[2] += sums[1];
 
     for (level, count) in
         rows(format!("SELECT level, count(*) FROM chunks WHERE {mine} GROUP BY level"))?

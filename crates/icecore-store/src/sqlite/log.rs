@@ -56,7 +56,7 @@ pub(super) fn events(
     limit: usize,
 ) -> Result<Vec<EventRecord>> {
     let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(Vec::new()) };
-    let after = after.0.min(i64::MAX as u64) as i64;
+    let after = rows::number(after.0);
     let read = || {
         let mut events = log_events(c, no, memory, after, limit)?;
         events.extend(turn_events(c, no, memory, after, limit)?);
@@ -81,7 +81,7 @@ fn log_events(
          WHERE l.tenant = ?1 AND l.position > ?2 AND (?3 IS NULL OR s.memory = ?3)
          ORDER BY l.position LIMIT ?4",
     )?
-    .query_map(params![tenant, after, memory, limit as i64], |row| {
+    .query_map(params![tenant, after, memory, rows::number(limit as u64)], |row| {
         Ok(EventRecord {
             position: Position(row.get::<_, i64>(0)? as u64),
             at: Millis(row.get(1)?),
@@ -117,7 +117,7 @@ fn turn_events(
          WHERE r.tenant = ?1 AND r.first >= ?2 AND t.position > ?3 AND (?4 IS NULL OR s.memory = ?4)
          ORDER BY r.first, t.seq LIMIT ?5",
     )?
-    .query_map(params![tenant, start, after, memory, limit as i64], |row| {
+    .query_map(params![tenant, start, after, memory, rows::number(limit as u64)], |row| {
         let session = SessionNo(row.get::<_, i64>(2)? as u64);
         let seq = Seq(row.get::<_, i64>(3)? as u64);
         let name: Option<String> = row.get(5)?;

@@ -56,7 +56,13 @@ pub(super) fn chunks(
     let Some(no) = owned(c, s, scope, query.session)? else { return Ok(Vec::new()) };
     let order = if query.newest { "DESC" } else { "ASC" };
     let sql = format!(
-        "SELECT c.first, c.last, c.first_seq, c.last_seq, c.tokens, c.turns, c.revision, m.packed, m.summary
+        "SELECT c.first, c.last, c.first_seq, c.last_seq, c.tokens, c.turns, c.revision, m.packed, m.summary,
+                (SELECT t.at FROM turns t WHERE t.tenant = c.tenant AND t.session = c.session
+                   AND t.branch = c.branch AND t.seq BETWEEN c.first_seq AND c.last_seq AND t.flags & 4 = 0
+                 ORDER BY t.seq LIMIT 1),
+                (SELECT t.at FROM turns t WHERE t.tenant = c.tenant AND t.session = c.session
+                   AND t.branch = c.branch AND t.seq BETWEEN c.first_seq AND c.last_seq AND t.flags & 4 = 0
+                 ORDER BY t.seq DESC LIMIT 1)
          FROM chunks c LEFT JOIN summaries m ON m.tenant = c.tenant AND m.session = c.session
               AND m.branch = c.branch AND m.level = c.level AND m.first = c.first
          WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
@@ -79,6 +85,8 @@ pub(super) fn chunks(
             id: id(row.get(0)?, row.get(1)?),
             first_seq: Seq(row.get::<_, i64>(2)? as u64),
             last_seq: Seq(row.get::<_, i64>(3)? as u64),
+            first_at: Millis(row.get::<_, Option<i64>>(9)?.unwrap_or_default()),
+            last_at: Millis(row.get::<_, Option<i64>>(10)?.unwrap_or_default()),
             tokens: row.get::<_, i64>(4)? as u64,
             turns: row.get::<_, i64>(5)? as u64,
             revision: row.get(6)?,
@@ -94,9 +102,9 @@ pub(super) fn chunks(
                 query.session.0 as i64,
                 query.branch.0,
                 level_no(query.level),
-                query.from.0.min(i64::MAX as u64) as i64,
-                query.through.0.min(i64::MAX as u64) as i64,
-                query.limit.min(i64::MAX as usize) as i64
+                rows::number(query.from.0),
+                rows::number(query.through.0),
+                rows::number(query.limit as u64)
             ];
             q.query_map(bounds, read)?.collect()
         })
@@ -128,7 +136,12 @@ fn write_summary(summary: &RedactedSummary) -> (Vec<u8>, bool) {
 }
 
 /// The scope's numbers, if the session is its own.
-fn owned(c: &Connection, s: &Shared, scope: &Scope, session: SessionNo) -> Result<Option<ScopeNo>> {
+pub(super) fn owned(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    session: SessionNo,
+) -> Result<Option<ScopeNo>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(None) };
     let found: Option<i64> = c
         .prepare_cached("SELECT 1 FROM sessions WHERE tenant = ?1 AND session = ?2 AND scope = ?3")
@@ -155,12 +168,12 @@ pub(super) fn bodies(
     let Some(state) = states.into_iter().find(|state| state.record.branch == branch) else {
         return Ok(Vec::new());
     };
-    let clamp = |ordinal: Ordinal| ordinal.0.min(i64::MAX as u64) as i64;
+    let clamp = |ordinal: Ordinal| rows::number(ordinal.0);
     // Chunks tile, so those that overlap the range begin with the last that
     // begins at or before it.
-    let found: Vec<(i64, i64, i64, i64, u32, Option<i64>, Option<bool>, Option<Vec<u8>>)> = c
+    let found: Vec<(MicroBody, bool, Option<(i64, bool, Vec<u8>)>)> = c
         .prepare_cached(
-            "SELECT c.first, c.last, c.first_seq, c.last_seq, c.revision, x.format, x.packed, x.text
+            "SELECT c.first, c.last, c.first_seq, c.last_seq, c.revision, c.turns > 0, x.format, x.packed, x.text
              FROM chunks c LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
                   AND x.branch = c.branch AND x.first = c.first
              WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
@@ -171,48 +184,53 @@ pub(super) fn bodies(
         )
         .and_then(|mut q| {
             let range = params![no.tenant, session.0 as i64, branch.0, clamp(first), clamp(last)];
-            q.query_map(range, |row| {
-                Ok((
-                    row.get(0)?,
-                    row.get(1)?,
-                    row.get(2)?,
-                    row.get(3)?,
-                    row.get(4)?,
-                    row.get(5)?,
-                    row.get(6)?,
-                    row.get(7)?,
-                ))
-            })?
-            .collect()
+            q.query_map(range, |row| read_micro(row, session, branch))?.collect()
         })
         .map_err(|e| s.failed(e))?;
     let mut pack: Option<PackRecord> = None;
     let mut bodies = Vec::with_capacity(found.len());
-    for (micro_first, micro_last, first_seq, last_seq, revision, format, packed, text) in found {
-        let id = ChunkId {
-            session,
-            branch,
-            level: Level::Micro,
-            first: Ordinal(micro_first as u64),
-            last: Ordinal(micro_last as u64),
-        };
-        let place = match (format, packed, text) {
+    for (mut body, any_left, text) in found {
+        let id = body.id;
+        body.place = match text {
             _ if id.last > state.record.warm_through => BodyPlace::Rows,
-            (Some(format), Some(packed), Some(bytes)) => {
+            Some((format, packed, bytes)) => {
                 BodyPlace::Text(read_text(&id, format, bytes, packed)?)
             }
-            _ => {
+            // A pack has no member for a micro of tombstones.
+            None if !any_left => BodyPlace::Gone,
+            None => {
                 let covers = |p: &PackRecord| p.id.first <= id.first && id.last <= p.id.last;
                 if !pack.as_ref().is_some_and(covers) {
-                    pack = pack_at(c, s, scope, no, session, branch, micro_first)?;
+                    pack = pack_at(c, s, scope, no, session, branch, id.first.0 as i64)?;
                 }
                 pack.clone().filter(covers).map_or(BodyPlace::Gone, BodyPlace::Pack)
             }
         };
-        let (first_seq, last_seq) = (Seq(first_seq as u64), Seq(last_seq as u64));
-        bodies.push(MicroBody { id, revision, first_seq, last_seq, place });
+        bodies.push(body);
     }
     Ok(bodies)
+}
+
+/// A micro, whether any turn of it is left, and its text if it has one.
+fn read_micro(
+    row: &Row<'_>,
+    session: SessionNo,
+    branch: Branch,
+) -> rusqlite::Result<(MicroBody, bool, Option<(i64, bool, Vec<u8>)>)> {
+    let number = |column: usize| row.get::<_, i64>(column).map(|number| number as u64);
+    let (first, last) = (Ordinal(number(0)?), Ordinal(number(1)?));
+    let body = MicroBody {
+        id: ChunkId { session, branch, level: Level::Micro, first, last },
+        first_seq: Seq(number(2)?),
+        last_seq: Seq(number(3)?),
+        revision: row.get(4)?,
+        place: BodyPlace::Gone,
+    };
+    let text = match row.get::<_, Option<Vec<u8>>>(8)? {
+        Some(bytes) => Some((row.get(6)?, row.get(7)?, bytes)),
+        None => None,
+    };
+    Ok((body, row.get(5)?, text))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
@@ -340,17 +358,22 @@ pub(super) fn packs(
     before: Option<Millis>,
     limit: usize,
 ) -> Result<Vec<PackRecord>> {
+    let age = if before.is_some() { "p.created_at, " } else { "" };
     let found: Vec<(PackRow, i64)> = c
         .prepare_cached(&format!(
             "SELECT {PACK_COLUMNS}, o.scope FROM packs p
              JOIN sessions o ON o.tenant = p.tenant AND o.session = p.session
              JOIN tenants t ON t.tenant = p.tenant
              WHERE (?1 IS NULL OR t.name = ?1) AND (?2 IS NULL OR p.created_at < ?2)
-             ORDER BY p.tenant, p.session, p.branch, p.first LIMIT ?3"
+             ORDER BY {age}p.tenant, p.session, p.branch, p.first LIMIT ?3"
         ))
         .and_then(|mut q| {
             q.query_map(
-                params![tenant.map(Tenant::as_str), before.map(|b| b.0), limit as i64],
+                params![
+                    tenant.map(Tenant::as_str),
+                    before.map(|b| b.0),
+                    rows::number(limit as u64)
+                ],
                 |row| Ok((read_pack(row)?, row.get(10)?)),
             )?
             .collect()
@@ -434,6 +457,9 @@ fn mark_expired(
            AND ordinal BETWEEN ?4 AND ?5 AND flags & 12 = 0",
         params![no.tenant, id.session.0 as i64, id.branch.0, first, last, EXPIRED],
     )?;
+    if turns == 0 {
+        return Ok(());
+    }
     let payload = serde_json::json!({ "chunk": id.to_string(), "turns": turns });
     log::record(c, no.tenant, Some(no.scope), "memory.expired", &payload.to_string(), now)?;
     Ok(())
@@ -441,13 +467,18 @@ fn mark_expired(
 
 // Moving down
 
-/// Whether each micro still has the revision that was read.
+/// Whether each micro is one of this branch and still has the revision that was
+/// read.
 pub(super) fn unrevised<'a>(
     c: &Connection,
     tenant: i64,
+    at: (SessionNo, Branch),
     micros: impl Iterator<Item = (&'a ChunkId, u32)>,
 ) -> rusqlite::Result<bool> {
     for (id, revision) in micros {
+        if (id.session, id.branch, id.level) != (at.0, at.1, Level::Micro) {
+            return Ok(false);
+        }
         let now: Option<u32> = c
             .prepare_cached(
                 "SELECT revision FROM chunks
@@ -465,7 +496,7 @@ pub(super) fn unrevised<'a>(
     Ok(true)
 }
 
-fn watermark(
+pub(super) fn watermark(
     c: &Connection,
     tenant: i64,
     id: (SessionNo, Branch),
@@ -493,6 +524,12 @@ fn move_watermark(
     Ok(())
 }
 
+/// Whether the chunks follow each other from just after `from`.
+fn follow_on<'a>(from: Ordinal, mut ids: impl Iterator<Item = &'a ChunkId>) -> bool {
+    let mut end = from.0;
+    ids.all(|id| id.first.0 == std::mem::replace(&mut end, id.last.0) + 1)
+}
+
 pub(super) fn demote_to_warm(
     c: &Connection,
     s: &Shared,
@@ -505,7 +542,8 @@ pub(super) fn demote_to_warm(
         let micros = demotion.micros.iter().map(|(id, revision, _)| (id, *revision));
         let same = watermark(c, no.tenant, at, "warm_through")?
             == Some(demotion.seen_through.0 as i64)
-            && unrevised(c, no.tenant, micros)?;
+            && follow_on(demotion.seen_through, demotion.micros.iter().map(|(id, _, _)| id))
+            && unrevised(c, no.tenant, at, micros)?;
         let Some((last, _, _)) = demotion.micros.last().filter(|_| same) else { return Ok(false) };
         for (id, _, body) in &demotion.micros {
             if let Some(body) = body {
@@ -533,6 +571,19 @@ fn delete_bodies(c: &Connection, tenant: i64, id: &ChunkId) -> rusqlite::Result<
     Ok(())
 }
 
+fn is_macro(c: &Connection, tenant: i64, id: &ChunkId) -> rusqlite::Result<bool> {
+    let found: bool = c
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+               AND level = 2 AND first = ?4 AND last = ?5)",
+        )?
+        .query_row(
+            params![tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64, id.last.0 as i64],
+            |row| row.get(0),
+        )?;
+    Ok(found && id.level == Level::Macro)
+}
+
 pub(super) fn demote_to_cold(
     c: &Connection,
     s: &Shared,
@@ -546,8 +597,10 @@ pub(super) fn demote_to_cold(
     let same = || {
         let micros = demotion.micros.iter().map(|(id, revision)| (id, *revision));
         Ok(watermark(c, no.tenant, at, "cold_through")? == Some(demotion.seen_through.0 as i64)
+            && follow_on(demotion.seen_through, std::iter::once(id))
+            && is_macro(c, no.tenant, id)?
             && watermark(c, no.tenant, at, "warm_through")? >= Some(id.last.0 as i64)
-            && unrevised(c, no.tenant, micros)?)
+            && unrevised(c, no.tenant, at, micros)?)
     };
     if !same().map_err(failed)? {
         return Ok(false);
@@ -581,6 +634,36 @@ fn summary_watermark(level: Level) -> &'static str {
     }
 }
 
+/// Whether each chunk is one of the batch's level and branch and still has the
+/// revision that was read.
+fn chunks_unrevised(c: &Connection, tenant: i64, batch: &SummaryBatch) -> rusqlite::Result<bool> {
+    for (id, revision, _) in &batch.summaries {
+        let now: Option<u32> = c
+            .prepare_cached(
+                "SELECT revision FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND level = ?4 AND first = ?5 AND last = ?6",
+            )?
+            .query_row(
+                params![
+                    tenant,
+                    batch.session.0 as i64,
+                    batch.branch.0,
+                    level_no(batch.level),
+                    id.first.0 as i64,
+                    id.last.0 as i64
+                ],
+                |row| row.get(0),
+            )
+            .optional()?;
+        let is_ours =
+            (id.session, id.branch, id.level) == (batch.session, batch.branch, batch.level);
+        if !is_ours || now != Some(*revision) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 pub(super) fn put_summaries(
     c: &Connection,
     s: &Shared,
@@ -591,15 +674,16 @@ pub(super) fn put_summaries(
     let column = summary_watermark(batch.level);
     let at = (batch.session, batch.branch);
     let put = || {
-        if watermark(c, no.tenant, at, column)? != Some(batch.seen_through.0 as i64) {
+        if watermark(c, no.tenant, at, column)? != Some(batch.seen_through.0 as i64)
+            || !chunks_unrevised(c, no.tenant, batch)?
+        {
             return Ok(());
         }
-        for (id, revision, summary) in &batch.summaries {
+        for (id, _, summary) in &batch.summaries {
             let (bytes, packed) = write_summary(summary);
             c.prepare_cached(
                 "INSERT OR REPLACE INTO summaries (tenant, session, branch, level, first, packed, summary)
-                 SELECT tenant, session, branch, level, first, ?6, ?7 FROM chunks
-                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5 AND revision = ?8",
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?
             .execute(params![
                 no.tenant,
@@ -608,8 +692,7 @@ pub(super) fn put_summaries(
                 level_no(id.level),
                 id.first.0 as i64,
                 packed,
-                bytes,
-                revision
+                bytes
             ])?;
         }
         move_watermark(c, no.tenant, at, column, batch.through)
@@ -645,7 +728,7 @@ pub(super) fn unsettled(c: &Connection, s: &Shared, limit: usize) -> Result<Vec<
              WHERE b.unsettled = 1 ORDER BY b.tenant, b.session, b.branch LIMIT ?1",
         )
         .and_then(|mut q| {
-            q.query_map([limit as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?.collect()
+            q.query_map([rows::number(limit as u64)], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?.collect()
         })
         .map_err(|e| s.failed(e))?;
     found
@@ -692,7 +775,7 @@ pub(super) fn settle(
     c.prepare_cached(
         "UPDATE branches SET unsettled = 0 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = ?4",
     )
-    .and_then(|mut q| q.execute(params![no.tenant, session.0 as i64, branch.0, seen as i64]))
+    .and_then(|mut q| q.execute(params![no.tenant, session.0 as i64, branch.0, rows::number(seen)]))
     .map(|_| ())
     .map_err(|e| s.failed(e))
 }

@@ -20,6 +20,11 @@ pub(super) const SESSION_GIVEN: i64 = 2;
 pub(super) const ERASED: i64 = 4;
 pub(super) const EXPIRED: i64 = 8;
 
+/// A number as a column has it; one beyond all others stays that.
+pub(super) fn number(number: u64) -> i64 {
+    number.min(i64::MAX as u64) as i64
+}
+
 /// Numbers that stand for a scope inside.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScopeNo {
@@ -180,7 +185,7 @@ pub(super) fn sessions(
     limit: usize,
 ) -> Result<Vec<SessionRecord>> {
     let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
-    let after = after.map_or(0, |a| a.0 as i64);
+    let after = after.map_or(0, |after| number(after.0));
     let found: Vec<SessionRecord> = c
         .prepare_cached(&format!(
             "SELECT {SESSION_COLUMNS} FROM sessions
@@ -188,7 +193,8 @@ pub(super) fn sessions(
              ORDER BY session LIMIT ?4"
         ))
         .and_then(|mut q| {
-            q.query_map(params![no.tenant, after, no.scope, limit as i64], read_session)?.collect()
+            let limit = number(limit as u64);
+            q.query_map(params![no.tenant, after, no.scope, limit], read_session)?.collect()
         })
         .map_err(|e| s.failed(e))?;
     found.into_iter().map(|record| with_branches(c, s, no.tenant, record)).collect()
@@ -327,11 +333,11 @@ pub(super) fn turns(
             let values = params![
                 no.tenant,
                 query.session.0 as i64,
-                query.after.0.min(i64::MAX as u64) as i64,
-                query.through.0.min(i64::MAX as u64) as i64,
+                number(query.after.0),
+                number(query.through.0),
                 query.branch.map(|b| b.0),
-                query.as_of.map(|p| p.0 as i64),
-                query.limit.min(i64::MAX as usize) as i64,
+                query.as_of.map(|p| number(p.0)),
+                number(query.limit as u64),
             ];
             q.query_map(values, read_turn)?.collect()
         })

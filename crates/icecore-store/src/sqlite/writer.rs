@@ -1,6 +1,8 @@
 //! The one writing thread of a process, and its grouped commits.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -56,6 +58,7 @@ impl<T: Send + 'static, F: FnOnce(&Connection) -> Result<T> + Send> Write for Wa
 
 /// Handle of the writing thread; the thread ends, its queue done, with it.
 pub(super) struct Writer {
+    commits: Arc<AtomicU64>,
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -63,11 +66,18 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(connection: Connection, path: PathBuf) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE_LENGTH);
+        let commits = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&commits);
         let thread = std::thread::Builder::new()
             .name("icecore-writer".to_owned())
-            .spawn(move || work(&connection, &path, jobs))
+            .spawn(move || work(&connection, &path, jobs, &counted))
             .ok();
-        Self { queue: Some(queue), thread }
+        Self { commits, queue: Some(queue), thread }
+    }
+
+    /// Commits so far.
+    pub(super) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
     }
 
     /// Runs `act` in a transaction and answers once that is durable.
@@ -102,7 +112,7 @@ impl Drop for Writer {
     }
 }
 
-fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
+fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, commits: &AtomicU64) {
     let mut next = jobs.blocking_recv();
     while let Some(job) = next.take() {
         match job {
@@ -112,6 +122,7 @@ fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
             Job::Write(first) => {
                 let (group, other) = gather(first, &mut jobs);
                 commit_group(connection, path, group);
+                commits.fetch_add(1, Ordering::Relaxed);
                 next = other;
             }
         }
@@ -143,7 +154,15 @@ fn commit_group(connection: &Connection, path: &Path, group: Vec<Box<dyn Write>>
         let error = Shared(classify(error, path));
         return group.into_iter().for_each(|write| write.refuse(error.copy()));
     }
-    let answers: Vec<Answer> = group.into_iter().map(|write| write.run(connection)).collect();
+    let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
+    for write in group {
+        // Without the transaction a write would be committed by itself, and
+        // then be reported as failed with the others.
+        match connection.is_autocommit() {
+            true => write.refuse(StoreError::DiskFull),
+            false => answers.push(write.run(connection)),
+        }
+    }
     // On a full disk SQLite may have rolled everything back by itself.
     let committed = match connection.is_autocommit() {
         true => Err(StoreError::DiskFull),
@@ -202,4 +221,31 @@ fn tidy(connection: &Connection) -> rusqlite::Result<()> {
     while rows.next()?.is_some() {}
     drop(rows);
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_was_rolled_back_leaves_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
+        let mut told = Vec::new();
+        let mut write = |sql: &'static str| {
+            let (tell, tells) = oneshot::channel();
+            told.push(tells);
+            let act = move |c: &Connection| c.execute_batch(sql).map_err(StoreError::Database);
+            Box::new(Waiting { act, tell }) as Box<dyn Write>
+        };
+        // The second stands for a full disk, on which SQLite rolls all back.
+        let insert = "INSERT INTO t VALUES (1)";
+        let group = vec![write(insert), write("ROLLBACK"), write(insert), write(insert)];
+        commit_group(&connection, Path::new("t"), group);
+        for mut answer in told {
+            assert!(matches!(answer.try_recv(), Ok(Err(_))));
+        }
+        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
+        assert_eq!(count, 0);
+    }
 }
