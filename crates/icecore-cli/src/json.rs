@@ -182,7 +182,7 @@ pub fn receipt(receipt: &Receipt) -> Value {
 }
 
 /// `GET /stats`
-pub fn stats(stats: &Stats) -> Value {
+pub fn stats(stats: &Stats, memory: Option<&str>) -> Value {
     let store = &stats.store;
     let mut tiers = Map::new();
     for (at, tier) in Tier::ALL.into_iter().enumerate() {
@@ -198,6 +198,7 @@ pub fn stats(stats: &Stats) -> Value {
         pairs.map(|(level, count)| (level.as_str().to_owned(), count.into())).collect::<Map<_, _>>()
     };
     json!({
+        "memoryRef": memory,
         "sessions": store.sessions,
         "branches": store.branches,
         "turns": store.turns,

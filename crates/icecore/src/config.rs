@@ -37,10 +37,28 @@ pub struct ServeSettings {
     pub body_bytes: usize,
     /// `page`: the most items a list answers with.
     pub page: usize,
+    /// `page_default`: items of a list when no `limit` is given.
+    pub page_default: usize,
+    /// `turns_per_request`: turns that one request may add.
+    pub turns_per_request: usize,
+    /// `context_tokens`: the largest budget of a context.
+    pub context_tokens: u32,
+    /// `idempotency_key_bytes`: length of an `Idempotency-Key`.
+    pub idempotency_key_bytes: usize,
     /// `concurrent_requests`: how many are worked on at once.
     pub concurrent_requests: usize,
-    /// `request_seconds`: how long one may take.
+    /// `connections`: open connections; more wait.
+    pub connections: usize,
+    /// `event_streams`: followers of the event log at once.
+    pub event_streams: usize,
+    /// `request_seconds`: time to read and answer a request.
     pub request_seconds: u64,
+    /// `header_seconds`: time to send a request's head.
+    pub header_seconds: u64,
+    /// `shutdown_seconds`: time that accepted requests have to finish at the end.
+    pub shutdown_seconds: u64,
+    /// `ready_pending`: branches with derived work beyond which the host is not ready.
+    pub ready_pending: u64,
 }
 
 impl Default for ServeSettings {
@@ -49,8 +67,17 @@ impl Default for ServeSettings {
             listen: "127.0.0.1:7433".to_owned(),
             body_bytes: 8 << 20,
             page: 500,
+            page_default: 100,
+            turns_per_request: 10_000,
+            context_tokens: 1_000_000,
+            idempotency_key_bytes: 255,
             concurrent_requests: 256,
-            request_seconds: 30,
+            connections: 1_024,
+            event_streams: 64,
+            request_seconds: 60,
+            header_seconds: 60,
+            shutdown_seconds: 30,
+            ready_pending: 10_000,
         }
     }
 }
@@ -214,7 +241,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 23] = {
+static SETTINGS: [Setting; 32] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -244,11 +271,23 @@ static SETTINGS: [Setting; 23] = {
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
         serve("page", number(|c| Usize(&mut c.serve.page), 1, 10_000)),
+        serve("page_default", number(|c| Usize(&mut c.serve.page_default), 1, 10_000)),
+        serve("turns_per_request", number(|c| Usize(&mut c.serve.turns_per_request), 1, 1_000_000)),
+        serve("context_tokens", number(|c| U32(&mut c.serve.context_tokens), 1, u32::MAX as u64)),
+        serve(
+            "idempotency_key_bytes",
+            number(|c| Usize(&mut c.serve.idempotency_key_bytes), 1, 4_096),
+        ),
         serve(
             "concurrent_requests",
             number(|c| Usize(&mut c.serve.concurrent_requests), 1, 100_000),
         ),
+        serve("connections", number(|c| Usize(&mut c.serve.connections), 1, 1_000_000)),
+        serve("event_streams", number(|c| Usize(&mut c.serve.event_streams), 0, 100_000)),
         serve("request_seconds", number(|c| U64(&mut c.serve.request_seconds), 1, 86_400)),
+        serve("header_seconds", number(|c| U64(&mut c.serve.header_seconds), 1, 86_400)),
+        serve("shutdown_seconds", number(|c| U64(&mut c.serve.shutdown_seconds), 0, 86_400)),
+        serve("ready_pending", number(|c| U64(&mut c.serve.ready_pending), 0, MOST)),
     ]
 };
 

@@ -9,7 +9,7 @@ use crate::picture::layers;
 pub async fn run(app: &App) -> Outcome<Status> {
     let stats = app.memory.stats(app.scope.tenant(), app.named_memory()).await?;
     if app.printer.is_json() {
-        app.printer.json(&json::stats(&stats))?;
+        app.printer.json(&json::stats(&stats, app.named_memory()))?;
         return Ok(Status::Done);
     }
     let whose = match app.named_memory() {
