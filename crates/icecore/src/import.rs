@@ -504,8 +504,11 @@ impl Lines {
                     self.waiting.reverse();
                 }
                 None => {
-                    let turn = turn_jsonl::parse_line(text)
-                        .map_err(|error| self.refuse(error.to_string()))?;
+                    // The parser sees one line only; which one it is, we say.
+                    let turn =
+                        turn_jsonl::parse_line(text.trim_end_matches('\n')).map_err(|error| {
+                            self.refuse(error.to_string().replace(" at line 1 ", " at "))
+                        })?;
                     return Ok(Some(Line { number: self.number, turn }));
                 }
             }

@@ -71,7 +71,7 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
         "  {}",
         printer.paint(
             Tone::Dim,
-            &format!("That took {seconds:.1} s; the store is thrown away. Yours: `icecore import FILE`, `icecore stats`.")
+            &format!("That took {seconds:.1} s, and the store is gone. For your own: `icecore import FILE`.")
         )
     ))?;
     if printer.is_json() {

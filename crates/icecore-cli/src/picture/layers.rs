@@ -135,7 +135,7 @@ fn about(stats: &Stats, tier: Tier) -> String {
 /// left.
 pub fn pyramid(stats: &Stats, settings: &MemorySettings, printer: &Printer) -> Vec<String> {
     let store = &stats.store;
-    let width = printer.width().saturating_sub(30).clamp(20, 72);
+    let width = printer.width().saturating_sub(22).clamp(20, 90);
     let sizes = [settings.cuts.micro_turns, settings.cuts.mini_turns, settings.cuts.macro_turns];
     let mut lines = Vec::new();
     for (course, level) in [Level::Macro, Level::Mini, Level::Micro].into_iter().enumerate() {
@@ -156,7 +156,7 @@ pub fn pyramid(stats: &Stats, settings: &MemorySettings, printer: &Printer) -> V
     let legend = format!("{}  {}  {}", key(Tier::Cold), key(Tier::Warm), key(Tier::Hot));
     // Three glyphs, three words and the blanks between them.
     let legend_columns = 21;
-    lines.push(format!("{}{legend}", " ".repeat(20 + width.saturating_sub(legend_columns) / 2)));
+    lines.push(format!("{}{legend}", " ".repeat(19 + width.saturating_sub(legend_columns) / 2)));
     lines
 }
 
@@ -171,7 +171,7 @@ struct Bricks {
 impl Bricks {
     fn course(&self, name: &str, width: usize, percent: usize, printer: &Printer) -> String {
         let columns = width * percent / 100;
-        let label = format!("  {} {}", left(name, 6), right(&number(self.count), 10));
+        let label = format!("  {} {}", left(name, 6), right(&number(self.count), 9));
         let indent = " ".repeat((width - columns) / 2 + 1);
         format!("{label}{indent}{}", self.drawn(columns, printer)).trim_end().to_owned()
     }
@@ -182,7 +182,7 @@ impl Bricks {
             return String::new();
         }
         // A joint between bricks where there is room for one.
-        let is_jointed = count.saturating_mul(3) <= columns;
+        let is_jointed = count.saturating_mul(2) <= columns + 1;
         let shown = count.min(columns);
         let room = if is_jointed { columns - (shown - 1) } else { columns };
         let mut out = String::new();

@@ -8,8 +8,18 @@ use crate::run::{Place, conversation};
 fn a_second_import_adds_nothing() {
     let place = Place::new();
     let file = place.file("c.jsonl", conversation(120));
-    assert_snapshot!(place.shown(&["import", &file]), @"");
-    assert_snapshot!(place.shown(&["import", &file, "--json"]), @"");
+    assert_snapshot!(place.shown(&["import", &file]), @r"
+    exit 0
+    --- stderr
+    Imported 120 new turns of 120 from 1 file
+    ");
+    assert_snapshot!(place.shown(&["import", &file, "--json"]), @r#"
+    exit 0
+    --- stdout
+    {"lines":120,"added":0,"known":120,"forgotten":0}
+    --- stderr
+    Imported 0 new turns of 120 from 1 file; 120 there already
+    "#);
     place.check();
 }
 

@@ -30,7 +30,7 @@ fn wait_for_turns(place: &Place) {
 #[test]
 fn an_interrupted_import_is_whole_and_goes_on() {
     let place = Place::new();
-    let file = place.file("c.jsonl", conversation(30_000));
+    let file = place.file("c.jsonl", conversation(12_000));
     place.ok(&["stats"]);
     let child = place
         .command(&["import", &file])
@@ -49,16 +49,16 @@ fn an_interrupted_import_is_whole_and_goes_on() {
     );
     place.check();
     let stored = place.json(&["stats"])["turns"].as_u64().unwrap();
-    assert!(stored > 0 && stored < 30_000, "{stored}");
+    assert!(stored > 0 && stored < 12_000, "{stored}");
     let report = place.json(&["import", &file]);
     assert_eq!(report["known"], stored);
-    assert_eq!(place.json(&["stats"])["turns"], 30_000);
+    assert_eq!(place.json(&["stats"])["turns"], 12_000);
 }
 
 #[test]
 fn a_killed_import_is_whole_and_goes_on() {
     let place = Place::new();
-    let file = place.file("c.jsonl", conversation(20_000));
+    let file = place.file("c.jsonl", conversation(8_000));
     place.ok(&["stats"]);
     let mut child = place.command(&["import", &file, "-q"]).spawn().unwrap();
     wait_for_turns(&place);
@@ -66,7 +66,7 @@ fn a_killed_import_is_whole_and_goes_on() {
     child.wait().unwrap();
     place.check();
     place.ok(&["import", &file]);
-    assert_eq!(place.json(&["stats"])["turns"], 20_000);
+    assert_eq!(place.json(&["stats"])["turns"], 8_000);
     assert_eq!(place.json(&["stats"])["pending"], 0);
     place.check();
 }

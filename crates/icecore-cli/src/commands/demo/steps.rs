@@ -91,7 +91,7 @@ pub async fn life_of_a_chunk(demo: &Demo) -> Outcome<bool> {
     demo.heading("The life of a chunk")?;
     let chunks = demo.memory.chunks(&demo.scope, Some(SESSION)).await?;
     let hot = find(&chunks, Level::Micro, Tier::Hot)?;
-    tier_line(demo, Tier::Hot, hot, "as it came")?;
+    tier_line(demo, Tier::Hot, hot, "turns as they came")?;
     for turn in expand(demo, hot).await?.iter().take(2) {
         let line = format!("{}: {}", speaker(turn), text_of(turn));
         demo.line(&format!("    {}", clip(&line, demo.printer.width() - 6)))?;
@@ -194,7 +194,7 @@ pub async fn whole(demo: &Demo) -> Outcome<bool> {
         };
         let hash = hex::encode(pack.pack.sha256);
         demo.line(&format!(
-            "  {} {:<16} {:>8} bytes  sha256 {}…",
+            "  {} {:<18} {:>8} bytes  sha256 {}…",
             demo.printer.paint(tone, &format!("{word}:")),
             pack.pack.id.to_string(),
             number(pack.pack.bytes),
@@ -234,10 +234,7 @@ fn saving(demo: &Demo, turns: &[StoredTurn], text: &str) -> String {
     let counter = demo.memory.counter();
     let (json, compact) = (counter.count(&lines), counter.count(text));
     debug_assert!(ctf::decode(text).is_ok());
-    format!(
-        "Compact Turn Format, {compact} tokens (as JSON {json}, {}% more)",
-        (u64::from(json) * 100 / u64::from(compact.max(1))).saturating_sub(100)
-    )
+    format!("{compact} tokens as Compact Turn Format, {json} as JSON")
 }
 
 /// How many turns are as given, how many differ by a hidden secret, of how many.
