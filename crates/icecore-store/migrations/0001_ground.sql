@@ -116,6 +116,9 @@ CREATE TABLE turns (
 
 CREATE INDEX turns_by_lookup ON turns (tenant, session, lookup);
 
+-- Few or none, and counted often.
+CREATE INDEX turns_expired ON turns (tenant, session) WHERE flags & 12 = 8;
+
 -- The turns in order of position, a row for each append: turn `first_seq + n` of
 -- the session has position `first + n`. This is what `turn.appended` is read from.
 CREATE TABLE runs (

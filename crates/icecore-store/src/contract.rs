@@ -50,6 +50,7 @@ sentences! {
         branches_have_cuts_of_their_own
         new_sizes_begin_at_the_next_macro
         sessions_are_listed_by_number
+        recent_sessions_come_first
         turns_are_read_by_range_branch_and_end
         a_snapshot_shows_what_was_there
         turns_are_found_by_lookup

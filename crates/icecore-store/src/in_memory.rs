@@ -179,10 +179,9 @@ impl Store for MemoryStore {
         seen: u64,
     ) -> Result<()> {
         let mut state = self.state();
-        if let Some(found) = state.branch_mut(scope, session, branch) {
-            if found.record.version == seen {
-                found.unsettled = false;
-            }
+        let found = state.branch_mut(scope, session, branch);
+        if let Some(found) = found.filter(|found| found.record.version == seen) {
+            found.unsettled = false;
         }
         Ok(())
     }

@@ -10,6 +10,8 @@ mod error;
 mod files;
 mod in_memory;
 mod keys;
+#[cfg(test)]
+mod oracle_tests;
 mod pack;
 mod packs;
 mod sqlite;

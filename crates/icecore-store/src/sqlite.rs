@@ -99,10 +99,10 @@ impl Shared {
             drop(snapshot);
             result
         };
-        if let Ok(mut readers) = self.readers.lock() {
-            if readers.len() < READERS_KEPT {
-                readers.push(connection);
-            }
+        if let Ok(mut readers) = self.readers.lock()
+            && readers.len() < READERS_KEPT
+        {
+            readers.push(connection);
         }
         result
     }

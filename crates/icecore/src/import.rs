@@ -370,9 +370,12 @@ fn next_batch(
         let session = line.turn.session.unwrap_or_else(|| default_session.to_owned());
         let occurrence = counts.next(&session, &line.turn.turn);
         let input = TurnInput { turn: line.turn.turn, occurrence, session_given };
-        match batch.last_mut().filter(|(name, _)| *name == session) {
-            Some((_, turns)) => turns.push(input),
-            None => batch.push((session, vec![input])),
+        match batch.last_mut().filter(|run| run.session == session) {
+            Some(run) => {
+                run.turns.push(input);
+                run.lines.push(line.number);
+            }
+            None => batch.push(Run { session, turns: vec![input], lines: vec![line.number] }),
         }
     }
     (Ok(read), batch)
@@ -408,8 +411,8 @@ impl Source {
         MemoryError::Line { file: self.name(), line, reason }
     }
 
-    /// Names the line of an error that a batch gave.
-    fn at(&self, first_line: u64, error: MemoryError) -> MemoryError {
+    /// Names the line of an error that a run gave.
+    fn at(&self, lines: &[u64], error: MemoryError) -> MemoryError {
         let index = match &error {
             MemoryError::Turn { index, .. } => *index,
             MemoryError::Store(
@@ -420,7 +423,7 @@ impl Source {
             ) => *index,
             _ => return error,
         };
-        self.line(first_line + index as u64, error.to_string())
+        self.line(lines.get(index).copied().unwrap_or_default(), error.to_string())
     }
 
     fn open(&self) -> Result<Lines> {

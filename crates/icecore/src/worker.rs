@@ -80,11 +80,11 @@ impl Memory {
             if due.is_empty() {
                 break;
             }
-            for branch in &due {
+            let left = self.inner.store.unsettled_count(None, None).await?;
+            for (number, branch) in (1..).zip(&due) {
                 self.settle_branch(branch, &mut done).await?;
                 done.branches += 1;
-                let left = self.inner.store.unsettled_count(None, None).await?;
-                tell(done.branches, left);
+                tell(done.branches, left.saturating_sub(number));
             }
         }
         done.expired = self.expire().await?;

@@ -229,6 +229,27 @@ pub(super) async fn sessions_are_listed_by_number(store: &dyn Store) {
     assert_eq!(store.session_by_number(&scope(), SessionNo(9)).await.unwrap(), None);
 }
 
+pub(super) async fn recent_sessions_come_first(store: &dyn Store) {
+    for (name, at) in [("a", 10), ("b", 30), ("c", 20), ("d", 30)] {
+        let batch = AppendBatch { now: Millis(at), ..batch(name, &say_many(1)) };
+        store.append(&scope(), batch).await.unwrap();
+    }
+    let names = async |limit| {
+        let found = store.recent_sessions(&scope(), limit).await.unwrap();
+        found.into_iter().map(|s| s.name.unwrap().as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(9).await, ["d", "b", "c", "a"]);
+    assert_eq!(names(2).await, ["d", "b"]);
+    let late = AppendBatch { now: Millis(40), ..batch("a", &say_many(1)) };
+    store.append(&scope(), late).await.unwrap();
+    assert_eq!(names(1).await, ["a"]);
+    let mut erasure = erasing(store, &scope(), SessionNo(1), Branch::MAIN, &[1, 2]).await;
+    erasure.forget_name = true;
+    assert!(store.erase(&scope(), erasure).await.unwrap());
+    assert_eq!(names(1).await, ["d"]);
+    assert!(store.recent_sessions(&scope_of("rival", "notes"), 9).await.unwrap().is_empty());
+}
+
 pub(super) async fn turns_are_read_by_range_branch_and_end(store: &dyn Store) {
     let session = add(store, "s", &[say("1").id("1"), say("2"), say("3")]).await;
     add(store, "s", &[say("4").after(&["1"]), say("5")]).await;

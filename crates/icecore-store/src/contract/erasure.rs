@@ -79,6 +79,15 @@ pub(super) async fn chunks_count_what_is_left(store: &dyn Store) {
     assert_eq!(counts(Level::Mini).await, [(2, 20, true), (3, 30, true)]);
     assert_eq!(counts(Level::Macro).await, [(5, 50, true)]);
     assert_eq!(ranges(store, session).await, "1-2 3-4 5-6 7-8 / 1-4 5-8 / 1-8");
+    // Their times are those of the turns that are there.
+    let timed: Vec<Say> = (1..=4).map(|n| say("x").at(n * 10)).collect();
+    let other = add(store, "timed", &timed).await;
+    erase(store, other, &[1]).await;
+    let mini = chunks(store, other, Level::Mini).await.remove(0);
+    assert_eq!((mini.first_at, mini.last_at), (Millis(20), Millis(40)));
+    erase(store, other, &[2, 3, 4]).await;
+    let mini = chunks(store, other, Level::Mini).await.remove(0);
+    assert_eq!((mini.first_at, mini.last_at), (Millis(0), Millis(0)));
     // What goes down with nothing left has no text.
     warm(store, session, 8).await;
     assert!(places(store, session).await.contains("3-4 gone, 5-6 text"));

@@ -1,6 +1,7 @@
 //! Turns to add, and the moves that a worker would make.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::cut::CutPolicy;
@@ -16,6 +17,9 @@ use icecore_domain::turn::{Content, RawTurn};
 use crate::error::StoreError;
 use crate::pack::PackKey;
 use crate::store::*;
+
+/// Building one takes longer than most tests.
+static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
 /// Small sizes, so that a few turns make a pyramid.
 pub(crate) const SMALL: CutPolicy =
@@ -38,7 +42,7 @@ pub(crate) fn scope() -> Scope {
 }
 
 pub(crate) fn text(text: &str) -> RedactedText {
-    Redactor::standard().text(text)
+    REDACTOR.text(text)
 }
 
 pub(crate) fn session_name(name: &str) -> SessionName {
@@ -106,7 +110,7 @@ impl Say {
             ours: TurnId::parse(id),
         };
         NewTurn {
-            turn: Redactor::standard().turn(self.raw.clone()),
+            turn: REDACTOR.turn(self.raw.clone()),
             identity: key().identify(&self.raw),
             speaker: self.raw.name.as_ref().map(|name| key().hash_name("name", name)),
             parents: self.raw.parent_ids.iter().flatten().map(parent).collect(),
@@ -347,17 +351,29 @@ pub(crate) async fn erase(store: &dyn Store, session: SessionNo, seqs: &[u64]) {
 
 pub(crate) fn summary(text: &str) -> RedactedSummary {
     let (themes, key_facts) = (vec!["theme".to_owned()], vec!["fact".to_owned()]);
-    Redactor::standard().summary(Summary { text: text.to_owned(), themes, key_facts })
+    REDACTOR.summary(Summary { text: text.to_owned(), themes, key_facts })
 }
 
 /// Summaries of all chunks of a level of the main branch that have none.
 pub(crate) async fn summing(store: &dyn Store, session: SessionNo, level: Level) -> SummaryBatch {
-    let seen_through = branch(store, session).await.summarized_through[level as usize];
-    let mut due = chunks(store, session, level).await;
+    summing_of(store, &scope(), session, Branch::MAIN, level).await
+}
+
+pub(crate) async fn summing_of(
+    store: &dyn Store,
+    scope: &Scope,
+    session: SessionNo,
+    branch: Branch,
+    level: Level,
+) -> SummaryBatch {
+    let record = store.branch(scope, session, branch).await.unwrap().unwrap();
+    let seen_through = record.summarized_through[level as usize];
+    let query = ChunkQuery::all(session, branch, level, 10_000);
+    let mut due = store.chunks(scope, &query).await.unwrap();
     due.retain(|chunk| chunk.id.first > seen_through);
     SummaryBatch {
         session,
-        branch: Branch::MAIN,
+        branch,
         level,
         seen_through,
         through: due.last().map_or(seen_through, |chunk| chunk.id.last),

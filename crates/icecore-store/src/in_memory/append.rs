@@ -107,11 +107,11 @@ impl Adding<'_> {
             .collect();
         let is_same = |row: &TurnRow| row.identity.body == turn.identity.body;
         let is_erased = |row: &TurnRow| row.state == TurnState::Erased;
-        if let Some(id) = id {
-            if alike.iter().any(|row| !is_same(row) && !is_erased(row)) {
-                let session = self.batch.session.as_str().to_owned();
-                return Err(StoreError::Conflict { index, id: id.clone(), session });
-            }
+        if let Some(id) = id
+            && alike.iter().any(|row| !is_same(row) && !is_erased(row))
+        {
+            let session = self.batch.session.as_str().to_owned();
+            return Err(StoreError::Conflict { index, id: id.clone(), session });
         }
         let there = alike.iter().filter(|row| is_same(row) && !is_erased(row));
         let erased =

@@ -160,7 +160,7 @@ impl OpenSession {
 
     fn candidates(&self, c: &Connection, s: &Shared, lookup: i64) -> Result<Vec<Candidate>> {
         c.prepare_cached(
-            "SELECT seq, branch, ordinal, flags, identity FROM turns
+            "SELECT seq, branch, ordinal, flags, identity FROM turns INDEXED BY turns_by_lookup
              WHERE tenant = ?1 AND session = ?2 AND lookup = ?3",
         )
         .and_then(|mut q| {

@@ -26,6 +26,9 @@ const MAX_TEXT_BYTES: usize = 256 << 20;
 
 // Compressed text
 
+/// Whether bytes are compressed, and the bytes.
+type Squeezed = (bool, Vec<u8>);
+
 /// The bytes to keep, and whether they are compressed.
 pub(super) fn squeeze(text: &[u8]) -> (Vec<u8>, bool) {
     match zstd::bulk::compress(text, COMPRESSION_LEVEL) {
@@ -77,7 +80,7 @@ pub(super) fn chunks(
         last: Ordinal(last as u64),
     };
     let read = |row: &Row<'_>| {
-        let summary: Option<(bool, Vec<u8>)> = match row.get::<_, Option<Vec<u8>>>(8)? {
+        let summary: Option<Squeezed> = match row.get::<_, Option<Vec<u8>>>(8)? {
             Some(bytes) => Some((row.get(7)?, bytes)),
             None => None,
         };
@@ -94,7 +97,7 @@ pub(super) fn chunks(
         };
         Ok((record, summary))
     };
-    let found: Vec<(ChunkRecord, Option<(bool, Vec<u8>)>)> = c
+    let found: Vec<(ChunkRecord, Option<Squeezed>)> = c
         .prepare_cached(&sql)
         .and_then(|mut q| {
             let bounds = params![
@@ -171,7 +174,7 @@ pub(super) fn bodies(
     let clamp = |ordinal: Ordinal| rows::number(ordinal.0);
     // Chunks tile, so those that overlap the range begin with the last that
     // begins at or before it.
-    let found: Vec<(MicroBody, bool, Option<(i64, bool, Vec<u8>)>)> = c
+    let found: Vec<MicroRow> = c
         .prepare_cached(
             "SELECT c.first, c.last, c.first_seq, c.last_seq, c.revision, c.turns > 0, x.format, x.packed, x.text
              FROM chunks c LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
@@ -189,11 +192,11 @@ pub(super) fn bodies(
         .map_err(|e| s.failed(e))?;
     let mut pack: Option<PackRecord> = None;
     let mut bodies = Vec::with_capacity(found.len());
-    for (mut body, any_left, text) in found {
+    for MicroRow { mut body, any_left, text } in found {
         let id = body.id;
         body.place = match text {
             _ if id.last > state.record.warm_through => BodyPlace::Rows,
-            Some((format, packed, bytes)) => {
+            Some((format, (packed, bytes))) => {
                 BodyPlace::Text(read_text(&id, format, bytes, packed)?)
             }
             // A pack has no member for a micro of tombstones.
@@ -211,12 +214,15 @@ pub(super) fn bodies(
     Ok(bodies)
 }
 
-/// A micro, whether any turn of it is left, and its text if it has one.
-fn read_micro(
-    row: &Row<'_>,
-    session: SessionNo,
-    branch: Branch,
-) -> rusqlite::Result<(MicroBody, bool, Option<(i64, bool, Vec<u8>)>)> {
+/// A micro before its place is known.
+struct MicroRow {
+    body: MicroBody,
+    any_left: bool,
+    /// Format and text, if it has one.
+    text: Option<(i64, Squeezed)>,
+}
+
+fn read_micro(row: &Row<'_>, session: SessionNo, branch: Branch) -> rusqlite::Result<MicroRow> {
     let number = |column: usize| row.get::<_, i64>(column).map(|number| number as u64);
     let (first, last) = (Ordinal(number(0)?), Ordinal(number(1)?));
     let body = MicroBody {
@@ -227,10 +233,10 @@ fn read_micro(
         place: BodyPlace::Gone,
     };
     let text = match row.get::<_, Option<Vec<u8>>>(8)? {
-        Some(bytes) => Some((row.get(6)?, row.get(7)?, bytes)),
+        Some(bytes) => Some((row.get(6)?, (row.get(7)?, bytes))),
         None => None,
     };
-    Ok((body, row.get(5)?, text))
+    Ok(MicroRow { body, any_left: row.get(5)?, text })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
@@ -454,6 +460,10 @@ fn mark_expired(
 ) -> rusqlite::Result<()> {
     let turns = c.execute(
         "UPDATE turns SET flags = flags | ?6 WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+           AND seq >= (SELECT first_seq FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                       AND level = 2 AND first = ?4)
+           AND seq <= (SELECT last_seq FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                       AND level = 2 AND first = ?4)
            AND ordinal BETWEEN ?4 AND ?5 AND flags & 12 = 0",
         params![no.tenant, id.session.0 as i64, id.branch.0, first, last, EXPIRED],
     )?;

@@ -214,7 +214,8 @@ pub(super) fn recent_sessions(
              ORDER BY updated_at DESC, session DESC LIMIT ?3"
         ))
         .and_then(|mut q| {
-            q.query_map(params![no.tenant, no.scope, limit as i64], read_session)?.collect()
+            let limit = number(limit as u64);
+            q.query_map(params![no.tenant, no.scope, limit], read_session)?.collect()
         })
         .map_err(|e| s.failed(e))?;
     found.into_iter().map(|record| with_branches(c, s, no.tenant, record)).collect()
@@ -357,7 +358,7 @@ pub(super) fn turns_by_lookup(
 ) -> Result<Vec<TurnRow>> {
     let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
     c.prepare_cached(&format!(
-        "SELECT {TURN_COLUMNS} FROM turns t
+        "SELECT {TURN_COLUMNS} FROM turns t INDEXED BY turns_by_lookup
          JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session AND o.scope = ?4
          LEFT JOIN bodies b ON b.tenant = t.tenant AND b.session = t.session AND b.seq = t.seq
          WHERE t.tenant = ?1 AND t.session = ?2 AND t.lookup = ?3 ORDER BY t.seq"

@@ -1,0 +1,429 @@
+//! Random histories on SQLite and on the oracle: every answer and everything
+//! that can be read must be the same, also after opening the store again.
+
+use icecore_domain::chunk::Level;
+use icecore_domain::cut::CutPolicy;
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo};
+use icecore_domain::time::Millis;
+use proptest::prelude::*;
+
+use crate::contract::fixtures::*;
+use crate::store::*;
+use crate::{MemoryStore, SqliteStore};
+
+/// A turn as drawn; numbers stand for few ids, texts and names, so that they meet.
+#[derive(Debug, Clone)]
+struct Drawn {
+    id: Option<u8>,
+    content: u8,
+    parents: Option<Vec<u8>>,
+    name: Option<u8>,
+    tokens: u32,
+    occurrence: u32,
+    at: i64,
+}
+
+/// Where something happens; numbers are taken modulo what is there.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    scope: u8,
+    session: u8,
+    branch: u8,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Append { place: Place, turns: Vec<Drawn>, insist: bool, policy: bool, claim: Option<u8> },
+    Warm { place: Place, micros: usize },
+    Cool { place: Place, body: u8 },
+    Erase { place: Place, picks: Vec<u8>, forget_name: bool },
+    Summarize { place: Place, level: u8, count: usize },
+    Settle { place: Place },
+    DropDerived { place: Place },
+    ExpireOldest,
+    UnsettleAll,
+    Put { place: Place, id: u8, expires: bool },
+    EraseEntries { place: Place, by: u8 },
+}
+
+fn scopes() -> [Scope; 3] {
+    [scope(), scope_of("acme", "diary"), scope_of("rival", "notes")]
+}
+
+// Drawing
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let parents = prop::option::weighted(0.06, prop::collection::vec(0_u8..6, 0..3));
+    let tokens = prop::sample::select(vec![0_u32, 10, 10, 10, 60, 150]);
+    (
+        prop::option::weighted(0.3, 0_u8..6),
+        0_u8..12,
+        parents,
+        prop::option::of(0_u8..2),
+        tokens,
+        0_u32..3,
+        0_i64..5,
+    )
+        .prop_map(|(id, content, parents, name, tokens, occurrence, at)| Drawn {
+            id,
+            // An id that comes again mostly comes with the same body.
+            content: id.filter(|_| content > 0).unwrap_or(content % 4),
+            parents,
+            name: if id.is_some() { None } else { name },
+            tokens,
+            occurrence,
+            at,
+        })
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    let scope = prop::sample::select(vec![0_u8, 0, 0, 0, 0, 0, 1, 2]);
+    let mostly_first = || prop::sample::select(vec![0_u8, 0, 0, 0, 1, 2]);
+    (scope, mostly_first(), mostly_first()).prop_map(|(scope, session, branch)| Place {
+        scope,
+        session,
+        branch,
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let claim = prop::option::weighted(0.1, 0_u8..3);
+    let turns = prop::collection::vec(drawn(), 0..9);
+    prop_oneof![
+        10 => (place(), turns, any::<bool>(), prop::bool::weighted(0.2), claim).prop_map(
+            |(place, turns, insist, policy, claim)| Step::Append { place, turns, insist, policy, claim }
+        ),
+        6 => (place(), 1_usize..9).prop_map(|(place, micros)| Step::Warm { place, micros }),
+        5 => (place(), 0_u8..6).prop_map(|(place, body)| Step::Cool { place, body }),
+        5 => (place(), prop::collection::vec(any::<u8>(), 0..4), prop::bool::weighted(0.1))
+            .prop_map(|(place, picks, forget_name)| Step::Erase { place, picks, forget_name }),
+        3 => (place(), 0_u8..3, 1_usize..5)
+            .prop_map(|(place, level, count)| Step::Summarize { place, level, count }),
+        2 => place().prop_map(|place| Step::Settle { place }),
+        1 => place().prop_map(|place| Step::DropDerived { place }),
+        1 => Just(Step::ExpireOldest),
+        1 => Just(Step::UnsettleAll),
+        2 => (place(), 0_u8..4, any::<bool>())
+            .prop_map(|(place, id, expires)| Step::Put { place, id, expires }),
+        1 => (place(), 0_u8..3).prop_map(|(place, by)| Step::EraseEntries { place, by }),
+    ]
+}
+
+// Doing
+
+/// What is about to be done, put together from what one store answered.
+enum Act {
+    Nothing,
+    Append(AppendBatch),
+    Warm(WarmDemotion),
+    Cool(ColdDemotion),
+    Erase(Erasure),
+    Summarize(SummaryBatch),
+    Settle(SessionNo, Branch, u64),
+    DropDerived,
+    Expire(PackRecord),
+    UnsettleAll,
+    Put(NewEntry),
+    EraseEntries(Selector),
+}
+
+fn say_drawn(drawn: &Drawn) -> Say {
+    let mut turn = say(&format!("text {} ", drawn.content).repeat(9));
+    turn = turn.tokens(drawn.tokens).nth(drawn.occurrence).at(drawn.at);
+    if let Some(id) = drawn.id {
+        turn = turn.id(&format!("id-{id}"));
+    }
+    if let Some(name) = drawn.name {
+        turn = turn.by(&format!("name-{name}"));
+    }
+    if let Some(parents) = &drawn.parents {
+        // The last stands for one of our own ids.
+        let name = |id: &u8| if *id == 5 { "turn-1.2".to_owned() } else { format!("id-{id}") };
+        let parents: Vec<String> = parents.iter().map(name).collect();
+        turn = turn.after(&parents.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    turn
+}
+
+fn batch_of(place: &Place, turns: &[Drawn], insist: bool, policy: bool) -> AppendBatch {
+    let turns: Vec<Say> = turns.iter().map(say_drawn).collect();
+    let other = CutPolicy { micro_turns: 3, mini_turns: 3, macro_turns: 6, micro_max_tokens: 70 };
+    let policy = if policy { other } else { SMALL };
+    AppendBatch { insist, policy, ..batch(&format!("s{}", place.session), &turns) }
+}
+
+async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
+    let find = async |place: &Place| {
+        let scope = &scopes()[place.scope as usize];
+        let sessions = store.sessions(scope, None, 9).await.unwrap();
+        let session = sessions.get(place.session as usize % sessions.len().max(1))?.clone();
+        let branch = Branch(u32::from(place.branch) % session.branches.len() as u32);
+        Some((scope.clone(), session, branch))
+    };
+    match step {
+        Step::Append { place, turns, insist, policy, claim } => {
+            let mut batch = batch_of(place, turns, *insist, *policy);
+            batch.claim = claim.map(|key| Claim {
+                operation: "POST /turns".to_owned(),
+                key: key.to_string(),
+                request: [key; 32],
+                render: Box::new(shown),
+            });
+            Act::Append(batch)
+        }
+        Step::Warm { place, micros } => {
+            let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
+            let through = u64::MAX >> 1;
+            let all = warming(store, &scope, session.no, branch, through).await;
+            all.map_or(Act::Nothing, |mut demotion| {
+                demotion.micros.truncate(*micros);
+                Act::Warm(demotion)
+            })
+        }
+        Step::Cool { place, body } => {
+            let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
+            let body = match body {
+                0 => ColdBody::StaysText,
+                1 => ColdBody::Dropped,
+                _ => ColdBody::Pack(new_pack(&format!("pack-{number}"))),
+            };
+            let demotion = cooling(store, &scope, session.no, branch, body).await;
+            demotion.map_or(Act::Nothing, |mut demotion| {
+                demotion.now = Millis(1000 - number as i64);
+                Act::Cool(demotion)
+            })
+        }
+        Step::Erase { place, picks, forget_name } => {
+            let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
+            let seq = |pick: &u8| u64::from(*pick) % (session.last_seq.0 + 2);
+            let seqs: Vec<u64> = picks.iter().map(seq).collect();
+            let mut erasure = erasing(store, &scope, session.no, branch, &seqs).await;
+            erasure.forget_name = *forget_name;
+            Act::Erase(erasure)
+        }
+        Step::Summarize { place, level, count } => {
+            let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
+            let level = Level::ALL[*level as usize];
+            let mut batch = summing_of(store, &scope, session.no, branch, level).await;
+            batch.summaries.truncate(*count);
+            if let Some((id, _, _)) = batch.summaries.last() {
+                batch.through = id.last;
+            }
+            Act::Summarize(batch)
+        }
+        Step::Settle { place } => match find(place).await {
+            Some((_, session, branch)) => {
+                let version = session.branches[branch.0 as usize].version;
+                Act::Settle(session.no, branch, version)
+            }
+            None => Act::Nothing,
+        },
+        Step::DropDerived { .. } => Act::DropDerived,
+        Step::ExpireOldest => {
+            let oldest = store.packs_older_than(Millis(i64::MAX), 1).await.unwrap().pop();
+            oldest.map_or(Act::Nothing, Act::Expire)
+        }
+        Step::UnsettleAll => Act::UnsettleAll,
+        Step::Put { id, expires, .. } => Act::Put(NewEntry {
+            id: format!("entry-{id}"),
+            content: text("content"),
+            tags: vec![text(&format!("subject:name-{}", id % 2))],
+            expires_at: expires.then_some(NOW),
+            now: Millis(i64::from(*id)),
+        }),
+        Step::EraseEntries { by, .. } => Act::EraseEntries(match by {
+            0 => Selector::Entry("entry-0".to_owned()),
+            1 => Selector::Before(Millis(2)),
+            _ => subject("name-1"),
+        }),
+    }
+}
+
+fn subject(name: &str) -> Selector {
+    let tag = text(&format!("subject:{name}"));
+    Selector::Subject { hash: key().hash_name("name", name), tag }
+}
+
+fn scope_of_step(step: &Step) -> Scope {
+    let place = match step {
+        Step::Append { place, .. }
+        | Step::Warm { place, .. }
+        | Step::Cool { place, .. }
+        | Step::Erase { place, .. }
+        | Step::Summarize { place, .. }
+        | Step::Settle { place }
+        | Step::DropDerived { place }
+        | Step::Put { place, .. }
+        | Step::EraseEntries { place, .. } => place.scope,
+        Step::ExpireOldest | Step::UnsettleAll => 0,
+    };
+    scopes()[place as usize].clone()
+}
+
+/// Does it, and answers what the store did, in words.
+async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
+    match act {
+        Act::Nothing => "nothing to do".to_owned(),
+        Act::Append(batch) => format!("{:?}", store.append(scope, batch).await),
+        Act::Warm(demotion) => format!("{:?}", store.demote_to_warm(scope, demotion).await),
+        Act::Cool(demotion) => format!("{:?}", store.demote_to_cold(scope, demotion).await),
+        Act::Erase(erasure) => format!("{:?}", store.erase(scope, erasure).await),
+        Act::Summarize(batch) => format!("{:?}", store.put_summaries(scope, batch).await),
+        Act::Settle(session, branch, seen) => {
+            format!("{:?}", store.settle(scope, session, branch, seen).await)
+        }
+        Act::DropDerived => format!("{:?}", store.drop_derived(scope).await),
+        Act::Expire(pack) => format!("{:?}", store.expire_pack(&pack, NOW).await),
+        Act::UnsettleAll => format!("{:?}", store.unsettle_all().await),
+        Act::Put(entry) => format!("{:?}", store.put_entry(scope, entry).await),
+        Act::EraseEntries(selector) => {
+            let dry = store.erase_entries(scope, &selector, true).await;
+            format!("{dry:?} {:?}", store.erase_entries(scope, &selector, false).await)
+        }
+    }
+}
+
+// Looking
+
+/// Everything that can be read, a line each.
+async fn view(store: &dyn Store) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut see = |what: String| lines.push(what);
+    see(format!("{:?}", store.tenants().await.unwrap()));
+    see(format!("{:?}", store.unsettled(99).await.unwrap()));
+    for pack in store.packs(None).await.unwrap() {
+        see(format!("{pack:?} {:?}", pack.key.as_bytes()));
+    }
+    see(format!("{:?}", store.packs_older_than(Millis(999), 2).await.unwrap()));
+    for tenant in [tenant("acme"), tenant("rival")] {
+        see(format!("{:?}", store.head(&tenant).await.unwrap()));
+        see(format!("{:?}", store.memories(&tenant).await.unwrap()));
+        for memory in [None, Some("notes"), Some("diary")] {
+            let mut stats = store.stats(&tenant, memory).await.unwrap();
+            // Kept compressed in one of them.
+            (stats.tier_bytes, stats.summary_bytes) = ([stats.tier_bytes[0], 0, 0], 0);
+            see(format!("{stats:?}"));
+            let tiers: u64 = stats.tier_turns.iter().sum();
+            assert_eq!((tiers, stats.tier_tokens.iter().sum()), (stats.turns, stats.tokens));
+            see(format!("{}", store.unsettled_count(Some(&tenant), memory).await.unwrap()));
+            for after in [0, 7] {
+                for event in store.events(&tenant, memory, Position(after), 50).await.unwrap() {
+                    see(format!("{event:?}"));
+                }
+            }
+            let session = Selector::Session(session_name("s0"));
+            for selector in [session, subject("name-0"), Selector::Before(Millis(2))] {
+                see(format!("{:?}", store.select(&tenant, memory, &selector).await.unwrap()));
+            }
+        }
+        for key in ["0", "1", "2"] {
+            see(format!("{:?}", store.outcome(&tenant, "POST /turns", key, NOW).await.unwrap()));
+        }
+    }
+    for scope in scopes() {
+        for at in [None, Some(Position(9))] {
+            see(format!("{:?}", store.entries(&scope, at, NOW, 9).await.unwrap()));
+        }
+        see(format!("{:?}", store.sessions(&scope, None, 9).await.unwrap()));
+        see(format!("{:?}", store.recent_sessions(&scope, 2).await.unwrap()));
+        // Forgotten ones too.
+        for no in (1..6).map(SessionNo) {
+            if let Some(session) = store.session_by_number(&scope, no).await.unwrap() {
+                view_session(store, &scope, &session).await.into_iter().for_each(&mut see);
+            }
+        }
+    }
+    lines
+}
+
+async fn view_session(store: &dyn Store, scope: &Scope, session: &SessionRecord) -> Vec<String> {
+    let no = session.no;
+    let mut lines = vec![format!("{session:?}")];
+    for row in store.turns(scope, &TurnQuery::all(no, 999)).await.unwrap() {
+        lines.push(format!("{row:?}"));
+    }
+    let query = TurnQuery {
+        after: Seq(1),
+        as_of: Some(Position(20)),
+        newest: true,
+        branch: Some(Branch::MAIN),
+        ..TurnQuery::all(no, 3)
+    };
+    lines.push(format!("{:?}", store.turns(scope, &query).await.unwrap()));
+    let lookup = key().lookup_of_id("id-1");
+    lines.push(format!("{:?}", store.turns_by_lookup(scope, no, lookup).await.unwrap()));
+    for branch in session.branches.iter().map(|branch| branch.branch) {
+        for level in Level::ALL {
+            let query = ChunkQuery::all(no, branch, level, 99);
+            for chunk in store.chunks(scope, &query).await.unwrap() {
+                lines.push(format!("{chunk:?}"));
+            }
+        }
+        for (first, last) in [(1, 99), (3, 5)] {
+            let (first, last) = (Ordinal(first), Ordinal(last));
+            for body in store.bodies(scope, no, branch, first, last).await.unwrap() {
+                lines.push(format!("{body:?}"));
+            }
+        }
+    }
+    lines
+}
+
+fn assert_same(sqlite: &[String], oracle: &[String], when: &str) {
+    for (is, should_be) in sqlite.iter().zip(oracle) {
+        assert_eq!(is, should_be, "{when}");
+    }
+    assert_eq!(sqlite.len(), oracle.len(), "{when}");
+}
+
+/// Runs a history, begun with some plain turns, on both. A step marked late is put together before the one
+/// ahead of it is done, as by a worker that was overtaken.
+async fn run(plain: usize, steps: &[(bool, Step)]) {
+    let dir = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(dir.path(), None).unwrap();
+    let oracle = MemoryStore::new([1; 32]);
+    for store in [&sqlite as &dyn Store, &oracle] {
+        add(store, "s0", &say_many(plain)).await;
+    }
+    let mut late: Option<(usize, Act, Act)> = None;
+    for (number, (is_late, step)) in steps.iter().enumerate() {
+        let acts = match late.take().filter(|(prepared, _, _)| *prepared == number) {
+            Some((_, a, b)) => (a, b),
+            None => (prepare(&sqlite, number, step).await, prepare(&oracle, number, step).await),
+        };
+        if let Some((true, next)) = steps.get(number + 1) {
+            let (a, b) =
+                (prepare(&sqlite, number, next).await, prepare(&oracle, number, next).await);
+            late = Some((number + 1, a, b));
+        }
+        let scope = scope_of_step(step);
+        let is = perform(&sqlite, &scope, acts.0).await;
+        let should_be = perform(&oracle, &scope, acts.1).await;
+        assert_eq!(is, should_be, "step {number} (late: {is_late}): {step:?}");
+    }
+    let should_be = view(&oracle).await;
+    assert_same(&view(&sqlite).await, &should_be, "at the end");
+    clean(&sqlite).await;
+    clean(&oracle).await;
+    drop(sqlite);
+    let again = SqliteStore::open(dir.path(), None).unwrap();
+    assert_same(&view(&again).await, &should_be, "opened again");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 32,
+        max_shrink_iters: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn sqlite_is_like_the_oracle(
+        plain in 0_usize..24,
+        steps in prop::collection::vec((prop::bool::weighted(0.3), step()), 5..40),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(run(plain, &steps));
+    }
+}
