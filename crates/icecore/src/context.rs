@@ -1,5 +1,7 @@
 //! The context for a prompt: what is recent verbatim, what is older by summary.
 
+use std::collections::BTreeMap;
+
 use icecore_domain::chunk::Level;
 use icecore_domain::ids::{Ordinal, Scope, Seq};
 use icecore_domain::window::{self, Candidate, WindowItem, WindowKind};
@@ -40,6 +42,8 @@ pub struct Context {
     pub budget: u32,
     /// What it is made of, in order.
     pub items: Vec<WindowItem>,
+    /// For each item the role of its turn; none for a summary.
+    pub roles: Vec<Option<String>>,
 }
 
 /// Turns read at once while looking for the newest.
@@ -82,17 +86,30 @@ impl Memory {
             turns.extend(self.newest_turns(&path, &mut wanted).await?);
             summaries.extend(self.newest_summaries(&path, &words).await?);
         }
+        let roles: BTreeMap<String, String> =
+            turns.iter().map(|(turn, role)| (turn.id.clone(), role.clone())).collect();
+        let turns = turns.into_iter().map(|(turn, _)| turn).collect();
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let budget = request.budget;
         let window = crate::error::off_thread(move || {
             window::pack(turns, summaries, budget, counter.as_ref())
         })
         .await?;
-        Ok(Context { text: window.text, tokens: window.tokens, budget, items: window.items })
+        let role = |item: &WindowItem| match item.kind {
+            WindowKind::Turn => roles.get(&item.id).cloned(),
+            WindowKind::Summary => None,
+        };
+        let roles = window.items.iter().map(role).collect();
+        Ok(Context { text: window.text, tokens: window.tokens, budget, items: window.items, roles })
     }
 
-    /// The newest turns along a path, newest first, until `wanted` tokens.
-    async fn newest_turns(&self, path: &Path<'_>, wanted: &mut u64) -> Result<Vec<Candidate>> {
+    /// The newest turns along a path with their roles, newest first, until
+    /// `wanted` tokens.
+    async fn newest_turns(
+        &self,
+        path: &Path<'_>,
+        wanted: &mut u64,
+    ) -> Result<Vec<(Candidate, String)>> {
         let mut found = Vec::new();
         for (branch, through) in path.branches.iter().rev() {
             let mut before = Seq(u64::MAX >> 1);
@@ -158,10 +175,11 @@ struct Path<'a> {
     branches: Vec<(icecore_domain::ids::Branch, Ordinal)>,
 }
 
-fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
+fn turn_candidate(rank: u64, turn: StoredTurn) -> (Candidate, String) {
     let fields = turn.turn.as_ref().map(|turn| turn.fields());
+    let role = fields.map(|fields| fields.role.clone()).unwrap_or_default();
     let speaker = fields.map(|fields| fields.name.clone().unwrap_or_else(|| fields.role.clone()));
-    Candidate {
+    let candidate = Candidate {
         kind: WindowKind::Turn,
         tier: turn.tier.as_str(),
         label: speaker.unwrap_or_default(),
@@ -173,7 +191,8 @@ fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
         id: turn.id,
         score: 0.0,
         reason: "recent".to_owned(),
-    }
+    };
+    (candidate, role)
 }
 
 fn summary_candidate(

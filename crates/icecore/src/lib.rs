@@ -38,7 +38,7 @@ pub use forget::{Erased, ForgetRequest, Receipt};
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
 pub use icecore_domain::chunk::{ChunkId, Level, Tier};
 pub use icecore_domain::ids::{
-    Branch, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName, Tenant,
+    Branch, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName, Tenant, TurnId,
 };
 pub use icecore_domain::redact::{RedactedText, RedactedTurn, Redactor};
 pub use icecore_domain::time::{Clock, Millis};
@@ -47,8 +47,8 @@ pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, T
 pub use icecore_domain::window::{WindowItem, WindowKind};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_store::{
-    ApiKeyRecord, BodyPlace, Claim, EntryRecord, EventRecord, NewOutcome, Outcome, Store,
-    StoreError, StoreStats, StoredOutcome, TurnState,
+    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord, NewOutcome,
+    Outcome, Store, StoreError, StoreStats, StoredOutcome, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};

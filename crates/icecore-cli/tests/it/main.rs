@@ -6,4 +6,5 @@ mod damage;
 mod forget;
 mod import;
 mod run;
+mod serve;
 mod signals;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::run::{Place, conversation};
 
-fn signal(child: &Child, name: &str) {
+pub fn signal(child: &Child, name: &str) {
     let status = std::process::Command::new("kill")
         .args([&format!("-{name}"), &child.id().to_string()])
         .status()

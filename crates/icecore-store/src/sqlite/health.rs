@@ -71,9 +71,14 @@ fn read_stats(c: &Connection, tenant: i64, memory: Option<&str>) -> rusqlite::Re
         4,
     )?;
     // `seq` is dense, so what it counts beyond the turns that are there is erased.
-    (stats.sessions, stats.turns, stats.tokens, stats.erased) = (sums[0], sums[1], sums[2], sums[3]);
-    let expired: Vec<u64> =
-        numbers(format!("SELECT count(*) FROM turns INDEXED BY turns_expired WHERE {mine} AND flags & 12 = 8"), 1)?;
+    (stats.sessions, stats.turns, stats.tokens, stats.erased) =
+        (sums[0], sums[1], sums[2], sums[3]);
+    let expired: Vec<u64> = numbers(
+        format!(
+            "SELECT count(*) FROM turns INDEXED BY turns_expired WHERE {mine} AND flags & 12 = 8"
+        ),
+        1,
+    )?;
     stats.expired = expired[0];
     let sums: Vec<u64> = numbers(
         format!(

@@ -1,0 +1,249 @@
+//! Request bodies: bounded, JSON, and read field by field.
+//!
+//! Fields are read by hand rather than derived, so that an error names the field
+//! and never repeats what was sent, and so that a turn keeps its own spelling.
+
+use std::collections::BTreeSet;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::app::{App, Shared};
+use crate::error::ApiError;
+use crate::idempotency;
+use crate::params::MAX_NUMBER;
+
+/// A posted request whose body is at hand.
+pub(crate) struct Posted {
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) bytes: Bytes,
+    /// The caller's `Idempotency-Key`.
+    pub(crate) key: Option<String>,
+}
+
+impl FromRequest<Shared> for Posted {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Shared) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        check_type(&parts.headers)?;
+        let key = idempotency::key(&parts.headers, app)?;
+        let bytes = read(app, &parts.headers, body).await?;
+        let query = parts.uri.query().unwrap_or_default().to_owned();
+        // `OriginalUri` would be the same: nesting hides a prefix, no more.
+        Ok(Self { path: parts.uri.path().to_owned(), query, bytes, key })
+    }
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let refuse = |message| {
+        Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
+    };
+    let essence = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .map(|value| value.split(';').next().unwrap_or_default().trim());
+    if !essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) {
+        return refuse("send the body with `Content-Type: application/json`");
+    }
+    match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
+        None | Some(b"identity") => Ok(()),
+        Some(_) => refuse("send the body without `Content-Encoding`"),
+    }
+}
+
+/// A body that is too large is still read up to this many times the limit, and
+/// dropped: a caller that is still sending would miss the answer.
+const DRAINED: usize = 8;
+
+async fn read(app: &App, headers: &HeaderMap, mut body: Body) -> Result<Bytes, ApiError> {
+    let most = app.limits.body_bytes;
+    let announced = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let mut bytes = Vec::with_capacity(announced.unwrap_or_default().min(most));
+    let mut total = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ApiError::invalid("the body ended before it was whole"))?;
+        let Some(data) = frame.data_ref() else { continue };
+        total += data.len();
+        if total <= most {
+            bytes.extend_from_slice(data);
+        } else if total > most.saturating_mul(DRAINED) {
+            break;
+        }
+    }
+    match total <= most {
+        true => Ok(bytes.into()),
+        false => Err(ApiError::too_large(
+            "body_too_large",
+            "body_bytes",
+            most,
+            format!("a request's body is at most {most} bytes (`body_bytes`)"),
+        )),
+    }
+}
+
+/// The members of a JSON object, each in its own spelling.
+pub(crate) struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, ApiError> {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let at = error.valid_up_to() + 1;
+            ApiError::invalid(format!("the body is not valid UTF-8 at byte {at}"))
+        })?;
+        let Members(fields) = serde_json::from_str(text).map_err(|error| {
+            // What a reader says of a wrong type repeats the value; of bad syntax, not.
+            let reason = match error.is_data() {
+                true => format!("at line {} column {}", error.line(), error.column()),
+                false => error.to_string(),
+            };
+            ApiError::invalid(format!("the body is not a JSON object: {reason}"))
+        })?;
+        let mut seen = BTreeSet::new();
+        match fields.iter().find(|(key, _)| !seen.insert(key.as_str())) {
+            None => Ok(Self(fields)),
+            Some((key, _)) => {
+                let key: String = key.chars().take(64).collect();
+                Err(ApiError::invalid(format!("field `{key}` stands there twice")))
+            }
+        }
+    }
+
+    /// Refuses fields beside these: a slip in a name must not change what happens.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), ApiError> {
+        match self.0.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some((key, _)) => {
+                let key: String = key.chars().take(64).collect();
+                let known = known.join("`, `");
+                Err(ApiError::invalid(format!("field `{key}` is not one of `{known}`")))
+            }
+        }
+    }
+
+    /// The field, unless it is absent or null.
+    fn raw(&self, name: &str) -> Option<&'a RawValue> {
+        let found = self.0.iter().find(|(key, _)| key == name).map(|(_, raw)| *raw);
+        found.filter(|raw| raw.get() != "null")
+    }
+
+    fn read<T: serde::Deserialize<'a>>(
+        &self,
+        name: &str,
+        expected: &str,
+    ) -> Result<Option<T>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        serde_json::from_str(raw.get())
+            .map(Some)
+            .map_err(|_| ApiError::invalid(format!("field `{name}` must be {expected}")))
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, ApiError> {
+        self.read(name, "a string of valid Unicode")
+    }
+
+    /// A flag; absent is false.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        Ok(self.read(name, "true or false")?.unwrap_or_default())
+    }
+
+    pub(crate) fn list(&self, name: &str) -> Result<Vec<&'a RawValue>, ApiError> {
+        self.read(name, "an array")?
+            .ok_or_else(|| ApiError::invalid(format!("field `{name}` is missing")))
+    }
+
+    /// A required number from 0 to `most`, a limit of that name.
+    pub(crate) fn bounded(
+        &self,
+        name: &str,
+        most: u32,
+        limit: &'static str,
+    ) -> Result<u32, ApiError> {
+        let missing = || ApiError::invalid(format!("field `{name}` is missing"));
+        let expected = format!("an integer from 0 to {most} (`{limit}`)");
+        let number: u64 = self.read(name, &expected)?.ok_or_else(missing)?;
+        debug_assert!(u64::from(most) < MAX_NUMBER);
+        match u32::try_from(number).ok().filter(|number| *number <= most) {
+            Some(number) => Ok(number),
+            None => Err(ApiError::invalid(format!("field `{name}` must be {expected}"))
+                .with(json!({ "limit": limit, "most": most }))),
+        }
+    }
+
+    /// The memory, from here or from the query; not two different ones.
+    pub(crate) fn memory(&self, query: Option<&str>) -> Result<Option<String>, ApiError> {
+        let body = self.text("memoryRef")?;
+        match (body, query) {
+            (Some(body), Some(query)) if body != query => {
+                Err(ApiError::invalid("`memoryRef` is not the same in the query and in the body"))
+            }
+            (body, query) => Ok(body.or_else(|| query.map(str::to_owned))),
+        }
+    }
+}
+
+/// An object's members in order, repeated ones too.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> serde::Deserialize<'de> for Members<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Members<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Members(fields))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_the_field_and_nothing_that_was_sent() {
+        let check = |body: &str, expected: &str| {
+            let read = |fields: Fields<'_>| {
+                fields.text("session")?;
+                fields.flag("dryRun")?;
+                fields.bounded("budget", 10, "most")
+            };
+            let error = Fields::parse(body.as_bytes()).and_then(read).unwrap_err();
+            let text = format!("{error:?}");
+            assert!(text.contains(expected), "{body}: {text}");
+            assert!(!text.contains("hush"), "{text}");
+        };
+        check("", "not a JSON object");
+        check("[]", "not a JSON object");
+        check("\"hush\"", "not a JSON object");
+        check("{\"a\":1,\"a\":2}", "field `a` stands there twice");
+        check("{}", "field `budget` is missing");
+        check("{\"budget\":null}", "field `budget` is missing");
+        check("{\"budget\":11}", "from 0 to 10 (`most`)");
+        check("{\"budget\":-1}", "from 0 to 10");
+        check("{\"budget\":1.5}", "from 0 to 10");
+        check("{\"budget\":\"hush\"}", "from 0 to 10");
+        check("{\"session\":[\"hush\"]}", "field `session` must be a string");
+        check("{\"session\":\"\\ud800\"}", "field `session` must be a string of valid Unicode");
+        check("{\"dryRun\":\"hush\"}", "field `dryRun` must be true or false");
+    }
+}

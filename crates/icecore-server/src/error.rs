@@ -1,0 +1,193 @@
+//! What a refused caller is told: one flat envelope, one table of codes.
+//!
+//! ```json
+//! {"error":"not_found","message":"there is no session `x` in memory `default`"}
+//! ```
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use icecore::{MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError};
+use serde_json::{Value, json};
+
+/// An answer that is not a success.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    code: &'static str,
+    message: String,
+    details: Option<Value>,
+    header: Option<(HeaderName, &'static str)>,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), details: None, header: None }
+    }
+
+    /// The request is malformed; `message` names the field.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "validation_error", message)
+    }
+
+    /// Something is larger than a limit of that name.
+    pub(crate) fn too_large(
+        code: &'static str,
+        limit: &'static str,
+        most: usize,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, message)
+            .with(json!({ "limit": limit, "limitBytes": most }))
+    }
+
+    /// Not now; the caller may try again soon.
+    pub(crate) fn later(code: &'static str, message: impl Into<String>) -> Self {
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        error.header = Some((header::RETRY_AFTER, "1"));
+        error
+    }
+
+    pub(crate) fn unauthenticated(message: &'static str) -> Self {
+        let mut error = Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", message);
+        error.header = Some((header::WWW_AUTHENTICATE, "Bearer"));
+        error
+    }
+
+    /// Our fault. The log says what it was; the caller gets a number to name it by.
+    pub(crate) fn internal(cause: &dyn std::fmt::Display) -> Self {
+        let correlation = correlation_id();
+        tracing::error!(correlation, cause = %cause, "a request failed");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal_error",
+            "the host failed; its log says why under this correlation id",
+        )
+        .with(json!({ "correlationId": correlation }))
+    }
+
+    pub(crate) fn with(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// The same, about one turn of a request.
+    pub(crate) fn of_turn(mut self, index: usize) -> Self {
+        self.message = format!("turns[{index}]: {}", self.message);
+        let mut details = self.details.take().unwrap_or_else(|| json!({}));
+        details["index"] = json!(index);
+        self.details = Some(details);
+        self
+    }
+}
+
+/// A word to find a failure in the log by.
+fn correlation_id() -> String {
+    let mut bytes = [0; 8];
+    // Without randomness the id is of little use, and nothing depends on it.
+    let _ = getrandom::fill(&mut bytes);
+    hex::encode(bytes)
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut body = json!({ "error": self.code, "message": self.message });
+        if let Some(details) = self.details {
+            body["details"] = details;
+        }
+        let mut response = crate::wire::json(self.status, body.to_string());
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+impl From<MemoryError> for ApiError {
+    fn from(error: MemoryError) -> Self {
+        let message = error.to_string();
+        match error {
+            MemoryError::NoSession { .. }
+            | MemoryError::NoBranch { .. }
+            | MemoryError::NotFound { .. } => {
+                Self::new(StatusCode::NOT_FOUND, "not_found", message)
+            }
+            MemoryError::Expired { .. } => Self::new(StatusCode::GONE, "expired", message),
+            MemoryError::Turn { index, source } => Self::from(source).of_turn(index),
+            MemoryError::Name(_)
+            | MemoryError::NoTurns
+            | MemoryError::Line { .. }
+            | MemoryError::File { .. } => Self::invalid(message),
+            MemoryError::Store(error) => error.into(),
+            // The enum may grow; what we do not know is ours to explain.
+            _ => Self::internal(&message),
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let message = error.to_string();
+        match error {
+            StoreError::Conflict { index, id, session } => {
+                Self::new(StatusCode::CONFLICT, "turn_conflict", message)
+                    .with(json!({ "turnId": id, "session": session }))
+                    .of_turn(index)
+            }
+            StoreError::NoParent { index, .. }
+            | StoreError::Cycle { index, .. }
+            | StoreError::ParentLater { index, .. } => Self::invalid(message).of_turn(index),
+            StoreError::EntryExists { .. } => {
+                Self::new(StatusCode::CONFLICT, "entry_exists", message)
+            }
+            StoreError::ClaimTaken => {
+                Self::new(StatusCode::CONFLICT, "idempotency_in_flight", message)
+            }
+            StoreError::Busy { .. } => Self::later("store_busy", message),
+            StoreError::DiskFull => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", message)
+            }
+            StoreError::PackMissing { .. }
+            | StoreError::PackDamaged { .. }
+            | StoreError::BodyDamaged { .. } => {
+                tracing::error!(cause = message, "stored data is damaged");
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "data_damaged", message)
+            }
+            other => Self::internal(&chain(&other)),
+        }
+    }
+}
+
+impl From<TurnError> for ApiError {
+    fn from(error: TurnError) -> Self {
+        let message = error.to_string();
+        match error {
+            TurnError::ContentTooLarge { bytes } | TurnError::FieldsTooLarge { bytes } => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "turn_too_large", message)
+                    .with(json!({ "limitBytes": MAX_CONTENT_BYTES, "bytes": bytes }))
+            }
+            _ => Self::invalid(message),
+        }
+    }
+}
+
+impl From<LineError> for ApiError {
+    fn from(error: LineError) -> Self {
+        match error {
+            LineError::Turn(error) => error.into(),
+            // Its reason would repeat what was sent.
+            LineError::NotAnObject(_) => Self::invalid("not a JSON object with usable keys"),
+            other => Self::invalid(other.to_string()),
+        }
+    }
+}
+
+/// An error with its causes, for the log.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

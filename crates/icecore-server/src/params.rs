@@ -1,0 +1,83 @@
+//! Query strings and path segments, with errors that name the parameter.
+
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use serde_json::json;
+
+use crate::app::{App, Shared};
+use crate::error::ApiError;
+
+/// The parameters of a request. Unknown ones are ignored.
+pub(crate) struct Params(Vec<(String, String)>);
+
+/// The largest number that every JSON reader keeps exact.
+pub(crate) const MAX_NUMBER: u64 = (1 << 53) - 1;
+
+impl FromRequestParts<Shared> for Params {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, ApiError> {
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+            .map_err(|_| ApiError::invalid("the query string cannot be read"))?;
+        Ok(Self(pairs))
+    }
+}
+
+impl Params {
+    /// The parameter, if it was given; at most once.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        let mut given = self.0.iter().filter(|(key, _)| key == name);
+        let first = given.next().map(|(_, value)| value.as_str());
+        match given.next() {
+            None => Ok(first),
+            Some(_) => Err(ApiError::invalid(format!("parameter `{name}` is given twice"))),
+        }
+    }
+
+    pub(crate) fn memory(&self) -> Result<Option<&str>, ApiError> {
+        self.text("memoryRef")
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let number = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        match number.and_then(|text| text.parse().ok()).filter(|number| *number <= MAX_NUMBER) {
+            Some(number) => Ok(Some(number)),
+            None => Err(ApiError::invalid(format!(
+                "parameter `{name}` must be an integer from 0 to {MAX_NUMBER}"
+            ))),
+        }
+    }
+
+    /// `limit`, where it was given.
+    pub(crate) fn limit(&self, app: &App) -> Result<Option<usize>, ApiError> {
+        let most = app.limits.page;
+        match self.number("limit")? {
+            None => Ok(None),
+            Some(limit) if (1..=most as u64).contains(&limit) => Ok(Some(limit as usize)),
+            Some(_) => Err(ApiError::invalid(format!(
+                "parameter `limit` must be from 1 to {most} (`page`)"
+            ))
+            .with(json!({ "limit": "page", "most": most }))),
+        }
+    }
+
+    /// `limit`, or a page's usual size.
+    pub(crate) fn page(&self, app: &App) -> Result<usize, ApiError> {
+        Ok(self.limit(app)?.unwrap_or(app.limits.page_default))
+    }
+}
+
+/// The one variable segment of a path.
+pub(crate) struct Segment(pub(crate) String);
+
+impl FromRequestParts<Shared> for Segment {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        match Path::<String>::from_request_parts(parts, app).await {
+            Ok(Path(segment)) => Ok(Segment(segment)),
+            Err(_) => Err(ApiError::invalid("the path is not valid UTF-8")),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Adding turns to a session, and reading them back.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use icecore::{
+    Append, Claim, MemoryError, Scope, Seq, StoreError, StoredOutcome, TurnInput, turn_jsonl,
+};
+use serde_json::value::RawValue;
+
+use crate::app::{App, Shared};
+use crate::auth::{Reader, Writer};
+use crate::body::{Fields, Posted};
+use crate::error::ApiError;
+use crate::idempotency::{Attempt, replay};
+use crate::params::{Params, Segment};
+use crate::wire::{self, Added};
+
+const OPERATION: &str = "POST /sessions/{session}/turns";
+
+/// Adds turns, all or none; once answered they survive a crash.
+pub(crate) async fn add(
+    State(app): State<Shared>,
+    Writer(caller): Writer,
+    Segment(session): Segment,
+    params: Params,
+    posted: Posted,
+) -> Result<Response, ApiError> {
+    let fields = Fields::parse(&posted.bytes)?;
+    let memory = fields.memory(params.memory()?)?;
+    let scope = caller.scope(&app, memory.as_deref())?;
+    let insist = fields.flag("insist")?;
+    let turns = read_turns(&app, &session, fields.list("turns")?)?;
+
+    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
+    let ids = client_ids(&app, &turns);
+    if let Some(attempt) = &attempt
+        && let Some(outcome) = attempt.earlier(&app).await?
+    {
+        return replay_added(outcome, ids);
+    }
+    let append = Append {
+        session,
+        insist,
+        claim: attempt.as_ref().map(|attempt| claim(attempt, &ids)),
+        turns,
+    };
+    answer(&app, &scope, append, attempt, ids).await
+}
+
+async fn answer(
+    app: &App,
+    scope: &Scope,
+    append: Append,
+    attempt: Option<Attempt>,
+    ids: Vec<Option<String>>,
+) -> Result<Response, ApiError> {
+    match (app.memory.append(scope, append).await, attempt) {
+        (Ok(remembered), _) => {
+            Ok(wire::json(StatusCode::CREATED, Added::from(remembered).to_json()))
+        }
+        // Another process was faster under the same key.
+        (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
+            match attempt.earlier(app).await? {
+                Some(outcome) => replay_added(outcome, ids),
+                None => Err(StoreError::ClaimTaken.into()),
+            }
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+fn read_turns(app: &App, session: &str, given: Vec<&RawValue>) -> Result<Vec<TurnInput>, ApiError> {
+    let most = app.limits.turns_per_request;
+    if given.len() > most {
+        return Err(ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too_many_turns",
+            format!("a request adds at most {most} turns (`turns_per_request`)"),
+        )
+        .with(serde_json::json!({ "limit": "turns_per_request", "most": most })));
+    }
+    if given.is_empty() {
+        return Err(ApiError::invalid("field `turns` is empty; give at least one turn"));
+    }
+    let read = |(index, turn): (usize, &RawValue)| {
+        read_turn(session, turn.get()).map_err(|error| error.of_turn(index))
+    };
+    given.into_iter().enumerate().map(read).collect()
+}
+
+fn read_turn(session: &str, text: &str) -> Result<TurnInput, ApiError> {
+    let line = turn_jsonl::parse_line(text)?;
+    match line.session {
+        Some(named) if named != session => {
+            Err(ApiError::invalid("field `session` is not the session of the path"))
+        }
+        named => Ok(TurnInput { turn: line.turn, occurrence: 0, session_given: named.is_some() }),
+    }
+}
+
+/// The ids that the caller chose, as they are stored.
+fn client_ids(app: &App, turns: &[TurnInput]) -> Vec<Option<String>> {
+    let id = |input: &TurnInput| {
+        input.turn.id.as_ref().map(|id| app.memory.redactor().text(id).into_string())
+    };
+    turns.iter().map(id).collect()
+}
+
+/// The outcome to be committed with the turns, without the caller's ids.
+fn claim(attempt: &Attempt, ids: &[Option<String>]) -> Claim {
+    let chosen: Vec<bool> = ids.iter().map(Option::is_some).collect();
+    Claim {
+        operation: attempt.operation.to_owned(),
+        key: attempt.key.clone(),
+        request: attempt.request,
+        render: Box::new(move |appended| Added::kept(appended, &chosen).to_json()),
+    }
+}
+
+fn replay_added(outcome: StoredOutcome, ids: Vec<Option<String>>) -> Result<Response, ApiError> {
+    let added = Added::from_kept(&outcome.body, ids)
+        .ok_or_else(|| ApiError::internal(&"a kept outcome cannot be read"))?;
+    Ok(replay(outcome.status, added.to_json()))
+}
+
+/// A page of a session's turns.
+pub(crate) async fn list(
+    State(app): State<Shared>,
+    Reader(caller): Reader,
+    Segment(session): Segment,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let scope = caller.scope(&app, params.memory()?)?;
+    let after = Seq(params.number("after")?.unwrap_or_default());
+    let limit = params.page(&app)?;
+    let turns = app.memory.turns(&scope, &session, after, limit).await?;
+    Ok(wire::ok(wire::list("turns", turns.iter().map(wire::turn), "")))
+}

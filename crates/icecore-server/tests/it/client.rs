@@ -1,0 +1,205 @@
+//! A small HTTP client and a host to talk to.
+//!
+//! Written by hand rather than taken from a crate: half of these tests send what
+//! no well-behaved client can be made to send.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use icecore::{Memory, Tenant};
+use icecore_server::{Limits, Role, ServerOptions, create_key, ensure_admin_key, serve};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+pub(crate) const API: &str = "/v1/host/icecore";
+
+/// A running host.
+pub(crate) struct Host {
+    pub(crate) address: SocketAddr,
+    pub(crate) key: String,
+    pub(crate) memory: Memory,
+    stop: Option<oneshot::Sender<()>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub(crate) fn code(&self) -> String {
+        let json = self.json();
+        assert!(!json["message"].as_str().unwrap_or_default().is_empty(), "{self:?}");
+        let known = ["error", "message", "details"];
+        assert!(json.as_object().unwrap().keys().all(|key| known.contains(&key.as_str())));
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        format!("{} {}", self.status, json["error"].as_str().unwrap())
+    }
+}
+
+/// Runs what blocks away from the threads that serve.
+pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+impl Host {
+    pub(crate) async fn start(dir: &Path) -> Host {
+        Host::with(dir, Limits::default()).await
+    }
+
+    pub(crate) async fn with(dir: &Path, limits: Limits) -> Host {
+        let memory = Memory::open(dir).await.unwrap();
+        let key = ensure_admin_key(&memory, dir).await.unwrap();
+        let key = std::fs::read_to_string(key.path).unwrap().trim().to_owned();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let options = ServerOptions { limits, ..ServerOptions::default() };
+        let served = memory.clone();
+        let task = tokio::spawn(async move {
+            let until = async {
+                let _ = stopped.await;
+            };
+            serve(served, listener, options, until).await.unwrap();
+        });
+        Host { address, key, memory, stop: Some(stop), task }
+    }
+
+    /// A key of some tenant and role.
+    pub(crate) async fn key_of(&self, tenant: &str, role: Role) -> String {
+        create_key(&self.memory, &Tenant::new(tenant).unwrap(), role).await.unwrap().key
+    }
+
+    /// Asks it to stop, and does not wait.
+    pub(crate) fn begin_to_stop(&mut self) {
+        let _ = self.stop.take().unwrap().send(());
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn ended(self) {
+        tokio::time::timeout(Duration::from_secs(20), self.task).await.unwrap().unwrap();
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.begin_to_stop();
+        self.ended().await;
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, &[], None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &str) -> Answer {
+        self.call("POST", path, &[], Some(body)).await
+    }
+
+    /// A request under [`API`] with the admin key and the usual headers, unless
+    /// `headers` say otherwise.
+    pub(crate) async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&str>,
+    ) -> Answer {
+        let path = format!("{API}{path}");
+        self.raw(&self.request(method, &path, headers, body.unwrap_or_default().as_bytes())).await
+    }
+
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Vec<u8> {
+        let bearer = format!("Bearer {}", self.key);
+        let (host, length) = (self.address.to_string(), body.len().to_string());
+        let mut all = vec![("Host", host.as_str()), ("Authorization", bearer.as_str())];
+        all.push(("Connection", "close"));
+        if method == "POST" {
+            all.push(("Content-Type", "application/json"));
+            all.push(("Content-Length", length.as_str()));
+        }
+        all.retain(|(name, _)| !headers.iter().any(|(given, _)| given == name));
+        // An empty value leaves a header out.
+        all.extend(headers.iter().filter(|(_, value)| !value.is_empty()));
+        let mut request = format!("{method} {path} HTTP/1.1\r\n");
+        for (name, value) in all {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        let mut request = format!("{request}\r\n").into_bytes();
+        request.extend_from_slice(body);
+        request
+    }
+
+    /// Sends bytes as they are and reads one answer.
+    pub(crate) async fn raw(&self, bytes: &[u8]) -> Answer {
+        let (address, bytes) = (self.address, bytes.to_vec());
+        apart(move || {
+            let mut stream = connect(address);
+            stream.write_all(&bytes).unwrap();
+            read_answer(stream)
+        })
+        .await
+    }
+
+    /// Waits until nothing is due.
+    pub(crate) async fn settled(&self) {
+        for _ in 0..500 {
+            if self.get("/stats").await.json()["pending"] == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("derived work never ended");
+    }
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+pub(crate) fn read_answer(stream: TcpStream) -> Answer {
+    let mut reader = BufReader::new(stream);
+    let head = read_head(&mut reader);
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap();
+    let mut answer = Answer { status, head, text: String::new() };
+    let length: usize = answer.header("content-length").unwrap_or("0").parse().unwrap();
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    answer.text = String::from_utf8(body).unwrap();
+    answer
+}
+
+pub(crate) fn read_head(reader: &mut impl BufRead) -> String {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0, "the connection ended: {head}");
+    }
+    head
+}
+
+/// A host over a fresh directory.
+pub(crate) async fn fresh() -> (tempfile::TempDir, Host) {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::start(dir.path()).await;
+    (dir, host)
+}

@@ -1,0 +1,10 @@
+//! A real server on a free port, over a directory of its own, spoken to over TCP.
+
+mod auth;
+mod client;
+mod ending;
+mod events;
+mod hostile;
+mod idempotency;
+mod limits;
+mod routes;
