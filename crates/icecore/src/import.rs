@@ -126,16 +126,16 @@ impl Memory {
                 (reader, counts, read, batch)
             })
             .await?;
-            let (first_line, read) = (done + 1, read?);
+            let read = read?;
             if read == 0 {
                 break;
             }
-            for (session, turns) in batch {
+            for Run { session, turns, lines: numbers } in batch {
                 let append = Append { session, turns, insist: plan.insist, claim: None };
                 let remembered = self
                     .append(scope, append)
                     .await
-                    .map_err(|error| source.at(first_line, error))?;
+                    .map_err(|error| source.at(&numbers, error))?;
                 report.added += remembered.added as u64;
                 report.known += remembered.known as u64;
                 report.forgotten += remembered.forgotten as u64;
@@ -349,7 +349,15 @@ impl Occurrences {
 }
 
 /// Lines up to a batch's size, as runs of the same session.
-type Batch = Vec<(String, Vec<TurnInput>)>;
+type Batch = Vec<Run>;
+
+/// Turns of one session that stand one after the other.
+struct Run {
+    session: String,
+    turns: Vec<TurnInput>,
+    /// The line of each.
+    lines: Vec<u64>,
+}
 
 fn next_batch(
     reader: &mut Lines,
