@@ -365,11 +365,11 @@ impl Memory {
 
     /// What has this id: a chunk, a turn (the client's id or ours), an entry.
     pub async fn find(&self, scope: &Scope, id: &str) -> Result<Found> {
-        if ChunkId::parse(id).is_some() {
-            if let Ok(chunk) = self.chunk(scope, id).await {
-                let turns = self.expand(scope, id).await?;
-                return Ok(Found::Chunk(Box::new(chunk), turns));
-            }
+        if ChunkId::parse(id).is_some()
+            && let Ok(chunk) = self.chunk(scope, id).await
+        {
+            let turns = self.expand(scope, id).await?;
+            return Ok(Found::Chunk(Box::new(chunk), turns));
         }
         if let Some(turn) = self.find_turn(scope, id).await? {
             return Ok(Found::Turn(Box::new(turn)));

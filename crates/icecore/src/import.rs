@@ -132,10 +132,8 @@ impl Memory {
             }
             for Run { session, turns, lines: numbers } in batch {
                 let append = Append { session, turns, insist: plan.insist, claim: None };
-                let remembered = self
-                    .append(scope, append)
-                    .await
-                    .map_err(|error| source.at(&numbers, error))?;
+                let remembered =
+                    self.append(scope, append).await.map_err(|error| source.at(&numbers, error))?;
                 report.added += remembered.added as u64;
                 report.known += remembered.known as u64;
                 report.forgotten += remembered.forgotten as u64;

@@ -6,11 +6,13 @@ use super::{glyph, tone};
 use crate::draw::{clip, count, left, number, right, share};
 use crate::printer::{Printer, Tone};
 
-/// The bar, its key, and one line for each item. For stderr.
+/// One line for each item, then the bar and its key, which a long list must not
+/// push out of sight. For stderr.
 pub fn explained(context: &Context, printer: &Printer) -> Vec<String> {
-    let mut lines = bar(context, printer, Printer::paint_talk);
-    lines.push(String::new());
+    let mut lines = vec![String::new()];
     lines.extend(context.items.iter().map(|item| item_line(item, printer)));
+    lines.push(String::new());
+    lines.extend(bar(context, printer, Printer::paint_talk));
     lines
 }
 

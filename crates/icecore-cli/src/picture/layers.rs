@@ -15,7 +15,7 @@ use crate::draw::{bytes, clip, count, left, number, right, share};
 use crate::printer::{Printer, Tone};
 
 /// Rows of the drill core.
-const CORE_ROWS: usize = 9;
+const CORE_ROWS: usize = 8;
 
 /// Columns of it.
 const CORE_COLUMNS: usize = 14;

@@ -65,9 +65,19 @@ fn the_host_says_where_it_listens_and_ends_well() {
 #[test]
 fn an_address_that_cannot_be_used_is_refused() {
     let place = Place::new();
-    insta::assert_snapshot!(place.shown(&["serve", "--listen", "nonsense"]), @"");
+    insta::assert_snapshot!(place.shown(&["serve", "--listen", "nonsense"]), @r"
+    exit 1
+    --- stderr
+    error: `nonsense` is no address to listen on
+    hint: write an address and a port, like 127.0.0.1:7433
+    ");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let shown = place.shown(&["serve", "--listen", &address]).replace(&address, "[ADDRESS]");
-    insta::assert_snapshot!(shown, @"");
+    insta::assert_snapshot!(shown, @r"
+    exit 1
+    --- stderr
+    error: cannot listen on [ADDRESS]: Address already in use (os error 98)
+    hint: choose another with --listen; port 0 takes a free one
+    ");
 }
