@@ -36,6 +36,8 @@ pub struct Candidate {
     pub id: String,
     /// `hot`, `warm` or `cold`.
     pub tier: &'static str,
+    /// A turn's role.
+    pub role: Option<String>,
     /// Who speaks, or what a summary is of.
     pub label: String,
     /// What it says.
@@ -63,6 +65,8 @@ pub struct WindowItem {
     pub id: String,
     /// `hot`, `warm` or `cold`.
     pub tier: &'static str,
+    /// A turn's role.
+    pub role: Option<String>,
     /// Tokens of its own lines.
     pub tokens: u32,
     /// Worth beside others of its kind.
@@ -226,6 +230,7 @@ impl Packing<'_> {
             kind: item.kind,
             id: item.id.clone(),
             tier: item.tier,
+            role: item.role.clone(),
             tokens: self.counter.count(&text),
             score: item.score,
             reason: item.reason.clone(),
@@ -269,6 +274,7 @@ mod tests {
             kind: WindowKind::Turn,
             id: format!("t{number}"),
             tier: "hot",
+            role: Some("user".to_owned()),
             label: "Ana".to_owned(),
             text: text.to_owned(),
             at: Millis(number as i64 * 3_600_000),
@@ -284,6 +290,7 @@ mod tests {
         Candidate {
             kind: WindowKind::Summary,
             id: format!("{first}-{last}"),
+            role: None,
             label: format!("Summary of {first} to {last}"),
             span: (first, last),
             ..turn(first, text)

@@ -206,8 +206,8 @@ pub(crate) fn context(context: &Context, as_messages: bool) -> String {
         "items": context.items.iter().map(item).collect::<Vec<_>>(),
     });
     if as_messages {
-        let messages = context.items.iter().zip(&context.roles).map(|(item, role)| {
-            json!({ "role": role.as_deref().unwrap_or("system"), "content": item.text })
+        let messages = context.items.iter().map(|item| {
+            json!({ "role": item.role.as_deref().unwrap_or("system"), "content": item.text })
         });
         body["messages"] = messages.collect();
     }

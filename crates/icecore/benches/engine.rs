@@ -10,12 +10,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use icecore::{ContextRequest, Memory, Principal, RawTurn, Scope, Store, Tenant, Timestamp, turn_jsonl};
+use icecore::{
+    ContextRequest, Memory, Principal, RawTurn, Scope, Store, Tenant, Timestamp, turn_jsonl,
+};
 use icecore_store::{Packs, SqliteStore};
 
 #[tokio::main]
 async fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let runs = |name: &str| wanted.is_empty() || wanted.iter().any(|arg| arg == name);
     if runs("ingest") {
         ingest().await;
@@ -64,8 +67,8 @@ fn locomo(path: &Path) -> Vec<RawTurn> {
 
 fn made_up(number: usize) -> RawTurn {
     const WORDS: [&str; 16] = [
-        "glacier", "the", "walk", "a", "we", "morning", "camp", "of", "snow", "and", "river", "to", "found", "with",
-        "old", "map",
+        "glacier", "the", "walk", "a", "we", "morning", "camp", "of", "snow", "and", "river", "to",
+        "found", "with", "old", "map",
     ];
     let mut state = number as u64 * 2_654_435_761 + 1;
     let mut word = || {
@@ -75,7 +78,16 @@ fn made_up(number: usize) -> RawTurn {
     let text: Vec<&str> = (0..22).map(|_| word()).collect();
     let mut turn = RawTurn::new(if number % 2 == 0 { "user" } else { "assistant" }, text.join(" "));
     turn.name = Some(if number % 2 == 0 { "Caroline" } else { "Melanie" }.to_owned());
-    turn.timestamp = Some(Timestamp::parse(format!("2024-{:02}-{:02}T{:02}:{:02}:00Z", number / 40_320 % 12 + 1, number / 1440 % 28 + 1, number / 60 % 24, number % 60)).unwrap());
+    turn.timestamp = Some(
+        Timestamp::parse(format!(
+            "2024-{:02}-{:02}T{:02}:{:02}:00Z",
+            number / 40_320 % 12 + 1,
+            number / 1440 % 28 + 1,
+            number / 60 % 24,
+            number % 60
+        ))
+        .unwrap(),
+    );
     turn
 }
 
@@ -111,7 +123,8 @@ async fn ingest() {
 
     const WRITERS: usize = 8;
     let store = Arc::new(SqliteStore::open(&dir.path().join("single"), None).unwrap());
-    let memory = Memory::builder().over(Arc::clone(&store) as Arc<dyn Store>, Packs::in_memory(), None);
+    let memory =
+        Memory::builder().over(Arc::clone(&store) as Arc<dyn Store>, Packs::in_memory(), None);
     let turns = Arc::new(repeated(200_000));
     let began = Instant::now();
     let mut tasks = Vec::new();
@@ -153,7 +166,10 @@ async fn ingest() {
                 break;
             }
         }
-        println!("  batches of {batch}, one writer: {:.0} turns/s", added as f64 / began.elapsed().as_secs_f64());
+        println!(
+            "  batches of {batch}, one writer: {:.0} turns/s",
+            added as f64 / began.elapsed().as_secs_f64()
+        );
     }
     let memory = Memory::open(&dir.path().join("batches-4")).await.unwrap();
     let began = Instant::now();
@@ -177,12 +193,17 @@ async fn ingest() {
     for task in tasks {
         added += task.await.unwrap();
     }
-    println!("  batches of 100, 4 writers: {:.0} turns/s", added as f64 / began.elapsed().as_secs_f64());
+    println!(
+        "  batches of 100, 4 writers: {:.0} turns/s",
+        added as f64 / began.elapsed().as_secs_f64()
+    );
 }
 
 async fn disk() {
     println!("disk after demotion, 10,000 short turns");
-    for (label, sessions) in [("one session", 1), ("20 sessions of 500", 20), ("100 sessions of 100", 100)] {
+    for (label, sessions) in
+        [("one session", 1), ("20 sessions of 500", 20), ("100 sessions of 100", 100)]
+    {
         let dir = tempfile::tempdir().unwrap();
         let memory = Memory::open(dir.path()).await.unwrap();
         let scope = scope(&memory);
@@ -218,7 +239,10 @@ async fn fill(memory: &Memory, scope: &Scope, count: usize) {
     let mut added = 0;
     while added < count {
         for chunk in turns.chunks(1000) {
-            let batch = chunk.iter().enumerate().map(|(n, turn)| RawTurn { id: Some(format!("x{}", added + n)), ..turn.clone() });
+            let batch = chunk
+                .iter()
+                .enumerate()
+                .map(|(n, turn)| RawTurn { id: Some(format!("x{}", added + n)), ..turn.clone() });
             memory.remember(scope, "s", batch.collect()).await.unwrap();
             added += chunk.len();
             if added >= count {
@@ -228,7 +252,10 @@ async fn fill(memory: &Memory, scope: &Scope, count: usize) {
     }
     let ingest = began.elapsed().as_secs_f64();
     memory.settle(|_, _| {}).await.unwrap();
-    println!("  filled with {count} turns in {ingest:.1} s, settled after {:.1} s", began.elapsed().as_secs_f64());
+    println!(
+        "  filled with {count} turns in {ingest:.1} s, settled after {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
 }
 
 async fn context() {
@@ -241,12 +268,17 @@ async fn context() {
         let mut times = Vec::new();
         for _ in 0..200 {
             let began = Instant::now();
-            let context = memory.context(&scope, ContextRequest::of_session("s", budget)).await.unwrap();
+            let context =
+                memory.context(&scope, ContextRequest::of_session("s", budget)).await.unwrap();
             times.push(began.elapsed());
             assert!(context.tokens <= budget);
         }
         times.sort();
-        println!("  budget {budget}: p50 {:.2} ms, p95 {:.2} ms", times[99].as_secs_f64() * 1e3, times[189].as_secs_f64() * 1e3);
+        println!(
+            "  budget {budget}: p50 {:.2} ms, p95 {:.2} ms",
+            times[99].as_secs_f64() * 1e3,
+            times[189].as_secs_f64() * 1e3
+        );
     }
 }
 

@@ -1,7 +1,5 @@
 //! The context for a prompt: what is recent verbatim, what is older by summary.
 
-use std::collections::BTreeMap;
-
 use icecore_domain::chunk::Level;
 use icecore_domain::ids::{Ordinal, Scope, Seq};
 use icecore_domain::window::{self, Candidate, WindowItem, WindowKind};
@@ -42,8 +40,6 @@ pub struct Context {
     pub budget: u32,
     /// What it is made of, in order.
     pub items: Vec<WindowItem>,
-    /// For each item the role of its turn; none for a summary.
-    pub roles: Vec<Option<String>>,
 }
 
 /// Turns read at once while looking for the newest.
@@ -86,30 +82,17 @@ impl Memory {
             turns.extend(self.newest_turns(&path, &mut wanted).await?);
             summaries.extend(self.newest_summaries(&path, &words).await?);
         }
-        let roles: BTreeMap<String, String> =
-            turns.iter().map(|(turn, role)| (turn.id.clone(), role.clone())).collect();
-        let turns = turns.into_iter().map(|(turn, _)| turn).collect();
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let budget = request.budget;
         let window = crate::error::off_thread(move || {
             window::pack(turns, summaries, budget, counter.as_ref())
         })
         .await?;
-        let role = |item: &WindowItem| match item.kind {
-            WindowKind::Turn => roles.get(&item.id).cloned(),
-            WindowKind::Summary => None,
-        };
-        let roles = window.items.iter().map(role).collect();
-        Ok(Context { text: window.text, tokens: window.tokens, budget, items: window.items, roles })
+        Ok(Context { text: window.text, tokens: window.tokens, budget, items: window.items })
     }
 
-    /// The newest turns along a path with their roles, newest first, until
-    /// `wanted` tokens.
-    async fn newest_turns(
-        &self,
-        path: &Path<'_>,
-        wanted: &mut u64,
-    ) -> Result<Vec<(Candidate, String)>> {
+    /// The newest turns along a path, newest first, until `wanted` tokens.
+    async fn newest_turns(&self, path: &Path<'_>, wanted: &mut u64) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for (branch, through) in path.branches.iter().rev() {
             let mut before = Seq(u64::MAX >> 1);
@@ -175,13 +158,13 @@ struct Path<'a> {
     branches: Vec<(icecore_domain::ids::Branch, Ordinal)>,
 }
 
-fn turn_candidate(rank: u64, turn: StoredTurn) -> (Candidate, String) {
+fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
     let fields = turn.turn.as_ref().map(|turn| turn.fields());
-    let role = fields.map(|fields| fields.role.clone()).unwrap_or_default();
     let speaker = fields.map(|fields| fields.name.clone().unwrap_or_else(|| fields.role.clone()));
-    let candidate = Candidate {
+    Candidate {
         kind: WindowKind::Turn,
         tier: turn.tier.as_str(),
+        role: fields.map(|fields| fields.role.clone()),
         label: speaker.unwrap_or_default(),
         text: fields.map(|fields| fields.content.text().into_owned()).unwrap_or_default(),
         at: turn.at,
@@ -191,8 +174,7 @@ fn turn_candidate(rank: u64, turn: StoredTurn) -> (Candidate, String) {
         id: turn.id,
         score: 0.0,
         reason: "recent".to_owned(),
-    };
-    (candidate, role)
+    }
 }
 
 fn summary_candidate(
@@ -213,6 +195,7 @@ fn summary_candidate(
         kind: WindowKind::Summary,
         id: chunk.id.to_string(),
         tier: tier_of(branch, chunk.id.last).as_str(),
+        role: None,
         label: summary_label(chunk),
         text: summary.text.clone(),
         at: chunk.first_at,

@@ -130,10 +130,10 @@ impl Memory {
             if read == 0 {
                 break;
             }
-            for Run { session, turns, lines: numbers } in batch {
+            for Run { session, turns, lines } in batch {
                 let append = Append { session, turns, insist: plan.insist, claim: None };
                 let remembered =
-                    self.append(scope, append).await.map_err(|error| source.at(&numbers, error))?;
+                    self.append(scope, append).await.map_err(|error| source.at(&lines, error))?;
                 report.added += remembered.added as u64;
                 report.known += remembered.known as u64;
                 report.forgotten += remembered.forgotten as u64;
@@ -346,23 +346,21 @@ impl Occurrences {
     }
 }
 
-/// Lines up to a batch's size, as runs of the same session.
-type Batch = Vec<Run>;
-
-/// Turns of one session that stand one after the other.
+/// Consecutive lines of one session.
 struct Run {
     session: String,
     turns: Vec<TurnInput>,
-    /// The line of each.
+    /// Their line numbers.
     lines: Vec<u64>,
 }
 
+/// Lines up to a batch's size, and how many they are.
 fn next_batch(
     reader: &mut Lines,
     default_session: &str,
     counts: &mut Occurrences,
-) -> (Result<u64>, Batch) {
-    let mut batch: Batch = Vec::new();
+) -> (Result<u64>, Vec<Run>) {
+    let mut batch: Vec<Run> = Vec::new();
     let (mut read, mut bytes) = (0, 0);
     while read < BATCH_TURNS as u64 && bytes < BATCH_BYTES {
         let line = match reader.next_line() {

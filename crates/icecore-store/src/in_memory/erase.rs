@@ -69,9 +69,10 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
     }
     let Some(branch) = session.branches.get_mut(&erasure.branch) else { return false };
     for (id, _, new) in &erasure.packs {
-        branch.packs.remove(&id.first);
+        let old = branch.packs.remove(&id.first);
         if let Some(pack) = new.clone() {
-            let (last, created_at) = (id.last, erasure.now);
+            // Its turns are as old as they were: retention goes on counting.
+            let (last, created_at) = (id.last, old.map_or(erasure.now, |old| old.created_at));
             branch.packs.insert(id.first, PackState { last, pack, created_at });
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
+use icecore_domain::time::Millis;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -98,12 +99,30 @@ pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure
     }
     for (id, old, new) in &erasure.packs {
         match new {
-            Some(pack) => pyramid::put_pack(c, s, scope, no.tenant, id, pack, erasure.now)?,
+            Some(pack) => {
+                // Its turns are as old as they were: retention goes on counting.
+                let since = cold_since(c, no, erasure, id.first).map_err(|e| s.failed(e))?;
+                pyramid::put_pack(c, s, scope, no.tenant, id, pack, since)?;
+            }
             None => delete_pack(c, no, erasure, id.first, old).map_err(|e| s.failed(e))?,
         }
     }
     erase_rows(c, no, erasure).map_err(|e| s.failed(e))?;
     Ok(true)
+}
+
+/// When the macro that begins at `first` was packed.
+fn cold_since(
+    c: &Connection,
+    no: ScopeNo,
+    erasure: &Erasure,
+    first: Ordinal,
+) -> rusqlite::Result<Millis> {
+    c.query_row(
+        "SELECT created_at FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4",
+        params![no.tenant, erasure.session.0 as i64, erasure.branch.0, first.0 as i64],
+        |row| row.get(0).map(Millis),
+    )
 }
 
 /// Bodies are where they were and as they were when the caller read them.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use icecore::{ContextRequest, ForgetRequest, Memory, MemoryBuilder, Principal, Scope, Seq, Store, Tenant};
+use icecore::{
+    ContextRequest, ForgetRequest, Memory, MemoryBuilder, Principal, Scope, Seq, Store, Tenant,
+};
 use icecore_store::testing::{CountingStore, FailingStore};
 use icecore_store::{MemoryStore, Packs};
 
@@ -20,7 +22,8 @@ impl Faulty {
 
     fn memory(&self, store: Arc<dyn Store>) -> (Memory, Scope) {
         let memory = MemoryBuilder::default().over(store, self.packs.clone(), None);
-        let scope = memory.scope(&Principal::local_operator(Tenant::new("t").unwrap()), "m").unwrap();
+        let scope =
+            memory.scope(&Principal::local_operator(Tenant::new("t").unwrap()), "m").unwrap();
         (memory, scope)
     }
 }
@@ -39,7 +42,8 @@ async fn live(memory: &Memory, scope: &Scope) -> Result<(), icecore::MemoryError
 async fn seen(memory: &Memory, scope: &Scope) -> (Vec<String>, Vec<String>) {
     let turns = memory.turns(scope, "s", Seq(0), 500).await.unwrap();
     let chunks = memory.chunks(scope, None).await.unwrap();
-    let shown = |chunk: &icecore::ChunkInfo| format!("{} {} {:?}", chunk.id, chunk.tier, chunk.summary);
+    let shown =
+        |chunk: &icecore::ChunkInfo| format!("{} {} {:?}", chunk.id, chunk.tier, chunk.summary);
     (turns.iter().map(text).collect(), chunks.iter().map(shown).collect())
 }
 
@@ -67,7 +71,11 @@ async fn a_life_interrupted_at_any_write_ends_the_same() {
                 live(&memory, &scope).await.unwrap();
             }
             let (memory, scope) = faulty.memory(Arc::clone(&faulty.inner));
-            assert_eq!(seen(&memory, &scope).await, expected, "write {nth}, lost answer: {is_lost_answer}");
+            assert_eq!(
+                seen(&memory, &scope).await,
+                expected,
+                "write {nth}, lost answer: {is_lost_answer}"
+            );
             let report = memory.check(true, |_, _| {}).await.unwrap();
             assert_eq!(report.problems, Vec::<String>::new(), "write {nth}");
             assert_eq!(memory.check(false, |_, _| {}).await.unwrap().orphans, 0);

@@ -34,8 +34,11 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
 fn dependencies_go_the_way_the_architecture_says() {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
-    let ours: BTreeSet<&str> =
-        packages.iter().filter(|p| p["source"].is_null()).filter_map(|p| p["name"].as_str()).collect();
+    let ours: BTreeSet<&str> = packages
+        .iter()
+        .filter(|p| p["source"].is_null())
+        .filter_map(|p| p["name"].as_str())
+        .collect();
     let mut found = BTreeMap::new();
     for package in packages.iter().filter(|p| p["source"].is_null()) {
         let uses: BTreeSet<String> = package["dependencies"]
@@ -67,7 +70,9 @@ const LICENCES: [&str; 9] = [
 
 fn is_allowed(expression: &str) -> bool {
     let plain = expression.replace(['(', ')'], " ").replace('/', " OR ");
-    plain.split(" OR ").any(|way| way.split(" AND ").all(|licence| LICENCES.contains(&licence.trim())))
+    plain
+        .split(" OR ")
+        .any(|way| way.split(" AND ").all(|licence| LICENCES.contains(&licence.trim())))
 }
 
 #[test]
@@ -78,7 +83,9 @@ fn every_dependency_has_a_licence_that_we_may_use() {
         .unwrap()
         .iter()
         .filter(|package| !is_allowed(package["license"].as_str().unwrap_or_default()))
-        .map(|package| format!("{} {}: {}", package["name"], package["version"], package["license"]))
+        .map(|package| {
+            format!("{} {}: {}", package["name"], package["version"], package["license"])
+        })
         .collect();
     assert_eq!(refused, Vec::<String>::new());
 }
