@@ -91,7 +91,7 @@ fn stats_draw_the_layers() {
     let file = place.file("c.jsonl", conversation(257));
     place.ok(&["import", &file]);
     let picture = place.ok(&["stats"]);
-    let drawing: Vec<&str> = picture.lines().take(19).collect();
+    let drawing: Vec<&str> = picture.lines().take(18).collect();
     assert_snapshot!(drawing.join("\n"), @r"
     tenant default  257 turns in 1 session, 3,598 tokens (o200k_base)
 
@@ -102,7 +102,6 @@ fn stats_draw_the_layers() {
     │▒▒▒▒▒▒▒▒▒▒▒▒▒▒│  one compact text for each micro
     │██████████████│  cold          200        2,800     1.7 KiB       8 B
     │██████████████│  summaries at hand, turns sealed in 2 packs
-    │██████████████│
     │██████████████│
     │██████████████│
     ╰──────────────╯
