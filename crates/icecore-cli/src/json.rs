@@ -5,37 +5,68 @@ use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
     CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, ImportReport, Level, PackReport,
-    Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, View, WindowItem,
+    RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, View,
+    WindowItem,
 };
 use serde_json::{Map, Value, json};
 
 /// A turn with where it is kept. Text, because numbers and strings of a
-/// provider keep their spelling.
+/// provider keep their spelling. A field of the client's that has one of our
+/// names stands under `clientFields`.
 pub fn turn(turn: &StoredTurn) -> String {
-    let ours = [
-        ("session", quote(&turn.session)),
+    let mut ours = vec![
         ("seq", turn.seq.to_string()),
         ("branch", quote(&turn.branch.to_string())),
         ("tokens", turn.tokens.to_string()),
         ("tier", quote(turn.tier.as_str())),
     ];
-    turn_with(turn, &ours)
+    let Some(stored) = &turn.turn else {
+        ours.push(("timestamp", quote(&turn.at.to_rfc3339())));
+        ours.push(("expired", "true".to_owned()));
+        return object(std::iter::once(("id", quote(&turn.id))).chain(ours));
+    };
+    let mut fields = with_defaults(turn, stored.fields());
+    let taken = |key: &str| {
+        ours.iter().any(|(mine, _)| *mine == key) || matches!(key, "expired" | "clientFields")
+    };
+    let (hidden, shown): (Vec<_>, Vec<_>) =
+        fields.extra.into_iter().partition(|(key, _)| taken(key));
+    fields.extra = shown;
+    if !hidden.is_empty() {
+        let hidden = hidden.iter().map(|(key, json)| (key.as_str(), json.to_string()));
+        ours.push(("clientFields", object(hidden)));
+    }
+    write_fields(&ours, &fields)
 }
 
-/// A turn with its id and time and these members before the rest.
-pub fn turn_with(turn: &StoredTurn, ours: &[(&str, String)]) -> String {
-    let Some(stored) = &turn.turn else {
-        let mut members =
-            vec![format!("\"id\":{}", quote(&turn.id)), "\"expired\":true".to_owned()];
-        members.extend(ours.iter().map(|(key, value)| format!("{}:{value}", quote(key))));
-        return format!("{{{}}}", members.join(","));
-    };
-    let mut fields = stored.fields().clone();
-    // A turn that was exported with these would have them twice.
-    fields.extra.retain(|(key, _)| !ours.iter().any(|(mine, _)| mine == key));
+/// A turn as a line that says what was given by default too. What the client
+/// said under one of our names goes before what we would say.
+pub fn full_line(turn: &StoredTurn) -> String {
+    let Some(stored) = &turn.turn else { return String::new() };
+    let fields = with_defaults(turn, stored.fields());
+    let mut ours = vec![
+        ("session", quote(&turn.session)),
+        ("seq", turn.seq.to_string()),
+        ("branch", quote(&turn.branch.to_string())),
+    ];
+    ours.retain(|(mine, _)| !fields.extra.iter().any(|(key, _)| key == mine));
+    write_fields(&ours, &fields)
+}
+
+/// The fields with an id and a time. A null in their place says no more than
+/// that we gave one.
+fn with_defaults(turn: &StoredTurn, fields: &RawTurn) -> RawTurn {
+    let mut fields = fields.clone();
     fields.id = Some(turn.id.clone());
     fields.timestamp = fields.timestamp.or_else(|| Timestamp::parse(turn.at.to_rfc3339()).ok());
-    write_fields(ours, &fields)
+    fields.extra.retain(|(key, _)| !matches!(key.as_str(), "id" | "timestamp"));
+    fields
+}
+
+fn object<'a>(members: impl Iterator<Item = (&'a str, String)>) -> String {
+    let members: Vec<String> =
+        members.map(|(key, value)| format!("{}:{value}", quote(key))).collect();
+    format!("{{{}}}", members.join(","))
 }
 
 /// A list of turns under a name, with more members after it.
@@ -100,8 +131,9 @@ pub fn chunk(chunk: &ChunkInfo) -> Value {
         "turnCount": chunk.turns,
         "tokens": chunk.tokens,
         "summary": chunk.summary.as_ref().map(|summary| &summary.text),
-        "themes": chunk.summary.as_ref().map(|summary| &summary.themes),
-        "keyFacts": chunk.summary.as_ref().map(|summary| &summary.key_facts),
+        "themes": chunk.summary.as_ref().map(|summary| summary.themes.as_slice()).unwrap_or_default(),
+        "keyFacts":
+            chunk.summary.as_ref().map(|summary| summary.key_facts.as_slice()).unwrap_or_default(),
         "parent": chunk.parent.map(|id| id.to_string()),
         "children": chunk.children.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

@@ -47,12 +47,7 @@ pub async fn run(args: ExportArgs, app: &App) -> Outcome<Status> {
 /// A turn as its line was given, or with everything that was given by default.
 pub fn line(turn: &StoredTurn, all: bool) -> String {
     if all {
-        let ours = [
-            ("session", quote(&turn.session)),
-            ("seq", turn.seq.to_string()),
-            ("branch", quote(&turn.branch.to_string())),
-        ];
-        return json::turn_with(turn, &ours);
+        return json::full_line(turn);
     }
     let named = turn.session_given || turn.session != DEFAULT_SESSION;
     let before: Vec<(&str, String)> =

@@ -181,11 +181,16 @@ impl Bricks {
         if count == 0 {
             return String::new();
         }
-        // A joint between bricks where there is room for one.
+        // A joint between bricks where there is room for one, and then all of a
+        // course are equal.
         let is_jointed = count.saturating_mul(2) <= columns + 1;
         let shown = count.min(columns);
-        let room = if is_jointed { columns - (shown - 1) } else { columns };
-        let mut out = String::new();
+        let room = match is_jointed {
+            true => (columns + 1 - shown) / shown * shown,
+            false => columns,
+        };
+        let margin = if is_jointed { (columns + 1 - shown - room) / 2 } else { 0 };
+        let mut out = " ".repeat(margin);
         for at in 0..shown {
             let brick = room * (at + 1) / shown - room * at / shown;
             let tier = self.tier_at((at as f64 + 0.5) / shown as f64);

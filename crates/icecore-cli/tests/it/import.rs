@@ -80,6 +80,25 @@ fn export_of_an_import_is_what_went_in() {
 }
 
 #[test]
+fn fields_with_our_names_are_neither_lost_nor_doubled() {
+    let place = Place::new();
+    let line = r#"{"id":null,"role":"user","content":"x","seq":"mine","tier":7,"timestamp":null}"#;
+    let file = place.file("c.jsonl", line);
+    place.ok(&["import", &file]);
+    let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    assert_eq!(value(&place.ok(&["export"])), value(line));
+    let shown = place.ok(&["show", "turn-1.1", "--json"]);
+    assert_eq!((shown.matches("\"id\":").count(), shown.matches("\"timestamp\":").count()), (1, 1));
+    let shown = value(&shown);
+    assert_eq!((&shown["seq"], &shown["tier"]), (&1.into(), &"hot".into()));
+    assert_eq!(
+        (&shown["clientFields"]["seq"], &shown["clientFields"]["tier"]),
+        (&"mine".into(), &7.into())
+    );
+    assert_eq!(value(&place.ok(&["export", "--all"]))["seq"], "mine");
+}
+
+#[test]
 fn export_is_the_same_from_every_tier() {
     let place = Place::new();
     let text = conversation(257);

@@ -1,5 +1,7 @@
 //! The real binary on throw-away directories.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
 mod bad_input;
 mod commands;
 mod damage;
