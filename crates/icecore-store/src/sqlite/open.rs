@@ -76,8 +76,8 @@ fn pragmas(connection: &Connection) -> rusqlite::Result<()> {
          PRAGMA foreign_keys = ON;
          PRAGMA temp_store = MEMORY;
          PRAGMA cell_size_check = ON;
-         PRAGMA wal_autocheckpoint = 2000;
-         PRAGMA journal_size_limit = 1048576;",
+         PRAGMA wal_autocheckpoint = 4000;
+         PRAGMA journal_size_limit = 33554432;",
     )
 }
 
