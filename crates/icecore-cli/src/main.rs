@@ -1,1 +1,120 @@
-fn main() {}
+//! The one binary: reads what was typed, decides the settings, runs a command.
+//!
+//! It decides and prints; how memory behaves is the library's business.
+
+mod app;
+mod args;
+mod commands;
+mod draw;
+mod failure;
+mod json;
+mod picture;
+mod printer;
+mod progress;
+mod settings;
+mod turns;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::app::App;
+use crate::args::{Cli, Command, Global};
+use crate::failure::{Failure, Outcome, Status};
+use crate::printer::Printer;
+use crate::settings::{Env, Settings};
+
+fn main() -> ExitCode {
+    let env = Env::read();
+    let cli = Cli::parse();
+    let global = &cli.global;
+    let printer = Printer::new(global.json, global.quiet, global.no_color, &env);
+    start_logging(env.log.as_deref());
+    let status = match run(cli, &env, &printer) {
+        Ok(status) => status,
+        Err(failure) => failure.tell(&printer),
+    };
+    status.into()
+}
+
+fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Completions { shell } => {
+            commands::completions::run(shell, &mut Cli::command(), printer)
+        }
+        Command::Config(args::ConfigArgs { action: args::ConfigAction::Example }) => {
+            commands::config::example(printer)
+        }
+        Command::Demo => runtime()?.block_on(commands::demo::run(printer)),
+        command => {
+            let settings = decide(global, env)?;
+            match command {
+                Command::Config(_) => commands::config::show(&settings, printer),
+                command => runtime()?.block_on(with_memory(command, settings, *printer)),
+            }
+        }
+    }
+}
+
+fn decide(global: Global, env: &Env) -> Outcome<Settings> {
+    let file = settings::read_file(&global, env)?;
+    Ok(settings::resolve(global, env, file)?)
+}
+
+async fn with_memory(command: Command, settings: Settings, printer: Printer) -> Outcome<Status> {
+    let verifies = matches!(command, Command::Check(_) | Command::Archive(_));
+    let done = match App::open(settings, printer).await {
+        Ok(app) => dispatch(command, &app).await,
+        Err(failure) => Err(failure),
+    };
+    match done {
+        // Who asks whether all is well wants that answer in any case.
+        Err(failure @ Failure::Memory(_)) if verifies && printer.is_json() => {
+            let problems = [failure.message()];
+            printer.json(&serde_json::json!({ "ok": false, "problems": problems }))?;
+            Err(failure)
+        }
+        done => done,
+    }
+}
+
+async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
+    use commands::*;
+    match command {
+        Command::Add(args) => add::run(args, app).await,
+        Command::Import(args) => import::run(args, app).await,
+        Command::Export(args) => export::run(args, app).await,
+        Command::Context(args) => context::run(args, app).await,
+        Command::Show(args) => show::run(args, app).await,
+        Command::Sessions => sessions::run(app).await,
+        Command::Stats => stats::run(app).await,
+        Command::View(args) => view::run(args, app).await,
+        Command::Events(args) => events::run(args, app).await,
+        Command::Forget(args) => forget::run(args, app).await,
+        Command::Archive(args) => archive::run(args, app).await,
+        Command::Check(args) => check::run(args, app).await,
+        Command::Reindex => reindex::run(app).await,
+        Command::Serve(args) => serve::run(args, app).await,
+        Command::Config(_) | Command::Completions { .. } | Command::Demo => {
+            Err(Failure::Broken("this command opens no memory".to_owned()))
+        }
+    }
+}
+
+fn runtime() -> Outcome<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Broken(format!("cannot start the runtime: {error}")))
+}
+
+/// Logs go to stderr; `ICECORE_LOG` says how much.
+fn start_logging(filter: Option<&str>) {
+    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter.unwrap_or("warn"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .try_init();
+}

@@ -95,6 +95,12 @@ impl MemoryError {
                 Some("split it into several turns, or keep the text in a file and name that".to_owned())
             }
             MemoryError::Line { .. } => Some("nothing of this file was imported; mend the line and run it again".to_owned()),
+            MemoryError::File { .. } => {
+                Some("name files of turn JSONL, plain or as .gz or .zst, that this user can read".to_owned())
+            }
+            MemoryError::Name(_) => {
+                Some("a name has 1 to 512 bytes and no control characters".to_owned())
+            }
             MemoryError::Store(error) => error.hint(),
             _ => None,
         }

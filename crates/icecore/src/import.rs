@@ -10,14 +10,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Scope, SessionName, SessionNo};
+use icecore_domain::ids::{Scope, Seq, SessionName, SessionNo};
 use icecore_domain::json::JsonText;
 use icecore_domain::turn::{RawTurn, Timestamp};
 use icecore_domain::turn_jsonl::{self, TurnLine};
 use icecore_store::StoreError;
 
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Append, Memory, TurnInput};
+use crate::memory::{Append, Memory, Remembered, TurnInput};
 
 /// Turns without an id that are already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct ImportPlan {
 }
 
 /// What an import did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ImportReport {
     /// Lines read.
     pub lines: u64,
@@ -52,6 +52,11 @@ pub struct ImportReport {
     pub forgotten: u64,
     /// Whether it was asked to stop before the end.
     pub stopped: bool,
+    /// Under [`Repeat::Add`], the turns' ids in order; an import of a large file
+    /// would hold too many.
+    pub turn_ids: Vec<String>,
+    /// The smallest and the largest `seq` among them.
+    pub seqs: Option<(Seq, Seq)>,
 }
 
 /// How far an import is.
@@ -132,6 +137,9 @@ impl Memory {
                 report.added += remembered.added as u64;
                 report.known += remembered.known as u64;
                 report.forgotten += remembered.forgotten as u64;
+                if plan.repeat == Repeat::Add {
+                    report.note(remembered);
+                }
             }
             done += read;
             if !tell(Progress::Stored(done, lines)) {
@@ -257,6 +265,17 @@ impl Memory {
         let ours =
             icecore_domain::ids::TurnId::parse(id).is_some_and(|ours| ours.session == session);
         Ok(ours || rows.iter().any(|row| row.has_client_id))
+    }
+}
+
+impl ImportReport {
+    fn note(&mut self, remembered: Remembered) {
+        let (first, last) = (remembered.first_seq, remembered.last_seq);
+        self.seqs = Some(match self.seqs {
+            Some((least, most)) => (least.min(first), most.max(last)),
+            None => (first, last),
+        });
+        self.turn_ids.extend(remembered.turn_ids);
     }
 }
 
@@ -492,8 +511,11 @@ impl Lines {
                     self.waiting.reverse();
                 }
                 None => {
-                    let turn = turn_jsonl::parse_line(text)
-                        .map_err(|error| self.refuse(error.to_string()))?;
+                    // The parser sees one line only; which one it is, we say.
+                    let turn =
+                        turn_jsonl::parse_line(text.trim_end_matches('\n')).map_err(|error| {
+                            self.refuse(error.to_string().replace(" at line 1 ", " at "))
+                        })?;
                     return Ok(Some(Line { number: self.number, turn }));
                 }
             }

@@ -21,6 +21,7 @@
 
 mod bodies;
 mod check;
+pub mod config;
 mod context;
 mod error;
 mod forget;

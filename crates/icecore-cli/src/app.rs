@@ -1,0 +1,62 @@
+//! What every command has at hand: the memory, whose it is, and the way out.
+
+use icecore::{Memory, Principal, Scope, Tenant};
+
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+use crate::progress::Bar;
+use crate::settings::Settings;
+
+/// The memory's name where none is given.
+pub const DEFAULT_MEMORY: &str = "default";
+
+/// An opened memory with what was decided about it.
+pub struct App {
+    /// What was decided.
+    pub settings: Settings,
+    /// The memory.
+    pub memory: Memory,
+    /// On whose behalf.
+    pub principal: Principal,
+    /// Which memory of theirs.
+    pub scope: Scope,
+    /// The way out.
+    pub printer: Printer,
+}
+
+impl App {
+    /// Opens the memory that the settings name.
+    pub async fn open(settings: Settings, printer: Printer) -> Outcome<Self> {
+        let tenant = Tenant::new(settings.tenant.clone()).map_err(icecore::MemoryError::from)?;
+        let principal = Principal::local_operator(tenant);
+        let memory = Memory::builder()
+            .settings(settings.file.memory.clone())
+            .master_key(settings.master_key.clone())
+            .open(&settings.data)
+            .await?;
+        let name = settings.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
+        let scope = memory.scope(&principal, name)?;
+        Ok(Self { settings, memory, principal, scope, printer })
+    }
+
+    /// The memory where one was named, else none: for what covers the tenant.
+    pub fn named_memory(&self) -> Option<&str> {
+        self.settings.memory.as_ref().map(|_| self.scope.memory())
+    }
+
+    /// Derives what is due after a change. May be interrupted at any point: the
+    /// change itself is durable, and the next command goes on here.
+    pub async fn settle(&self) -> Outcome<()> {
+        let bar = Bar::new(&self.printer, "settling");
+        tokio::select! {
+            settled = self.memory.settle(|done, left| bar.at(done, done + left)) => {
+                settled?;
+                Ok(())
+            }
+            _ = tokio::signal::ctrl_c() => Err(Failure::refused(
+                "interrupted while settling; what was given is stored",
+                "the next command that adds something goes on with it, and so does `icecore reindex`",
+            )),
+        }
+    }
+}

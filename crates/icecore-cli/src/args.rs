@@ -1,0 +1,328 @@
+//! What can be typed. Types without behaviour.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Layered memory for AI agents: every turn kept, a context within a budget,
+/// each token traced to its source.
+#[derive(Debug, Parser)]
+#[command(name = "icecore", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    after_help = "Example:\n  icecore demo                       see what it does, in a throw-away store\n  icecore import chat.jsonl          put a conversation in\n  icecore context --budget 2000      get the context for a prompt out"
+)]
+pub struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that stand before or after the command.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Where the memory lies [env: ICECORE_DATA] [default: the platform's data directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The store, as sqlite:DIR [env: ICECORE_STORE] [default: SQLite in the data directory]
+    #[arg(long, global = true, value_name = "URL")]
+    pub store: Option<String>,
+    /// The settings file [env: ICECORE_CONFIG] [default: icecore/config.toml in the platform's
+    /// config directory, if it is there]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Whose memory [default: default]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tenant: Option<String>,
+    /// Which memory of the tenant [default: default]
+    #[arg(long, global = true, value_name = "REF")]
+    pub memory: Option<String>,
+    /// Print JSON: one document, or one a line where a command streams
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say nothing but results and errors
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// No colour [env: NO_COLOR]
+    #[arg(long, global = true)]
+    pub no_color: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// See the main job end to end in a throw-away store: offline, under a minute
+    #[command(after_help = "Example:\n  icecore demo")]
+    Demo,
+    /// Add one turn, or turn JSONL from standard input
+    #[command(
+        after_help = "Examples:\n  icecore add --session trip \"We leave on 4 May.\"\n  echo '{\"role\":\"assistant\",\"content\":\"Noted.\"}' | icecore add --session trip"
+    )]
+    Add(AddArgs),
+    /// Put conversations in; running it twice adds nothing twice
+    #[command(
+        after_help = "Examples:\n  icecore import chat.jsonl\n  icecore import old/*.jsonl.gz --session archive"
+    )]
+    Import(ImportArgs),
+    /// Get turn JSONL out; `import` of it gives the same memory
+    #[command(after_help = "Example:\n  icecore export --session trip > trip.jsonl")]
+    Export(ExportArgs),
+    /// Build the context for a prompt, never over its budget
+    #[command(
+        after_help = "Examples:\n  icecore context --session trip --budget 2000\n  icecore context --query \"when do we leave\" --budget 800 --explain"
+    )]
+    Context(ContextArgs),
+    /// Show a turn, a chunk with its turns, or an entry
+    #[command(
+        after_help = "Examples:\n  icecore show turn-1.42\n  icecore show micro-1.0.1-10 --ctf"
+    )]
+    Show(ShowArgs),
+    /// List the sessions of a memory
+    #[command(after_help = "Example:\n  icecore sessions")]
+    Sessions,
+    /// Draw the layers: tiers, chunks, tokens, bytes
+    #[command(after_help = "Example:\n  icecore stats --memory ops")]
+    Stats,
+    /// Show a session as a person or a model sees it
+    #[command(after_help = "Example:\n  icecore view --session trip --branch fork-1")]
+    View(ViewArgs),
+    /// Read the event log
+    #[command(after_help = "Example:\n  icecore events --after 100 --follow")]
+    Events(EventsArgs),
+    /// Erase for good, with a receipt
+    #[command(
+        after_help = "Examples:\n  icecore forget --session trip --dry-run\n  icecore forget --subject \"Ana\"\n  icecore forget --before 2024-01-01"
+    )]
+    Forget(ForgetArgs),
+    /// List and verify packs
+    #[command(after_help = "Example:\n  icecore archive verify")]
+    Archive(ArchiveArgs),
+    /// Verify every invariant of the store and every body
+    #[command(after_help = "Example:\n  icecore check --repair")]
+    Check(CheckArgs),
+    /// Drop and rebuild all that is derived
+    #[command(after_help = "Example:\n  icecore reindex --memory ops")]
+    Reindex,
+    /// Serve the memory over HTTP
+    #[command(after_help = "Example:\n  icecore serve --listen 127.0.0.1:7433")]
+    Serve(ServeArgs),
+    /// Show the effective settings, or an example file
+    #[command(after_help = "Example:\n  icecore config example > ~/.config/icecore/config.toml")]
+    Config(ConfigArgs),
+    /// Print completions for a shell
+    #[command(
+        after_help = "Example:\n  icecore completions bash > ~/.local/share/bash-completion/completions/icecore"
+    )]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `add`
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// The session to add to
+    #[arg(long, value_name = "S", default_value = "default")]
+    pub session: String,
+    /// Who speaks: user, assistant, system, tool or another word
+    #[arg(long, default_value = "user")]
+    pub role: String,
+    /// The speaker's name
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What was said; without it, turn JSONL is read from standard input
+    pub text: Option<String>,
+}
+
+/// `import`
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Files of turn JSONL, also .gz and .zst
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// What the files hold
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
+    pub format: Format,
+    /// The session of lines that name none
+    #[arg(long, value_name = "S", default_value = "default")]
+    pub session: String,
+    /// Add turns also if they were forgotten on request
+    #[arg(long)]
+    pub insist: bool,
+}
+
+/// Formats of conversations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Recognise it.
+    Auto,
+    /// Turn JSONL.
+    Jsonl,
+}
+
+/// `export`
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Only this session
+    #[arg(long, value_name = "S")]
+    pub session: Option<String>,
+    /// Also what was given by default: session, id, seq, branch, timestamp
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// `context`
+#[derive(Debug, Args)]
+pub struct ContextArgs {
+    /// The session to continue [default: the most recent ones]
+    #[arg(long, value_name = "S")]
+    pub session: Option<String>,
+    /// Its branch [default: the one last added to]
+    #[arg(long, value_name = "B", requires = "session")]
+    pub branch: Option<String>,
+    /// What is asked
+    #[arg(long, value_name = "Q")]
+    pub query: Option<String>,
+    /// Tokens that the text may have
+    #[arg(long, value_name = "N")]
+    pub budget: u32,
+    /// Also draw where each token went and why (on stderr)
+    #[arg(long)]
+    pub explain: bool,
+}
+
+/// `show`
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The id of a turn, chunk or entry
+    pub id: String,
+    /// Print the turns of a chunk as Compact Turn Format
+    #[arg(long)]
+    pub ctf: bool,
+}
+
+/// `view`
+#[derive(Debug, Args)]
+pub struct ViewArgs {
+    /// The session
+    #[arg(long, value_name = "S")]
+    pub session: String,
+    /// Whose eyes: a person's or the model's
+    #[arg(long, value_enum, default_value_t = Eyes::Display)]
+    pub view: Eyes,
+    /// Its branch [default: the one last added to]
+    #[arg(long, value_name = "B")]
+    pub branch: Option<String>,
+}
+
+/// The two views of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Eyes {
+    /// Every turn, in order.
+    Display,
+    /// What the model is sent.
+    Api,
+}
+
+/// `events`
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Only events after this number
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub after: u64,
+    /// Wait for more until interrupted
+    #[arg(long, short)]
+    pub follow: bool,
+}
+
+/// `forget`
+#[derive(Debug, Args)]
+pub struct ForgetArgs {
+    /// What to forget.
+    #[command(flatten)]
+    pub what: ForgetWhat,
+    /// Only say what would be erased
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// One of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct ForgetWhat {
+    /// A whole session
+    #[arg(long, value_name = "S")]
+    pub session: Option<String>,
+    /// Turns that this name spoke and entries tagged subject:NAME, in every memory of the tenant
+    /// unless --memory is given
+    #[arg(long, value_name = "NAME")]
+    pub subject: Option<String>,
+    /// Turns and entries from before this date or RFC 3339 time, in every memory of the tenant
+    /// unless --memory is given
+    #[arg(long, value_name = "TIME")]
+    pub before: Option<String>,
+    /// One entry
+    #[arg(long, value_name = "ID")]
+    pub entry: Option<String>,
+}
+
+/// `archive`
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: ArchiveAction,
+}
+
+/// `archive …`
+#[derive(Debug, Subcommand)]
+pub enum ArchiveAction {
+    /// List packs
+    #[command(after_help = "Example:\n  icecore archive list")]
+    List,
+    /// Read, re-hash and decode packs
+    #[command(after_help = "Example:\n  icecore archive verify")]
+    Verify {
+        /// Only this pack, by its name or the chunk it holds
+        id: Option<String>,
+    },
+}
+
+/// `check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Also remove what a crash left behind and nothing points to
+    #[arg(long)]
+    pub repair: bool,
+}
+
+/// `serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Address and port; port 0 takes a free one [default: 127.0.0.1:7433]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+}
+
+/// `config`
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: ConfigAction,
+}
+
+/// `config …`
+#[derive(Debug, Subcommand)]
+pub enum ConfigAction {
+    /// Print each setting with its value and where it comes from
+    #[command(after_help = "Example:\n  icecore config show")]
+    Show,
+    /// Print a commented settings file with every default
+    #[command(after_help = "Example:\n  icecore config example > config.toml")]
+    Example,
+}

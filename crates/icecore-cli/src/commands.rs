@@ -1,0 +1,19 @@
+//! One file a command, one function a file.
+
+pub mod add;
+pub mod archive;
+pub mod check;
+pub mod completions;
+pub mod config;
+pub mod context;
+pub mod demo;
+pub mod events;
+pub mod export;
+pub mod forget;
+pub mod import;
+pub mod reindex;
+pub mod serve;
+pub mod sessions;
+pub mod show;
+pub mod stats;
+pub mod view;

@@ -1,0 +1,23 @@
+//! `icecore stats`: the layers, drawn.
+
+use crate::app::App;
+use crate::failure::{Outcome, Status};
+use crate::json;
+use crate::picture::layers;
+
+/// Draws what is there: of the memory that was named, or of the tenant.
+pub async fn run(app: &App) -> Outcome<Status> {
+    let stats = app.memory.stats(app.scope.tenant(), app.named_memory()).await?;
+    if app.printer.is_json() {
+        app.printer.json(&json::stats(&stats, app.named_memory()))?;
+        return Ok(Status::Done);
+    }
+    let whose = match app.named_memory() {
+        Some(memory) => format!("memory {memory}"),
+        None => format!("tenant {}", app.scope.tenant()),
+    };
+    for line in layers::picture(&stats, &whose, &app.settings.file.memory, &app.printer) {
+        app.printer.line(&line)?;
+    }
+    Ok(Status::Done)
+}

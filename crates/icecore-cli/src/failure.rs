@@ -1,0 +1,125 @@
+//! What ends a command early, and the one place that tells it.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use icecore::MemoryError;
+
+use crate::printer::Printer;
+use crate::settings::SettingsError;
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Done.
+    Done,
+    /// The user can fix it.
+    Refused,
+    /// Our fault or the machine's.
+    Broken,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> ExitCode {
+        ExitCode::from(match status {
+            Status::Done => 0,
+            Status::Refused => 1,
+            Status::Broken => 3,
+        })
+    }
+}
+
+/// Why a command did not come to its end.
+#[derive(Debug)]
+pub enum Failure {
+    /// The memory refused or failed.
+    Memory(MemoryError),
+    /// The settings cannot be used.
+    Settings(SettingsError),
+    /// Something else that the user can fix.
+    Refused(String, Option<String>),
+    /// Something else that the user cannot fix.
+    Broken(String),
+    /// Whoever read stdout went away.
+    ReaderGone,
+    /// Stdout cannot be written.
+    Output(std::io::Error),
+}
+
+/// The result of a command or of a part of one.
+pub type Outcome<T> = Result<T, Failure>;
+
+impl From<MemoryError> for Failure {
+    fn from(error: MemoryError) -> Self {
+        Failure::Memory(error)
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Failure::Settings(error)
+    }
+}
+
+impl Failure {
+    /// A refusal with a hint.
+    pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Failure::Refused(message.into(), Some(hint.into()))
+    }
+
+    /// Tells the user, and says how the process is to end.
+    pub fn tell(&self, printer: &Printer) -> Status {
+        if let Failure::ReaderGone = self {
+            return Status::Done;
+        }
+        printer.error(&self.message());
+        if let Some(hint) = self.hint() {
+            printer.hint(&hint);
+        }
+        self.status()
+    }
+
+    /// The message with its causes.
+    pub fn message(&self) -> String {
+        match self {
+            Failure::Memory(error) => with_causes(error),
+            Failure::Settings(error) => error.message(),
+            Failure::Refused(message, _) | Failure::Broken(message) => message.clone(),
+            Failure::ReaderGone => "the reader of the output went away".to_owned(),
+            Failure::Output(error) => format!("cannot write the output: {error}"),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Failure::Memory(error) => error.hint(),
+            Failure::Settings(error) => error.hint(),
+            Failure::Refused(_, hint) => hint.clone(),
+            Failure::Broken(_) | Failure::ReaderGone | Failure::Output(_) => None,
+        }
+    }
+
+    fn status(&self) -> Status {
+        match self {
+            Failure::Memory(error) if error.is_refusal() => Status::Refused,
+            Failure::Settings(_) | Failure::Refused(..) => Status::Refused,
+            Failure::ReaderGone => Status::Done,
+            Failure::Memory(_) | Failure::Broken(_) | Failure::Output(_) => Status::Broken,
+        }
+    }
+}
+
+/// A message and the causes that it does not already repeat.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let message = next.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,284 @@
+//! The JSON that `--json` prints: the same objects as the HTTP routes.
+
+use icecore::config::Shown;
+use icecore::json::quote;
+use icecore::turn_jsonl::write_fields;
+use icecore::{
+    CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, ImportReport, Level, PackReport,
+    RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, View,
+    WindowItem,
+};
+use serde_json::{Map, Value, json};
+
+/// A turn with where it is kept. Text, because numbers and strings of a
+/// provider keep their spelling. A field of the client's that has one of our
+/// names stands under `clientFields`.
+pub fn turn(turn: &StoredTurn) -> String {
+    let mut ours = vec![
+        ("seq", turn.seq.to_string()),
+        ("branch", quote(&turn.branch.to_string())),
+        ("tokens", turn.tokens.to_string()),
+        ("tier", quote(turn.tier.as_str())),
+    ];
+    let Some(stored) = &turn.turn else {
+        ours.push(("timestamp", quote(&turn.at.to_rfc3339())));
+        ours.push(("expired", "true".to_owned()));
+        return object(std::iter::once(("id", quote(&turn.id))).chain(ours));
+    };
+    let mut fields = with_defaults(turn, stored.fields());
+    let taken = |key: &str| {
+        ours.iter().any(|(mine, _)| *mine == key) || matches!(key, "expired" | "clientFields")
+    };
+    let (hidden, shown): (Vec<_>, Vec<_>) =
+        fields.extra.into_iter().partition(|(key, _)| taken(key));
+    fields.extra = shown;
+    if !hidden.is_empty() {
+        let hidden = hidden.iter().map(|(key, json)| (key.as_str(), json.to_string()));
+        ours.push(("clientFields", object(hidden)));
+    }
+    write_fields(&ours, &fields)
+}
+
+/// A turn as a line that says what was given by default too. What the client
+/// said under one of our names goes before what we would say.
+pub fn full_line(turn: &StoredTurn) -> String {
+    let Some(stored) = &turn.turn else { return String::new() };
+    let fields = with_defaults(turn, stored.fields());
+    let mut ours = vec![
+        ("session", quote(&turn.session)),
+        ("seq", turn.seq.to_string()),
+        ("branch", quote(&turn.branch.to_string())),
+    ];
+    ours.retain(|(mine, _)| !fields.extra.iter().any(|(key, _)| key == mine));
+    write_fields(&ours, &fields)
+}
+
+/// The fields with an id and a time. A null in their place says no more than
+/// that we gave one.
+fn with_defaults(turn: &StoredTurn, fields: &RawTurn) -> RawTurn {
+    let mut fields = fields.clone();
+    fields.id = Some(turn.id.clone());
+    fields.timestamp = fields.timestamp.or_else(|| Timestamp::parse(turn.at.to_rfc3339()).ok());
+    fields.extra.retain(|(key, _)| !matches!(key.as_str(), "id" | "timestamp"));
+    fields
+}
+
+fn object<'a>(members: impl Iterator<Item = (&'a str, String)>) -> String {
+    let members: Vec<String> =
+        members.map(|(key, value)| format!("{}:{value}", quote(key))).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// A list of turns under a name, with more members after it.
+pub fn turns(name: &str, turns: &[StoredTurn], more: &[(&str, String)]) -> String {
+    let list: Vec<String> = turns.iter().map(turn).collect();
+    let more: String = more.iter().map(|(key, value)| format!(",{}:{value}", quote(key))).collect();
+    format!("{{{}:[{}]{more}}}", quote(name), list.join(","))
+}
+
+/// `GET /sessions/{session}/view`
+pub fn view(view: &View) -> String {
+    turns("messages", &view.messages, &[("tokens", view.tokens.to_string())])
+}
+
+/// `POST /sessions/{session}/turns`
+pub fn remembered(remembered: &Remembered) -> Value {
+    json!({
+        "turnIds": remembered.turn_ids,
+        "firstSeq": remembered.first_seq.0,
+        "lastSeq": remembered.last_seq.0,
+        "added": remembered.added,
+        "known": remembered.known,
+        "forgotten": remembered.forgotten,
+    })
+}
+
+/// What an import did.
+pub fn imported(report: &ImportReport) -> Value {
+    json!({
+        "lines": report.lines,
+        "added": report.added,
+        "known": report.known,
+        "forgotten": report.forgotten,
+    })
+}
+
+/// `GET /sessions`
+pub fn sessions(sessions: &[SessionInfo]) -> Value {
+    let one = |session: &SessionInfo| {
+        json!({
+            "session": session.session,
+            "turns": session.turns,
+            "tokens": session.tokens,
+            "branches": session.branches.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "lastSeq": session.last_seq.0,
+            "updatedAt": session.updated_at.to_rfc3339(),
+        })
+    };
+    json!({ "sessions": sessions.iter().map(one).collect::<Vec<_>>() })
+}
+
+/// `GET /chunks/{id}`
+pub fn chunk(chunk: &ChunkInfo) -> Value {
+    json!({
+        "id": chunk.id.to_string(),
+        "session": chunk.session,
+        "branch": chunk.id.branch.to_string(),
+        "level": chunk.id.level.as_str(),
+        "tier": chunk.tier.as_str(),
+        "firstSeq": chunk.first_seq.0,
+        "lastSeq": chunk.last_seq.0,
+        "turnCount": chunk.turns,
+        "tokens": chunk.tokens,
+        "summary": chunk.summary.as_ref().map(|summary| &summary.text),
+        "themes": chunk.summary.as_ref().map(|summary| summary.themes.as_slice()).unwrap_or_default(),
+        "keyFacts":
+            chunk.summary.as_ref().map(|summary| summary.key_facts.as_slice()).unwrap_or_default(),
+        "parent": chunk.parent.map(|id| id.to_string()),
+        "children": chunk.children.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+/// A chunk and the turns it expands to.
+pub fn expanded(info: &ChunkInfo, turns: &[StoredTurn]) -> String {
+    let head = chunk(info).to_string();
+    let list: Vec<String> = turns.iter().map(turn).collect();
+    format!("{},\"turns\":[{}]}}", head.trim_end_matches('}'), list.join(","))
+}
+
+/// `GET /entries/{id}`
+pub fn entry(entry: &EntryRecord, memory: &str) -> Value {
+    json!({
+        "id": entry.id,
+        "memoryRef": memory,
+        "content": entry.content.as_str(),
+        "tags": entry.tags.iter().map(|tag| tag.as_str()).collect::<Vec<_>>(),
+        "createdAt": entry.created_at.to_rfc3339(),
+        "expiresAt": entry.expires_at.map(|at| at.to_rfc3339()),
+    })
+}
+
+/// `POST /context`
+pub fn context(context: &Context) -> Value {
+    let one = |item: &WindowItem| {
+        json!({
+            "kind": item.kind.as_str(),
+            "id": item.id,
+            "tier": item.tier,
+            "tokens": item.tokens,
+            "score": item.score,
+            "reason": item.reason,
+            "text": item.text,
+            "sources": item.sources,
+        })
+    };
+    json!({
+        "text": context.text,
+        "tokens": context.tokens,
+        "budget": context.budget,
+        "items": context.items.iter().map(one).collect::<Vec<_>>(),
+    })
+}
+
+/// One of `GET /events`
+pub fn event(event: &EventRecord) -> Value {
+    let payload: Value = serde_json::from_str(&event.payload).unwrap_or_default();
+    json!({
+        "seq": event.position.0,
+        "type": event.kind,
+        "timestamp": event.at.to_rfc3339(),
+        "payload": payload,
+    })
+}
+
+/// `POST /forget`
+pub fn receipt(receipt: &Receipt) -> Value {
+    let erased = receipt.erased;
+    json!({
+        "receiptId": receipt.id,
+        "kind": receipt.kind,
+        "at": receipt.at.to_rfc3339(),
+        "dryRun": receipt.dry_run,
+        "erased": {
+            "turns": erased.turns,
+            "entries": erased.entries,
+            "chunks": erased.chunks,
+            "facts": 0,
+            "vectors": 0,
+            "packs": erased.packs,
+            "archives": 0,
+        },
+        "statement": receipt.statement(),
+        "sha256": receipt.sha256,
+    })
+}
+
+/// `GET /stats`
+pub fn stats(stats: &Stats, memory: Option<&str>) -> Value {
+    let store = &stats.store;
+    let mut tiers = Map::new();
+    for (at, tier) in Tier::ALL.into_iter().enumerate() {
+        let sizes = json!({
+            "turns": store.tier_turns[at],
+            "tokens": store.tier_tokens[at],
+            "bytes": store.tier_bytes[at],
+        });
+        tiers.insert(tier.as_str().to_owned(), sizes);
+    }
+    let levels = |counts: [u64; 3]| {
+        let pairs = Level::ALL.into_iter().zip(counts);
+        pairs.map(|(level, count)| (level.as_str().to_owned(), count.into())).collect::<Map<_, _>>()
+    };
+    json!({
+        "memoryRef": memory,
+        "sessions": store.sessions,
+        "branches": store.branches,
+        "turns": store.turns,
+        "tokens": store.tokens,
+        "openTurns": store.open_turns,
+        "tiers": tiers,
+        "chunks": levels(store.chunks),
+        "summaries": levels(store.summaries),
+        "summaryBytes": store.summary_bytes,
+        "packs": store.packs,
+        "entries": store.entries,
+        "erased": store.erased,
+        "expired": store.expired,
+        "epoch": store.epoch,
+        "pending": stats.pending,
+        "diskBytes": stats.disk_bytes,
+        "tokenizer": stats.tokenizer,
+    })
+}
+
+/// A pack, and what is wrong with it.
+pub fn pack(report: &PackReport) -> Value {
+    let pack = &report.pack;
+    json!({
+        "pack": pack.name,
+        "memoryRef": pack.scope.memory(),
+        "chunk": pack.id.to_string(),
+        "bytes": pack.bytes,
+        "sha256": hex::encode(pack.sha256),
+        "createdAt": pack.created_at.to_rfc3339(),
+        "problem": report.problem,
+    })
+}
+
+/// What `check` found.
+pub fn check(report: &CheckReport) -> Value {
+    json!({
+        "ok": report.is_ok(),
+        "turns": report.turns,
+        "texts": report.texts,
+        "packs": report.packs,
+        "orphans": report.orphans,
+        "removed": report.removed,
+        "problems": report.problems,
+    })
+}
+
+/// One setting.
+pub fn setting(shown: &Shown, origin: &str) -> Value {
+    json!({ "key": shown.key, "value": shown.value, "origin": origin })
+}

@@ -1,0 +1,290 @@
+//! From what was typed, set and written to what it means.
+//!
+//! Flags beat the environment, the environment beats the file, the file beats
+//! the defaults. Below `main` nothing reads an environment variable.
+
+use std::path::{Path, PathBuf};
+
+use icecore::config::{ConfigError, FileConfig};
+
+use crate::args::Global;
+
+/// The environment, read once.
+#[derive(Debug, Clone, Default)]
+pub struct Env {
+    /// `ICECORE_DATA`
+    pub data: Option<PathBuf>,
+    /// `ICECORE_STORE`
+    pub store: Option<String>,
+    /// `ICECORE_CONFIG`
+    pub config: Option<PathBuf>,
+    /// `ICECORE_MASTER_KEY`
+    pub master_key: Option<String>,
+    /// `ICECORE_LOG`
+    pub log: Option<String>,
+    /// `NO_COLOR`, set and not empty, or a terminal that knows none.
+    pub no_color: bool,
+    /// `CLICOLOR_FORCE`
+    pub force_color: bool,
+    /// `COLUMNS`
+    pub columns: Option<usize>,
+    /// Whether the locale is known not to be UTF-8.
+    pub ascii: bool,
+    /// Where data goes by default on this platform.
+    pub data_home: Option<PathBuf>,
+    /// Where settings lie by default on this platform.
+    pub config_home: Option<PathBuf>,
+}
+
+impl Env {
+    /// Reads the process's environment.
+    pub fn read() -> Self {
+        let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let path = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let is_set = |name: &str| text(name).is_some_and(|value| value != "0");
+        let home = path("HOME");
+        let under_home = |rest: &str| home.as_ref().map(|home| home.join(rest));
+        let (data_home, config_home) = if cfg!(target_os = "macos") {
+            let support = under_home("Library/Application Support");
+            (support.clone(), support)
+        } else {
+            (
+                path("XDG_DATA_HOME").or_else(|| under_home(".local/share")),
+                path("XDG_CONFIG_HOME").or_else(|| under_home(".config")),
+            )
+        };
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
+        Self {
+            data: path("ICECORE_DATA"),
+            store: text("ICECORE_STORE"),
+            config: path("ICECORE_CONFIG"),
+            master_key: text("ICECORE_MASTER_KEY"),
+            log: text("ICECORE_LOG"),
+            no_color: text("NO_COLOR").is_some() || text("TERM").as_deref() == Some("dumb"),
+            force_color: is_set("CLICOLOR_FORCE"),
+            columns: text("COLUMNS").and_then(|columns| columns.parse().ok()),
+            // No locale at all says nothing; one that names another charset does.
+            ascii: locale.is_some_and(|locale| {
+                let locale = locale.to_lowercase();
+                !locale.contains("utf-8")
+                    && !locale.contains("utf8")
+                    && locale != "c"
+                    && locale != "posix"
+            }),
+            data_home,
+            config_home,
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It was typed.
+    Flag,
+    /// It is set.
+    Env(&'static str),
+    /// It is written.
+    File,
+    /// Nobody said.
+    Default,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Flag => f.write_str("flag"),
+            Origin::Env(name) => write!(f, "environment {name}"),
+            Origin::File => f.write_str("file"),
+            Origin::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// Everything that was decided before a command runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the memory lies.
+    pub data: PathBuf,
+    /// Where that comes from.
+    pub data_origin: Origin,
+    /// The settings file that was read.
+    pub config: Option<PathBuf>,
+    /// Where its name comes from.
+    pub config_origin: Origin,
+    /// What it says.
+    pub file: FileConfig,
+    /// Whose memory.
+    pub tenant: String,
+    /// Which memory, where one was named.
+    pub memory: Option<String>,
+    /// The master key, where the environment has it.
+    pub master_key: Option<String>,
+    /// The global flags as typed.
+    pub flags: Global,
+}
+
+/// Settings that cannot be used.
+#[derive(Debug)]
+pub enum SettingsError {
+    /// A settings file that was named cannot be read.
+    Unreadable(PathBuf, std::io::Error),
+    /// What it says is wrong.
+    File(PathBuf, ConfigError),
+    /// No place for the data is known.
+    NoHome,
+    /// A store that this build does not have.
+    Store(String),
+    /// Two places at once.
+    Places,
+}
+
+impl SettingsError {
+    /// What is wrong.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Unreadable(path, error) => {
+                format!("cannot read the settings file `{}`: {error}", path.display())
+            }
+            Self::File(path, error) => format!("in `{}`: {error}", path.display()),
+            Self::NoHome => "no data directory is known: HOME is not set".to_owned(),
+            Self::Store(kind) => format!("a store of the kind `{kind}` is not in this build"),
+            Self::Places => "--data and --store name two different directories".to_owned(),
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::File(_, error) => error.hint(),
+            Self::Unreadable(..) => {
+                Some("`icecore config example` prints one to begin with".to_owned())
+            }
+            Self::NoHome => Some("name one with --data DIR".to_owned()),
+            Self::Store(_) => Some("leave --store out, or use sqlite:DIR".to_owned()),
+            Self::Places => Some("give one of them".to_owned()),
+        }
+    }
+}
+
+/// Decides everything, once.
+pub fn resolve(
+    flags: Global,
+    env: &Env,
+    file: Option<FileConfig>,
+) -> Result<Settings, SettingsError> {
+    let (config, config_origin) = config_path(&flags, env);
+    let (data, data_origin) = data_dir(&flags, env)?;
+    Ok(Settings {
+        data,
+        data_origin,
+        config: config.filter(|_| file.is_some()),
+        config_origin,
+        file: file.unwrap_or_default(),
+        tenant: flags.tenant.clone().unwrap_or_else(|| "default".to_owned()),
+        memory: flags.memory.clone(),
+        master_key: env.master_key.clone(),
+        flags,
+    })
+}
+
+/// Reads the settings file: the one named, or the default one if it is there.
+pub fn read_file(flags: &Global, env: &Env) -> Result<Option<FileConfig>, SettingsError> {
+    let (Some(path), origin) = config_path(flags, env) else { return Ok(None) };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if origin == Origin::Default && error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(SettingsError::Unreadable(path, error)),
+    };
+    FileConfig::parse(&text).map(Some).map_err(|error| SettingsError::File(path, error))
+}
+
+fn config_path(flags: &Global, env: &Env) -> (Option<PathBuf>, Origin) {
+    if let Some(path) = &flags.config {
+        return (Some(path.clone()), Origin::Flag);
+    }
+    if let Some(path) = &env.config {
+        return (Some(path.clone()), Origin::Env("ICECORE_CONFIG"));
+    }
+    (env.config_home.as_ref().map(|home| home.join("icecore/config.toml")), Origin::Default)
+}
+
+fn data_dir(flags: &Global, env: &Env) -> Result<(PathBuf, Origin), SettingsError> {
+    let flag_store = flags.store.as_deref().map(sqlite_dir).transpose()?.flatten();
+    let env_store = env.store.as_deref().map(sqlite_dir).transpose()?.flatten();
+    match (&flags.data, flag_store) {
+        (Some(data), Some(store)) if *data != store => return Err(SettingsError::Places),
+        (Some(data), _) => return Ok((data.clone(), Origin::Flag)),
+        (None, Some(store)) => return Ok((store, Origin::Flag)),
+        (None, None) => {}
+    }
+    if let Some(data) = &env.data {
+        return Ok((data.clone(), Origin::Env("ICECORE_DATA")));
+    }
+    if let Some(store) = env_store {
+        return Ok((store, Origin::Env("ICECORE_STORE")));
+    }
+    let home = env.data_home.as_ref().ok_or(SettingsError::NoHome)?;
+    Ok((home.join("icecore"), Origin::Default))
+}
+
+/// The directory that a store's URL names; `sqlite:` alone names none.
+fn sqlite_dir(url: &str) -> Result<Option<PathBuf>, SettingsError> {
+    // Only the kind is repeated to the user: the rest may hold a password.
+    let kind = url.split(':').next().unwrap_or_default();
+    if kind != "sqlite" {
+        return Err(SettingsError::Store(kind.chars().take(32).collect()));
+    }
+    let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
+    Ok((!path.is_empty()).then(|| Path::new(path).to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env() -> Env {
+        Env { data_home: Some("/home/data".into()), ..Env::default() }
+    }
+
+    #[test]
+    fn flags_beat_the_environment_which_beats_the_default() {
+        let check = |flags: Global, env: Env, expected: &str| {
+            let settings = resolve(flags, &env, None).unwrap();
+            assert_eq!(
+                format!("{} by {}", settings.data.display(), settings.data_origin),
+                expected
+            );
+        };
+        let flag = Global { data: Some("/flag".into()), ..Global::default() };
+        let set = Env { data: Some("/env".into()), ..env() };
+        check(flag.clone(), set.clone(), "/flag by flag");
+        check(Global::default(), set, "/env by environment ICECORE_DATA");
+        check(Global::default(), env(), "/home/data/icecore by default");
+        let store = Global { store: Some("sqlite:/there".into()), ..Global::default() };
+        check(store, env(), "/there by flag");
+    }
+
+    #[test]
+    fn the_file_beats_the_defaults() {
+        let file = FileConfig::parse("[memory]\nhot_chunks = 9").unwrap();
+        let settings = resolve(Global::default(), &env(), Some(file)).unwrap();
+        assert_eq!(settings.file.memory.hot_chunks, 9);
+        let settings = resolve(Global::default(), &env(), None).unwrap();
+        assert_eq!(settings.file.memory.hot_chunks, 2);
+    }
+
+    #[test]
+    fn a_store_that_is_not_there_is_refused_without_its_password() {
+        let url = format!("postgres://me:{}@host/db", "hunter".repeat(2));
+        let flags = Global { store: Some(url), ..Global::default() };
+        let message = resolve(flags, &env(), None).unwrap_err().message();
+        assert_eq!(message, "a store of the kind `postgres` is not in this build");
+        assert!(matches!(
+            resolve(Global::default(), &Env::default(), None),
+            Err(SettingsError::NoHome)
+        ));
+    }
+}

@@ -1,0 +1,292 @@
+//! What each command prints.
+
+use insta::assert_snapshot;
+
+use crate::run::{Place, conversation};
+
+#[test]
+fn add_and_show_one_turn() {
+    let place = Place::new();
+    assert_snapshot!(place.shown(&["add", "--session", "trip", "We leave on 4 May."]), @r"
+    exit 0
+    --- stdout
+    Added turn-1.1 to session trip
+    ");
+    let shown = place.ok(&["show", "turn-1.1"]);
+    assert!(shown.starts_with("user  20") && shown.contains("\n  We leave on 4 May.\n"), "{shown}");
+    assert!(shown.ends_with("  session trip, turn 1 of branch main, hot\n"), "{shown}");
+    let turn = place.json(&["show", "turn-1.1"]);
+    assert_eq!(
+        (&turn["role"], &turn["seq"], &turn["tier"]),
+        (&"user".into(), &1.into(), &"hot".into())
+    );
+}
+
+#[test]
+fn add_reads_lines_and_says_what_was_added() {
+    let place = Place::new();
+    let lines = b"{\"role\":\"user\",\"content\":\"ok\"}\n{\"role\":\"user\",\"content\":\"ok\",\"id\":\"x\"}\n";
+    let output = place.output_with_input(&["add", "--json"], lines);
+    assert_snapshot!(place.describe(&output), @r#"
+    exit 0
+    --- stdout
+    {"lines":2,"added":2,"known":0,"forgotten":0,"turnIds":["turn-1.1","x"],"firstSeq":1,"lastSeq":2}
+    "#);
+    // Without an id each is new; with one it is the same turn.
+    let output = place.output_with_input(&["add"], lines);
+    assert_snapshot!(place.describe(&output), @r"
+    exit 0
+    --- stdout
+    Added 1 turn; 1 turn there already
+    ");
+    assert_snapshot!(place.describe(&place.output_with_input(&["add"], b"")), @r"
+    exit 1
+    --- stderr
+    error: no turns were given
+    hint: give a TEXT, or turn JSONL on standard input
+    ");
+}
+
+#[test]
+fn flags_stand_before_and_after_the_command() {
+    let place = Place::new();
+    place.ok(&["--memory", "ops", "add", "one"]);
+    let sessions = place.json(&["sessions", "--memory", "ops"]);
+    assert_eq!(sessions["sessions"][0]["turns"], 1);
+    assert_eq!(place.json(&["sessions"])["sessions"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn sessions_are_a_table() {
+    let place = Place::new();
+    assert_snapshot!(place.shown(&["sessions"]), @r"
+    exit 0
+    --- stderr
+    No sessions yet. `icecore add` and `icecore import` begin them.
+    ");
+    place.ok(&["add", "--session", "a trip", "hello there"]);
+    place.ok(&["add", "--session", "b", "hi"]);
+    let shown = place.shown(&["sessions"]);
+    let without_dates: Vec<&str> =
+        shown.lines().map(|line| line.split("  20").next().unwrap()).collect();
+    assert_snapshot!(without_dates.join("\n"), @r"
+    exit 0
+    --- stdout
+    session  turns  tokens  branches  last change
+    a trip       1       2         1
+    b            1       1         1
+    ");
+}
+
+#[test]
+fn stats_draw_the_layers() {
+    let place = Place::new();
+    assert_snapshot!(place.shown(&["stats"]), @r"
+    exit 0
+    --- stdout
+      tenant default  0 turns in 0 sessions, 0 tokens (o200k_base)
+
+      Nothing here yet. `icecore add` and `icecore import` begin it.
+    ");
+    let file = place.file("c.jsonl", conversation(257));
+    place.ok(&["import", &file]);
+    let picture = place.ok(&["stats"]);
+    let drawing: Vec<&str> = picture.lines().take(18).collect();
+    assert_snapshot!(drawing.join("\n"), @r"
+    tenant default  257 turns in 1 session, 3,598 tokens (o200k_base)
+
+    ╭──────────────╮              turns       tokens       bytes    a turn
+    │░░░░░░░░░░░░░░│  hot            22          308     2.5 KiB     117 B
+    │░░░░░░░░░░░░░░│  turns as they came, 7 in the open tail
+    │▒▒▒▒▒▒▒▒▒▒▒▒▒▒│  warm           35          490       756 B      21 B
+    │▒▒▒▒▒▒▒▒▒▒▒▒▒▒│  one compact text for each micro
+    │██████████████│  cold          200        2,800     1.7 KiB       8 B
+    │██████████████│  summaries at hand, turns sealed in 2 packs
+    │██████████████│
+    │██████████████│
+    ╰──────────────╯
+
+    macro          2                  ███████████ ███████████
+    mini          10               ██ ██ ██ ██ ██ ██ ██ ██ ▒▒ ░░
+    micro         30       ████████████████████████████████████▒▒▒▒▒▒░░░░
+    turns        257 █████████████████████████████████████████████▒▒▒▒▒▒▒▒░░░░░
+                                       █ cold  ▒ warm  ░ hot
+    ");
+    let stats = place.json(&["stats"]);
+    assert_eq!(stats["pending"], 0);
+    assert_eq!(stats["tiers"]["cold"]["turns"], 200);
+    let ascii = place.command(&["stats"]).env("LANG", "de_DE.ISO-8859-1").output().unwrap();
+    assert!(ascii.stdout.is_ascii());
+}
+
+#[test]
+fn context_stays_within_its_budget_and_explains_itself() {
+    let place = Place::new();
+    let file = place.file("c.jsonl", conversation(257));
+    place.ok(&["import", &file]);
+    for budget in ["0", "40", "400", "4000"] {
+        let context = place.json(&["context", "--budget", budget]);
+        assert!(context["tokens"].as_u64().unwrap() <= budget.parse().unwrap());
+    }
+    let output = place.output(&["context", "--budget", "300", "--explain"]);
+    let explained = String::from_utf8(output.stderr).unwrap();
+    assert!(explained.contains(" of 300 tokens, "), "{explained}");
+    assert!(explained.contains("hot turns") && explained.contains("stands for older turns"));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("Turn 257 is about"));
+}
+
+#[test]
+fn chunks_expand_and_show_as_ctf() {
+    let place = Place::new();
+    let file = place.file("c.jsonl", conversation(257));
+    place.ok(&["import", &file]);
+    let chunk = place.json(&["show", "macro-1.0.1-100"]);
+    assert_eq!(chunk["tier"], "cold");
+    assert_eq!(chunk["turns"].as_array().unwrap().len(), 100);
+    assert_eq!(chunk["children"].as_array().unwrap().len(), 4);
+    let ctf = place.ok(&["show", "micro-1.0.1-10", "--ctf"]);
+    assert!(ctf.starts_with("#CTF v2"), "{ctf}");
+    assert_snapshot!(place.shown(&["show", "nothing"]), @r"
+    exit 1
+    --- stderr
+    error: nothing in memory `default` has the id `nothing`
+    hint: ids of turns and chunks are shown by `icecore export --all` and `icecore stats`
+    ");
+}
+
+#[test]
+fn views_and_events() {
+    let place = Place::new();
+    place.ok(&["add", "--session", "s", "--name", "Ana", "hello\u{1b}[2J"]);
+    let view = place.json(&["view", "--session", "s"]);
+    assert_eq!(view["messages"][0]["content"], "hello\u{1b}[2J");
+    // A terminal must not obey what was said.
+    let shown = place.ok(&["view", "--session", "s", "--view", "api"]);
+    assert!(shown.contains("hello␛[2J") && !shown.contains('\u{1b}'));
+    assert_snapshot!(place.shown(&["view", "--session", "x"]), @r"
+    exit 1
+    --- stderr
+    error: there is no session `x` in memory `default`
+    hint: `icecore sessions` lists what is there
+    ");
+    let event: serde_json::Value =
+        serde_json::from_str(place.ok(&["events", "--json"]).lines().next().unwrap()).unwrap();
+    assert_eq!((&event["seq"], &event["type"]), (&1.into(), &"turn.appended".into()));
+    assert_eq!(place.ok(&["events", "--after", "1"]), "");
+}
+
+#[test]
+fn settings_come_from_somewhere() {
+    let place = Place::new();
+    let file = place.file("config.toml", "[memory]\nhot_chunks = 3\n");
+    let shown = place
+        .command(&["config", "show", "--config", &file])
+        .env("ICECORE_MASTER_KEY", "ab")
+        .output()
+        .unwrap();
+    let shown = place.describe(&shown);
+    let columns: Vec<String> =
+        shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_snapshot!(columns.join("\n"), @r#"
+    exit 0
+    --- stdout
+    data [DIR]/data environment ICECORE_DATA
+    config [DIR]/config.toml flag
+    tenant default default
+    memory default default
+    master key (hidden) environment ICECORE_MASTER_KEY
+    memory.micro_chunk_size 10 default
+    memory.mini_chunk_interval 25 default
+    memory.macro_chunk_interval 100 default
+    memory.micro_max_tokens 8000 default
+    memory.hot_chunks 3 file
+    memory.hot_max_tokens 50000 default
+    memory.warm_format "ctf" default
+    memory.cold_format "summary_only" default
+    memory.auto_summarize true default
+    memory.auto_extract_facts true default
+    memory.auto_embed true default
+    memory.summarization_strategy "heuristic" default
+    memory.summarization_model absent default
+    memory.defer_summarization true default
+    memory.embedding_provider "local" default
+    memory.embedding_model "all-MiniLM-L6-v2" default
+    memory.archive_cold_content true default
+    memory.cold_retention_days 0 default
+    serve.listen "127.0.0.1:7433" default
+    serve.body_bytes 8388608 default
+    serve.page 500 default
+    serve.page_default 100 default
+    serve.turns_per_request 10000 default
+    serve.context_tokens 1000000 default
+    serve.idempotency_key_bytes 255 default
+    serve.concurrent_requests 256 default
+    serve.connections 1024 default
+    serve.event_streams 64 default
+    serve.request_seconds 60 default
+    serve.header_seconds 60 default
+    serve.shutdown_seconds 30 default
+    serve.ready_pending 10000 default
+    "#);
+    let file = place.file("bad.toml", "[memory]\nhot_chunk = 3\n");
+    assert_snapshot!(place.shown(&["stats", "--config", &file]), @r"
+    exit 1
+    --- stderr
+    error: in `[DIR]/bad.toml`: there is no setting `memory.hot_chunk`
+    hint: did you mean `memory.hot_chunks`?
+    ");
+    assert_snapshot!(place.shown(&["stats", "--config", "/nowhere.toml"]), @r"
+    exit 1
+    --- stderr
+    error: cannot read the settings file `/nowhere.toml`: No such file or directory (os error 2)
+    hint: `icecore config example` prints one to begin with
+    ");
+    assert_snapshot!(place.shown(&["stats", "--store", "postgres://me@host/db"]), @r"
+    exit 1
+    --- stderr
+    error: a store of the kind `postgres` is not in this build
+    hint: leave --store out, or use sqlite:DIR
+    ");
+    assert!(place.ok(&["config", "example"]).contains("hot_chunks = 2"));
+}
+
+#[test]
+fn usage_is_refused_with_2() {
+    let place = Place::new();
+    for args in [&["forget"][..], &["context"], &["nonsense"], &["import"], &["show"]] {
+        assert_eq!(place.output(args).status.code(), Some(2), "{args:?}");
+    }
+    for command in ["search", "dream", "chat"] {
+        assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} is absent");
+    }
+    assert!(place.ok(&["completions", "bash"]).contains("_icecore"));
+    assert!(place.ok(&["import", "--help"]).contains("Example"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = Place::new();
+    let file = place.file("c.jsonl", conversation(3000));
+    place.ok(&["import", &file]);
+    let mut child = place
+        .command(&["export"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
+
+#[test]
+fn the_demo_runs_through() {
+    let place = Place::new();
+    let shown = place.ok(&["demo"]);
+    assert!(shown.contains("Expanded again: 100 of 100 turns"), "{shown}");
+    assert!(shown.contains("none of them reached the disk"), "{shown}");
+    assert!(shown.contains("in no file of the store"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    assert_eq!(place.json(&["demo"])["ok"], true);
+    assert!(!place.data().exists());
+}

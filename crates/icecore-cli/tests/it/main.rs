@@ -1,0 +1,12 @@
+//! The real binary on throw-away directories.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod bad_input;
+mod commands;
+mod damage;
+mod forget;
+mod import;
+mod run;
+mod serve;
+mod signals;

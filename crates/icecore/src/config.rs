@@ -1,0 +1,510 @@
+//! The settings file: TOML in, settings out, and a clear word on every mistake.
+//!
+//! ```toml
+//! [memory]
+//! hot_chunks = 4
+//!
+//! [serve]
+//! listen = "127.0.0.1:7433"
+//! ```
+//!
+//! Every key stands in one table here with how it is read and shown. So the file,
+//! `config show` and the error for a misspelt key cannot disagree.
+
+use std::collections::BTreeSet;
+
+use icecore_domain::cut::PolicyError;
+use toml::Value;
+
+use crate::settings::{ColdFormat, MemorySettings, WarmFormat};
+
+/// What a settings file says; what it leaves out has its default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileConfig {
+    /// `[memory]`.
+    pub memory: MemorySettings,
+    /// `[serve]`.
+    pub serve: ServeSettings,
+    given: BTreeSet<String>,
+}
+
+/// How the host listens and what it bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeSettings {
+    /// `listen`: address and port.
+    pub listen: String,
+    /// `body_bytes`: the largest request body.
+    pub body_bytes: usize,
+    /// `page`: the most items a list answers with.
+    pub page: usize,
+    /// `page_default`: items of a list when no `limit` is given.
+    pub page_default: usize,
+    /// `turns_per_request`: turns that one request may add.
+    pub turns_per_request: usize,
+    /// `context_tokens`: the largest budget of a context.
+    pub context_tokens: u32,
+    /// `idempotency_key_bytes`: length of an `Idempotency-Key`.
+    pub idempotency_key_bytes: usize,
+    /// `concurrent_requests`: how many are worked on at once.
+    pub concurrent_requests: usize,
+    /// `connections`: open connections; more wait.
+    pub connections: usize,
+    /// `event_streams`: followers of the event log at once.
+    pub event_streams: usize,
+    /// `request_seconds`: time to read and answer a request.
+    pub request_seconds: u64,
+    /// `header_seconds`: time to send a request's head.
+    pub header_seconds: u64,
+    /// `shutdown_seconds`: time that accepted requests have to finish at the end.
+    pub shutdown_seconds: u64,
+    /// `ready_pending`: branches with derived work beyond which the host is not ready.
+    pub ready_pending: u64,
+}
+
+impl Default for ServeSettings {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:7433".to_owned(),
+            body_bytes: 8 << 20,
+            page: 500,
+            page_default: 100,
+            turns_per_request: 10_000,
+            context_tokens: 1_000_000,
+            idempotency_key_bytes: 255,
+            concurrent_requests: 256,
+            connections: 1_024,
+            event_streams: 64,
+            request_seconds: 60,
+            header_seconds: 60,
+            shutdown_seconds: 30,
+            ready_pending: 10_000,
+        }
+    }
+}
+
+/// A settings file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Not TOML.
+    #[error("not valid TOML: {0}")]
+    Syntax(String),
+    /// A table or key that does not exist.
+    #[error("there is no setting `{name}`")]
+    Unknown {
+        /// As it was written.
+        name: String,
+        /// What was probably meant.
+        nearest: Option<String>,
+    },
+    /// A value of the wrong type or out of range.
+    #[error("`{key}` must be {expected}, not {found}")]
+    Value {
+        /// Which setting.
+        key: String,
+        /// What it must be.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// A setting whose part does not exist yet.
+    #[error(
+        "`{key}` can only be {default} for now, not {found}: the part that would read it is not built yet"
+    )]
+    NotBuilt {
+        /// Which setting.
+        key: String,
+        /// The only value.
+        default: String,
+        /// What stands there.
+        found: String,
+    },
+    /// Sizes that do not nest.
+    #[error(transparent)]
+    Sizes(#[from] PolicyError),
+}
+
+impl ConfigError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ConfigError::Unknown { nearest: Some(nearest), .. } => {
+                Some(format!("did you mean `{nearest}`?"))
+            }
+            ConfigError::Unknown { .. } | ConfigError::Value { .. } => {
+                Some("`icecore config example` shows every setting".to_owned())
+            }
+            ConfigError::NotBuilt { key, .. } => Some(format!("leave `{key}` out")),
+            ConfigError::Syntax(_) | ConfigError::Sizes(_) => None,
+        }
+    }
+}
+
+/// One setting, as shown to a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// `table.key`.
+    pub key: String,
+    /// The value as TOML.
+    pub value: String,
+    /// Whether the file gave it.
+    pub given: bool,
+}
+
+impl FileConfig {
+    /// Reads a settings file.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let document: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax(one_line(&error)))?;
+        let mut config = Self::default();
+        for (table, value) in &document {
+            if !SETTINGS.iter().any(|setting| setting.table == table) {
+                return Err(unknown(table, SETTINGS.iter().map(|setting| setting.table)));
+            }
+            let Value::Table(keys) = value else {
+                return Err(wrong(table, "a table", value));
+            };
+            for (key, value) in keys {
+                config.set(table, key, value)?;
+            }
+        }
+        config.memory.cuts.check()?;
+        Ok(config)
+    }
+
+    fn set(&mut self, table: &str, key: &str, value: &Value) -> Result<(), ConfigError> {
+        let name = format!("{table}.{key}");
+        let mine = || SETTINGS.iter().filter(|setting| setting.table == table);
+        let Some(setting) = mine().find(|setting| setting.key == key) else {
+            let names: Vec<String> = SETTINGS
+                .iter()
+                .map(|setting| format!("{}.{}", setting.table, setting.key))
+                .collect();
+            return Err(unknown(&name, names.iter().map(String::as_str)));
+        };
+        setting.kind.set(self, &name, value)?;
+        self.given.insert(name);
+        Ok(())
+    }
+
+    /// Every setting with its value, in the order of the example file.
+    pub fn settings(&self) -> Vec<Shown> {
+        let shown = |setting: &Setting| {
+            let key = format!("{}.{}", setting.table, setting.key);
+            Shown { value: setting.kind.show(self), given: self.given.contains(&key), key }
+        };
+        SETTINGS.iter().map(shown).collect()
+    }
+}
+
+struct Setting {
+    table: &'static str,
+    key: &'static str,
+    kind: Kind,
+}
+
+/// How a setting is read and where it goes.
+enum Kind {
+    Number(fn(&mut FileConfig) -> NumberSlot<'_>, u64, u64),
+    Flag(fn(&mut FileConfig) -> &mut bool),
+    Text(fn(&mut FileConfig) -> &mut String),
+    Warm,
+    Cold,
+    /// Accepts only this word; `None` shows as absent.
+    Fixed(Fixed),
+}
+
+enum Fixed {
+    Flag(bool),
+    Word(&'static str),
+    /// Has no value by default, and so cannot be given.
+    Absent,
+}
+
+enum NumberSlot<'a> {
+    U32(&'a mut u32),
+    U64(&'a mut u64),
+    Usize(&'a mut usize),
+}
+
+const MOST: u64 = i64::MAX as u64;
+
+const fn memory(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "memory", key, kind }
+}
+
+const fn serve(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "serve", key, kind }
+}
+
+const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u64) -> Kind {
+    Kind::Number(slot, least, most)
+}
+
+static SETTINGS: [Setting; 32] = {
+    use NumberSlot::{U32, U64, Usize};
+    [
+        memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
+        memory("mini_chunk_interval", number(|c| U32(&mut c.memory.cuts.mini_turns), 1, 100_000)),
+        memory("macro_chunk_interval", number(|c| U32(&mut c.memory.cuts.macro_turns), 1, 100_000)),
+        memory(
+            "micro_max_tokens",
+            number(|c| U32(&mut c.memory.cuts.micro_max_tokens), 1, u32::MAX as u64),
+        ),
+        memory("hot_chunks", number(|c| U32(&mut c.memory.hot_chunks), 0, 1_000_000)),
+        memory("hot_max_tokens", number(|c| U64(&mut c.memory.hot_max_tokens), 0, MOST)),
+        memory("warm_format", Kind::Warm),
+        memory("cold_format", Kind::Cold),
+        memory("auto_summarize", Kind::Flag(|c| &mut c.memory.auto_summarize)),
+        memory("auto_extract_facts", Kind::Flag(|c| &mut c.memory.auto_extract_facts)),
+        memory("auto_embed", Kind::Fixed(Fixed::Flag(true))),
+        memory("summarization_strategy", Kind::Fixed(Fixed::Word("heuristic"))),
+        memory("summarization_model", Kind::Fixed(Fixed::Absent)),
+        memory("defer_summarization", Kind::Flag(|c| &mut c.memory.defer_summarization)),
+        memory("embedding_provider", Kind::Fixed(Fixed::Word("local"))),
+        memory("embedding_model", Kind::Fixed(Fixed::Word("all-MiniLM-L6-v2"))),
+        memory("archive_cold_content", Kind::Flag(|c| &mut c.memory.archive_cold_content)),
+        memory(
+            "cold_retention_days",
+            number(|c| U32(&mut c.memory.cold_retention_days), 0, 1_000_000),
+        ),
+        serve("listen", Kind::Text(|c| &mut c.serve.listen)),
+        serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
+        serve("page", number(|c| Usize(&mut c.serve.page), 1, 10_000)),
+        serve("page_default", number(|c| Usize(&mut c.serve.page_default), 1, 10_000)),
+        serve("turns_per_request", number(|c| Usize(&mut c.serve.turns_per_request), 1, 1_000_000)),
+        serve("context_tokens", number(|c| U32(&mut c.serve.context_tokens), 1, u32::MAX as u64)),
+        serve(
+            "idempotency_key_bytes",
+            number(|c| Usize(&mut c.serve.idempotency_key_bytes), 1, 4_096),
+        ),
+        serve(
+            "concurrent_requests",
+            number(|c| Usize(&mut c.serve.concurrent_requests), 1, 100_000),
+        ),
+        serve("connections", number(|c| Usize(&mut c.serve.connections), 1, 1_000_000)),
+        serve("event_streams", number(|c| Usize(&mut c.serve.event_streams), 0, 100_000)),
+        serve("request_seconds", number(|c| U64(&mut c.serve.request_seconds), 1, 86_400)),
+        serve("header_seconds", number(|c| U64(&mut c.serve.header_seconds), 1, 86_400)),
+        serve("shutdown_seconds", number(|c| U64(&mut c.serve.shutdown_seconds), 0, 86_400)),
+        serve("ready_pending", number(|c| U64(&mut c.serve.ready_pending), 0, MOST)),
+    ]
+};
+
+impl Kind {
+    fn set(&self, config: &mut FileConfig, name: &str, value: &Value) -> Result<(), ConfigError> {
+        match self {
+            Kind::Number(slot, least, most) => {
+                let fits = |number: &i64| {
+                    u64::try_from(*number).is_ok_and(|n| (*least..=*most).contains(&n))
+                };
+                let Some(number) = value.as_integer().filter(fits) else {
+                    return Err(wrong(name, &number_range(*least, *most), value));
+                };
+                slot(config).put(number as u64);
+            }
+            Kind::Flag(slot) => {
+                *slot(config) =
+                    value.as_bool().ok_or_else(|| wrong(name, "`true` or `false`", value))?;
+            }
+            Kind::Text(slot) => {
+                *slot(config) =
+                    value.as_str().ok_or_else(|| wrong(name, "a string", value))?.to_owned();
+            }
+            Kind::Warm => {
+                config.memory.warm_format = match value.as_str() {
+                    Some("ctf") => WarmFormat::Ctf,
+                    Some("json") => WarmFormat::Json,
+                    _ => return Err(wrong(name, "\"ctf\" or \"json\"", value)),
+                }
+            }
+            Kind::Cold => {
+                config.memory.cold_format = match value.as_str() {
+                    Some("summary_only") => ColdFormat::SummaryOnly,
+                    Some("ctf") => ColdFormat::Ctf,
+                    _ => return Err(wrong(name, "\"summary_only\" or \"ctf\"", value)),
+                }
+            }
+            Kind::Fixed(only) if only.accepts(value) => {}
+            Kind::Fixed(only) => {
+                return Err(ConfigError::NotBuilt {
+                    key: name.to_owned(),
+                    default: only.show(),
+                    found: shown(value),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&self, config: &FileConfig) -> String {
+        // The slots are for writing; showing works on a copy.
+        let mut config = config.clone();
+        match self {
+            Kind::Number(slot, ..) => slot(&mut config).get().to_string(),
+            Kind::Flag(slot) => slot(&mut config).to_string(),
+            Kind::Text(slot) => Value::from(slot(&mut config).as_str()).to_string(),
+            Kind::Warm => match config.memory.warm_format {
+                WarmFormat::Ctf => "\"ctf\"".to_owned(),
+                WarmFormat::Json => "\"json\"".to_owned(),
+            },
+            Kind::Cold => match config.memory.cold_format {
+                ColdFormat::SummaryOnly => "\"summary_only\"".to_owned(),
+                ColdFormat::Ctf => "\"ctf\"".to_owned(),
+            },
+            Kind::Fixed(only) => only.show(),
+        }
+    }
+}
+
+impl Fixed {
+    fn accepts(&self, value: &Value) -> bool {
+        match self {
+            Fixed::Flag(only) => value.as_bool() == Some(*only),
+            Fixed::Word(only) => value.as_str() == Some(only),
+            Fixed::Absent => false,
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Fixed::Flag(only) => only.to_string(),
+            Fixed::Word(only) => format!("\"{only}\""),
+            Fixed::Absent => "absent".to_owned(),
+        }
+    }
+}
+
+impl NumberSlot<'_> {
+    // Ranges were checked against the narrowest slot.
+    fn put(self, number: u64) {
+        match self {
+            NumberSlot::U32(slot) => *slot = number as u32,
+            NumberSlot::U64(slot) => *slot = number,
+            NumberSlot::Usize(slot) => *slot = number as usize,
+        }
+    }
+
+    fn get(self) -> u64 {
+        match self {
+            NumberSlot::U32(slot) => u64::from(*slot),
+            NumberSlot::U64(slot) => *slot,
+            NumberSlot::Usize(slot) => *slot as u64,
+        }
+    }
+}
+
+fn number_range(least: u64, most: u64) -> String {
+    match most {
+        MOST => format!("a whole number of at least {least}"),
+        _ => format!("a whole number from {least} to {most}"),
+    }
+}
+
+fn wrong(key: &str, expected: &str, value: &Value) -> ConfigError {
+    ConfigError::Value { key: key.to_owned(), expected: expected.to_owned(), found: shown(value) }
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.to_string().replace('\n', " ");
+    match text.chars().count() {
+        0..=60 => text,
+        _ => text.chars().take(60).chain(['…']).collect(),
+    }
+}
+
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> ConfigError {
+    let close = |other: &&str| strsim::jaro_winkler(name, other) > 0.8;
+    let nearest = known
+        .filter(close)
+        .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)));
+    ConfigError::Unknown { name: name.to_owned(), nearest: nearest.map(str::to_owned) }
+}
+
+/// TOML errors draw the line they mean; here they stand in one line.
+fn one_line(error: &toml::de::Error) -> String {
+    error.message().replace('\n', "; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let found = match FileConfig::parse(text) {
+            Ok(config) => {
+                let given = config.settings().into_iter().filter(|shown| shown.given);
+                given
+                    .map(|shown| format!("{} = {}", shown.key, shown.value))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            }
+            Err(error) => match error.hint() {
+                Some(hint) => format!("{error} ({hint})"),
+                None => error.to_string(),
+            },
+        };
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn every_setting_of_the_reference_is_read() {
+        check("", "");
+        check("[memory]\nmicro_chunk_size = 5", "memory.micro_chunk_size = 5");
+        check("[memory]\nwarm_format = \"json\"", "memory.warm_format = \"json\"");
+        check("[memory]\ncold_format = \"ctf\"", "memory.cold_format = \"ctf\"");
+        check("[memory]\nauto_embed = true", "memory.auto_embed = true");
+        check("[serve]\nlisten = \"[::1]:1\"", "serve.listen = \"[::1]:1\"");
+        let config = FileConfig::parse(
+            "[memory]\nhot_chunks = 7\nhot_max_tokens = 9\nmini_chunk_interval = 50\n\
+             defer_summarization = false\ncold_retention_days = 3\n[serve]\npage = 20",
+        )
+        .unwrap();
+        assert_eq!((config.memory.hot_chunks, config.memory.hot_max_tokens), (7, 9));
+        assert_eq!(config.memory.cuts.mini_turns, 50);
+        assert_eq!(
+            (config.memory.defer_summarization, config.memory.cold_retention_days),
+            (false, 3)
+        );
+        assert_eq!(config.serve.page, 20);
+        assert_eq!(FileConfig::default().memory, MemorySettings::default());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        check(
+            "[memory]\nhot_chunk = 1",
+            "there is no setting `memory.hot_chunk` (did you mean `memory.hot_chunks`?)",
+        );
+        check("[memroy]\nx = 1", "there is no setting `memroy` (did you mean `memory`?)");
+        check(
+            "[memory]\nhot_chunks = \"two\"",
+            "`memory.hot_chunks` must be a whole number from 0 to 1000000, not \"two\" (`icecore config example` shows every setting)",
+        );
+        check(
+            "[memory]\nhot_chunks = -1",
+            "`memory.hot_chunks` must be a whole number from 0 to 1000000, not -1 (`icecore config example` shows every setting)",
+        );
+        check(
+            "[memory]\nwarm_format = \"xml\"",
+            "`memory.warm_format` must be \"ctf\" or \"json\", not \"xml\" (`icecore config example` shows every setting)",
+        );
+        check(
+            "memory = 3",
+            "`memory` must be a table, not 3 (`icecore config example` shows every setting)",
+        );
+        check(
+            "[memory]\nmini_chunk_interval = 30",
+            "`macro_chunk_interval` (100) must be a multiple of `mini_chunk_interval` (30)",
+        );
+        check(
+            "[memory]\nauto_embed = false",
+            "`memory.auto_embed` can only be true for now, not false: the part that would read it is not built yet (leave `memory.auto_embed` out)",
+        );
+        check(
+            "[memory]\nsummarization_model = \"x\"",
+            "`memory.summarization_model` can only be absent for now, not \"x\": the part that would read it is not built yet (leave `memory.summarization_model` out)",
+        );
+        assert!(matches!(FileConfig::parse("[memory"), Err(ConfigError::Syntax(_))));
+    }
+}
