@@ -47,7 +47,8 @@ impl App {
     /// Derives what is due after a change. May be interrupted at any point: the
     /// change itself is durable, and the next command goes on here.
     pub async fn settle(&self) -> Outcome<()> {
-        let bar = Bar::new(&self.printer, "settling");
+        // One long branch would leave a bar of branches at nothing.
+        let bar = Bar::spinner(&self.printer, "settling");
         tokio::select! {
             settled = self.memory.settle(|done, left| bar.at(done, done + left)) => {
                 settled?;

@@ -10,16 +10,22 @@ use crate::printer::Printer;
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar that says what is being done.
+    /// A bar that says what is being done, for work whose size is known.
     pub fn new(printer: &Printer, doing: &str) -> Self {
+        Self::with_template(printer, doing, "{msg:12} {bar:32.cyan} {human_pos}/{human_len}  {eta}")
+    }
+
+    /// A sign of life, for work that is not counted as it goes.
+    pub fn spinner(printer: &Printer, doing: &str) -> Self {
+        Self::with_template(printer, doing, "{msg:12} {spinner:.cyan} {elapsed}")
+    }
+
+    fn with_template(printer: &Printer, doing: &str, template: &str) -> Self {
         let bar = match printer.shows_progress() {
             true => ProgressBar::new(0),
             false => ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
         };
-        let style = ProgressStyle::with_template(
-            "{msg:12} {bar:32.cyan} {human_pos}/{human_len} {per_sec} {eta}",
-        );
-        if let Ok(style) = style {
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("█▓░"));
         }
         bar.set_message(doing.to_owned());

@@ -12,7 +12,7 @@ use crate::progress::Bar;
 
 /// Verifies the store, every body and every pack.
 pub async fn run(args: CheckArgs, app: &App) -> Outcome<Status> {
-    let bar = Bar::new(&app.printer, "checking");
+    let bar = Bar::spinner(&app.printer, "checking");
     let report = app.memory.check(args.repair, |done, total| bar.at(done, total)).await?;
     drop(bar);
     if app.printer.is_json() {

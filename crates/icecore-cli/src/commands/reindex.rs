@@ -9,7 +9,7 @@ use crate::progress::Bar;
 
 /// Rebuilds one memory.
 pub async fn run(app: &App) -> Outcome<Status> {
-    let bar = Bar::new(&app.printer, "rebuilding");
+    let bar = Bar::spinner(&app.printer, "rebuilding");
     let settled = app.memory.reindex(&app.scope, |done, left| bar.at(done, done + left)).await?;
     drop(bar);
     if app.printer.is_json() {
