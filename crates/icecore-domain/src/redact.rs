@@ -33,7 +33,20 @@ const PASSWORD_FIELD: &str = "password";
 /// Text that has been through a [`Redactor`].
 ///
 /// The field is private and only the redactor and the store's own reading door
-/// make one, so holding it is proof that its secrets were looked for.
+/// make one, so holding it is proof that its secrets were looked for. This does
+/// not compile:
+///
+/// ```compile_fail,E0423
+/// use icecore_domain::redact::RedactedText;
+/// let text = RedactedText("straight from a client".to_owned());
+/// ```
+///
+/// And this does:
+///
+/// ```
+/// use icecore_domain::redact::{RedactedText, Redactor};
+/// let text: RedactedText = Redactor::standard().text("straight from a client");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedactedText(String);
 

@@ -251,7 +251,24 @@ pub trait Store: Send + Sync {
     async fn tidy(&self) -> Result<()>;
 }
 
-/// A turn ready to be stored.
+/// A turn ready to be stored. What a client sent is not: this does not compile,
+///
+/// ```compile_fail,E0308
+/// # fn with(other: icecore_store::NewTurn) {
+/// use icecore_domain::turn::RawTurn;
+/// let turn = icecore_store::NewTurn { turn: RawTurn::new("user", "hello"), ..other };
+/// # }
+/// ```
+///
+/// and what a redactor made of it is:
+///
+/// ```
+/// # fn with(other: icecore_store::NewTurn) {
+/// use icecore_domain::{redact::Redactor, turn::RawTurn};
+/// let turn = Redactor::standard().turn(RawTurn::new("user", "hello"));
+/// let turn = icecore_store::NewTurn { turn, ..other };
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct NewTurn {
     /// Its fields.

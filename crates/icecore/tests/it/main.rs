@@ -1,5 +1,7 @@
 //! The memory as a program uses it, over a real store.
 
+#![cfg(test)]
+
 mod faults;
 mod forgetting;
 mod layers;
