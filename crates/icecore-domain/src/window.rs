@@ -136,12 +136,18 @@ pub fn pack(
         rest.next();
     }
     for summary in by_worth(summaries) {
+        if packing.is_full() {
+            break;
+        }
         if !packing.tells_of(&summary) && !packing.take_whole(&summary, budget) {
             packing.take_cut(&summary, budget);
         }
     }
     // What is left over goes to further turns that no summary stands for.
     for turn in rest {
+        if packing.is_full() {
+            break;
+        }
         if !packing.tells_of(&turn) && !packing.take_whole(&turn, budget) {
             packing.take_cut(&turn, budget);
             break;
@@ -170,6 +176,11 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
+    /// Whether no item worth having could still fit.
+    fn is_full(&self) -> bool {
+        self.budget - self.spent.min(self.budget) < SMALLEST_CUT_TOKENS
+    }
+
     /// Whether something chosen stands for a turn that `item` stands for.
     fn tells_of(&self, item: &Candidate) -> bool {
         self.chosen.iter().any(|(chosen, _)| chosen.overlaps(item))

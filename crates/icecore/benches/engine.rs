@@ -76,7 +76,8 @@ fn made_up(number: usize) -> RawTurn {
         WORDS[(state >> 60) as usize]
     };
     let text: Vec<&str> = (0..22).map(|_| word()).collect();
-    let mut turn = RawTurn::new(if number.is_multiple_of(2) { "user" } else { "assistant" }, text.join(" "));
+    let mut turn =
+        RawTurn::new(if number.is_multiple_of(2) { "user" } else { "assistant" }, text.join(" "));
     turn.name = Some(if number.is_multiple_of(2) { "Caroline" } else { "Melanie" }.to_owned());
     turn.timestamp = Some(
         Timestamp::parse(format!(

@@ -1,7 +1,7 @@
 //! The context for a prompt: what is recent verbatim, what is older by summary.
 
 use icecore_domain::chunk::Level;
-use icecore_domain::ids::{Ordinal, Scope, Seq};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq};
 use icecore_domain::window::{self, Candidate, WindowItem, WindowKind};
 use icecore_store::{BranchRecord, ChunkQuery, ChunkRecord, SessionRecord, TurnQuery, TurnState};
 
@@ -51,6 +51,12 @@ const MAX_TURNS: usize = 4_000;
 /// Summaries considered at most, of each level of a branch.
 const MAX_SUMMARIES: usize = 128;
 
+/// Summaries considered at least: enough to reach past the newest turns.
+const MIN_SUMMARIES: usize = 16;
+
+/// A summary has seldom fewer tokens than this.
+const SUMMARY_TOKENS: usize = 20;
+
 /// Without a session given, this many of the most recent are drawn from.
 const MAX_SESSIONS: usize = 16;
 
@@ -80,7 +86,7 @@ impl Memory {
             let rank = (sessions.len() - age) as u64;
             let path = Path { scope, session, rank, branches: lineage(session, branch) };
             turns.extend(self.newest_turns(&path, &mut wanted).await?);
-            summaries.extend(self.newest_summaries(&path, &words).await?);
+            summaries.extend(self.newest_summaries(&path, &words, request.budget).await?);
         }
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let budget = request.budget;
@@ -95,7 +101,7 @@ impl Memory {
     async fn newest_turns(&self, path: &Path<'_>, wanted: &mut u64) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for (branch, through) in path.branches.iter().rev() {
-            let mut before = Seq(u64::MAX >> 1);
+            let mut before = self.last_seq(path, *branch, *through).await?;
             while *wanted > 0 && found.len() < MAX_TURNS {
                 let query = TurnQuery {
                     branch: Some(*branch),
@@ -124,8 +130,37 @@ impl Memory {
         Ok(found)
     }
 
-    /// Summaries along a path, the newest of each level.
-    async fn newest_summaries(&self, path: &Path<'_>, words: &[String]) -> Result<Vec<Candidate>> {
+    /// A `seq` at or soon after that of a branch's ordinal, so that reading
+    /// backwards from a fork does not begin at the far end of its parent.
+    async fn last_seq(&self, path: &Path<'_>, branch: Branch, ordinal: Ordinal) -> Result<Seq> {
+        let record = path.session.branches.iter().find(|record| record.branch == branch);
+        let end = Seq(u64::MAX >> 1);
+        let Some(tail) = record.map(|record| &record.tail).filter(|tail| ordinal.0 < tail.length)
+        else {
+            return Ok(end);
+        };
+        let query = ChunkQuery {
+            through: Ordinal(ordinal.0 + u64::from(tail.policy.micro_turns)),
+            newest: true,
+            ..ChunkQuery::all(path.session.no, branch, Level::Micro, 1)
+        };
+        let found = self.inner.store.chunks(path.scope, &query).await?;
+        let reaches = |chunk: &&ChunkRecord| chunk.id.last >= ordinal;
+        Ok(found.first().filter(reaches).map_or(end, |chunk| chunk.last_seq))
+    }
+
+    /// Summaries along a path, the newest of each level: no more than could fit,
+    /// unless a query chooses among them.
+    async fn newest_summaries(
+        &self,
+        path: &Path<'_>,
+        words: &[String],
+        budget: u32,
+    ) -> Result<Vec<Candidate>> {
+        let limit = match words {
+            [] => (budget as usize / SUMMARY_TOKENS).clamp(MIN_SUMMARIES, MAX_SUMMARIES),
+            _ => MAX_SUMMARIES,
+        };
         let mut found = Vec::new();
         for (branch, through) in &path.branches {
             let Some(record) = path.session.branches.iter().find(|b| b.branch == *branch) else {
@@ -135,7 +170,7 @@ impl Memory {
                 let query = ChunkQuery {
                     through: *through,
                     newest: true,
-                    ..ChunkQuery::all(path.session.no, *branch, level, MAX_SUMMARIES)
+                    ..ChunkQuery::all(path.session.no, *branch, level, limit)
                 };
                 let chunks = self.inner.store.chunks(path.scope, &query).await?;
                 found.extend(
@@ -155,7 +190,7 @@ struct Path<'a> {
     session: &'a SessionRecord,
     /// Grows with how recent the session is.
     rank: u64,
-    branches: Vec<(icecore_domain::ids::Branch, Ordinal)>,
+    branches: Vec<(Branch, Ordinal)>,
 }
 
 fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {

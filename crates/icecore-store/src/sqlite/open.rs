@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use crate::error::StoreError;
@@ -58,15 +59,23 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(Duration::from_secs(super::BUSY_SECONDS))?;
         connection.set_prepared_statement_cache_capacity(64);
+        keep_plans(&connection)?;
         connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA query_only = ON;")?;
         Ok(connection)
     };
     open().map_err(|error| classify(error, path))
 }
 
+/// Without this SQLite plans a statement again whenever a value bound to it might
+/// change the plan, which costs more than most of our statements.
+fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
+}
+
 fn pragmas(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(super::BUSY_SECONDS))?;
     connection.set_prepared_statement_cache_capacity(128);
+    keep_plans(connection)?;
     // The first must come before anything is written, the second before the third.
     connection.execute_batch(
         "PRAGMA auto_vacuum = INCREMENTAL;
