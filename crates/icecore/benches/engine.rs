@@ -108,7 +108,7 @@ fn syncs_a_second(dir: &Path) -> f64 {
     let mut file = std::fs::File::create(dir.join("probe")).unwrap();
     let began = Instant::now();
     let mut count = 0;
-    while began.elapsed() < Duration::from_secs(2) {
+    while began.elapsed() < Duration::from_millis(700) {
         file.write_all(&[7; 4096]).unwrap();
         file.sync_data().unwrap();
         count += 1;
@@ -119,39 +119,28 @@ fn syncs_a_second(dir: &Path) -> f64 {
 async fn ingest() {
     println!("durable ingest");
     let dir = tempfile::tempdir().unwrap();
-    let syncs = syncs_a_second(dir.path());
-    println!("  the disk alone: {syncs:.0} syncs/s");
-
-    const WRITERS: usize = 8;
+    let turns = Arc::new(repeated(200_000));
     let store = Arc::new(SqliteStore::open(&dir.path().join("single"), None).unwrap());
     let memory =
         Memory::builder().over(Arc::clone(&store) as Arc<dyn Store>, Packs::in_memory(), None);
-    let turns = Arc::new(repeated(200_000));
-    let began = Instant::now();
-    let mut tasks = Vec::new();
-    for writer in 0..WRITERS {
-        let (memory, turns) = (memory.clone(), Arc::clone(&turns));
-        tasks.push(tokio::spawn(async move {
-            let scope = scope(&memory);
-            let mut added = 0;
-            while began.elapsed() < Duration::from_secs(5) {
-                let turn = turns[(writer + WRITERS * added) % turns.len()].clone();
-                memory.remember(&scope, &format!("w{writer}"), vec![turn]).await.unwrap();
-                added += 1;
-            }
-            added
-        }));
+    // The disk's own rate changes from second to second here, so both take turns.
+    let (mut syncs, mut commits, mut added) = (0.0, 0.0, 0.0);
+    const ROUNDS: usize = 6;
+    for round in 0..ROUNDS {
+        syncs += syncs_a_second(dir.path());
+        let (began, before) = (Instant::now(), store.commits());
+        let count = single_turns(&memory, &turns, round, began).await;
+        let seconds = began.elapsed().as_secs_f64();
+        commits += (store.commits() - before) as f64 / seconds;
+        added += count as f64 / seconds;
     }
-    let mut added = 0;
-    for task in tasks {
-        added += task.await.unwrap();
-    }
-    let seconds = began.elapsed().as_secs_f64();
-    let commits = store.commits() as f64 / seconds;
+    let rounds = ROUNDS as f64;
     println!(
-        "  single turns, {WRITERS} writers: {:.0} turns/s in {commits:.0} commits/s ({:.1} turns a commit); the disk's rate is {:.2} x that of commits",
-        added as f64 / seconds,
-        added as f64 / seconds / commits,
+        "  single turns, {WRITERS} writers: {:.0} turns/s in {:.0} commits/s ({:.1} turns a commit); the disk alone syncs {:.0} times/s, {:.2} x the commits",
+        added / rounds,
+        commits / rounds,
+        added / commits,
+        syncs / rounds,
         syncs / commits
     );
 
@@ -198,6 +187,38 @@ async fn ingest() {
         "  batches of 100, 4 writers: {:.0} turns/s",
         added as f64 / began.elapsed().as_secs_f64()
     );
+}
+
+const WRITERS: usize = 8;
+
+/// Adds single turns from several writers for a second and a half.
+async fn single_turns(
+    memory: &Memory,
+    turns: &Arc<Vec<RawTurn>>,
+    round: usize,
+    began: Instant,
+) -> usize {
+    let mut tasks = Vec::new();
+    for writer in 0..WRITERS {
+        let (memory, turns) = (memory.clone(), Arc::clone(turns));
+        tasks.push(tokio::spawn(async move {
+            let scope = scope(&memory);
+            let mut added = 0;
+            while began.elapsed() < Duration::from_millis(1500) {
+                let number = (writer + WRITERS * added) % turns.len();
+                let turn =
+                    RawTurn { id: Some(format!("{round}-{number}")), ..turns[number].clone() };
+                memory.remember(&scope, &format!("w{writer}"), vec![turn]).await.unwrap();
+                added += 1;
+            }
+            added
+        }));
+    }
+    let mut added = 0;
+    for task in tasks {
+        added += task.await.unwrap();
+    }
+    added
 }
 
 async fn disk() {

@@ -42,8 +42,12 @@ pub struct Context {
     pub items: Vec<WindowItem>,
 }
 
-/// Turns read at once while looking for the newest.
-const TURN_PAGE: usize = 64;
+/// Turns read at once while looking for the newest: enough for a window of
+/// short ones, so that a pack is opened once.
+const TURN_PAGE: std::ops::RangeInclusive<usize> = 32..=512;
+
+/// A short turn has about this many tokens.
+const TURN_TOKENS: u64 = 16;
 
 /// Turns considered at most.
 const MAX_TURNS: usize = 4_000;
@@ -103,11 +107,15 @@ impl Memory {
         for (branch, through) in path.branches.iter().rev() {
             let mut before = self.last_seq(path, *branch, *through).await?;
             while *wanted > 0 && found.len() < MAX_TURNS {
+                let page = (*wanted / TURN_TOKENS) as usize;
                 let query = TurnQuery {
                     branch: Some(*branch),
                     through: before,
                     newest: true,
-                    ..TurnQuery::all(path.session.no, TURN_PAGE)
+                    ..TurnQuery::all(
+                        path.session.no,
+                        page.clamp(*TURN_PAGE.start(), *TURN_PAGE.end()),
+                    )
                 };
                 let mut rows = self.inner.store.turns(path.scope, &query).await?;
                 let Some(first) = rows.first() else { break };

@@ -35,6 +35,9 @@ const TOKENS_A_STEP: u64 = 1_000_000;
 /// Minis or macros summarized in one step.
 const CHUNKS_A_STEP: usize = 32;
 
+/// Macros packed in one step.
+const MACROS_A_STEP: usize = 8;
+
 /// Branches asked for at once.
 const BRANCHES_A_ROUND: usize = 64;
 
@@ -361,47 +364,86 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Packs the oldest macro whose micros are all warm.
+    /// Packs the oldest macros whose micros are all warm.
     async fn cool(&self, done: &mut Settled) -> Result<bool> {
         let from = Ordinal(self.branch.cold_through.0 + 1);
-        let query = self.query(Level::Macro, from, self.branch.warm_through, 1);
-        let Some(chunk) = self.inner().store.chunks(self.scope, &query).await?.into_iter().next()
-        else {
-            return Ok(false);
-        };
+        let query = self.query(Level::Macro, from, self.branch.warm_through, MACROS_A_STEP);
+        let macros = bounded(self.inner().store.chunks(self.scope, &query).await?);
+        // Packs are written side by side, and then swapped in one by one.
+        let mut writing = Vec::new();
+        for chunk in &macros {
+            writing.push(self.begin_cooling(chunk).await?);
+        }
+        let mut seen_through = self.branch.cold_through;
+        let mut is_stale = false;
+        for (chunk, cooling) in macros.iter().zip(writing) {
+            let pack = match cooling.writing {
+                Some(task) => {
+                    Some(task.await.map_err(|error| MemoryError::Internal(error.to_string()))??)
+                }
+                None => None,
+            };
+            if is_stale || !self.swap(chunk, cooling.micros, seen_through, pack.clone()).await? {
+                // Somebody was faster; ours are orphans.
+                is_stale = true;
+                if let Some(pack) = pack {
+                    self.inner().packs.delete(&pack.name).await?;
+                }
+                continue;
+            }
+            seen_through = chunk.id.last;
+            done.cooled += 1;
+        }
+        Ok(!macros.is_empty())
+    }
+
+    /// Reads a macro's texts and begins to write them as a pack, if it is to
+    /// have one.
+    async fn begin_cooling(&self, chunk: &ChunkRecord) -> Result<Cooling> {
         let (first, last) = (chunk.id.first, chunk.id.last);
-        let bodies = self
-            .inner()
-            .store
-            .bodies(self.scope, self.session, self.branch.branch, first, last)
-            .await?;
+        let store = &self.inner().store;
+        let bodies =
+            store.bodies(self.scope, self.session, self.branch.branch, first, last).await?;
         let members: Vec<PackMember> = bodies.iter().filter_map(member).collect();
         let settings = &self.inner().settings;
-        let pack = match () {
-            () if members.is_empty() => None,
-            () if settings.cold_format == ColdFormat::Ctf || !settings.archive_cold_content => None,
-            () => Some(write_pack(&self.inner().packs, members.clone()).await?),
-        };
+        let is_packed = settings.archive_cold_content
+            && settings.cold_format == ColdFormat::SummaryOnly
+            && !members.is_empty();
+        let packs = self.inner().packs.clone();
+        let writing =
+            is_packed.then(|| tokio::spawn(async move { write_pack(&packs, members).await }));
+        let micros = bodies.iter().map(|body| (body.id, body.revision)).collect();
+        Ok(Cooling { micros, writing })
+    }
+
+    /// Lets a macro's texts go for its pack, if nothing has changed meanwhile.
+    async fn swap(
+        &self,
+        chunk: &ChunkRecord,
+        micros: Vec<(ChunkId, u32)>,
+        seen_through: Ordinal,
+        pack: Option<NewPack>,
+    ) -> Result<bool> {
         let demotion = ColdDemotion {
             id: chunk.id,
-            seen_through: self.branch.cold_through,
-            micros: bodies.iter().map(|body| (body.id, body.revision)).collect(),
-            body: match &pack {
-                Some(pack) => ColdBody::Pack(pack.clone()),
-                None if settings.archive_cold_content => ColdBody::StaysText,
+            seen_through,
+            micros,
+            body: match pack {
+                Some(pack) => ColdBody::Pack(pack),
+                None if self.inner().settings.archive_cold_content => ColdBody::StaysText,
                 None => ColdBody::Dropped,
             },
             now: self.inner().clock.now(),
         };
-        let swapped = self.inner().store.demote_to_cold(self.scope, demotion).await?;
-        if !swapped && let Some(pack) = pack {
-            // Somebody was faster; ours is an orphan.
-            self.inner().packs.delete(&pack.name).await?;
-            return Ok(true);
-        }
-        done.cooled += u64::from(swapped);
-        Ok(true)
+        Ok(self.inner().store.demote_to_cold(self.scope, demotion).await?)
     }
+}
+
+/// A macro on its way into a pack.
+struct Cooling {
+    /// Its micros with the revisions that were read.
+    micros: Vec<(ChunkId, u32)>,
+    writing: Option<tokio::task::JoinHandle<Result<NewPack>>>,
 }
 
 /// A micro in hand.

@@ -1,5 +1,7 @@
 //! The layers: chunks, where bodies are, and moving them down a tier.
 
+use std::cell::RefCell;
+
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::redact::{RedactedSummary, RedactedText};
@@ -29,23 +31,41 @@ const MAX_TEXT_BYTES: usize = 256 << 20;
 /// Whether bytes are compressed, and the bytes.
 type Squeezed = (bool, Vec<u8>);
 
+thread_local! {
+    // Making a context costs more than using it on a few hundred bytes.
+    static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> =
+        RefCell::new(zstd::bulk::Compressor::new(COMPRESSION_LEVEL).ok());
+    static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> =
+        RefCell::new(zstd::bulk::Decompressor::new().ok());
+}
+
 /// The bytes to keep, and whether they are compressed.
 pub(super) fn squeeze(text: &[u8]) -> (Vec<u8>, bool) {
-    match zstd::bulk::compress(text, COMPRESSION_LEVEL) {
-        Ok(packed) if packed.len() * 10 <= text.len() * 9 => (packed, true),
+    let packed = COMPRESSOR.with_borrow_mut(|c| c.as_mut().and_then(|c| c.compress(text).ok()));
+    match packed {
+        Some(packed) if packed.len() * 10 <= text.len() * 9 => (packed, true),
         _ => (text.to_vec(), false),
     }
 }
 
 fn unsqueeze(bytes: Vec<u8>, packed: bool) -> std::result::Result<String, String> {
     let plain = match packed {
-        true => zstd::stream::decode_all(bytes.as_slice()).map_err(|error| error.to_string())?,
+        true => decompress(&bytes)?,
         false => bytes,
     };
-    if plain.len() > MAX_TEXT_BYTES {
+    String::from_utf8(plain).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+fn decompress(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let size = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten();
+    let size = size.ok_or("it does not say how large it is")?;
+    if size > MAX_TEXT_BYTES as u64 {
         return Err("it unpacks to more than 256 MiB".to_owned());
     }
-    String::from_utf8(plain).map_err(|_| "it is not UTF-8".to_owned())
+    DECOMPRESSOR.with_borrow_mut(|d| match d {
+        Some(d) => d.decompress(bytes, size as usize).map_err(|error| error.to_string()),
+        None => Err("there is no memory to unpack it".to_owned()),
+    })
 }
 
 // Chunks
