@@ -5,6 +5,8 @@
 //! most of the budget, and one that is too large is cut, never skipped. What is
 //! older stands in by its summaries. The text is in time order, with dates.
 
+use std::collections::BTreeSet;
+
 use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
@@ -42,6 +44,8 @@ pub struct Candidate {
     pub label: String,
     /// What it says.
     pub text: String,
+    /// Tokens of the text as far as they are known; 0 where they are not.
+    pub known_tokens: u32,
     /// When, or when what it stands for began.
     pub at: Millis,
     /// Its conversation; items of a window stand in order of this first.
@@ -116,7 +120,8 @@ pub fn pack(
     budget: u32,
     counter: &dyn TokenCounter,
 ) -> Window {
-    let mut packing = Packing { counter, budget, spent: 0, chosen: Vec::new() };
+    let mut packing =
+        Packing { counter, budget, spent: 0, chosen: Vec::new(), days: BTreeSet::new() };
     let has_summaries = !summaries.is_empty();
     let share = if has_summaries {
         u64::from(budget) * TURN_SHARE_PERCENT / 100
@@ -170,9 +175,12 @@ fn by_worth(mut summaries: Vec<Candidate>) -> Vec<Candidate> {
 struct Packing<'a> {
     counter: &'a dyn TokenCounter,
     budget: u32,
-    /// An upper estimate of what is chosen: items counted by themselves.
+    /// An estimate of what is chosen: items counted by themselves, and each
+    /// day's date once.
     spent: u32,
+    /// What is chosen, with the tokens of its own lines.
     chosen: Vec<(Candidate, u32)>,
+    days: BTreeSet<String>,
 }
 
 impl Packing<'_> {
@@ -187,11 +195,16 @@ impl Packing<'_> {
     }
 
     fn take_whole(&mut self, item: &Candidate, limit: u32) -> bool {
-        let tokens = self.cost(item);
-        if self.spent.saturating_add(tokens) > limit {
+        // A long text whose tokens are known need not be counted to be refused.
+        if self.spent.saturating_add(item.known_tokens) > limit {
             return false;
         }
-        self.spent += tokens;
+        let (tokens, date) = (self.counter.count(&line(item)), self.date_tokens(item));
+        if self.spent.saturating_add(tokens).saturating_add(date) > limit {
+            return false;
+        }
+        self.spent += tokens + date;
+        self.days.insert(item.at.to_date());
         self.chosen.push((item.clone(), tokens));
         true
     }
@@ -199,23 +212,27 @@ impl Packing<'_> {
     /// Takes as much of an item as still fits, if that is worth it.
     fn take_cut(&mut self, item: &Candidate, limit: u32) -> bool {
         let empty = Candidate { text: ELLIPSIS.to_owned(), ..item.clone() };
-        let room = limit.saturating_sub(self.spent).saturating_sub(self.cost(&empty));
+        let around = self.counter.count(&line(&empty)) + self.date_tokens(item);
+        let room = limit.saturating_sub(self.spent).saturating_sub(around);
         if room < SMALLEST_CUT_TOKENS {
             return false;
         }
         let head = self.counter.prefix(&item.text, room).trim_end();
         let cut = Candidate {
             text: format!("{head}{ELLIPSIS}"),
+            known_tokens: 0,
             reason: format!("{}, cut to fit", item.reason),
             ..item.clone()
         };
         self.take_whole(&cut, limit)
     }
 
-    /// Tokens of the item's lines, its date included: it may be the first of
-    /// its day.
-    fn cost(&self, item: &Candidate) -> u32 {
-        self.counter.count(&format!("{}{}", date_line(item.at), line(item)))
+    /// Tokens of the line with the item's date, unless that stands there already.
+    fn date_tokens(&self, item: &Candidate) -> u32 {
+        match self.days.contains(&item.at.to_date()) {
+            true => 0,
+            false => self.counter.count(&date_line(item.at)),
+        }
     }
 
     /// Puts the items in order and counts the whole. Tokens of parts do not add
@@ -223,38 +240,38 @@ impl Packing<'_> {
     /// least worthy item goes.
     fn finish(mut self) -> Window {
         loop {
-            let mut ordered: Vec<&Candidate> = self.chosen.iter().map(|(item, _)| item).collect();
-            ordered.sort_by_key(|item| (item.group, item.span));
+            let mut ordered: Vec<&(Candidate, u32)> = self.chosen.iter().collect();
+            ordered.sort_by_key(|(item, _)| (item.group, item.span));
             let text = render(&ordered);
             let tokens = self.counter.count(&text);
             if tokens <= self.budget {
-                let items = ordered.iter().map(|item| self.item(item)).collect();
+                let items =
+                    ordered.iter().map(|(item, tokens)| window_item(item, *tokens)).collect();
                 return Window { text, tokens, items };
             }
             self.chosen.pop();
         }
     }
+}
 
-    fn item(&self, item: &Candidate) -> WindowItem {
-        let text = line(item);
-        WindowItem {
-            kind: item.kind,
-            id: item.id.clone(),
-            tier: item.tier,
-            role: item.role.clone(),
-            tokens: self.counter.count(&text),
-            score: item.score,
-            reason: item.reason.clone(),
-            text,
-            sources: item.sources.clone(),
-        }
+fn window_item(item: &Candidate, tokens: u32) -> WindowItem {
+    WindowItem {
+        kind: item.kind,
+        id: item.id.clone(),
+        tier: item.tier,
+        role: item.role.clone(),
+        tokens,
+        score: item.score,
+        reason: item.reason.clone(),
+        text: line(item),
+        sources: item.sources.clone(),
     }
 }
 
-fn render(items: &[&Candidate]) -> String {
+fn render(items: &[&(Candidate, u32)]) -> String {
     let mut text = String::new();
     let mut day = String::new();
-    for item in items {
+    for (item, _) in items {
         let date = item.at.to_date();
         if date != day {
             text.push_str(&date_line(item.at));
@@ -288,6 +305,7 @@ mod tests {
             role: Some("user".to_owned()),
             label: "Ana".to_owned(),
             text: text.to_owned(),
+            known_tokens: 0,
             at: Millis(number as i64 * 3_600_000),
             group: 0,
             span: (number, number),
@@ -325,12 +343,14 @@ mod tests {
         let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
         assert_eq!(
             ids,
-            ["1-10", "11-20", "23", "24", "25", "26", "27", "28", "29", "30"].map(|id| {
-                match id.contains('-') {
-                    true => id.to_owned(),
-                    false => format!("t{id}"),
+            ["1-10", "11-20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30"].map(
+                |id| {
+                    match id.contains('-') {
+                        true => id.to_owned(),
+                        false => format!("t{id}"),
+                    }
                 }
-            })
+            )
         );
         assert_eq!(window.text.lines().next(), Some("[1970-01-01]"));
         assert!(window.tokens <= 420 && window.tokens == CharCounter.count(&window.text));
@@ -341,7 +361,7 @@ mod tests {
         let turns: Vec<_> = (1..=12).map(|n| turn(n, &"x".repeat(30))).collect();
         let summaries =
             [summary(1, 8, "coarse"), summary(9, 12, "over the border"), summary(9, 9, "fine")];
-        let window = window(&turns, &summaries, 240);
+        let window = window(&turns, &summaries, 200);
         let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
         assert_eq!(ids, ["1-8", "9-9", "t10", "t11", "t12"]);
     }

@@ -30,12 +30,14 @@ impl TokenCounter for O200k {
     }
 
     fn prefix<'a>(&self, text: &'a str, limit: u32) -> &'a str {
-        // A token has at least one byte, so only a bounded piece can matter; and
-        // cutting shorter never needs more tokens by much, so a few steps back
-        // from the first guess always find an end that fits.
-        if (self.count(text)) <= limit {
+        // No prefix within the limit is longer than this, however long the text.
+        let longest = (limit as usize).saturating_mul(MAX_TOKEN_BYTES);
+        let text = &text[..text.floor_char_boundary(longest)];
+        if self.count(text) <= limit {
             return text;
         }
+        // A cut inside a token may need more tokens than the whole did, so step
+        // back until it fits.
         let mut end = self.guess(text, limit);
         while self.count(&text[..end]) > limit {
             end = text.floor_char_boundary(end - 1);
@@ -43,6 +45,9 @@ impl TokenCounter for O200k {
         &text[..end]
     }
 }
+
+/// No token of the vocabulary is longer.
+const MAX_TOKEN_BYTES: usize = 128;
 
 impl O200k {
     /// The byte length of the first `limit` tokens of `text`.
@@ -64,6 +69,13 @@ mod tests {
         assert_eq!(counter.count(""), 0);
         assert_eq!(counter.count("hello world"), 2);
         assert_eq!(counter.count("<|endoftext|>"), 7);
+    }
+
+    #[test]
+    fn no_token_is_longer_than_we_think() {
+        let bpe = &bpe_openai::o200k_base().bpe;
+        let longest = (0..bpe.num_tokens() as u32).map(|token| bpe.token_len(token)).max();
+        assert_eq!(longest, Some(MAX_TOKEN_BYTES));
     }
 
     #[test]
