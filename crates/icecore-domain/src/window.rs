@@ -104,6 +104,9 @@ const SMALLEST_CUT_TOKENS: u32 = 8;
 /// Ends a text that was cut.
 const ELLIPSIS: &str = "…";
 
+/// Ends the reason of an item that was cut.
+const CUT: &str = ", cut to fit";
+
 impl Candidate {
     /// Whether both stand for some turn.
     fn overlaps(&self, other: &Candidate) -> bool {
@@ -217,14 +220,31 @@ impl Packing<'_> {
         if room < SMALLEST_CUT_TOKENS {
             return false;
         }
-        let head = self.counter.prefix(&item.text, room).trim_end();
-        let cut = Candidate {
-            text: format!("{head}{ELLIPSIS}"),
-            known_tokens: 0,
-            reason: format!("{}, cut to fit", item.reason),
-            ..item.clone()
+        // Joined to what stands around it a text may cost a token or more than
+        // it does alone, so shorten it until it fits.
+        let mut room = room;
+        while room >= SMALLEST_CUT_TOKENS {
+            if self.take_whole(&self.cut(item, room), limit) {
+                return true;
+            }
+            room -= 1 + room / 16;
+        }
+        false
+    }
+
+    /// The item with at most so many tokens of its text.
+    fn cut(&self, item: &Candidate, tokens: u32) -> Candidate {
+        let head = self.counter.prefix(&item.text, tokens).trim_end();
+        let reason = match item.reason.ends_with(CUT) {
+            true => item.reason.clone(),
+            false => format!("{}{CUT}", item.reason),
         };
-        self.take_whole(&cut, limit)
+        Candidate {
+            text: format!("{}{ELLIPSIS}", head.trim_end_matches(ELLIPSIS)),
+            known_tokens: 0,
+            reason,
+            ..item.clone()
+        }
     }
 
     /// Tokens of the line with the item's date, unless that stands there already.
@@ -237,7 +257,7 @@ impl Packing<'_> {
 
     /// Puts the items in order and counts the whole. Tokens of parts do not add
     /// up exactly, so the count of the text itself decides; while it is over, the
-    /// least worthy item goes.
+    /// least worthy item goes, and the last one left is cut.
     fn finish(mut self) -> Window {
         loop {
             let mut ordered: Vec<&(Candidate, u32)> = self.chosen.iter().collect();
@@ -249,7 +269,17 @@ impl Packing<'_> {
                     ordered.iter().map(|(item, tokens)| window_item(item, *tokens)).collect();
                 return Window { text, tokens, items };
             }
-            self.chosen.pop();
+            match self.chosen.as_slice() {
+                [(last, counted)] if *counted > SMALLEST_CUT_TOKENS => {
+                    let over = tokens - self.budget;
+                    let shorter = self.cut(last, counted.saturating_sub(over + 1 + counted / 16));
+                    let counted = self.counter.count(&line(&shorter)).min(counted - 1);
+                    self.chosen = vec![(shorter, counted)];
+                }
+                _ => {
+                    self.chosen.pop();
+                }
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::ctf;
-use icecore_domain::ids::{Ordinal, Scope};
+use icecore_domain::ids::{Ordinal, Scope, Seq};
 use icecore_domain::redact::RedactedTurn;
 use icecore_domain::turn_jsonl;
 use icecore_store::{
@@ -19,42 +19,72 @@ use crate::memory::Memory;
 const READ_TRIES: usize = 3;
 
 impl Memory {
-    /// Fills in the bodies that are not in their rows. Rows that were erased or
-    /// have expired stay without one.
-    pub(crate) async fn hydrate(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
-        let missing = |row: &TurnRow| row.body.is_none() && row.state == TurnState::Present;
+    /// Fills in the bodies that are not in their rows, and leaves out rows that
+    /// are erased. Rows that have expired stay without a body.
+    ///
+    /// Rows and bodies are read one after the other, and an erasure may come
+    /// between: then the rows are read again.
+    pub(crate) async fn hydrate(
+        &self,
+        scope: &Scope,
+        mut rows: Vec<TurnRow>,
+    ) -> Result<Vec<TurnRow>> {
+        let mut failure = None;
         for _ in 0..READ_TRIES {
-            let Some(first) = rows.iter().position(missing) else { return Ok(()) };
-            let (session, branch) = (rows[first].id.session, rows[first].branch);
+            rows.retain(|row| row.state != TurnState::Erased);
+            match self.fill(scope, &mut rows).await {
+                Ok(()) => return Ok(rows),
+                Err(MemoryError::Store(
+                    error @ (StoreError::PackMissing { .. } | StoreError::BodyDamaged { .. }),
+                )) => failure = Some(error),
+                Err(error) => return Err(error),
+            }
+            self.refresh(scope, &mut rows).await?;
+        }
+        match failure {
+            Some(error) => Err(error.into()),
+            None => Ok(rows),
+        }
+    }
+
+    /// Fills in the missing bodies, branch by branch.
+    async fn fill(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
+        let missing = |row: &TurnRow| row.body.is_none() && row.state == TurnState::Present;
+        while let Some(first) = rows.iter().find(|row| missing(row)) {
+            let (session, branch) = (first.id.session, first.branch);
             let mine = |row: &&TurnRow| missing(row) && row.branch == branch;
             let ordinals: Vec<Ordinal> = rows.iter().filter(mine).map(|row| row.ordinal).collect();
             let (Some(low), Some(high)) = (ordinals.iter().min(), ordinals.iter().max()) else {
                 return Ok(());
             };
-            let bodies = self.inner.store.bodies(scope, session, branch, *low, *high).await?;
-            let wanted = |body: &MicroBody| {
+            let mut bodies = self.inner.store.bodies(scope, session, branch, *low, *high).await?;
+            bodies.retain(|body| {
                 ordinals.iter().any(|ordinal| body.id.first <= *ordinal && *ordinal <= body.id.last)
-            };
-            let bodies: Vec<MicroBody> = bodies.into_iter().filter(wanted).collect();
-            let mut found = match self.read_micros(scope, &bodies).await {
-                Err(MemoryError::Store(StoreError::PackMissing { .. })) => continue,
-                other => other?,
-            };
+            });
+            let mut found = self.read_micros(scope, &bodies).await?;
             for row in rows.iter_mut().filter(|row| missing(row) && row.branch == branch) {
                 row.body = found.remove(&row.ordinal);
                 if row.body.is_none() {
                     return Err(damaged(&row.id.to_string(), "its body is in no tier"));
                 }
             }
-            // Other branches may be left.
-            if rows.iter().any(missing) {
-                return Box::pin(self.hydrate(scope, rows)).await;
+        }
+        Ok(())
+    }
+
+    /// Reads again how the rows without a body stand.
+    async fn refresh(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
+        for row in rows.iter_mut().filter(|row| row.body.is_none()) {
+            let query = TurnQuery {
+                after: Seq(row.id.seq.0 - 1),
+                through: row.id.seq,
+                ..TurnQuery::all(row.id.session, 1)
+            };
+            if let Some(now) = self.inner.store.turns(scope, &query).await?.into_iter().next() {
+                *row = now;
             }
         }
-        match rows.iter().find(|row| missing(row)) {
-            None => Ok(()),
-            Some(row) => Err(damaged(&row.id.to_string(), "its pack is missing")),
-        }
+        Ok(())
     }
 
     /// The turns of micros by ordinal, from text or packs. Those still in rows
@@ -122,7 +152,7 @@ impl Memory {
     pub(crate) async fn micro_rows(&self, scope: &Scope, body: &MicroBody) -> Result<Vec<TurnRow>> {
         let query = TurnQuery {
             branch: Some(body.id.branch),
-            after: icecore_domain::ids::Seq(body.first_seq.0.saturating_sub(1)),
+            after: Seq(body.first_seq.0.saturating_sub(1)),
             through: body.last_seq,
             ..TurnQuery::all(body.id.session, usize::MAX >> 1)
         };

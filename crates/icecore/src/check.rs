@@ -3,13 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use icecore_domain::ids::{Ordinal, Principal, Scope, Tenant};
-use icecore_store::{BodyPlace, PackRecord, StoreError, TurnState};
+use icecore_domain::chunk::ChunkId;
+use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, SessionNo, Tenant};
+use icecore_domain::time::Clock;
+use icecore_store::{
+    BodyPlace, BranchRecord, MicroBody, PackRecord, StoreError, TurnQuery, TurnRow, TurnState,
+};
 
 use crate::bodies::decode;
 use crate::error::{MemoryError, Result};
 use crate::history::PAGE;
-use crate::memory::Memory;
+use crate::memory::{Memory, SystemClock};
 
 /// What was looked at and what was found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,12 +44,24 @@ impl CheckReport {
 pub struct PackReport {
     /// The record.
     pub pack: PackRecord,
+    /// Turns that were read from it.
+    pub turns: u64,
     /// What is wrong with it, if anything was looked at and found.
     pub problem: Option<String>,
 }
 
-/// Files of writers that were killed are removed once they are this old.
+/// What looks left behind is removed once it is this old: a younger pack may be
+/// one that a worker has written and not yet recorded.
 const LEFTOVER_AGE: Duration = Duration::from_secs(3600);
+
+/// Rows of hot turns read at once.
+const HOT_PAGE: usize = 100;
+
+/// Turns whose texts are read at once.
+const TEXT_PAGE: u64 = 2_000;
+
+/// A body that seems damaged is looked at this often before that is said.
+const LOOKS: usize = 3;
 
 impl Memory {
     /// Verifies every invariant of the store and every body in every tier.
@@ -87,73 +103,124 @@ impl Memory {
         }
         for pack in self.verify_packs(Some(tenant), |_, _| {}).await? {
             report.packs += 1;
+            report.turns += pack.turns;
             report.problems.extend(pack.problem);
         }
         Ok(())
     }
 
-    /// Reads every text of a branch; packs are read by themselves.
+    /// Reads every body of a branch but those in packs, which are read by
+    /// themselves.
     async fn check_branch(
         &self,
         scope: &Scope,
-        session: icecore_domain::ids::SessionNo,
-        branch: &icecore_store::BranchRecord,
+        session: SessionNo,
+        branch: &BranchRecord,
         report: &mut CheckReport,
     ) -> Result<()> {
-        report.turns += branch.tail.length;
-        let mut from = branch.cold_through.0 + 1;
+        self.check_hot(scope, session, branch, report).await?;
+        let mut from = 1;
         while from <= branch.warm_through.0 {
-            let through = Ordinal((from + PAGE as u64).min(branch.warm_through.0));
-            let found = self
-                .inner
-                .store
-                .bodies(scope, session, branch.branch, Ordinal(from), through)
-                .await;
-            let bodies = match found {
-                Ok(bodies) => bodies,
-                Err(error) => {
-                    report.problems.push(error.to_string());
-                    return Ok(());
-                }
-            };
-            let Some(last) = bodies.last().map(|body| body.id.last) else { break };
-            for body in &bodies {
-                let problem = match &body.place {
-                    BodyPlace::Text(text) => {
-                        report.texts += 1;
-                        match decode(&body.id, text) {
-                            Ok(turns) => self.count_problem(scope, body, turns.len()).await?,
-                            Err(error) => Some(error.to_string()),
-                        }
+            let through = Ordinal((from + TEXT_PAGE).min(branch.warm_through.0));
+            let store = &self.inner.store;
+            let bodies =
+                match store.bodies(scope, session, branch.branch, Ordinal(from), through).await {
+                    Ok(bodies) => bodies,
+                    Err(error) => {
+                        report.problems.push(error.to_string());
+                        return Ok(());
                     }
-                    BodyPlace::Gone => self.count_problem(scope, body, 0).await?,
-                    BodyPlace::Rows | BodyPlace::Pack(_) => None,
                 };
-                report.problems.extend(problem);
+            let Some(last) = bodies.last().map(|body| body.id.last) else { break };
+            for body in bodies {
+                if matches!(body.place, BodyPlace::Text(_) | BodyPlace::Gone) {
+                    self.check_text(scope, body, report).await?;
+                }
             }
             from = last.0 + 1;
         }
         Ok(())
     }
 
-    /// Whether a body holds as many turns as the rows say.
-    async fn count_problem(
+    /// Whether a text decodes and holds as many turns as the rows say. An erasure
+    /// may come between looking at the one and at the other, so a finding is
+    /// looked at again.
+    async fn check_text(
         &self,
         scope: &Scope,
-        body: &icecore_store::MicroBody,
-        held: usize,
-    ) -> Result<Option<String>> {
-        let rows = self.micro_rows(scope, body).await?;
-        let present = rows.iter().filter(|row| row.state == TurnState::Present).count();
-        Ok((present != held).then(|| {
-            format!("the body of {} holds {held} turns and should hold {present}", body.id)
-        }))
+        body: MicroBody,
+        report: &mut CheckReport,
+    ) -> Result<()> {
+        let id = body.id;
+        let mut body = Some(body);
+        let mut problem = String::new();
+        for _ in 0..LOOKS {
+            let Some(looked_at) = body.take() else { return Ok(()) };
+            let held = match &looked_at.place {
+                BodyPlace::Text(text) => decode(&id, text).map(|turns| turns.len() as u64),
+                BodyPlace::Gone => Ok(0),
+                BodyPlace::Rows | BodyPlace::Pack(_) => return Ok(()),
+            };
+            let present = self.present(scope, std::slice::from_ref(&looked_at)).await?;
+            problem = match held {
+                Ok(held) if held == present => {
+                    report.texts += 1;
+                    report.turns += held;
+                    return Ok(());
+                }
+                Ok(held) => {
+                    format!("the body of {id} holds {held} turns and should hold {present}")
+                }
+                Err(error) => error.to_string(),
+            };
+            let again =
+                self.inner.store.bodies(scope, id.session, id.branch, id.first, id.last).await?;
+            body = again.into_iter().next();
+        }
+        report.problems.push(problem);
+        Ok(())
+    }
+
+    /// Reads the bodies that are in their rows, newest first, until the first
+    /// that is not hot; counts the turns that are there.
+    async fn check_hot(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: &BranchRecord,
+        report: &mut CheckReport,
+    ) -> Result<()> {
+        let mut through = Seq(u64::MAX >> 1);
+        loop {
+            let query = TurnQuery {
+                branch: Some(branch.branch),
+                through,
+                newest: true,
+                ..TurnQuery::all(session, HOT_PAGE)
+            };
+            let rows = match self.inner.store.turns(scope, &query).await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    report.problems.push(format!("session {session}: {error}"));
+                    return Ok(());
+                }
+            };
+            let Some(first) = rows.first() else { return Ok(()) };
+            through = Seq(first.id.seq.0 - 1);
+            let reached_warm = first.ordinal <= branch.warm_through;
+            let is_hot = |row: &&TurnRow| row.ordinal > branch.warm_through;
+            let present = rows.iter().filter(is_hot).filter(|row| row.state == TurnState::Present);
+            report.turns += present.count() as u64;
+            if reached_warm {
+                return Ok(());
+            }
+        }
     }
 
     /// Packs of a tenant, unread.
     pub async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackReport>> {
         let packs = self.inner.store.packs(tenant).await?;
-        Ok(packs.into_iter().map(|pack| PackReport { pack, problem: None }).collect())
+        Ok(packs.into_iter().map(|pack| PackReport { pack, turns: 0, problem: None }).collect())
     }
 
     /// Packs of a tenant, or of all, each re-hashed, opened and decoded.
@@ -166,63 +233,75 @@ impl Memory {
         let total = packs.len() as u64;
         let mut reports = Vec::with_capacity(packs.len());
         for (number, pack) in packs.into_iter().enumerate() {
-            let problem = self.pack_problem(&pack).await?;
-            reports.push(PackReport { pack, problem });
+            let (turns, problem) = match self.read_pack(&pack).await? {
+                Ok(turns) => (turns, None),
+                Err(problem) => (0, Some(problem)),
+            };
+            reports.push(PackReport { pack, turns, problem });
             tell(number as u64 + 1, total);
         }
         Ok(reports)
     }
 
-    /// What is wrong with a pack: missing, changed, or not what the rows say.
-    async fn pack_problem(&self, pack: &PackRecord) -> Result<Option<String>> {
-        let bodies = self
-            .inner
-            .store
-            .bodies(&pack.scope, pack.id.session, pack.id.branch, pack.id.first, pack.id.last)
-            .await?;
-        // The pack may have been replaced since it was listed.
-        let mine: Vec<_> = bodies
-            .into_iter()
-            .filter(|body| matches!(&body.place, BodyPlace::Pack(now) if now.name == pack.name))
-            .collect();
-        let shown = |error: MemoryError| {
-            format!(
-                "{error} (turns {} to {} of session {})",
-                pack.id.first, pack.id.last, pack.id.session
-            )
-        };
-        match self.read_micros(&pack.scope, &mine).await {
-            Err(
-                error @ MemoryError::Store(
-                    StoreError::PackMissing { .. }
-                    | StoreError::PackDamaged { .. }
-                    | StoreError::BodyDamaged { .. },
-                ),
-            ) => Ok(Some(shown(error))),
-            Err(error) => Err(error),
-            Ok(turns) => {
-                let mut present = 0;
-                for body in &mine {
-                    let rows = self.micro_rows(&pack.scope, body).await?;
-                    present += rows.iter().filter(|row| row.state == TurnState::Present).count();
-                }
-                let held = turns.len();
-                Ok((held != present).then(|| {
-                    format!("pack `{}` holds {held} turns and should hold {present}", pack.name)
-                }))
+    /// Reads a pack whole: how many turns it holds, or what is wrong with it.
+    async fn read_pack(&self, pack: &PackRecord) -> Result<std::result::Result<u64, String>> {
+        let mut problem = String::new();
+        for _ in 0..LOOKS {
+            let place = &pack.id;
+            let bodies = self
+                .inner
+                .store
+                .bodies(&pack.scope, place.session, place.branch, place.first, place.last)
+                .await?;
+            // The pack may have been replaced since it was listed.
+            let holds = |body: &MicroBody| matches!(&body.place, BodyPlace::Pack(now) if now.name == pack.name);
+            let mine: Vec<_> = bodies.into_iter().filter(holds).collect();
+            if mine.is_empty() {
+                return Ok(Ok(0));
             }
+            problem = match self.read_micros(&pack.scope, &mine).await {
+                Ok(turns) => {
+                    let present = self.present(&pack.scope, &mine).await?;
+                    if turns.len() as u64 == present {
+                        return Ok(Ok(present));
+                    }
+                    format!(
+                        "pack `{}` holds {} turns and should hold {present}",
+                        pack.name,
+                        turns.len()
+                    )
+                }
+                Err(MemoryError::Store(
+                    error @ (StoreError::PackMissing { .. }
+                    | StoreError::PackDamaged { .. }
+                    | StoreError::BodyDamaged { .. }),
+                )) => error.to_string(),
+                Err(error) => return Err(error),
+            };
         }
+        let ChunkId { session, first, last, .. } = pack.id;
+        Ok(Err(format!("{problem} (turns {first} to {last} of session {session})")))
+    }
+
+    /// Turns of these micros that are there, by their rows.
+    async fn present(&self, scope: &Scope, micros: &[MicroBody]) -> Result<u64> {
+        let mut present = 0;
+        for body in micros {
+            let rows = self.micro_rows(scope, body).await?;
+            present += rows.iter().filter(|row| row.state == TurnState::Present).count();
+        }
+        Ok(present as u64)
     }
 
     /// Objects without a record, left by a crash between writing and recording.
     async fn check_orphans(&self, repair: bool, report: &mut CheckReport) -> Result<()> {
-        // Listed first: a pack recorded after that is not mistaken for an orphan.
         let objects = self.inner.packs.list().await?;
-        let recorded: BTreeSet<String> =
-            self.inner.store.packs(None).await?.into_iter().map(|pack| pack.name).collect();
+        let recorded = self.recorded_packs().await?;
+        let now_secs = SystemClock.now().0 / 1000;
         for object in objects.iter().filter(|object| !recorded.contains(&object.name)) {
             report.orphans += 1;
-            if repair {
+            let is_old = now_secs - object.modified_secs >= LEFTOVER_AGE.as_secs() as i64;
+            if repair && is_old && !self.recorded_packs().await?.contains(&object.name) {
                 self.inner.packs.delete(&object.name).await?;
                 report.removed += 1;
             }
@@ -231,5 +310,14 @@ impl Memory {
             self.inner.packs.remove_leftovers(LEFTOVER_AGE).await?;
         }
         Ok(())
+    }
+
+    /// Removes what crashes left behind, once it is old enough to be sure.
+    pub(crate) async fn sweep(&self) -> Result<()> {
+        self.check_orphans(true, &mut CheckReport::default()).await
+    }
+
+    async fn recorded_packs(&self) -> Result<BTreeSet<String>> {
+        Ok(self.inner.store.packs(None).await?.into_iter().map(|pack| pack.name).collect())
     }
 }

@@ -99,30 +99,66 @@ impl Memory {
         let memory = memory.map(|name| self.inner.redactor.text(name).into_string());
         let (kind, selector) = self.selector(tenant, request).await?;
         let now = self.inner.clock.now();
-        let mut erased = Erased::default();
-        let mut touched = BTreeSet::new();
-        for selected in self.inner.store.select(tenant, memory.as_deref(), &selector).await? {
-            touched.insert(selected.scope.clone());
-            self.erase_selected(&selected, &mut erased, dry_run, now).await?;
-        }
+        let mut work =
+            Erasing { erased: Erased::default(), touched: BTreeSet::new(), failed: None };
+        self.erase_turns(tenant, memory.as_deref(), &selector, dry_run, now, &mut work).await?;
         for scope in self.scopes(principal, memory.as_deref()).await? {
             let entries = self.inner.store.erase_entries(&scope, &selector, dry_run).await?;
             if entries > 0 {
-                touched.insert(scope);
+                work.touched.insert(scope);
             }
-            erased.entries += entries;
+            work.erased.entries += entries;
         }
-        let receipt = Receipt::new(kind, now, erased, dry_run);
+        let receipt = Receipt::new(kind, now, work.erased, dry_run);
         if !dry_run {
-            for scope in &touched {
+            for scope in &work.touched {
                 self.inner.store.log_forgotten(scope, receipt.payload(scope), now).await?;
             }
             // Also when nothing was found: an erasure that was cut short by a
-            // crash may have left its old pages in a side file.
+            // crash may have left its old pages behind.
             self.inner.store.tidy().await?;
             self.inner.wake.notify_one();
         }
-        Ok(receipt)
+        match work.failed {
+            // What could be erased has been; what could not is said.
+            Some(error) => Err(error),
+            None => Ok(receipt),
+        }
+    }
+
+    /// Erases the turns that a selector names, until it names no more: a turn may
+    /// have been added meanwhile. One session that cannot be erased (a damaged
+    /// pack, say) does not keep the others.
+    async fn erase_turns(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        selector: &Selector,
+        dry_run: bool,
+        now: Millis,
+        work: &mut Erasing,
+    ) -> Result<()> {
+        for _ in 0..TRIES {
+            let mut all = self.inner.store.select(tenant, memory, selector).await?;
+            // A name without turns is left when its last branch is erased.
+            if !work.touched.is_empty() {
+                all.retain(|selected| !selected.turns.is_empty());
+            }
+            if all.is_empty() {
+                break;
+            }
+            for selected in &all {
+                work.touched.insert(selected.scope.clone());
+                let done = self.erase_selected(selected, &mut work.erased, dry_run, now).await;
+                if let Err(error) = done {
+                    work.failed.get_or_insert(error);
+                }
+            }
+            if dry_run || work.failed.is_some() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     async fn selector(
@@ -250,10 +286,15 @@ impl Memory {
         micros: &[MicroBody],
         gone: &BTreeSet<Ordinal>,
     ) -> Result<Option<NewPack>> {
-        // A session forgotten whole needs no reading; its pack may be damaged.
-        let holds_more =
-            (pack.id.first.0..=pack.id.last.0).any(|ordinal| !gone.contains(&Ordinal(ordinal)));
-        if !holds_more {
+        // If nothing of it stays it need not be read, and may be damaged.
+        let (first, last) = (pack.id.first, pack.id.last);
+        let store = &self.inner.store;
+        let held = store.bodies(scope, pack.id.session, pack.id.branch, first, last).await?;
+        let mut stays = false;
+        for body in held.iter().filter(|body| matches!(body.place, BodyPlace::Pack(_))) {
+            stays = stays || !self.surviving(scope, body, gone).await?.is_empty();
+        }
+        if !stays {
             return Ok(None);
         }
         let mut members = Vec::new();
@@ -275,6 +316,14 @@ impl Memory {
             false => Ok(Some(write_pack(&self.inner.packs, members).await?)),
         }
     }
+}
+
+/// An erasure under way.
+struct Erasing {
+    erased: Erased,
+    touched: BTreeSet<Scope>,
+    /// The first thing that went wrong.
+    failed: Option<MemoryError>,
 }
 
 /// An erasure ready to be committed.

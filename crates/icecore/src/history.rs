@@ -185,10 +185,9 @@ impl Memory {
         &self,
         scope: &Scope,
         session: &SessionRecord,
-        mut rows: Vec<TurnRow>,
+        rows: Vec<TurnRow>,
     ) -> Result<Vec<StoredTurn>> {
-        rows.retain(|row| row.state != TurnState::Erased);
-        self.hydrate(scope, &mut rows).await?;
+        let rows = self.hydrate(scope, rows).await?;
         Ok(rows.into_iter().map(|row| stored_turn(session, row)).collect())
     }
 

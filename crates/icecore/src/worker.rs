@@ -5,8 +5,9 @@
 //! that checks whether the branch is still as it was read; two workers at once
 //! waste some work and break nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo};
@@ -21,7 +22,7 @@ use icecore_store::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::bodies::{decode_text, encode};
+use crate::bodies::{damaged, decode_text, encode};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{Inner, Memory};
 use crate::settings::{ColdFormat, WarmFormat};
@@ -47,6 +48,12 @@ const POLL: Duration = Duration::from_secs(1);
 /// After a failure it waits this long.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How often packs that a crash left behind are looked for.
+const SWEEP: Duration = Duration::from_secs(3600);
+
+/// A branch that changes while it is read is read again so often.
+const READ_TRIES: usize = 3;
+
 /// Packs that retention lets go in one round.
 const EXPIRED_A_ROUND: usize = 64;
 
@@ -65,6 +72,8 @@ pub struct Settled {
     pub summaries: u64,
     /// Packs that retention let go.
     pub expired: u64,
+    /// Branches whose work failed and stays due.
+    pub failed: u64,
 }
 
 impl Settled {
@@ -78,18 +87,26 @@ impl Memory {
     /// `tell` hears after each branch how many are done and how many are left.
     pub async fn settle(&self, mut tell: impl FnMut(u64, u64)) -> Result<Settled> {
         let mut done = Settled::default();
+        let mut failed: Vec<DueBranch> = Vec::new();
         loop {
-            let due = self.inner.store.unsettled(BRANCHES_A_ROUND).await?;
+            let mut due = self.inner.store.unsettled(BRANCHES_A_ROUND + failed.len()).await?;
+            due.retain(|branch| !failed.contains(branch));
             if due.is_empty() {
                 break;
             }
             let left = self.inner.store.unsettled_count(None, None).await?;
-            for (number, branch) in (1..).zip(&due) {
-                self.settle_branch(branch, &mut done).await?;
+            for (number, branch) in (1..).zip(due) {
+                // A damaged branch must not keep the others from being settled.
+                if let Err(error) = self.settle_branch(&branch, &mut done).await {
+                    tracing::warn!(scope = %branch.scope, session = branch.session.0, error = %error,
+                        "derived work of a branch failed and will be tried again");
+                    failed.push(branch);
+                }
                 done.branches += 1;
                 tell(done.branches, left.saturating_sub(number));
             }
         }
+        done.failed = failed.len() as u64;
         done.expired = self.expire().await?;
         if done.did_something() {
             self.inner.store.tidy().await?;
@@ -100,9 +117,17 @@ impl Memory {
     /// Works in the background until `stop` resolves.
     pub async fn work_until(&self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
+        let mut swept: Option<Instant> = None;
         loop {
+            if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+                swept = Some(Instant::now());
+                if let Err(error) = self.sweep().await {
+                    tracing::warn!(error = %error, "packs that a crash left could not be removed");
+                }
+            }
             let pause = match self.settle(|_, _| {}).await {
-                Ok(_) => POLL,
+                Ok(done) if done.failed == 0 => POLL,
+                Ok(_) => RETRY,
                 Err(error) => {
                     tracing::warn!(error = %error, "derived work failed, will try again");
                     RETRY
@@ -228,8 +253,18 @@ impl Work<'_> {
         let through = sum_through.max(warm_through);
         let query = self.query(Level::Micro, Ordinal(from.0 + 1), through, MICROS_A_STEP);
         let chunks = bounded(self.inner().store.chunks(self.scope, &query).await?);
-        let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(false) };
-        let micros = self.read(&chunks, first.id.first, last.id.last).await?;
+        let Some(last) = chunks.last() else { return Ok(false) };
+        // What has its summary and its place already need not be read: after an
+        // erasure that is nearly all.
+        let lacks_summary = |chunk: &ChunkRecord| {
+            chunk.summary.is_none() && chunk.id.last > summarized && chunk.id.last <= sum_through
+        };
+        let needed: Vec<ChunkRecord> = chunks
+            .iter()
+            .filter(|chunk| lacks_summary(chunk) || chunk.id.last > self.branch.warm_through)
+            .cloned()
+            .collect();
+        let micros = self.read(&needed).await?;
 
         let inner = Arc::clone(self.inner());
         let warm_from = self.branch.warm_through;
@@ -260,48 +295,67 @@ impl Work<'_> {
     }
 
     /// Micros with their turns, from rows or text.
-    async fn read(
-        &self,
-        chunks: &[ChunkRecord],
-        first: Ordinal,
-        last: Ordinal,
-    ) -> Result<Vec<Micro>> {
+    async fn read(&self, chunks: &[ChunkRecord]) -> Result<Vec<Micro>> {
+        for _ in 0..READ_TRIES {
+            if let Some(micros) = self.read_once(chunks).await? {
+                return Ok(micros);
+            }
+        }
+        let first = chunks.first().map(|chunk| chunk.id.to_string()).unwrap_or_default();
+        Err(damaged(&first, "its rows and its body do not agree"))
+    }
+
+    /// As [`Work::read`], or nothing if the branch changed while it was read.
+    async fn read_once(&self, chunks: &[ChunkRecord]) -> Result<Option<Vec<Micro>>> {
+        let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else {
+            return Ok(Some(Vec::new()));
+        };
         let store = &self.inner().store;
-        let bodies =
-            store.bodies(self.scope, self.session, self.branch.branch, first, last).await?;
-        let (hot, cool): (Vec<MicroBody>, Vec<MicroBody>) =
-            bodies.into_iter().partition(|body| matches!(body.place, BodyPlace::Rows));
-        let mut turns = self.memory.read_micros(self.scope, &cool).await?;
-        let mut times = std::collections::BTreeMap::new();
-        if let (Some(from), Some(through)) = (chunks.first(), chunks.last()) {
-            let query = TurnQuery {
-                branch: Some(self.branch.branch),
-                after: Seq(from.first_seq.0 - 1),
-                through: through.last_seq,
-                ..TurnQuery::all(self.session, usize::MAX >> 1)
-            };
-            for row in store.turns(self.scope, &query).await? {
-                if row.state == TurnState::Present {
-                    times.insert(row.ordinal, row.at);
-                    if let Some(body) = row.body.filter(|_| {
-                        hot.iter().any(|b| b.id.first <= row.ordinal && row.ordinal <= b.id.last)
-                    }) {
-                        turns.insert(row.ordinal, body);
-                    }
+        let (from, through) = (first.id.first, last.id.last);
+        let mut bodies =
+            store.bodies(self.scope, self.session, self.branch.branch, from, through).await?;
+        let is_needed = |body: &MicroBody| {
+            chunks.binary_search_by_key(&body.id.first, |chunk| chunk.id.first).is_ok()
+                && !matches!(body.place, BodyPlace::Rows)
+        };
+        bodies.retain(is_needed);
+        let mut turns = self.memory.read_micros(self.scope, &bodies).await?;
+        let query = TurnQuery {
+            branch: Some(self.branch.branch),
+            after: Seq(first.first_seq.0 - 1),
+            through: last.last_seq,
+            ..TurnQuery::all(self.session, usize::MAX >> 1)
+        };
+        let mut times = BTreeMap::new();
+        for row in store.turns(self.scope, &query).await? {
+            if row.state == TurnState::Present {
+                times.insert(row.ordinal, row.at);
+                if let Some(body) = row.body {
+                    turns.entry(row.ordinal).or_insert(body);
                 }
             }
         }
-        let micro = |chunk: &ChunkRecord| {
+        let mut micros = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
             let range = chunk.id.first..=chunk.id.last;
-            let turns = turns
-                .range(range)
-                .map(|(ordinal, turn)| {
-                    (times.get(ordinal).copied().unwrap_or_default(), turn.clone())
-                })
-                .collect();
-            Micro { id: chunk.id, revision: chunk.revision, tokens: chunk.tokens, turns }
-        };
-        Ok(chunks.iter().map(micro).collect())
+            if !turns
+                .range(range.clone())
+                .map(|(at, _)| at)
+                .eq(times.range(range.clone()).map(|(at, _)| at))
+            {
+                return Ok(None);
+            }
+            let turns = turns.range(range.clone()).map(|(_, turn)| turn.clone());
+            let times = times.range(range).map(|(_, at)| *at);
+            micros.push(Micro {
+                id: chunk.id,
+                revision: chunk.revision,
+                tokens: chunk.tokens,
+                has_summary: chunk.summary.is_some(),
+                turns: times.zip(turns).collect(),
+            });
+        }
+        Ok(Some(micros))
     }
 
     async fn put(
@@ -342,6 +396,9 @@ impl Work<'_> {
         let inner = Arc::clone(self.inner());
         let summaries = off_thread(move || {
             let of = |chunk: &ChunkRecord| {
+                if chunk.summary.is_some() {
+                    return None;
+                }
                 let inside = |child: &&ChunkRecord| {
                     chunk.id.first <= child.id.first && child.id.last <= chunk.id.last
                 };
@@ -451,6 +508,7 @@ struct Micro {
     id: ChunkId,
     revision: u32,
     tokens: u64,
+    has_summary: bool,
     turns: Vec<(Millis, RedactedTurn)>,
 }
 
@@ -474,7 +532,8 @@ fn press(
     let (mut summaries, mut texts) = (Vec::new(), Vec::new());
     for micro in micros {
         let last = micro.id.last;
-        if last > sum_from && last <= sum_through && !micro.turns.is_empty() {
+        let is_due = last > sum_from && last <= sum_through && !micro.has_summary;
+        if is_due && !micro.turns.is_empty() {
             summaries.push((micro.id, micro.revision, summarize(inner, micro)));
         }
         if last > warm_from && last <= warm_through {

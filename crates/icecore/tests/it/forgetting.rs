@@ -169,3 +169,41 @@ async fn an_open_session_goes_on_after_part_of_it_was_forgotten() {
     assert_eq!(bench.texts("s").await.len(), 41);
     bench.check().await;
 }
+
+#[tokio::test]
+async fn a_damaged_pack_does_not_keep_the_rest_from_being_forgotten() {
+    let bench = Bench::new().await;
+    bench.talk("damaged", 130).await;
+    let pack =
+        std::fs::read_dir(bench.dir.path().join("packs")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&pack, "not a pack").unwrap();
+    bench.talk("sound", 130).await;
+    let asked = ForgetRequest::Subject("Mira".into());
+    let error = bench.memory.forget(&me(), None, &asked, false).await.unwrap_err();
+    assert!(error.to_string().contains("damaged"), "{error}");
+    assert!(
+        bench.turns("sound").await.iter().all(|turn| turn.id[1..].parse::<u32>().unwrap() % 2 == 0)
+    );
+    // A session that goes whole needs no reading.
+    let receipt = forget(&bench, ForgetRequest::Session("damaged".into())).await;
+    assert_eq!(receipt.erased.turns, 130);
+}
+
+#[tokio::test]
+async fn an_erasure_makes_anew_only_what_it_touched() {
+    let bench = Bench::new().await;
+    let mut turns = numbered(330);
+    turns[4].name = Some("Wanderer".to_owned());
+    bench.add("s", turns).await;
+    bench.settle().await;
+    let receipt = bench
+        .memory
+        .forget(&me(), None, &ForgetRequest::Subject("Wanderer".into()), false)
+        .await
+        .unwrap();
+    assert_eq!((receipt.erased.turns, receipt.erased.chunks), (1, 1));
+    let settled = bench.memory.settle(|_, _| {}).await.unwrap();
+    // Its micro, mini and macro.
+    assert_eq!(settled.summaries, 3);
+    bench.check().await;
+}
