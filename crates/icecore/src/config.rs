@@ -122,6 +122,11 @@ pub enum ConfigError {
     /// Sizes that do not nest.
     #[error(transparent)]
     Sizes(#[from] PolicyError),
+    /// Retention of what is never packed.
+    #[error(
+        "`memory.cold_retention_days` lets go of packs, and `memory.cold_format = \"ctf\"` makes none"
+    )]
+    RetentionWithoutPacks,
 }
 
 impl ConfigError {
@@ -135,6 +140,9 @@ impl ConfigError {
                 Some("`icecore config example` shows every setting".to_owned())
             }
             ConfigError::NotBuilt { key, .. } => Some(format!("leave `{key}` out")),
+            ConfigError::RetentionWithoutPacks => Some(
+                "use `cold_format = \"summary_only\"`, or keep cold bodies for ever".to_owned(),
+            ),
             ConfigError::Syntax(_) | ConfigError::Sizes(_) => None,
         }
     }
@@ -169,6 +177,10 @@ impl FileConfig {
             }
         }
         config.memory.cuts.check()?;
+        let MemorySettings { cold_format, cold_retention_days, .. } = config.memory;
+        if cold_format == ColdFormat::Ctf && cold_retention_days > 0 {
+            return Err(ConfigError::RetentionWithoutPacks);
+        }
         Ok(config)
     }
 
@@ -454,6 +466,11 @@ mod tests {
         check("[memory]\nwarm_format = \"json\"", "memory.warm_format = \"json\"");
         check("[memory]\ncold_format = \"ctf\"", "memory.cold_format = \"ctf\"");
         check("[memory]\nauto_embed = true", "memory.auto_embed = true");
+        check(
+            "[memory]\ncold_format = \"ctf\"\ncold_retention_days = 9",
+            "`memory.cold_retention_days` lets go of packs, and `memory.cold_format = \"ctf\"` makes none \
+             (use `cold_format = \"summary_only\"`, or keep cold bodies for ever)",
+        );
         check("[serve]\nlisten = \"[::1]:1\"", "serve.listen = \"[::1]:1\"");
         let config = FileConfig::parse(
             "[memory]\nhot_chunks = 7\nhot_max_tokens = 9\nmini_chunk_interval = 50\n\

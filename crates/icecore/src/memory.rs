@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use icecore_domain::identity::IdentityKey;
@@ -35,6 +36,7 @@ pub(crate) struct Inner {
     pub(crate) settings: MemorySettings,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) wake: Notify,
+    has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
 
@@ -105,9 +107,7 @@ impl MemoryBuilder {
             Ok::<_, MemoryError>((store, packs))
         })
         .await??;
-        let memory = self.over(Arc::new(store), packs, Some(dir.to_owned()));
-        memory.notice_settings().await?;
-        Ok(memory)
+        Ok(self.over(Arc::new(store), packs, Some(dir.to_owned())))
     }
 
     /// A memory over any store.
@@ -123,6 +123,7 @@ impl MemoryBuilder {
                 settings: self.settings,
                 data_dir,
                 wake: Notify::new(),
+                has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),
         }
@@ -276,8 +277,13 @@ impl Memory {
         Ok(key)
     }
 
-    /// Branches that were settled under other settings are looked at again.
-    async fn notice_settings(&self) -> Result<()> {
+    /// Branches that were settled under other settings are looked at again. Once
+    /// a process, before it settles anything: two with different settings must
+    /// not send each other round in circles.
+    pub(crate) async fn notice_settings(&self) -> Result<()> {
+        if self.inner.has_noticed_settings.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
         let mine = self.inner.settings.fingerprint();
         if self.inner.store.note(SETTINGS_NOTE).await?.as_deref() != Some(&mine) {
             self.inner.store.unsettle_all().await?;

@@ -86,6 +86,7 @@ impl Memory {
     /// Does all that is due, of every tenant, and returns when nothing is.
     /// `tell` hears after each branch how many are done and how many are left.
     pub async fn settle(&self, mut tell: impl FnMut(u64, u64)) -> Result<Settled> {
+        self.notice_settings().await?;
         let mut done = Settled::default();
         let mut failed: Vec<DueBranch> = Vec::new();
         loop {
