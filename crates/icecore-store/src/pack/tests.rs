@@ -334,16 +334,3 @@ fn the_specification_shows_the_small_sample() {
     let reader = PackReader::open("sample", &pack, &sample_key()).unwrap();
     assert_eq!(reader.index.encode(), [&identity[..], &specified(1)].concat());
 }
-
-/// Run by hand, once, when a version of the format is new: a sample that exists
-/// is never written again.
-#[test]
-#[ignore = "writes into testdata"]
-fn write_missing_samples() {
-    for name in ["v1-small", "v1-frames"] {
-        let path = samples_dir().join(format!("{name}.icepack"));
-        if !path.exists() {
-            std::fs::write(path, build(&expected(name), &sample_key())).unwrap();
-        }
-    }
-}
