@@ -89,7 +89,7 @@ impl MemoryError {
                 Some("branches are named main, fork-1, fork-2 and so on; `icecore sessions --json` lists them".to_owned())
             }
             MemoryError::NotFound { .. } => {
-                Some("ids of turns and chunks are shown by `icecore export --all` and `icecore stats`".to_owned())
+                Some("`icecore export --all` shows the ids of turns, `icecore context --explain` those of chunks".to_owned())
             }
             MemoryError::Turn { source: TurnError::ContentTooLarge { .. }, .. } => {
                 Some("split it into several turns, or keep the text in a file and name that".to_owned())

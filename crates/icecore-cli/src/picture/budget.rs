@@ -73,7 +73,7 @@ fn bar(context: &Context, printer: &Printer, paint: Paint) -> Vec<String> {
             "  {mark} {} {} tokens  {}",
             left(&part_name(part), 18),
             right(&number(tokens), 8),
-            right(&number(items), 5) + " items"
+            right(&number(items), 5) + if items == 1 { " item" } else { " items" }
         ));
     }
     if dates > 0 {

@@ -150,7 +150,7 @@ fn chunks_expand_and_show_as_ctf() {
     exit 1
     --- stderr
     error: nothing in memory `default` has the id `nothing`
-    hint: ids of turns and chunks are shown by `icecore export --all` and `icecore stats`
+    hint: `icecore export --all` shows the ids of turns, `icecore context --explain` those of chunks
     ");
 }
 
