@@ -34,7 +34,7 @@ impl JsonText {
             return Err(JsonError::TooDeep);
         }
         serde_json::from_str::<&serde_json::value::RawValue>(text)
-            .map_err(|error| JsonError::Invalid(error.to_string()))?;
+            .map_err(|error| JsonError::Invalid(syntax_reason(&error)))?;
         // A line break can only stand between tokens; a value must fit on a line.
         Ok(Self(text.replace(['\n', '\r'], " ")))
     }
@@ -226,6 +226,29 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
+/// What a parser says of text that is no JSON, without the text. Its words for
+/// syntax are fixed; those for a value of the wrong type repeat the value.
+pub(crate) fn syntax_reason(error: &serde_json::Error) -> String {
+    match error.classify() {
+        serde_json::error::Category::Data => {
+            format!("a value of another type at line {} column {}", error.line(), error.column())
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Text of at most this many characters is shown in a message.
+const MAX_SHOWN_CHARS: usize = 64;
+
+/// `text` for a message. What is too long is left out whole: a credential that
+/// was cut short would no longer be known as one.
+pub fn brief(text: &str) -> String {
+    match text.chars().count() {
+        0..=MAX_SHOWN_CHARS => text.to_owned(),
+        count => format!("({count} characters)"),
+    }
+}
+
 /// The JSON string literal of `text`, in its shortest spelling.
 pub fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
@@ -300,6 +323,12 @@ mod tests {
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(JsonText::parse(&nested(MAX_JSON_DEPTH)).is_ok());
         assert_eq!(JsonText::parse(&nested(MAX_JSON_DEPTH + 1)), Err(JsonError::TooDeep));
+    }
+
+    #[test]
+    fn a_message_shows_short_text_whole_and_long_text_not_at_all() {
+        assert_eq!(brief(&"é".repeat(64)), "é".repeat(64));
+        assert_eq!(brief(&"é".repeat(65)), "(65 characters)");
     }
 
     #[test]

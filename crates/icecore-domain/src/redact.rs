@@ -14,7 +14,7 @@ mod samples;
 #[cfg(test)]
 mod redact_tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use self::kind::{Edge, Kind, Proof};
@@ -23,6 +23,7 @@ use self::engine::Engine;
 use crate::json::JsonText;
 use crate::summary::Summary;
 use crate::turn::{Content, RawTurn};
+use crate::turn_jsonl::KNOWN_FIELDS;
 
 /// A value longer than this is no password, and its key says nothing about it.
 const MAX_NAMED_VALUE_BYTES: usize = 4096;
@@ -173,15 +174,54 @@ impl Redactor {
             confidence: turn.confidence,
             tool_calls: turn.tool_calls.map(|json| self.json(&json)),
             tool_call_id: turn.tool_call_id.map(text),
-            extra: turn
-                .extra
-                .into_iter()
-                .map(|(key, json)| {
-                    let value = self.field(&key, &json);
-                    (text(key), value)
-                })
-                .collect(),
+            extra: self.extra(turn.extra),
         })
+    }
+
+    /// The fields we do not know, names and values. Names that are the same once
+    /// their secrets are hidden stay apart by a number: a turn with one field
+    /// twice could never be read back.
+    fn extra(&self, fields: Vec<(String, JsonText)>) -> Vec<(String, JsonText)> {
+        let clean: Vec<Option<String>> = fields.iter().map(|(key, _)| self.replaced(key)).collect();
+        // Names that stay go first. So a second redaction, to which all of them
+        // are such names, changes none.
+        let kept = fields.iter().zip(&clean).filter(|(_, clean)| clean.is_none());
+        let mut taken: BTreeSet<String> = kept.map(|((key, _), _)| key.clone()).collect();
+        taken.extend(KNOWN_FIELDS.map(str::to_owned));
+        let mut counts = BTreeMap::new();
+        let renamed = |((key, json), clean): ((String, JsonText), Option<String>)| {
+            let value = self.field(&key, &json);
+            let Some(clean) = clean else { return (key, value) };
+            let unique = self.unique_name(clean, &mut taken, &mut counts);
+            // The value as a second redaction would see it, under its new name.
+            let value = self.field(&unique, &value);
+            (unique, value)
+        };
+        fields.into_iter().zip(clean).map(renamed).collect()
+    }
+
+    /// `name`, or `name#2`, `name#3` and so on if it is taken.
+    fn unique_name(
+        &self,
+        mut name: String,
+        taken: &mut BTreeSet<String>,
+        counts: &mut BTreeMap<String, u64>,
+    ) -> String {
+        if taken.insert(name.clone()) {
+            return name;
+        }
+        let unnamed = marker::of(marker::UNNAMED);
+        loop {
+            let count = counts.entry(name.clone()).or_insert(1);
+            *count += 1;
+            let numbered = format!("{name}#{count}");
+            if name != unnamed && self.replaced(&numbered).is_some() {
+                // After some names (`password=`) a number reads like a secret.
+                name.clone_from(&unnamed);
+            } else if taken.insert(numbered.clone()) {
+                return numbered;
+            }
+        }
     }
 
     /// Hides what is secret in derived text, part by part.

@@ -23,9 +23,9 @@ pub struct TimestampError {
 impl Millis {
     /// Reads an RFC 3339 timestamp; fractions below a millisecond are dropped.
     pub fn parse_rfc3339(text: &str) -> Result<Millis, TimestampError> {
-        let refuse = |reason: &str| {
-            let text = text.chars().take(64).collect();
-            TimestampError { text, reason: reason.to_owned() }
+        let refuse = |reason: &str| TimestampError {
+            text: crate::json::brief(text),
+            reason: reason.to_owned(),
         };
         check_shape(text.as_bytes()).map_err(refuse)?;
         let at: jiff::Timestamp =
@@ -111,6 +111,13 @@ mod tests {
         check("20240101T000000Z", None);
         check("yesterday", None);
         check("", None);
+    }
+
+    #[test]
+    fn an_error_does_not_cut_what_it_shows() {
+        let shown = |text: &str| Millis::parse_rfc3339(text).unwrap_err().to_string();
+        assert!(shown("yesterday").starts_with("timestamp `yesterday` is not"));
+        assert!(shown(&"x1".repeat(40)).starts_with("timestamp `(80 characters)` is not"));
     }
 
     #[test]

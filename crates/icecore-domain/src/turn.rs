@@ -193,6 +193,11 @@ impl RawTurn {
         Ok(())
     }
 
+    /// The size of all its fields.
+    pub fn byte_count(&self) -> usize {
+        self.content.byte_count() + self.fields_byte_count()
+    }
+
     fn fields_byte_count(&self) -> usize {
         let text = |field: &Option<String>| field.as_ref().map_or(0, String::len);
         let list =

@@ -8,8 +8,25 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use crate::json::{JsonText, quote};
+use crate::json::{JsonText, brief, quote, syntax_reason};
 use crate::turn::{Content, RawTurn, Timestamp, TurnError};
+
+/// The fields that have a meaning of their own. A field we do not know never
+/// has one of these names, or it would be read back as something else.
+pub const KNOWN_FIELDS: [&str; 12] = [
+    "session",
+    "id",
+    "role",
+    "name",
+    "content",
+    "timestamp",
+    "model",
+    "toolCallId",
+    "parentIds",
+    "tags",
+    "confidence",
+    "toolCalls",
+];
 
 /// A line: the turn, and the session it names, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,6 +180,9 @@ pub fn write_fields(before: &[(&str, String)], turn: &RawTurn) -> String {
     out
 }
 
+/// What a line is.
+const EXPECTED: &str = "an object with `role` and `content`";
+
 fn object_fields(line: &str) -> Result<Vec<(String, Box<RawValue>)>, LineError> {
     struct Fields(Vec<(String, Box<RawValue>)>);
     impl<'de> serde::Deserialize<'de> for Fields {
@@ -171,7 +191,7 @@ fn object_fields(line: &str) -> Result<Vec<(String, Box<RawValue>)>, LineError> 
             impl<'de> serde::de::Visitor<'de> for Visitor {
                 type Value = Fields;
                 fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                    f.write_str("an object with `role` and `content`")
+                    f.write_str(EXPECTED)
                 }
                 fn visit_map<A: serde::de::MapAccess<'de>>(
                     self,
@@ -188,14 +208,34 @@ fn object_fields(line: &str) -> Result<Vec<(String, Box<RawValue>)>, LineError> 
         }
     }
     let Fields(fields) =
-        serde_json::from_str(line).map_err(|error| LineError::NotAnObject(error.to_string()))?;
+        serde_json::from_str(line).map_err(|error| LineError::NotAnObject(reason(line, &error)))?;
     let mut seen = BTreeMap::new();
     for (key, _) in &fields {
         if seen.insert(key.clone(), ()).is_some() {
-            return Err(LineError::Repeated(key.chars().take(64).collect()));
+            return Err(LineError::Repeated(brief(key)));
         }
     }
     Ok(fields)
+}
+
+/// Why a line is no object. Where it is another value, only that value's type
+/// is named.
+fn reason(line: &str, error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return syntax_reason(error);
+    }
+    let kind = match line.trim_start().as_bytes().first() {
+        Some(b'[') => "sequence",
+        Some(b'"') => "string",
+        Some(b't' | b'f') => "boolean",
+        Some(b'n') => "null",
+        _ => "number",
+    };
+    format!(
+        "invalid type: {kind}, expected {EXPECTED} at line {} column {}",
+        error.line(),
+        error.column()
+    )
 }
 
 fn text_field(field: &'static str, raw: &str) -> Result<String, LineError> {
@@ -209,8 +249,7 @@ fn list_field(field: &'static str, raw: &str) -> Result<Vec<String>, LineError> 
 }
 
 fn json_field(field: &str, raw: &str) -> Result<JsonText, LineError> {
-    JsonText::parse(raw)
-        .map_err(|source| LineError::Json { field: field.chars().take(64).collect(), source })
+    JsonText::parse(raw).map_err(|source| LineError::Json { field: brief(field), source })
 }
 
 fn content_field(raw: &str) -> Result<Content, LineError> {
@@ -298,5 +337,38 @@ mod tests {
             "]".repeat(200)
         );
         check(&deep, "nested deeper");
+    }
+
+    #[test]
+    fn a_refusal_does_not_repeat_the_line() {
+        let token = format!("ghp_{}", "a1B2".repeat(9));
+        let long = token.repeat(2);
+        for line in [
+            format!(r#""{token}""#),
+            format!(r#"["{token}"]"#),
+            format!(r#"{{"role":"user","content":"a","{token}"}}"#),
+            format!(r#"{{"role":"user","content":"a","{long}":1,"{long}":2}}"#),
+            format!(r#"{{"role":"user","content":"a","timestamp":"{long}"}}"#),
+            format!(
+                r#"{{"role":"user","content":"a","{long}":{}{}}}"#,
+                "[".repeat(200),
+                "]".repeat(200)
+            ),
+        ] {
+            let error = parse_line(&line).unwrap_err().to_string();
+            assert!(!error.contains(&token[..20]), "{error}");
+        }
+        let error = |line: &str| parse_line(line).unwrap_err().to_string();
+        assert!(error("[1]").contains("invalid type: sequence, expected an object"));
+        assert!(error("-1").contains("invalid type: number"));
+    }
+
+    #[test]
+    fn known_fields_are_those_that_are_read() {
+        for name in KNOWN_FIELDS {
+            let line = format!(r#"{{"role":"user","content":"a","{name}":{{}}}}"#);
+            let read = parse_stored(&line).map(|line| line.turn.extra);
+            assert!(read.is_err() || name == "toolCalls" && read == Ok(Vec::new()), "{name}");
+        }
     }
 }

@@ -3,18 +3,20 @@
 //! A file is read twice. The first reading checks every line, against the rules
 //! and against what is stored, so that a bad line is refused before anything is
 //! written. The second appends in batches; killed at any point, running it again
-//! goes on where it stopped, for every turn is recognised.
+//! goes on where it stopped, for every turn is recognised. A pipe, which gives its
+//! lines only once, is taken into memory first.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Scope, Seq, SessionName, SessionNo};
-use icecore_domain::json::JsonText;
+use icecore_domain::ids::{Scope, Seq, SessionName, SessionNo, TurnId};
+use icecore_domain::json::{JsonText, brief};
 use icecore_domain::turn::{RawTurn, Timestamp};
 use icecore_domain::turn_jsonl::{self, TurnLine};
-use icecore_store::StoreError;
+use icecore_store::{StoreError, TurnQuery};
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{Append, Memory, Remembered, TurnInput};
@@ -77,6 +79,9 @@ const BATCH_BYTES: usize = 4 << 20;
 /// A line longer than this is refused unread.
 const MAX_LINE_BYTES: usize = 8 << 20;
 
+/// What comes through a pipe is held in memory, up to this.
+const MAX_PIPE_BYTES: u64 = 1 << 30;
+
 impl Memory {
     /// Imports a file. `tell` hears how far it is and answers whether to go on.
     pub async fn import(
@@ -86,7 +91,8 @@ impl Memory {
         plan: &ImportPlan,
         mut tell: impl FnMut(Progress) -> bool,
     ) -> Result<ImportReport> {
-        let source = Source::File(path.to_owned());
+        let path = path.to_owned();
+        let source = off_thread(move || Source::of_path(path)).await??;
         self.import_source(scope, source, plan, &mut tell).await
     }
 
@@ -99,11 +105,34 @@ impl Memory {
         plan: &ImportPlan,
         mut tell: impl FnMut(Progress) -> bool,
     ) -> Result<ImportReport> {
-        let source = Source::Text(name.to_owned(), text.into());
+        let source = Source::Text(name.to_owned(), SharedBytes(Arc::new(text)));
         self.import_source(scope, source, plan, &mut tell).await
     }
 
     async fn import_source(
+        &self,
+        scope: &Scope,
+        source: Source,
+        plan: &ImportPlan,
+        tell: &mut impl FnMut(Progress) -> bool,
+    ) -> Result<ImportReport> {
+        let imported = self.check_and_store(scope, source, plan, tell).await;
+        imported.map_err(|error| self.without_secrets(error))
+    }
+
+    /// What is wrong with a line may quote it: ids, keys, a timestamp. All such
+    /// errors leave an import through here.
+    fn without_secrets(&self, error: MemoryError) -> MemoryError {
+        match error {
+            MemoryError::Line { file, line, reason } => {
+                let reason = self.inner.redactor.text(&reason).into_string();
+                MemoryError::Line { file, line, reason }
+            }
+            other => other,
+        }
+    }
+
+    async fn check_and_store(
         &self,
         scope: &Scope,
         source: Source,
@@ -146,6 +175,11 @@ impl Memory {
                 report.stopped = done < lines;
                 break;
             }
+        }
+        if !report.stopped && done != lines {
+            return Err(source.failed(format!(
+                "it changed while it was read: {lines} turns were checked and {done} taken in; import it again"
+            )));
         }
         Ok(report)
     }
@@ -198,18 +232,17 @@ impl Memory {
         let name = self
             .session_name(line.turn.session.as_deref().unwrap_or(&plan.session))
             .map_err(|error| refuse(error.to_string()))?;
-        if !checker.sessions.contains_key(&name) {
-            let found = self.inner.store.session(scope, &name).await?.map(|record| record.no);
-            checker.sessions.insert(name.clone(), found);
-        }
-        let stored = checker.sessions.get(&name).copied().flatten();
+        let session = self.checked_session(scope, checker, &name).await?;
+        let stored = session.stored;
         let turn = &line.turn.turn;
+        // Hidden before it is shortened: half a credential is not known as one.
+        let shown = |id: &str| brief(self.inner.redactor.text(id).as_str());
         for parent in turn.parent_ids.iter().flatten() {
             if turn.id.as_ref() == Some(parent) {
-                return Err(refuse(format!("turn `{parent}` is its own parent: a cycle")));
+                return Err(refuse(format!("turn `{}` is its own parent: a cycle", shown(parent))));
             }
             let lookup = checker.key.lookup_of_id(parent);
-            let known = checker.ids.contains_key(&(name.clone(), lookup))
+            let known = checker.ids.contains_key(&(session.number, lookup))
                 || self.is_stored(scope, stored, parent, lookup).await?;
             if !known {
                 let reason = match checker.is_later(
@@ -221,9 +254,12 @@ impl Memory {
                     self,
                 )? {
                     true => format!(
-                        "parent `{parent}` comes after its child, or their parents form a cycle; put parents first"
+                        "parent `{}` comes after its child, or their parents form a cycle; put parents first",
+                        shown(parent)
                     ),
-                    false => format!("parent `{parent}` does not exist in session `{name}`"),
+                    false => {
+                        format!("parent `{}` does not exist in session `{name}`", shown(parent))
+                    }
                 };
                 return Err(refuse(reason));
             }
@@ -231,8 +267,8 @@ impl Memory {
         let Some(id) = &turn.id else { return Ok(()) };
         let identity = checker.key.identify(turn);
         let conflict =
-            || refuse(format!("turn `{id}` stands in session `{name}` with another body"));
-        match checker.ids.insert((name.clone(), identity.lookup), identity.body) {
+            || refuse(format!("turn `{}` stands in session `{name}` with another body", shown(id)));
+        match checker.ids.insert((session.number, identity.lookup), identity.body) {
             Some(body) if body != identity.body => return Err(conflict()),
             Some(_) => {}
             None => {
@@ -253,6 +289,22 @@ impl Memory {
         Ok(())
     }
 
+    async fn checked_session(
+        &self,
+        scope: &Scope,
+        checker: &mut Checker,
+        name: &SessionName,
+    ) -> Result<CheckedSession> {
+        if let Some(known) = checker.sessions.get(name) {
+            return Ok(*known);
+        }
+        let stored = self.inner.store.session(scope, name).await?.map(|record| record.no);
+        let session = CheckedSession { number: checker.sessions.len(), stored };
+        checker.sessions.insert(name.clone(), session);
+        Ok(session)
+    }
+
+    /// Whether the store would find this parent.
     async fn is_stored(
         &self,
         scope: &Scope,
@@ -261,10 +313,16 @@ impl Memory {
         lookup: i64,
     ) -> Result<bool> {
         let Some(session) = session else { return Ok(false) };
-        let rows = self.inner.store.turns_by_lookup(scope, session, lookup).await?;
-        let ours =
-            icecore_domain::ids::TurnId::parse(id).is_some_and(|ours| ours.session == session);
-        Ok(ours || rows.iter().any(|row| row.has_client_id))
+        let named = self.inner.store.turns_by_lookup(scope, session, lookup).await?;
+        if named.iter().any(|row| row.has_client_id) {
+            return Ok(true);
+        }
+        let Some(ours) = TurnId::parse(id).filter(|ours| ours.session == session) else {
+            return Ok(false);
+        };
+        let after = Seq(ours.seq.0.saturating_sub(1));
+        let query = TurnQuery { after, through: ours.seq, ..TurnQuery::all(session, 1) };
+        Ok(!self.inner.store.turns(scope, &query).await?.is_empty())
     }
 }
 
@@ -282,10 +340,19 @@ impl ImportReport {
 /// What the first reading remembers.
 struct Checker {
     key: IdentityKey,
-    /// Sessions seen, with their numbers where they are stored.
-    sessions: BTreeMap<SessionName, Option<SessionNo>>,
-    /// Ids seen, with their bodies' hashes.
-    ids: BTreeMap<(SessionName, i64), [u8; 16]>,
+    sessions: BTreeMap<SessionName, CheckedSession>,
+    /// Ids seen, by their session's number among those seen, with their bodies'
+    /// hashes. There is one for each turn of the file, so they are small.
+    ids: BTreeMap<(usize, i64), [u8; 16]>,
+}
+
+/// A session of the file.
+#[derive(Debug, Clone, Copy)]
+struct CheckedSession {
+    /// Which one in the order they were seen.
+    number: usize,
+    /// Its number in the store, where it is there.
+    stored: Option<SessionNo>,
 }
 
 impl Checker {
@@ -327,12 +394,14 @@ impl Checker {
 struct Occurrences {
     key: IdentityKey,
     repeat: Repeat,
-    seen: BTreeMap<(String, [u8; 16]), u32>,
+    /// Sessions seen, numbered.
+    sessions: BTreeMap<String, usize>,
+    seen: BTreeMap<(usize, [u8; 16]), u32>,
 }
 
 impl Occurrences {
     fn new(key: IdentityKey, repeat: Repeat) -> Self {
-        Self { key, repeat, seen: BTreeMap::new() }
+        Self { key, repeat, sessions: BTreeMap::new(), seen: BTreeMap::new() }
     }
 
     fn next(&mut self, session: &str, turn: &RawTurn) -> u32 {
@@ -340,7 +409,15 @@ impl Occurrences {
             return 0;
         }
         let body = self.key.identify(turn).body;
-        let count = self.seen.entry((session.to_owned(), body)).or_default();
+        let number = match self.sessions.get(session) {
+            Some(number) => *number,
+            None => {
+                let number = self.sessions.len();
+                self.sessions.insert(session.to_owned(), number);
+                number
+            }
+        };
+        let count = self.seen.entry((number, body)).or_default();
         *count += 1;
         *count
     }
@@ -369,7 +446,7 @@ fn next_batch(
             Err(error) => return (Err(error), batch),
         };
         read += 1;
-        bytes += line.turn.turn.content.byte_count();
+        bytes += line.turn.turn.byte_count();
         let session_given = line.turn.session.is_some();
         let session = line.turn.session.unwrap_or_else(|| default_session.to_owned());
         let occurrence = counts.next(&session, &line.turn.turn);
@@ -385,13 +462,13 @@ fn next_batch(
     (Ok(read), batch)
 }
 
+/// Lines up to a batch's size.
 fn read_page(reader: &mut Lines) -> Result<Vec<Line>> {
-    let mut page = Vec::new();
-    while page.len() < BATCH_TURNS {
-        match reader.next_line()? {
-            Some(line) => page.push(line),
-            None => break,
-        }
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    while page.len() < BATCH_TURNS && bytes < BATCH_BYTES {
+        let Some(line) = reader.next_line()? else { break };
+        bytes += line.turn.turn.byte_count();
+        page.push(line);
     }
     Ok(page)
 }
@@ -400,10 +477,37 @@ fn read_page(reader: &mut Lines) -> Result<Vec<Line>> {
 #[derive(Debug, Clone)]
 enum Source {
     File(PathBuf),
-    Text(String, std::sync::Arc<[u8]>),
+    Text(String, SharedBytes),
+}
+
+/// Bytes that several readers may read without a copy of their own.
+#[derive(Debug, Clone)]
+struct SharedBytes(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for SharedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl Source {
+    /// The file at `path`; what is no file on a disk gives its bytes only once,
+    /// so they are taken now.
+    fn of_path(path: PathBuf) -> Result<Self> {
+        let is_pipe = std::fs::metadata(&path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+        let source = Source::File(path);
+        if !is_pipe {
+            return Ok(source);
+        }
+        let bytes = read_once(source.reader()?, MAX_PIPE_BYTES)
+            .map_err(|error| source.failed(error.to_string()))?;
+        Ok(Source::Text(source.name(), SharedBytes(Arc::new(bytes))))
+    }
+
+    fn failed(&self, reason: String) -> MemoryError {
+        MemoryError::File { file: self.name(), reason }
+    }
+
     fn name(&self) -> String {
         match self {
             Source::File(path) => path.display().to_string(),
@@ -431,24 +535,37 @@ impl Source {
     }
 
     fn open(&self) -> Result<Lines> {
-        let failed = |reason: String| MemoryError::File { file: self.name(), reason };
-        let reader: Box<dyn Read + Send> = match self {
-            Source::Text(_, bytes) => Box::new(std::io::Cursor::new(std::sync::Arc::clone(bytes))),
-            Source::File(path) => {
-                let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
-                if file.metadata().is_ok_and(|meta| meta.is_dir()) {
-                    return Err(failed("it is a directory; name the files in it".to_owned()));
-                }
-                decompress(path, file).map_err(|error| failed(error.to_string()))?
-            }
-        };
         Ok(Lines {
-            reader: BufReader::new(reader),
+            reader: BufReader::new(self.reader()?),
             name: self.name(),
             number: 0,
             waiting: Vec::new(),
         })
     }
+
+    fn reader(&self) -> Result<Box<dyn Read + Send>> {
+        let path = match self {
+            Source::Text(_, bytes) => return Ok(Box::new(std::io::Cursor::new(bytes.clone()))),
+            Source::File(path) => path,
+        };
+        let file = std::fs::File::open(path).map_err(|error| self.failed(error.to_string()))?;
+        if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+            return Err(self.failed("it is a directory; name the files in it".to_owned()));
+        }
+        decompress(path, file).map_err(|error| self.failed(error.to_string()))
+    }
+}
+
+/// All that `reader` gives, if it is at most `most` bytes.
+fn read_once(reader: impl Read, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(std::io::Error::other(format!(
+            "it is a pipe and gives more than {most} bytes, which are held in memory; write it to a file and import that"
+        )));
+    }
+    Ok(bytes)
 }
 
 fn decompress(path: &Path, file: std::fs::File) -> std::io::Result<Box<dyn Read + Send>> {
@@ -540,7 +657,8 @@ fn archived_turn(
     at: usize,
     turn: &serde_json::Value,
 ) -> std::result::Result<TurnLine, String> {
-    let refuse = |reason: &str| format!("turn {} of archived chunk `{chunk}`: {reason}", at + 1);
+    let refuse =
+        |reason: &str| format!("turn {} of archived chunk `{}`: {reason}", at + 1, brief(chunk));
     let text = |key: &str| turn.get(key).and_then(serde_json::Value::as_str);
     let mut raw = RawTurn::new(
         text("turn_type").ok_or_else(|| refuse("`turn_type` is missing"))?,
@@ -552,15 +670,39 @@ fn archived_turn(
         raw.timestamp = Some(parsed.map_err(|error| refuse(&error.to_string()))?);
     }
     raw.model = text("model").map(str::to_owned);
-    let known = ["turn_type", "content", "timestamp", "model"];
     for (key, value) in turn.as_object().into_iter().flatten() {
-        if !known.contains(&key.as_str()) {
+        let is_taken = match key.as_str() {
+            "turn_type" | "content" => true,
+            // A null says no more than that there is none.
+            "timestamp" | "model" => value.is_string() || value.is_null(),
+            _ => false,
+        };
+        if !is_taken {
             let json =
                 JsonText::parse(&value.to_string()).map_err(|error| refuse(&error.to_string()))?;
-            raw.extra.push((key.clone(), json));
+            raw.extra.push((archived_name(key, turn), json));
         }
     }
-    raw.extra.push(("chunk_id".to_owned(), JsonText::string(chunk)));
+    if turn.get("chunk_id").is_none() {
+        raw.extra.push(("chunk_id".to_owned(), JsonText::string(chunk)));
+    }
     raw.check().map_err(|error| refuse(&error.to_string()))?;
-    Ok(TurnLine { session: None, turn: raw })
+    let line = TurnLine { session: None, turn: raw };
+    // Whatever an archive holds, no row may come of it that cannot be read.
+    match turn_jsonl::parse_stored(&turn_jsonl::write_fields(&[], &line.turn)) {
+        Ok(read) if read == line => Ok(line),
+        _ => Err(refuse("its fields cannot be kept as turn JSONL")),
+    }
+}
+
+/// The name for an archived turn's field. One that means something else in turn
+/// JSONL (`role`, `id`) is told apart by a prefix that no other field has.
+fn archived_name(key: &str, turn: &serde_json::Value) -> String {
+    let mut name = key.to_owned();
+    while turn_jsonl::KNOWN_FIELDS.contains(&name.as_str())
+        || (name != key && turn.get(&name).is_some())
+    {
+        name.insert_str(0, "archived_");
+    }
+    name
 }

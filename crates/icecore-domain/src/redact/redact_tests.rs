@@ -244,6 +244,30 @@ fn every_field_of_a_turn_is_looked_at() {
     assert_eq!(shown.matches("[REDACTED:github-token]").count(), 11);
 }
 
+/// The names of fields that we do not know, once redacted; and that the turn can
+/// be read back and stays so.
+fn extra_names(names: &[String], value: &str) -> Vec<String> {
+    let mut turn = RawTurn::new("user", "hi");
+    turn.extra = names.iter().map(|name| (name.clone(), JsonText::string(value))).collect();
+    let once = REDACTOR.turn(turn);
+    let written = crate::turn_jsonl::write_fields(&[], once.fields());
+    assert_eq!(&crate::turn_jsonl::parse_stored(&written).unwrap().turn, once.fields());
+    assert_eq!(REDACTOR.turn(once.fields().clone()), once, "twice equals once");
+    once.into_fields().extra.into_iter().map(|(key, _)| key).collect()
+}
+
+#[test]
+fn field_names_stay_apart_when_their_secrets_are_hidden() {
+    let kind = Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
+    let token = |seed| kind.sample(seed);
+    let marker = "[REDACTED:github-token]";
+    let names = [token(1), format!("{marker}#2"), token(2), marker.to_owned(), "x".to_owned()];
+    let expected = ["#3", "#2", "#4", ""].map(|end| format!("{marker}{end}"));
+    assert_eq!(extra_names(&names, "hunter22"), [expected.as_slice(), &["x".to_owned()]].concat());
+    let names = [1, 2].map(|seed| format!("{} password=", token(seed)));
+    assert_eq!(extra_names(&names, "hunter22").len(), 2);
+}
+
 /// A bound that no linear engine comes near, even unoptimised and on a busy
 /// machine; a quadratic one would need minutes.
 #[test]
@@ -310,5 +334,16 @@ proptest! {
         let once = REDACTOR.json(&json);
         prop_assert!(JsonText::parse(once.as_str()).is_ok());
         prop_assert_eq!(&REDACTOR.json(&once), &once);
+    }
+
+    #[test]
+    fn so_it_is_with_field_names(
+        names in prop::collection::btree_set(prop::collection::vec(piece(), 1..3), 1..6),
+        end in piece(),
+        value in piece(),
+    ) {
+        let names: BTreeSet<String> = names.iter().map(|pieces| pieces.concat() + &end).collect();
+        let names: Vec<String> = names.into_iter().filter(|name| !KNOWN_FIELDS.contains(&name.as_str())).collect();
+        extra_names(&names, &value);
     }
 }

@@ -4,6 +4,7 @@
 
 mod faults;
 mod forgetting;
+mod importing;
 mod layers;
 mod seed_wrongs;
 mod support;
