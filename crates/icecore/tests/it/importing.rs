@@ -176,3 +176,29 @@ async fn pages_end_by_size_too() {
     assert!(report.stopped);
     assert_eq!(checked, [Progress::Checked(8), Progress::Checked(16)]);
 }
+
+#[tokio::test]
+async fn archives_of_the_older_form_are_imported_and_kept_as_samples() {
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/archive");
+    let mut opened = 0;
+    for sample in std::fs::read_dir(samples).unwrap().flatten() {
+        let bench = Bench::new().await;
+        let report =
+            bench.memory.import(&bench.scope, &sample.path(), &plan(), |_| true).await.unwrap();
+        assert_eq!((report.added, report.known), (3, 0), "{:?}", sample.path());
+        let again =
+            bench.memory.import(&bench.scope, &sample.path(), &plan(), |_| true).await.unwrap();
+        assert_eq!((again.added, again.known), (0, 3));
+        let turns = bench.turns("s").await;
+        let fields = |at: usize| turns[at].turn.as_ref().unwrap().fields();
+        assert_eq!((fields(0).role.as_str(), fields(1).role.as_str()), ("user", "assistant"));
+        assert_eq!(
+            fields(1).content.text(),
+            "Snow that has lasted a summer.\nIt is on its way to ice."
+        );
+        assert_eq!(fields(1).model.as_deref(), Some("gpt-4o"));
+        assert_eq!(turns[2].at.to_string(), "2026-01-15T10:02:00Z");
+        opened += 1;
+    }
+    assert_eq!(opened, 2);
+}
