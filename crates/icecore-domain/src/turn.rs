@@ -162,6 +162,9 @@ pub enum TurnError {
     /// No role was given.
     #[error("`role` is missing or empty; use user, assistant, system, tool or another word")]
     NoRole,
+    /// An unknown field with a name that is taken.
+    #[error("an unknown field has the name of another field")]
+    FieldName,
     /// An id that no route or command could name.
     #[error("`id` {0}")]
     Id(crate::ids::NameError),
@@ -189,6 +192,33 @@ impl RawTurn {
         let bytes = self.fields_byte_count();
         if bytes > MAX_FIELDS_BYTES {
             return Err(TurnError::FieldsTooLarge { bytes });
+        }
+        self.check_extra()
+    }
+
+    /// Every unknown field must have a name of its own, or it would be read back
+    /// as something else. A known name may stand there with an explicit null.
+    fn check_extra(&self) -> Result<(), TurnError> {
+        let given = [
+            ("id", self.id.is_some()),
+            ("name", self.name.is_some()),
+            ("timestamp", self.timestamp.is_some()),
+            ("model", self.model.is_some()),
+            ("parentIds", self.parent_ids.is_some()),
+            ("tags", self.tags.is_some()),
+            ("confidence", self.confidence.is_some()),
+            ("toolCalls", self.tool_calls.is_some()),
+            ("toolCallId", self.tool_call_id.is_some()),
+            ("role", true),
+            ("content", true),
+        ];
+        let mut seen = std::collections::BTreeSet::new();
+        for (name, value) in &self.extra {
+            let is_known = crate::turn_jsonl::KNOWN_FIELDS.contains(&name.as_str());
+            let is_given = given.iter().any(|(known, is_given)| known == name && *is_given);
+            if !seen.insert(name) || is_given || is_known && value.as_str() != "null" {
+                return Err(TurnError::FieldName);
+            }
         }
         Ok(())
     }
@@ -245,5 +275,15 @@ mod tests {
         turn.tags = Some(vec!["x".repeat(MAX_FIELDS_BYTES)]);
         assert!(matches!(turn.check(), Err(TurnError::FieldsTooLarge { .. })));
         assert_eq!(RawTurn::new("", "hi").check(), Err(TurnError::NoRole));
+        let extra = |names: &[(&str, &str)]| {
+            let field =
+                |(name, json): &(&str, &str)| ((*name).to_owned(), JsonText::parse(json).unwrap());
+            let turn = RawTurn::new("user", "hi");
+            RawTurn { extra: names.iter().map(field).collect(), ..turn }.check()
+        };
+        assert_eq!(extra(&[("x", "1"), ("name", "null")]), Ok(()));
+        assert_eq!(extra(&[("x", "1"), ("x", "2")]), Err(TurnError::FieldName));
+        assert_eq!(extra(&[("name", "1")]), Err(TurnError::FieldName));
+        assert_eq!(extra(&[("role", "null")]), Err(TurnError::FieldName));
     }
 }

@@ -6,8 +6,11 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError};
+use icecore::{
+    MAX_CONTENT_BYTES, MemoryError, Redactor, StoreError, TurnError, turn_jsonl::LineError,
+};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 
 /// An answer that is not a success.
 #[derive(Debug)]
@@ -106,9 +109,13 @@ fn correlation_id() -> String {
     hex::encode(bytes)
 }
 
+/// Messages may name what was sent, and that may be a secret.
+static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut body = json!({ "error": self.code, "message": self.message });
+        let message = REDACTOR.text(&self.message).into_string();
+        let mut body = json!({ "error": self.code, "message": message });
         if let Some(details) = self.details {
             body["details"] = *details;
         }

@@ -104,3 +104,20 @@ async fn a_body_that_breaks_off_does_nothing() {
     assert_eq!(host.raw(b"nonsense\r\n\r\n").await.status, 400);
     host.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_never_shows_a_secret() {
+    let (_dir, host) = fresh().await;
+    let token = format!("ghp_{}", "a1B2".repeat(9));
+    for turn in [
+        format!(r#"{{"role":"u","content":"","timestamp":"{token}"}}"#),
+        format!(r#"{{"role":"u","content":"","{token}":1,"{token}":2}}"#),
+        format!(r#"{{"role":"u","content":"","parentIds":["{token}"]}}"#),
+    ] {
+        let answer = host.post("/sessions/s/turns", &format!(r#"{{"turns":[{turn}]}}"#)).await;
+        assert_eq!(answer.code(), "400 validation_error");
+        assert!(!answer.text.contains(&token), "{}", answer.text);
+    }
+    let answer = host.post("/forget", &format!(r#"{{"{token}":1}}"#)).await;
+    assert!(!answer.text.contains(&token), "{}", answer.text);
+}
