@@ -98,7 +98,8 @@ sentences! {
         a_claim_is_kept_with_its_effect
         outcomes_are_kept_for_a_day
         api_keys_are_found_by_hash
-        notes_are_kept;
+        notes_are_kept
+        what_is_there_outlasts_a_scrub;
 }
 
 /// Tries every sentence on a store of its own and names those that do not hold.

@@ -79,6 +79,12 @@ pub enum StoreError {
         /// How long we waited.
         seconds: u64,
     },
+    /// What was erased lies in a side file that others read.
+    #[error("another process has been reading the store's side files for more than {seconds} s")]
+    StillRead {
+        /// How long we waited.
+        seconds: u64,
+    },
     /// No space left.
     #[error("the disk is full")]
     DiskFull,
@@ -191,6 +197,7 @@ impl StoreError {
             NotAStore { .. } => "choose another directory with --data".into(),
             Damaged { .. } => "stop all icecore processes, keep a copy of the directory, run `icecore check`, and restore from a backup what it names".into(),
             Busy { .. } => "wait for the other process to finish, or stop it".into(),
+            StillRead { .. } => "it is erased, but the side files may still hold it; stop the other process and run it again".into(),
             DiskFull => "free some space and run the command again; what was acknowledged is safe".into(),
             ReadOnly { path } | ForeignOwner { path, .. } => {
                 format!("run as the owner of `{}`, or choose another directory with --data", path.display())

@@ -387,6 +387,10 @@ impl Store for MemoryStore {
     async fn tidy(&self) -> Result<()> {
         Ok(())
     }
+
+    async fn scrub(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The first or the last `limit` of what is there, in order.

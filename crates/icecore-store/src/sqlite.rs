@@ -13,6 +13,8 @@ mod log;
 mod open;
 mod pyramid;
 mod rows;
+#[cfg(test)]
+mod scrub_tests;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -401,5 +403,9 @@ impl Store for SqliteStore {
 
     async fn tidy(&self) -> Result<()> {
         self.writer.tidy().await
+    }
+
+    async fn scrub(&self) -> Result<()> {
+        self.writer.scrub().await
     }
 }

@@ -247,8 +247,16 @@ pub trait Store: Send + Sync {
     /// Reads it.
     async fn note(&self, name: &str) -> Result<Option<String>>;
 
-    /// Gives space back and empties side files, so that nothing deleted stays.
+    /// Gives space back, and empties side files where that keeps nobody waiting.
     async fn tidy(&self) -> Result<()>;
+
+    /// Nothing that was deleted is left in any file afterwards, or it is an
+    /// error. Waits for readers, then answers [`StoreError::StillRead`].
+    ///
+    /// Takes time with the size of the store, during which writes wait. SQLite
+    /// holds a copy of the database in memory meanwhile: a temporary file might
+    /// be on another file system, and leave there what is to be erased here.
+    async fn scrub(&self) -> Result<()>;
 }
 
 /// A turn ready to be stored. What a client sent is not: this does not compile,

@@ -405,6 +405,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     async fn tidy(&self) -> Result<()> {
         write!(self.tidy())
     }
+
+    async fn scrub(&self) -> Result<()> {
+        write!(self.scrub())
+    }
 }
 
 #[cfg(test)]

@@ -254,3 +254,15 @@ pub(super) async fn notes_are_kept(store: &dyn Store) {
     store.tidy().await.unwrap();
     assert_eq!(store.note("shape").await.unwrap().as_deref(), Some("square"));
 }
+
+pub(super) async fn what_is_there_outlasts_a_scrub(store: &dyn Store) {
+    let session = add(store, "s", &say_many(9)).await;
+    warm(store, session, 8).await;
+    erase(store, session, &[1, 2, 9]).await;
+    let before = (rows(store, session).await, places(store, session).await);
+    store.scrub().await.unwrap();
+    assert_eq!((rows(store, session).await, places(store, session).await), before);
+    let next = try_add(store, "s", &[say("next")]).await.unwrap();
+    assert_eq!(shown(&next), "Added 10 main");
+    clean(store).await;
+}

@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::BUSY_SECONDS;
 use super::open::classify;
 use crate::error::StoreError;
 use crate::store::Result;
@@ -17,13 +19,22 @@ const QUEUE_LENGTH: usize = 1024;
 /// Writes that share one commit at most.
 const GROUP_LENGTH: usize = 256;
 
+/// How long a scrub waits for those who still read the write-ahead log.
+const SCRUB_SECONDS: u64 = 10;
+
+/// How long it sleeps between looks; nothing is locked meanwhile.
+const SCRUB_PAUSE: Duration = Duration::from_millis(20);
+
 /// Tells a caller how it went, once the commit is known to have worked or not.
 type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
 enum Job {
     Write(Box<dyn Write>),
-    Tidy(oneshot::Sender<Result<()>>),
+    Alone(Alone, oneshot::Sender<Result<()>>),
 }
+
+/// Work that cannot be part of a transaction.
+type Alone = fn(&Connection, &Path) -> Result<()>;
 
 /// A write that waits for its turn.
 trait Write: Send {
@@ -90,10 +101,19 @@ impl Writer {
         told.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Gives freed pages back and empties the write-ahead log.
+    /// Gives freed pages back and empties the write-ahead log if it can.
     pub(super) async fn tidy(&self) -> Result<()> {
+        self.alone(tidy).await
+    }
+
+    /// Writes the file anew and empties the write-ahead log.
+    pub(super) async fn scrub(&self) -> Result<()> {
+        self.alone(scrub).await
+    }
+
+    async fn alone(&self, work: Alone) -> Result<()> {
         let (tell, told) = oneshot::channel();
-        self.send(Job::Tidy(tell)).await?;
+        self.send(Job::Alone(work, tell)).await?;
         told.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -116,8 +136,8 @@ fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, com
     let mut next = jobs.blocking_recv();
     while let Some(job) = next.take() {
         match job {
-            Job::Tidy(tell) => {
-                let _ = tell.send(tidy(connection).map_err(|error| classify(error, path)));
+            Job::Alone(work, tell) => {
+                let _ = tell.send(work(connection, path));
             }
             Job::Write(first) => {
                 let (group, other) = gather(first, &mut jobs);
@@ -204,13 +224,22 @@ fn in_savepoint<T>(
     run_cached(connection, "SAVEPOINT one")?;
     let result = act(connection);
     // If SQLite has rolled all back already there is no savepoint to end.
-    if !connection.is_autocommit() {
-        if result.is_err() {
-            run_cached(connection, "ROLLBACK TO one")?;
-        }
-        run_cached(connection, "RELEASE one")?;
+    if !connection.is_autocommit()
+        && let Err(error) = end_savepoint(connection, result.is_ok())
+    {
+        // Whatever this write left must not be committed with the others, so
+        // none of them is.
+        let _ = connection.execute_batch("ROLLBACK");
+        return Err(error);
     }
     result
+}
+
+fn end_savepoint(connection: &Connection, keep: bool) -> Result<()> {
+    if !keep {
+        run_cached(connection, "ROLLBACK TO one")?;
+    }
+    run_cached(connection, "RELEASE one")
 }
 
 /// A statement that every write needs, prepared once.
@@ -219,18 +248,92 @@ fn run_cached(connection: &Connection, sql: &str) -> Result<()> {
     run().map(|_| ()).map_err(StoreError::Database)
 }
 
-fn tidy(connection: &Connection) -> rusqlite::Result<()> {
-    // Each step frees one page, so all rows must be drawn.
-    let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
-    let mut rows = vacuum.query([])?;
-    while rows.next()?.is_some() {}
-    drop(rows);
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+fn tidy(connection: &Connection, path: &Path) -> Result<()> {
+    let tidy = || {
+        // Each step frees one page, so all rows must be drawn.
+        let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
+        let mut rows = vacuum.query([])?;
+        while rows.next()?.is_some() {}
+        drop(rows);
+        // Waits for nobody and makes nobody wait. What a reader holds back is
+        // left for the next time.
+        if checkpoint(connection, "PASSIVE")?.is_whole() {
+            truncate_log(connection)?;
+        }
+        Ok(())
+    };
+    tidy().map_err(|error| classify(error, path))
+}
+
+/// Freed cells are zeroed, but where a page was rebuilt a stale copy of a cell
+/// may lie between those that are live. Only a file written anew has none.
+fn scrub(connection: &Connection, path: &Path) -> Result<()> {
+    let failed = |error| classify(error, path);
+    connection.execute_batch("VACUUM").map_err(failed)?;
+    let end = Instant::now() + Duration::from_secs(SCRUB_SECONDS);
+    while !truncate_log(connection).map_err(failed)? {
+        if Instant::now() >= end {
+            return Err(StoreError::StillRead { seconds: SCRUB_SECONDS });
+        }
+        std::thread::sleep(SCRUB_PAUSE);
+    }
+    Ok(())
+}
+
+/// What a checkpoint says of itself.
+struct Checkpoint {
+    busy: bool,
+    logged: i64,
+    done: i64,
+}
+
+impl Checkpoint {
+    fn is_whole(&self) -> bool {
+        !self.busy && self.logged == self.done
+    }
+}
+
+fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<Checkpoint> {
+    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        Ok(Checkpoint { busy: row.get(0)?, logged: row.get(1)?, done: row.get(2)? })
+    })
+}
+
+/// Empties the write-ahead log, unless somebody is using it: while it waited,
+/// nobody could write.
+fn truncate_log(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let truncated = checkpoint(connection, "TRUNCATE");
+    connection.busy_timeout(Duration::from_secs(BUSY_SECONDS))?;
+    Ok(!truncated?.busy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_that_cannot_be_undone_takes_its_group_along() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
+        let mut told = Vec::new();
+        let mut write = |sql: &'static str| {
+            let (tell, tells) = oneshot::channel();
+            told.push(tells);
+            let act = move |c: &Connection| c.execute_batch(sql).map_err(StoreError::Database);
+            Box::new(Waiting { act, tell }) as Box<dyn Write>
+        };
+        // The second fails, and there is no savepoint to go back to.
+        let insert = "INSERT INTO t VALUES (1)";
+        let broken = "INSERT INTO t VALUES (2); RELEASE one; SELECT nothing;";
+        let group = vec![write(insert), write(broken), write(insert)];
+        commit_group(&connection, Path::new("t"), group);
+        for mut answer in told {
+            assert!(matches!(answer.try_recv(), Ok(Err(_))));
+        }
+        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
+        assert_eq!(count, 0);
+    }
 
     #[test]
     fn a_group_that_was_rolled_back_leaves_nothing() {

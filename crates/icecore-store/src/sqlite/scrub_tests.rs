@@ -1,0 +1,107 @@
+//! What is left in the files after an erasure, and who waits for whom.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::SqliteStore;
+use crate::contract::fixtures::*;
+use crate::error::StoreError;
+use crate::store::*;
+
+/// Occurrences of a text in the database's files.
+fn found(dir: &Path, text: &str) -> usize {
+    let count = |name: &str| {
+        let bytes = std::fs::read(dir.join(name)).unwrap_or_default();
+        bytes.windows(text.len()).filter(|window| *window == text.as_bytes()).count()
+    };
+    ["icecore.db", "icecore.db-wal", "icecore.db-journal"].into_iter().map(count).sum()
+}
+
+fn log_bytes(dir: &Path) -> u64 {
+    dir.join("icecore.db-wal").metadata().map_or(0, |file| file.len())
+}
+
+/// A reader of another process, that has seen what is there now.
+fn other_reader(dir: &Path) -> Connection {
+    let other = Connection::open(dir.join("icecore.db")).unwrap();
+    other.execute_batch("BEGIN; SELECT count(*) FROM turns;").unwrap();
+    other
+}
+
+/// Numbers below `end` that look random and are the same every time.
+fn numbers() -> impl FnMut(u64) -> u64 {
+    let mut state = 7919_u64;
+    move |end| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % end
+    }
+}
+
+#[tokio::test]
+async fn nothing_erased_is_left_in_any_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), None).unwrap();
+    let mut number = numbers();
+    let mut erased = vec![Vec::new(); 40];
+    let mut lengths = [0_u64; 40];
+    // Sessions grow side by side with turns of all sizes, so that pages are
+    // rebuilt often and stale copies are left in their gaps.
+    for _ in 0..400 {
+        let at = number(40) as usize;
+        let turns: Vec<Say> = (0..=number(25))
+            .map(|_| {
+                lengths[at] += 1;
+                let goes = number(20) == 0;
+                erased[at].extend(goes.then_some(lengths[at]));
+                let word = if goes { "secretly" } else { "openly" };
+                say(&format!("{word} {}", "and so on ".repeat(number(40) as usize)))
+            })
+            .collect();
+        add(&store, &format!("s{at}"), &turns).await;
+    }
+    for (at, seqs) in erased.iter().enumerate().filter(|(_, seqs)| !seqs.is_empty()) {
+        let name = session_name(&format!("s{at}"));
+        let record = store.session(&scope(), &name).await.unwrap().unwrap();
+        erase(&store, record.no, seqs).await;
+    }
+    store.tidy().await.unwrap();
+    assert!(found(dir.path(), "secretly") > 0, "SQLite left nothing: this proves no more");
+    store.scrub().await.unwrap();
+    assert_eq!((found(dir.path(), "secretly"), log_bytes(dir.path())), (0, 0));
+    assert!(found(dir.path(), "openly") > 4000);
+    clean(&store).await;
+}
+
+#[tokio::test]
+async fn a_scrub_says_when_others_keep_the_side_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), None).unwrap();
+    let session = add(&store, "s", &say_many(9)).await;
+    let other = other_reader(dir.path());
+    erase(&store, session, &[3]).await;
+    let failure = store.scrub().await.unwrap_err();
+    assert!(matches!(failure, StoreError::StillRead { .. }), "{failure:?}");
+    assert!(failure.hint().is_some());
+    drop(other);
+    store.scrub().await.unwrap();
+    assert_eq!((found(dir.path(), "line 3"), log_bytes(dir.path())), (0, 0));
+}
+
+#[tokio::test]
+async fn tidying_waits_for_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), None).unwrap();
+    add(&store, "s", &say_many(9)).await;
+    let other = other_reader(dir.path());
+    add(&store, "t", &say_many(9)).await;
+    let began = Instant::now();
+    store.tidy().await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(log_bytes(dir.path()) > 0);
+    drop(other);
+    store.tidy().await.unwrap();
+    assert_eq!(log_bytes(dir.path()), 0);
+}
