@@ -85,6 +85,7 @@ sentences! {
         the_epoch_rises
         the_erased_stay_forgotten_unless_insisted
         a_forgotten_session_has_no_name
+        a_name_stays_while_a_turn_does
         a_nameless_subject_is_not_found
         kept_answers_that_may_quote_go;
     log:

@@ -161,10 +161,10 @@ impl MasterKey {
 }
 
 /// A file that is gone when this is.
-struct Temporary(PathBuf);
+pub(crate) struct Temporary(pub(crate) PathBuf);
 
 impl Temporary {
-    fn beside(path: &Path) -> Self {
+    pub(crate) fn beside(path: &Path) -> Self {
         Self(path.with_extension(format!("tmp-{}", hex::encode(random_bytes::<8>()))))
     }
 }

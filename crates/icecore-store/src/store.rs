@@ -163,7 +163,8 @@ pub trait Store: Send + Sync {
     /// Erases turns of one session in one step: rows become tombstones, bodies
     /// and summaries that held them go, the given bodies take their place, the
     /// scope's epoch rises. Turns that are tombstones already, or not of this
-    /// branch, are passed over. Answers false, having done nothing, when a chunk
+    /// branch, are passed over. The session's name goes only with its last turn,
+    /// so that one that came meanwhile is not hidden. Answers false, having done nothing, when a chunk
     /// was revised or moved since it was read, or a turn that goes lies in a
     /// closed micro that is not among those given.
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool>;
@@ -726,7 +727,7 @@ pub struct Erasure {
     pub seqs: Vec<Seq>,
     /// Ranges of ordinals of which nothing is left afterwards.
     pub emptied: Vec<(Ordinal, Ordinal)>,
-    /// Also forget the session's name.
+    /// Also forget the session's name, if no turn of it is left.
     pub forget_name: bool,
     /// Micros that hold any of them, with revision as read and, for those whose
     /// body is text, the text without them.

@@ -245,6 +245,25 @@ pub(super) async fn a_forgotten_session_has_no_name(store: &dyn Store) {
     clean(store).await;
 }
 
+pub(super) async fn a_name_stays_while_a_turn_does(store: &dyn Store) {
+    let session = add(store, "s", &[say("a").id("a"), say("b"), say("c").after(&["a"])]).await;
+    let mut main = erasing(store, &scope(), session, Branch::MAIN, &[1, 2]).await;
+    // One that the caller did not see.
+    add(store, "s", &[say("late")]).await;
+    let mut fork = erasing(store, &scope(), session, Branch(1), &[3]).await;
+    (main.forget_name, fork.forget_name) = (true, true);
+    let named = async || store.session(&scope(), &session_name("s")).await.unwrap().is_some();
+    assert!(store.erase(&scope(), main).await.unwrap());
+    assert!(named().await);
+    assert!(store.erase(&scope(), fork).await.unwrap());
+    assert!(named().await);
+    let mut late = erasing(store, &scope(), session, Branch(1), &[4]).await;
+    late.forget_name = true;
+    assert!(store.erase(&scope(), late).await.unwrap());
+    assert!(!named().await);
+    clean(store).await;
+}
+
 pub(super) async fn a_nameless_subject_is_not_found(store: &dyn Store) {
     let session = add(store, "s", &[say("a").by("Ana"), say("b"), say("c").by("Ana")]).await;
     erase(store, session, &[1, 3]).await;

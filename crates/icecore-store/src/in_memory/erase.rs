@@ -106,7 +106,8 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
     let rows = session.turns.iter().map(|turn| &turn.row);
     let open = rows.filter(|row| row.branch == erasure.branch && row.ordinal >= open);
     branch.record.tail.micro_tokens = open.map(|row| u64::from(row.tokens)).sum();
-    if erasure.forget_name {
+    let any_left = session.turns.iter().any(|turn| turn.row.state != TurnState::Erased);
+    if erasure.forget_name && !any_left {
         session.name = None;
     }
     state.ensure_scope(scope).raise_epoch(scope.memory());

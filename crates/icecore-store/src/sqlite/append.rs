@@ -1,6 +1,7 @@
 //! Appending: recognise, place on a branch, cut, insert.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use icecore_domain::chunk::Level;
 use icecore_domain::cut::{Cut, CutPolicy, OpenTail};
@@ -62,6 +63,8 @@ struct OpenSession {
     position: i64,
     added: i64,
     policy: (i64, CutPolicy),
+    /// What this batch has asked for, by lookup.
+    known: BTreeMap<i64, Known>,
 }
 
 impl OpenSession {
@@ -115,12 +118,13 @@ impl OpenSession {
             position,
             added: 0,
             policy,
+            known: BTreeMap::new(),
         })
     }
 
     /// Finds the stored turn that this one is, if it is one.
     fn recognise(
-        &self,
+        &mut self,
         c: &Connection,
         s: &Shared,
         index: usize,
@@ -131,54 +135,44 @@ impl OpenSession {
         if !has_id && turn.occurrence == 0 {
             return Ok(None);
         }
-        let mut same = Vec::new();
-        for found in self.candidates(c, s, turn.identity.lookup)? {
-            if found.has_id != has_id {
-                continue;
-            }
-            if found.identity == turn.identity.body {
-                same.push(found);
-            } else if has_id && !found.erased {
-                return Err(StoreError::Conflict {
-                    index,
-                    id: turn.turn.fields().id.clone().unwrap_or_default(),
-                    session: self.name.clone(),
-                });
-            }
+        let identity = turn.identity.body;
+        let known = self.known(c, s, turn.identity.lookup)?;
+        let is_other = |(kind, body): &(bool, [u8; 16])| *kind && *body != identity;
+        let is_taken = known.iter().any(|(kind, b)| is_other(kind) && !b.present.is_empty());
+        if has_id && is_taken {
+            return Err(StoreError::Conflict {
+                index,
+                id: turn.turn.fields().id.clone().unwrap_or_default(),
+                session: self.name.clone(),
+            });
         }
+        let Some(same) = known.get(&(has_id, identity)) else { return Ok(None) };
         // What is there answers before what was erased; an insisting caller
         // sees only the former.
-        same.retain(|found| !(found.erased && batch.insist));
-        same.sort_by_key(|found| (found.erased, found.seq));
         let nth = if has_id { 0 } else { turn.occurrence as usize - 1 };
-        Ok(same.get(nth).map(|found| AppendedTurn {
-            outcome: if found.erased { Outcome::Forgotten } else { Outcome::Known },
+        let forgotten = || nth.checked_sub(same.present.len()).and_then(|nth| same.erased.get(nth));
+        let found = match same.present.get(nth) {
+            Some(found) => Some((Outcome::Known, found)),
+            None if batch.insist => None,
+            None => forgotten().map(|found| (Outcome::Forgotten, found)),
+        };
+        Ok(found.map(|(outcome, found)| AppendedTurn {
+            outcome,
             seq: Seq(found.seq as u64),
             branch: found.branch,
         }))
     }
 
-    fn candidates(&self, c: &Connection, s: &Shared, lookup: i64) -> Result<Vec<Candidate>> {
-        c.prepare_cached(
-            "SELECT seq, branch, ordinal, flags, identity FROM turns INDEXED BY turns_by_lookup
-             WHERE tenant = ?1 AND session = ?2 AND lookup = ?3",
-        )
-        .and_then(|mut q| {
-            q.query_map(params![self.tenant, self.no.0 as i64, lookup], |row| {
-                let flags: i64 = row.get(3)?;
-                let identity: Vec<u8> = row.get(4)?;
-                Ok(Candidate {
-                    seq: row.get(0)?,
-                    branch: Branch(row.get(1)?),
-                    ordinal: Ordinal(row.get::<_, i64>(2)? as u64),
-                    has_id: flags & HAS_CLIENT_ID != 0,
-                    erased: flags & ERASED != 0,
-                    identity: identity.try_into().unwrap_or_default(),
-                })
-            })?
-            .collect()
-        })
-        .map_err(|e| s.failed(e))
+    /// The stored turns of a lookup, read once: a batch may hold the same body
+    /// many times over.
+    fn known(&mut self, c: &Connection, s: &Shared, lookup: i64) -> Result<&Known> {
+        match self.known.entry(lookup) {
+            Entry::Occupied(read) => Ok(read.into_mut()),
+            Entry::Vacant(unread) => {
+                let known = read_known(c, self.tenant, self.no, lookup);
+                Ok(unread.insert(known.map_err(|e| s.failed(e))?))
+            }
+        }
     }
 
     fn add(
@@ -198,6 +192,12 @@ impl OpenSession {
         self.current = branch;
         let ordinal = self.cut(c, s, branch, seq, turn.tokens)?;
         self.insert(c, s, turn, seq, branch, ordinal)?;
+        // A lookup that nobody asked for yet will be read with this turn.
+        if let Some(known) = self.known.get_mut(&turn.identity.lookup) {
+            let has_id = turn.turn.fields().id.is_some();
+            let bearers = known.entry((has_id, turn.identity.body)).or_default();
+            bearers.present.push(Candidate { seq, branch, ordinal: Ordinal(ordinal) });
+        }
         Ok(AppendedTurn { outcome: Outcome::Added, seq: Seq(seq as u64), branch })
     }
 
@@ -238,17 +238,19 @@ impl OpenSession {
     }
 
     fn find_parent(
-        &self,
+        &mut self,
         c: &Connection,
         s: &Shared,
         parent: &ParentRef,
     ) -> Result<Option<Candidate>> {
-        let mut named = self.candidates(c, s, parent.lookup)?;
-        named.retain(|found| found.has_id);
+        let known = self.known(c, s, parent.lookup)?;
+        let named = || known.iter().filter(|((has_id, _), _)| *has_id).map(|(_, bearers)| bearers);
         // After an insisted re-import the newest bearer of the id is meant.
-        named.sort_by_key(|found| (found.erased, std::cmp::Reverse(found.seq)));
-        if let Some(found) = named.into_iter().next() {
-            return Ok(Some(found));
+        let present = named().filter_map(|bearers| bearers.present.last());
+        let erased = named().filter_map(|bearers| bearers.erased.last());
+        let newest = present.max_by_key(|found| found.seq);
+        if let Some(found) = newest.or_else(|| erased.max_by_key(|found| found.seq)) {
+            return Ok(Some(*found));
         }
         let Some(ours) = parent.ours.filter(|ours| ours.session == self.no) else {
             return Ok(None);
@@ -262,9 +264,6 @@ impl OpenSession {
                     seq: ours.seq.0 as i64,
                     branch: Branch(row.get(0)?),
                     ordinal: Ordinal(row.get::<_, i64>(1)? as u64),
-                    has_id: false,
-                    erased: false,
-                    identity: [0; 16],
                 })
             })
             .optional()
@@ -480,13 +479,50 @@ impl OpenSession {
 }
 
 /// A stored turn that may be the one at hand.
+#[derive(Clone, Copy)]
 struct Candidate {
     seq: i64,
     branch: Branch,
     ordinal: Ordinal,
-    has_id: bool,
-    erased: bool,
-    identity: [u8; 16],
+}
+
+/// Turns with one body, each list in order of `seq`.
+#[derive(Default)]
+struct Bearers {
+    present: Vec<Candidate>,
+    erased: Vec<Candidate>,
+}
+
+/// The turns of one lookup, by whether the client gave an id, and by body.
+type Known = BTreeMap<(bool, [u8; 16]), Bearers>;
+
+fn read_known(
+    c: &Connection,
+    tenant: i64,
+    session: SessionNo,
+    lookup: i64,
+) -> rusqlite::Result<Known> {
+    let mut query = c.prepare_cached(
+        "SELECT seq, branch, ordinal, flags, identity FROM turns INDEXED BY turns_by_lookup
+         WHERE tenant = ?1 AND session = ?2 AND lookup = ?3 ORDER BY seq",
+    )?;
+    let mut rows = query.query(params![tenant, session.0 as i64, lookup])?;
+    let mut known = Known::new();
+    while let Some(row) = rows.next()? {
+        let flags: i64 = row.get(3)?;
+        let identity = row.get_ref(4)?.as_blob()?.try_into().unwrap_or_default();
+        let bearers = known.entry((flags & HAS_CLIENT_ID != 0, identity)).or_default();
+        let list = match flags & ERASED {
+            0 => &mut bearers.present,
+            _ => &mut bearers.erased,
+        };
+        list.push(Candidate {
+            seq: row.get(0)?,
+            branch: Branch(row.get(1)?),
+            ordinal: Ordinal(row.get::<_, i64>(2)? as u64),
+        });
+    }
+    Ok(known)
 }
 
 pub(super) fn level_no(level: Level) -> i64 {
@@ -627,4 +663,27 @@ fn write_branch(
         state.tokens[2],
     ])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::SqliteStore;
+    use crate::contract::fixtures::*;
+
+    #[tokio::test]
+    async fn the_same_body_many_times_over_is_not_quadratic() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path(), None).unwrap();
+        let turns: Vec<Say> = (1..=4000).map(|n| say("ok").nth(n)).collect();
+        let began = Instant::now();
+        for _ in 0..2 {
+            for part in turns.chunks(1000) {
+                try_add(&store, "s", part).await.unwrap();
+            }
+        }
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+        assert_eq!(stats(&store).await.turns, 4000);
+    }
 }

@@ -1,6 +1,6 @@
 //! Erasure: rows become tombstones, everything that quoted them goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::time::Millis;
@@ -136,6 +136,7 @@ fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Re
         return Ok(false);
     }
     let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+    let emptied = Emptied::of(erasure);
     for (id, _, text) in &erasure.micros {
         let has_text: bool = c
             .prepare_cached(
@@ -146,7 +147,7 @@ fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Re
         if text.is_some() && !has_text {
             return Ok(false);
         }
-        if has_text && text.is_none() && !erasure.covers(id.first, id.last) {
+        if has_text && text.is_none() && !emptied.covers(id.first, id.last) {
             return Ok(false);
         }
     }
@@ -162,24 +163,50 @@ fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Re
     every_pack_is_named(c, no, erasure)
 }
 
+/// [`Erasure::covers`] for many questions.
+struct Emptied(Vec<(Ordinal, Ordinal)>);
+
+impl Emptied {
+    fn of(erasure: &Erasure) -> Self {
+        let mut ranges = erasure.emptied.clone();
+        ranges.sort();
+        // Each with the farthest end of those that begin no later.
+        let mut end = Ordinal(0);
+        for (_, last) in &mut ranges {
+            end = end.max(*last);
+            *last = end;
+        }
+        Self(ranges)
+    }
+
+    fn covers(&self, first: Ordinal, last: Ordinal) -> bool {
+        let begun = self.0.partition_point(|(from, _)| *from <= first);
+        begun > 0 && last <= self.0[begun - 1].1
+    }
+}
+
 /// A micro that was cut after the caller looked may be text by now.
 fn every_micro_is_named(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
     let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+    // These are micros of the branch, so that no two of them overlap.
+    let named: BTreeMap<Ordinal, Ordinal> =
+        erasure.micros.iter().map(|(id, _, _)| (id.first, id.last)).collect();
+    let closed_through: Option<i64> = c
+        .prepare_cached(
+            "SELECT last FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = 0
+             ORDER BY first DESC LIMIT 1",
+        )?
+        .query_row(params![no.tenant, session, branch], |row| row.get(0))
+        .optional()?;
+    let closed_through = Ordinal(closed_through.unwrap_or(0) as u64);
     for seq in &erasure.seqs {
         let Some((ordinal, _)) = turn_to_erase(c, no.tenant, session, branch, seq.0 as i64)? else {
             continue;
         };
         let ordinal = Ordinal(ordinal as u64);
-        if erasure.micros.iter().any(|(id, _, _)| (id.first..=id.last).contains(&ordinal)) {
-            continue;
-        }
-        let is_closed: bool = c
-            .prepare_cached(
-                "SELECT EXISTS (SELECT 1 FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
-                   AND level = 0 AND first <= ?4 AND last >= ?4)",
-            )?
-            .query_row(params![no.tenant, session, branch, ordinal.0 as i64], |row| row.get(0))?;
-        if is_closed {
+        let is_named =
+            named.range(..=ordinal).next_back().is_some_and(|(_, last)| ordinal <= *last);
+        if !is_named && ordinal <= closed_through {
             return Ok(false);
         }
     }
@@ -204,24 +231,21 @@ fn turn_to_erase(
 
 /// A macro that went cold after the caller looked has a pack we must not miss.
 fn every_pack_is_named(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
+    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+    let named: BTreeSet<&str> = erasure.packs.iter().map(|(_, old, _)| old.as_str()).collect();
     for (id, _, _) in &erasure.micros {
-        let pack: Option<String> = c
+        // Packs do not overlap: if one holds the micro, it is the last to begin.
+        let pack: Option<(String, i64)> = c
             .prepare_cached(
-                "SELECT name FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3
-                   AND first <= ?4 AND last >= ?5",
+                "SELECT name, last FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND first <= ?4 ORDER BY first DESC LIMIT 1",
             )?
-            .query_row(
-                params![
-                    no.tenant,
-                    erasure.session.0 as i64,
-                    erasure.branch.0,
-                    id.first.0 as i64,
-                    id.last.0 as i64
-                ],
-                |row| row.get(0),
-            )
+            .query_row(params![no.tenant, session, branch, id.first.0 as i64], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
             .optional()?;
-        if pack.is_some_and(|name| !erasure.packs.iter().any(|(_, old, _)| *old == name)) {
+        let holding = pack.filter(|(_, last)| *last >= id.last.0 as i64);
+        if holding.is_some_and(|(name, _)| !named.contains(name.as_str())) {
             return Ok(false);
         }
     }
@@ -253,12 +277,14 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
             pyramid::put_text(c, no.tenant, id, text)?;
         }
     }
-    let (mut turns_gone, mut tokens_gone) = (0, 0);
+    // Tokens by ordinal.
+    let mut gone = BTreeMap::new();
     for seq in &erasure.seqs {
-        if let Some(tokens) = erase_turn(c, no.tenant, session, branch, seq.0 as i64)? {
-            turns_gone += 1;
-            tokens_gone += tokens;
-        }
+        gone.extend(erase_turn(c, no.tenant, session, branch, seq.0 as i64)?);
+    }
+    let (turns_gone, tokens_gone) = (gone.len() as i64, gone.values().sum::<i64>());
+    for level in 0..3 {
+        revise_chunks(c, no.tenant, session, branch, level, &gone)?;
     }
     forget_speakers(c, no.tenant, session)?;
     // What is open at each level has fewer tokens now.
@@ -280,24 +306,22 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
     )?;
     c.execute(
         "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4,
-            name = CASE WHEN ?5 THEN NULL ELSE name END WHERE tenant = ?1 AND session = ?2",
+            name = CASE WHEN ?5 AND turns - ?3 <= 0 THEN NULL ELSE name END WHERE tenant = ?1 AND session = ?2",
         params![no.tenant, session, turns_gone, tokens_gone, erasure.forget_name],
     )?;
     raise_epoch(c, no)
 }
 
-/// Makes a tombstone of a turn, and takes it out of every chunk above it, whose
-/// summaries go. Answers its tokens, or nothing if it is no turn to erase.
+/// Makes a tombstone of a turn. Answers its ordinal and tokens, or nothing if it
+/// is no turn to erase.
 fn erase_turn(
     c: &Connection,
     tenant: i64,
     session: i64,
     branch: u32,
     seq: i64,
-) -> rusqlite::Result<Option<i64>> {
-    let Some((ordinal, tokens)) = turn_to_erase(c, tenant, session, branch, seq)? else {
-        return Ok(None);
-    };
+) -> rusqlite::Result<Option<(i64, i64)>> {
+    let Some(turn) = turn_to_erase(c, tenant, session, branch, seq)? else { return Ok(None) };
     c.prepare_cached("DELETE FROM bodies WHERE tenant = ?1 AND session = ?2 AND seq = ?3")?
         .execute([tenant, session, seq])?;
     c.prepare_cached(
@@ -305,40 +329,50 @@ fn erase_turn(
          WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
     )?
     .execute([tenant, session, seq, ERASED])?;
-    for level in 0..3_i64 {
-        let first: Option<i64> = c
-            .prepare_cached(
-                "SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
-                   AND level = ?4 AND first <= ?5",
-            )?
-            .query_row(params![tenant, session, branch, level, ordinal], |row| row.get(0))?;
-        let Some(first) = first else { continue };
-        let changed = c
-            .prepare_cached(
-                "UPDATE chunks SET turns = turns - 1, tokens = tokens - ?6, revision = revision + 1
-                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5 AND last >= ?7",
-            )?
-            .execute(params![tenant, session, branch, level, first, tokens, ordinal])?;
-        if changed > 0 {
-            drop_summary(c, tenant, session, branch, level, first)?;
-        }
-    }
-    Ok(Some(tokens))
+    Ok(Some(turn))
 }
 
-/// Drops a summary and sets the level's watermark back, so that it is made anew.
-fn drop_summary(
+/// Takes turns, given as ordinal and tokens, out of the chunks of a level that
+/// held them. Those chunks' summaries go, and the level's watermark is set back,
+/// so that they are made anew.
+fn revise_chunks(
     c: &Connection,
     tenant: i64,
     session: i64,
     branch: u32,
     level: i64,
-    first: i64,
+    gone: &BTreeMap<i64, i64>,
 ) -> rusqlite::Result<()> {
-    c.prepare_cached(
-        "DELETE FROM summaries WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
-    )?
-    .execute(params![tenant, session, branch, level, first])?;
+    let mut first_revised = None;
+    let mut from = 0;
+    while let Some((&ordinal, _)) = gone.range(from..).next() {
+        let chunk: Option<(i64, i64)> = c
+            .prepare_cached(
+                "SELECT first, last FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND level = ?4 AND first <= ?5 ORDER BY first DESC LIMIT 1",
+            )?
+            .query_row(params![tenant, session, branch, level, ordinal], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()?;
+        // Beyond the last chunk the level is open.
+        let Some((first, last)) = chunk.filter(|(_, last)| ordinal <= *last) else { break };
+        let held = || gone.range(ordinal..=last);
+        let (turns, tokens) =
+            (held().count() as i64, held().map(|(_, tokens)| tokens).sum::<i64>());
+        c.prepare_cached(
+            "UPDATE chunks SET turns = turns - ?6, tokens = tokens - ?7, revision = revision + ?6
+             WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
+        )?
+        .execute(params![tenant, session, branch, level, first, turns, tokens])?;
+        c.prepare_cached(
+            "DELETE FROM summaries WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
+        )?
+        .execute(params![tenant, session, branch, level, first])?;
+        first_revised.get_or_insert(first);
+        from = last + 1;
+    }
+    let Some(first) = first_revised else { return Ok(()) };
     let column = ["micro_through", "mini_through", "macro_through"][level as usize];
     c.prepare_cached(&format!(
         "UPDATE branches SET {column} = min({column}, ?4) WHERE tenant = ?1 AND session = ?2 AND branch = ?3"
@@ -369,4 +403,58 @@ pub(super) fn raise_epoch(c: &Connection, no: ScopeNo) -> rusqlite::Result<()> {
         [no.tenant, no.scope],
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::SqliteStore;
+    use crate::contract::fixtures::*;
+
+    #[tokio::test]
+    async fn a_large_session_is_erased_at_once() {
+        const TURNS: u64 = 50_000;
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path(), None).unwrap();
+        let session = add(&store, "s", &say_many(TURNS as usize)).await;
+        let through = Ordinal(TURNS);
+        let micros = store.bodies(&scope(), session, Branch::MAIN, Ordinal(1), through).await;
+        let micros = micros.unwrap().into_iter().map(|body| (body.id, body.revision, None));
+        let micros: Vec<_> = micros.collect();
+        let erasure = Erasure {
+            session,
+            branch: Branch::MAIN,
+            seqs: (1..=TURNS).map(Seq).collect(),
+            emptied: micros.iter().map(|(id, _, _)| (id.first, id.last)).collect(),
+            forget_name: true,
+            micros,
+            packs: Vec::new(),
+            now: NOW,
+        };
+        let began = Instant::now();
+        assert!(store.erase(&scope(), erasure).await.unwrap());
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(8), "{took:?}");
+        assert_eq!(stats(&store).await.turns, 0);
+    }
+
+    #[test]
+    fn emptied_ranges_cover_as_they_would_one_by_one() {
+        let ranges = [(5, 6), (1, 9), (3, 4), (12, 12), (11, 13)];
+        let emptied = ranges.map(|(first, last)| (Ordinal(first), Ordinal(last))).to_vec();
+        let (session, branch) = (SessionNo(1), Branch::MAIN);
+        let (seqs, micros, packs) = (Vec::new(), Vec::new(), Vec::new());
+        let forget_name = false;
+        let erasure =
+            Erasure { session, branch, seqs, emptied, forget_name, micros, packs, now: NOW };
+        let sorted = Emptied::of(&erasure);
+        for first in (0..16).map(Ordinal) {
+            for last in (first.0..16).map(Ordinal) {
+                let covers = erasure.covers(first, last);
+                assert_eq!(sorted.covers(first, last), covers, "{first}-{last}");
+            }
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! Opening: the directory, the file, its version, its key, and what the
 //! database's own errors mean.
 
+use std::fs::{OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,7 +11,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use crate::error::StoreError;
-use crate::keys::MasterKey;
+use crate::files::{make_dir, sync_dir, write_error};
+use crate::keys::{MasterKey, Temporary};
 use crate::store::Result;
 
 /// `ICEC`, so that a stray database is not taken for ours.
@@ -32,25 +36,64 @@ pub(super) struct Opened {
 pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
     prepare_directory(dir)?;
     let path = dir.join(FILE_NAME);
-    let is_new = !path.exists();
+    let is_new = create_private(dir, &path)?;
     let connection = Connection::open(&path).map_err(|error| classify(error, &path))?;
     let failed = |error| classify(error, &path);
     pragmas(&connection).map_err(failed)?;
     let sealed = migrate(&connection, &path)?;
     // Only a store that has sealed nothing may have a new key made for it.
     let master = MasterKey::load(dir, master_key, is_new || sealed.is_none())?;
-    match sealed {
-        Some(check) if !master.matches(&check) => {
-            let origin = match master_key {
-                Some(_) => "ICECORE_MASTER_KEY".to_owned(),
-                None => format!("`{}`", dir.join("master.key").display()),
-            };
-            return Err(StoreError::WrongMasterKey { origin });
-        }
-        Some(_) => {}
-        None => record_key(&connection, &master).map_err(failed)?,
+    let check = match sealed {
+        Some(check) => check,
+        None => record_key(&connection, &path, &master)?,
+    };
+    if !master.matches(&check) {
+        let origin = match master_key {
+            Some(_) => "ICECORE_MASTER_KEY".to_owned(),
+            None => format!("`{}`", dir.join("master.key").display()),
+        };
+        return Err(StoreError::WrongMasterKey { origin });
     }
     Ok(Opened { connection, path, master })
+}
+
+/// Makes the file, for the owner alone, if it is not there; answers whether it
+/// did. Side files take their mode from it.
+fn create_private(dir: &Path, path: &Path) -> Result<bool> {
+    let failed = |source| write_error("create", path, source);
+    if path.exists() {
+        keep_private(path)?;
+        return Ok(false);
+    }
+    // Not opened under its own name: to close it again would drop the locks of
+    // a connection that another thread has opened meanwhile.
+    let temporary = Temporary::beside(path);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(&temporary.0).map_err(failed)?;
+    let is_new = match std::fs::hard_link(&temporary.0, path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(failed(error)),
+    };
+    drop(temporary);
+    sync_dir(dir)?;
+    Ok(is_new)
+}
+
+/// Takes rights from others that an earlier version left them, where it is ours.
+fn keep_private(path: &Path) -> Result<()> {
+    let user = rustix::process::geteuid().as_raw();
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        let Ok(metadata) = std::fs::metadata(&file) else { continue };
+        if metadata.uid() == user && metadata.mode() & 0o077 != 0 {
+            let mode = Permissions::from_mode(metadata.mode() & 0o700);
+            std::fs::set_permissions(&file, mode)
+                .map_err(|source| write_error("protect", Path::new(&file), source))?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn reader(path: &Path) -> Result<Connection> {
@@ -113,11 +156,19 @@ fn migrate(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
     if version < known {
         run_migrations(connection).map_err(failed)?;
     }
+    read_check(connection, path)
+}
+
+fn read_check(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
     let check: Option<String> = connection
         .query_row("SELECT value FROM notes WHERE name = ?1", [KEY_CHECK], |row| row.get(0))
         .optional()
-        .map_err(failed)?;
-    Ok(check.and_then(|text| hex::decode(text).ok()))
+        .map_err(|error| classify(error, path))?;
+    let damaged = |_| StoreError::Damaged {
+        path: path.to_owned(),
+        reason: "the check value of the master key is not hexadecimal".to_owned(),
+    };
+    check.map(|text| hex::decode(text).map_err(damaged)).transpose()
 }
 
 fn run_migrations(connection: &Connection) -> rusqlite::Result<()> {
@@ -142,29 +193,22 @@ fn run_migrations(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-fn record_key(connection: &Connection, master: &MasterKey) -> rusqlite::Result<()> {
-    connection.execute(
-        "INSERT INTO notes (name, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
-        [KEY_CHECK, &hex::encode(master.check_value())],
-    )?;
-    Ok(())
+/// Writes the key's check value, unless another process was faster, and answers
+/// the one that holds.
+fn record_key(connection: &Connection, path: &Path, master: &MasterKey) -> Result<Vec<u8>> {
+    connection
+        .execute(
+            "INSERT INTO notes (name, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+            [KEY_CHECK, &hex::encode(master.check_value())],
+        )
+        .map_err(|error| classify(error, path))?;
+    Ok(read_check(connection, path)?.unwrap_or_default())
 }
 
 fn prepare_directory(dir: &Path) -> Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    let io = |action, source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-            StoreError::ReadOnly { path: dir.to_owned() }
-        }
-        std::io::ErrorKind::StorageFull => StoreError::DiskFull,
-        _ => StoreError::Io { action, path: dir.to_owned(), source },
-    };
-    if !dir.exists() {
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(dir).map_err(|error| io("create", error))?;
-    }
-    let owner = std::fs::metadata(dir).map_err(|error| io("look at", error))?.uid();
+    make_dir(dir)?;
+    let metadata = std::fs::metadata(dir);
+    let owner = metadata.map_err(|error| write_error("look at", dir, error))?.uid();
     let user = rustix::process::geteuid().as_raw();
     if owner != user {
         return Err(StoreError::ForeignOwner { path: dir.to_owned(), owner, user });
@@ -213,5 +257,55 @@ pub(super) fn classify(error: rusqlite::Error, path: &Path) -> StoreError {
         ErrorCode::DatabaseCorrupt => StoreError::Damaged { path, reason: error.to_string() },
         ErrorCode::NotADatabase => StoreError::NotAStore { path },
         _ => StoreError::Database(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn files_are_for_the_owner_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("open to all");
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+        let files = ["icecore.db", "icecore.db-wal", "icecore.db-shm"].map(|name| dir.join(name));
+        let opened = open(&dir, None).unwrap();
+        files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+        // As an earlier version made them.
+        for file in &files {
+            std::fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap();
+        }
+        let again = open(&dir, None).unwrap();
+        files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+        drop((opened, again));
+        let names = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["icecore.db", "master.key"]);
+    }
+
+    #[test]
+    fn the_first_key_that_is_recorded_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = open(dir.path(), None).unwrap();
+        let other = MasterKey::random();
+        let check = record_key(&opened.connection, &opened.path, &other).unwrap();
+        assert!(opened.master.matches(&check) && !other.matches(&check));
+    }
+
+    #[test]
+    fn a_check_value_that_cannot_be_read_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = open(dir.path(), None).unwrap();
+        let change = "UPDATE notes SET value = 'no number' WHERE name = ?1";
+        opened.connection.execute(change, [KEY_CHECK]).unwrap();
+        drop(opened);
+        assert!(matches!(open(dir.path(), None), Err(StoreError::Damaged { .. })));
     }
 }

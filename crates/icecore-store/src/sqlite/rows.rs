@@ -10,7 +10,7 @@ use icecore_domain::time::Millis;
 use icecore_domain::turn_jsonl;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::Shared;
+use super::{Shared, pyramid};
 use crate::error::StoreError;
 use crate::keys::TenantKey;
 use crate::store::*;
@@ -316,10 +316,7 @@ pub(super) fn turns(
     scope: &Scope,
     query: &TurnQuery,
 ) -> Result<Vec<TurnRow>> {
-    let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
-    if session_by_number(c, s, scope, query.session)?.is_none() {
-        return Ok(Vec::new());
-    }
+    let Some(no) = pyramid::owned(c, s, scope, query.session)? else { return Ok(Vec::new()) };
     let order = if query.newest { "DESC" } else { "ASC" };
     let sql = format!(
         "SELECT {TURN_COLUMNS} FROM turns t
