@@ -45,6 +45,7 @@ pub(crate) struct Inner {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Millis {
         Millis(jiff::Timestamp::now().as_millisecond())
     }

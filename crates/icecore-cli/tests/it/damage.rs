@@ -25,6 +25,7 @@ fn without_name(text: &str) -> String {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test damages the file from outside")]
 fn a_store_from_the_future() {
     let place = settled(3);
     let db = rusqlite::Connection::open(place.data().join("icecore.db")).unwrap();
