@@ -101,6 +101,10 @@ const TURN_SHARE_PERCENT: u64 = 75;
 /// A turn is cut to fit only if at least this many tokens of it remain.
 const SMALLEST_CUT_TOKENS: u32 = 8;
 
+/// After so many summaries that did not fit even when cut, no more are tried:
+/// counting them costs more than the last tokens are worth.
+const MAX_MISSES: usize = 3;
+
 /// Ends a text that was cut.
 const ELLIPSIS: &str = "…";
 
@@ -143,12 +147,16 @@ pub fn pack(
         }
         rest.next();
     }
+    let mut misses = 0;
     for summary in by_worth(summaries) {
-        if packing.is_full() {
+        if packing.is_full() || misses == MAX_MISSES {
             break;
         }
-        if !packing.tells_of(&summary) && !packing.take_whole(&summary, budget) {
-            packing.take_cut(&summary, budget);
+        if !packing.tells_of(&summary)
+            && !packing.take_whole(&summary, budget)
+            && !packing.take_cut(&summary, budget)
+        {
+            misses += 1;
         }
     }
     // What is left over goes to further turns that no summary stands for.
