@@ -263,6 +263,7 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
             "packs": receipt.erased.packs,
             "archives": 0,
         },
+        "kind": receipt.kind,
         "sha256": receipt.sha256,
         "statement": receipt.statement(),
         "at": receipt.at.to_rfc3339(),

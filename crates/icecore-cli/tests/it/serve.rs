@@ -30,11 +30,15 @@ fn start(place: &Place) -> Host {
 
 impl Host {
     fn get(&self, path: &str) -> String {
+        self.ask("GET", path, "")
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        let key = &self.key;
+        let (address, key, length) = (&self.address, &self.key, body.len());
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n",
-            self.address
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -60,6 +64,44 @@ fn the_host_says_where_it_listens_and_ends_well() {
         assert_eq!(host.child.wait().unwrap().code(), Some(0));
     }
     place.check();
+}
+
+/// The body of an answer, without what differs from one moment to the next.
+fn lasting(answer: &str) -> serde_json::Value {
+    let body = answer.split_once("\r\n\r\n").map_or(answer, |(_, body)| body);
+    let mut value: serde_json::Value = serde_json::from_str(body).unwrap();
+    for key in ["receiptId", "sha256", "statement", "at", "diskBytes"] {
+        if let Some(field) = value.get_mut(key) {
+            *field = "[DIFFERS]".into();
+        }
+    }
+    value
+}
+
+#[test]
+fn the_command_line_prints_what_the_routes_answer() {
+    let place = Place::new();
+    for n in 0..12 {
+        place.ok(&["add", "--session", "s", "--name", "Ana", &format!("Turn {n} about ice.")]);
+    }
+    let mut host = start(&place);
+    let route = |method: &str, path: &str, body: &str| {
+        lasting(&host.ask(method, &format!("/v1/host/icecore{path}"), body))
+    };
+    let printed = |args: &[&str]| lasting(&place.ok(&[args, &["--json"]].concat()));
+    assert_eq!(printed(&["sessions"]), route("GET", "/sessions", ""));
+    assert_eq!(printed(&["stats"]), route("GET", "/stats", ""));
+    assert_eq!(printed(&["view", "--session", "s"]), route("GET", "/sessions/s/view", ""));
+    assert_eq!(
+        printed(&["context", "--session", "s", "--budget", "90"]),
+        route("POST", "/context", r#"{"session":"s","budget":90}"#)
+    );
+    assert_eq!(
+        printed(&["forget", "--session", "s", "--dry-run"]),
+        route("POST", "/forget", r#"{"session":"s","dryRun":true}"#)
+    );
+    signal(&host.child, "TERM");
+    assert_eq!(host.child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
