@@ -14,12 +14,16 @@
 //! | [`cut`], [`chunk`] | where micros, minis and macros end, and what they are |
 //! | [`ctf`] | the Compact Turn Format |
 //! | [`summary`] | extractive summaries, themes, key facts |
+//! | [`fact`] | what is worth knowing by itself, and what a person thinks of it |
+//! | [`embed`] | text as a point in meaning, by a model with an identity |
 //! | [`tier`] | what stays hot |
 //! | [`window`] | the context for one prompt within a budget |
 
 pub mod chunk;
 pub mod ctf;
 pub mod cut;
+pub mod embed;
+pub mod fact;
 pub mod identity;
 pub mod ids;
 pub mod json;

@@ -1,0 +1,174 @@
+//! Facts worth keeping: what somebody is, prefers, decided, demands, plans.
+
+use sha2::{Digest, Sha256};
+
+use crate::redact::RedactedText;
+use crate::time::Millis;
+
+/// What a fact is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FactKind {
+    /// Who or what somebody is: name, work, family, home.
+    Identity,
+    /// What somebody likes or would rather have.
+    Preference,
+    /// What was settled.
+    Decision,
+    /// What must hold: a limit, a deadline, an allergy.
+    Constraint,
+    /// How to answer from now on.
+    Instruction,
+    /// What somebody intends.
+    Plan,
+    /// What happened, with its date.
+    Event,
+}
+
+impl FactKind {
+    /// All of them, in order.
+    pub const ALL: [FactKind; 7] = [
+        FactKind::Identity,
+        FactKind::Preference,
+        FactKind::Decision,
+        FactKind::Constraint,
+        FactKind::Instruction,
+        FactKind::Plan,
+        FactKind::Event,
+    ];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FactKind::Identity => "identity",
+            FactKind::Preference => "preference",
+            FactKind::Decision => "decision",
+            FactKind::Constraint => "constraint",
+            FactKind::Instruction => "instruction",
+            FactKind::Plan => "plan",
+            FactKind::Event => "event",
+        }
+    }
+
+    /// The kind of that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// What says the same: hash of normalised subject, attribute and value. Its hex
+/// is the fact's id, so that a verdict outlives a rebuild.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FactKey(pub [u8; 8]);
+
+impl FactKey {
+    /// The key of a subject, an attribute and a value.
+    pub fn new(subject: &str, attribute: &str, value: &str) -> Self {
+        let mut hash = Sha256::new();
+        for part in [subject, attribute, value] {
+            let part = normalise(part);
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let mut key = [0; 8];
+        key.copy_from_slice(&digest[..8]);
+        Self(key)
+    }
+
+    /// The key that an id names.
+    pub fn parse(id: &str) -> Option<Self> {
+        let hex = id.strip_prefix("fact-").filter(|hex| hex.len() == 16 && hex.is_ascii())?;
+        let mut key = [0; 8];
+        for (byte, digits) in key.iter_mut().zip(hex.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        Some(Self(key))
+    }
+}
+
+impl std::fmt::Display for FactKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("fact-")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Lower case words without punctuation, one blank between them.
+fn normalise(text: &str) -> String {
+    let lower = text.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A fact as kept: every text of it was looked through for secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedactedFact {
+    /// What kind.
+    pub kind: FactKind,
+    /// Whom or what it is about; `user` where nobody is named.
+    pub subject: RedactedText,
+    /// Which property of the subject; a newer value of it supersedes an older.
+    /// Empty where values stand side by side.
+    pub attribute: RedactedText,
+    /// The value.
+    pub value: RedactedText,
+    /// The fact as a sentence that can stand alone.
+    pub text: RedactedText,
+    /// The words of the turn that support it.
+    pub quote: RedactedText,
+    /// Since when it holds: the time of the turn, or the date that it names.
+    pub valid_from: Millis,
+}
+
+impl RedactedFact {
+    /// What says the same.
+    pub fn key(&self) -> FactKey {
+        FactKey::new(self.subject.as_str(), self.attribute.as_str(), self.value.as_str())
+    }
+}
+
+/// What a person thinks of a fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// A person told it.
+    Added,
+    /// A person agrees.
+    Confirmed,
+    /// A person disagrees: it does not come back.
+    Rejected,
+}
+
+impl Verdict {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Added => "added",
+            Verdict::Confirmed => "confirmed",
+            Verdict::Rejected => "rejected",
+        }
+    }
+
+    /// The verdict of that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Verdict::Added, Verdict::Confirmed, Verdict::Rejected]
+            .into_iter()
+            .find(|verdict| verdict.as_str() == word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_ignore_case_and_punctuation_and_come_back_from_their_ids() {
+        let key = FactKey::new("Ana", "home", "Lisbon!");
+        assert_eq!(key, FactKey::new("ana", "home", "lisbon"));
+        assert_ne!(key, FactKey::new("ana home", "", "lisbon"));
+        assert_eq!(FactKey::parse(&key.to_string()), Some(key));
+        for wrong in ["fact-", "fact-12", "turn-1.2", "fact-zzzzzzzzzzzzzzzz", "fact-ééééééé1"]
+        {
+            assert_eq!(FactKey::parse(wrong), None, "{wrong}");
+        }
+    }
+}
