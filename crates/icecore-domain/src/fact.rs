@@ -94,7 +94,7 @@ impl std::fmt::Display for FactKey {
 }
 
 /// Lower case words without punctuation, one blank between them.
-fn normalise(text: &str) -> String {
+pub fn normalise(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use icecore_domain::ids::TurnId;
+
 /// An operation of the store that did not happen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -47,6 +49,12 @@ pub enum StoreError {
     EntryExists {
         /// Its id.
         id: String,
+    },
+    /// A verdict on what quotes a turn that is not there.
+    #[error("{turn}, which the fact quotes, is not there or was forgotten")]
+    SourceGone {
+        /// Which turn.
+        turn: TurnId,
     },
     /// The caller's key was used at the same moment.
     #[error("this idempotency key has just been used by another request")]
@@ -220,6 +228,11 @@ impl StoreError {
     /// Whether the user, not we, can set it right.
     pub fn is_refusal(&self) -> bool {
         self.hint().is_some()
-            || matches!(self, StoreError::Cycle { .. } | StoreError::ParentLater { .. })
+            || matches!(
+                self,
+                StoreError::Cycle { .. }
+                    | StoreError::ParentLater { .. }
+                    | StoreError::SourceGone { .. }
+            )
     }
 }

@@ -5,14 +5,19 @@
 
 mod append;
 mod erase;
+mod facts;
 mod pyramid;
 mod state;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::fact::FactKey;
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant};
+use icecore_domain::ids::{
+    Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
+};
 use icecore_domain::time::Millis;
 use sha2::{Digest, Sha256};
 
@@ -122,6 +127,30 @@ impl Store for MemoryStore {
         Ok(rows.filter(|row| row.identity.lookup == lookup).cloned().collect())
     }
 
+    async fn scope_head(&self, scope: &Scope) -> Result<ScopeHead> {
+        Ok(facts::scope_head(&self.state(), scope))
+    }
+
+    async fn turns_after(
+        &self,
+        scope: &Scope,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<TurnRow>> {
+        let state = self.state();
+        let turns = state.sessions_in(scope).flat_map(|session| &session.turns);
+        let rows = turns.map(|turn| &turn.row).filter(|row| row.position > after);
+        let mut rows: Vec<TurnRow> = rows.cloned().collect();
+        rows.sort_by_key(|row| row.position);
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
+        let state = self.state();
+        Ok(ids.iter().filter_map(|id| state.turn(scope, *id).cloned()).collect())
+    }
+
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
         let state = self.state();
         let Some(session) = state.session(scope, query.session) else { return Ok(Vec::new()) };
@@ -142,7 +171,56 @@ impl Store for MemoryStore {
     ) -> Result<Vec<MicroBody>> {
         let state = self.state();
         let Some(session) = state.session(scope, session) else { return Ok(Vec::new()) };
-        Ok(pyramid::bodies(scope, session, branch, first, last))
+        let overlaps = |id: &ChunkId| id.first <= last && id.last >= first;
+        Ok(pyramid::bodies(scope, session, branch, overlaps))
+    }
+
+    async fn bodies_at(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        ordinals: &[Ordinal],
+    ) -> Result<Vec<MicroBody>> {
+        let state = self.state();
+        let Some(session) = state.session(scope, session) else { return Ok(Vec::new()) };
+        let holds = |id: &ChunkId| ordinals.iter().any(|at| (id.first..=id.last).contains(at));
+        Ok(pyramid::bodies(scope, session, branch, holds))
+    }
+
+    async fn chunks_at(
+        &self,
+        scope: &Scope,
+        ids: &[(SessionNo, Branch, Level, Ordinal)],
+    ) -> Result<Vec<ChunkRecord>> {
+        let state = self.state();
+        let find = |(session, branch, level, first): &(SessionNo, Branch, Level, Ordinal)| {
+            let session = state.session(scope, *session)?;
+            let chunk = session.chunks(*branch, *level).find(|chunk| chunk.id.first == *first)?;
+            Some(session.chunk_record(chunk))
+        };
+        Ok(ids.iter().filter_map(find).collect())
+    }
+
+    async fn summaries_after(
+        &self,
+        scope: &Scope,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, ChunkRecord)>> {
+        let state = self.state();
+        let mut found = Vec::new();
+        for session in state.sessions_in(scope) {
+            for chunk in session.branches.values().flat_map(|branch| &branch.chunks) {
+                let number = chunk.summary.as_ref().map_or(0, |(number, _)| *number);
+                if number > after {
+                    found.push((number, session.chunk_record(chunk)));
+                }
+            }
+        }
+        found.sort_by_key(|(number, _)| *number);
+        found.truncate(limit);
+        Ok(found)
     }
 
     async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>> {
@@ -203,15 +281,66 @@ impl Store for MemoryStore {
     }
 
     async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()> {
-        let mut state = self.state();
-        if let Some(branch) = state.branch_mut(scope, summaries.session, summaries.branch) {
-            pyramid::put_summaries(branch, summaries);
-        }
+        pyramid::put_summaries(&mut self.state(), scope, summaries);
         Ok(())
     }
 
     async fn drop_derived(&self, scope: &Scope) -> Result<u64> {
         Ok(pyramid::drop_derived(&mut self.state(), scope))
+    }
+
+    async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool> {
+        Ok(facts::put(&mut self.state(), scope, batch))
+    }
+
+    async fn facts_through(&self, scope: &Scope) -> Result<Position> {
+        Ok(self.state().scope(scope).map(|scope| scope.facts_through).unwrap_or_default())
+    }
+
+    async fn facts(&self, scope: &Scope) -> Result<Vec<FactRecord>> {
+        Ok(self.state().facts(scope).to_vec())
+    }
+
+    async fn facts_after(
+        &self,
+        scope: &Scope,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<FactRecord>> {
+        let state = self.state();
+        let found = state.facts(scope).iter().filter(|fact| fact.number > after);
+        Ok(found.take(limit).cloned().collect())
+    }
+
+    async fn facts_at(&self, scope: &Scope, numbers: &[u64]) -> Result<Vec<FactRecord>> {
+        let state = self.state();
+        let find = |number: &u64| state.facts(scope).iter().find(|fact| fact.number == *number);
+        Ok(numbers.iter().filter_map(find).cloned().collect())
+    }
+
+    async fn facts_of(&self, scope: &Scope, key: FactKey) -> Result<Vec<FactRecord>> {
+        let state = self.state();
+        let found = state.facts(scope).iter().filter(|fact| fact.fact.key() == key);
+        Ok(found.cloned().collect())
+    }
+
+    async fn put_verdict(&self, scope: &Scope, verdict: NewVerdict) -> Result<Position> {
+        facts::put_verdict(&mut self.state(), scope, verdict)
+    }
+
+    async fn verdicts(&self, scope: &Scope) -> Result<Vec<VerdictRecord>> {
+        let state = self.state();
+        Ok(state.scope(scope).map(|scope| scope.verdicts.clone()).unwrap_or_default())
+    }
+
+    async fn erase_facts(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        quoting: &[TurnId],
+        dry_run: bool,
+    ) -> Result<u64> {
+        Ok(facts::erase(&mut self.state(), scope, selector, quoting, dry_run))
     }
 
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
@@ -288,6 +417,33 @@ impl Store for MemoryStore {
             .entries(scope)
             .filter(|entry| entry.in_force(now) && at.is_none_or(|at| entry.record.began <= at));
         Ok(found.take(limit).map(|entry| entry.record.clone()).collect())
+    }
+
+    async fn entries_after(
+        &self,
+        scope: &Scope,
+        after: Position,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryRecord>> {
+        let state = self.state();
+        let found =
+            state.entries(scope).filter(|entry| entry.in_force(now) && entry.record.began > after);
+        Ok(found.take(limit).map(|entry| entry.record.clone()).collect())
+    }
+
+    async fn entries_at(
+        &self,
+        scope: &Scope,
+        began: &[Position],
+        now: Millis,
+    ) -> Result<Vec<EntryRecord>> {
+        let state = self.state();
+        let find = |began: &Position| {
+            let mut entries = state.entries(scope).filter(|entry| entry.in_force(now));
+            entries.find(|entry| entry.record.began == *began).map(|entry| entry.record.clone())
+        };
+        Ok(began.iter().filter_map(find).collect())
     }
 
     async fn erase_entries(

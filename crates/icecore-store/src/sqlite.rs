@@ -8,6 +8,7 @@
 mod append;
 mod entries;
 mod erase;
+mod facts;
 mod health;
 mod log;
 mod open;
@@ -22,8 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use icecore_domain::chunk::Level;
+use icecore_domain::fact::FactKey;
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant};
+use icecore_domain::ids::{
+    Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
+};
 use icecore_domain::time::Millis;
 use rusqlite::Connection;
 
@@ -190,6 +195,26 @@ impl Store for SqliteStore {
         self.read(move |c, s| rows::turns_by_lookup(c, s, &scope, session, lookup)).await
     }
 
+    async fn scope_head(&self, scope: &Scope) -> Result<ScopeHead> {
+        let scope = scope.clone();
+        self.read(move |c, s| rows::scope_head(c, s, &scope)).await
+    }
+
+    async fn turns_after(
+        &self,
+        scope: &Scope,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<TurnRow>> {
+        let scope = scope.clone();
+        self.read(move |c, s| rows::turns_after(c, s, &scope, after, limit)).await
+    }
+
+    async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.read(move |c, s| rows::turns_at(c, s, &scope, &ids)).await
+    }
+
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
         let (scope, query) = (scope.clone(), *query);
         self.read(move |c, s| pyramid::chunks(c, s, &scope, &query)).await
@@ -205,6 +230,36 @@ impl Store for SqliteStore {
     ) -> Result<Vec<MicroBody>> {
         let scope = scope.clone();
         self.read(move |c, s| pyramid::bodies(c, s, &scope, session, branch, first, last)).await
+    }
+
+    async fn bodies_at(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        ordinals: &[Ordinal],
+    ) -> Result<Vec<MicroBody>> {
+        let (scope, ordinals) = (scope.clone(), ordinals.to_vec());
+        self.read(move |c, s| pyramid::bodies_at(c, s, &scope, session, branch, ordinals)).await
+    }
+
+    async fn chunks_at(
+        &self,
+        scope: &Scope,
+        ids: &[(SessionNo, Branch, Level, Ordinal)],
+    ) -> Result<Vec<ChunkRecord>> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.read(move |c, s| pyramid::chunks_at(c, s, &scope, &ids)).await
+    }
+
+    async fn summaries_after(
+        &self,
+        scope: &Scope,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, ChunkRecord)>> {
+        let scope = scope.clone();
+        self.read(move |c, s| pyramid::summaries_after(c, s, &scope, after, limit)).await
     }
 
     async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>> {
@@ -266,6 +321,61 @@ impl Store for SqliteStore {
         self.write(move |c, s| pyramid::drop_derived(c, s, &scope)).await
     }
 
+    async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool> {
+        let scope = scope.clone();
+        self.write(move |c, s| facts::put(c, s, &scope, &batch)).await
+    }
+
+    async fn facts_through(&self, scope: &Scope) -> Result<Position> {
+        let scope = scope.clone();
+        self.read(move |c, s| facts::through(c, s, &scope)).await
+    }
+
+    async fn facts(&self, scope: &Scope) -> Result<Vec<FactRecord>> {
+        self.facts_after(scope, 0, usize::MAX).await
+    }
+
+    async fn facts_after(
+        &self,
+        scope: &Scope,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<FactRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| facts::after(c, s, &scope, after, limit)).await
+    }
+
+    async fn facts_at(&self, scope: &Scope, numbers: &[u64]) -> Result<Vec<FactRecord>> {
+        let (scope, numbers) = (scope.clone(), numbers.to_vec());
+        self.read(move |c, s| facts::at(c, s, &scope, &numbers)).await
+    }
+
+    async fn facts_of(&self, scope: &Scope, key: FactKey) -> Result<Vec<FactRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| facts::of(c, s, &scope, key)).await
+    }
+
+    async fn put_verdict(&self, scope: &Scope, verdict: NewVerdict) -> Result<Position> {
+        let scope = scope.clone();
+        self.write(move |c, s| facts::put_verdict(c, s, &scope, &verdict)).await
+    }
+
+    async fn verdicts(&self, scope: &Scope) -> Result<Vec<VerdictRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| facts::verdicts(c, s, &scope)).await
+    }
+
+    async fn erase_facts(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        quoting: &[TurnId],
+        dry_run: bool,
+    ) -> Result<u64> {
+        let (scope, selector, quoting) = (scope.clone(), selector.clone(), quoting.to_vec());
+        self.write(move |c, s| facts::erase(c, s, &scope, &selector, &quoting, dry_run)).await
+    }
+
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
         self.read(move |c, s| pyramid::packs(c, s, None, Some(before), limit)).await
     }
@@ -320,6 +430,27 @@ impl Store for SqliteStore {
     ) -> Result<Vec<EntryRecord>> {
         let scope = scope.clone();
         self.read(move |c, s| entries::list(c, s, &scope, at, now, limit)).await
+    }
+
+    async fn entries_after(
+        &self,
+        scope: &Scope,
+        after: Position,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryRecord>> {
+        let scope = scope.clone();
+        self.read(move |c, s| entries::after(c, s, &scope, after, now, limit)).await
+    }
+
+    async fn entries_at(
+        &self,
+        scope: &Scope,
+        began: &[Position],
+        now: Millis,
+    ) -> Result<Vec<EntryRecord>> {
+        let (scope, began) = (scope.clone(), began.to_vec());
+        self.read(move |c, s| entries::at(c, s, &scope, &began, now)).await
     }
 
     async fn erase_entries(

@@ -6,6 +6,7 @@
 use async_trait::async_trait;
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::cut::{CutPolicy, OpenTail};
+use icecore_domain::fact::{FactKey, RedactedFact, Verdict, normalise};
 use icecore_domain::identity::{IdentityKey, TurnIdentity};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
@@ -77,6 +78,22 @@ pub trait Store: Send + Sync {
         lookup: i64,
     ) -> Result<Vec<TurnRow>>;
 
+    /// Where a scope stands; zeros for one that is not, which stays so.
+    async fn scope_head(&self, scope: &Scope) -> Result<ScopeHead>;
+
+    /// Turns of the scope after a position, of whatever session, in order of
+    /// position: tombstones and the expired too, bodies only of those that are hot.
+    async fn turns_after(
+        &self,
+        scope: &Scope,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<TurnRow>>;
+
+    /// The turns with these ids, in the order asked; what is not of this scope is
+    /// left out. Bodies only of those that are hot.
+    async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>>;
+
     // The pyramid
 
     /// Chunks of a branch at one level, in order; see [`ChunkQuery`].
@@ -91,6 +108,33 @@ pub trait Store: Send + Sync {
         first: Ordinal,
         last: Ordinal,
     ) -> Result<Vec<MicroBody>>;
+
+    /// Where the bodies of the micros are that hold any of these ordinals, each
+    /// once, in order, whatever the order asked. What lies between is not read.
+    async fn bodies_at(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        ordinals: &[Ordinal],
+    ) -> Result<Vec<MicroBody>>;
+
+    /// Chunks by session, branch, level and first ordinal, in the order asked;
+    /// what is not of this scope is left out.
+    async fn chunks_at(
+        &self,
+        scope: &Scope,
+        ids: &[(SessionNo, Branch, Level, Ordinal)],
+    ) -> Result<Vec<ChunkRecord>>;
+
+    /// Chunks of the scope that have summaries, by the number of the summary,
+    /// after `after`.
+    async fn summaries_after(
+        &self,
+        scope: &Scope,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, ChunkRecord)>>;
 
     /// Branches, of any tenant, that changed since they were last found settled
     /// by an append, an erasure or dropped summaries. What the worker itself
@@ -131,11 +175,59 @@ pub trait Store: Send + Sync {
 
     /// Records summaries of chunks and moves the watermark of that level to
     /// `through`; or does nothing, when the watermark or the revision of one of
-    /// the chunks is not the one given any more, so that they stay due.
+    /// the chunks is not the one given any more, so that they stay due. Each gets
+    /// the scope's next number, also when it is written again.
     async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()>;
 
-    /// Drops every summary of the scope and marks its branches unsettled.
+    /// Drops every summary and fact of the scope, answers how many, marks its
+    /// branches unsettled and has facts drawn from the first turn on. The epoch
+    /// rises if anything was dropped. Numbers are not given again.
     async fn drop_derived(&self, scope: &Scope) -> Result<u64>;
+
+    // Facts
+
+    /// Records facts drawn from turns up to a position and moves the scope's
+    /// watermark there. Answers false, having done nothing, when the watermark is
+    /// not the one given any more or a source is not a turn of the scope that is
+    /// there. Each fact gets the scope's next number.
+    async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool>;
+
+    /// Facts have been drawn from the turns up to here.
+    async fn facts_through(&self, scope: &Scope) -> Result<Position>;
+
+    /// All facts of the scope by number.
+    async fn facts(&self, scope: &Scope) -> Result<Vec<FactRecord>>;
+
+    /// Facts by number, after `after`.
+    async fn facts_after(&self, scope: &Scope, after: u64, limit: usize)
+    -> Result<Vec<FactRecord>>;
+
+    /// The facts with these numbers, in the order asked; what is not there is left
+    /// out.
+    async fn facts_at(&self, scope: &Scope, numbers: &[u64]) -> Result<Vec<FactRecord>>;
+
+    /// The facts that say the same, by number.
+    async fn facts_of(&self, scope: &Scope, key: FactKey) -> Result<Vec<FactRecord>>;
+
+    /// Records what a person thinks of a fact, in place of what was thought before,
+    /// and logs `fact.added`, `fact.confirmed` or `fact.rejected`. A source that is
+    /// not a turn of the scope, or was erased, is [`StoreError::SourceGone`]. It is
+    /// ground: [`Store::drop_derived`] leaves it.
+    async fn put_verdict(&self, scope: &Scope, verdict: NewVerdict) -> Result<Position>;
+
+    /// What people think, in the order in which they said it.
+    async fn verdicts(&self, scope: &Scope) -> Result<Vec<VerdictRecord>>;
+
+    /// Erases facts and verdicts that a selector names, by subject, age or id, or
+    /// that quote one of these turns; answers how many. [`Store::erase`] takes what
+    /// quotes its turns by itself: this finds the rest, and counts ahead.
+    async fn erase_facts(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        quoting: &[TurnId],
+        dry_run: bool,
+    ) -> Result<u64>;
 
     // Packs
 
@@ -161,8 +253,8 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<Selected>>;
 
     /// Erases turns of one session in one step: rows become tombstones, bodies
-    /// and summaries that held them go, the given bodies take their place, the
-    /// scope's epoch rises. Turns that are tombstones already, or not of this
+    /// and summaries that held them and facts and verdicts that quote them go, the
+    /// given bodies take their place, the scope's epoch rises. Turns that are tombstones already, or not of this
     /// branch, are passed over. The session's name goes only with its last turn,
     /// so that one that came meanwhile is not hidden. Answers false, having done nothing, when a chunk
     /// was revised or moved since it was read, or a turn that goes lies in a
@@ -190,7 +282,25 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<EntryRecord>>;
 
-    /// Erases entries by id, tag or age; answers how many.
+    /// Entries in force by where they began, after `after`.
+    async fn entries_after(
+        &self,
+        scope: &Scope,
+        after: Position,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryRecord>>;
+
+    /// The entries in force that began at these positions, in the order asked.
+    async fn entries_at(
+        &self,
+        scope: &Scope,
+        began: &[Position],
+        now: Millis,
+    ) -> Result<Vec<EntryRecord>>;
+
+    /// Erases entries by id, tag or age; answers how many. The scope's epoch
+    /// rises if there were any.
     async fn erase_entries(&self, scope: &Scope, selector: &Selector, dry_run: bool)
     -> Result<u64>;
 
@@ -486,6 +596,21 @@ pub struct TurnRow {
     pub body: Option<RedactedTurn>,
 }
 
+/// Where a scope stands: what an index compares itself with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScopeHead {
+    /// Where it last got a turn, or an entry that has not been erased.
+    pub position: Position,
+    /// The last number given to a summary.
+    pub summaries: u64,
+    /// The last number given to a fact.
+    pub facts: u64,
+    /// Where the last verdict was put that has not been erased.
+    pub verdicts: Position,
+    /// Rises when anything is erased.
+    pub epoch: u64,
+}
+
 /// Which chunks to read.
 #[derive(Debug, Clone, Copy)]
 pub struct ChunkQuery {
@@ -683,22 +808,100 @@ pub struct SummaryBatch {
     pub summaries: Vec<(ChunkId, u32, RedactedSummary)>,
 }
 
+/// Facts drawn from turns.
+#[derive(Debug, Clone)]
+pub struct FactBatch {
+    /// The watermark as the caller saw it.
+    pub seen_through: Position,
+    /// The new watermark.
+    pub through: Position,
+    /// The facts.
+    pub facts: Vec<NewFact>,
+}
+
+/// A fact to record.
+#[derive(Debug, Clone)]
+pub struct NewFact {
+    /// What it says.
+    pub fact: RedactedFact,
+    /// The turn that it quotes.
+    pub source: TurnId,
+    /// That turn's time.
+    pub at: Millis,
+    /// Now.
+    pub recorded_at: Millis,
+}
+
+/// A fact as recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FactRecord {
+    /// Which of the scope's facts it is.
+    pub number: u64,
+    /// What it says.
+    pub fact: RedactedFact,
+    /// The turn that it quotes.
+    pub source: TurnId,
+    /// That turn's time.
+    pub at: Millis,
+    /// When it was drawn.
+    pub recorded_at: Millis,
+}
+
+/// A verdict to record.
+#[derive(Debug, Clone)]
+pub struct NewVerdict {
+    /// On what.
+    pub fact: RedactedFact,
+    /// What a person thinks of it.
+    pub verdict: Verdict,
+    /// The turn that the fact quotes, with which the verdict goes; none if the
+    /// person told it.
+    pub source: Option<TurnId>,
+    /// Now.
+    pub now: Millis,
+}
+
+/// A verdict as recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerdictRecord {
+    /// On what.
+    pub fact: RedactedFact,
+    /// What a person thinks of it.
+    pub verdict: Verdict,
+    /// The turn that the fact quotes.
+    pub source: Option<TurnId>,
+    /// When it was said.
+    pub at: Millis,
+    /// Where in the log.
+    pub position: Position,
+}
+
 /// What to erase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     /// A whole session.
     Session(SessionName),
-    /// Turns by the keyed hash of their `name`; entries by the tag `subject:NAME`.
+    /// Turns by the keyed hash of their `name`; entries by the tag `subject:NAME`;
+    /// facts and verdicts by their subject, normalised as in their keys.
     Subject {
         /// Hash of the name as identities are hashed.
         hash: [u8; 16],
         /// The tag that an entry would have, redacted.
         tag: RedactedText,
     },
-    /// Turns and entries whose own time is before this.
+    /// Turns, entries, facts and verdicts whose own time is before this.
     Before(Millis),
-    /// One entry.
+    /// One entry; or, by a fact's id, all that say it.
     Entry(String),
+}
+
+impl Selector {
+    /// The subject as facts and verdicts have it, if there is one.
+    pub(crate) fn subject(&self) -> Option<String> {
+        let Selector::Subject { tag, .. } = self else { return None };
+        let name = tag.as_str().strip_prefix("subject:")?;
+        Some(normalise(name)).filter(|name| !name.is_empty())
+    }
 }
 
 /// Turns of one session that are to go.
@@ -867,6 +1070,10 @@ pub struct StoreStats {
     pub packs: u64,
     /// Entries; those that expired by themselves are counted until they go.
     pub entries: u64,
+    /// Facts.
+    pub facts: u64,
+    /// Facts on which a person gave a verdict.
+    pub verdicts: u64,
     /// The scope's epoch, or the sum of them.
     pub epoch: u64,
 }

@@ -7,8 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use icecore_domain::chunk::Level;
+use icecore_domain::fact::FactKey;
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant};
+use icecore_domain::ids::{
+    Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
+};
 use icecore_domain::time::Millis;
 
 use crate::error::StoreError;
@@ -156,6 +160,7 @@ impl Rows for u64 {}
 impl Rows for Position {}
 impl Rows for IdentityKey {}
 impl Rows for StoreStats {}
+impl Rows for ScopeHead {}
 
 // Passing on
 
@@ -224,6 +229,23 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.turns_by_lookup(scope, session, lookup))
     }
 
+    async fn scope_head(&self, scope: &Scope) -> Result<ScopeHead> {
+        read!(self.scope_head(scope))
+    }
+
+    async fn turns_after(
+        &self,
+        scope: &Scope,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<TurnRow>> {
+        read!(self.turns_after(scope, after, limit))
+    }
+
+    async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
+        read!(self.turns_at(scope, ids))
+    }
+
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
         read!(self.chunks(scope, query))
     }
@@ -237,6 +259,33 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         last: Ordinal,
     ) -> Result<Vec<MicroBody>> {
         read!(self.bodies(scope, session, branch, first, last))
+    }
+
+    async fn bodies_at(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        ordinals: &[Ordinal],
+    ) -> Result<Vec<MicroBody>> {
+        read!(self.bodies_at(scope, session, branch, ordinals))
+    }
+
+    async fn chunks_at(
+        &self,
+        scope: &Scope,
+        ids: &[(SessionNo, Branch, Level, Ordinal)],
+    ) -> Result<Vec<ChunkRecord>> {
+        read!(self.chunks_at(scope, ids))
+    }
+
+    async fn summaries_after(
+        &self,
+        scope: &Scope,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, ChunkRecord)>> {
+        read!(self.summaries_after(scope, after, limit))
     }
 
     async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>> {
@@ -286,6 +335,53 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.drop_derived(scope))
     }
 
+    async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool> {
+        write!(self.put_facts(scope, batch))
+    }
+
+    async fn facts_through(&self, scope: &Scope) -> Result<Position> {
+        read!(self.facts_through(scope))
+    }
+
+    async fn facts(&self, scope: &Scope) -> Result<Vec<FactRecord>> {
+        read!(self.facts(scope))
+    }
+
+    async fn facts_after(
+        &self,
+        scope: &Scope,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<FactRecord>> {
+        read!(self.facts_after(scope, after, limit))
+    }
+
+    async fn facts_at(&self, scope: &Scope, numbers: &[u64]) -> Result<Vec<FactRecord>> {
+        read!(self.facts_at(scope, numbers))
+    }
+
+    async fn facts_of(&self, scope: &Scope, key: FactKey) -> Result<Vec<FactRecord>> {
+        read!(self.facts_of(scope, key))
+    }
+
+    async fn put_verdict(&self, scope: &Scope, verdict: NewVerdict) -> Result<Position> {
+        write!(self.put_verdict(scope, verdict))
+    }
+
+    async fn verdicts(&self, scope: &Scope) -> Result<Vec<VerdictRecord>> {
+        read!(self.verdicts(scope))
+    }
+
+    async fn erase_facts(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        quoting: &[TurnId],
+        dry_run: bool,
+    ) -> Result<u64> {
+        write!(self.erase_facts(scope, selector, quoting, dry_run))
+    }
+
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
         read!(self.packs_older_than(before, limit))
     }
@@ -331,6 +427,25 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         limit: usize,
     ) -> Result<Vec<EntryRecord>> {
         read!(self.entries(scope, at, now, limit))
+    }
+
+    async fn entries_after(
+        &self,
+        scope: &Scope,
+        after: Position,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryRecord>> {
+        read!(self.entries_after(scope, after, now, limit))
+    }
+
+    async fn entries_at(
+        &self,
+        scope: &Scope,
+        began: &[Position],
+        now: Millis,
+    ) -> Result<Vec<EntryRecord>> {
+        read!(self.entries_at(scope, began, now))
     }
 
     async fn erase_entries(

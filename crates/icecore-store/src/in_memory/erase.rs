@@ -6,6 +6,7 @@ use icecore_domain::chunk::Level;
 use icecore_domain::ids::{Ordinal, Scope, Seq, Tenant};
 use icecore_domain::time::Millis;
 
+use super::facts;
 use super::pyramid::unrevised;
 use super::state::{PackState, SessionState, State, StoredTurn};
 use crate::store::*;
@@ -84,6 +85,7 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
     }
     branch.record.version += 1;
     branch.unsettled = true;
+    let mut gone = Vec::new();
     for turn in &mut session.turns {
         let row = &mut turn.row;
         if row.branch == erasure.branch
@@ -93,6 +95,7 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
             (row.state, row.body) = (TurnState::Erased, None);
             (row.tokens, row.at) = (0, Millis(0));
             turn.speaker = None;
+            gone.push(row.id);
             let held = |first: Ordinal, last: Ordinal| (first..=last).contains(&row.ordinal);
             for chunk in branch.chunks.iter_mut().filter(|c| held(c.id.first, c.id.last)) {
                 chunk.revision += 1;
@@ -109,6 +112,9 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
     let any_left = session.turns.iter().any(|turn| turn.row.state != TurnState::Erased);
     if erasure.forget_name && !any_left {
         session.name = None;
+    }
+    if let Some(scope) = state.scope_mut(scope) {
+        facts::erase_if(scope, |_, _, _, source| source.is_some_and(|id| gone.contains(&id)));
     }
     state.ensure_scope(scope).raise_epoch(scope.memory());
     true

@@ -1,7 +1,7 @@
 //! Where bodies are, moving them down a tier, summaries, packs.
 
 use icecore_domain::chunk::{ChunkId, Level};
-use icecore_domain::ids::{Branch, Ordinal, Scope, Tenant};
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Tenant};
 use icecore_domain::time::Millis;
 
 use super::state::{BranchState, ChunkState, PackState, SessionState, State};
@@ -11,12 +11,11 @@ pub(super) fn bodies(
     scope: &Scope,
     session: &SessionState,
     branch: Branch,
-    first: Ordinal,
-    last: Ordinal,
+    wanted: impl Fn(&ChunkId) -> bool,
 ) -> Vec<MicroBody> {
     let micros = session.chunks(branch, Level::Micro);
     micros
-        .filter(|chunk| chunk.id.first <= last && chunk.id.last >= first)
+        .filter(|chunk| wanted(&chunk.id))
         .map(|chunk| MicroBody {
             id: chunk.id,
             revision: chunk.revision,
@@ -172,7 +171,17 @@ pub(super) fn demote_to_cold(state: &mut State, scope: &Scope, demotion: ColdDem
     true
 }
 
-pub(super) fn put_summaries(branch: &mut BranchState, batch: SummaryBatch) {
+pub(super) fn put_summaries(state: &mut State, scope: &Scope, batch: SummaryBatch) {
+    let last = state.scope(scope).map_or(0, |scope| scope.summaries);
+    let Some(branch) = state.branch_mut(scope, batch.session, batch.branch) else { return };
+    let given = put_in_branch(branch, batch, last);
+    if let Some(scope) = state.scope_mut(scope) {
+        scope.summaries += given;
+    }
+}
+
+/// Puts summaries with the numbers after `last`, and answers how many.
+fn put_in_branch(branch: &mut BranchState, batch: SummaryBatch, last: u64) -> u64 {
     let watermark = &mut branch.record.summarized_through[batch.level as usize];
     let chunks = &mut branch.chunks;
     let unrevised = batch.summaries.iter().all(|(id, revision, _)| {
@@ -180,15 +189,17 @@ pub(super) fn put_summaries(branch: &mut BranchState, batch: SummaryBatch) {
         id.level == batch.level && known.is_some_and(|chunk| chunk.revision == *revision)
     });
     if *watermark != batch.seen_through || !unrevised {
-        return;
+        return 0;
     }
     *watermark = batch.through;
     branch.record.version += 1;
-    for (id, _, summary) in batch.summaries {
+    let given = batch.summaries.len() as u64;
+    for (number, (id, _, summary)) in (last + 1..).zip(batch.summaries) {
         if let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.id == id) {
-            chunk.summary = Some(summary);
+            chunk.summary = Some((number, summary));
         }
     }
+    given
 }
 
 pub(super) fn drop_derived(state: &mut State, scope: &Scope) -> u64 {
@@ -203,6 +214,13 @@ pub(super) fn drop_derived(state: &mut State, scope: &Scope) -> u64 {
             branch.record.version += 1;
             branch.unsettled = true;
         }
+    }
+    if let Some(scope) = state.scope_mut(scope) {
+        dropped += scope.facts.drain(..).count() as u64;
+        scope.facts_through = Position(0);
+    }
+    if dropped > 0 {
+        state.ensure_scope(scope).raise_epoch(scope.memory());
     }
     dropped
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{
-    Branch, Ordinal, Position, Principal, Scope, Seq, SessionName, SessionNo, Tenant,
+    Branch, Ordinal, Position, Principal, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
 use icecore_domain::redact::{RedactedSummary, RedactedText};
 use icecore_domain::time::Millis;
@@ -32,9 +32,19 @@ pub(super) struct TenantState {
     pub(super) outcomes: BTreeMap<(String, String), (StoredOutcome, Millis)>,
 }
 
+#[derive(Default)]
 pub(super) struct ScopeState {
     pub(super) memory: String,
     pub(super) epoch: u64,
+    /// The last number given to a summary.
+    pub(super) summaries: u64,
+    /// The last number given to a fact.
+    pub(super) last_fact: u64,
+    pub(super) facts_through: Position,
+    /// By number.
+    pub(super) facts: Vec<FactRecord>,
+    /// By position.
+    pub(super) verdicts: Vec<VerdictRecord>,
 }
 
 struct LogRecord {
@@ -85,7 +95,8 @@ pub(super) struct ChunkState {
     pub(super) first_seq: Seq,
     pub(super) last_seq: Seq,
     pub(super) revision: u32,
-    pub(super) summary: Option<RedactedSummary>,
+    /// With its number.
+    pub(super) summary: Option<(u64, RedactedSummary)>,
 }
 
 #[derive(Clone)]
@@ -118,9 +129,29 @@ impl State {
     pub(super) fn ensure_scope(&mut self, scope: &Scope) -> &mut TenantState {
         let tenant = self.ensure_tenant(scope.tenant());
         if !tenant.scopes.iter().any(|known| known.memory == scope.memory()) {
-            tenant.scopes.push(ScopeState { memory: scope.memory().to_owned(), epoch: 0 });
+            let memory = scope.memory().to_owned();
+            tenant.scopes.push(ScopeState { memory, ..ScopeState::default() });
         }
         tenant
+    }
+
+    pub(super) fn scope(&self, scope: &Scope) -> Option<&ScopeState> {
+        self.tenant(scope.tenant())?.scopes.iter().find(|known| known.memory == scope.memory())
+    }
+
+    pub(super) fn scope_mut(&mut self, scope: &Scope) -> Option<&mut ScopeState> {
+        let scopes = &mut self.tenant_mut(scope.tenant())?.scopes;
+        scopes.iter_mut().find(|known| known.memory == scope.memory())
+    }
+
+    pub(super) fn facts(&self, scope: &Scope) -> &[FactRecord] {
+        self.scope(scope).map_or(&[], |scope| &scope.facts)
+    }
+
+    /// A turn of the scope.
+    pub(super) fn turn(&self, scope: &Scope, id: TurnId) -> Option<&TurnRow> {
+        let session = self.session(scope, id.session)?;
+        session.turns.iter().map(|turn| &turn.row).find(|row| row.id == id)
     }
 
     pub(super) fn sessions_in(&self, scope: &Scope) -> impl Iterator<Item = &SessionState> {
@@ -244,7 +275,11 @@ impl TenantState {
         }
         let in_memory = |name: &str| memory.is_none_or(|memory| name == memory);
         stats.entries = self.entries.iter().filter(|e| in_memory(&e.memory)).count() as u64;
-        stats.epoch = self.scopes.iter().filter(|s| in_memory(&s.memory)).map(|s| s.epoch).sum();
+        for scope in self.scopes.iter().filter(|scope| in_memory(&scope.memory)) {
+            stats.epoch += scope.epoch;
+            stats.facts += scope.facts.len() as u64;
+            stats.verdicts += scope.verdicts.len() as u64;
+        }
         stats
     }
 
@@ -292,6 +327,7 @@ impl SessionState {
 
     pub(super) fn chunk_record(&self, chunk: &ChunkState) -> ChunkRecord {
         let ChunkState { id, first_seq, last_seq, revision, summary } = chunk.clone();
+        let summary = summary.map(|(_, summary)| summary);
         let there = || {
             let turns = self.range(id.branch, id.first, id.last);
             turns.filter(|row| row.state != TurnState::Erased)
@@ -397,7 +433,7 @@ impl BranchState {
         }
         for chunk in &self.chunks {
             stats.chunks[chunk.id.level as usize] += 1;
-            if let Some(summary) = &chunk.summary {
+            if let Some((_, summary)) = &chunk.summary {
                 stats.summaries[chunk.id.level as usize] += 1;
                 stats.summary_bytes += summary.parts().text.len() as u64;
             }

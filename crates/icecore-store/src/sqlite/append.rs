@@ -51,6 +51,7 @@ pub(super) fn append(
 /// A session while turns are added to it.
 struct OpenSession {
     tenant: i64,
+    scope: i64,
     no: SessionNo,
     name: String,
     last_seq: i64,
@@ -107,6 +108,7 @@ impl OpenSession {
         let states = rows::branches(c, s, no.tenant, session)?;
         Ok(Self {
             tenant: no.tenant,
+            scope: no.scope,
             no: session,
             name: batch.session.as_str().to_owned(),
             last_seq,
@@ -463,11 +465,20 @@ impl OpenSession {
         })
         .map_err(failed)?;
         c.prepare_cached(
-            "INSERT INTO runs (tenant, first, session, first_seq, count, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO runs (tenant, first, scope, session, first_seq, count, at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )
         .and_then(|mut q| {
             let first_seq = self.last_seq - self.added + 1;
-            q.execute(params![self.tenant, self.position + 1, session, first_seq, self.added, now.0])
+            q.execute(params![
+                self.tenant,
+                self.position + 1,
+                self.scope,
+                session,
+                first_seq,
+                self.added,
+                now.0
+            ])
         })
         .map_err(failed)?;
         let position = self.position + self.added;

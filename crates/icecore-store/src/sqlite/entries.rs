@@ -100,6 +100,52 @@ pub(super) fn list(
     .map_err(|e| s.failed(e))
 }
 
+pub(super) fn after(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    after: Position,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<EntryRecord>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    c.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM entries INDEXED BY entries_by_began
+         WHERE tenant = ?1 AND scope = ?2 AND began > ?3
+           AND ended IS NULL AND (expires_at IS NULL OR expires_at > ?4)
+         ORDER BY began LIMIT ?5"
+    ))
+    .and_then(|mut q| {
+        let (after, limit) = (rows::number(after.0), rows::number(limit as u64));
+        q.query_map([no.tenant, no.scope, after, now.0, limit], read)?.collect()
+    })
+    .map_err(|e| s.failed(e))
+}
+
+pub(super) fn at(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    began: &[Position],
+    now: Millis,
+) -> Result<Vec<EntryRecord>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let read_all = || {
+        let mut query = c.prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM entries INDEXED BY entries_by_began
+             WHERE tenant = ?1 AND scope = ?2 AND began = ?3
+               AND ended IS NULL AND (expires_at IS NULL OR expires_at > ?4)"
+        ))?;
+        let mut found = Vec::with_capacity(began.len());
+        for began in began {
+            let key = [no.tenant, no.scope, rows::number(began.0), now.0];
+            found.extend(query.query_row(key, read).optional()?);
+        }
+        Ok(found)
+    };
+    read_all().map_err(|e| s.failed(e))
+}
+
 #[expect(clippy::disallowed_methods, reason = "entries come from our own rows")]
 fn read(row: &Row<'_>) -> rusqlite::Result<EntryRecord> {
     let content: Vec<u8> = row.get(1)?;

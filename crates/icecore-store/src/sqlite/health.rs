@@ -141,13 +141,16 @@ fn read_stats(c: &Connection, tenant: i64, memory: Option<&str>) -> rusqlite::Re
     let in_scope = "tenant = ?1 AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
     let entries: Vec<u64> =
         numbers(format!("SELECT count(*) FROM entries WHERE ended IS NULL AND {in_scope}"), 1)?;
+    for (count, table) in [(&mut stats.facts, "facts"), (&mut stats.verdicts, "verdicts")] {
+        *count = numbers(format!("SELECT count(*) FROM {table} WHERE {in_scope}"), 1)?[0];
+    }
     let epochs: Vec<u64> = numbers(format!("SELECT sum(epoch) FROM scopes WHERE {in_scope}"), 1)?;
     (stats.entries, stats.epoch) = (entries[0], epochs[0]);
     Ok(stats)
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 12] = [
+const INVARIANTS: [(&str, &str); 16] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -217,6 +220,31 @@ const INVARIANTS: [(&str, &str); 12] = [
            JOIN turns t ON t.tenant = x.tenant AND t.session = x.session AND t.seq = x.seq
            JOIN branches b ON b.tenant = t.tenant AND b.session = t.session AND b.branch = t.branch
          WHERE t.ordinal <= b.warm_through OR t.flags & 4 != 0",
+    ),
+    (
+        "a run of positions is not in its session's scope",
+        "SELECT 'position ' || r.first FROM runs r LEFT JOIN sessions o
+           ON o.tenant = r.tenant AND o.session = r.session WHERE o.scope IS NOT r.scope",
+    ),
+    (
+        "a summary's scope or number is wrong",
+        "SELECT 'session ' || m.session || ' level ' || m.level || ' at ' || m.first FROM summaries m
+           JOIN sessions o ON o.tenant = m.tenant AND o.session = m.session
+           JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         WHERE o.scope != m.scope OR m.number > p.summaries OR m.number < 1",
+    ),
+    (
+        "a fact's number or source is wrong",
+        "SELECT 'fact ' || f.number FROM facts f JOIN scopes p ON p.tenant = f.tenant AND p.scope = f.scope
+         WHERE f.number > p.facts OR NOT EXISTS (SELECT 1 FROM turns t
+           JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session
+           WHERE t.tenant = f.tenant AND t.session = f.session AND t.seq = f.seq
+             AND t.flags & 4 = 0 AND o.scope = f.scope)",
+    ),
+    (
+        "a verdict quotes a turn that was erased",
+        "SELECT 'position ' || v.position FROM verdicts v JOIN turns t
+           ON t.tenant = v.tenant AND t.session = v.session AND t.seq = v.seq WHERE t.flags & 4 != 0",
     ),
 ];
 

@@ -19,7 +19,10 @@ use crate::store::Result;
 const APPLICATION_ID: i64 = 0x4943_4543;
 
 /// Added, never edited.
-const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/0001_ground.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/0001_ground.sql"),
+    include_str!("../../migrations/0002_recall.sql"),
+];
 
 /// The file's name in the data directory.
 const FILE_NAME: &str = "icecore.db";

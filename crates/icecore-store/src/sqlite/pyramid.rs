@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::append::level_no;
 use super::rows::{self, EXPIRED, ScopeNo};
-use super::{Shared, log};
+use super::{Shared, erase, facts, log};
 use crate::error::StoreError;
 use crate::keys::TenantKey;
 use crate::pack::PackKey;
@@ -79,45 +79,12 @@ pub(super) fn chunks(
     let Some(no) = owned(c, s, scope, query.session)? else { return Ok(Vec::new()) };
     let order = if query.newest { "DESC" } else { "ASC" };
     let sql = format!(
-        "SELECT c.first, c.last, c.first_seq, c.last_seq, c.tokens, c.turns, c.revision, m.packed, m.summary,
-                (SELECT t.at FROM turns t WHERE t.tenant = c.tenant AND t.session = c.session
-                   AND t.branch = c.branch AND t.seq BETWEEN c.first_seq AND c.last_seq AND t.flags & 4 = 0
-                 ORDER BY t.seq LIMIT 1),
-                (SELECT t.at FROM turns t WHERE t.tenant = c.tenant AND t.session = c.session
-                   AND t.branch = c.branch AND t.seq BETWEEN c.first_seq AND c.last_seq AND t.flags & 4 = 0
-                 ORDER BY t.seq DESC LIMIT 1)
-         FROM chunks c LEFT JOIN summaries m ON m.tenant = c.tenant AND m.session = c.session
-              AND m.branch = c.branch AND m.level = c.level AND m.first = c.first
+        "SELECT {CHUNK_COLUMNS} FROM chunks c {WITH_SUMMARY}
          WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
            AND c.first >= ?5 AND c.last <= ?6
          ORDER BY c.first {order} LIMIT ?7"
     );
-    let id = |first: i64, last: i64| ChunkId {
-        session: query.session,
-        branch: query.branch,
-        level: query.level,
-        first: Ordinal(first as u64),
-        last: Ordinal(last as u64),
-    };
-    let read = |row: &Row<'_>| {
-        let summary: Option<Squeezed> = match row.get::<_, Option<Vec<u8>>>(8)? {
-            Some(bytes) => Some((row.get(7)?, bytes)),
-            None => None,
-        };
-        let record = ChunkRecord {
-            id: id(row.get(0)?, row.get(1)?),
-            first_seq: Seq(row.get::<_, i64>(2)? as u64),
-            last_seq: Seq(row.get::<_, i64>(3)? as u64),
-            first_at: Millis(row.get::<_, Option<i64>>(9)?.unwrap_or_default()),
-            last_at: Millis(row.get::<_, Option<i64>>(10)?.unwrap_or_default()),
-            tokens: row.get::<_, i64>(4)? as u64,
-            turns: row.get::<_, i64>(5)? as u64,
-            revision: row.get(6)?,
-            summary: None,
-        };
-        Ok((record, summary))
-    };
-    let found: Vec<(ChunkRecord, Option<Squeezed>)> = c
+    let found: Vec<ChunkRow> = c
         .prepare_cached(&sql)
         .and_then(|mut q| {
             let bounds = params![
@@ -129,19 +96,125 @@ pub(super) fn chunks(
                 rows::number(query.through.0),
                 rows::number(query.limit as u64)
             ];
-            q.query_map(bounds, read)?.collect()
+            q.query_map(bounds, read_chunk)?.collect()
         })
         .map_err(|e| s.failed(e))?;
-    let mut records = Vec::with_capacity(found.len());
-    for (mut record, summary) in found {
-        record.summary =
-            summary.map(|(packed, bytes)| read_summary(&record.id, bytes, packed)).transpose()?;
-        records.push(record);
-    }
+    let mut records = found.into_iter().map(ChunkRow::open).collect::<Result<Vec<_>>>()?;
     if query.newest {
         records.reverse();
     }
     Ok(records)
+}
+
+const CHUNK_COLUMNS: &str =
+    "c.session, c.branch, c.level, c.first, c.last, c.first_seq, c.last_seq,
+    c.tokens, c.turns, c.revision, m.packed, m.summary,
+    (SELECT t.at FROM turns t WHERE t.tenant = c.tenant AND t.session = c.session
+       AND t.branch = c.branch AND t.seq BETWEEN c.first_seq AND c.last_seq AND t.flags & 4 = 0
+     ORDER BY t.seq LIMIT 1),
+    (SELECT t.at FROM turns t WHERE t.tenant = c.tenant AND t.session = c.session
+       AND t.branch = c.branch AND t.seq BETWEEN c.first_seq AND c.last_seq AND t.flags & 4 = 0
+     ORDER BY t.seq DESC LIMIT 1)";
+
+const WITH_SUMMARY: &str = "LEFT JOIN summaries m ON m.tenant = c.tenant AND m.session = c.session
+    AND m.branch = c.branch AND m.level = c.level AND m.first = c.first";
+
+/// A chunk before its summary is unpacked.
+struct ChunkRow {
+    record: ChunkRecord,
+    summary: Option<Squeezed>,
+}
+
+impl ChunkRow {
+    fn open(self) -> Result<ChunkRecord> {
+        let ChunkRow { mut record, summary } = self;
+        record.summary =
+            summary.map(|(packed, bytes)| read_summary(&record.id, bytes, packed)).transpose()?;
+        Ok(record)
+    }
+}
+
+fn read_chunk(row: &Row<'_>) -> rusqlite::Result<ChunkRow> {
+    let number = |column: usize| row.get::<_, i64>(column).map(|number| number as u64);
+    let time =
+        |column: usize| row.get::<_, Option<i64>>(column).map(|at| Millis(at.unwrap_or_default()));
+    let summary = match row.get::<_, Option<Vec<u8>>>(11)? {
+        Some(bytes) => Some((row.get(10)?, bytes)),
+        None => None,
+    };
+    let level = number(2)? as usize;
+    let record = ChunkRecord {
+        id: ChunkId {
+            session: SessionNo(number(0)?),
+            branch: Branch(row.get(1)?),
+            level: *Level::ALL.get(level).unwrap_or(&Level::Macro),
+            first: Ordinal(number(3)?),
+            last: Ordinal(number(4)?),
+        },
+        first_seq: Seq(number(5)?),
+        last_seq: Seq(number(6)?),
+        tokens: number(7)?,
+        turns: number(8)?,
+        revision: row.get(9)?,
+        first_at: time(12)?,
+        last_at: time(13)?,
+        summary: None,
+    };
+    Ok(ChunkRow { record, summary })
+}
+
+pub(super) fn chunks_at(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    ids: &[(SessionNo, Branch, Level, Ordinal)],
+) -> Result<Vec<ChunkRecord>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let read = || {
+        let mut query = c.prepare_cached(&format!(
+            "SELECT {CHUNK_COLUMNS} FROM chunks c
+             JOIN sessions o ON o.tenant = c.tenant AND o.session = c.session AND o.scope = ?6
+             {WITH_SUMMARY}
+             WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4 AND c.first = ?5"
+        ))?;
+        let mut found = Vec::with_capacity(ids.len());
+        for (session, branch, level, first) in ids {
+            let (session, first) = (rows::number(session.0), rows::number(first.0));
+            let key = params![no.tenant, session, branch.0, level_no(*level), first, no.scope];
+            found.extend(query.query_row(key, read_chunk).optional()?);
+        }
+        Ok(found)
+    };
+    let found: Vec<ChunkRow> = read().map_err(|e| s.failed(e))?;
+    found.into_iter().map(ChunkRow::open).collect()
+}
+
+pub(super) fn summaries_after(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<(u64, ChunkRecord)>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let found: Vec<(u64, ChunkRow)> = c
+        .prepare_cached(&summaries_after_sql())
+        .and_then(|mut q| {
+            let bounds = [no.tenant, no.scope, rows::number(after), rows::number(limit as u64)];
+            q.query_map(bounds, |row| Ok((row.get::<_, i64>(14)? as u64, read_chunk(row)?)))?
+                .collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    found.into_iter().map(|(number, row)| Ok((number, row.open()?))).collect()
+}
+
+pub(super) fn summaries_after_sql() -> String {
+    format!(
+        "SELECT {CHUNK_COLUMNS}, m.number FROM summaries m INDEXED BY summaries_by_number
+         CROSS JOIN chunks c ON c.tenant = m.tenant AND c.session = m.session
+           AND c.branch = m.branch AND c.level = m.level AND c.first = m.first
+         WHERE m.tenant = ?1 AND m.scope = ?2 AND m.number > ?3 ORDER BY m.number LIMIT ?4"
+    )
 }
 
 #[expect(clippy::disallowed_methods, reason = "the summary comes from our own rows")]
@@ -187,35 +260,79 @@ pub(super) fn bodies(
     last: Ordinal,
 ) -> Result<Vec<MicroBody>> {
     let Some(no) = owned(c, s, scope, session)? else { return Ok(Vec::new()) };
-    let states = rows::branches(c, s, no.tenant, session)?;
-    let Some(state) = states.into_iter().find(|state| state.record.branch == branch) else {
-        return Ok(Vec::new());
-    };
     let clamp = |ordinal: Ordinal| rows::number(ordinal.0);
     // Chunks tile, so those that overlap the range begin with the last that
     // begins at or before it.
     let found: Vec<MicroRow> = c
         .prepare_cached(
-            "SELECT c.first, c.last, c.first_seq, c.last_seq, c.revision, c.turns > 0, x.format, x.packed, x.text
-             FROM chunks c LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
-                  AND x.branch = c.branch AND x.first = c.first
+            &format!("SELECT {MICRO_COLUMNS}
              WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
                AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2
                    AND branch = ?3 AND level = 0 AND first <= ?4), 0)
                AND c.last >= ?4
-             ORDER BY c.first",
+             ORDER BY c.first"),
         )
         .and_then(|mut q| {
             let range = params![no.tenant, session.0 as i64, branch.0, clamp(first), clamp(last)];
             q.query_map(range, |row| read_micro(row, session, branch))?.collect()
         })
         .map_err(|e| s.failed(e))?;
+    find_places(c, s, scope, no, (session, branch), found)
+}
+
+pub(super) fn bodies_at(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    session: SessionNo,
+    branch: Branch,
+    mut ordinals: Vec<Ordinal>,
+) -> Result<Vec<MicroBody>> {
+    let Some(no) = owned(c, s, scope, session)? else { return Ok(Vec::new()) };
+    ordinals.sort_unstable();
+    let read = || {
+        let mut query = c.prepare_cached(&format!(
+            "SELECT {MICRO_COLUMNS}
+             WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?4
+             ORDER BY c.first DESC LIMIT 1"
+        ))?;
+        let mut found: Vec<MicroRow> = Vec::new();
+        for ordinal in ordinals {
+            if found.last().is_some_and(|micro| ordinal <= micro.body.id.last) {
+                continue;
+            }
+            let key = params![no.tenant, session.0 as i64, branch.0, rows::number(ordinal.0)];
+            let micro = query.query_row(key, |row| read_micro(row, session, branch)).optional()?;
+            found.extend(micro.filter(|micro| ordinal <= micro.body.id.last));
+        }
+        Ok(found)
+    };
+    let found = read().map_err(|e| s.failed(e))?;
+    find_places(c, s, scope, no, (session, branch), found)
+}
+
+const MICRO_COLUMNS: &str =
+    "c.first, c.last, c.first_seq, c.last_seq, c.revision, c.turns > 0, x.format, x.packed, x.text
+     FROM chunks c LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
+          AND x.branch = c.branch AND x.first = c.first";
+
+/// Says of micros, which are in order, where their bodies are.
+fn find_places(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    no: ScopeNo,
+    at: (SessionNo, Branch),
+    found: Vec<MicroRow>,
+) -> Result<Vec<MicroBody>> {
+    let warm_through = watermark(c, no.tenant, at, "warm_through").map_err(|e| s.failed(e))?;
+    let warm_through = Ordinal(warm_through.unwrap_or(0) as u64);
     let mut pack: Option<PackRecord> = None;
     let mut bodies = Vec::with_capacity(found.len());
     for MicroRow { mut body, any_left, text } in found {
         let id = body.id;
         body.place = match text {
-            _ if id.last > state.record.warm_through => BodyPlace::Rows,
+            _ if id.last > warm_through => BodyPlace::Rows,
             Some((format, (packed, bytes))) => {
                 BodyPlace::Text(read_text(&id, format, bytes, packed)?)
             }
@@ -224,7 +341,7 @@ pub(super) fn bodies(
             None => {
                 let covers = |p: &PackRecord| p.id.first <= id.first && id.last <= p.id.last;
                 if !pack.as_ref().is_some_and(covers) {
-                    pack = pack_at(c, s, scope, no, session, branch, id.first.0 as i64)?;
+                    pack = pack_at(c, s, scope, no, at.0, at.1, id.first.0 as i64)?;
                 }
                 pack.clone().filter(covers).map_or(BodyPlace::Gone, BodyPlace::Pack)
             }
@@ -709,11 +826,12 @@ pub(super) fn put_summaries(
         {
             return Ok(());
         }
-        for (id, _, summary) in &batch.summaries {
+        let before = rows::take_numbers(c, no, "summaries", batch.summaries.len())?;
+        for (number, (id, _, summary)) in (before + 1..).zip(&batch.summaries) {
             let (bytes, packed) = write_summary(summary);
             c.prepare_cached(
-                "INSERT OR REPLACE INTO summaries (tenant, session, branch, level, first, packed, summary)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT OR REPLACE INTO summaries (tenant, session, branch, level, first, packed, summary, scope, number)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?
             .execute(params![
                 no.tenant,
@@ -722,7 +840,9 @@ pub(super) fn put_summaries(
                 level_no(id.level),
                 id.first.0 as i64,
                 packed,
-                bytes
+                bytes,
+                no.scope,
+                number
             ])?;
         }
         move_watermark(c, no.tenant, at, column, batch.through)
@@ -734,8 +854,12 @@ pub(super) fn drop_derived(c: &Connection, s: &Shared, scope: &Scope) -> Result<
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
     let in_scope = "tenant = ?1 AND session IN (SELECT session FROM sessions WHERE tenant = ?1 AND scope = ?2)";
     let drop = || {
-        let gone =
-            c.execute(&format!("DELETE FROM summaries WHERE {in_scope}"), [no.tenant, no.scope])?;
+        let gone = c
+            .execute(&format!("DELETE FROM summaries WHERE {in_scope}"), [no.tenant, no.scope])?
+            + facts::drop_all(c, no)?;
+        if gone > 0 {
+            erase::raise_epoch(c, no)?;
+        }
         c.execute(
             &format!(
                 "UPDATE branches SET micro_through = 0, mini_through = 0, macro_through = 0,

@@ -99,6 +99,20 @@ pub(super) fn ensure_scope(c: &Connection, s: &Shared, scope: &Scope) -> Result<
     .map_err(|e| s.failed(e))
 }
 
+/// Gives out the next `count` numbers of a scope's counter and answers the last
+/// that was given before.
+pub(super) fn take_numbers(
+    c: &Connection,
+    no: ScopeNo,
+    counter: &str,
+    count: usize,
+) -> rusqlite::Result<i64> {
+    c.prepare_cached(&format!(
+        "UPDATE scopes SET {counter} = {counter} + ?3 WHERE tenant = ?1 AND scope = ?2 RETURNING {counter} - ?3"
+    ))?
+    .query_row(params![no.tenant, no.scope, count as i64], |row| row.get(0))
+}
+
 /// The scope behind its numbers.
 pub(super) fn scope_of(c: &Connection, s: &Shared, tenant: i64, scope: i64) -> Result<Scope> {
     let (name, memory): (String, String) = c
@@ -365,6 +379,95 @@ pub(super) fn turns_by_lookup(
     })
     .map_err(|e| s.failed(e))
 }
+
+pub(super) fn turns_after(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    after: Position,
+    limit: usize,
+) -> Result<Vec<TurnRow>> {
+    let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let next = number(after.0).saturating_add(1);
+    let read = || {
+        // The run that holds the next position may have begun before it.
+        let start: Option<i64> = c
+            .prepare_cached(
+                "SELECT first FROM runs INDEXED BY runs_by_scope
+                 WHERE tenant = ?1 AND scope = ?2 AND first <= ?3 ORDER BY first DESC LIMIT 1",
+            )?
+            .query_row([no.tenant, no.scope, next], |row| row.get(0))
+            .optional()?;
+        c.prepare_cached(TURNS_AFTER)?
+            .query_map(
+                [no.tenant, no.scope, start.unwrap_or(0), next, number(limit as u64)],
+                read_turn,
+            )?
+            .collect::<rusqlite::Result<Vec<_>>>()
+    };
+    read().map_err(|e| s.failed(e))
+}
+
+/// The joins are crossed to hold them in this order: run by run, turn by turn.
+pub(super) const TURNS_AFTER: &str =
+    "SELECT t.session, t.seq, t.position, t.branch, t.ordinal, t.tokens, t.flags, t.at, t.lookup, t.identity, b.body
+     FROM runs r INDEXED BY runs_by_scope
+     CROSS JOIN turns t ON t.tenant = r.tenant AND t.session = r.session
+       AND t.seq >= r.first_seq + max(0, ?4 - r.first) AND t.seq < r.first_seq + r.count
+     LEFT JOIN bodies b ON b.tenant = t.tenant AND b.session = t.session AND b.seq = t.seq
+     WHERE r.tenant = ?1 AND r.scope = ?2 AND r.first >= ?3
+     ORDER BY r.first, t.seq LIMIT ?5";
+
+pub(super) fn turns_at(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    ids: &[TurnId],
+) -> Result<Vec<TurnRow>> {
+    let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let read = || {
+        let mut query = c.prepare_cached(&format!(
+            "SELECT {TURN_COLUMNS} FROM turns t
+             JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session AND o.scope = ?4
+             LEFT JOIN bodies b ON b.tenant = t.tenant AND b.session = t.session AND b.seq = t.seq
+             WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq = ?3"
+        ))?;
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            let key = [no.tenant, number(id.session.0), number(id.seq.0), no.scope];
+            found.extend(query.query_row(key, read_turn).optional()?);
+        }
+        Ok(found)
+    };
+    read().map_err(|e| s.failed(e))
+}
+
+pub(super) fn scope_head(c: &Connection, s: &Shared, scope: &Scope) -> Result<ScopeHead> {
+    let found = c.prepare_cached(SCOPE_HEAD).and_then(|mut q| {
+        q.query_row([scope.tenant().as_str(), scope.memory()], |row| {
+            let number =
+                |column: usize| row.get::<_, Option<i64>>(column).map(|n| n.unwrap_or(0) as u64);
+            Ok(ScopeHead {
+                position: Position(number(3)?.max(number(4)?)),
+                summaries: number(1)?,
+                facts: number(2)?,
+                verdicts: Position(number(5)?),
+                epoch: number(0)?,
+            })
+        })
+        .optional()
+    });
+    found.map(Option::unwrap_or_default).map_err(|e| s.failed(e))
+}
+
+pub(super) const SCOPE_HEAD: &str = "SELECT p.epoch, p.summaries, p.facts,
+        (SELECT r.first + r.count - 1 FROM runs r INDEXED BY runs_by_scope
+         WHERE r.tenant = p.tenant AND r.scope = p.scope ORDER BY r.first DESC LIMIT 1),
+        (SELECT max(e.began) FROM entries e INDEXED BY entries_by_began
+         WHERE e.tenant = p.tenant AND e.scope = p.scope),
+        (SELECT max(v.position) FROM verdicts v INDEXED BY verdicts_by_position
+         WHERE v.tenant = p.tenant AND v.scope = p.scope)
+     FROM tenants t JOIN scopes p ON p.tenant = t.tenant WHERE t.name = ?1 AND p.memory = ?2";
 
 pub(super) fn read_turn(row: &Row<'_>) -> rusqlite::Result<TurnRow> {
     let flags: i64 = row.get(6)?;

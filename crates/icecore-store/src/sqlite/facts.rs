@@ -1,0 +1,357 @@
+//! Facts drawn from turns, and what people think of them.
+
+use icecore_domain::fact::{FactKey, FactKind, RedactedFact, Verdict, normalise};
+use icecore_domain::ids::{Position, Scope, Seq, SessionNo, TurnId};
+use icecore_domain::redact::RedactedText;
+use icecore_domain::time::Millis;
+use rusqlite::types::{Type, Value};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::rows::{self, ERASED, EXPIRED, ScopeNo};
+use super::{Shared, erase, log};
+use crate::error::StoreError;
+use crate::store::*;
+
+// Facts
+
+pub(super) fn put(c: &Connection, s: &Shared, scope: &Scope, batch: &FactBatch) -> Result<bool> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(false) };
+    let put = || {
+        if read_through(c, no)? != batch.seen_through || !sources_are_there(c, no, batch)? {
+            return Ok(false);
+        }
+        let before = rows::take_numbers(c, no, "facts", batch.facts.len())?;
+        for (number, new) in (before + 1..).zip(&batch.facts) {
+            insert(c, no, number, new)?;
+        }
+        c.prepare_cached("UPDATE scopes SET facts_through = ?3 WHERE tenant = ?1 AND scope = ?2")?
+            .execute([no.tenant, no.scope, rows::number(batch.through.0)])?;
+        Ok(true)
+    };
+    put().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+fn sources_are_there(c: &Connection, no: ScopeNo, batch: &FactBatch) -> rusqlite::Result<bool> {
+    for new in &batch.facts {
+        if !is_there(c, no, new.source, ERASED | EXPIRED)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether it is a turn of the scope with none of these flags.
+fn is_there(c: &Connection, no: ScopeNo, id: TurnId, flags: i64) -> rusqlite::Result<bool> {
+    c.prepare_cached(
+        "SELECT 1 FROM turns t
+         JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session AND o.scope = ?4
+         WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq = ?3 AND t.flags & ?5 = 0",
+    )?
+    .exists([no.tenant, rows::number(id.session.0), rows::number(id.seq.0), no.scope, flags])
+}
+
+fn insert(c: &Connection, no: ScopeNo, number: i64, new: &NewFact) -> rusqlite::Result<()> {
+    let fact = &new.fact;
+    c.prepare_cached(
+        "INSERT INTO facts (tenant, scope, number, key, kind, subject, fact, valid_from, session, seq, at, recorded_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?
+    .execute(params![
+        no.tenant,
+        no.scope,
+        number,
+        fact.key().0.as_slice(),
+        fact.kind.as_str(),
+        normalise(fact.subject.as_str()),
+        write_fact(fact),
+        fact.valid_from.0,
+        new.source.session.0 as i64,
+        new.source.seq.0 as i64,
+        new.at.0,
+        new.recorded_at.0,
+    ])?;
+    Ok(())
+}
+
+pub(super) fn through(c: &Connection, s: &Shared, scope: &Scope) -> Result<Position> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Position(0)) };
+    read_through(c, no).map_err(|e| s.failed(e))
+}
+
+fn read_through(c: &Connection, no: ScopeNo) -> rusqlite::Result<Position> {
+    c.prepare_cached("SELECT facts_through FROM scopes WHERE tenant = ?1 AND scope = ?2")?
+        .query_row([no.tenant, no.scope], |row| row.get::<_, i64>(0))
+        .map(|through| Position(through as u64))
+}
+
+const COLUMNS: &str = "kind, fact, valid_from, session, seq, at, number, recorded_at";
+
+pub(super) fn after(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<FactRecord>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    c.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM facts WHERE tenant = ?1 AND scope = ?2 AND number > ?3
+         ORDER BY number LIMIT ?4"
+    ))
+    .and_then(|mut q| {
+        let bounds = [no.tenant, no.scope, rows::number(after), rows::number(limit as u64)];
+        q.query_map(bounds, read_record)?.collect()
+    })
+    .map_err(|e| s.failed(e))
+}
+
+pub(super) fn at(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    numbers: &[u64],
+) -> Result<Vec<FactRecord>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let read = || {
+        let mut query = c.prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM facts WHERE tenant = ?1 AND scope = ?2 AND number = ?3"
+        ))?;
+        let mut found = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let key = [no.tenant, no.scope, rows::number(*number)];
+            found.extend(query.query_row(key, read_record).optional()?);
+        }
+        Ok(found)
+    };
+    read().map_err(|e| s.failed(e))
+}
+
+pub(super) fn of(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    key: FactKey,
+) -> Result<Vec<FactRecord>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    c.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM facts INDEXED BY facts_by_key
+         WHERE tenant = ?1 AND scope = ?2 AND key = ?3 ORDER BY number"
+    ))
+    .and_then(|mut q| {
+        q.query_map(params![no.tenant, no.scope, key.0.as_slice()], read_record)?.collect()
+    })
+    .map_err(|e| s.failed(e))
+}
+
+fn read_record(row: &Row<'_>) -> rusqlite::Result<FactRecord> {
+    Ok(FactRecord {
+        fact: read_fact(row)?,
+        source: TurnId {
+            session: SessionNo(row.get::<_, i64>(3)? as u64),
+            seq: Seq(row.get::<_, i64>(4)? as u64),
+        },
+        at: Millis(row.get(5)?),
+        number: row.get::<_, i64>(6)? as u64,
+        recorded_at: Millis(row.get(7)?),
+    })
+}
+
+/// The texts of a fact as its row keeps them.
+fn write_fact(fact: &RedactedFact) -> Vec<u8> {
+    let RedactedFact { subject, attribute, value, text, quote, .. } = fact;
+    let texts = [subject, attribute, value, text, quote].map(RedactedText::as_str);
+    serde_json::json!(texts).to_string().into_bytes()
+}
+
+/// A fact from the columns kind, fact and valid_from, which come first.
+#[expect(clippy::disallowed_methods, reason = "the fact comes from our own rows")]
+fn read_fact(row: &Row<'_>) -> rusqlite::Result<RedactedFact> {
+    let kind: String = row.get(0)?;
+    let kind = FactKind::parse(&kind).ok_or_else(|| broken(0, format!("no such kind: {kind}")))?;
+    let texts: [String; 5] = serde_json::from_slice(row.get_ref(1)?.as_blob()?)
+        .map_err(|error| broken(1, error.to_string()))?;
+    let [subject, attribute, value, text, quote] = texts.map(RedactedText::read_back);
+    let valid_from = Millis(row.get(2)?);
+    Ok(RedactedFact { kind, subject, attribute, value, text, quote, valid_from })
+}
+
+fn broken(column: usize, reason: String) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, reason.into())
+}
+
+// Verdicts
+
+pub(super) fn put_verdict(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    new: &NewVerdict,
+) -> Result<Position> {
+    let no = rows::ensure_scope(c, s, scope)?;
+    let (fact, key) = (&new.fact, new.fact.key());
+    if let Some(turn) = new.source
+        && !is_there(c, no, turn, ERASED).map_err(|e| s.failed(e))?
+    {
+        return Err(StoreError::SourceGone { turn });
+    }
+    let put = || {
+        let kind = format!("fact.{}", new.verdict.as_str());
+        let payload = serde_json::json!({ "memoryRef": scope.memory(), "factId": key.to_string() });
+        let position =
+            log::record(c, no.tenant, Some(no.scope), &kind, &payload.to_string(), new.now)?;
+        c.prepare_cached(
+            "INSERT OR REPLACE INTO verdicts (tenant, scope, key, verdict, kind, subject, fact, valid_from,
+                session, seq, at, position)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )?
+        .execute(params![
+            no.tenant,
+            no.scope,
+            key.0.as_slice(),
+            new.verdict.as_str(),
+            fact.kind.as_str(),
+            normalise(fact.subject.as_str()),
+            write_fact(fact),
+            fact.valid_from.0,
+            new.source.map(|source| rows::number(source.session.0)),
+            new.source.map(|source| rows::number(source.seq.0)),
+            new.now.0,
+            position.0 as i64,
+        ])?;
+        Ok(position)
+    };
+    put().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+pub(super) fn verdicts(c: &Connection, s: &Shared, scope: &Scope) -> Result<Vec<VerdictRecord>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    c.prepare_cached(
+        "SELECT kind, fact, valid_from, session, seq, at, verdict, position
+         FROM verdicts INDEXED BY verdicts_by_position
+         WHERE tenant = ?1 AND scope = ?2 ORDER BY position",
+    )
+    .and_then(|mut q| q.query_map([no.tenant, no.scope], read_verdict)?.collect())
+    .map_err(|e| s.failed(e))
+}
+
+fn read_verdict(row: &Row<'_>) -> rusqlite::Result<VerdictRecord> {
+    let source: (Option<i64>, Option<i64>) = (row.get(3)?, row.get(4)?);
+    let source = source
+        .0
+        .zip(source.1)
+        .map(|(session, seq)| TurnId { session: SessionNo(session as u64), seq: Seq(seq as u64) });
+    let verdict: String = row.get(6)?;
+    Ok(VerdictRecord {
+        fact: read_fact(row)?,
+        verdict: Verdict::parse(&verdict)
+            .ok_or_else(|| broken(6, format!("no such verdict: {verdict}")))?,
+        source,
+        at: Millis(row.get(5)?),
+        position: Position(row.get::<_, i64>(7)? as u64),
+    })
+}
+
+// Erasure
+
+/// Lets go of what quotes a turn.
+pub(super) fn erase_quoting(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    seq: i64,
+) -> rusqlite::Result<usize> {
+    let facts = c
+        .prepare_cached(
+            "DELETE FROM facts INDEXED BY facts_by_source WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+        )?
+        .execute([tenant, session, seq])?;
+    let verdicts = c
+        .prepare_cached(
+            "DELETE FROM verdicts INDEXED BY verdicts_by_source WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+        )?
+        .execute([tenant, session, seq])?;
+    Ok(facts + verdicts)
+}
+
+/// Facts are drawn anew from the first turn on.
+pub(super) fn drop_all(c: &Connection, no: ScopeNo) -> rusqlite::Result<usize> {
+    c.execute(
+        "UPDATE scopes SET facts_through = 0 WHERE tenant = ?1 AND scope = ?2",
+        [no.tenant, no.scope],
+    )?;
+    c.execute("DELETE FROM facts WHERE tenant = ?1 AND scope = ?2", [no.tenant, no.scope])
+}
+
+pub(super) fn erase(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    selector: &Selector,
+    quoting: &[TurnId],
+    dry_run: bool,
+) -> Result<u64> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
+    let erase = || {
+        let goes = Goes::of(selector, quoting);
+        let mut count = 0;
+        for table in ["facts", "verdicts"] {
+            count += match dry_run {
+                true => goes.count(c, no, table)?,
+                false => goes.delete(c, no, table)?,
+            };
+        }
+        if count > 0 && !dry_run {
+            erase::raise_epoch(c, no)?;
+        }
+        Ok(count)
+    };
+    erase().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+/// What an erasure names in a table of facts or verdicts.
+struct Goes {
+    condition: &'static str,
+    value: Value,
+    /// Turns as JSON: pairs of session and seq.
+    quoting: String,
+}
+
+impl Goes {
+    fn of(selector: &Selector, quoting: &[TurnId]) -> Self {
+        let nothing = ("?3 IS NOT NULL", Value::Null);
+        let (condition, value) = match selector {
+            Selector::Session(_) => nothing,
+            Selector::Subject { .. } => match selector.subject() {
+                Some(subject) => ("subject = ?3", Value::from(subject)),
+                None => nothing,
+            },
+            Selector::Before(at) => ("at < ?3", Value::from(at.0)),
+            Selector::Entry(id) => match FactKey::parse(id) {
+                Some(key) => ("key = ?3", Value::from(key.0.to_vec())),
+                None => nothing,
+            },
+        };
+        let quoting: Vec<_> =
+            quoting.iter().map(|id| (rows::number(id.session.0), rows::number(id.seq.0))).collect();
+        Self { condition, value, quoting: serde_json::json!(quoting).to_string() }
+    }
+
+    fn from(&self, table: &str) -> String {
+        format!(
+            "FROM {table} WHERE tenant = ?1 AND scope = ?2 AND ({} OR (session, seq) IN
+               (SELECT value ->> 0, value ->> 1 FROM json_each(?4)))",
+            self.condition
+        )
+    }
+
+    fn count(&self, c: &Connection, no: ScopeNo, table: &str) -> rusqlite::Result<u64> {
+        let values = params![no.tenant, no.scope, self.value, self.quoting];
+        let count = format!("SELECT count(*) {}", self.from(table));
+        c.query_row(&count, values, |row| row.get::<_, i64>(0)).map(|count| count as u64)
+    }
+
+    fn delete(&self, c: &Connection, no: ScopeNo, table: &str) -> rusqlite::Result<u64> {
+        let values = params![no.tenant, no.scope, self.value, self.quoting];
+        c.execute(&format!("DELETE {}", self.from(table)), values).map(|gone| gone as u64)
+    }
+}
