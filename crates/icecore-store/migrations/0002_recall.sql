@@ -1,13 +1,14 @@
 -- What recall reads by: turns and entries of a scope in order of position, numbers
 -- for summaries and facts, and what people think of facts.
 
--- A scope's turns in order, in however many sessions they are.
+-- A scope's turns in order, in however many sessions they are. Its index is unique
+-- so that SQLite knows turns read by it to be in order, and sorts nothing.
 ALTER TABLE runs ADD COLUMN scope INTEGER NOT NULL DEFAULT 0;
 
 UPDATE runs SET scope = (SELECT o.scope FROM sessions o
     WHERE o.tenant = runs.tenant AND o.session = runs.session);
 
-CREATE INDEX runs_by_scope ON runs (tenant, scope, first);
+CREATE UNIQUE INDEX runs_by_scope ON runs (tenant, scope, first);
 
 CREATE INDEX entries_by_began ON entries (tenant, scope, began);
 

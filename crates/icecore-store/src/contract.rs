@@ -14,6 +14,7 @@ mod erasure;
 pub(crate) mod fixtures;
 mod log;
 mod pyramid;
+mod recall;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -101,6 +102,21 @@ sentences! {
         api_keys_are_found_by_hash
         notes_are_kept
         what_is_there_outlasts_a_scrub;
+    recall:
+        a_scope_has_a_head
+        turns_of_a_scope_come_in_order
+        turns_are_read_by_id
+        bodies_are_found_one_by_one
+        chunks_are_read_by_key
+        summaries_have_numbers
+        entries_come_in_order
+        facts_are_put_with_their_watermark
+        facts_of_what_changed_are_not_put
+        facts_go_with_their_source
+        dropped_facts_are_drawn_anew
+        the_last_verdict_stands
+        a_verdict_quotes_what_is_there
+        facts_and_verdicts_are_erased;
 }
 
 /// Tries every sentence on a store of its own and names those that do not hold.

@@ -3,7 +3,8 @@
 
 use icecore_domain::chunk::Level;
 use icecore_domain::cut::CutPolicy;
-use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo};
+use icecore_domain::fact::{RedactedFact, Verdict};
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::time::Millis;
 use proptest::prelude::*;
 
@@ -44,6 +45,9 @@ enum Step {
     UnsettleAll,
     Put { place: Place, id: u8, expires: bool },
     EraseEntries { place: Place, by: u8 },
+    Draw { place: Place, picks: Vec<u8> },
+    Judge { place: Place, value: u8, verdict: u8, quotes: Option<u8> },
+    EraseFacts { place: Place, by: u8, quoting: Vec<u8> },
 }
 
 fn scopes() -> [Scope; 3] {
@@ -106,6 +110,13 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (place(), 0_u8..4, any::<bool>())
             .prop_map(|(place, id, expires)| Step::Put { place, id, expires }),
         1 => (place(), 0_u8..3).prop_map(|(place, by)| Step::EraseEntries { place, by }),
+        3 => (place(), prop::collection::vec(any::<u8>(), 0..3))
+            .prop_map(|(place, picks)| Step::Draw { place, picks }),
+        2 => (place(), 0_u8..4, 0_u8..3, prop::option::of(any::<u8>())).prop_map(
+            |(place, value, verdict, quotes)| Step::Judge { place, value, verdict, quotes }
+        ),
+        1 => (place(), 0_u8..5, prop::collection::vec(any::<u8>(), 0..3))
+            .prop_map(|(place, by, quoting)| Step::EraseFacts { place, by, quoting }),
     ]
 }
 
@@ -125,6 +136,9 @@ enum Act {
     UnsettleAll,
     Put(NewEntry),
     EraseEntries(Selector),
+    Draw(FactBatch),
+    Judge(NewVerdict),
+    EraseFacts(Selector, Vec<TurnId>),
 }
 
 fn say_drawn(drawn: &Drawn) -> Say {
@@ -236,7 +250,47 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             1 => Selector::Before(Millis(2)),
             _ => subject("name-1"),
         }),
+        Step::Draw { place, picks } => {
+            let Some((scope, session, _)) = find(place).await else { return Act::Nothing };
+            let seen_through = store.facts_through(&scope).await.unwrap();
+            let draw = |pick: &u8| drawn_fact(drawn_about(*pick), picked(&session, *pick));
+            let through = Position(seen_through.0 + 1);
+            Act::Draw(FactBatch { seen_through, through, facts: picks.iter().map(draw).collect() })
+        }
+        Step::Judge { place, value, verdict, quotes } => {
+            let Some((_, session, _)) = find(place).await else { return Act::Nothing };
+            let verdicts = [Verdict::Added, Verdict::Confirmed, Verdict::Rejected];
+            Act::Judge(NewVerdict {
+                fact: drawn_about(*value),
+                verdict: verdicts[*verdict as usize],
+                source: quotes.map(|pick| picked(&session, pick)),
+                now: Millis(i64::from(*value)),
+            })
+        }
+        Step::EraseFacts { place, by, quoting } => {
+            let Some((_, session, _)) = find(place).await else { return Act::Nothing };
+            let quoting = quoting.iter().map(|pick| picked(&session, *pick)).collect();
+            let selector = match by {
+                0 => Selector::Entry(drawn_about(1).key().to_string()),
+                1 => Selector::Before(Millis(2)),
+                2 => Selector::Session(session_name("s0")),
+                3 => subject("?"),
+                _ => subject("NAME 1"),
+            };
+            Act::EraseFacts(selector, quoting)
+        }
     }
+}
+
+/// One of few facts.
+fn drawn_about(pick: u8) -> RedactedFact {
+    fact(&format!("name-{}", pick % 2), &format!("this {}", pick % 3))
+}
+
+/// A turn of the session, or one that is not.
+fn picked(session: &SessionRecord, pick: u8) -> TurnId {
+    let seq = Seq(1 + u64::from(pick) % (session.last_seq.0 + 1));
+    TurnId { session: session.no, seq }
 }
 
 fn subject(name: &str) -> Selector {
@@ -254,7 +308,10 @@ fn scope_of_step(step: &Step) -> Scope {
         | Step::Settle { place }
         | Step::DropDerived { place }
         | Step::Put { place, .. }
-        | Step::EraseEntries { place, .. } => place.scope,
+        | Step::EraseEntries { place, .. }
+        | Step::Draw { place, .. }
+        | Step::Judge { place, .. }
+        | Step::EraseFacts { place, .. } => place.scope,
         Step::ExpireOldest | Step::UnsettleAll => 0,
     };
     scopes()[place as usize].clone()
@@ -279,6 +336,12 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         Act::EraseEntries(selector) => {
             let dry = store.erase_entries(scope, &selector, true).await;
             format!("{dry:?} {:?}", store.erase_entries(scope, &selector, false).await)
+        }
+        Act::Draw(batch) => format!("{:?}", store.put_facts(scope, batch).await),
+        Act::Judge(verdict) => format!("{:?}", store.put_verdict(scope, verdict).await),
+        Act::EraseFacts(selector, quoting) => {
+            let dry = store.erase_facts(scope, &selector, &quoting, true).await;
+            format!("{dry:?} {:?}", store.erase_facts(scope, &selector, &quoting, false).await)
         }
     }
 }
@@ -324,6 +387,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
         for at in [None, Some(Position(9))] {
             see(format!("{:?}", store.entries(&scope, at, NOW, 9).await.unwrap()));
         }
+        view_recall(store, &scope).await.into_iter().for_each(&mut see);
         see(format!("{:?}", store.sessions(&scope, None, 9).await.unwrap()));
         see(format!("{:?}", store.recent_sessions(&scope, 2).await.unwrap()));
         // Forgotten ones too.
@@ -333,6 +397,35 @@ async fn view(store: &dyn Store) -> Vec<String> {
             }
         }
     }
+    lines
+}
+
+/// What an index of the scope would read.
+async fn view_recall(store: &dyn Store, scope: &Scope) -> Vec<String> {
+    let mut lines = vec![format!("{:?}", store.scope_head(scope).await.unwrap())];
+    for (after, limit) in [(0, 99), (5, 3)] {
+        let position = Position(after);
+        lines.push(format!("{:?}", store.turns_after(scope, position, limit).await.unwrap()));
+        let entries = store.entries_after(scope, position, NOW, limit).await.unwrap();
+        lines.push(format!("{entries:?}"));
+        lines.push(format!("{:?}", store.summaries_after(scope, after, limit).await.unwrap()));
+        lines.push(format!("{:?}", store.facts_after(scope, after, limit).await.unwrap()));
+    }
+    let positions = [9, 3, 12, 6].map(Position);
+    lines.push(format!("{:?}", store.entries_at(scope, &positions, NOW).await.unwrap()));
+    let turn = |(session, seq)| TurnId { session: SessionNo(session), seq: Seq(seq) };
+    let turns = [(2, 1), (1, 7), (1, 2), (3, 1)].map(turn);
+    lines.push(format!("{:?}", store.turns_at(scope, &turns).await.unwrap()));
+    let chunk = |(session, level, first)| {
+        (SessionNo(session), Branch::MAIN, Level::ALL[level], Ordinal(first))
+    };
+    let chunks = [(1, 1, 5), (2, 0, 1), (1, 0, 3), (1, 2, 1)].map(chunk);
+    lines.push(format!("{:?}", store.chunks_at(scope, &chunks).await.unwrap()));
+    lines.push(format!("{:?}", store.facts_through(scope).await.unwrap()));
+    lines.push(format!("{:?}", store.facts(scope).await.unwrap()));
+    lines.push(format!("{:?}", store.facts_at(scope, &[4, 1, 2]).await.unwrap()));
+    let same = store.facts_of(scope, drawn_about(1).key()).await.unwrap();
+    lines.push(format!("{same:?} {:?}", store.verdicts(scope).await.unwrap()));
     lines
 }
 
@@ -364,6 +457,10 @@ async fn view_session(store: &dyn Store, scope: &Scope, session: &SessionRecord)
             for body in store.bodies(scope, no, branch, first, last).await.unwrap() {
                 lines.push(format!("{body:?}"));
             }
+        }
+        let ordinals = [17, 3, 8, 4, 1].map(Ordinal);
+        for body in store.bodies_at(scope, no, branch, &ordinals).await.unwrap() {
+            lines.push(format!("{body:?}"));
         }
     }
     lines

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::cut::CutPolicy;
+use icecore_domain::fact::{FactKind, RedactedFact};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Principal, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
@@ -389,4 +390,23 @@ pub(crate) async fn summarize(store: &dyn Store, session: SessionNo) {
         let batch = summing(store, session, level).await;
         store.put_summaries(&scope(), batch).await.unwrap();
     }
+}
+
+// Facts
+
+/// That somebody is something.
+pub(crate) fn fact(subject: &str, value: &str) -> RedactedFact {
+    RedactedFact {
+        kind: FactKind::Identity,
+        subject: text(subject),
+        attribute: text("is"),
+        value: text(value),
+        text: text(&format!("{subject} is {value}")),
+        quote: text(&format!("I am {value}")),
+        valid_from: NOW,
+    }
+}
+
+pub(crate) fn drawn_fact(fact: RedactedFact, source: TurnId) -> NewFact {
+    NewFact { fact, source, at: NOW, recorded_at: NOW }
 }

@@ -266,6 +266,7 @@ pub(super) fn classify(error: rusqlite::Error, path: &Path) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows;
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -292,6 +293,83 @@ mod tests {
         let mut names: Vec<_> = names.collect();
         names.sort();
         assert_eq!(names, ["icecore.db", "master.key"]);
+    }
+
+    #[test]
+    fn an_earlier_store_is_brought_up_to_date() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("icecore.db");
+        let scopes = [(1, "notes"), (2, "diary")];
+        {
+            create_private(dir.path(), &store).unwrap();
+            #[expect(clippy::disallowed_methods, reason = "it stands for an earlier version")]
+            let earlier = Connection::open(&store).unwrap();
+            earlier.execute_batch(MIGRATIONS[0]).unwrap();
+            earlier
+                .execute_batch(&format!(
+                    "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1;
+                     INSERT INTO tenants (tenant, name, sealed_key) VALUES (1, 'acme', x'00');"
+                ))
+                .unwrap();
+            for (scope, memory) in scopes {
+                // Sessions 1 and 2 are of the first scope, 3 and 4 of the second.
+                let sessions = [scope * 2 - 1, scope * 2];
+                let add = "INSERT INTO scopes (tenant, scope, memory) VALUES (1, ?1, ?2)";
+                earlier.execute(add, (scope, memory)).unwrap();
+                for session in sessions {
+                    earlier
+                        .execute_batch(&format!(
+                            "INSERT INTO sessions VALUES (1, {session}, {scope}, 's', x'0{session}', 0, 0, 0, 0, 0);
+                             INSERT INTO runs VALUES (1, {session}0, {session}, 1, 1, 0);
+                             INSERT INTO summaries VALUES (1, {session}, 0, 0, 1, 0, x'00');
+                             INSERT INTO summaries VALUES (1, {session}, 0, 0, 3, 0, x'00');"
+                        ))
+                        .unwrap();
+                }
+            }
+        }
+        let opened = open(dir.path(), None).unwrap();
+        let list = |sql: &str| -> Vec<String> {
+            let mut query = opened.connection.prepare(sql).unwrap();
+            let rows = query.query_map([], |row| row.get(0)).unwrap();
+            rows.collect::<rusqlite::Result<_>>().unwrap()
+        };
+        assert_eq!(
+            list("SELECT first || ' ' || scope FROM runs ORDER BY first"),
+            ["10 1", "20 1", "30 2", "40 2"]
+        );
+        assert_eq!(
+            list(
+                "SELECT scope || ' ' || number || ' ' || session || ' ' || first FROM summaries ORDER BY 1"
+            ),
+            [
+                "1 1 1 1", "1 2 1 3", "1 3 2 1", "1 4 2 3", "2 1 3 1", "2 2 3 3", "2 3 4 1",
+                "2 4 4 3"
+            ]
+        );
+        assert_eq!(list("SELECT scope || ' ' || summaries FROM scopes ORDER BY 1"), ["1 4", "2 4"]);
+    }
+
+    /// What recall asks must not sort, scan or build an index, whatever is there.
+    #[test]
+    fn reads_of_recall_cost_what_they_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = open(dir.path(), None).unwrap();
+        let summaries_after = super::super::pyramid::summaries_after_sql();
+        for sql in [rows::TURNS_AFTER, rows::SCOPE_HEAD, &summaries_after] {
+            let mut query =
+                opened.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            for at in 1..=query.parameter_count() {
+                query.raw_bind_parameter(at, 1).unwrap();
+            }
+            let mut steps = query.raw_query();
+            while let Some(step) = steps.next().unwrap() {
+                let step: String = step.get(3).unwrap();
+                let is_dear =
+                    ["SCAN", "TEMP B-TREE", "AUTOMATIC"].iter().any(|word| step.contains(word));
+                assert!(!is_dear || step.contains("CONSTANT ROW"), "{step} in {sql}");
+            }
+        }
     }
 
     #[test]
