@@ -196,7 +196,7 @@ impl Reader<'_> {
         match year {
             Some((year, more)) => Read::fixed(count + more, whole(year)?),
             None => {
-                let (from, to) = self.nearest(i, count, whole)?;
+                let (from, to) = self.close(whole).or_else(|| self.nearest(i, count, whole))?;
                 Some(Read { count, from, to, relative: true })
             }
         }
@@ -249,6 +249,11 @@ impl Reader<'_> {
             _ => {}
         }
         let wanted = weekday(self.word(i))?;
+        // "every Monday", "my Saturday class": no day of the calendar.
+        let before = if i > 0 { self.word(i - 1) } else { "" };
+        if matches!(before, "every" | "each" | "my" | "our" | "your" | "most") {
+            return None;
+        }
         let back = (self.today.weekday() - wanted).rem_euclid(7);
         match self.lean(i, 1) {
             Lean::Ahead => day(1, (7 - back) % 7),
@@ -399,7 +404,10 @@ impl Reader<'_> {
 
     /// A year by itself, a decade, `over the weekend`.
     fn alone(&self, i: usize) -> Option<Read> {
-        if let Some(year) = words::year(self.word(i)) {
+        // Further ahead a number is rather a name or a count.
+        const MAX_YEARS_AHEAD: i32 = 25;
+        let soon = |year: &i32| *year <= self.today.year() + MAX_YEARS_AHEAD;
+        if let Some(year) = words::year(self.word(i)).filter(soon) {
             let from = Day::new(year, 1, 1)?;
             return self
                 .is_bare_year(i)
@@ -436,6 +444,14 @@ impl Reader<'_> {
             && !digits
             && !matches!(after, Some('%' | '°' | '×'))
             && !words::is_counted(self.word(i + 1))
+    }
+
+    /// The span that is so near that no verb makes it another year's.
+    fn close(&self, of: impl Fn(i32) -> Option<(Day, Day)>) -> Option<(Day, Day)> {
+        const CLOSE_DAYS: i32 = 45;
+        let year = self.today.year();
+        let mut spans = (year - 1..=year + 1).filter_map(of);
+        spans.find(|span| span.0.days_from(self.today).abs() <= CLOSE_DAYS)
     }
 
     /// Of the yearly spans that `of` gives, the one that is meant.

@@ -253,7 +253,7 @@ fn starts_clause(tokens: &[Token], at: usize) -> bool {
     );
     opens(this)
         || matches!(this, "please" | "considering" | "hoping" | "especially" | "thanks" | "who")
-        || links && (opens(next) || matches!(next, "please" | "that" | "if"))
+        || links && (opens(next) || matches!(next, "please" | "that" | "if" | "also" | "now"))
         || matches!(this, "but" | "so" | "because" | "although" | "though" | "which")
 }
 

@@ -44,9 +44,6 @@ pub fn extract(said: &Said<'_>, previous: Option<&Said<'_>>) -> Vec<Fact> {
     let own = without_context(&said.text[..limit]);
     let mut facts: Vec<Fact> = Vec::new();
     for sentence in sentences(&own) {
-        if facts.len() >= MAX_FACTS_A_TURN {
-            break;
-        }
         if !matches!(sentence.kind, Kind::Prose | Kind::Fragment) || is_quoted(&own, &sentence.text)
         {
             continue;
@@ -140,6 +137,7 @@ fn read_clause(
     whens: &[When],
     at: Millis,
 ) -> Option<Fact> {
+    let clause = &trimmed(clause, tokens)?;
     let (start, mut end) = (tokens[clause.tokens.start].start, tokens[clause.tokens.end - 1].end);
     if sentence[end..].starts_with(['%', '+', ')', '"', '”']) {
         end += sentence[end..].chars().next().map_or(0, char::len_utf8);
@@ -156,6 +154,7 @@ fn read_clause(
     let value = match (form.rest, attribute.is_empty()) {
         (Rest::Name, _) => reading.name(matched.after),
         (Rest::Number, _) => matched.number.clone(),
+        (Rest::State, false) => matched.last.clone(),
         (_, false) => reading.rest(value_at).to_owned(),
         (_, true) => sentence[tokens[clause.head].start..end].to_owned(),
     };
@@ -188,6 +187,21 @@ fn read_clause(
         quote: quote.to_owned(),
         valid_from,
     })
+}
+
+/// The clause without what led over to the next.
+fn trimmed(clause: &Clause, tokens: &[Token]) -> Option<Clause> {
+    let mut clause = clause.clone();
+    let leads_over = |word: &str| {
+        matches!(
+            word,
+            "and" | "or" | "even" | "so" | "just" | "but" | "too" | "though" | "lol" | "haha"
+        )
+    };
+    while clause.tokens.len() > 1 && leads_over(&tokens[clause.tokens.end - 1].word) {
+        clause.tokens.end -= 1;
+    }
+    (clause.head < clause.tokens.end).then_some(clause)
 }
 
 /// How a form fits.
@@ -238,44 +252,86 @@ impl Reading<'_> {
             .map(|t| t.word.as_str())
             .collect();
         let own = own_terms(rest).len();
-        let state = form.words.contains("married")
-            || form.words.contains("vegan")
-            || form.words.contains("intolerant");
-        if form.rest != Rest::Number && !state && (is_reaction(&words) || own == 0) {
+        if matches!(form.rest, Rest::Number | Rest::State) {
+            return true;
+        }
+        if is_reaction(&words) || own == 0 || points_away(&words) {
             return false;
         }
         match form.rest {
-            Rest::Any => true,
+            Rest::Any | Rest::Number | Rest::State => true,
             Rest::Two => own >= 2,
+            Rest::Taste => !matches!(words.as_slice(), ["the", ..] | ["all", ..]),
             Rest::Name => !self.name(matched.after).is_empty(),
-            Rest::Number => true,
             Rest::Occupation => words
                 .iter()
                 .take_while(|word| !is_border(word))
                 .last()
                 .is_some_and(|word| is_occupation(word)),
             Rest::Kin => words.iter().take(3).any(|word| is_kin(word)),
-            Rest::Dated => own >= 2 && !self.whens.is_empty(),
-            Rest::Past => own >= 2 && self.whens.iter().any(|when| when.from <= at),
+            Rest::Dated => {
+                !self.whens.is_empty()
+                    && (form.attribute == "deadline" || self.untimed(matched.after) > 0)
+            }
+            Rest::Relative => tells_of_kin(&words),
+            Rest::Past => {
+                let past = |when: &&When| when.from <= at && self.is_of_event(when);
+                self.untimed(matched.after) > 0 && self.whens.iter().copied().any(|w| past(&w))
+            }
         }
+    }
+
+    /// Words of its own that are no time: a great time last week is no event.
+    fn untimed(&self, after: usize) -> usize {
+        const EMPTY: [&str; 16] = [
+            "great",
+            "time",
+            "blast",
+            "good",
+            "amazing",
+            "fun",
+            "wonderful",
+            "something",
+            "new",
+            "day",
+            "days",
+            "week",
+            "lot",
+            "awesome",
+            "thing",
+            "tough",
+        ];
+        let timed = |token: &Token| self.whens.iter().any(|when| when.span.contains(&token.start));
+        let own: Vec<&str> = self.tokens[after..self.clause.tokens.end]
+            .iter()
+            .filter(|token| !timed(token) && !EMPTY.contains(&token.word.as_str()))
+            .map(|token| token.word.as_str())
+            .collect();
+        own_terms(&own.join(" ")).len()
+    }
+
+    /// Whether a time is that of the verb, not of a thing: "due 5 May" is not.
+    fn is_of_event(&self, when: &When) -> bool {
+        const OF_THINGS: [&str; 7] = ["due", "by", "starting", "until", "for", "before", "my"];
+        let mut before = self.tokens.iter().rev().skip_while(|token| token.end > when.span.start);
+        !before.next().is_some_and(|token| OF_THINGS.contains(&token.word.as_str()))
     }
 
     fn rest(&self, after: usize) -> &str {
         let end = self.tokens[self.clause.tokens.end - 1].end;
-        self.tokens
-            .get(after)
-            .filter(|_| after < self.clause.tokens.end)
-            .map_or("", |token| &self.sentence[token.start..end])
+        let first = self.tokens.get(after).filter(|_| after < self.clause.tokens.end);
+        first.map_or("", |token| &self.sentence[token.start..end])
     }
 
     /// A name that begins at token `after`: what is capitalised, and what joins it.
     fn name(&self, after: usize) -> String {
+        const JOINTS: [&str; 6] = ["of", "de", "da", "do", "the", "la"];
         let mut end = None;
         for (count, token) in self.tokens[after..self.clause.tokens.end].iter().enumerate() {
             let text = &self.sentence[token.start..token.end];
             let timed = self.whens.iter().any(|when| when.span.contains(&token.start));
             let capital = text.starts_with(char::is_uppercase) && !timed;
-            let joint = count > 0 && matches!(text, "of" | "de" | "da" | "do" | "the" | "la");
+            let joint = count > 0 && JOINTS.contains(&text);
             if count >= MAX_NAME_WORDS || !(capital || joint) || token.word == "i" {
                 break;
             }
@@ -312,6 +368,25 @@ impl Reading<'_> {
             given => (given.to_owned(), matched.after),
         }
     }
+}
+
+/// Whether it soon speaks of something named elsewhere, or only under a condition.
+fn points_away(words: &[&str]) -> bool {
+    const SOON: usize = 4;
+    const POINTERS: [&str; 14] = [
+        "it", "this", "these", "those", "them", "him", "her", "his", "their", "he", "she", "they",
+        "there", "its",
+    ];
+    words.iter().take(SOON).any(|word| POINTERS.contains(word)) || words.contains(&"if")
+}
+
+/// "my sister works …", "my dog's name is …": a relative, and soon a verb.
+fn tells_of_kin(words: &[&str]) -> bool {
+    const VERBS: [&str; 10] = [
+        "works", "lives", "named", "called", "name", "studies", "plays", "has", "turned", "teaches",
+    ];
+    let kin = words.first().is_some_and(|word| is_kin(word.trim_end_matches("'s")));
+    kin && words.len() > 2 && words[1..].iter().take(3).any(|word| VERBS.contains(word))
 }
 
 fn is_number(word: &str) -> bool {

@@ -12,12 +12,18 @@ pub(super) enum Rest {
     Any,
     /// Something that has two words of its own: short forms are small talk.
     Two,
+    /// Something in general: "the" and "all the" point at what is before one.
+    Taste,
     /// A name: it begins with a capital.
     Name,
     /// A word for what people do.
     Occupation,
     /// Somebody of the family, a pet.
     Kin,
+    /// Somebody of the family, and what they do.
+    Relative,
+    /// Anything or nothing: the form says it all.
+    State,
     /// A time stands in the clause.
     Dated,
     /// A time that is past stands in the clause.
@@ -77,16 +83,19 @@ pub(super) const FORMS: &[Form] = &[
     form("my email address is", Identity, "email", Rest::Any),
     form("my phone number is", Identity, "phone", Rest::Any),
     form("my time zone is", Identity, "timezone", Rest::Any),
-    form("i am married|engaged|divorced|single|widowed", Identity, "marital status", Rest::Any),
-    form("i am vegan|vegetarian|pescatarian", Identity, "diet", Rest::Any),
-    form("i am a|an vegan|vegetarian|pescatarian", Identity, "diet", Rest::Any),
-    form("i am pregnant|retired|diabetic|bilingual|autistic|deaf|blind", Identity, "", Rest::Any),
+    form("i am married|engaged|divorced|single|widowed", Identity, "marital status", Rest::State),
+    form("i am vegan|vegetarian|pescatarian", Identity, "diet", Rest::State),
+    form("i am a|an vegan|vegetarian|pescatarian", Identity, "diet", Rest::State),
+    form("i am pregnant|retired|diabetic|bilingual|autistic|deaf|blind", Identity, "", Rest::State),
     form("i am allergic to", Constraint, "", Rest::Any),
-    form("i am lactose|gluten intolerant", Constraint, "", Rest::Any),
+    form("i am lactose|gluten intolerant", Constraint, "", Rest::State),
     form("i can not eat|drink|have", Constraint, "", Rest::Any),
     form("i do not eat|drink", Constraint, "", Rest::Any),
     form("i have a|an|one|two|three|four|five|six", Identity, "", Rest::Kin),
     form("i got a|an", Identity, "", Rest::Kin),
+    form("my", Identity, "", Rest::Relative),
+    form("i have # years of", Identity, "", Rest::Any),
+    form("i have got # years of", Identity, "", Rest::Any),
     form("i speak", Identity, "", Rest::Any),
     form("i play the|in", Identity, "", Rest::Any),
     form("i own a|an|two|three", Identity, "", Rest::Any),
@@ -106,9 +115,9 @@ pub(super) const FORMS: &[Form] = &[
     form("i would prefer", Preference, "", Rest::Any),
     form("my preference is|for", Preference, "", Rest::Any),
     form("i would rather", Preference, "", Rest::Two),
-    form("i like|love|enjoy|adore", Preference, "", Rest::Any),
-    form("i hate|dislike|detest", Preference, "", Rest::Any),
-    form("i do not like|enjoy|love", Preference, "", Rest::Any),
+    form("i like|love|enjoy|adore", Preference, "", Rest::Taste),
+    form("i hate|dislike|detest", Preference, "", Rest::Taste),
+    form("i do not like|enjoy|love", Preference, "", Rest::Taste),
     form("i can not stand", Preference, "", Rest::Any),
     form("i am a|an big|huge|massive|real? fan of", Preference, "", Rest::Any),
     form("i am not a big|huge? fan of", Preference, "", Rest::Any),
@@ -120,8 +129,8 @@ pub(super) const FORMS: &[Form] = &[
     form("i|we have decided to|on|against|not", Decision, "", Rest::Two),
     form("i|we agreed to|on", Decision, "", Rest::Two),
     form("i|we have agreed to|on", Decision, "", Rest::Two),
-    form("i|we chose|opted|picked", Decision, "", Rest::Two),
-    form("i|we have chosen|opted|picked", Decision, "", Rest::Two),
+    form("i|we chose|opted", Decision, "", Rest::Two),
+    form("i|we have chosen|opted", Decision, "", Rest::Two),
     form("i|we settled on", Decision, "", Rest::Any),
     form("i|we have settled on", Decision, "", Rest::Any),
     form("i|we switched to|from", Decision, "", Rest::Any),
@@ -285,7 +294,16 @@ pub(super) fn is_kin(word: &str) -> bool {
     };
     matches!(
         one,
-        "child"
+        "mother"
+            | "father"
+            | "mom"
+            | "mum"
+            | "dad"
+            | "grandmother"
+            | "grandfather"
+            | "grandma"
+            | "grandpa"
+            | "child"
             | "kid"
             | "son"
             | "daughter"

@@ -107,6 +107,10 @@ fn order(sentence: &str, tokens: &[Token]) -> u8 {
     let scoped = is_scoped(words);
     let lasting = is_lasting(words);
     let ordered = is_order(words);
+    // "I'll do so from now on" promises.
+    if matches!(words, ["i" | "we" | "he" | "she" | "they", "will" | "can" | "have", ..]) {
+        return 0;
+    }
     let told = has(words, &["i", "want", "you", "to"])
         || has(words, &["i", "would", "like", "you", "to"])
         || has(words, &["i", "need", "you", "to"])
@@ -217,9 +221,8 @@ fn is_scoped(words: &[&str]) -> bool {
 
 /// Says that it goes on: "from now on", "in future", "by default".
 fn is_lasting(words: &[&str]) -> bool {
-    const PHRASES: [&[&str]; 9] = [
+    const PHRASES: [&[&str]; 8] = [
         &["from", "now", "on"],
-        &["going", "forward"],
         &["from", "here", "on"],
         &["in", "all", "future"],
         &["in", "all", "your"],
@@ -229,9 +232,12 @@ fn is_lasting(words: &[&str]) -> bool {
         &["until", "i", "say"],
     ];
     PHRASES.iter().any(|phrase| has(words, phrase))
+        || words.ends_with(&["going", "forward"]) && !has(words, &["keep", "going", "forward"])
         || matches!(
             words,
-            ["in", "future", ..] | ["in", "the", "future", "please" | "always" | "never", ..]
+            ["going", "forward", ..]
+                | ["in", "future", ..]
+                | ["in", "the", "future", "please" | "always" | "never", ..]
         )
 }
 
@@ -284,15 +290,25 @@ fn is_pronoun(word: &str) -> bool {
 
 /// "From now on, use …" and "When I ask, always …".
 fn has_order_after(words: &[&str]) -> bool {
-    (1..words.len().min(14)).any(|at| is_order(&words[at..]))
+    (1..words.len().min(14)).any(|at| !is_told_of(words, at) && is_order(&words[at..]))
+}
+
+/// "I will always …", "she never …": told of somebody, not ordered.
+fn is_told_of(words: &[&str], at: usize) -> bool {
+    const LEADS: [&str; 8] = ["will", "would", "to", "can", "should", "could", "who", "start"];
+    let nearby = &words[at.saturating_sub(2)..at];
+    nearby.iter().any(|word| is_pronoun(word) || LEADS.contains(word))
 }
 
 fn orders_after_scope(words: &[&str]) -> bool {
-    matches!(words, ["when" | "whenever" | "if" | "every" | "each" | "any" | "anytime", ..])
-        && (1..words.len()).any(|at| {
-            matches!(words[at], "please" | "always" | "never" | "make" | "do")
-                && is_order(strip_polite(&words[at..]))
-        })
+    const SCOPES: [&str; 7] = ["when", "whenever", "if", "every", "each", "any", "anytime"];
+    const ORDERS: [&str; 5] = ["please", "always", "never", "make", "do"];
+    let ordered = |at: usize| {
+        ORDERS.contains(&words[at])
+            && !is_told_of(words, at)
+            && is_order(strip_polite(&words[at..]))
+    };
+    words.first().is_some_and(|first| SCOPES.contains(first)) && (1..words.len()).any(ordered)
 }
 
 /// An order to one who answers, not to one who lives.
@@ -405,6 +421,9 @@ mod tests {
             "",
             "Use the second one.",
             "It never works when I ask nicely.",
+            "Got it! When discussing errors, I'll always include the codes.",
+            "I will write to you from now on.",
+            "What keeps you going forward with it?",
         ] {
             check(text, 0..=50, 0..=30);
         }

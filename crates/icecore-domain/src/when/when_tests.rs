@@ -104,6 +104,7 @@ fn what_has_no_year_takes_the_one_that_is_meant() {
     check("this summer", &["this summer=2023-06-01..2023-08-31"]);
     check("next winter", &["next winter=2023-12-01..2024-02-29"]);
     check("the deadline is April 15", &["April 15=2024-04-15"]);
+    check("I had to decline the one on 20 June", &["20 June=2023-06-20"]);
     check("I finished on April 15", &["April 15=2023-04-15"]);
     check("on 2 July", &["2 July=2023-07-02"]);
     check("on January 3rd", &["January 3rd=2023-01-03"]);
@@ -132,6 +133,9 @@ fn what_is_no_date_is_none() {
         "",
         "16777216 weeks ago",
         "port 2020/tcp",
+        "every Monday",
+        "my Saturday class",
+        "Cyberpunk 2077",
     ] {
         check(text, &[]);
     }

@@ -54,7 +54,7 @@ fn who_somebody_is() {
         "I speak Danish and Thai.",
         &["identity//I speak Danish and Thai → Ana speaks Danish and Thai."],
     );
-    check("I'm vegetarian.", &["identity/diet/ → Ana is vegetarian."]);
+    check("I'm vegetarian.", &["identity/diet/vegetarian → Ana is vegetarian."]);
 }
 
 #[test]
@@ -163,6 +163,9 @@ fn what_states_nothing_of_its_own_is_no_fact() {
         "I wish I lived in Lisbon.",
         "Imagine I live in Lisbon.",
         "Maybe I live in Lisbon.",
+        "I love their work.",
+        "I like seeing them eat.",
+        "I will come over tomorrow if that is fine.",
         "I love that!",
         "I love it.",
         "I love your painting.",
@@ -190,17 +193,13 @@ fn what_states_nothing_of_its_own_is_no_fact() {
         "I'd love to!",
         "I hope so.",
         "Can you always be so kind",
-        "I live in fear",
         "When I lived in Rome, I was happy.",
         "What if I decided to leave my job?",
         "I was wondering if I decided right?",
         "[shares a photo: I live in Lisbon]",
         "Let me know if I prefer tea.",
         "🙂🙂🙂",
-    ]
-    .iter()
-    .filter(|text| **text != "I live in fear")
-    {
+    ] {
         check(text, &[]);
     }
 }
