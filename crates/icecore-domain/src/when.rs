@@ -365,7 +365,7 @@ impl Reader<'_> {
         let year = self.today.year();
         let mut spans = (year - 2..=year + 2).filter_map(of);
         let span = match turn {
-            -1 => spans.filter(|span| span.1 <= self.today).last()?,
+            -1 => spans.rfind(|span| span.1 <= self.today)?,
             0 => spans.find(|span| span.1 > self.today)?,
             _ => spans.find(|span| span.0 > self.today)?,
         };
@@ -465,7 +465,7 @@ impl Reader<'_> {
         let mut spans = (year - 5..=year + 5).filter_map(&of);
         match self.lean(i, count) {
             Lean::Ahead => spans.find(|span| span.1 > self.today),
-            Lean::Back => spans.filter(|span| span.0 <= self.today).last(),
+            Lean::Back => spans.rfind(|span| span.0 <= self.today),
             Lean::Neither => spans.min_by_key(|span| span.0.days_from(self.today).abs()),
         }
     }

@@ -154,7 +154,9 @@ fn read_clause(
     let value = match (form.rest, attribute.is_empty()) {
         (Rest::Name, _) => reading.name(matched.after),
         (Rest::Number, _) => matched.number.clone(),
+        (_, false) if form.attribute == "count" => tokens[value_at].word.clone(),
         (Rest::State, false) => matched.last.clone(),
+        (_, false) if form.attribute == "deadline" => reading.date(value_at).to_owned(),
         (_, false) => reading.rest(value_at).to_owned(),
         (_, true) => sentence[tokens[clause.head].start..end].to_owned(),
     };
@@ -342,6 +344,50 @@ impl Reading<'_> {
         end.map_or(String::new(), |end| self.sentence[self.tokens[after].start..end].to_owned())
     }
 
+    /// The rest up to the end of its date.
+    fn date(&self, after: usize) -> &str {
+        let rest = self.rest(after);
+        let start = self.tokens.get(after).map_or(0, |token| token.start);
+        let date = self.whens.iter().find(|when| when.span.start >= start);
+        date.and_then(|when| self.sentence.get(start..when.span.end)).unwrap_or(rest)
+    }
+
+    /// "5 May for the grant": what a date is for.
+    fn purpose(&self, after: usize) -> Option<(String, usize)> {
+        let date = self.whens.iter().find(|when| when.span.start >= self.tokens[after].start)?;
+        let words = self.tokens[after..self.clause.tokens.end].iter();
+        let mut words = words.skip_while(|token| token.start < date.span.end);
+        words.next().filter(|token| matches!(token.word.as_str(), "to" | "for"))?;
+        let words: Vec<&str> =
+            words.map(|token| token.word.as_str()).take(MAX_NAME_WORDS).collect();
+        (!words.is_empty()).then(|| (words.join(" "), after))
+    }
+
+    /// "two kids", "completed 25 problems": what is counted, and the number's token.
+    fn counted(&self, matched: &Matched) -> Option<(String, usize)> {
+        const MAX_WORDS: usize = 5;
+        let number = [matched.after - 1, matched.after]
+            .into_iter()
+            .find(|at| self.tokens.get(*at).is_some_and(|token| is_count(&token.word)))?;
+        let mut things: Vec<&str> = Vec::new();
+        for token in &self.tokens[number + 1..self.clause.tokens.end] {
+            // "congruence and similarity problems" are one thing, "kids and a dog" two.
+            let goes_on = token.word == "and" && things.last().is_some_and(|w| !w.ends_with('s'));
+            if is_border(&token.word) && !goes_on {
+                break;
+            }
+            things.push(&token.word);
+        }
+        // A share of something or a date counts nothing.
+        let end = self.tokens[number].end;
+        let plain = self.sentence[end..].starts_with(' ');
+        let named = plain && (1..=MAX_WORDS).contains(&things.len());
+        let done = if matched.last == self.tokens[number].word { "" } else { &matched.last };
+        named.then(|| {
+            (format!("number of {} {done}", things.join(" ")).trim_end().to_owned(), number)
+        })
+    }
+
     /// The property, and the token at which its value begins.
     fn attribute(&self, form: &Form, matched: &Matched) -> (String, usize) {
         let words = &self.tokens[matched.after..self.clause.tokens.end];
@@ -357,11 +403,12 @@ impl Reading<'_> {
                 let named = said.nth(1).map_or(String::new(), |token| token.word.clone());
                 (named, matched.after)
             }
+            "count" => self.counted(matched).unwrap_or((String::new(), matched.after)),
             "favourite" => match until(&["is", "are", "was"]) {
                 Some((of, value)) => (format!("favourite {of}"), value),
                 None => (String::new(), matched.after),
             },
-            "deadline" => match until(&["is"]) {
+            "deadline" => match until(&["is"]).or_else(|| self.purpose(matched.after)) {
                 Some((of, value)) => (format!("deadline of {of}"), value),
                 None => ("deadline".to_owned(), matched.after),
             },
@@ -387,6 +434,12 @@ fn tells_of_kin(words: &[&str]) -> bool {
     ];
     let kin = words.first().is_some_and(|word| is_kin(word.trim_end_matches("'s")));
     kin && words.len() > 2 && words[1..].iter().take(3).any(|word| VERBS.contains(word))
+}
+
+fn is_count(word: &str) -> bool {
+    const WORDS: [&str; 10] =
+        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+    is_number(word) || WORDS.contains(&word)
 }
 
 fn is_number(word: &str) -> bool {

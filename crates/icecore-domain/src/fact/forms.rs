@@ -37,8 +37,9 @@ pub(super) enum Rest {
 pub(super) struct Form {
     pub words: &'static str,
     pub kind: FactKind,
-    /// The property that a newer value replaces. `*` is what stands at the `*`
-    /// of the words.
+    /// The property that a newer value replaces. `*` is the second word as said,
+    /// `count` the number of what is counted, if something is; `favourite` and
+    /// `deadline` go on with of what.
     pub attribute: &'static str,
     pub rest: Rest,
 }
@@ -91,7 +92,7 @@ pub(super) const FORMS: &[Form] = &[
     form("i am lactose|gluten intolerant", Constraint, "", Rest::State),
     form("i can not eat|drink|have", Constraint, "", Rest::Any),
     form("i do not eat|drink", Constraint, "", Rest::Any),
-    form("i have a|an|one|two|three|four|five|six", Identity, "", Rest::Kin),
+    form("i have a|an|one|two|three|four|five|six", Identity, "count", Rest::Kin),
     form("i got a|an", Identity, "", Rest::Kin),
     form("my", Identity, "", Rest::Relative),
     form("i have # years of", Identity, "", Rest::Any),
@@ -173,6 +174,32 @@ pub(super) const FORMS: &[Form] = &[
     form("i|we passed my|our|the", Event, "", Rest::Any),
     form("i|we lost my|our", Event, "", Rest::Any),
     form("i|we quit my|our|the", Event, "", Rest::Any),
+    form(
+        "i|we joined|finished|completed|visited|created|opened|founded|built|enrolled|hired|received",
+        Event,
+        "count",
+        Rest::Two,
+    ),
+    form(
+        "i|we have joined|finished|completed|visited|created|opened|founded|built|enrolled|hired|received",
+        Event,
+        "count",
+        Rest::Two,
+    ),
+    form(
+        "i|we started a|an|my|our|taking|doing|learning|going|playing|volunteering|working",
+        Event,
+        "",
+        Rest::Two,
+    ),
+    form(
+        "i|we have started a|an|my|our|taking|doing|learning|going|playing|volunteering|working",
+        Event,
+        "",
+        Rest::Two,
+    ),
+    form("i used to", Identity, "", Rest::Two),
+    form("i volunteer|teach|coach|collect|tutor|mentor|freelance", Identity, "", Rest::Any),
     form("i|we ~", Event, "", Rest::Past),
     form("i|we have ~", Event, "", Rest::Past),
     form("my ~", Event, "", Rest::Past),

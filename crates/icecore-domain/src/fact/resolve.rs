@@ -95,7 +95,7 @@ pub struct KnownFact {
 /// what was found before, and gives way to what is said later. The result is in
 /// the order in which the facts began to hold, whatever the order of `found`.
 pub fn resolve(mut found: Vec<FoundFact>, verdicts: &[Judged]) -> Vec<KnownFact> {
-    found.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
+    found.sort_by_key(order_of);
     let latest = latest_verdicts(verdicts);
     let mut groups: BTreeMap<(String, String), Vec<Merged>> = BTreeMap::new();
     let told = verdicts.iter().filter(|judged| latest.get(&judged.key) == Some(judged));
@@ -118,7 +118,7 @@ pub fn resolve(mut found: Vec<FoundFact>, verdicts: &[Judged]) -> Vec<KnownFact>
         .into_iter()
         .flat_map(|((_, attribute), group)| settle(group, &latest, !attribute.is_empty()))
         .collect();
-    known.sort_by(|a, b| (a.fact.valid_from, a.key).cmp(&(b.fact.valid_from, b.key)));
+    known.sort_by_key(|known| (known.fact.valid_from, known.key));
     known
 }
 

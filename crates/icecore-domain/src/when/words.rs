@@ -177,7 +177,7 @@ pub(super) fn lean(word: &str) -> Lean {
         "will" | "ll" | "shall" | "going" | "gonna" | "plan" | "plans" | "planning" | "planned"
         | "scheduled" | "due" | "by" | "until" | "till" | "deadline" | "upcoming" | "starts"
         | "begins" | "tomorrow" | "hope" | "hoping" | "need" | "want" | "should" | "must"
-        | "before" | "looking" => Lean::Ahead,
+        | "before" | "looking" | "thinking" | "considering" | "attending" => Lean::Ahead,
         "was" | "were" | "did" | "had" | "went" | "got" | "been" | "since" | "ago" | "took"
         | "came" | "saw" | "met" | "made" | "bought" | "began" | "ran" | "gave" | "won"
         | "lost" | "found" | "ve" | "has" | "have" | "happened" | "said" | "told" | "left"

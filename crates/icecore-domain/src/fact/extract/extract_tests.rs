@@ -44,7 +44,7 @@ fn who_somebody_is() {
     );
     check(
         "I have two kids and a dog.",
-        &["identity//I have two kids and a dog → Ana has two kids and a dog."],
+        &["identity/number of kids/two → Ana has two kids and a dog."],
     );
     check(
         "I'm allergic to peanuts.",
@@ -92,6 +92,12 @@ fn what_was_settled_and_must_hold() {
     check(
         "I've switched to Postgres because it is faster.",
         &["decision//I've switched to Postgres → Ana has switched to Postgres."],
+    );
+    check(
+        "I have a deadline of 3 July 2023 for the grant.",
+        &[
+            "constraint/deadline of the grant/3 July 2023 → Ana has a deadline of 3 July 2023 for the grant.",
+        ],
     );
     check("My budget is 300 euros.", &["constraint/budget/300 euros → Ana's budget is 300 euros."]);
     check(
