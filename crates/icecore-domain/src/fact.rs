@@ -1,9 +1,9 @@
 //! Facts worth keeping: what somebody is, prefers, decided, demands, plans.
 //!
-//! Turns are cut into clauses ([`clause`]), and a clause that has one of a few
-//! forms ([`forms`]) is a fact ([`extract()`]). Few and sure is the aim: what is
+//! Turns are cut into clauses (`clause`), and a clause that has one of a few
+//! forms (`forms`) is a fact ([`extract()`]). Few and sure is the aim: what is
 //! asked, supposed, quoted or said by a machine is none, nor is what recall
-//! itself put into a prompt ([`echo`]). What was found in many turns becomes what
+//! itself put into a prompt (`echo`). What was found in many turns becomes what
 //! is known by [`resolve()`].
 
 mod clause;
