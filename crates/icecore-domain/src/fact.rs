@@ -1,4 +1,23 @@
 //! Facts worth keeping: what somebody is, prefers, decided, demands, plans.
+//!
+//! Turns are cut into clauses (`clause`), and a clause that has one of a few
+//! forms (`forms`) is a fact ([`extract()`]). Few and sure is the aim: what is
+//! asked, supposed, quoted or said by a machine is none, nor is what recall
+//! itself put into a prompt (`echo`). What was found in many turns becomes what
+//! is known by [`resolve()`].
+
+mod clause;
+mod echo;
+mod extract;
+mod forms;
+mod render;
+mod resolve;
+mod standing;
+
+pub use echo::{CONTEXT_CLOSE, CONTEXT_OPEN, KnownTexts};
+pub use extract::{MAX_FACTS_A_TURN, MAX_READ_CHARS, extract};
+pub use resolve::{FactStatus, FoundFact, Judged, KnownFact, resolve};
+pub use standing::{Standing, standing};
 
 use sha2::{Digest, Sha256};
 
@@ -98,6 +117,25 @@ pub fn normalise(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// A fact as found, not yet looked through for secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    /// What kind.
+    pub kind: FactKind,
+    /// Whom or what it is about; `user` where nobody is named.
+    pub subject: String,
+    /// Which property of the subject; empty where values stand side by side.
+    pub attribute: String,
+    /// The value.
+    pub value: String,
+    /// The fact as a sentence that can stand alone.
+    pub text: String,
+    /// The words of the turn that support it, letter by letter.
+    pub quote: String,
+    /// Since when it holds.
+    pub valid_from: Millis,
 }
 
 /// A fact as kept: every text of it was looked through for secrets.

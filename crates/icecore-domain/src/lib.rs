@@ -17,6 +17,7 @@
 //! | [`fact`] | what is worth knowing by itself, and what a person thinks of it |
 //! | [`embed`] | text as a point in meaning, by a model with an identity |
 //! | [`tier`] | what stays hot |
+//! | [`when`] | dates in running text, resolved against a moment |
 //! | [`window`] | the context for one prompt within a budget |
 
 pub mod chunk;
@@ -34,4 +35,5 @@ pub mod time;
 pub mod tokens;
 pub mod turn;
 pub mod turn_jsonl;
+pub mod when;
 pub mod window;

@@ -20,6 +20,7 @@ use std::fmt;
 pub use self::kind::{Edge, Kind, Proof};
 
 use self::engine::Engine;
+use crate::fact::{Fact, RedactedFact};
 use crate::json::JsonText;
 use crate::summary::Summary;
 use crate::turn::{Content, RawTurn};
@@ -232,6 +233,19 @@ impl Redactor {
             themes: summary.themes.into_iter().map(text).collect(),
             key_facts: summary.key_facts.into_iter().map(text).collect(),
         })
+    }
+
+    /// Hides what is secret in every text of a fact.
+    pub fn fact(&self, fact: Fact) -> RedactedFact {
+        RedactedFact {
+            kind: fact.kind,
+            subject: self.text(&fact.subject),
+            attribute: self.text(&fact.attribute),
+            value: self.text(&fact.value),
+            text: self.text(&fact.text),
+            quote: self.text(&fact.quote),
+            valid_from: fact.valid_from,
+        }
     }
 
     /// Hides what is secret in the strings, keys and bare scalars of `json`;

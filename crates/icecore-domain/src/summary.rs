@@ -10,12 +10,12 @@
 //! said first, so that equal turns give equal bytes on every machine.
 
 mod cues;
-mod facts;
+pub(crate) mod facts;
 mod pick;
-mod sentence;
+pub(crate) mod sentence;
 mod themes;
 mod weigh;
-mod words;
+pub(crate) mod words;
 
 #[cfg(test)]
 mod summary_tests;
@@ -198,7 +198,7 @@ fn split_speaker(line: &str) -> (&str, &str) {
 }
 
 /// The name, else the role, in a form that [`split_speaker`] finds again.
-fn speaker_of<'a>(said: &Said<'a>) -> Cow<'a, str> {
+pub(crate) fn speaker_of<'a>(said: &Said<'a>) -> Cow<'a, str> {
     let given = said.name.filter(|name| !name.trim().is_empty()).unwrap_or(said.role);
     let plain = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '\'');
     if given.len() <= MAX_SPEAKER_CHARS && given.trim() == given && given.chars().all(plain) {
@@ -213,7 +213,7 @@ fn speaker_of<'a>(said: &Said<'a>) -> Cow<'a, str> {
     Cow::Owned(sentence::one_line(&cleaned))
 }
 
-fn voice_of(said: &Said<'_>) -> Voice {
+pub(crate) fn voice_of(said: &Said<'_>) -> Voice {
     match said.role {
         "tool" | "function" | "system" | "developer" => Voice::Machine,
         "assistant" | "model" if said.name.is_none() => Voice::Model,

@@ -26,7 +26,7 @@ pub(super) struct Fact {
 
 /// Whether a speaker talks of themselves: a model that answers does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Voice {
+pub(crate) enum Voice {
     /// A person.
     Person,
     /// An assistant without a name.
@@ -57,7 +57,7 @@ pub(super) fn fact(speaker: &str, voice: Voice, kind: Kind, sentence: &str) -> O
 }
 
 /// Whether a sentence asks.
-pub(super) fn is_question(sentence: &str) -> bool {
+pub(crate) fn is_question(sentence: &str) -> bool {
     let end = sentence.trim_end_matches(['"', '\'', ')', '”', '’', '」', '）', '*', ' ']);
     end.ends_with(['?', '？', '؟']) || end.ends_with("?!")
 }
@@ -138,7 +138,7 @@ pub(super) fn has_year(sentence: &str) -> bool {
 }
 
 /// The terms that carry meaning, each once, in order of their numbers.
-pub(super) fn own_terms(sentence: &str) -> Vec<u64> {
+pub(crate) fn own_terms(sentence: &str) -> Vec<u64> {
     let mut terms = Vec::new();
     let mut folded = String::new();
     for_each_word(sentence, |word| {
@@ -188,7 +188,7 @@ fn is_same(a: &Fact, b: &Fact) -> bool {
 }
 
 /// How many terms two sorted lists share.
-pub(super) fn shared_count<T: Ord>(a: &[T], b: &[T]) -> usize {
+pub(crate) fn shared_count<T: Ord>(a: &[T], b: &[T]) -> usize {
     let (mut i, mut j, mut shared) = (0, 0, 0);
     while i < a.len() && j < b.len() {
         match a[i].cmp(&b[j]) {

@@ -16,7 +16,7 @@ pub(super) const MAX_SENTENCE_BYTES: usize = 320;
 
 /// What a sentence was cut from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Running text or an item of a list.
     Prose,
     /// A heading, or a line that announces what follows.
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 
 /// A sentence of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sentence<'a> {
+pub(crate) struct Sentence<'a> {
     /// What it was cut from.
     pub kind: Kind,
     /// As written, without the marks of lists.
@@ -37,7 +37,7 @@ pub(super) struct Sentence<'a> {
 }
 
 /// The sentences of `text`, first to last.
-pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
+pub(crate) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     let mut found = Found::default();
     if text.len() <= MAX_HEAD_BYTES + MAX_TAIL_BYTES {
         found.read(text, MAX_SENTENCES_A_TURN);
@@ -239,7 +239,7 @@ fn is_abbreviated(before: &str, next: Option<char>) -> bool {
 
 /// `text` on one line: runs of spaces and controls become one space, and marks
 /// that only matter on a screen go.
-pub(super) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     let mut gap = false;
     for c in text.replace("**", "").chars() {

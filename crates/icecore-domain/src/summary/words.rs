@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 /// A word of a text: letters and digits, or two letters of a script that
 /// writes no spaces.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Word<'a> {
+pub(crate) struct Word<'a> {
     /// As written.
     pub text: &'a str,
     /// Where it begins, in bytes.
@@ -28,7 +28,7 @@ pub(super) enum Sort {
 }
 
 /// Calls `each` with the words of `text` in order.
-pub(super) fn for_each_word<'a>(text: &'a str, mut each: impl FnMut(Word<'a>)) {
+pub(crate) fn for_each_word<'a>(text: &'a str, mut each: impl FnMut(Word<'a>)) {
     let mut chars = text.char_indices().peekable();
     while let Some((start, first)) = chars.next() {
         if is_unspaced(first) {
@@ -77,7 +77,7 @@ pub(super) fn is_unspaced(c: char) -> bool {
 }
 
 /// Writes `word` in lower case, with plain apostrophes, over what is in `folded`.
-pub(super) fn fold(word: &str, folded: &mut String) {
+pub(crate) fn fold(word: &str, folded: &mut String) {
     folded.clear();
     for c in word.chars() {
         match c {

@@ -1,0 +1,277 @@
+//! From what was found in many turns to what is known.
+
+use std::collections::BTreeMap;
+
+use super::{FactKey, RedactedFact, Verdict, normalise};
+use crate::ids::TurnId;
+use crate::redact::RedactedText;
+use crate::summary::facts::{own_terms, shared_count};
+use crate::time::Millis;
+
+/// Values that share this many tenths of their words say the same.
+const SAME_TENTHS: usize = 8;
+
+/// A fact as one turn gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundFact {
+    /// The fact, with its quote.
+    pub fact: RedactedFact,
+    /// The turn that it was read in.
+    pub source: TurnId,
+}
+
+/// What a person thinks of a fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    /// Which fact.
+    pub key: FactKey,
+    /// The verdict; of several on one fact the last in time holds.
+    pub verdict: Verdict,
+    /// The fact as it was when it was judged, for when no turn gives it any more.
+    pub fact: Option<RedactedFact>,
+    /// When it was judged.
+    pub at: Millis,
+}
+
+/// What a fact is worth now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FactStatus {
+    /// Found, not judged.
+    Auto,
+    /// Told or agreed to by a person.
+    Confirmed,
+    /// A person disagrees.
+    Rejected,
+    /// A newer value has taken its place.
+    Superseded,
+}
+
+impl FactStatus {
+    /// All of them, in order.
+    pub const ALL: [FactStatus; 4] =
+        [FactStatus::Auto, FactStatus::Confirmed, FactStatus::Rejected, FactStatus::Superseded];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FactStatus::Auto => "auto",
+            FactStatus::Confirmed => "confirmed",
+            FactStatus::Rejected => "rejected",
+            FactStatus::Superseded => "superseded",
+        }
+    }
+
+    /// The status of that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+}
+
+/// A fact with its history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownFact {
+    /// Its id.
+    pub key: FactKey,
+    /// The fact. Its `valid_from` is when it began to hold for the last time.
+    pub fact: RedactedFact,
+    /// What it is worth now.
+    pub status: FactStatus,
+    /// What a person said of it, also where it was superseded since.
+    pub verdict: Option<Verdict>,
+    /// Until when it held.
+    pub valid_to: Option<Millis>,
+    /// What took its place.
+    pub superseded_by: Option<FactKey>,
+    /// The turns that say so, with their words, oldest first.
+    pub sources: Vec<(TurnId, RedactedText)>,
+}
+
+/// What is known from what was found, given what people said of it.
+///
+/// Near-duplicates become one fact with several sources. A rejected fact stays
+/// in the list as rejected, so that it can be shown, and takes part in nothing
+/// else. Of the others with the same subject and the same property, the newest
+/// holds; a person's word counts as of when it was given, so that it outweighs
+/// what was found before, and gives way to what is said later. The result is in
+/// the order in which the facts began to hold, whatever the order of `found`.
+pub fn resolve(mut found: Vec<FoundFact>, verdicts: &[Judged]) -> Vec<KnownFact> {
+    found.sort_by_key(order_of);
+    let latest = latest_verdicts(verdicts);
+    let mut groups: BTreeMap<(String, String), Vec<Merged>> = BTreeMap::new();
+    let told = verdicts.iter().filter(|judged| latest.get(&judged.key) == Some(judged));
+    for judged in told {
+        if let Some(fact) = &judged.fact {
+            let group = groups.entry(group_of(fact)).or_default();
+            group.push(Merged::told(fact.clone(), judged.key));
+        }
+    }
+    for one in found {
+        let group = groups.entry(group_of(&one.fact)).or_default();
+        let key = one.fact.key();
+        let terms = own_terms(one.fact.value.as_str());
+        match group.iter().position(|merged| merged.says(key, &terms, one.fact.value.as_str())) {
+            Some(at) => group[at].add(one, key),
+            None => group.push(Merged::found(one, key)),
+        }
+    }
+    let mut known: Vec<KnownFact> = groups
+        .into_iter()
+        .flat_map(|((_, attribute), group)| settle(group, &latest, !attribute.is_empty()))
+        .collect();
+    known.sort_by_key(|known| (known.fact.valid_from, known.key));
+    known
+}
+
+fn order_of(found: &FoundFact) -> (Millis, TurnId, FactKey) {
+    (found.fact.valid_from, found.source, found.fact.key())
+}
+
+fn group_of(fact: &RedactedFact) -> (String, String) {
+    (normalise(fact.subject.as_str()), normalise(fact.attribute.as_str()))
+}
+
+fn latest_verdicts(verdicts: &[Judged]) -> BTreeMap<FactKey, &Judged> {
+    let mut latest: BTreeMap<FactKey, &Judged> = BTreeMap::new();
+    for judged in verdicts {
+        let slot = latest.entry(judged.key).or_insert(judged);
+        if judged.at >= slot.at {
+            *slot = judged;
+        }
+    }
+    latest
+}
+
+/// Facts that say the same.
+struct Merged {
+    fact: RedactedFact,
+    keys: Vec<FactKey>,
+    terms: Vec<u64>,
+    /// When it was said, oldest first.
+    said: Vec<Millis>,
+    sources: Vec<(TurnId, RedactedText)>,
+}
+
+impl Merged {
+    fn told(fact: RedactedFact, key: FactKey) -> Self {
+        let terms = own_terms(fact.value.as_str());
+        Merged { said: vec![fact.valid_from], fact, keys: vec![key], terms, sources: Vec::new() }
+    }
+
+    fn found(one: FoundFact, key: FactKey) -> Self {
+        let mut merged = Merged::told(one.fact.clone(), key);
+        merged.sources.push((one.source, one.fact.quote));
+        merged
+    }
+
+    /// Whether a value says the same as one of these.
+    fn says(&self, key: FactKey, terms: &[u64], value: &str) -> bool {
+        if self.keys.contains(&key) {
+            return true;
+        }
+        let shared = shared_count(&self.terms, terms);
+        let together = self.terms.len() + terms.len() - shared;
+        shared > 0
+            && shared * 10 >= SAME_TENTHS * together
+            && turns(self.fact.value.as_str()) == turns(value)
+    }
+
+    fn add(&mut self, one: FoundFact, key: FactKey) {
+        if !self.keys.contains(&key) {
+            self.keys.push(key);
+        }
+        self.said.push(one.fact.valid_from);
+        let source = (one.source, one.fact.quote);
+        if !self.sources.contains(&source) {
+            self.sources.push(source);
+        }
+    }
+}
+
+/// The words that turn a statement round, and its numbers: where they differ, two
+/// values with nearly the same words say different things.
+fn turns(value: &str) -> Vec<String> {
+    let plain = normalise(&value.replace("n't", " not").replace("n’t", " not"));
+    let turning = |word: &&str| {
+        matches!(*word, "not" | "no" | "never" | "without" | "hate" | "dislike" | "over" | "than")
+            || word.bytes().any(|byte| byte.is_ascii_digit())
+    };
+    plain.split(' ').filter(turning).map(str::to_owned).collect()
+}
+
+/// The facts of one subject and property, each with its status.
+fn settle(
+    group: Vec<Merged>,
+    latest: &BTreeMap<FactKey, &Judged>,
+    replaces: bool,
+) -> Vec<KnownFact> {
+    let mut known: Vec<(Millis, KnownFact)> = Vec::new();
+    let judged_of = |merged: &Merged| {
+        merged
+            .keys
+            .iter()
+            .filter_map(|key| latest.get(key))
+            .max_by_key(|judged| (judged.at, judged.key))
+    };
+    let starts: Vec<Vec<Millis>> = group
+        .iter()
+        .map(|merged| {
+            let rejected = judged_of(merged).is_some_and(|j| j.verdict == Verdict::Rejected);
+            if rejected { Vec::new() } else { merged.said.clone() }
+        })
+        .collect();
+    for (at, merged) in group.iter().enumerate() {
+        let judged = judged_of(merged).copied();
+        let verdict = judged.map(|judged| judged.verdict);
+        let mut fact = merged.fact.clone();
+        if replaces && verdict != Some(Verdict::Rejected) {
+            fact.valid_from = last_run(at, &starts);
+        }
+        let status = match verdict {
+            None => FactStatus::Auto,
+            Some(Verdict::Rejected) => FactStatus::Rejected,
+            Some(Verdict::Added | Verdict::Confirmed) => FactStatus::Confirmed,
+        };
+        let newest = merged.said.iter().copied().max().unwrap_or(fact.valid_from);
+        let weight = match judged.filter(|_| status == FactStatus::Confirmed) {
+            Some(judged) => newest.max(judged.at),
+            None => newest,
+        };
+        let key = judged.map_or(merged.keys[0], |judged| judged.key);
+        let sources = merged.sources.clone();
+        let one =
+            KnownFact { key, fact, status, verdict, valid_to: None, superseded_by: None, sources };
+        known.push((weight, one));
+    }
+    if replaces {
+        supersede(&mut known);
+    }
+    known.into_iter().map(|(_, fact)| fact).collect()
+}
+
+/// When value `at` began to hold for the last time: its first mention after the
+/// last one of another value that came before.
+fn last_run(at: usize, said: &[Vec<Millis>]) -> Millis {
+    let newest = said[at].iter().copied().max().unwrap_or_default();
+    let others = said.iter().enumerate().filter(|(n, _)| *n != at).flat_map(|(_, times)| times);
+    let broken = others.copied().filter(|time| *time < newest).max();
+    let run = said[at].iter().copied().filter(|time| broken.is_none_or(|broken| *time > broken));
+    run.min().unwrap_or(newest)
+}
+
+/// The one with the most weight holds; each other ends where the next begins.
+fn supersede(known: &mut [(Millis, KnownFact)]) {
+    let mut order: Vec<usize> =
+        (0..known.len()).filter(|at| known[*at].1.status != FactStatus::Rejected).collect();
+    order.sort_by_key(|at| (known[*at].0, known[*at].1.fact.valid_from, known[*at].1.key));
+    for pair in order.windows(2) {
+        let (next_key, next_from) = (known[pair[1]].1.key, known[pair[1]].1.fact.valid_from);
+        let older = &mut known[pair[0]].1;
+        older.status = FactStatus::Superseded;
+        // A value that a person's word displaced ends at once, never before it began.
+        older.valid_to = Some(next_from.max(older.fact.valid_from));
+        older.superseded_by = Some(next_key);
+    }
+}
+
+#[cfg(test)]
+mod resolve_tests;
