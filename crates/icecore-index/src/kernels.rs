@@ -1,0 +1,60 @@
+//! The two inner loops, compiled for the vector instructions that the machine
+//! turns out to have. Integers only, so every machine gets the same sums.
+
+use pulp::Arch;
+
+/// Products of `query` with each of the rows that lie one after the other.
+pub(crate) fn dots(query: &[i16], rows: &[i8], out: &mut [i32]) {
+    debug_assert_eq!(rows.len(), query.len() * out.len());
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for (row, out) in rows.chunks_exact(query.len()).zip(out) {
+                *out = dot(query, row);
+            }
+        },
+    );
+}
+
+#[inline(always)]
+fn dot(query: &[i16], row: &[i8]) -> i32 {
+    query.iter().zip(row).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
+}
+
+/// In how many bits `query` differs from each of the codes.
+pub(crate) fn distances(query: &[u64], codes: &[u64], out: &mut [u16]) {
+    debug_assert_eq!(codes.len(), query.len() * out.len());
+    Arch::new().dispatch(
+        #[inline(always)]
+        || match query.len() {
+            // Known widths let the loop over words unroll.
+            4 => fixed_distances::<4>(query, codes, out),
+            6 => fixed_distances::<6>(query, codes, out),
+            _ => {
+                for (code, out) in codes.chunks_exact(query.len()).zip(out) {
+                    *out = distance(query, code);
+                }
+            }
+        },
+    );
+}
+
+#[inline(always)]
+fn fixed_distances<const WORDS: usize>(query: &[u64], codes: &[u64], out: &mut [u16]) {
+    for (code, out) in codes.chunks_exact(WORDS).zip(out) {
+        *out = distance(&query[..WORDS], &code[..WORDS]);
+    }
+}
+
+#[inline(always)]
+fn distance(a: &[u64], b: &[u64]) -> u16 {
+    a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones() as u16).sum()
+}
+
+/// The signs of components, one bit each.
+pub(crate) fn code(components: &[i8]) -> impl Iterator<Item = u64> {
+    components.chunks(64).map(|part| {
+        let bits = part.iter().enumerate().map(|(bit, component)| u64::from(*component > 0) << bit);
+        bits.fold(0, |word, bit| word | bit)
+    })
+}
