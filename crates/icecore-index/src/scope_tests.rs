@@ -96,15 +96,16 @@ fn words_of(document: &Document, field: Field) -> Vec<String> {
 
 fn check_postings(snapshot: &Snapshot, docs: &[Document]) {
     for field in [Field::Content, Field::Name, Field::Date] {
-        let mut all: Vec<String> = docs.iter().flat_map(|d| words_of(d, field)).collect();
+        let words: Vec<Vec<String>> = docs.iter().map(|d| words_of(d, field)).collect();
+        let mut all: Vec<String> = words.concat();
         all.push("absent".to_owned());
         all.sort();
         all.dedup();
         for term in all {
-            let count = |d: &Document| words_of(d, field).iter().filter(|w| **w == term).count();
+            let count = |words: &Vec<String>| words.iter().filter(|w| **w == term).count();
             let expected: Vec<(Doc, u32)> = (0..)
-                .zip(docs)
-                .map(|(doc, document)| (doc, count(document) as u32))
+                .zip(&words)
+                .map(|(doc, words)| (doc, count(words) as u32))
                 .filter(|(_, count)| *count > 0)
                 .collect();
             let mut found = Vec::new();
