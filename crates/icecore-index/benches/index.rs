@@ -81,7 +81,7 @@ fn document(number: u64, text: String, vectors: Vec<Vector>) -> Document {
     let source =
         Source::Turn { session: SessionNo(number / 500), seq: Seq(number), branch: Branch::MAIN };
     let at = Millis(1_700_000_000_000 + number as i64 * 60_000);
-    let speaker = Some(if number % 2 == 0 { "Ana" } else { "Ben" }.to_owned());
+    let speaker = Some(if number.is_multiple_of(2) { "Ana" } else { "Ben" }.to_owned());
     Document { source, at, role: Role::User, speaker, signs: 0, text, vectors }
 }
 

@@ -134,13 +134,18 @@ impl Files {
             rows.store(file.try_clone()?, told.count);
         }
         let (stride, mut left, mut found) = (rows.stride(), told.count, Prefix::default());
-        let mut part = Vec::new();
+        let (mut part, mut components) = (Vec::new(), Vec::new());
         while left > 0 {
             let count = left.min(READ_BYTES.div_ceil(stride));
             part.resize(count * stride, 0);
             file.read_exact(&mut part)?;
             found = found.then(&part);
-            part.chunks_exact(stride).for_each(|row| push_row(&mut rows, row, keep));
+            for row in part.chunks_exact(stride) {
+                let (doc, row) = row.split_at(DOC_BYTES);
+                components.clear();
+                components.extend(row.iter().map(|byte| i8::from_le_bytes([*byte])));
+                rows.push_row(number_of(doc), &components, keep);
+            }
             left -= count;
         }
         rows.end_docs(told.docs);
@@ -241,11 +246,8 @@ fn delete_tree(path: &Path) -> Result<(), IndexError> {
     }
 }
 
-fn push_row(rows: &mut Rows, bytes: &[u8], keep: bool) {
-    let (doc, components) = bytes.split_at(DOC_BYTES);
-    let doc = doc.iter().rev().fold(0, |doc: Doc, byte| doc << 8 | Doc::from(*byte));
-    let components: Vec<i8> = components.iter().map(|byte| i8::from_le_bytes([*byte])).collect();
-    rows.push_row(doc, &components, keep);
+fn number_of(bytes: &[u8]) -> Doc {
+    bytes.iter().rev().fold(0, |doc, byte| doc << 8 | Doc::from(*byte))
 }
 
 fn append(path: &Path, after: Prefix, bytes: &[u8]) -> Result<Prefix, IndexError> {

@@ -54,7 +54,7 @@ fn turn(number: u64, text: &str) -> Document {
         },
         at: Millis(1_700_000_000_000 + number as i64 * 86_400_000),
         role: Role::User,
-        speaker: (number % 2 == 0).then(|| format!("Ana Nº{}", number % 4)),
+        speaker: number.is_multiple_of(2).then(|| format!("Ana Nº{}", number % 4)),
         signs: number as u32,
         text: text.to_owned(),
         vectors: (0..number % 3).map(|passage| vector(number * 10 + passage)).collect(),

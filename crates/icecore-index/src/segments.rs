@@ -168,7 +168,7 @@ impl Segment {
 
 /// The right to write, if it could be had.
 pub(crate) enum Claim {
-    Writer(Writer),
+    Writer(Box<Writer>),
     /// Somebody else has it.
     Busy,
     /// The last commit is not the one expected.
@@ -220,7 +220,7 @@ impl Writer {
             Some(Ok(found)) if Some(&found) == expected => {}
             _ => return Ok(Claim::Overtaken),
         }
-        Ok(Claim::Writer(Writer { writer, doc, keys }))
+        Ok(Claim::Writer(Box::new(Writer { writer, doc, keys })))
     }
 
     /// Calls `clear` unless somebody is writing there, who will see to it.
