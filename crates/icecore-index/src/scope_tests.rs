@@ -390,6 +390,24 @@ fn two_who_write_do_not_double_anything() {
 }
 
 #[test]
+fn feeding_and_searching_go_on_while_somebody_commits() {
+    let (root, docs) = (directory(), turns(120));
+    let index = open(root.path(), eager());
+    std::thread::scope(|threads| {
+        let feeder = threads.spawn(|| (1..=120).for_each(|end| feed(&index, &docs, end)));
+        while !feeder.is_finished() {
+            index.commit().unwrap();
+            let snapshot = index.read();
+            let end = snapshot.doc_count() as usize;
+            check_postings(&snapshot, &docs[..end]);
+        }
+    });
+    index.commit().unwrap();
+    check(&index, &docs);
+    check(&open(root.path(), eager()), &docs);
+}
+
+#[test]
 fn stale_foreign_and_backward_batches_are_refused() {
     let index = Index::open(None, eager()).scope(&scope("m")).unwrap();
     let docs = turns(4);
