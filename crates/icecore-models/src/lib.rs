@@ -2,6 +2,12 @@
 //!
 //! Tokenizers and embedders. Knows nothing of storage or serving.
 
+#[cfg(feature = "endpoint")]
+mod endpoint;
+#[cfg(feature = "endpoint")]
+mod endpoint_wire;
+#[cfg(feature = "endpoint")]
+mod http;
 mod model_file;
 mod o200k;
 pub mod registry;
@@ -9,6 +15,8 @@ mod static_table;
 mod wordpiece;
 mod words;
 
+#[cfg(feature = "endpoint")]
+pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
 pub use model_file::ModelFileError;
 pub use o200k::O200k;
 pub use static_table::{BUNDLED_MODEL, StaticEmbedder, TokenVector};
