@@ -8,6 +8,8 @@ mod endpoint;
 mod endpoint_wire;
 #[cfg(feature = "endpoint")]
 mod http;
+#[cfg(feature = "local-models")]
+mod local;
 mod model_file;
 mod o200k;
 pub mod registry;
@@ -17,6 +19,8 @@ mod words;
 
 #[cfg(feature = "endpoint")]
 pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
+#[cfg(feature = "local-models")]
+pub use local::{LocalEmbedder, LocalModel, LocalModelError};
 pub use model_file::ModelFileError;
 pub use o200k::O200k;
 pub use static_table::{BUNDLED_MODEL, StaticEmbedder, TokenVector};
