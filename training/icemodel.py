@@ -120,7 +120,7 @@ class WordPiece:
 
 def words(text):
     """Runs of letters and digits, in lower case without accents; any other sign is a word of its own."""
-    if text.isascii():
+    if text.isascii() and not ASCII_HIDDEN.search(text):
         return ASCII_WORD.findall(text.lower())
     return [word for run in _plain(text).split(" ") for word in _runs(run)]
 
@@ -171,6 +171,7 @@ def _is_cjk(code):
     return any(first <= code <= last for first, last in CJK)
 
 
+ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 ASCII_WORD = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
 HIDDEN = [(0xAD, 0xAD), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x2064), (0xFEFF, 0xFEFF), (0xFFFD, 0xFFFD)]
 CIRCLED = [(0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)]

@@ -1,9 +1,10 @@
 //! The context for one prompt within a token budget.
 //!
 //! Packing counts the exact text that it returns with the named tokenizer, so a
-//! window cannot exceed its budget. Newest turns come first in worth: they get
-//! most of the budget, and one that is too large is cut, never skipped. What is
-//! older stands in by its summaries. The text is in time order, with dates.
+//! window cannot exceed its budget. The newest turns have their share of it,
+//! what is relevant comes next, and what is left out stands in by its summaries.
+//! What is too large is cut, never skipped. The text is in time order, with
+//! dates.
 
 use std::collections::BTreeSet;
 
@@ -17,6 +18,8 @@ pub enum WindowKind {
     Turn,
     /// A summary of a chunk.
     Summary,
+    /// A fact.
+    Fact,
 }
 
 impl WindowKind {
@@ -25,6 +28,7 @@ impl WindowKind {
         match self {
             WindowKind::Turn => "turn",
             WindowKind::Summary => "summary",
+            WindowKind::Fact => "fact",
         }
     }
 }
@@ -32,9 +36,9 @@ impl WindowKind {
 /// Something that may go into a window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Turn or summary.
+    /// What it is.
     pub kind: WindowKind,
-    /// The turn's or chunk's id.
+    /// The turn's, chunk's or fact's id.
     pub id: String,
     /// `hot`, `warm` or `cold`.
     pub tier: &'static str,
@@ -44,11 +48,14 @@ pub struct Candidate {
     pub label: String,
     /// What it says.
     pub text: String,
+    /// Where in the text the part begins that matters most, in bytes: what is
+    /// kept if it must be cut.
+    pub focus: usize,
     /// Tokens of the text as far as they are known; 0 where they are not.
     pub known_tokens: u32,
     /// When, or when what it stands for began.
     pub at: Millis,
-    /// Its conversation; items of a window stand in order of this first.
+    /// Its conversation.
     pub group: u64,
     /// The first and last `seq` that it stands for.
     pub span: (u64, u64),
@@ -63,9 +70,9 @@ pub struct Candidate {
 /// An item that is in the window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowItem {
-    /// Turn or summary.
+    /// What it is.
     pub kind: WindowKind,
-    /// The turn's or chunk's id.
+    /// The turn's, chunk's or fact's id.
     pub id: String,
     /// `hot`, `warm` or `cold`.
     pub tier: &'static str,
@@ -94,16 +101,15 @@ pub struct Window {
     pub items: Vec<WindowItem>,
 }
 
-/// Of the budget, the newest turns may take this much while there are summaries
-/// of what is older.
-const TURN_SHARE_PERCENT: u64 = 75;
-
 /// A turn is cut to fit only if at least this many tokens of it remain.
 const SMALLEST_CUT_TOKENS: u32 = 8;
 
 /// After so many summaries that did not fit even when cut, no more are tried:
 /// counting them costs more than the last tokens are worth.
 const MAX_MISSES: usize = 3;
+
+/// After so many relevant items that did not fit, the window counts as full.
+const MAX_RELEVANT_MISSES: usize = 24;
 
 /// Ends a text that was cut.
 const ELLIPSIS: &str = "…";
@@ -118,48 +124,30 @@ impl Candidate {
     }
 }
 
-/// Packs a window. `turns` are newest first. `summaries` may overlap each other
-/// and the turns: of those that do, the better scored is taken, then the one
-/// that stands for more, then the newer, and nothing is told twice.
-pub fn pack(
-    turns: Vec<Candidate>,
-    summaries: Vec<Candidate>,
-    budget: u32,
-    counter: &dyn TokenCounter,
-) -> Window {
+/// What a window may be made of.
+#[derive(Debug, Clone, Default)]
+pub struct Offer {
+    /// The newest turns of a conversation, newest first.
+    pub recent: Vec<Candidate>,
+    /// How much of the budget they may take before anything else, in percent.
+    pub recent_percent: u8,
+    /// What is relevant, in the order of its worth.
+    pub relevant: Vec<Candidate>,
+    /// Summaries, which may overlap each other and the rest.
+    pub summaries: Vec<Candidate>,
+}
+
+/// Packs a window. Nothing is told twice: an item that stands for a turn that is
+/// there already is passed over. Of summaries that overlap, the better scored is
+/// taken, then the one that stands for more, then the newer.
+pub fn pack(offer: Offer, budget: u32, counter: &dyn TokenCounter) -> Window {
     let mut packing =
         Packing { counter, budget, spent: 0, chosen: Vec::new(), days: BTreeSet::new() };
-    let has_summaries = !summaries.is_empty();
-    let share = if has_summaries {
-        u64::from(budget) * TURN_SHARE_PERCENT / 100
-    } else {
-        u64::from(budget)
-    };
-    let mut rest = turns.into_iter().peekable();
-    while let Some(turn) = rest.peek() {
-        let is_first = packing.chosen.is_empty();
-        if !packing.take_whole(turn, share as u32) {
-            // The newest turn is cut rather than left out.
-            if is_first && packing.take_cut(turn, share as u32) {
-                rest.next();
-            }
-            break;
-        }
-        rest.next();
-    }
-    let mut misses = 0;
-    for summary in by_worth(summaries) {
-        if packing.is_full() || misses == MAX_MISSES {
-            break;
-        }
-        if !packing.tells_of(&summary)
-            && !packing.take_whole(&summary, budget)
-            && !packing.take_cut(&summary, budget)
-        {
-            misses += 1;
-        }
-    }
-    // What is left over goes to further turns that no summary stands for.
+    let share = u64::from(budget) * u64::from(offer.recent_percent.min(100)) / 100;
+    let rest = packing.take_recent(offer.recent, share as u32);
+    packing.take_relevant(&offer.relevant);
+    packing.take_summaries(offer.summaries);
+    // What is left over goes to further turns that nothing stands for.
     for turn in rest {
         if packing.is_full() {
             break;
@@ -205,6 +193,55 @@ impl Packing<'_> {
         self.chosen.iter().any(|(chosen, _)| chosen.overlaps(item))
     }
 
+    /// Takes the newest turns within their share and gives back the others. The
+    /// newest of all is cut rather than left out.
+    fn take_recent(&mut self, turns: Vec<Candidate>, share: u32) -> Vec<Candidate> {
+        let mut taken = 0;
+        for turn in &turns {
+            let cuts = taken == 0 && share > 0;
+            if !self.take_whole(turn, share) {
+                taken += usize::from(cuts && self.take_cut(turn, share));
+                break;
+            }
+            taken += 1;
+        }
+        turns.into_iter().skip(taken).collect()
+    }
+
+    /// Takes what is relevant in its order. What does not fit is passed over for
+    /// what does; at last the best of that gets the room that is left.
+    fn take_relevant(&mut self, items: &[Candidate]) {
+        let mut passed = None;
+        let mut misses = 0;
+        for item in items {
+            if self.is_full() || misses == MAX_RELEVANT_MISSES {
+                break;
+            }
+            if !self.tells_of(item) && !self.take_whole(item, self.budget) {
+                passed = passed.or(Some(item));
+                misses += 1;
+            }
+        }
+        if let Some(item) = passed {
+            self.take_cut(item, self.budget);
+        }
+    }
+
+    fn take_summaries(&mut self, summaries: Vec<Candidate>) {
+        let (mut misses, budget) = (0, self.budget);
+        for summary in by_worth(summaries) {
+            if self.is_full() || misses == MAX_MISSES {
+                break;
+            }
+            if !self.tells_of(&summary)
+                && !self.take_whole(&summary, budget)
+                && !self.take_cut(&summary, budget)
+            {
+                misses += 1;
+            }
+        }
+    }
+
     fn take_whole(&mut self, item: &Candidate, limit: u32) -> bool {
         // A long text whose tokens are known need not be counted to be refused.
         if self.spent.saturating_add(item.known_tokens) > limit {
@@ -242,13 +279,16 @@ impl Packing<'_> {
 
     /// The item with at most so many tokens of its text.
     fn cut(&self, item: &Candidate, tokens: u32) -> Candidate {
-        let head = self.counter.prefix(&item.text, tokens).trim_end();
+        let focus = if item.text.is_char_boundary(item.focus) { item.focus } else { 0 };
+        let before = if focus > 0 { ELLIPSIS } else { "" };
+        let head = self.counter.prefix(&item.text[focus..], tokens).trim_end();
         let reason = match item.reason.ends_with(CUT) {
             true => item.reason.clone(),
             false => format!("{}{CUT}", item.reason),
         };
         Candidate {
-            text: format!("{}{ELLIPSIS}", head.trim_end_matches(ELLIPSIS)),
+            text: format!("{before}{}{ELLIPSIS}", head.trim_end_matches(ELLIPSIS)),
+            focus: 0,
             known_tokens: 0,
             reason,
             ..item.clone()
@@ -269,7 +309,7 @@ impl Packing<'_> {
     fn finish(mut self) -> Window {
         loop {
             let mut ordered: Vec<&(Candidate, u32)> = self.chosen.iter().collect();
-            ordered.sort_by_key(|(item, _)| (item.group, item.span));
+            ordered.sort_by_cached_key(|(item, _)| (item.at.to_date(), item.group, item.span));
             let text = render(&ordered);
             let tokens = self.counter.count(&text);
             if tokens <= self.budget {
@@ -343,6 +383,7 @@ mod tests {
             role: Some("user".to_owned()),
             label: "Ana".to_owned(),
             text: text.to_owned(),
+            focus: 0,
             known_tokens: 0,
             at: Millis(number as i64 * 3_600_000),
             group: 0,
@@ -365,8 +406,10 @@ mod tests {
     }
 
     fn window(turns: &[Candidate], summaries: &[Candidate], budget: u32) -> Window {
-        let newest_first = turns.iter().rev().cloned().collect();
-        pack(newest_first, summaries.to_vec(), budget, &CharCounter)
+        let recent = turns.iter().rev().cloned().collect();
+        let recent_percent = if summaries.is_empty() { 100 } else { 75 };
+        let summaries = summaries.to_vec();
+        pack(Offer { recent, recent_percent, summaries, ..Offer::default() }, budget, &CharCounter)
     }
 
     #[test]
@@ -430,6 +473,29 @@ mod tests {
         for turn in &turns {
             assert!(window.text.contains(&turn.text));
         }
+    }
+
+    #[test]
+    fn relevant_turns_come_before_summaries_and_stand_in_time_order() {
+        let old: Vec<_> = (1..=4).map(|n| turn(n, &format!("said {n}"))).collect();
+        let offer = Offer {
+            recent: vec![turn(90, "newest"), turn(89, "before it")],
+            recent_percent: 20,
+            relevant: vec![old[2].clone(), old[0].clone()],
+            summaries: vec![summary(1, 4, "of the beginning"), summary(50, 60, "the middle")],
+        };
+        let window = pack(offer, 90, &CharCounter);
+        let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
+        assert_eq!(ids, ["t1", "t3", "50-60"], "{}", window.text);
+    }
+
+    #[test]
+    fn a_relevant_turn_that_is_too_long_is_cut_around_what_matters() {
+        let long = format!("{} the key is under the mat {}", "x".repeat(400), "y".repeat(400));
+        let relevant = vec![Candidate { focus: 401, ..turn(1, &long) }, turn(2, "short")];
+        let window = pack(Offer { relevant, ..Offer::default() }, 90, &CharCounter);
+        assert!(window.text.contains("…the key is under the mat"), "{}", window.text);
+        assert!(window.text.contains("short"));
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 
 use icecore_domain::time::Millis;
 use icecore_domain::tokens::TokenCounter;
-use icecore_domain::window::{Candidate, WindowKind, pack};
+use icecore_domain::window::{Candidate, Offer, Window, WindowKind};
 use icecore_models::O200k;
 use proptest::prelude::*;
 
@@ -16,6 +16,7 @@ fn turn(number: u64, label: &str, text: &str) -> Candidate {
         role: None,
         label: label.to_owned(),
         text: text.to_owned(),
+        focus: 0,
         known_tokens: 0,
         at: Millis(number as i64 * 86_400_000),
         group: 0,
@@ -24,6 +25,11 @@ fn turn(number: u64, label: &str, text: &str) -> Candidate {
         score: 0.0,
         reason: "recent".to_owned(),
     }
+}
+
+fn pack(recent: Vec<Candidate>, budget: u32, counter: &O200k) -> Window {
+    let offer = Offer { recent, recent_percent: 100, ..Offer::default() };
+    icecore_domain::window::pack(offer, budget, counter)
 }
 
 /// Texts without a space to break at.
@@ -47,7 +53,7 @@ fn one_turn_over_the_budget_is_cut_whatever_it_is_made_of() {
     let counter = O200k::default();
     for text in unbroken() {
         for budget in (30..120).chain([500, 2_000]) {
-            let window = pack(vec![turn(1, "user", &text)], Vec::new(), budget, &counter);
+            let window = pack(vec![turn(1, "user", &text)], budget, &counter);
             let sample: String = text.chars().take(12).collect();
             assert_eq!(window.tokens, counter.count(&window.text));
             assert!(window.tokens <= budget);
@@ -70,7 +76,7 @@ proptest! {
         let counter = O200k::default();
         let turns: Vec<Candidate> =
             texts.iter().enumerate().rev().map(|(n, text)| turn(n as u64 + 1, &label, text)).collect();
-        let window = pack(turns, Vec::new(), budget, &counter);
+        let window = pack(turns, budget, &counter);
         prop_assert!(window.tokens <= budget);
         prop_assert_eq!(window.tokens, counter.count(&window.text));
         prop_assert!(budget < 60 || !window.items.is_empty());

@@ -13,6 +13,8 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::lemma::{base_form, is_stopword};
+
 /// A term has at most this many characters of the word it stands for: beyond it
 /// are keys, addresses and nonsense, which their beginning tells apart.
 pub const MAX_TERM_CHARS: usize = 48;
@@ -26,18 +28,78 @@ pub struct Word {
     pub range: Range<usize>,
 }
 
-/// What `text` is looked up by, in order, with repetitions.
+/// What `text` is looked up by, in order, with repetitions, without the words
+/// that say nothing.
 pub fn terms(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    each_word(text, |word, _| found.push(stemmed(word)));
+    each_word(text, |word, _| {
+        if !is_stopword(&word) {
+            found.push(stemmed(word));
+        }
+    });
     found
 }
 
 /// The same terms as [`terms`] gives, with their places in `text`.
 pub fn words(text: &str) -> Vec<Word> {
     let mut found = Vec::new();
-    each_word(text, |word, range| found.push(Word { term: stemmed(word), range }));
+    each_word(text, |word, range| {
+        if !is_stopword(&word) {
+            found.push(Word { term: stemmed(word), range });
+        }
+    });
     found
+}
+
+/// A text of at most this many words is one passage; a longer one is cut into
+/// passages of about two thirds of it.
+const PASSAGE_WORDS: usize = 90;
+const PASSAGE_AIM: usize = 60;
+
+/// A text has at most so many passages; the last holds the rest.
+const MAX_PASSAGES: usize = 64;
+
+/// Cuts a text into passages that have one meaning each: sentences gathered to
+/// about sixty words.
+pub fn passages(text: &str) -> Vec<&str> {
+    if text.split_whitespace().nth(PASSAGE_WORDS).is_none() {
+        return vec![text];
+    }
+    let mut found = Vec::new();
+    let (mut start, mut words) = (0, 0);
+    for (end, count) in sentence_ends(text) {
+        words += count;
+        if words >= PASSAGE_AIM && found.len() + 1 < MAX_PASSAGES {
+            found.push(&text[start..end]);
+            (start, words) = (end, 0);
+        }
+    }
+    if !text[start..].trim().is_empty() {
+        found.push(&text[start..]);
+    }
+    found
+}
+
+/// Where sentences or lines end, and how many words each has.
+fn sentence_ends(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let mut words = 0;
+        let mut in_word = false;
+        while at < bytes.len() {
+            let byte = bytes[at];
+            let is_space = byte.is_ascii_whitespace();
+            words += usize::from(!is_space && !in_word);
+            in_word = !is_space;
+            at += 1;
+            let next_is_space = bytes.get(at).is_none_or(u8::is_ascii_whitespace);
+            if byte == b'\n' || (matches!(byte, b'.' | b'!' | b'?' | b':') && next_is_space) {
+                return Some((at, words));
+            }
+        }
+        None
+    })
 }
 
 /// The words of a name: as [`terms`], but with their endings.
@@ -166,7 +228,7 @@ fn stemmed(word: Cow<'_, str>) -> String {
     if !has_ending {
         return word.into_owned();
     }
-    match Stemmer::create(Algorithm::English).stem(&word) {
+    match Stemmer::create(Algorithm::English).stem(base_form(&word)) {
         // A word of nothing but endings stays what it is.
         stem if stem.is_empty() => word.to_string(),
         stem => stem.into_owned(),
@@ -185,7 +247,8 @@ mod tests {
 
     #[test]
     fn words_lose_case_accents_and_endings() {
-        check("The Dogs were running", &["the", "dog", "were", "run"]);
+        check("The Dogs were running", &["dog", "run"]);
+        check("She went home, his children ran", &["go", "home", "child", "run"]);
         check("Café, naïve Ångström", &["cafe", "naiv", "angstrom"]);
         check("Ana's dog; Ana’s", &["ana", "dog", "ana"]);
         check(

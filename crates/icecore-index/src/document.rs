@@ -68,6 +68,51 @@ pub enum Source {
     },
 }
 
+/// What a document is, without saying which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DocKind {
+    /// A turn.
+    Turn,
+    /// A summary of a chunk.
+    Summary,
+    /// An entry.
+    Entry,
+    /// A fact.
+    Fact,
+}
+
+impl DocKind {
+    /// All of them.
+    pub const ALL: [DocKind; 4] = [DocKind::Turn, DocKind::Summary, DocKind::Entry, DocKind::Fact];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DocKind::Turn => "turn",
+            DocKind::Summary => "summary",
+            DocKind::Entry => "entry",
+            DocKind::Fact => "fact",
+        }
+    }
+
+    /// The kind of that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+impl Source {
+    /// What kind of thing it is.
+    pub fn kind(&self) -> DocKind {
+        match self {
+            Source::Turn { .. } => DocKind::Turn,
+            Source::Summary { .. } => DocKind::Summary,
+            Source::Entry { .. } => DocKind::Entry,
+            Source::Fact { .. } => DocKind::Fact,
+        }
+    }
+}
+
 /// Who speaks, as far as ranking cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]

@@ -62,6 +62,11 @@ impl Index {
         Self { root, settings, open: Mutex::new(Vec::new()), opening: RwLock::new(()) }
     }
 
+    /// What bounds it.
+    pub fn settings(&self) -> IndexSettings {
+        self.settings
+    }
+
     /// The index of a scope, opened if it is not. Its watermark says what to
     /// feed: after a crash, damage or a change of format that is everything.
     pub fn scope(&self, scope: &Scope) -> Result<Arc<ScopeIndex>, IndexError> {

@@ -151,6 +151,11 @@ impl ScopeIndex {
         self.read().committed_watermark()
     }
 
+    /// How many documents are not committed.
+    pub fn uncommitted(&self) -> usize {
+        self.read().tail.len()
+    }
+
     /// Whether so much is not committed that a search should commit first.
     pub fn tail_is_full(&self) -> bool {
         let (tail, most) = (&self.read().tail, self.settings.tail_most);

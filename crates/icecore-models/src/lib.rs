@@ -2,6 +2,14 @@
 //!
 //! Tokenizers and embedders. Knows nothing of storage or serving.
 
+#[cfg(feature = "endpoint")]
+mod endpoint;
+#[cfg(feature = "endpoint")]
+mod endpoint_wire;
+#[cfg(feature = "endpoint")]
+mod http;
+#[cfg(feature = "local-models")]
+mod local;
 mod model_file;
 mod o200k;
 pub mod registry;
@@ -9,6 +17,10 @@ mod static_table;
 mod wordpiece;
 mod words;
 
+#[cfg(feature = "endpoint")]
+pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
+#[cfg(feature = "local-models")]
+pub use local::{LocalEmbedder, LocalModel, LocalModelError};
 pub use model_file::ModelFileError;
 pub use o200k::O200k;
 pub use static_table::{BUNDLED_MODEL, StaticEmbedder, TokenVector};

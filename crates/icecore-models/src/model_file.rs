@@ -19,6 +19,8 @@ const VERSION: u32 = 1;
 const DIGEST_BYTES: usize = 32;
 /// Magic, version and the header's length.
 const PREAMBLE_BYTES: usize = 16;
+/// So that sums of many pieces stay small.
+const MAX_WEIGHT: u16 = 32_767;
 /// A file that claims more is damaged, not large.
 const MAX_DIMS: usize = 4096;
 
@@ -60,6 +62,9 @@ pub enum ModelFileError {
         /// What is wrong.
         reason: String,
     },
+    /// A piece weighs more than the format allows.
+    #[error("the model file has a weight over {MAX_WEIGHT}")]
+    Weight,
     /// Its vectors have another length than is wanted.
     #[error("the model has {found} dimensions, wanted are {wanted}")]
     Dimensions {
@@ -129,14 +134,16 @@ impl ModelFile {
         Ok(Self { bytes, vocabulary, weights, rows, header })
     }
 
-    /// Whether the bytes are those that were written.
+    /// Whether the bytes are those that were written, and may be.
     pub(crate) fn verify(&self) -> Result<(), ModelFileError> {
         let (body, digest) = self.bytes.split_at(self.rows.end);
-        if Sha256::digest(body).as_slice() == digest {
-            Ok(())
-        } else {
-            Err(ModelFileError::Damaged)
+        if Sha256::digest(body).as_slice() != digest {
+            return Err(ModelFileError::Damaged);
         }
+        if (0..self.header.vocab).any(|piece| self.weight(piece) > MAX_WEIGHT) {
+            return Err(ModelFileError::Weight);
+        }
+        Ok(())
     }
 
     /// The checksum, which is the model's identity.

@@ -14,7 +14,7 @@ fn small_model(change: impl Fn(&str) -> String) -> Vec<u8> {
     bytes.extend((header.len() as u32).to_le_bytes());
     bytes.extend(header.as_bytes());
     bytes.extend(PIECES.as_bytes());
-    bytes.extend([0_u16, 30_000, 60_000, 10, 1].iter().flat_map(|weight| weight.to_le_bytes()));
+    bytes.extend([0_u16, 15_000, 30_000, 10, 1].iter().flat_map(|weight| weight.to_le_bytes()));
     let rows = [[0, 0, 0], [127, 0, -3], [0, 127, -3], [0, 0, 127], [-128, 5, 6]];
     bytes.extend(rows.iter().flatten().map(|component: &i8| component.cast_unsigned()));
     sealed(bytes)
@@ -39,7 +39,7 @@ fn a_text_is_the_weighted_sum_of_its_pieces() {
     let model = StaticEmbedder::from_bytes(small_model(unchanged)).unwrap();
     assert_eq!(model.model().to_string().split('@').next(), Some("small"));
     assert_eq!(model.tokenize("Red, blueish."), [1, 2, 3, 4]);
-    // 30,000 and 60,000 of 127 each; the third is -270,000 + 1,270 + 6.
+    // 15,000 and 30,000 of 127 each; the third is -135,000 + 1,270 + 6.
     assert_eq!(model.embed_one("red blueish.").components(), [63, 127, -4]);
     assert_eq!(model.embed_one("red").components(), [127, 0, -3]);
     assert!(model.embed_one("green 東京 👍").is_zero());
@@ -75,7 +75,7 @@ fn many_heavy_pieces_do_not_overflow() {
     let mut model = small_model(header);
     let weights = model.len() - DIGEST - 15 - 10;
     model.truncate(model.len() - DIGEST);
-    model[weights + 2..weights + 4].copy_from_slice(&u16::MAX.to_le_bytes());
+    model[weights + 2..weights + 4].copy_from_slice(&32_767_u16.to_le_bytes());
     let rows = weights + 10;
     model[rows + 3..rows + 6].copy_from_slice(&[128, 127, 64]);
     let model = StaticEmbedder::from_bytes(sealed(model)).unwrap();
@@ -154,4 +154,48 @@ fn the_bundled_model_is_whole() {
     let model = StaticEmbedder::bundled();
     model.file.verify().unwrap();
     assert_eq!((model.model().name.as_str(), model.model().dims), (BUNDLED_MODEL, 256));
+}
+
+#[test]
+fn a_weight_beyond_the_format_is_refused() {
+    let mut model = small_model(unchanged);
+    let weights = model.len() - DIGEST - 15 - 10;
+    model.truncate(model.len() - DIGEST);
+    model[weights..weights + 2].copy_from_slice(&32_768_u16.to_le_bytes());
+    assert_eq!(error_of(sealed(model)), "the model file has a weight over 32767");
+}
+
+#[derive(serde::Deserialize)]
+struct Reference {
+    identity: String,
+    cases: Vec<Case>,
+}
+
+#[derive(serde::Deserialize)]
+struct Case {
+    text: String,
+    ids: Vec<u32>,
+    head: Vec<i8>,
+    sha256: String,
+}
+
+fn hex(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the reference in `training/` answered, to the bit.
+#[test]
+fn the_bundled_model_answers_as_the_reference_does() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/model/reference.json");
+    let reference: Reference = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let model = StaticEmbedder::bundled();
+    assert_eq!(hex(model.model().hash), reference.identity);
+    assert!(!reference.cases.is_empty());
+    for case in &reference.cases {
+        assert_eq!(model.tokenize(&case.text), case.ids, "{:?}", case.text);
+        let vector = model.embed_one(&case.text);
+        assert_eq!(vector.components()[..case.head.len()], case.head, "{:?}", case.text);
+        let bytes: Vec<u8> = vector.components().iter().map(|byte| byte.cast_unsigned()).collect();
+        assert_eq!(hex(Sha256::digest(bytes)), case.sha256, "{:?}", case.text);
+    }
 }

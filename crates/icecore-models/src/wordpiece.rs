@@ -18,6 +18,9 @@ pub(crate) struct WordPiece {
     longest_piece: usize,
     /// In characters. A word beyond it has no pieces.
     longest_word: usize,
+    /// Stands for a word that has no pieces, where the model wants that.
+    #[cfg(feature = "local-models")]
+    unknown: Option<u32>,
 }
 
 /// Pieces found, with room to work that is kept from text to text.
@@ -49,11 +52,32 @@ impl WordPiece {
         let longest_piece = spans.iter().map(|span| span.end - span.start).max().unwrap_or(0);
         let slots = vec![0; (spans.len() * 2).next_power_of_two()].into_boxed_slice();
         let longest_piece = longest_piece as usize;
-        let mut new = Self { spans, slots, longest_piece, longest_word };
+        let mut new = Self {
+            spans,
+            slots,
+            longest_piece,
+            longest_word,
+            #[cfg(feature = "local-models")]
+            unknown: None,
+        };
         for number in 0..new.spans.len() {
             new.insert(vocabulary, number as u32);
         }
         new
+    }
+
+    /// The same, with a piece for every word that has none.
+    #[cfg(feature = "local-models")]
+    pub(crate) fn with_unknown(mut self, vocabulary: &[u8], piece: &str) -> Self {
+        self.unknown = self.number(vocabulary, piece);
+        self
+    }
+
+    /// The number of a piece.
+    #[cfg(feature = "local-models")]
+    pub(crate) fn number(&self, vocabulary: &[u8], piece: &str) -> Option<u32> {
+        let hash = piece.bytes().fold(HASH_START, step);
+        self.find(vocabulary, hash, &[], piece.as_bytes())
     }
 
     /// How many pieces there are.
@@ -80,6 +104,8 @@ impl WordPiece {
             let matched = self.longest_match(vocabulary, lead, rest, &mut found.hashes);
             let Some((number, length)) = matched else {
                 found.numbers.truncate(before);
+                #[cfg(feature = "local-models")]
+                found.numbers.extend(self.unknown);
                 return;
             };
             found.numbers.push(number);

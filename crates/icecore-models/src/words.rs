@@ -10,11 +10,16 @@ use unicode_normalization::char::{decompose_canonical, is_combining_mark};
 ///
 /// A word of more than `longest` characters is passed over.
 pub(crate) fn for_each_word(text: &str, longest: usize, each: impl FnMut(&[u8]) -> bool) {
-    if text.is_ascii() {
+    if text.bytes().all(is_plain) {
         ascii_words(text.as_bytes(), longest, each);
     } else {
         unicode_words(text, longest, each);
     }
+}
+
+/// ASCII, except for the control characters that vanish from inside a word.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\t'..=b'\r')
 }
 
 fn ascii_words(text: &[u8], longest: usize, mut each: impl FnMut(&[u8]) -> bool) {
@@ -165,6 +170,7 @@ mod tests {
     fn hidden_characters_vanish() {
         assert_eq!(words("soft\u{AD}hyphen zero\u{200B}width"), "softhyphen zerowidth");
         assert_eq!(words("\u{FEFF}bom\u{0}é"), "bome");
+        assert_eq!(words("be\u{7}ll\u{7F} a\u{1C}b c\u{B}d"), "bell ab c d");
     }
 
     #[test]

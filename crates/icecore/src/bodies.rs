@@ -1,15 +1,16 @@
 //! Getting turns back, from whatever tier they are in.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::ctf;
-use icecore_domain::ids::{Ordinal, Scope, Seq};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo};
 use icecore_domain::redact::RedactedTurn;
 use icecore_domain::turn_jsonl;
 use icecore_store::{
-    BodyPlace, MicroBody, PackReader, PackRecord, StoreError, TextBody, TextFormat, TurnQuery,
-    TurnRow, TurnState,
+    BodyPlace, MicroBody, PackMember, PackReader, PackRecord, StoreError, TextBody, TextFormat,
+    TurnQuery, TurnRow, TurnState,
 };
 
 use crate::error::{MemoryError, Result, off_thread};
@@ -17,6 +18,87 @@ use crate::memory::Memory;
 
 /// A pack can be rewritten by an erasure between finding and reading it.
 const READ_TRIES: usize = 3;
+
+/// Opened packs are kept up to this many bytes of text: those of about 200,000
+/// short turns, so that hits scattered over a long history cost no file each.
+const PACK_CACHE_BYTES: usize = 32 << 20;
+
+/// The texts of an opened pack.
+#[derive(Default)]
+pub(crate) struct PackTexts(BTreeMap<ChunkId, PackMember>);
+
+impl PackTexts {
+    fn get(&self, id: &ChunkId) -> Option<&PackMember> {
+        self.0.get(id)
+    }
+
+    fn byte_count(&self) -> usize {
+        self.0.values().map(|member| member.text.len()).sum()
+    }
+}
+
+/// Packs that were opened lately. A pack never changes, and a body that was
+/// erased leads to another pack; [`PackCache::clear`] is for those who want the
+/// old text out of memory too.
+#[derive(Default)]
+pub(crate) struct PackCache(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    packs: BTreeMap<String, (u64, Arc<PackTexts>)>,
+    /// Names by when they were last used.
+    by_use: BTreeMap<u64, String>,
+    uses: u64,
+    bytes: usize,
+}
+
+impl PackCache {
+    fn get(&self, name: &str) -> Option<Arc<PackTexts>> {
+        let mut kept = self.0.lock().ok()?;
+        let (used, texts) = kept.packs.get(name).cloned()?;
+        kept.by_use.remove(&used);
+        kept.note(name, texts.clone());
+        Some(texts)
+    }
+
+    fn put(&self, name: &str, texts: &Arc<PackTexts>) {
+        let Ok(mut kept) = self.0.lock() else { return };
+        kept.remove(name);
+        kept.bytes += texts.byte_count();
+        kept.note(name, texts.clone());
+        while kept.bytes > PACK_CACHE_BYTES {
+            let Some((_, oldest)) = kept.by_use.first_key_value() else { break };
+            let oldest = oldest.clone();
+            kept.remove(&oldest);
+        }
+    }
+
+    /// Lets all of it go.
+    pub(crate) fn clear(&self) {
+        if let Ok(mut kept) = self.0.lock() {
+            *kept = Kept::default();
+        }
+    }
+}
+
+impl Kept {
+    fn note(&mut self, name: &str, texts: Arc<PackTexts>) {
+        self.uses += 1;
+        self.by_use.insert(self.uses, name.to_owned());
+        self.packs.insert(name.to_owned(), (self.uses, texts));
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some((used, texts)) = self.packs.remove(name) {
+            self.by_use.remove(&used);
+            self.bytes -= texts.byte_count();
+        }
+    }
+}
+
+fn is_missing(row: &TurnRow) -> bool {
+    row.body.is_none() && row.state == TurnState::Present
+}
 
 impl Memory {
     /// Fills in the bodies that are not in their rows, and leaves out rows that
@@ -49,21 +131,19 @@ impl Memory {
 
     /// Fills in the missing bodies, branch by branch.
     async fn fill(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
-        let missing = |row: &TurnRow| row.body.is_none() && row.state == TurnState::Present;
-        while let Some(first) = rows.iter().find(|row| missing(row)) {
-            let (session, branch) = (first.id.session, first.branch);
-            let mine = |row: &&TurnRow| missing(row) && row.branch == branch;
-            let ordinals: Vec<Ordinal> = rows.iter().filter(mine).map(|row| row.ordinal).collect();
-            let (Some(low), Some(high)) = (ordinals.iter().min(), ordinals.iter().max()) else {
-                return Ok(());
+        let mut missing: BTreeMap<(SessionNo, Branch), Vec<Ordinal>> = BTreeMap::new();
+        for row in rows.iter().filter(|row| is_missing(row)) {
+            missing.entry((row.id.session, row.branch)).or_default().push(row.ordinal);
+        }
+        for ((session, branch), ordinals) in missing {
+            let bodies = self.inner.store.bodies_at(scope, session, branch, &ordinals).await?;
+            let found = self.read_micros(scope, &bodies).await?;
+            let mine = |row: &&mut TurnRow| {
+                is_missing(row) && (row.id.session, row.branch) == (session, branch)
             };
-            let mut bodies = self.inner.store.bodies(scope, session, branch, *low, *high).await?;
-            bodies.retain(|body| {
-                ordinals.iter().any(|ordinal| body.id.first <= *ordinal && *ordinal <= body.id.last)
-            });
-            let mut found = self.read_micros(scope, &bodies).await?;
-            for row in rows.iter_mut().filter(|row| missing(row) && row.branch == branch) {
-                row.body = found.remove(&row.ordinal);
+            for row in rows.iter_mut().filter(mine) {
+                // A turn may be asked for twice.
+                row.body = found.get(&row.ordinal).cloned();
                 if row.body.is_none() {
                     return Err(damaged(&row.id.to_string(), "its body is in no tier"));
                 }
@@ -95,7 +175,7 @@ impl Memory {
         bodies: &[MicroBody],
     ) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
         let mut found = BTreeMap::new();
-        let mut open: Option<(String, PackReader)> = None;
+        let packs = self.open_packs(bodies).await?;
         for body in bodies {
             let turns = match &body.place {
                 BodyPlace::Gone => continue,
@@ -109,16 +189,10 @@ impl Memory {
                 }
                 BodyPlace::Text(text) => decode(&body.id, text)?,
                 BodyPlace::Pack(pack) => {
-                    if open.as_ref().is_none_or(|(name, _)| *name != pack.name) {
-                        open = Some((pack.name.clone(), self.open_pack(pack).await?));
-                    }
-                    match &open {
-                        Some((_, reader)) if reader.ids().contains(&body.id) => {
-                            let member = reader.member(body.id)?;
-                            decode_text(&body.id, member.format, &member.text)?
-                        }
+                    match packs.get(&pack.name).and_then(|members| members.get(&body.id)) {
+                        Some(member) => decode_text(&body.id, member.format, &member.text)?,
                         // Every turn of this micro was erased.
-                        _ => Vec::new(),
+                        None => Vec::new(),
                     }
                 }
             };
@@ -159,6 +233,39 @@ impl Memory {
         let mut rows = self.inner.store.turns(scope, &query).await?;
         rows.retain(|row| body.id.first <= row.ordinal && row.ordinal <= body.id.last);
         Ok(rows)
+    }
+
+    /// The texts of all packs that bodies lie in, side by side, from the cache
+    /// where it has them.
+    async fn open_packs(&self, bodies: &[MicroBody]) -> Result<BTreeMap<String, Arc<PackTexts>>> {
+        let mut open = BTreeMap::new();
+        let mut reading = Vec::new();
+        for body in bodies {
+            let BodyPlace::Pack(pack) = &body.place else { continue };
+            if open.contains_key(&pack.name) {
+                continue;
+            }
+            let cached = self.inner.pack_texts.get(&pack.name);
+            if cached.is_none() {
+                let (memory, pack) = (self.clone(), pack.clone());
+                reading.push(tokio::spawn(async move { memory.pack_texts(&pack).await }));
+            }
+            open.insert(pack.name.clone(), cached.unwrap_or_default());
+        }
+        for task in reading {
+            let (name, texts) =
+                task.await.map_err(|error| MemoryError::Internal(error.to_string()))??;
+            open.insert(name, texts);
+        }
+        Ok(open)
+    }
+
+    async fn pack_texts(&self, pack: &PackRecord) -> Result<(String, Arc<PackTexts>)> {
+        let members = self.open_pack(pack).await?.members()?;
+        let texts = members.into_iter().map(|member| (member.id, member)).collect();
+        let texts = Arc::new(PackTexts(texts));
+        self.inner.pack_texts.put(&pack.name, &texts);
+        Ok((pack.name.clone(), texts))
     }
 
     /// Reads a pack and checks that it is the one that was written.

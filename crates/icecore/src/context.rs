@@ -1,13 +1,16 @@
 //! The context for a prompt: what is recent verbatim, what is older by summary.
 
 use icecore_domain::chunk::Level;
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq};
-use icecore_domain::window::{self, Candidate, WindowItem, WindowKind};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo};
+use icecore_domain::window::{self, Candidate, Offer, WindowItem, WindowKind};
+use icecore_index::{DocKind, Mode, Ranked, Source};
 use icecore_store::{BranchRecord, ChunkQuery, ChunkRecord, SessionRecord, TurnQuery, TurnState};
 
 use crate::error::Result;
-use crate::history::{StoredTurn, lineage, tier_of};
+use crate::history::{StoredTurn, lineage, stored_turn, tier_of};
+use crate::indexing::Item;
 use crate::memory::Memory;
+use crate::search::{Filter, Ranking};
 
 /// What a context is wanted for.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +19,7 @@ pub struct ContextRequest {
     pub session: Option<String>,
     /// Its branch; without one, the one last appended to.
     pub branch: Option<String>,
-    /// What is asked; summaries that share its words come first.
+    /// What is asked; what answers it gets most of the budget.
     pub query: Option<String>,
     /// Tokens that the text may have.
     pub budget: u32,
@@ -40,6 +43,8 @@ pub struct Context {
     pub budget: u32,
     /// What it is made of, in order.
     pub items: Vec<WindowItem>,
+    /// What a person should know about it, such as missing vectors.
+    pub notices: Vec<String>,
 }
 
 /// Turns read at once while looking for the newest: enough for a window of
@@ -64,6 +69,34 @@ const SUMMARY_TOKENS: usize = 20;
 /// Without a session given, this many of the most recent are drawn from.
 const MAX_SESSIONS: usize = 16;
 
+/// Of the budget, the newest turns may take this much while there are summaries
+/// of what is older.
+const RECENT_PERCENT: u8 = 75;
+
+/// And this much if something is asked: most of it is for what answers.
+const RECENT_PERCENT_ASKED: u8 = 20;
+
+/// Turns that a query ranks at most for a window.
+const MAX_RELEVANT: usize = 500;
+
+/// And at least.
+const MIN_RELEVANT: usize = 50;
+
+/// What the logarithm of a turn's tokens is held against its score.
+const LENGTH_COST: f32 = 0.7;
+
+/// Tokens of a turn, from its content terms, as far as the index can tell.
+const TOKENS_A_TERM: f32 = 2.6;
+
+/// Tokens around a turn's text: who speaks, the end of the line.
+const LINE_TOKENS: f32 = 4.0;
+
+/// Turns are read for somewhat more than the budget, since that is an estimate.
+const READ_BEYOND: f32 = 1.3;
+
+/// A window of short turns holds about one for so many tokens.
+const RELEVANT_TOKENS: u32 = 14;
+
 impl Memory {
     /// Builds a context that never exceeds its budget.
     pub async fn context(&self, scope: &Scope, request: ContextRequest) -> Result<Context> {
@@ -71,10 +104,20 @@ impl Memory {
             Some(session) => vec![self.session_record(scope, session).await?],
             None => self.inner.store.recent_sessions(scope, MAX_SESSIONS).await?,
         };
-        let words = request.query.as_deref().map(query_words).unwrap_or_default();
-        let mut turns = Vec::new();
-        let mut summaries = Vec::new();
-        let mut wanted = u64::from(request.budget);
+        let query = request.query.as_deref().filter(|query| !query.trim().is_empty());
+        let mut offer = Offer::default();
+        let mut notices = Vec::new();
+        if let Some(query) = query {
+            (offer.relevant, notices) = self.relevant(scope, query, request.budget).await?;
+        }
+        offer.recent_percent = match (query, &request.session) {
+            (None, _) => RECENT_PERCENT,
+            (Some(_), Some(_)) => RECENT_PERCENT_ASKED,
+            (Some(_), None) => 0,
+        };
+        let told: u64 = offer.relevant.iter().map(|item| u64::from(item.known_tokens) + 4).sum();
+        let mut wanted = u64::from(request.budget).saturating_sub(told);
+        wanted = wanted.max(u64::from(request.budget) * u64::from(offer.recent_percent) / 100);
         for (age, session) in sessions.iter().enumerate() {
             if wanted == 0 && age > 0 {
                 break;
@@ -87,18 +130,56 @@ impl Memory {
                 )?,
                 None => session.current,
             };
-            let rank = (sessions.len() - age) as u64;
-            let path = Path { scope, session, rank, branches: lineage(session, branch) };
-            turns.extend(self.newest_turns(&path, &mut wanted).await?);
-            summaries.extend(self.newest_summaries(&path, &words, request.budget).await?);
+            let path = Path { scope, session, branches: lineage(session, branch) };
+            let budget = wanted.min(u64::from(request.budget)) as u32;
+            if budget > 0 {
+                offer.summaries.extend(self.newest_summaries(&path, budget).await?);
+            }
+            offer.recent.extend(self.newest_turns(&path, &mut wanted).await?);
+        }
+        if offer.summaries.is_empty() && query.is_none() {
+            offer.recent_percent = 100;
         }
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let budget = request.budget;
-        let window = crate::error::off_thread(move || {
-            window::pack(turns, summaries, budget, counter.as_ref())
+        let window =
+            crate::error::off_thread(move || window::pack(offer, budget, counter.as_ref())).await?;
+        Ok(Context {
+            text: window.text,
+            tokens: window.tokens,
+            budget,
+            items: window.items,
+            notices,
         })
-        .await?;
-        Ok(Context { text: window.text, tokens: window.tokens, budget, items: window.items })
+    }
+
+    /// What a query finds, in the order in which it is worth its tokens.
+    async fn relevant(
+        &self,
+        scope: &Scope,
+        query: &str,
+        budget: u32,
+    ) -> Result<(Vec<Candidate>, Vec<String>)> {
+        let index = self.caught_up(scope).await?;
+        let limit = ((budget / RELEVANT_TOKENS) as usize + MIN_RELEVANT).min(MAX_RELEVANT);
+        let filter = Filter { kinds: vec![DocKind::Turn], ..Filter::default() };
+        let Ranking { plan, ranked, notices } =
+            self.rank(&index, query, Mode::Hybrid, limit, filter).await?;
+        let chosen = worth_reading(ranked, budget);
+        let sources: Vec<Source> = chosen.iter().map(|ranked| ranked.source).collect();
+        let items = self.fetch(scope, &sources).await?;
+        let sessions = self.sessions_of(scope, &sources).await?;
+        let mut found = Vec::with_capacity(chosen.len());
+        for ranked in chosen {
+            let Some(Item::Turn(row)) = items.get(&ranked.source) else { continue };
+            let Some(session) = sessions.get(&row.id.session) else { continue };
+            let mut candidate = turn_candidate(session.no, stored_turn(session, row.clone()));
+            candidate.score = f64::from(ranked.score);
+            candidate.reason = ranked.reason();
+            candidate.focus = plan.focus(&candidate.text);
+            found.push(candidate);
+        }
+        Ok((found, notices))
     }
 
     /// The newest turns along a path, newest first, until `wanted` tokens.
@@ -132,7 +213,9 @@ impl Memory {
                 }
                 let rows = rows.split_off(rows.len() - needed);
                 let turns = self.stored(path.scope, path.session, rows).await?;
-                found.extend(turns.into_iter().rev().map(|turn| turn_candidate(path.rank, turn)));
+                found.extend(
+                    turns.into_iter().rev().map(|turn| turn_candidate(path.session.no, turn)),
+                );
             }
         }
         Ok(found)
@@ -157,18 +240,9 @@ impl Memory {
         Ok(found.first().filter(reaches).map_or(end, |chunk| chunk.last_seq))
     }
 
-    /// Summaries along a path, the newest of each level: no more than could fit,
-    /// unless a query chooses among them.
-    async fn newest_summaries(
-        &self,
-        path: &Path<'_>,
-        words: &[String],
-        budget: u32,
-    ) -> Result<Vec<Candidate>> {
-        let limit = match words {
-            [] => (budget as usize / SUMMARY_TOKENS).clamp(MIN_SUMMARIES, MAX_SUMMARIES),
-            _ => MAX_SUMMARIES,
-        };
+    /// Summaries along a path, the newest of each level, no more than could fit.
+    async fn newest_summaries(&self, path: &Path<'_>, budget: u32) -> Result<Vec<Candidate>> {
+        let limit = (budget as usize / SUMMARY_TOKENS).clamp(MIN_SUMMARIES, MAX_SUMMARIES);
         let mut found = Vec::new();
         for (branch, through) in &path.branches {
             let Some(record) = path.session.branches.iter().find(|b| b.branch == *branch) else {
@@ -181,11 +255,7 @@ impl Memory {
                     ..ChunkQuery::all(path.session.no, *branch, level, limit)
                 };
                 let chunks = self.inner.store.chunks(path.scope, &query).await?;
-                found.extend(
-                    chunks
-                        .iter()
-                        .filter_map(|chunk| summary_candidate(path.rank, record, chunk, words)),
-                );
+                found.extend(chunks.iter().filter_map(|chunk| summary_candidate(record, chunk)));
             }
         }
         Ok(found)
@@ -196,12 +266,10 @@ impl Memory {
 struct Path<'a> {
     scope: &'a Scope,
     session: &'a SessionRecord,
-    /// Grows with how recent the session is.
-    rank: u64,
     branches: Vec<(Branch, Ordinal)>,
 }
 
-fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
+fn turn_candidate(session: SessionNo, turn: StoredTurn) -> Candidate {
     let fields = turn.turn.as_ref().map(|turn| turn.fields());
     let speaker = fields.map(|fields| fields.name.clone().unwrap_or_else(|| fields.role.clone()));
     Candidate {
@@ -210,9 +278,10 @@ fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
         role: fields.map(|fields| fields.role.clone()),
         label: speaker.unwrap_or_default(),
         text: fields.map(|fields| fields.content.text().into_owned()).unwrap_or_default(),
+        focus: 0,
         known_tokens: turn.tokens,
         at: turn.at,
-        group: rank,
+        group: session.0,
         span: (turn.seq.0, turn.seq.0),
         sources: vec![turn.id.clone()],
         id: turn.id,
@@ -221,20 +290,8 @@ fn turn_candidate(rank: u64, turn: StoredTurn) -> Candidate {
     }
 }
 
-fn summary_candidate(
-    rank: u64,
-    branch: &BranchRecord,
-    chunk: &ChunkRecord,
-    words: &[String],
-) -> Option<Candidate> {
+fn summary_candidate(branch: &BranchRecord, chunk: &ChunkRecord) -> Option<Candidate> {
     let summary = chunk.summary.as_ref()?.parts();
-    let text = summary.text.to_lowercase();
-    let shared = words.iter().filter(|word| text.contains(word.as_str())).count();
-    let reason = match shared {
-        0 => "stands for older turns".to_owned(),
-        1 => "stands for older turns; shares a word with the query".to_owned(),
-        _ => format!("stands for older turns; shares {shared} words with the query"),
-    };
     Some(Candidate {
         kind: WindowKind::Summary,
         id: chunk.id.to_string(),
@@ -242,13 +299,14 @@ fn summary_candidate(
         role: None,
         label: summary_label(chunk),
         text: summary.text.clone(),
+        focus: 0,
         known_tokens: 0,
         at: chunk.first_at,
-        group: rank,
+        group: chunk.id.session.0,
         span: (chunk.first_seq.0, chunk.last_seq.0),
         sources: vec![chunk.id.to_string()],
-        score: shared as f64,
-        reason,
+        score: 0.0,
+        reason: "stands for older turns".to_owned(),
     })
     .filter(|candidate| !candidate.text.is_empty())
 }
@@ -262,15 +320,20 @@ fn summary_label(chunk: &ChunkRecord) -> String {
     }
 }
 
-/// Words of a query that can tell summaries apart.
-fn query_words(query: &str) -> Vec<String> {
-    let mut words: Vec<String> = query
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| word.chars().count() > 3)
-        .take(64)
-        .map(str::to_lowercase)
-        .collect();
-    words.sort();
-    words.dedup();
-    words
+/// Ranked turns in the order in which they are worth their tokens, as many as
+/// could fit. What a turn is worth falls with its length, but slowly: a long one
+/// that answers is better than two short ones that do not.
+fn worth_reading(mut ranked: Vec<Ranked>, budget: u32) -> Vec<Ranked> {
+    let tokens = |ranked: &Ranked| ranked.length as f32 * TOKENS_A_TERM + LINE_TOKENS;
+    let worth = |ranked: &Ranked| ranked.score - LENGTH_COST * tokens(ranked).ln();
+    ranked.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(b.doc.cmp(&a.doc)));
+    let mut room = budget as f32 * READ_BEYOND;
+    let mut fits = |ranked: &Ranked| {
+        let is_within = room > 0.0;
+        room -= tokens(ranked);
+        is_within
+    };
+    let count = ranked.iter().take_while(|ranked| fits(ranked)).count();
+    ranked.truncate(count);
+    ranked
 }

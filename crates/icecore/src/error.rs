@@ -2,6 +2,7 @@
 
 use icecore_domain::ids::NameError;
 use icecore_domain::turn::TurnError;
+use icecore_index::IndexError;
 use icecore_store::StoreError;
 
 /// An operation that did not happen.
@@ -72,6 +73,26 @@ pub enum MemoryError {
         /// Why.
         reason: String,
     },
+    /// Nothing was asked.
+    #[error("the query is empty")]
+    EmptyQuery,
+    /// A number of hits that cannot be.
+    #[error("`limit` must be from 1 to {most}, not {limit}")]
+    HitLimit {
+        /// What was asked for.
+        limit: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A search by meaning alone, without vectors.
+    #[error("there are no vectors to search by: {reason}")]
+    EmbedderUnavailable {
+        /// Why.
+        reason: String,
+    },
+    /// The index failed. It is derived: `reindex` makes it anew.
+    #[error("the index failed: {0}")]
+    Index(#[from] IndexError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -116,6 +116,7 @@ impl Memory {
             }
             // Also when nothing was found: an erasure that was cut short by a
             // crash may have left its old pages behind.
+            self.inner.pack_texts.clear();
             self.inner.store.scrub().await?;
             self.inner.wake.notify_one();
         }

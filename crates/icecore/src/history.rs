@@ -450,7 +450,7 @@ pub(crate) fn tier_of(branch: &BranchRecord, last: Ordinal) -> Tier {
     }
 }
 
-fn stored_turn(session: &SessionRecord, row: TurnRow) -> StoredTurn {
+pub(crate) fn stored_turn(session: &SessionRecord, row: TurnRow) -> StoredTurn {
     let branch = session.branches.iter().find(|branch| branch.branch == row.branch);
     let client_id = row.body.as_ref().and_then(|turn| turn.fields().id.clone());
     StoredTurn {

@@ -27,7 +27,9 @@ mod error;
 mod forget;
 mod history;
 mod import;
+mod indexing;
 mod memory;
+mod search;
 mod settings;
 mod worker;
 
@@ -37,6 +39,7 @@ pub use error::MemoryError;
 pub use forget::{Erased, ForgetRequest, Receipt};
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
 pub use icecore_domain::chunk::{ChunkId, Level, Tier};
+pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 pub use icecore_domain::ids::{
     Branch, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName, Tenant, TurnId,
 };
@@ -46,11 +49,13 @@ pub use icecore_domain::tokens::TokenCounter;
 pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, TurnError};
 pub use icecore_domain::window::{WindowItem, WindowKind};
 pub use icecore_domain::{ctf, json, turn_jsonl};
+pub use icecore_index::{DocKind, Mode, Signal};
 pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord, NewOutcome,
     Outcome, Store, StoreError, StoreStats, StoredOutcome, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
+pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest};
 pub use settings::{ColdFormat, MemorySettings, WarmFormat};
 pub use worker::Settled;

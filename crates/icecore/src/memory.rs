@@ -5,18 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use icecore_domain::embed::Embedder;
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::{Clock, Millis};
 use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn::RawTurn;
+use icecore_index::{Index, IndexSettings};
 use icecore_store::{
     AppendBatch, Appended, Claim, NewTurn, Outcome, Packs, ParentRef, SqliteStore, Store,
 };
 use tokio::sync::Notify;
 
+use crate::bodies::PackCache;
 use crate::error::{MemoryError, Result, off_thread};
+use crate::indexing::Indexing;
 use crate::settings::MemorySettings;
 
 /// A memory of any number of tenants, over one store.
@@ -36,6 +40,9 @@ pub(crate) struct Inner {
     pub(crate) settings: MemorySettings,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) wake: Notify,
+    pub(crate) pack_texts: PackCache,
+    pub(crate) indexing: Indexing,
+    pub(crate) embedder: Option<Arc<dyn Embedder>>,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
@@ -58,6 +65,8 @@ pub struct MemoryBuilder {
     clock: Arc<dyn Clock>,
     counter: Option<Arc<dyn TokenCounter>>,
     master_key: Option<String>,
+    embedder: Option<Arc<dyn Embedder>>,
+    index: IndexSettings,
 }
 
 impl Default for MemoryBuilder {
@@ -70,6 +79,11 @@ impl Default for MemoryBuilder {
             #[cfg(not(feature = "models"))]
             counter: None,
             master_key: None,
+            #[cfg(feature = "models")]
+            embedder: Some(icecore_models::StaticEmbedder::bundled()),
+            #[cfg(not(feature = "models"))]
+            embedder: None,
+            index: IndexSettings::default(),
         }
     }
 }
@@ -99,6 +113,18 @@ impl MemoryBuilder {
         self
     }
 
+    /// What makes vectors; `None` searches by words alone.
+    pub fn embedder(mut self, embedder: Option<Arc<dyn Embedder>>) -> Self {
+        self.embedder = embedder;
+        self
+    }
+
+    /// What bounds the index.
+    pub fn index(mut self, settings: IndexSettings) -> Self {
+        self.index = settings;
+        self
+    }
+
     /// Opens the memory in `dir`, which is made if it is not there.
     pub async fn open(self, dir: &Path) -> Result<Memory> {
         let (path, key) = (dir.to_owned(), self.master_key.clone());
@@ -114,6 +140,8 @@ impl MemoryBuilder {
     /// A memory over any store.
     pub fn over(self, store: Arc<dyn Store>, packs: Packs, data_dir: Option<PathBuf>) -> Memory {
         let counter = self.counter.unwrap_or_else(|| Arc::new(icecore_domain::tokens::CharCounter));
+        let index = Index::open(data_dir.as_ref().map(|dir| dir.join("index")), self.index);
+        let auto_embed = self.settings.auto_embed;
         Memory {
             inner: Arc::new(Inner {
                 store,
@@ -124,6 +152,9 @@ impl MemoryBuilder {
                 settings: self.settings,
                 data_dir,
                 wake: Notify::new(),
+                pack_texts: PackCache::default(),
+                indexing: Indexing::new(index),
+                embedder: self.embedder.filter(|_| auto_embed),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),

@@ -37,6 +37,8 @@ pub struct MemorySettings {
     pub auto_summarize: bool,
     /// `auto_extract_facts`: keep key facts with them.
     pub auto_extract_facts: bool,
+    /// `auto_embed`: make vectors.
+    pub auto_embed: bool,
     /// `defer_summarization`: only once a chunk leaves the hot tier.
     pub defer_summarization: bool,
     /// `archive_cold_content`: keep cold bodies at all.
@@ -55,6 +57,7 @@ impl Default for MemorySettings {
             cold_format: ColdFormat::SummaryOnly,
             auto_summarize: true,
             auto_extract_facts: true,
+            auto_embed: true,
             defer_summarization: true,
             archive_cold_content: true,
             cold_retention_days: 0,

@@ -5,7 +5,7 @@
 //! that checks whether the branch is still as it was read; two workers at once
 //! waste some work and break nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,6 +89,7 @@ impl Memory {
         self.notice_settings().await?;
         let mut done = Settled::default();
         let mut failed: Vec<DueBranch> = Vec::new();
+        let mut touched: BTreeSet<Scope> = BTreeSet::new();
         loop {
             let mut due = self.inner.store.unsettled(BRANCHES_A_ROUND + failed.len()).await?;
             due.retain(|branch| !failed.contains(branch));
@@ -96,6 +97,12 @@ impl Memory {
                 break;
             }
             let left = self.inner.store.unsettled_count(None, None).await?;
+            // Before their texts are moved, and before the branches count as settled.
+            let scopes: BTreeSet<Scope> = due.iter().map(|branch| branch.scope.clone()).collect();
+            for scope in &scopes {
+                self.index_scope(scope).await?;
+            }
+            touched.extend(scopes);
             for (number, branch) in (1..).zip(due) {
                 // A damaged branch must not keep the others from being settled.
                 if let Err(error) = self.settle_branch(&branch, &mut done).await {
@@ -106,6 +113,9 @@ impl Memory {
                 done.branches += 1;
                 tell(done.branches, left.saturating_sub(number));
             }
+        }
+        for scope in &touched {
+            self.index_scope(scope).await?;
         }
         done.failed = failed.len() as u64;
         done.expired = self.expire().await?;

@@ -1,0 +1,216 @@
+//! From signals to a rank.
+//!
+//! Words and vectors name candidates; what a conversation offers (neighbours,
+//! windows, who spoke, when, question and answer) is computed for those alone,
+//! from postings, columns and rows, without a text being read. Signals are
+//! brought to one scale and added with the weights of [`weights`].
+
+use std::collections::BTreeSet;
+
+use icecore_domain::embed::Vector;
+
+use crate::document::{Doc, Source};
+use crate::error::IndexError;
+use crate::matches::Matches;
+use crate::plan::Plan;
+use crate::signals::{Raw, Table, WINDOW, score};
+use crate::signs::Signs;
+use crate::snapshot::Snapshot;
+use crate::weights::{SIGNALS, Signal};
+
+/// Documents taken by words before anything else is looked at.
+const BY_WORDS: usize = 150;
+
+/// And by vectors.
+const BY_MEANING: usize = 150;
+
+/// Standing instructions and preferences looked at, the surest and newest.
+const STANDING: usize = 128;
+
+/// Turns this far before and after a match are candidates themselves.
+const REACH: i32 = 2;
+
+/// By words, by meaning, or both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Both, and what a conversation offers.
+    #[default]
+    Hybrid,
+    /// Words alone.
+    Lexical,
+    /// Vectors alone.
+    Semantic,
+}
+
+/// What is wanted of a ranking.
+pub struct Wanted<'a> {
+    /// At most so many.
+    pub limit: usize,
+    /// By what.
+    pub mode: Mode,
+    /// Which documents may be among them.
+    pub keep: &'a dyn Fn(Doc) -> bool,
+}
+
+/// A document and what speaks for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    /// Its number.
+    pub doc: Doc,
+    /// What it is.
+    pub source: Source,
+    /// The sum of its weighted signals.
+    pub score: f32,
+    /// The signals themselves.
+    pub signals: [f32; SIGNALS],
+    /// How many of its content terms there are.
+    pub length: u32,
+    /// Terms of the query that it holds itself.
+    pub matched: Vec<String>,
+    pub(crate) mode: Mode,
+}
+
+impl Ranked {
+    /// One of its signals.
+    pub fn signal(&self, signal: Signal) -> f32 {
+        self.signals[signal as usize]
+    }
+
+    /// Takes account of what only the text tells: words that are neighbours in
+    /// the query and in it.
+    pub fn read(&mut self, plan: &Plan, text: &str) {
+        self.signals[Signal::Pairs as usize] = plan.pairs_in(text);
+        self.score = score(&self.signals, self.mode);
+    }
+
+    /// Why it is here, in a line.
+    pub fn reason(&self) -> String {
+        let has = |signal: Signal| self.signal(signal) > 0.0;
+        let mut reasons = Vec::new();
+        if has(Signal::Instruction) && self.signal(Signal::Instruction) > 0.1 {
+            reasons.push("a standing instruction".to_owned());
+        }
+        if has(Signal::Preference) && self.signal(Signal::Preference) > 0.1 {
+            reasons.push("a preference".to_owned());
+        }
+        match self.matched.as_slice() {
+            [] => {}
+            words => reasons.push(format!("shares {}", quoted(words))),
+        }
+        if self.signal(Signal::Semantic) > 0.5 {
+            reasons.push("near in meaning".to_owned());
+        }
+        if has(Signal::Speaker) {
+            reasons.push("said by whom the query names".to_owned());
+        }
+        if has(Signal::Date) {
+            reasons.push("of the time the query names".to_owned());
+        }
+        if self.matched.is_empty() && self.signal(Signal::Window) > 0.2 {
+            reasons.push("beside turns that match".to_owned());
+        }
+        if reasons.is_empty() {
+            reasons.push("beside what matches".to_owned());
+        }
+        reasons.join("; ")
+    }
+}
+
+/// A few words in quotes.
+fn quoted(words: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown: Vec<String> = words.iter().take(SHOWN).map(|word| format!("“{word}”")).collect();
+    match words.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Ranks documents, best first; equal ones in the order of their numbers, the
+/// newer first.
+pub fn rank(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    vector: Option<&Vector>,
+    wanted: &Wanted<'_>,
+) -> Result<Vec<Ranked>, IndexError> {
+    if snapshot.doc_count() == 0 || wanted.limit == 0 {
+        return Ok(Vec::new());
+    }
+    let matches = Matches::find(snapshot, plan)?;
+    let candidates = candidates(snapshot, plan, &matches, vector, wanted)?;
+    let near = with_neighbours(snapshot, &candidates, WINDOW);
+    let table = Table::new(snapshot, plan, &matches, vector, &near)?;
+    let mut raws: Vec<Raw> = candidates
+        .iter()
+        .filter(|doc| (wanted.keep)(**doc) && !snapshot.superseded(**doc))
+        .map(|doc| table.raw(*doc))
+        .collect();
+    Table::scale(&mut raws);
+    let mut ranked: Vec<Ranked> = raws.iter().map(|raw| table.ranked(raw, wanted.mode)).collect();
+    sort(&mut ranked);
+    ranked.truncate(wanted.limit);
+    Ok(ranked)
+}
+
+/// Best first; of equal ones the newer.
+pub fn sort(ranked: &mut [Ranked]) {
+    ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.doc.cmp(&a.doc)));
+}
+
+/// The documents that are worth a closer look, in order of number.
+fn candidates(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    matches: &Matches,
+    vector: Option<&Vector>,
+    wanted: &Wanted<'_>,
+) -> Result<Vec<Doc>, IndexError> {
+    let mut found = BTreeSet::new();
+    let more = wanted.limit.max(BY_WORDS);
+    if wanted.mode != Mode::Semantic {
+        found.extend(matches.best(snapshot, more));
+    }
+    if let Some(vector) = vector {
+        let n = wanted.limit.max(BY_MEANING);
+        found.extend(snapshot.nearest(vector, n, None)?.into_iter().map(|(doc, _)| doc));
+    }
+    let mut found: Vec<Doc> = found.into_iter().collect();
+    if wanted.mode != Mode::Lexical {
+        found = with_neighbours(snapshot, &found, REACH);
+    }
+    if wanted.mode == Mode::Hybrid && vector.is_some() {
+        found.extend(standing(snapshot, plan));
+        found.sort_unstable();
+        found.dedup();
+    }
+    Ok(found)
+}
+
+/// The surest standing instructions, and preferences if help is asked for; of
+/// equal ones the newest.
+fn standing(snapshot: &Snapshot, plan: &Plan) -> Vec<Doc> {
+    let strength = |doc: Doc| {
+        let signs = Signs(snapshot.signs(doc));
+        let preference = if plan.cues.request { signs.preference() } else { 0.0 };
+        signs.instruction().max(preference)
+    };
+    let mut found: Vec<(f32, Doc)> = (0..snapshot.doc_count())
+        .map(|doc| (strength(doc), doc))
+        .filter(|(strength, _)| *strength >= 0.25)
+        .collect();
+    found.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+    found.into_iter().take(STANDING).map(|(_, doc)| doc).collect()
+}
+
+/// Documents and the turns around them, in order of number.
+fn with_neighbours(snapshot: &Snapshot, docs: &[Doc], reach: i32) -> Vec<Doc> {
+    let mut found: Vec<Doc> = docs.to_vec();
+    for doc in docs {
+        let around = (-reach..=reach).filter(|offset| *offset != 0);
+        found.extend(around.filter_map(|offset| snapshot.neighbour(*doc, offset)));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}

@@ -1,0 +1,305 @@
+//! The signals of candidates, from postings, columns and rows.
+
+use std::collections::HashMap;
+
+use icecore_domain::embed::Vector;
+
+use crate::document::{Doc, Role, Source};
+use crate::error::IndexError;
+use crate::matches::{Matches, saturate};
+use crate::plan::Plan;
+use crate::rank::{Mode, Ranked};
+use crate::signs::Signs;
+use crate::snapshot::Snapshot;
+use crate::weights::{SIGNALS, Signal};
+
+/// How far a window reaches.
+pub(crate) const WINDOW: i32 = 3;
+
+/// What a word of a neighbour counts for a turn: the turn before is what it
+/// answers, the turn after often repeats it.
+const WINDOW_DECAY: [(i32, f32); 7] =
+    [(0, 1.0), (-1, 0.9), (1, 0.7), (-2, 0.7), (2, 0.5), (-3, 0.5), (3, 0.35)];
+
+/// What the direction of a neighbour adds to that of a turn.
+const THREAD_DECAY: [(i32, f32); 5] = [(0, 1.0), (-1, 0.8), (1, 0.6), (-2, 0.4), (2, 0.3)];
+
+/// A stretch is the turn with two on each side.
+const STRETCH: i32 = 2;
+
+/// Which holds this many turns on average: some stand near an end.
+const STRETCH_TURNS: f32 = 4.75;
+
+/// Terms, counts and directions of documents and their neighbours.
+pub(crate) struct Table<'a> {
+    snapshot: &'a Snapshot,
+    plan: &'a Plan,
+    matches: &'a Matches,
+    slots: HashMap<Doc, usize>,
+    /// For each slot and term, how often the document holds it.
+    counts: Vec<f32>,
+    /// For each slot, the cosine of its best passage.
+    cosines: Vec<Option<f32>>,
+    /// For each slot, its mean direction.
+    directions: Vec<f32>,
+    probe: Option<Vec<f32>>,
+    mean_length: f32,
+    mean_stretch: f32,
+}
+
+/// Slots of a document and its neighbours, from [`WINDOW`] before to as many
+/// after, with their lengths.
+type Around = [Option<(usize, f32)>; 2 * WINDOW as usize + 1];
+
+/// Signals before they are brought to scale.
+pub(crate) struct Raw {
+    pub(crate) doc: Doc,
+    pub(crate) signals: [f32; SIGNALS],
+}
+
+impl<'a> Table<'a> {
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        plan: &'a Plan,
+        matches: &'a Matches,
+        vector: Option<&Vector>,
+        near: &[Doc],
+    ) -> Result<Self, IndexError> {
+        let slots: HashMap<Doc, usize> =
+            near.iter().enumerate().map(|(slot, doc)| (*doc, slot)).collect();
+        let mut table = Self {
+            snapshot,
+            plan,
+            matches,
+            counts: vec![0.0; near.len() * matches.terms.len()],
+            cosines: vec![None; near.len()],
+            directions: Vec::new(),
+            probe: vector.map(unit),
+            mean_length: snapshot.average_length() as f32,
+            mean_stretch: snapshot.average_length() as f32 * STRETCH_TURNS,
+            slots,
+        };
+        table.count(near);
+        if let Some(vector) = vector {
+            table.turn_to(vector, near)?;
+        }
+        Ok(table)
+    }
+
+    fn width(&self) -> usize {
+        self.matches.terms.len()
+    }
+
+    fn count(&mut self, near: &[Doc]) {
+        let width = self.width();
+        let mut slots = vec![0_u32; self.snapshot.doc_count() as usize];
+        for (slot, doc) in near.iter().enumerate() {
+            slots[*doc as usize] = slot as u32 + 1;
+        }
+        let counts = &mut self.counts;
+        self.matches.each(|doc, term, count| {
+            if let Some(slot) = (slots[doc as usize] as usize).checked_sub(1) {
+                counts[slot * width + term] = count;
+            }
+        });
+    }
+
+    /// Fills in cosines and directions.
+    fn turn_to(&mut self, vector: &Vector, near: &[Doc]) -> Result<(), IndexError> {
+        let dims = vector.components().len();
+        self.directions = vec![0.0; near.len() * dims];
+        for (slot, doc) in near.iter().enumerate() {
+            let direction = &mut self.directions[slot * dims..(slot + 1) * dims];
+            let count = self.snapshot.add_directions(*doc, direction)?;
+            if count > 1 {
+                direction.iter_mut().for_each(|component| *component /= count as f32);
+            }
+            self.cosines[slot] = match count {
+                1 => self.probe.as_ref().map(|probe| dot(probe, direction)),
+                _ => self.snapshot.similarity(vector, *doc)?,
+            };
+        }
+        Ok(())
+    }
+
+    fn slot(&self, doc: Doc) -> Option<usize> {
+        self.slots.get(&doc).copied()
+    }
+
+    fn around(&self, doc: Doc) -> Around {
+        let mut around = Around::default();
+        let with_length = |doc: Doc| Some((self.slot(doc)?, self.snapshot.length(doc) as f32));
+        match place(self.snapshot, doc) {
+            None => around[WINDOW as usize] = with_length(doc),
+            Some((turns, place)) => {
+                for (at, entry) in around.iter_mut().enumerate() {
+                    let other = (place + at).checked_sub(WINDOW as usize);
+                    *entry = other.and_then(|other| with_length(*turns.get(other)?));
+                }
+            }
+        }
+        around
+    }
+
+    /// The signals of a document, those of words and vectors not yet to scale.
+    pub(crate) fn raw(&self, doc: Doc) -> Raw {
+        let (snapshot, plan) = (self.snapshot, self.plan);
+        let signs = Signs(snapshot.signs(doc));
+        let role = snapshot.role(doc);
+        let cosine = self.cosine(doc);
+        let yes = |condition: bool| if condition { 1.0 } else { 0.0 };
+        let speaker = snapshot.speaker(doc);
+        let is_first = speaker.is_some() && speaker == plan.speakers.first().copied();
+        let around = self.around(doc);
+        let mut signals = [0.0; SIGNALS];
+        let mut set = |signal: Signal, value: f32| signals[signal as usize] = value;
+        set(Signal::Lexical, self.lexical(doc));
+        set(Signal::Semantic, cosine);
+        set(Signal::Window, self.window(&around));
+        set(Signal::Stretch, self.stretch(&around));
+        set(Signal::Thread, self.thread(&around));
+        set(Signal::Speaker, yes(is_first));
+        set(Signal::Own, yes(plan.cues.first_person && role == Role::User));
+        if !plan.dates.is_empty() {
+            set(Signal::Date, plan.dates.fit(snapshot.at(doc)));
+        }
+        set(Signal::When, yes(plan.cues.when && signs.names_time()));
+        set(Signal::Instruction, signs.instruction() * cosine);
+        set(Signal::Preference, yes(plan.cues.request) * signs.preference() * cosine);
+        set(Signal::Question, yes(!plan.cues.first_person && signs.is_question()));
+        set(Signal::Opening, place(snapshot, doc).map_or(0.0, |(_, at)| 1.0 / (1.0 + at as f32)));
+        Raw { doc, signals }
+    }
+
+    fn lexical(&self, doc: Doc) -> f32 {
+        self.slot(doc).map_or(0.0, |slot| self.own(slot, self.snapshot.length(doc)))
+    }
+
+    /// BM25 of the document by itself.
+    fn own(&self, slot: usize, length: u32) -> f32 {
+        let row = slot * self.width();
+        let worth = |term: usize| {
+            let count = self.counts[row + term];
+            self.matches.idf[term] * saturate(count, length as f32, self.mean_length)
+        };
+        (0..self.width()).map(worth).sum()
+    }
+
+    fn cosine(&self, doc: Doc) -> f32 {
+        self.slot(doc).and_then(|slot| self.cosines[slot]).unwrap_or(0.0).max(0.0)
+    }
+
+    /// Each word of the query where, around the document, it counts most.
+    fn window(&self, around: &Around) -> f32 {
+        let mut best = vec![0.0_f32; self.width()];
+        for (offset, decay) in WINDOW_DECAY {
+            let Some((slot, length)) = at(around, offset) else { continue };
+            for (term, best) in best.iter_mut().enumerate() {
+                let count = self.counts[slot * self.width() + term];
+                if count > 0.0 {
+                    *best = best.max(decay * saturate(count, length, self.mean_length));
+                }
+            }
+        }
+        self.weighed(&best)
+    }
+
+    fn stretch(&self, around: &Around) -> f32 {
+        let mut counts = vec![0.0_f32; self.width()];
+        let mut length = 0.0;
+        for offset in -STRETCH..=STRETCH {
+            let Some((slot, own)) = at(around, offset) else { continue };
+            length += own;
+            for (term, count) in counts.iter_mut().enumerate() {
+                *count += self.counts[slot * self.width() + term];
+            }
+        }
+        for count in &mut counts {
+            *count = saturate(*count, length, self.mean_stretch);
+        }
+        self.weighed(&counts)
+    }
+
+    fn weighed(&self, worth: &[f32]) -> f32 {
+        worth.iter().zip(&self.matches.idf).map(|(worth, idf)| worth * idf).sum()
+    }
+
+    fn thread(&self, around: &Around) -> f32 {
+        let Some(probe) = &self.probe else { return 0.0 };
+        let dims = probe.len();
+        let mut sum = vec![0.0_f32; dims];
+        for (offset, decay) in THREAD_DECAY {
+            let Some((slot, _)) = at(around, offset) else { continue };
+            let direction = &self.directions[slot * dims..(slot + 1) * dims];
+            sum.iter_mut().zip(direction).for_each(|(sum, component)| *sum += decay * component);
+        }
+        let norm = dot(&sum, &sum).sqrt();
+        if norm > 0.0 { (dot(probe, &sum) / norm).max(0.0) } else { 0.0 }
+    }
+
+    /// Brings signals of words and vectors to scale: against the best of the
+    /// candidates.
+    pub(crate) fn scale(raws: &mut [Raw]) {
+        let measured =
+            [Signal::Lexical, Signal::Semantic, Signal::Window, Signal::Stretch, Signal::Thread];
+        for signal in measured.map(|signal| signal as usize) {
+            let most = raws.iter().map(|raw| raw.signals[signal]).fold(0.0_f32, f32::max);
+            if most > 0.0 {
+                raws.iter_mut().for_each(|raw| raw.signals[signal] /= most);
+            }
+        }
+    }
+
+    /// A document with its signals and their sum.
+    pub(crate) fn ranked(&self, raw: &Raw, mode: Mode) -> Ranked {
+        let slot = self.slot(raw.doc);
+        let holds =
+            |term: &usize| slot.is_some_and(|slot| self.counts[slot * self.width() + term] > 0.0);
+        let matched = (0..self.width()).filter(holds).map(|term| self.matches.terms[term].clone());
+        Ranked {
+            doc: raw.doc,
+            source: self.snapshot.source(raw.doc),
+            score: score(&raw.signals, mode),
+            signals: raw.signals,
+            length: self.snapshot.length(raw.doc),
+            matched: matched.collect(),
+            mode,
+        }
+    }
+}
+
+fn at(around: &Around, offset: i32) -> Option<(usize, f32)> {
+    around[(WINDOW + offset) as usize]
+}
+
+/// The turns of a turn's branch, and which of them it is.
+fn place(snapshot: &Snapshot, doc: Doc) -> Option<(&[Doc], usize)> {
+    let source = snapshot.source(doc);
+    let Source::Turn { session, branch, .. } = source else { return None };
+    let turns = snapshot.turns_of(session, branch);
+    let place = turns.binary_search_by(|other| snapshot.source(*other).cmp(&source)).ok()?;
+    Some((turns, place))
+}
+
+/// The weighted sum of the signals that a mode goes by.
+pub(crate) fn score(signals: &[f32; SIGNALS], mode: Mode) -> f32 {
+    let weight = |signal: Signal| match mode {
+        Mode::Hybrid => signal.weight(),
+        Mode::Lexical => signal.lexical_weight(),
+        Mode::Semantic => signal.semantic_weight(),
+    };
+    Signal::ALL.into_iter().map(|signal| weight(signal) * signals[signal as usize]).sum()
+}
+
+fn unit(vector: &Vector) -> Vec<f32> {
+    let mut floats: Vec<f32> = vector.components().iter().map(|c| f32::from(*c)).collect();
+    let norm = dot(&floats, &floats).sqrt();
+    if norm > 0.0 {
+        floats.iter_mut().for_each(|component| *component /= norm);
+    }
+    floats
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}

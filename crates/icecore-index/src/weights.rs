@@ -1,0 +1,118 @@
+//! The signals that a rank is made of, and what each is worth.
+//!
+//! One place for all of it. Each signal is on a scale of about 0 to 1, and its
+//! weight is what a listwise fit over conversations of several kinds gave it
+//! (`training/rank.py`, which also prints what leaving it out costs).
+
+/// How many signals there are.
+pub const SIGNALS: usize = 14;
+
+/// What can speak for a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Signal {
+    /// Its own words (BM25).
+    Lexical,
+    /// Its own meaning: the cosine of its nearest passage.
+    Semantic,
+    /// Words of it or, weaker, of its neighbours, each word where it counts most.
+    Window,
+    /// Words of the stretch of five turns around it.
+    Stretch,
+    /// The meaning of the turn together with its neighbours.
+    Thread,
+    /// Neighbouring words of the query that are neighbours in it.
+    Pairs,
+    /// The query names its speaker before any other.
+    Speaker,
+    /// Somebody asks about themselves, and it is a person who speaks.
+    Own,
+    /// The query names a day near it.
+    Date,
+    /// The query asks for a time, and it tells one.
+    When,
+    /// It is a standing instruction, near in meaning.
+    Instruction,
+    /// It is a preference, near in meaning, and help is asked for.
+    Preference,
+    /// It asks itself, and seldom answers.
+    Question,
+    /// It is among the first of its session.
+    Opening,
+}
+
+impl Signal {
+    /// All of them, in order.
+    pub const ALL: [Signal; SIGNALS] = [
+        Signal::Lexical,
+        Signal::Semantic,
+        Signal::Window,
+        Signal::Stretch,
+        Signal::Thread,
+        Signal::Pairs,
+        Signal::Speaker,
+        Signal::Own,
+        Signal::Date,
+        Signal::When,
+        Signal::Instruction,
+        Signal::Preference,
+        Signal::Question,
+        Signal::Opening,
+    ];
+
+    /// Its name in an answer.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Signal::Lexical => "lexical",
+            Signal::Semantic => "semantic",
+            Signal::Window => "window",
+            Signal::Stretch => "stretch",
+            Signal::Thread => "thread",
+            Signal::Pairs => "pairs",
+            Signal::Speaker => "speaker",
+            Signal::Own => "own",
+            Signal::Date => "date",
+            Signal::When => "when",
+            Signal::Instruction => "instruction",
+            Signal::Preference => "preference",
+            Signal::Question => "question",
+            Signal::Opening => "opening",
+        }
+    }
+
+    /// What it is worth when words and vectors both count.
+    pub fn weight(self) -> f32 {
+        match self {
+            Signal::Lexical => 0.0,
+            Signal::Semantic => 0.0,
+            Signal::Window => 2.8,
+            Signal::Stretch => 1.0,
+            Signal::Thread => 4.5,
+            Signal::Pairs => 1.7,
+            Signal::Speaker => 2.4,
+            Signal::Own => 1.8,
+            Signal::Date => 4.3,
+            Signal::When => 1.8,
+            Signal::Instruction => 3.5,
+            Signal::Preference => 3.3,
+            Signal::Question => -1.0,
+            Signal::Opening => 0.6,
+        }
+    }
+
+    /// What it is worth where vectors alone count.
+    pub(crate) fn semantic_weight(self) -> f32 {
+        match self {
+            Signal::Semantic | Signal::Thread => 1.0,
+            _ => 0.0,
+        }
+    }
+
+    /// What it is worth where words alone count.
+    pub(crate) fn lexical_weight(self) -> f32 {
+        match self {
+            Signal::Semantic | Signal::Thread | Signal::Instruction | Signal::Preference => 0.0,
+            other => other.weight(),
+        }
+    }
+}

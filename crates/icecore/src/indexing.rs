@@ -1,0 +1,397 @@
+//! Keeping the index at the store's heels.
+//!
+//! The index says how far it has read, the store is asked for what came after,
+//! page by page, and each page becomes documents. Nothing is queued: a crash, a
+//! dropped index or another process that committed first only changes where the
+//! reading begins. A search reads what is missing before it answers, so a turn
+//! is found as soon as it is acknowledged; the worker commits what has gathered.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
+use icecore_domain::ids::{Position, Scope, TurnId};
+use icecore_domain::time::Millis;
+use icecore_index::{
+    Batch, Document, Index, Push, Role, ScopeIndex, Source, Watermark, passages, signs,
+};
+use icecore_store::{ChunkRecord, EntryRecord, FactRecord, ScopeHead, TurnRow, TurnState};
+use tokio::sync::Mutex;
+
+use crate::error::{Result, off_thread};
+use crate::memory::{Inner, Memory};
+
+/// Turns read at once.
+const PAGE: usize = 1_000;
+
+/// Scopes that are fed at the same time wait for each other only by accident.
+const LANES: usize = 64;
+
+/// The index and what keeps two tasks from feeding one scope at once.
+pub(crate) struct Indexing {
+    pub(crate) index: Index,
+    lanes: Vec<Mutex<()>>,
+}
+
+impl Indexing {
+    pub(crate) fn new(index: Index) -> Self {
+        Self { index, lanes: (0..LANES).map(|_| Mutex::new(())).collect() }
+    }
+
+    fn lane(&self, scope: &Scope) -> &Mutex<()> {
+        let mut hasher = DefaultHasher::new();
+        scope.to_string().hash(&mut hasher);
+        &self.lanes[hasher.finish() as usize % LANES]
+    }
+}
+
+impl Memory {
+    async fn open_index(&self, scope: &Scope) -> Result<Arc<ScopeIndex>> {
+        let (inner, scope) = (Arc::clone(&self.inner), scope.clone());
+        Ok(off_thread(move || inner.indexing.index.scope(&scope)).await??)
+    }
+
+    /// The scope's index, with everything that was acknowledged before this call.
+    pub(crate) async fn caught_up(&self, scope: &Scope) -> Result<Arc<ScopeIndex>> {
+        let index = self.open_index(scope).await?;
+        let head = self.inner.store.scope_head(scope).await?;
+        if !reflects(&index.watermark(), &head) {
+            let _lane = self.inner.indexing.lane(scope).lock().await;
+            self.feed(scope, &index, &head).await?;
+        }
+        Ok(index)
+    }
+
+    /// Feeds until the index reflects `head`.
+    async fn feed(&self, scope: &Scope, index: &Arc<ScopeIndex>, head: &ScopeHead) -> Result<()> {
+        loop {
+            let from = index.watermark();
+            if from.epoch != head.epoch {
+                let (index, epoch) = (Arc::clone(index), head.epoch);
+                off_thread(move || index.reset(epoch, None)).await??;
+                continue;
+            }
+            if reflects(&from, head) {
+                return Ok(());
+            }
+            let (to, items) = self.page(scope, from, head).await?;
+            let (inner, fed) = (Arc::clone(&self.inner), Arc::clone(index));
+            off_thread(move || {
+                let (indexed_by, is_empty) = {
+                    let snapshot = fed.read();
+                    (snapshot.model().cloned(), snapshot.doc_count() == 0)
+                };
+                let (model, documents) = inner.documents(items, indexed_by, is_empty);
+                let pushed = fed.push(Batch { from, to, model, documents })?;
+                if pushed == Push::Done && fed.tail_is_full() {
+                    fed.commit()?;
+                }
+                Ok::<_, crate::MemoryError>(())
+            })
+            .await??;
+        }
+    }
+
+    /// What comes after `from`, and how far that reaches.
+    async fn page(
+        &self,
+        scope: &Scope,
+        from: Watermark,
+        head: &ScopeHead,
+    ) -> Result<(Watermark, Vec<Item>)> {
+        let store = &self.inner.store;
+        let rows = store.turns_after(scope, from.position, PAGE).await?;
+        let is_last = rows.len() < PAGE;
+        let position = match rows.last() {
+            Some(row) if !is_last => row.position,
+            _ => head.position.max(rows.last().map_or(Position(0), |row| row.position)),
+        };
+        let mut items: Vec<Item> = Vec::with_capacity(rows.len());
+        for row in self.hydrate(scope, rows).await? {
+            if row.state == TurnState::Present {
+                items.push(Item::Turn(row));
+            }
+        }
+        let entries = store.entries_after(scope, from.position, self.now(), PAGE).await?;
+        // More entries than a page holds the turns back with them.
+        let position = match entries.last() {
+            Some(entry) if entries.len() == PAGE && entry.began < position => {
+                items.retain(|item| matches!(item, Item::Turn(row) if row.position <= entry.began));
+                entry.began
+            }
+            _ => position,
+        };
+        items.extend(entries.into_iter().filter(|entry| entry.began <= position).map(Item::Entry));
+        let mut to = Watermark { position, ..from };
+        let summaries = store.summaries_after(scope, from.summaries, PAGE).await?;
+        to.summaries = end_of(
+            summaries.last().map(|(number, _)| *number),
+            summaries.len(),
+            from.summaries,
+            head.summaries,
+        );
+        items.extend(summaries.into_iter().map(|(_, chunk)| Item::Summary(chunk)));
+        let facts = store.facts_after(scope, from.facts, PAGE).await?;
+        to.facts =
+            end_of(facts.last().map(|fact| fact.number), facts.len(), from.facts, head.facts);
+        items.extend(facts.into_iter().map(Item::Fact));
+        Ok((to, items))
+    }
+
+    /// Commits what has gathered in a scope, and makes the vectors that are due.
+    /// What is too little for files waits in the store for a search.
+    pub(crate) async fn index_scope(&self, scope: &Scope) -> Result<()> {
+        let index = self.open_index(scope).await?;
+        let head = self.inner.store.scope_head(scope).await?;
+        let from = index.watermark();
+        let least = self.inner.indexing.index.settings().tail_docs as u64;
+        let behind = head.position.0.saturating_sub(from.position.0);
+        if from.epoch == head.epoch && behind + (index.uncommitted() as u64) < least {
+            return Ok(());
+        }
+        let index = self.caught_up(scope).await?;
+        self.embed_due(scope, &index).await?;
+        off_thread(move || index.commit()).await??;
+        Ok(())
+    }
+
+    /// Makes the vectors of documents that wait for them: the model was away, or
+    /// is another now. Words find them meanwhile.
+    async fn embed_due(&self, scope: &Scope, index: &Arc<ScopeIndex>) -> Result<()> {
+        let Some(embedder) = self.inner.embedder.clone() else { return Ok(()) };
+        let _lane = self.inner.indexing.lane(scope).lock().await;
+        if index.read().model() != Some(embedder.model()) {
+            let (index, model) = (Arc::clone(index), embedder.model().clone());
+            off_thread(move || index.rows_reset(Some(model))).await??;
+        }
+        loop {
+            let (first, sources) = waiting(index);
+            if sources.is_empty() {
+                return Ok(());
+            }
+            let texts = self.texts(scope, &sources).await?;
+            let (fed, embedder) = (Arc::clone(index), Arc::clone(&embedder));
+            let made = off_thread(move || {
+                let made = embed_all(embedder.as_ref(), &texts)?;
+                Ok::<_, EmbedError>(fed.push_vectors(first, embedder.model(), &made))
+            })
+            .await?;
+            match made {
+                Ok(pushed) => pushed?,
+                Err(error) => {
+                    tracing::warn!(%error, "vectors are due and cannot be made now");
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The text of each source as it is now; empty where it is gone.
+    async fn texts(&self, scope: &Scope, sources: &[Source]) -> Result<Vec<String>> {
+        let found = self.fetch(scope, sources).await?;
+        let of = |source: &Source| found.get(source).map(|item| item.text().into_owned());
+        Ok(sources.iter().map(|source| of(source).unwrap_or_default()).collect())
+    }
+
+    /// What sources stand for, as the store has it now: what was erased, expired
+    /// or ended is not among it.
+    pub(crate) async fn fetch(
+        &self,
+        scope: &Scope,
+        sources: &[Source],
+    ) -> Result<BTreeMap<Source, Item>> {
+        let store = &self.inner.store;
+        let (mut turns, mut chunks, mut entries, mut facts) = (vec![], vec![], vec![], vec![]);
+        for source in sources {
+            match *source {
+                Source::Turn { session, seq, .. } => turns.push(TurnId { session, seq }),
+                Source::Summary { session, branch, level, first } => {
+                    chunks.push((session, branch, level, first));
+                }
+                Source::Entry { began } => entries.push(began),
+                Source::Fact { number } => facts.push(number),
+            }
+        }
+        let mut items = Vec::with_capacity(sources.len());
+        if !turns.is_empty() {
+            let rows = store.turns_at(scope, &turns).await?;
+            let rows = self.hydrate(scope, rows).await?;
+            items.extend(rows.into_iter().filter(is_present).map(Item::Turn));
+        }
+        if !chunks.is_empty() {
+            let found = store.chunks_at(scope, &chunks).await?;
+            items.extend(
+                found.into_iter().filter(|chunk| chunk.summary.is_some()).map(Item::Summary),
+            );
+        }
+        if !entries.is_empty() {
+            let found = store.entries_at(scope, &entries, self.now()).await?;
+            items.extend(found.into_iter().map(Item::Entry));
+        }
+        if !facts.is_empty() {
+            items.extend(store.facts_at(scope, &facts).await?.into_iter().map(Item::Fact));
+        }
+        Ok(items.into_iter().map(|item| (item.source(), item)).collect())
+    }
+}
+
+fn is_present(row: &TurnRow) -> bool {
+    row.state == TurnState::Present
+}
+
+/// Whether an index has read all that was there.
+fn reflects(mark: &Watermark, head: &ScopeHead) -> bool {
+    mark.covers(&Watermark {
+        epoch: head.epoch,
+        position: head.position,
+        summaries: head.summaries,
+        facts: head.facts,
+    })
+}
+
+/// Where a page of numbered things ends: at its last, or with the head if it was
+/// not full, for numbers may be missing.
+fn end_of(last: Option<u64>, count: usize, from: u64, head: u64) -> u64 {
+    match last {
+        Some(last) if count == PAGE => last,
+        last => head.max(last.unwrap_or(from)),
+    }
+}
+
+/// The first documents without vectors, and what they stand for.
+fn waiting(index: &ScopeIndex) -> (u32, Vec<Source>) {
+    let snapshot = index.read();
+    let first = snapshot.docs_with_vectors();
+    let end = snapshot.doc_count().min(first + PAGE as u32);
+    (first, (first..end).map(|doc| snapshot.source(doc)).collect())
+}
+
+/// Vectors of the passages of texts.
+fn embed_all(
+    embedder: &dyn Embedder,
+    texts: &[String],
+) -> std::result::Result<Vec<Vec<Vector>>, EmbedError> {
+    let parts: Vec<Vec<&str>> = texts.iter().map(|text| passages(text)).collect();
+    let flat: Vec<&str> = parts.iter().flatten().copied().collect();
+    let mut vectors = embedder.embed(&flat)?.into_iter();
+    Ok(parts.iter().map(|parts| vectors.by_ref().take(parts.len()).collect()).collect())
+}
+
+/// Something that can be found, as the store has it.
+#[derive(Debug, Clone)]
+pub(crate) enum Item {
+    Turn(TurnRow),
+    Summary(ChunkRecord),
+    Entry(EntryRecord),
+    Fact(FactRecord),
+}
+
+impl Item {
+    pub(crate) fn source(&self) -> Source {
+        match self {
+            Item::Turn(row) => {
+                Source::Turn { session: row.id.session, seq: row.id.seq, branch: row.branch }
+            }
+            Item::Summary(chunk) => Source::Summary {
+                session: chunk.id.session,
+                branch: chunk.id.branch,
+                level: chunk.id.level,
+                first: chunk.id.first,
+            },
+            Item::Entry(entry) => Source::Entry { began: entry.began },
+            Item::Fact(fact) => Source::Fact { number: fact.number },
+        }
+    }
+
+    pub(crate) fn at(&self) -> Millis {
+        match self {
+            Item::Turn(row) => row.at,
+            Item::Summary(chunk) => chunk.last_at,
+            Item::Entry(entry) => entry.created_at,
+            Item::Fact(fact) => fact.at,
+        }
+    }
+
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        match self {
+            Item::Turn(row) => match &row.body {
+                Some(turn) => turn.fields().content.text(),
+                None => Cow::Borrowed(""),
+            },
+            Item::Summary(chunk) => {
+                Cow::Borrowed(chunk.summary.as_ref().map_or("", |summary| &summary.parts().text))
+            }
+            Item::Entry(entry) => Cow::Borrowed(entry.content.as_str()),
+            Item::Fact(fact) => Cow::Borrowed(fact.fact.text.as_str()),
+        }
+    }
+
+    fn role(&self) -> Role {
+        match self {
+            Item::Turn(TurnRow { body: Some(turn), .. }) => role_of(&turn.fields().role),
+            _ => Role::None,
+        }
+    }
+
+    fn speaker(&self) -> Option<String> {
+        match self {
+            Item::Turn(row) => row.body.as_ref().and_then(|turn| turn.fields().name.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// A role as far as ranking tells them apart.
+pub(crate) fn role_of(role: &str) -> Role {
+    match role {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        "tool" => Role::Tool,
+        _ => Role::Other,
+    }
+}
+
+impl Inner {
+    /// Items as documents, with vectors by the model named, if that is ours: while
+    /// older documents wait for vectors of another model, these wait with them.
+    fn documents(
+        &self,
+        items: Vec<Item>,
+        indexed_by: Option<ModelId>,
+        is_empty: bool,
+    ) -> (Option<ModelId>, Vec<Document>) {
+        let texts: Vec<Cow<'_, str>> = items.iter().map(Item::text).collect();
+        let mut documents = Vec::with_capacity(items.len());
+        let embedder = self
+            .embedder
+            .as_deref()
+            .filter(|embedder| is_empty || indexed_by.as_ref() == Some(embedder.model()));
+        let parts: Vec<Vec<&str>> = texts.iter().map(|text| passages(text)).collect();
+        let vectors = embedder.and_then(|embedder| {
+            let flat: Vec<&str> = parts.iter().flatten().copied().collect();
+            let made = embedder.embed(&flat);
+            made.inspect_err(
+                |error| tracing::warn!(%error, "vectors are due and cannot be made now"),
+            )
+            .ok()
+        });
+        let model = vectors.as_ref().and(embedder.map(|embedder| embedder.model().clone()));
+        let mut vectors = vectors.into_iter().flatten();
+        for ((item, text), parts) in items.iter().zip(&texts).zip(&parts) {
+            let role = item.role();
+            documents.push(Document {
+                source: item.source(),
+                at: item.at(),
+                role,
+                speaker: item.speaker(),
+                signs: signs(text, role),
+                text: text.to_string(),
+                vectors: vectors.by_ref().take(parts.len()).collect(),
+            });
+        }
+        (model, documents)
+    }
+}

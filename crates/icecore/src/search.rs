@@ -1,0 +1,334 @@
+//! Finding what matters: turns, summaries, entries and facts, ranked, with why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use icecore_domain::embed::Vector;
+use icecore_domain::ids::{Scope, Seq, SessionNo, TurnId};
+use icecore_domain::time::Millis;
+use icecore_index::{
+    DocKind, Mode, Plan, Ranked, Role, ScopeIndex, Signal, Snapshot, Source, Wanted,
+};
+use icecore_store::SessionRecord;
+
+use crate::error::{MemoryError, Result, off_thread};
+use crate::indexing::Item;
+use crate::memory::{Inner, Memory};
+
+/// Hits that are asked for at most.
+pub const MAX_HITS: usize = 500;
+
+/// Hits without a limit given.
+pub const DEFAULT_HITS: usize = 10;
+
+/// What was erased since it was indexed and what repeats another hit drops out,
+/// so a few more are looked at than were asked for.
+const SPARE_HITS: usize = 10;
+
+/// What is looked for.
+#[derive(Debug, Clone)]
+pub struct SearchRequest {
+    /// In words.
+    pub query: String,
+    /// At most so many hits.
+    pub limit: usize,
+    /// By words, by meaning, or both.
+    pub mode: Mode,
+    /// Only these kinds; empty: all.
+    pub kinds: Vec<DocKind>,
+    /// Only of this session.
+    pub session: Option<String>,
+    /// Only turns of this role.
+    pub role: Option<String>,
+    /// Only from this moment on.
+    pub after: Option<Millis>,
+    /// Only before this moment.
+    pub before: Option<Millis>,
+}
+
+impl SearchRequest {
+    /// The ten best of everything.
+    pub fn new(query: &str) -> Self {
+        Self {
+            query: query.to_owned(),
+            limit: DEFAULT_HITS,
+            mode: Mode::Hybrid,
+            kinds: Vec::new(),
+            session: None,
+            role: None,
+            after: None,
+            before: None,
+        }
+    }
+}
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hit {
+    /// Turn, summary, entry or fact.
+    pub kind: DocKind,
+    /// Its id, as `show` takes it.
+    pub id: String,
+    /// The session that it is from.
+    pub session: Option<String>,
+    /// A turn's place in it, or that of a summary's first turn.
+    pub seq: Option<Seq>,
+    /// A turn's role.
+    pub role: Option<String>,
+    /// Who spoke.
+    pub name: Option<String>,
+    /// When.
+    pub at: Millis,
+    /// What it says.
+    pub text: String,
+    /// Worth beside the other hits.
+    pub score: f32,
+    /// Why, in a line.
+    pub reason: String,
+    /// What speaks for it, by name.
+    pub signals: Vec<(&'static str, f32)>,
+}
+
+/// The answer to a search.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Hits {
+    /// Best first.
+    pub hits: Vec<Hit>,
+    /// What a person should know about the answer, such as missing vectors.
+    pub notices: Vec<String>,
+}
+
+impl Memory {
+    /// Ranks what is there against a query. What was acknowledged is found, what
+    /// was erased is not.
+    pub async fn search(&self, scope: &Scope, request: &SearchRequest) -> Result<Hits> {
+        if request.query.trim().is_empty() {
+            return Err(MemoryError::EmptyQuery);
+        }
+        if request.limit == 0 || request.limit > MAX_HITS {
+            return Err(MemoryError::HitLimit { limit: request.limit, most: MAX_HITS });
+        }
+        let session = match &request.session {
+            Some(name) => Some(self.session_record(scope, name).await?.no),
+            None => None,
+        };
+        let index = self.caught_up(scope).await?;
+        let filter = Filter::new(request, session);
+        let spare = request.limit / 2 + SPARE_HITS;
+        let ranking =
+            self.rank(&index, &request.query, request.mode, request.limit + spare, filter).await?;
+        let notices = ranking.notices.clone();
+        let mut hits = self.hits(scope, ranking).await?;
+        hits.truncate(request.limit);
+        Ok(Hits { hits, notices })
+    }
+
+    /// Ranks documents by a query, off the async threads.
+    pub(crate) async fn rank(
+        &self,
+        index: &Arc<ScopeIndex>,
+        query: &str,
+        mode: Mode,
+        limit: usize,
+        filter: Filter,
+    ) -> Result<Ranking> {
+        let (index, query, inner) = (Arc::clone(index), query.to_owned(), Arc::clone(&self.inner));
+        off_thread(move || {
+            let mut notices = Vec::new();
+            let vector = match mode {
+                Mode::Lexical => None,
+                _ => inner.query_vector(&index, &query, &mut notices),
+            };
+            let snapshot = index.read();
+            if mode == Mode::Semantic && vector.is_none() && snapshot.doc_count() > 0 {
+                let unknown = "the query has no word that the model knows".to_owned();
+                let reason = notices.pop().unwrap_or(unknown);
+                return Err(MemoryError::EmbedderUnavailable { reason });
+            }
+            let plan = Plan::read(&snapshot, &query);
+            let keep = |doc| filter.keeps(&snapshot, doc);
+            let wanted = Wanted { limit, mode, keep: &keep };
+            let ranked = icecore_index::rank(&snapshot, &plan, vector.as_ref(), &wanted)?;
+            Ok(Ranking { plan, ranked, notices })
+        })
+        .await?
+    }
+
+    /// Ranked documents with what the store has of them now.
+    async fn hits(&self, scope: &Scope, ranking: Ranking) -> Result<Vec<Hit>> {
+        let Ranking { plan, mut ranked, .. } = ranking;
+        let sources: Vec<Source> = ranked.iter().map(|ranked| ranked.source).collect();
+        let items = self.fetch(scope, &sources).await?;
+        let sessions = self.sessions_of(scope, &sources).await?;
+        for ranked in &mut ranked {
+            if let Some(item) = items.get(&ranked.source) {
+                ranked.read(&plan, &item.text());
+            }
+        }
+        icecore_index::sort(&mut ranked);
+        let mut said = BTreeSet::new();
+        let mut hits = Vec::with_capacity(ranked.len());
+        for ranked in ranked {
+            let Some(item) = items.get(&ranked.source) else { continue };
+            let hit = hit(item, &sessions, ranked);
+            // Ten times the same line tells no more than once.
+            if said.insert((hit.kind, hit.name.clone(), hit.text.clone())) {
+                hits.push(hit);
+            }
+        }
+        Ok(hits)
+    }
+
+    pub(crate) async fn sessions_of(
+        &self,
+        scope: &Scope,
+        sources: &[Source],
+    ) -> Result<BTreeMap<SessionNo, SessionRecord>> {
+        let numbers: BTreeSet<SessionNo> = sources.iter().filter_map(session_of).collect();
+        let mut found = BTreeMap::new();
+        for number in numbers {
+            if let Some(record) = self.inner.store.session_by_number(scope, number).await? {
+                found.insert(number, record);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Ranked documents, with how the query was understood.
+pub(crate) struct Ranking {
+    pub(crate) plan: Plan,
+    pub(crate) ranked: Vec<Ranked>,
+    pub(crate) notices: Vec<String>,
+}
+
+impl Inner {
+    /// The query's vector by the model of the index, if that is ours and answers.
+    fn query_vector(
+        &self,
+        index: &ScopeIndex,
+        query: &str,
+        notices: &mut Vec<String>,
+    ) -> Option<Vector> {
+        let Some(embedder) = &self.embedder else {
+            notices.push("searched by words alone: embeddings are switched off".to_owned());
+            return None;
+        };
+        // A model may take its time, and nothing can be fed while a snapshot is
+        // held.
+        let meaning = {
+            let snapshot = index.read();
+            let (have, all) = (snapshot.docs_with_vectors(), snapshot.doc_count());
+            if all == 0 {
+                return None;
+            }
+            if snapshot.model() != Some(embedder.model()) || have == 0 {
+                let name = &embedder.model().name;
+                notices
+                    .push(format!("searched by words alone: vectors of `{name}` are not made yet"));
+                return None;
+            }
+            if have < all {
+                notices.push(format!("{} of {all} documents have no vector yet", all - have));
+            }
+            Plan::read(&snapshot, query).meaning().to_owned()
+        };
+        match embedder.embed(&[&meaning]) {
+            Ok(vectors) => vectors.into_iter().next().filter(|vector| !vector.is_zero()),
+            Err(error) => {
+                notices.push(format!("searched by words alone: {error}"));
+                None
+            }
+        }
+    }
+}
+
+/// What may be among the hits.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Filter {
+    pub(crate) kinds: Vec<DocKind>,
+    pub(crate) session: Option<SessionNo>,
+    pub(crate) role: Option<Role>,
+    pub(crate) after: Option<Millis>,
+    pub(crate) before: Option<Millis>,
+}
+
+impl Filter {
+    fn new(request: &SearchRequest, session: Option<SessionNo>) -> Self {
+        Self {
+            kinds: request.kinds.clone(),
+            session,
+            role: request.role.as_deref().map(crate::indexing::role_of),
+            after: request.after,
+            before: request.before,
+        }
+    }
+
+    fn keeps(&self, snapshot: &Snapshot, doc: u32) -> bool {
+        let source = snapshot.source(doc);
+        let at = snapshot.at(doc);
+        (self.kinds.is_empty() || self.kinds.contains(&source.kind()))
+            && self.session.is_none_or(|session| session_of(&source) == Some(session))
+            && self.role.is_none_or(|role| snapshot.role(doc) == role)
+            && self.after.is_none_or(|after| at >= after)
+            && self.before.is_none_or(|before| at < before)
+    }
+}
+
+pub(crate) fn session_of(source: &Source) -> Option<SessionNo> {
+    match source {
+        Source::Turn { session, .. } | Source::Summary { session, .. } => Some(*session),
+        Source::Entry { .. } | Source::Fact { .. } => None,
+    }
+}
+
+fn hit(item: &Item, sessions: &BTreeMap<SessionNo, SessionRecord>, ranked: Ranked) -> Hit {
+    let session = |number: SessionNo| {
+        let name = sessions.get(&number)?.name.as_ref()?;
+        Some(name.as_str().to_owned())
+    };
+    let base = Hit {
+        kind: ranked.source.kind(),
+        id: String::new(),
+        session: None,
+        seq: None,
+        role: None,
+        name: None,
+        at: item.at(),
+        text: item.text().into_owned(),
+        score: ranked.score,
+        reason: ranked.reason(),
+        signals: Signal::ALL
+            .into_iter()
+            .map(|signal| (signal.as_str(), ranked.signal(signal)))
+            .filter(|(_, value)| *value != 0.0)
+            .collect(),
+    };
+    match item {
+        Item::Turn(row) => {
+            let fields = row.body.as_ref().map(|turn| turn.fields());
+            let client = fields.and_then(|fields| fields.id.clone());
+            Hit {
+                id: client.unwrap_or_else(|| TurnId::to_string(&row.id)),
+                session: session(row.id.session),
+                seq: Some(row.id.seq),
+                role: fields.map(|fields| fields.role.clone()),
+                name: fields.and_then(|fields| fields.name.clone()),
+                ..base
+            }
+        }
+        Item::Summary(chunk) => Hit {
+            id: chunk.id.to_string(),
+            session: session(chunk.id.session),
+            seq: Some(chunk.first_seq),
+            ..base
+        },
+        Item::Entry(entry) => Hit { id: entry.id.clone(), ..base },
+        Item::Fact(fact) => Hit {
+            id: fact.fact.key().to_string(),
+            session: session(fact.source.session),
+            seq: Some(fact.source.seq),
+            ..base
+        },
+    }
+}
