@@ -30,9 +30,11 @@ from distil import DIMS, HEADER, is_special, progress
 from teacher import Teacher, open_wheel
 
 MAX_TOKENS = 128
+# Thirty settings were tried. Their fused R@10 spread over .691 to .710 on locomo-dev and .516 to
+# .530 on beam-dev, about the width of the noise: these are a sound choice, not a proven best one.
 DEFAULTS = {
-    "steps": 4000, "batch": 2048, "rate": 2e-3, "distil": 1.0, "pairs": 0.2, "answers": 0.1,
-    "hold": 0.3, "sharpness": 20.0, "teacher_sharpness": 20.0, "drop": 0.1, "seed": 1, "blend": 0.5, "evenness": 0.5,
+    "steps": 2000, "batch": 4096, "rate": 2e-3, "distil": 1.0, "pairs": 0.0, "answers": 0.5, "hold": 3.0,
+    "evenness": 0.0, "sharpness": 20.0, "teacher_sharpness": 20.0, "blend": 0.5, "drop": 0.1, "seed": 1,
 }
 
 
