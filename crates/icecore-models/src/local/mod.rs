@@ -23,6 +23,7 @@ use std::thread;
 use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 use sha2::{Digest as _, Sha256};
 
+use crate::static_table::BUNDLED_MODEL;
 use crate::wordpiece::{Pieces, WordPiece};
 use bert::Bert;
 use bpe::Bpe;
@@ -133,6 +134,9 @@ impl LocalModel {
         let source = Source::read(path, name)?;
         source.encoder()?;
         let name = source.manifest.name.clone();
+        if name == BUNDLED_MODEL {
+            return Err(LocalModelError::Taken { name });
+        }
         let home = models.join(&name);
         if home.exists() {
             let there = Manifest::open(&home)?;
@@ -154,11 +158,13 @@ impl LocalModel {
     pub fn list(models: &Path) -> Vec<Self> {
         let folders = std::fs::read_dir(models).into_iter().flatten().flatten();
         let mut found: Vec<Self> = folders
-            .filter_map(|folder| Manifest::open(&folder.path()).ok())
-            .map(Self::of)
+            .filter_map(|folder| {
+                // What an interrupted installation left has another name than its folder.
+                let manifest = Manifest::open(&folder.path()).ok()?;
+                (folder.file_name() == manifest.name.as_str()).then(|| Self::of(manifest))
+            })
             .collect();
         found.sort_by(|one, other| one.id.name.cmp(&other.id.name));
-        found.dedup_by(|one, other| one.id.name == other.id.name);
         found
     }
 
