@@ -126,8 +126,7 @@ fn quoted(words: &[String]) -> String {
     }
 }
 
-/// Ranks documents, best first; equal ones in the order of their numbers, the
-/// newer first.
+/// Ranks documents, best first: see [`sort`].
 pub fn rank(
     snapshot: &Snapshot,
     plan: &Plan,
@@ -153,9 +152,10 @@ pub fn rank(
     Ok(ranked)
 }
 
-/// Best first; of equal ones the newer.
+/// Best first; of equal ones the later, by what they are: their numbers depend
+/// on when they were fed.
 pub fn sort(ranked: &mut [Ranked]) {
-    ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.doc.cmp(&a.doc)));
+    ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.source.cmp(&a.source)));
 }
 
 /// The documents that are worth a closer look, in order of number.
