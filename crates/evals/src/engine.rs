@@ -1,5 +1,6 @@
 //! The memory under test, as it lives: in a directory, settled.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use icecore::{
@@ -13,29 +14,31 @@ use crate::data::Session;
 /// Turns given at once.
 const BATCH: usize = 100;
 
-/// A memory in a directory that is gone with it.
+/// A memory in a directory.
 pub struct Engine {
     pub memory: Memory,
     person: Principal,
-    dir: TempDir,
+    dir: PathBuf,
+    /// Removes the directory with the engine, where it is ours.
+    _temporary: Option<TempDir>,
 }
 
 impl Engine {
+    /// A new memory that is gone with this.
     pub async fn new() -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let memory = Memory::open(dir.path()).await?;
+        let temporary = tempfile::tempdir()?;
+        let engine = Self::open(temporary.path()).await?;
+        Ok(Self { _temporary: Some(temporary), ..engine })
+    }
+
+    pub async fn open(dir: &Path) -> Result<Self> {
+        let memory = Memory::open(dir).await?;
         let person = Principal::local_operator(Tenant::new("evals")?);
-        Ok(Self { memory, person, dir })
+        Ok(Self { memory, person, dir: dir.to_owned(), _temporary: None })
     }
 
     pub fn scope(&self, name: &str) -> Result<Scope> {
         Ok(self.memory.scope(&self.person, name)?)
-    }
-
-    /// Opens the directory once more, as a new process would.
-    pub async fn reopen(&mut self) -> Result<()> {
-        self.memory = Memory::open(self.dir.path()).await?;
-        Ok(())
     }
 
     /// Takes in sessions as a scope.
@@ -89,11 +92,12 @@ impl Engine {
 
     /// Bytes of everything in the directory.
     pub fn disk_bytes(&self) -> Result<u64> {
-        bytes_under(self.dir.path())
+        bytes_under(&self.dir)
     }
 }
 
-fn bytes_under(dir: &std::path::Path) -> Result<u64> {
+/// Bytes of all files of a directory.
+pub fn bytes_under(dir: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;

@@ -9,6 +9,7 @@
 //! | `baselines`, `words` | what there is to beat |
 //! | `signals` | what each signal of the ranking is worth |
 //! | `stretches` | what two fifths of the tokens keep |
+//! | `scale` | latency and memory of made-up conversations of any length |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
 
@@ -19,6 +20,7 @@ mod measures;
 mod plot;
 mod recall;
 mod report;
+mod scale;
 mod signals;
 mod stretches;
 mod words;
@@ -50,6 +52,8 @@ enum Command {
     Recall(RecallArgs),
     /// The signals of every question's candidates, for training/rank.py.
     Dump(DumpArgs),
+    /// Latency, memory and disk with more and more turns.
+    Scale(scale::Args),
 }
 
 #[derive(Args)]
@@ -105,6 +109,7 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Recall(args) => recall(&args).await,
         Command::Dump(args) => dump(&args).await,
+        Command::Scale(args) => scale::run(&args).await.map(|()| true),
     };
     match done {
         Ok(is_sound) if is_sound => ExitCode::SUCCESS,
