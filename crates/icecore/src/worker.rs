@@ -100,6 +100,7 @@ impl Memory {
             // Before their texts are moved, and before the branches count as settled.
             let scopes: BTreeSet<Scope> = due.iter().map(|branch| branch.scope.clone()).collect();
             for scope in &scopes {
+                self.draw_facts(scope).await?;
                 self.index_scope(scope).await?;
             }
             touched.extend(scopes);
@@ -166,6 +167,8 @@ impl Memory {
                 || work.upper_summaries(Level::Macro, done).await?
                 || work.cool(done).await?;
             if !stepped {
+                // What came since the round began must not wait for the next.
+                self.draw_facts(&due.scope).await?;
                 let store = &self.inner.store;
                 return Ok(store
                     .settle(&due.scope, due.session, due.branch, branch.version)
@@ -199,6 +202,7 @@ impl Memory {
     /// Drops all that is derived of a memory and derives it again.
     pub async fn reindex(&self, scope: &Scope, tell: impl FnMut(u64, u64)) -> Result<Settled> {
         self.inner.store.drop_derived(scope).await?;
+        self.drop_index(scope).await?;
         self.settle(tell).await
     }
 }
