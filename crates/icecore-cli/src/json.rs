@@ -4,9 +4,9 @@ use icecore::config::Shown;
 use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
-    CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, ImportReport, Level, PackReport,
-    RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, View,
-    WindowItem,
+    CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, ImportReport, Level,
+    PackReport, RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp,
+    View, WindowItem,
 };
 use serde_json::{Map, Value, json};
 

@@ -7,8 +7,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use icecore::json::quote;
 use icecore::{
-    Appended, ChunkInfo, Context, EventRecord, FactInfo, Level, Outcome, RawTurn, Receipt, Remembered,
-    SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, turn_jsonl,
+    Appended, ChunkInfo, Context, EventRecord, FactInfo, Level, Outcome, RawTurn, Receipt,
+    Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, turn_jsonl,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -183,7 +183,10 @@ impl Memory {
         for (scope, selected) in scopes {
             let of = |one: &Selected| {
                 let session = one.session;
-                one.turns.iter().map(move |(seq, _)| TurnId { session, seq: *seq }).collect::<Vec<_>>()
+                one.turns
+                    .iter()
+                    .map(move |(seq, _)| TurnId { session, seq: *seq })
+                    .collect::<Vec<_>>()
             };
             let quoting: Vec<TurnId> = selected.iter().flat_map(|one| of(one)).collect();
             work.erased.vectors += self.vectors_of(scope, &selected).await?;

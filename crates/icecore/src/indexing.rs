@@ -141,7 +141,8 @@ impl Memory {
         items.extend(entries.into_iter().filter(|entry| entry.began <= position).map(Item::Entry));
         if head.verdicts > from.position {
             let told = store.verdicts(scope).await?.into_iter().filter(is_told);
-            let new = told.filter(|told| from.position < told.position && told.position <= position);
+            let new =
+                told.filter(|told| from.position < told.position && told.position <= position);
             items.extend(new.map(Item::Told));
         }
         let mut to = Watermark { position, ..from };

@@ -222,7 +222,12 @@ impl Memory {
     }
 
     /// Finds the turn before the first of each branch, where none was carried over.
-    async fn find_before(&self, scope: &Scope, rows: &[TurnRow], before: &mut Before) -> Result<()> {
+    async fn find_before(
+        &self,
+        scope: &Scope,
+        rows: &[TurnRow],
+        before: &mut Before,
+    ) -> Result<()> {
         let mut begun = BTreeSet::new();
         for row in rows {
             let place = (row.id.session, row.branch);
@@ -290,12 +295,7 @@ fn stated(rows: Vec<TurnRow>, mut before: Before) -> (Vec<(TurnId, Millis, Fact)
 fn with_said<T>(row: &TurnRow, read: impl FnOnce(&Said<'_>) -> T) -> Option<T> {
     let fields = row.body.as_ref()?.fields();
     let text = fields.content.text();
-    Some(read(&Said {
-        role: &fields.role,
-        name: fields.name.as_deref(),
-        text: &text,
-        at: row.at,
-    }))
+    Some(read(&Said { role: &fields.role, name: fields.name.as_deref(), text: &text, at: row.at }))
 }
 
 // Knowing

@@ -181,11 +181,7 @@ impl Memory {
     }
 
     /// Leaves out facts that were rejected, or that a newer one took the place of.
-    async fn drop_outdated(
-        &self,
-        scope: &Scope,
-        items: &mut BTreeMap<Source, Item>,
-    ) -> Result<()> {
+    async fn drop_outdated(&self, scope: &Scope, items: &mut BTreeMap<Source, Item>) -> Result<()> {
         if !items.keys().any(|source| source.kind() == DocKind::Fact) {
             return Ok(());
         }

@@ -34,7 +34,10 @@ pub async fn run(args: LearnArgs, app: &App) -> Outcome<Status> {
             app.printer.line(&line)?;
         }
     }
-    app.printer.talk(&format!("{}. `icecore learn reject ID` for what is wrong.", count(facts.len() as u64, "fact")));
+    app.printer.talk(&format!(
+        "{}. `icecore learn reject ID` for what is wrong.",
+        count(facts.len() as u64, "fact")
+    ));
     Ok(Status::Done)
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use icecore::{
-    Content, ContextRequest, FactQuery, ForgetRequest, Memory, MemoryBuilder, Principal, Scope, Seq, Store, Tenant,
+    Content, ContextRequest, FactQuery, ForgetRequest, Memory, MemoryBuilder, Principal, Scope,
+    Seq, Store, Tenant,
 };
 use icecore_store::testing::{CountingStore, FailingStore};
 use icecore_store::{MemoryStore, Packs};

@@ -122,7 +122,8 @@ async fn forgetting_takes_facts_and_index_files_along() {
     let memory = Memory::builder().index(index).open(dir.path()).await.unwrap();
     let scope = memory.scope(&me(), "m").unwrap();
     let mut turns = numbered(40);
-    turns.push(RawTurn { name: Some("Zoe".into()), ..RawTurn::new("user", "I live in Quelimane.") });
+    turns
+        .push(RawTurn { name: Some("Zoe".into()), ..RawTurn::new("user", "I live in Quelimane.") });
     memory.remember(&scope, "s", turns).await.unwrap();
     memory.settle(|_, _| {}).await.unwrap();
     assert!(!below(&dir.path().join("index")).is_empty());
