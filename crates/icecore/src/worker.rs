@@ -208,6 +208,7 @@ impl Memory {
     /// Drops all that is derived of a memory and derives it again.
     pub async fn reindex(&self, scope: &Scope, tell: impl FnMut(u64, u64)) -> Result<Settled> {
         self.inner.store.drop_derived(scope).await?;
+        self.drop_index(scope).await?;
         self.settle(tell).await
     }
 }
