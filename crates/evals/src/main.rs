@@ -10,6 +10,7 @@
 //! | `signals` | what each signal of the ranking is worth |
 //! | `stretches` | what two fifths of the tokens keep |
 //! | `scale` | latency and memory of made-up conversations of any length |
+//! | `peers` | other memories on the same questions |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
 
@@ -17,6 +18,7 @@ mod baselines;
 mod data;
 mod engine;
 mod measures;
+mod peers;
 mod plot;
 mod recall;
 mod report;
@@ -54,6 +56,8 @@ enum Command {
     Dump(DumpArgs),
     /// Latency, memory and disk with more and more turns.
     Scale(scale::Args),
+    /// mem0, txtai and chroma on the same questions.
+    Peers(peers::Args),
 }
 
 #[derive(Args)]
@@ -110,6 +114,7 @@ async fn main() -> ExitCode {
         Command::Recall(args) => recall(&args).await,
         Command::Dump(args) => dump(&args).await,
         Command::Scale(args) => scale::run(&args).await.map(|()| true),
+        Command::Peers(args) => peers::run(&args).await.map(|()| true),
     };
     match done {
         Ok(is_sound) if is_sound => ExitCode::SUCCESS,

@@ -14,7 +14,7 @@ pub struct Chart {
 pub enum Scale {
     /// Shares, from 0 to 100%.
     Percent,
-    /// Powers of ten.
+    /// 1, 2, 5, 10 and so on.
     Log,
 }
 
@@ -168,7 +168,9 @@ impl Frame {
             Scale::Percent => (0.0, 1.0),
             Scale::Log => {
                 let (low, high) = span(&mut points().map(|point| point.1));
-                (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0))
+                let below = steps().rfind(|step| *step <= low).unwrap_or(low);
+                let above = steps().find(|step| *step >= high && *step > below).unwrap_or(high);
+                (below.log10(), above.log10())
             }
         };
         Self { x: (low.log10(), high.log10()), y, scale: chart.y_scale }
@@ -193,12 +195,18 @@ impl Frame {
             Scale::Percent => {
                 (0..=5).map(|n| (f64::from(n) / 5.0, format!("{}%", n * 20))).collect()
             }
-            Scale::Log => (self.y.0 as i32..=self.y.1 as i32)
-                .map(|power| 10_f64.powi(power))
-                .map(|value| (value, grouped(value)))
+            Scale::Log => steps()
+                .filter(|step| (self.y.0..=self.y.1).contains(&step.log10()))
+                .map(|step| (step, grouped(step)))
                 .collect(),
         }
     }
+}
+
+/// 1, 2 and 5 with every power of ten that we could need.
+fn steps() -> impl DoubleEndedIterator<Item = f64> {
+    let of = |power: i32| [1.0, 2.0, 5.0].map(|step| format!("{step}e{power}"));
+    (-3..7).flat_map(of).filter_map(|step| step.parse().ok())
 }
 
 /// A number with commas between thousands.
