@@ -129,6 +129,30 @@ impl Memory {
         }
     }
 
+    /// As [`Memory::hydrate`], but a damaged body costs its own turns alone, which
+    /// are left out: one bad file must not hide the rest.
+    pub(crate) async fn hydrate_what_can_be(
+        &self,
+        scope: &Scope,
+        rows: Vec<TurnRow>,
+    ) -> Result<Vec<TurnRow>> {
+        match self.hydrate(scope, rows.clone()).await {
+            Err(MemoryError::Store(error)) if error.is_damage() => {
+                tracing::warn!(%scope, %error, "turns are passed over; `icecore check` tells which");
+            }
+            other => return other,
+        }
+        let mut whole = Vec::with_capacity(rows.len());
+        for row in rows {
+            match self.hydrate(scope, vec![row]).await {
+                Ok(rows) => whole.extend(rows),
+                Err(MemoryError::Store(error)) if error.is_damage() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(whole)
+    }
+
     /// Fills in the missing bodies, branch by branch.
     async fn fill(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
         let mut missing: BTreeMap<(SessionNo, Branch), Vec<Ordinal>> = BTreeMap::new();
