@@ -1,6 +1,7 @@
 //! Finding what matters: turns, summaries, entries and facts, ranked, with why.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use icecore_domain::embed::Vector;
@@ -201,6 +202,13 @@ impl Memory {
     }
 }
 
+/// The places in `text` of words that `query` has too, in whatever form, in order.
+pub fn matched_words(query: &str, text: &str) -> Vec<Range<usize>> {
+    let wanted: BTreeSet<String> = icecore_index::analysis::terms(query).into_iter().collect();
+    let words = icecore_index::analysis::words(text).into_iter();
+    words.filter(|word| wanted.contains(&word.term)).map(|word| word.range).collect()
+}
+
 /// Ranked documents, with how the query was understood.
 pub(crate) struct Ranking {
     pub(crate) plan: Plan,
@@ -230,7 +238,7 @@ impl Inner {
             return Ok(None);
         }
         let Some(embedder) = &self.embedder else {
-            return Err("embeddings are switched off".to_owned());
+            return Err("no embedding model is at hand".to_owned());
         };
         if model.as_ref() != Some(embedder.model()) || have == 0 {
             return Err(format!("vectors of `{}` are not made yet", embedder.model().name));

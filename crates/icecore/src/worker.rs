@@ -208,7 +208,12 @@ impl Memory {
     /// Drops all that is derived of a memory and derives it again.
     pub async fn reindex(&self, scope: &Scope, tell: impl FnMut(u64, u64)) -> Result<Settled> {
         self.inner.store.drop_derived(scope).await?;
-        self.settle(tell).await
+        self.drop_index(scope).await?;
+        let settled = self.settle(tell).await?;
+        // What is too little for files is read now all the same, so that a
+        // failure shows here and not at the next search.
+        self.caught_up(scope).await?;
+        Ok(settled)
     }
 }
 

@@ -177,7 +177,7 @@ async fn without_vectors_search_goes_on_by_words_and_says_so() {
     host.post("/sessions/trip/turns", TURNS).await;
     let found = host.post("/search", r#"{"query":"Lisbon flight"}"#).await.json();
     assert!(ids(&found).contains(&"a"), "{found}");
-    let notice = "searched by words alone: embeddings are switched off";
+    let notice = "searched by words alone: no embedding model is at hand";
     assert_eq!(found["notices"], json!([notice]));
     let context = host.post("/context", r#"{"query":"Lisbon","budget":100}"#).await.json();
     assert_eq!(context["notices"], json!([notice]));
