@@ -42,6 +42,25 @@ pub enum Mode {
     Semantic,
 }
 
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 3] = [Mode::Hybrid, Mode::Lexical, Mode::Semantic];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Hybrid => "hybrid",
+            Mode::Lexical => "lexical",
+            Mode::Semantic => "semantic",
+        }
+    }
+
+    /// The mode of that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
 /// What is wanted of a ranking.
 pub struct Wanted<'a> {
     /// At most so many.

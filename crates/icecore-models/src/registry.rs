@@ -25,6 +25,11 @@ pub fn known_models() -> Vec<&'static str> {
     vec![BUNDLED_MODEL]
 }
 
+/// How large a model inside this program is.
+pub fn bundled_bytes(name: &str) -> Option<usize> {
+    (name == BUNDLED_MODEL).then(StaticEmbedder::bundled_bytes)
+}
+
 /// The model of that name.
 pub fn by_name(name: &str) -> Result<Arc<dyn Embedder>, UnknownModel> {
     match name {

@@ -109,6 +109,35 @@ impl Memory {
         }
     }
 
+    /// What is wrong with a scope's index, if anything: it must not have read more
+    /// than the store has. That it has read less is merely due.
+    pub(crate) async fn check_index(&self, scope: &Scope) -> Result<Option<String>> {
+        let index = match self.open_index(scope).await {
+            Ok(index) => index,
+            Err(error) => return Ok(Some(format!("the index of {scope}: {error}"))),
+        };
+        // Read before the head: a turn may be fed meanwhile.
+        let mark = index.watermark();
+        let head = self.inner.store.scope_head(scope).await?;
+        let beyond = mark.epoch > head.epoch
+            || mark.epoch == head.epoch
+                && (mark.position > head.position
+                    || mark.summaries > head.summaries
+                    || mark.facts > head.facts);
+        let snapshot = index.read();
+        if beyond {
+            return Ok(Some(format!(
+                "the index of {scope} is ahead of the store; `icecore reindex` makes it anew"
+            )));
+        }
+        if snapshot.docs_with_vectors() > snapshot.doc_count() {
+            return Ok(Some(format!(
+                "the index of {scope} has vectors of nothing; `icecore reindex` makes it anew"
+            )));
+        }
+        Ok(None)
+    }
+
     /// What comes after `from`, and how far that reaches.
     async fn page(
         &self,

@@ -209,7 +209,11 @@ impl Memory {
     pub async fn reindex(&self, scope: &Scope, tell: impl FnMut(u64, u64)) -> Result<Settled> {
         self.inner.store.drop_derived(scope).await?;
         self.drop_index(scope).await?;
-        self.settle(tell).await
+        let settled = self.settle(tell).await?;
+        // What is too little for files is read now all the same, so that a
+        // failure shows here and not at the next search.
+        self.caught_up(scope).await?;
+        Ok(settled)
     }
 }
 
