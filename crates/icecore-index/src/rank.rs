@@ -164,7 +164,7 @@ pub fn rank(
         .filter(|doc| (wanted.keep)(**doc) && !snapshot.superseded(**doc))
         .map(|doc| table.raw(*doc))
         .collect();
-    Table::scale(&mut raws);
+    table.scale(&mut raws);
     let mut ranked: Vec<Ranked> = raws.iter().map(|raw| table.ranked(raw, wanted.mode)).collect();
     sort(&mut ranked);
     ranked.truncate(wanted.limit);

@@ -235,13 +235,18 @@ impl<'a> Table<'a> {
         if norm > 0.0 { (dot(probe, &sum) / norm).max(0.0) } else { 0.0 }
     }
 
-    /// Brings signals of words and vectors to scale: against the best of the
-    /// candidates.
-    pub(crate) fn scale(raws: &mut [Raw]) {
+    /// Brings signals of words and vectors to scale: against the best turn among
+    /// the candidates, or the best of all where there is no turn. A summary holds
+    /// the words of ten turns, and must not make each of them look small.
+    pub(crate) fn scale(&self, raws: &mut [Raw]) {
         let measured =
             [Signal::Lexical, Signal::Semantic, Signal::Window, Signal::Coverage, Signal::Thread];
+        let is_turn = |raw: &&Raw| matches!(self.snapshot.source(raw.doc), Source::Turn { .. });
         for signal in measured.map(|signal| signal as usize) {
-            let most = raws.iter().map(|raw| raw.signals[signal]).fold(0.0_f32, f32::max);
+            let value = |raw: &Raw| raw.signals[signal];
+            let turns = raws.iter().filter(is_turn).map(value).fold(0.0_f32, f32::max);
+            let all = raws.iter().map(value).fold(0.0_f32, f32::max);
+            let most = if turns > 0.0 { turns } else { all };
             if most > 0.0 {
                 raws.iter_mut().for_each(|raw| raw.signals[signal] /= most);
             }

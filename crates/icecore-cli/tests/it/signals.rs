@@ -70,3 +70,46 @@ fn a_killed_import_is_whole_and_goes_on() {
     assert_eq!(place.json(&["stats"])["pending"], 0);
     place.check();
 }
+
+/// How often an index is killed while it is made; `ICECORE_KILLS=100` for long.
+fn kills() -> u64 {
+    std::env::var("ICECORE_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(6)
+}
+
+/// What a few queries find, with scores.
+fn findings(place: &Place) -> Vec<serde_json::Value> {
+    ["glacier number 17", "turn 1234", "which moraine is it about?", "number 3 and its moraine"]
+        .map(|query| place.json(&["search", query, "--limit", "20"])["hits"].clone())
+        .to_vec()
+}
+
+#[test]
+fn an_index_that_is_killed_again_and_again_finds_what_a_fresh_one_finds() {
+    let settings = "[index]\ntail_docs = 100\n";
+    let begin = || {
+        let place = Place::new();
+        let file = place.file("c.jsonl", conversation(1_500));
+        let config = place.file("icecore.toml", settings);
+        (place, file, config)
+    };
+    let (fresh, file, config) = begin();
+    fresh.ok(&["import", &file, "--config", &config]);
+    fresh.ok(&["reindex", "--config", &config]);
+    let expected = findings(&fresh);
+    assert!(expected.iter().all(|hits| hits.as_array().is_some_and(|hits| !hits.is_empty())));
+
+    let (place, file, config) = begin();
+    place.ok(&["import", &file, "--config", &config]);
+    for round in 0..kills() {
+        let mut child = place.command(&["reindex", "-q", "--config", &config]).spawn().unwrap();
+        // Moments spread over the time that it takes.
+        std::thread::sleep(Duration::from_millis(round * 7_919 % 700));
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().unwrap();
+        // Known turns are not added again, and what is due is done.
+        place.ok(&["import", &file, "--config", &config]);
+        assert_eq!(findings(&place), expected, "after kill {round}");
+    }
+    place.check();
+}
