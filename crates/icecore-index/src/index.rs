@@ -19,9 +19,9 @@ pub struct IndexSettings {
     pub tail_most: usize,
     /// How many scopes are open at a time.
     pub open_scopes: usize,
-    /// Up to this many vectors are in memory and compared exactly. Signs are
-    /// faster from 10,000 on, but 50,000 exact comparisons of 256 components
-    /// take a millisecond, miss nothing and need 13 MB.
+    /// Up to this many vectors are compared exactly. Signs are faster from 10,000
+    /// on, but 50,000 exact comparisons of 256 components take a millisecond and
+    /// miss nothing.
     pub exact_rows: usize,
     /// Up to this many vectors are in memory, 256 bytes each; of more, only their
     /// signs.

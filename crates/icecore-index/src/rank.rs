@@ -19,10 +19,10 @@ use crate::snapshot::Snapshot;
 use crate::weights::{SIGNALS, Signal};
 
 /// Documents taken by words before anything else is looked at.
-const BY_WORDS: usize = 100;
+const BY_WORDS: usize = 150;
 
 /// And by vectors.
-const BY_MEANING: usize = 100;
+const BY_MEANING: usize = 150;
 
 /// Standing instructions and preferences looked at, the surest and newest.
 const STANDING: usize = 128;

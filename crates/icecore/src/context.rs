@@ -80,7 +80,7 @@ const RECENT_PERCENT_ASKED: u8 = 20;
 const MAX_RELEVANT: usize = 500;
 
 /// And at least.
-const MIN_RELEVANT: usize = 50;
+const MIN_RELEVANT: usize = 200;
 
 /// What the logarithm of a turn's tokens is held against its score.
 const LENGTH_COST: f32 = 0.7;
