@@ -92,6 +92,7 @@ fn part_name((kind, tier): (WindowKind, Tier)) -> String {
         match kind {
             WindowKind::Turn => "turns",
             WindowKind::Summary => "summaries",
+            WindowKind::Fact => "facts",
         }
     )
 }
@@ -100,6 +101,7 @@ fn part_tone((kind, tier): (WindowKind, Tier)) -> Tone {
     match kind {
         WindowKind::Turn => tone(tier),
         WindowKind::Summary => Tone::Note,
+        WindowKind::Fact => Tone::Good,
     }
 }
 
@@ -108,6 +110,8 @@ fn texture((kind, tier): (WindowKind, Tier), printer: &Printer) -> char {
         (WindowKind::Turn, _) => glyph(tier, printer),
         (WindowKind::Summary, false) => '▚',
         (WindowKind::Summary, true) => 's',
+        (WindowKind::Fact, false) => '◆',
+        (WindowKind::Fact, true) => 'f',
     }
 }
 
