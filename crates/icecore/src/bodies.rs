@@ -96,6 +96,17 @@ impl Kept {
     }
 }
 
+fn is_damage(error: &MemoryError) -> bool {
+    matches!(
+        error,
+        MemoryError::Store(
+            StoreError::PackMissing { .. }
+                | StoreError::PackDamaged { .. }
+                | StoreError::BodyDamaged { .. }
+        )
+    )
+}
+
 fn is_missing(row: &TurnRow) -> bool {
     row.body.is_none() && row.state == TurnState::Present
 }
@@ -127,6 +138,31 @@ impl Memory {
             Some(error) => Err(error.into()),
             None => Ok(rows),
         }
+    }
+
+    /// As [`Memory::hydrate`], for what is derived: a damaged body must not keep
+    /// the others from being indexed or read for facts, so its rows are left out.
+    pub(crate) async fn readable(&self, scope: &Scope, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
+        match self.hydrate(scope, rows.clone()).await {
+            Err(error) if is_damage(&error) => {}
+            done => return done,
+        }
+        let mut branches: BTreeMap<(SessionNo, Branch), Vec<TurnRow>> = BTreeMap::new();
+        for row in rows {
+            branches.entry((row.id.session, row.branch)).or_default().push(row);
+        }
+        let mut readable = Vec::new();
+        for (_, rows) in branches {
+            match self.hydrate(scope, rows).await {
+                Ok(rows) => readable.extend(rows),
+                Err(error) if is_damage(&error) => {
+                    tracing::warn!(%scope, %error, "what is damaged is left out");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        readable.sort_by_key(|row| row.position);
+        Ok(readable)
     }
 
     /// Fills in the missing bodies, branch by branch.

@@ -124,7 +124,7 @@ impl Memory {
             _ => end(head).max(rows.last().map_or(Position(0), |row| row.position)),
         };
         let mut items: Vec<Item> = Vec::with_capacity(rows.len());
-        for row in self.hydrate(scope, rows).await? {
+        for row in self.readable(scope, rows).await? {
             if row.state == TurnState::Present {
                 items.push(Item::Turn(row));
             }
@@ -240,7 +240,7 @@ impl Memory {
         let mut items = Vec::with_capacity(sources.len());
         if !turns.is_empty() {
             let rows = store.turns_at(scope, &turns).await?;
-            let rows = self.hydrate(scope, rows).await?;
+            let rows = self.readable(scope, rows).await?;
             items.extend(rows.into_iter().filter(is_present).map(Item::Turn));
         }
         if !chunks.is_empty() {

@@ -196,31 +196,6 @@ impl Memory {
         }
     }
 
-    /// Rows with their bodies. A damaged body gives no facts and must not keep
-    /// the others from giving theirs.
-    async fn readable(&self, scope: &Scope, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
-        match self.hydrate(scope, rows.clone()).await {
-            Err(error) if is_damage(&error) => {}
-            done => return done,
-        }
-        let mut branches: BTreeMap<(SessionNo, Branch), Vec<TurnRow>> = BTreeMap::new();
-        for row in rows {
-            branches.entry((row.id.session, row.branch)).or_default().push(row);
-        }
-        let mut readable = Vec::new();
-        for (_, rows) in branches {
-            match self.hydrate(scope, rows).await {
-                Ok(rows) => readable.extend(rows),
-                Err(error) if is_damage(&error) => {
-                    tracing::warn!(%scope, %error, "no facts are drawn from what is damaged");
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        readable.sort_by_key(|row| row.position);
-        Ok(readable)
-    }
-
     /// Finds the turn before the first of each branch, where none was carried over.
     async fn find_before(
         &self,
@@ -262,17 +237,6 @@ impl Memory {
 
 fn text_of(fact: &RedactedFact) -> String {
     fact.text.as_str().to_owned()
-}
-
-fn is_damage(error: &MemoryError) -> bool {
-    matches!(
-        error,
-        MemoryError::Store(
-            StoreError::PackMissing { .. }
-                | StoreError::PackDamaged { .. }
-                | StoreError::BodyDamaged { .. }
-        )
-    )
 }
 
 /// What turns state, in order, and the last turn of each branch.
