@@ -3,6 +3,7 @@
 use icecore::{Memory, Principal, Scope, Tenant};
 
 use crate::failure::{Failure, Outcome};
+use crate::models;
 use crate::printer::Printer;
 use crate::progress::Bar;
 use crate::settings::Settings;
@@ -26,17 +27,33 @@ pub struct App {
 
 impl App {
     /// Opens the memory that the settings name.
-    pub async fn open(settings: Settings, printer: Printer) -> Outcome<Self> {
+    pub async fn open(settings: Settings, printer: Printer, needs_model: bool) -> Outcome<Self> {
         let tenant = Tenant::new(settings.tenant.clone()).map_err(icecore::MemoryError::from)?;
         let principal = Principal::local_operator(tenant);
+        let embedder = match needs_model {
+            true => models::embedder(&settings, printer).await?,
+            false => None,
+        };
         let memory = Memory::builder()
             .settings(settings.file.memory.clone())
+            .embedder(embedder)
+            .index(settings.file.index)
             .master_key(settings.master_key.clone())
             .open(&settings.data)
             .await?;
         let name = settings.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
         let scope = memory.scope(&principal, name)?;
         Ok(Self { settings, memory, principal, scope, printer })
+    }
+
+    /// What a person should know about an answer.
+    pub fn notices(&self, notices: &[String]) {
+        for notice in notices {
+            self.printer.talk(&format!(
+                "{} {notice}",
+                self.printer.paint_talk(crate::printer::Tone::Note, "note:")
+            ));
+        }
     }
 
     /// The memory where one was named, else none: for what covers the tenant.

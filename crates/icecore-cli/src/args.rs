@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "icecore", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "Example:\n  icecore demo                       see what it does, in a throw-away store\n  icecore import chat.jsonl          put a conversation in\n  icecore context --budget 2000      get the context for a prompt out"
+    after_help = "Example:\n  icecore demo                       see what it does, in a throw-away store\n  icecore import chat.jsonl          put a conversation in\n  icecore search \"when do we leave\"  find the turns that matter\n  icecore context --budget 2000      get the context for a prompt out"
 )]
 pub struct Cli {
     /// Flags of every command.
@@ -80,6 +80,11 @@ pub enum Command {
         after_help = "Examples:\n  icecore learn\n  icecore learn add \"I prefer tabs.\"\n  icecore learn reject fact-0123456789abcdef"
     )]
     Learn(LearnArgs),
+    /// Find turns, summaries, entries and facts, best first
+    #[command(
+        after_help = "Examples:\n  icecore search \"when do we leave\"\n  icecore search \"allergy\" --kind turn --after 2024-05-01 --explain"
+    )]
+    Search(SearchArgs),
     /// Show a turn, a chunk with its turns, or an entry
     #[command(
         after_help = "Examples:\n  icecore show turn-1.42\n  icecore show micro-1.0.1-10 --ctf"
@@ -111,6 +116,11 @@ pub enum Command {
     /// Drop and rebuild all that is derived
     #[command(after_help = "Example:\n  icecore reindex --memory ops")]
     Reindex,
+    /// List embedding models, or install one from a file
+    #[command(
+        after_help = "Examples:\n  icecore model list\n  icecore model add all-MiniLM-L6-v2/model.safetensors"
+    )]
+    Model(ModelArgs),
     /// Serve the memory over HTTP
     #[command(after_help = "Example:\n  icecore serve --listen 127.0.0.1:7433")]
     Serve(ServeArgs),
@@ -258,6 +268,91 @@ pub enum LearnAction {
     Reject {
         /// Its id
         id: String,
+    },
+}
+
+/// `search`
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// What is looked for
+    #[arg(value_name = "QUERY")]
+    pub query: String,
+    /// At most so many hits
+    #[arg(long, value_name = "N", default_value_t = icecore::DEFAULT_HITS)]
+    pub limit: usize,
+    /// By words, by meaning, or both
+    #[arg(long, value_enum, default_value_t = How::Hybrid)]
+    pub mode: How,
+    /// Only this kind; may be given more than once
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub kind: Vec<What>,
+    /// Only this session
+    #[arg(long, value_name = "S")]
+    pub session: Option<String>,
+    /// Only turns of this role
+    #[arg(long, value_name = "R")]
+    pub role: Option<String>,
+    /// Only from this date or RFC 3339 time on
+    #[arg(long, value_name = "T")]
+    pub after: Option<String>,
+    /// Only before this date or RFC 3339 time
+    #[arg(long, value_name = "T")]
+    pub before: Option<String>,
+    /// Also show what speaks for each hit
+    #[arg(long)]
+    pub explain: bool,
+}
+
+/// Ways to search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum How {
+    /// Both, and what a conversation offers.
+    Hybrid,
+    /// Words alone.
+    Lexical,
+    /// Vectors alone.
+    Semantic,
+}
+
+/// Kinds of things to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// What somebody said.
+    Turn,
+    /// What stands for a chunk.
+    Summary,
+    /// What was written down.
+    Entry,
+    /// What was learnt.
+    Fact,
+}
+
+/// `model`
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: ModelAction,
+}
+
+/// `model …`
+#[derive(Debug, Subcommand)]
+pub enum ModelAction {
+    /// List the models that `embedding_model` may name
+    #[command(after_help = "Example:\n  icecore model list")]
+    List,
+    /// Check a model's files and install them in the data directory
+    #[command(
+        after_help = "Examples:\n  icecore model add all-MiniLM-L6-v2/model.safetensors\n  icecore model add granite-30m.hmsemb --name granite"
+    )]
+    Add {
+        /// A folder with model.safetensors, config.json and a tokenizer, the weights in it, or
+        /// one .hmsemb
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// What to call it [default: what its files say]
+        #[arg(long)]
+        name: Option<String>,
     },
 }
 

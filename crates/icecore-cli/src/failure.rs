@@ -110,7 +110,7 @@ impl Failure {
 }
 
 /// A message and the causes that it does not already repeat.
-fn with_causes(error: &dyn Error) -> String {
+pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -4,9 +4,9 @@ use icecore::config::Shown;
 use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
-    CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, ImportReport, Level,
-    PackReport, RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp,
-    View, WindowItem,
+    CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, Hit, Hits, ImportReport,
+    Level, PackReport, RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier,
+    Timestamp, View, WindowItem,
 };
 use serde_json::{Map, Value, json};
 
@@ -172,12 +172,44 @@ pub fn context(context: &Context) -> Value {
             "sources": item.sources,
         })
     };
-    json!({
+    let body = json!({
         "text": context.text,
         "tokens": context.tokens,
         "budget": context.budget,
         "items": context.items.iter().map(one).collect::<Vec<_>>(),
+    });
+    with_notices(body, &context.notices)
+}
+
+/// `POST /search`
+pub fn hits(found: &Hits) -> Value {
+    let body = json!({ "hits": found.hits.iter().map(hit).collect::<Vec<_>>() });
+    with_notices(body, &found.notices)
+}
+
+fn hit(hit: &Hit) -> Value {
+    let signals: Map<String, Value> =
+        hit.signals.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    json!({
+        "kind": hit.kind.as_str(),
+        "id": hit.id,
+        "session": hit.session,
+        "seq": hit.seq.map(|seq| seq.0),
+        "role": hit.role,
+        "name": hit.name,
+        "text": hit.text,
+        "score": hit.score,
+        "reason": hit.reason,
+        "signals": signals,
+        "timestamp": hit.at.to_rfc3339(),
     })
+}
+
+fn with_notices(mut body: Value, notices: &[String]) -> Value {
+    if !notices.is_empty() {
+        body["notices"] = json!(notices);
+    }
+    body
 }
 
 /// One of `GET /events`
@@ -291,6 +323,7 @@ pub fn check(report: &CheckReport) -> Value {
         "turns": report.turns,
         "texts": report.texts,
         "packs": report.packs,
+        "indexes": report.indexes,
         "orphans": report.orphans,
         "removed": report.removed,
         "problems": report.problems,

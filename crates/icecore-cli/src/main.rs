@@ -8,6 +8,7 @@ mod commands;
 mod draw;
 mod failure;
 mod json;
+mod models;
 mod picture;
 mod printer;
 mod progress;
@@ -51,6 +52,7 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
             let settings = decide(global, env)?;
             match command {
                 Command::Config(_) => commands::config::show(&settings, printer),
+                Command::Model(args) => commands::model::run(args, &settings, printer),
                 command => runtime()?.block_on(with_memory(command, settings, *printer)),
             }
         }
@@ -59,12 +61,15 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
 
 fn decide(global: Global, env: &Env) -> Outcome<Settings> {
     let file = settings::read_file(&global, env)?;
-    Ok(settings::resolve(global, env, file)?)
+    let mut settings = settings::resolve(global, env, file)?;
+    // The file names the variable, so it cannot be read with the others.
+    settings.embedding_key = Env::named(&settings.file.embedding.key_env);
+    Ok(settings)
 }
 
 async fn with_memory(command: Command, settings: Settings, printer: Printer) -> Outcome<Status> {
     let verifies = matches!(command, Command::Check(_) | Command::Archive(_));
-    let done = match App::open(settings, printer).await {
+    let done = match App::open(settings, printer, needs_model(&command)).await {
         Ok(app) => dispatch(command, &app).await,
         Err(failure) => Err(failure),
     };
@@ -79,6 +84,22 @@ async fn with_memory(command: Command, settings: Settings, printer: Printer) -> 
     }
 }
 
+/// Whether a command makes vectors. A large model or a far server is not waited
+/// for where nothing is asked of it.
+fn needs_model(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Export(_)
+            | Command::Show(_)
+            | Command::Sessions
+            | Command::Stats
+            | Command::View(_)
+            | Command::Events(_)
+            | Command::Archive(_)
+            | Command::Check(_)
+    )
+}
+
 async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
     use commands::*;
     match command {
@@ -87,6 +108,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Export(args) => export::run(args, app).await,
         Command::Context(args) => context::run(args, app).await,
         Command::Learn(args) => learn::run(args, app).await,
+        Command::Search(args) => search::run(args, app).await,
         Command::Show(args) => show::run(args, app).await,
         Command::Sessions => sessions::run(app).await,
         Command::Stats => stats::run(app).await,
@@ -97,7 +119,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Check(args) => check::run(args, app).await,
         Command::Reindex => reindex::run(app).await,
         Command::Serve(args) => serve::run(args, app).await,
-        Command::Config(_) | Command::Completions { .. } | Command::Demo => {
+        Command::Config(_) | Command::Model(_) | Command::Completions { .. } | Command::Demo => {
             Err(Failure::Broken("this command opens no memory".to_owned()))
         }
     }

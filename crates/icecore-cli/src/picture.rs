@@ -1,6 +1,7 @@
 //! Pictures for a terminal: clear without colour, better with it.
 
 pub mod budget;
+pub mod hits;
 pub mod layers;
 
 use icecore::Tier;

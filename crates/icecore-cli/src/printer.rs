@@ -35,6 +35,8 @@ pub enum Tone {
     Bad,
     /// Something is fine.
     Good,
+    /// A word that was looked for.
+    Mark,
     /// A marker or other thing to notice.
     Note,
 }
@@ -49,6 +51,7 @@ impl Tone {
             Tone::Cold => "38;5;32",
             Tone::Bad => "1;31",
             Tone::Good => "32",
+            Tone::Mark => "1;33",
             Tone::Note => "33",
         }
     }

@@ -77,6 +77,14 @@ impl Env {
     }
 }
 
+impl Env {
+    /// A variable that a setting names.
+    pub fn named(name: &str) -> Option<String> {
+        let may_be_one = !name.is_empty() && !name.contains(['=', '\0']);
+        std::env::var(name).ok().filter(|value| may_be_one && !value.is_empty())
+    }
+}
+
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -120,6 +128,8 @@ pub struct Settings {
     pub memory: Option<String>,
     /// The master key, where the environment has it.
     pub master_key: Option<String>,
+    /// The key of the embeddings endpoint, where one is named and set.
+    pub embedding_key: Option<String>,
     /// The global flags as typed.
     pub flags: Global,
 }
@@ -184,6 +194,7 @@ pub fn resolve(
         tenant: flags.tenant.clone().unwrap_or_else(|| "default".to_owned()),
         memory: flags.memory.clone(),
         master_key: env.master_key.clone(),
+        embedding_key: None,
         flags,
     })
 }

@@ -58,6 +58,11 @@ impl StaticEmbedder {
         SHARED.get_or_init(make).clone()
     }
 
+    /// Size of the model inside the binary.
+    pub(crate) fn bundled_bytes() -> usize {
+        BUNDLED.len()
+    }
+
     /// Reads and checks the model in a file.
     pub fn open(path: &Path) -> Result<Self, ModelFileError> {
         Self::new(ModelFile::open(path)?)

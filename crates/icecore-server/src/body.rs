@@ -9,6 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
+use icecore::Millis;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -163,6 +164,33 @@ impl<'a> Fields<'a> {
     pub(crate) fn list(&self, name: &str) -> Result<Vec<&'a RawValue>, ApiError> {
         self.read(name, "an array")?
             .ok_or_else(|| ApiError::invalid(format!("field `{name}` is missing")))
+    }
+
+    /// Words, of which there may be none.
+    pub(crate) fn words(&self, name: &str) -> Result<Vec<String>, ApiError> {
+        Ok(self.read(name, "an array of strings")?.unwrap_or_default())
+    }
+
+    pub(crate) fn time(&self, name: &str) -> Result<Option<Millis>, ApiError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let wrong = || format!("field `{name}` must be a timestamp like 2024-05-01T10:00:00Z");
+        Millis::parse_rfc3339(&text).map(Some).map_err(|_| ApiError::invalid(wrong()))
+    }
+
+    /// A number from 1 to `most`, a limit of that name, if it is given.
+    pub(crate) fn limit(
+        &self,
+        name: &str,
+        most: usize,
+        limit: &'static str,
+    ) -> Result<Option<usize>, ApiError> {
+        let expected = format!("an integer from 1 to {most} (`{limit}`)");
+        match self.read::<u64>(name, &expected)? {
+            None => Ok(None),
+            Some(number) if (1..=most as u64).contains(&number) => Ok(Some(number as usize)),
+            Some(_) => Err(ApiError::invalid(format!("field `{name}` must be {expected}"))
+                .with(json!({ "limit": limit, "most": most }))),
+        }
     }
 
     /// A required number from 0 to `most`, a limit of that name.

@@ -141,8 +141,13 @@ impl From<MemoryError> for ApiError {
             MemoryError::Name(_)
             | MemoryError::NoTurns
             | MemoryError::FactLength { .. }
+            | MemoryError::EmptyQuery
+            | MemoryError::HitLimit { .. }
             | MemoryError::Line { .. }
             | MemoryError::File { .. } => Self::invalid(message),
+            MemoryError::EmbedderUnavailable { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "embedder_unavailable", message)
+            }
             MemoryError::Store(error) => error.into(),
             // The enum may grow; what we do not know is ours to explain.
             _ => Self::internal(&message),

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::{ForgetRequest, Millis};
+use icecore::ForgetRequest;
 
 use crate::app::Shared;
 use crate::auth::Writer;
@@ -62,7 +62,7 @@ fn what(fields: &Fields<'_>) -> Result<ForgetRequest, ApiError> {
     let given = (
         fields.text("session")?,
         fields.text("subject")?,
-        fields.text("before")?,
+        fields.time("before")?,
         fields.text("entry")?,
     );
     match given {
@@ -71,12 +71,7 @@ fn what(fields: &Fields<'_>) -> Result<ForgetRequest, ApiError> {
             Err(ApiError::invalid("field `subject` is empty"))
         }
         (None, Some(subject), None, None) => Ok(ForgetRequest::Subject(subject)),
-        (None, None, Some(before), None) => match Millis::parse_rfc3339(&before) {
-            Ok(before) => Ok(ForgetRequest::Before(before)),
-            Err(_) => Err(ApiError::invalid(
-                "field `before` must be a timestamp like 2024-05-01T10:00:00Z",
-            )),
-        },
+        (None, None, Some(before), None) => Ok(ForgetRequest::Before(before)),
         (None, None, None, Some(entry)) => Ok(ForgetRequest::Entry(entry)),
         _ => {
             Err(ApiError::invalid("give exactly one of `session`, `subject`, `before` and `entry`"))

@@ -24,6 +24,7 @@ mod keys;
 mod limits;
 mod params;
 mod routes;
+mod search;
 mod serve;
 mod turns;
 mod wire;

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 
 use crate::app::Shared;
 use crate::error::ApiError;
-use crate::{context, events, facts, forget, guard, health, history, turns};
+use crate::{context, events, facts, forget, guard, health, history, search, turns};
 
 /// Where the host's own routes live.
 const PREFIX: &str = "/v1/host/icecore";
@@ -20,6 +20,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/sessions/{session}/turns", get(turns::list).post(turns::add))
         .route("/sessions/{session}/view", get(history::view))
         .route("/context", post(context::build))
+        .route("/search", post(search::search))
         .route("/chunks", get(history::chunks))
         .route("/chunks/{id}", get(history::chunk))
         .route("/chunks/{id}/expand", get(history::expand))

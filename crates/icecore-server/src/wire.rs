@@ -7,8 +7,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use icecore::json::quote;
 use icecore::{
-    Appended, ChunkInfo, Context, EventRecord, FactInfo, Level, Outcome, RawTurn, Receipt,
-    Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, turn_jsonl,
+    Appended, ChunkInfo, Context, EventRecord, FactInfo, Hit, Hits, Level, Outcome, RawTurn,
+    Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, turn_jsonl,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -210,6 +210,38 @@ pub(crate) fn context(context: &Context, as_messages: bool) -> String {
             json!({ "role": item.role.as_deref().unwrap_or("system"), "content": item.text })
         });
         body["messages"] = messages.collect();
+    }
+    with_notices(body, &context.notices)
+}
+
+/// The answer to a search.
+pub(crate) fn hits(found: &Hits) -> String {
+    let body = json!({ "hits": found.hits.iter().map(hit).collect::<Vec<_>>() });
+    with_notices(body, &found.notices)
+}
+
+fn hit(hit: &Hit) -> Value {
+    let signals: Map<String, Value> =
+        hit.signals.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    json!({
+        "kind": hit.kind.as_str(),
+        "id": hit.id,
+        "session": hit.session,
+        "seq": hit.seq.map(|seq| seq.0),
+        "role": hit.role,
+        "name": hit.name,
+        "text": hit.text,
+        "score": hit.score,
+        "reason": hit.reason,
+        "signals": signals,
+        "timestamp": hit.at.to_rfc3339(),
+    })
+}
+
+/// What a person should know about an answer, where there is anything to know.
+fn with_notices(mut body: Value, notices: &[String]) -> String {
+    if !notices.is_empty() {
+        body["notices"] = json!(notices);
     }
     body.to_string()
 }

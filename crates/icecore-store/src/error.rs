@@ -225,6 +225,12 @@ impl StoreError {
         })
     }
 
+    /// Whether a body is not what was written, as opposed to a store that fails.
+    pub fn is_damage(&self) -> bool {
+        use StoreError::{BodyDamaged, PackDamaged, PackMissing};
+        matches!(self, PackMissing { .. } | PackDamaged { .. } | BodyDamaged { .. })
+    }
+
     /// Whether the user, not we, can set it right.
     pub fn is_refusal(&self) -> bool {
         self.hint().is_some()

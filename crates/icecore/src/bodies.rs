@@ -96,17 +96,6 @@ impl Kept {
     }
 }
 
-fn is_damage(error: &MemoryError) -> bool {
-    matches!(
-        error,
-        MemoryError::Store(
-            StoreError::PackMissing { .. }
-                | StoreError::PackDamaged { .. }
-                | StoreError::BodyDamaged { .. }
-        )
-    )
-}
-
 fn is_missing(row: &TurnRow) -> bool {
     row.body.is_none() && row.state == TurnState::Present
 }
@@ -140,29 +129,28 @@ impl Memory {
         }
     }
 
-    /// As [`Memory::hydrate`], for what is derived: a damaged body must not keep
-    /// the others from being indexed or read for facts, so its rows are left out.
-    pub(crate) async fn readable(&self, scope: &Scope, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
+    /// As [`Memory::hydrate`], but a damaged body costs its own turns alone, which
+    /// are left out: one bad file must not hide the rest.
+    pub(crate) async fn hydrate_what_can_be(
+        &self,
+        scope: &Scope,
+        rows: Vec<TurnRow>,
+    ) -> Result<Vec<TurnRow>> {
         match self.hydrate(scope, rows.clone()).await {
-            Err(error) if is_damage(&error) => {}
-            done => return done,
+            Err(MemoryError::Store(error)) if error.is_damage() => {
+                tracing::warn!(%scope, %error, "turns are passed over; `icecore check` tells which");
+            }
+            other => return other,
         }
-        let mut branches: BTreeMap<(SessionNo, Branch), Vec<TurnRow>> = BTreeMap::new();
+        let mut whole = Vec::with_capacity(rows.len());
         for row in rows {
-            branches.entry((row.id.session, row.branch)).or_default().push(row);
-        }
-        let mut readable = Vec::new();
-        for (_, rows) in branches {
-            match self.hydrate(scope, rows).await {
-                Ok(rows) => readable.extend(rows),
-                Err(error) if is_damage(&error) => {
-                    tracing::warn!(%scope, %error, "what is damaged is left out");
-                }
+            match self.hydrate(scope, vec![row]).await {
+                Ok(rows) => whole.extend(rows),
+                Err(MemoryError::Store(error)) if error.is_damage() => {}
                 Err(error) => return Err(error),
             }
         }
-        readable.sort_by_key(|row| row.position);
-        Ok(readable)
+        Ok(whole)
     }
 
     /// Fills in the missing bodies, branch by branch.

@@ -24,6 +24,8 @@ pub struct CheckReport {
     pub texts: u64,
     /// Packs that were opened and decoded.
     pub packs: u64,
+    /// Indexes that were opened and compared with the store.
+    pub indexes: u64,
     /// Packs that nothing points to: left by a crash, harmless.
     pub orphans: u64,
     /// Orphans that were removed.
@@ -87,6 +89,8 @@ impl Memory {
         let principal = Principal::local_operator(tenant.clone());
         for memory in self.inner.store.memories(tenant).await? {
             let scope = self.scope(&principal, &memory)?;
+            report.indexes += 1;
+            report.problems.extend(self.check_index(&scope).await?);
             let mut after = None;
             loop {
                 let page = self.inner.store.sessions(&scope, after, PAGE).await?;

@@ -14,15 +14,22 @@
 use std::collections::BTreeSet;
 
 use icecore_domain::cut::PolicyError;
+use icecore_index::IndexSettings;
 use toml::Value;
 
-use crate::settings::{ColdFormat, MemorySettings, WarmFormat};
+use crate::settings::{
+    ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, WarmFormat,
+};
 
 /// What a settings file says; what it leaves out has its default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileConfig {
     /// `[memory]`.
     pub memory: MemorySettings,
+    /// `[memory]`, what begins with `embedding_`.
+    pub embedding: EmbeddingSettings,
+    /// `[index]`.
+    pub index: IndexSettings,
     /// `[serve]`.
     pub serve: ServeSettings,
     given: BTreeSet<String>,
@@ -127,6 +134,9 @@ pub enum ConfigError {
         "`memory.cold_retention_days` lets go of packs, and `memory.cold_format = \"ctf\"` makes none"
     )]
     RetentionWithoutPacks,
+    /// An endpoint without an address.
+    #[error("`memory.embedding_provider = \"endpoint\"` needs `memory.embedding_url`")]
+    NoEndpoint,
 }
 
 impl ConfigError {
@@ -142,6 +152,11 @@ impl ConfigError {
             ConfigError::NotBuilt { key, .. } => Some(format!("leave `{key}` out")),
             ConfigError::RetentionWithoutPacks => Some(
                 "use `cold_format = \"summary_only\"`, or keep cold bodies for ever".to_owned(),
+            ),
+            ConfigError::NoEndpoint => Some(
+                "give the server's address, up to and without `/embeddings`: \
+                 `embedding_url = \"http://127.0.0.1:8080/v1\"`"
+                    .to_owned(),
             ),
             ConfigError::Syntax(_) | ConfigError::Sizes(_) => None,
         }
@@ -180,6 +195,10 @@ impl FileConfig {
         let MemorySettings { cold_format, cold_retention_days, .. } = config.memory;
         if cold_format == ColdFormat::Ctf && cold_retention_days > 0 {
             return Err(ConfigError::RetentionWithoutPacks);
+        }
+        let EmbeddingSettings { provider, url, .. } = &config.embedding;
+        if *provider == EmbeddingProvider::Endpoint && url.is_empty() {
+            return Err(ConfigError::NoEndpoint);
         }
         Ok(config)
     }
@@ -222,12 +241,12 @@ enum Kind {
     Text(fn(&mut FileConfig) -> &mut String),
     Warm,
     Cold,
+    Provider,
     /// Accepts only this word; `None` shows as absent.
     Fixed(Fixed),
 }
 
 enum Fixed {
-    Flag(bool),
     Word(&'static str),
     /// Has no value by default, and so cannot be given.
     Absent,
@@ -245,6 +264,10 @@ const fn memory(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "memory", key, kind }
 }
 
+const fn index(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "index", key, kind }
+}
+
 const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
@@ -253,7 +276,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 32] = {
+static SETTINGS: [Setting; 46] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -269,16 +292,39 @@ static SETTINGS: [Setting; 32] = {
         memory("cold_format", Kind::Cold),
         memory("auto_summarize", Kind::Flag(|c| &mut c.memory.auto_summarize)),
         memory("auto_extract_facts", Kind::Flag(|c| &mut c.memory.auto_extract_facts)),
-        memory("auto_embed", Kind::Fixed(Fixed::Flag(true))),
+        memory("auto_embed", Kind::Flag(|c| &mut c.memory.auto_embed)),
         memory("summarization_strategy", Kind::Fixed(Fixed::Word("heuristic"))),
         memory("summarization_model", Kind::Fixed(Fixed::Absent)),
         memory("defer_summarization", Kind::Flag(|c| &mut c.memory.defer_summarization)),
-        memory("embedding_provider", Kind::Fixed(Fixed::Word("local"))),
-        memory("embedding_model", Kind::Fixed(Fixed::Word("all-MiniLM-L6-v2"))),
+        memory("embedding_provider", Kind::Provider),
+        memory("embedding_model", Kind::Text(|c| &mut c.embedding.model)),
+        memory("embedding_threads", number(|c| Usize(&mut c.embedding.threads), 0, 1_024)),
+        memory("embedding_url", Kind::Text(|c| &mut c.embedding.url)),
+        memory("embedding_key_env", Kind::Text(|c| &mut c.embedding.key_env)),
+        memory("embedding_dims", number(|c| Usize(&mut c.embedding.dims), 0, 65_536)),
+        memory(
+            "embedding_timeout_seconds",
+            number(|c| U64(&mut c.embedding.timeout_seconds), 1, 3_600),
+        ),
+        memory("embedding_batch_texts", number(|c| Usize(&mut c.embedding.batch_texts), 1, 10_000)),
+        memory(
+            "embedding_text_chars",
+            number(|c| Usize(&mut c.embedding.text_chars), 1, 1_000_000),
+        ),
         memory("archive_cold_content", Kind::Flag(|c| &mut c.memory.archive_cold_content)),
         memory(
             "cold_retention_days",
             number(|c| U32(&mut c.memory.cold_retention_days), 0, 1_000_000),
+        ),
+        index("tail_docs", number(|c| Usize(&mut c.index.tail_docs), 1, 1_000_000)),
+        index("tail_most", number(|c| Usize(&mut c.index.tail_most), 1, 10_000_000)),
+        index("open_scopes", number(|c| Usize(&mut c.index.open_scopes), 1, 100_000)),
+        index("exact_rows", number(|c| Usize(&mut c.index.exact_rows), 0, 100_000_000)),
+        index("memory_rows", number(|c| Usize(&mut c.index.memory_rows), 0, 100_000_000)),
+        index("rescore", number(|c| Usize(&mut c.index.rescore), 1, 1_000_000)),
+        index(
+            "writer_bytes",
+            number(|c| Usize(&mut c.index.writer_bytes), 15_000_000, 4_000_000_000),
         ),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
@@ -337,6 +383,13 @@ impl Kind {
                     _ => return Err(wrong(name, "\"summary_only\" or \"ctf\"", value)),
                 }
             }
+            Kind::Provider => {
+                config.embedding.provider = match value.as_str() {
+                    Some("local") => EmbeddingProvider::Local,
+                    Some("endpoint") => EmbeddingProvider::Endpoint,
+                    _ => return Err(wrong(name, "\"local\" or \"endpoint\"", value)),
+                }
+            }
             Kind::Fixed(only) if only.accepts(value) => {}
             Kind::Fixed(only) => {
                 return Err(ConfigError::NotBuilt {
@@ -364,6 +417,10 @@ impl Kind {
                 ColdFormat::SummaryOnly => "\"summary_only\"".to_owned(),
                 ColdFormat::Ctf => "\"ctf\"".to_owned(),
             },
+            Kind::Provider => match config.embedding.provider {
+                EmbeddingProvider::Local => "\"local\"".to_owned(),
+                EmbeddingProvider::Endpoint => "\"endpoint\"".to_owned(),
+            },
             Kind::Fixed(only) => only.show(),
         }
     }
@@ -372,7 +429,6 @@ impl Kind {
 impl Fixed {
     fn accepts(&self, value: &Value) -> bool {
         match self {
-            Fixed::Flag(only) => value.as_bool() == Some(*only),
             Fixed::Word(only) => value.as_str() == Some(only),
             Fixed::Absent => false,
         }
@@ -380,7 +436,6 @@ impl Fixed {
 
     fn show(&self) -> String {
         match self {
-            Fixed::Flag(only) => only.to_string(),
             Fixed::Word(only) => format!("\"{only}\""),
             Fixed::Absent => "absent".to_owned(),
         }
@@ -488,6 +543,45 @@ mod tests {
     }
 
     #[test]
+    fn embeddings_and_the_index_are_set_by_name() {
+        let config = FileConfig::parse(
+            "[memory]\nauto_embed = false\nembedding_provider = \"endpoint\"\n\
+             embedding_model = \"m\"\nembedding_url = \"http://h/v1\"\n\
+             embedding_key_env = \"K\"\nembedding_dims = 8\nembedding_timeout_seconds = 2\n\
+             embedding_batch_texts = 3\nembedding_text_chars = 4\nembedding_threads = 5\n\
+             [index]\ntail_docs = 6\ntail_most = 7\nopen_scopes = 8\nexact_rows = 9\nmemory_rows = 12\n\
+             rescore = 10\nwriter_bytes = 20000000",
+        )
+        .unwrap();
+        assert!(!config.memory.auto_embed);
+        let expected = EmbeddingSettings {
+            provider: EmbeddingProvider::Endpoint,
+            model: "m".to_owned(),
+            threads: 5,
+            url: "http://h/v1".to_owned(),
+            key_env: "K".to_owned(),
+            dims: 8,
+            timeout_seconds: 2,
+            batch_texts: 3,
+            text_chars: 4,
+        };
+        assert_eq!(config.embedding, expected);
+        let expected = IndexSettings {
+            tail_docs: 6,
+            tail_most: 7,
+            open_scopes: 8,
+            exact_rows: 9,
+            memory_rows: 12,
+            rescore: 10,
+            writer_bytes: 20_000_000,
+        };
+        assert_eq!(config.index, expected);
+        assert_eq!(FileConfig::default().index, IndexSettings::default());
+        check("[memory]\nembedding_model = \"m\"", "memory.embedding_model = \"m\"");
+        check("[index]\nrescore = 9", "index.rescore = 9");
+    }
+
+    #[test]
     fn mistakes_are_named() {
         check(
             "[memory]\nhot_chunk = 1",
@@ -515,8 +609,20 @@ mod tests {
             "`macro_chunk_interval` (100) must be a multiple of `mini_chunk_interval` (30)",
         );
         check(
-            "[memory]\nauto_embed = false",
-            "`memory.auto_embed` can only be true for now, not false: the part that would read it is not built yet (leave `memory.auto_embed` out)",
+            "[memory]\nsummarization_strategy = \"model\"",
+            "`memory.summarization_strategy` can only be \"heuristic\" for now, not \"model\": the part that would read it is not built yet (leave `memory.summarization_strategy` out)",
+        );
+        check(
+            "[memory]\nembedding_provider = \"cloud\"",
+            "`memory.embedding_provider` must be \"local\" or \"endpoint\", not \"cloud\" (`icecore config example` shows every setting)",
+        );
+        check(
+            "[memory]\nembedding_provider = \"endpoint\"",
+            "`memory.embedding_provider = \"endpoint\"` needs `memory.embedding_url` (give the server's address, up to and without `/embeddings`: `embedding_url = \"http://127.0.0.1:8080/v1\"`)",
+        );
+        check(
+            "[index]\ntail_docs = 0",
+            "`index.tail_docs` must be a whole number from 1 to 1000000, not 0 (`icecore config example` shows every setting)",
         );
         check(
             "[memory]\nsummarization_model = \"x\"",

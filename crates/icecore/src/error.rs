@@ -133,6 +133,13 @@ impl MemoryError {
             MemoryError::Name(_) => {
                 Some("a name has 1 to 512 bytes and no control characters".to_owned())
             }
+            MemoryError::EmptyQuery => Some("say in words what is looked for".to_owned()),
+            MemoryError::EmbedderUnavailable { .. } => {
+                Some("search with `--mode lexical`, or by both with `--mode hybrid`".to_owned())
+            }
+            MemoryError::Index(_) => {
+                Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())
+            }
             MemoryError::Store(error) => error.hint(),
             _ => None,
         }

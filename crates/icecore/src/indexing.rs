@@ -7,7 +7,7 @@
 //! is found as soon as it is acknowledged; the worker commits what has gathered.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -109,6 +109,35 @@ impl Memory {
         }
     }
 
+    /// What is wrong with a scope's index, if anything: it must not have read more
+    /// than the store has. That it has read less is merely due.
+    pub(crate) async fn check_index(&self, scope: &Scope) -> Result<Option<String>> {
+        let index = match self.open_index(scope).await {
+            Ok(index) => index,
+            Err(error) => return Ok(Some(format!("the index of {scope}: {error}"))),
+        };
+        // Read before the head: a turn may be fed meanwhile.
+        let mark = index.watermark();
+        let head = self.inner.store.scope_head(scope).await?;
+        let beyond = mark.epoch > head.epoch
+            || mark.epoch == head.epoch
+                && (mark.position > head.position
+                    || mark.summaries > head.summaries
+                    || mark.facts > head.facts);
+        let snapshot = index.read();
+        if beyond {
+            return Ok(Some(format!(
+                "the index of {scope} is ahead of the store; `icecore reindex` makes it anew"
+            )));
+        }
+        if snapshot.docs_with_vectors() > snapshot.doc_count() {
+            return Ok(Some(format!(
+                "the index of {scope} has vectors of nothing; `icecore reindex` makes it anew"
+            )));
+        }
+        Ok(None)
+    }
+
     /// What comes after `from`, and how far that reaches.
     async fn page(
         &self,
@@ -124,7 +153,7 @@ impl Memory {
             _ => end(head).max(rows.last().map_or(Position(0), |row| row.position)),
         };
         let mut items: Vec<Item> = Vec::with_capacity(rows.len());
-        for row in self.readable(scope, rows).await? {
+        for row in self.hydrate_what_can_be(scope, rows).await? {
             if row.state == TurnState::Present {
                 items.push(Item::Turn(row));
             }
@@ -161,21 +190,43 @@ impl Memory {
         Ok((to, items))
     }
 
+    /// Brings facts and indexes of scopes forward. One that fails is tried again
+    /// when it is searched or changes next: nothing of it is lost.
+    pub(crate) async fn index_scopes(&self, scopes: &BTreeSet<Scope>) {
+        for scope in scopes {
+            if let Err(error) = self.draw_facts(scope).await {
+                tracing::warn!(%scope, %error, "facts could not be drawn");
+            }
+            if let Err(error) = self.index_scope(scope).await {
+                tracing::warn!(%scope, %error, "the index could not be brought forward");
+            }
+        }
+    }
+
     /// Commits what has gathered in a scope, and makes the vectors that are due.
     /// What is too little for files waits in the store for a search.
-    pub(crate) async fn index_scope(&self, scope: &Scope) -> Result<()> {
+    async fn index_scope(&self, scope: &Scope) -> Result<()> {
         let index = self.open_index(scope).await?;
         let head = self.inner.store.scope_head(scope).await?;
         let from = index.watermark();
         let least = self.inner.indexing.index.settings().tail_docs as u64;
         let behind = end(&head).0.saturating_sub(from.position.0);
-        if from.epoch == head.epoch && behind + (index.uncommitted() as u64) < least {
+        let is_small = behind + (index.uncommitted() as u64) < least;
+        if from.epoch == head.epoch && is_small && !self.is_of_another_model(&index) {
             return Ok(());
         }
         let index = self.caught_up(scope).await?;
         self.embed_due(scope, &index).await?;
         off_thread(move || index.commit()).await??;
         Ok(())
+    }
+
+    fn is_of_another_model(&self, index: &ScopeIndex) -> bool {
+        let snapshot = index.read();
+        let ours = self.inner.embedder.as_ref().map(|embedder| embedder.model());
+        snapshot.doc_count() > 0
+            && ours.is_some()
+            && (snapshot.model() != ours || snapshot.docs_with_vectors() < snapshot.doc_count())
     }
 
     /// Makes the vectors of documents that wait for them: the model was away, or
@@ -240,7 +291,7 @@ impl Memory {
         let mut items = Vec::with_capacity(sources.len());
         if !turns.is_empty() {
             let rows = store.turns_at(scope, &turns).await?;
-            let rows = self.readable(scope, rows).await?;
+            let rows = self.hydrate_what_can_be(scope, rows).await?;
             items.extend(rows.into_iter().filter(is_present).map(Item::Turn));
         }
         if !chunks.is_empty() {

@@ -167,7 +167,7 @@ impl Memory {
             let rows = store.turns_after(scope, seen_through, PAGE).await?;
             let Some(through) = rows.last().map(|row| row.position) else { return Ok(()) };
             let is_last = rows.len() < PAGE;
-            let mut rows = self.readable(scope, rows).await?;
+            let mut rows = self.hydrate_what_can_be(scope, rows).await?;
             rows.retain(|row| row.state == TurnState::Present && row.body.is_some());
             self.find_before(scope, &rows, &mut before).await?;
             let (found, carried) = off_thread(move || stated(rows, before)).await?;
@@ -216,7 +216,7 @@ impl Memory {
                 ..TurnQuery::all(row.id.session, 1)
             };
             let found = self.inner.store.turns(scope, &query).await?;
-            let found = self.readable(scope, found).await?;
+            let found = self.hydrate_what_can_be(scope, found).await?;
             before.extend(found.into_iter().map(|row| (place, row)));
         }
         Ok(())
@@ -324,7 +324,7 @@ impl Memory {
     ) -> Result<BTreeMap<TurnId, String>> {
         let mut rows = self.inner.store.turns_at(scope, &turns).await?;
         rows.retain(|row| row.has_client_id);
-        let rows = self.readable(scope, rows).await?;
+        let rows = self.hydrate_what_can_be(scope, rows).await?;
         let id = |row: TurnRow| Some((row.id, row.body?.into_fields().id?));
         Ok(rows.into_iter().filter_map(id).collect())
     }

@@ -1,17 +1,20 @@
 //! Layered memory for AI agents.
 //!
-//! Give it every turn; ask for a context that fits a token budget. What was said
+//! Give it every turn; ask what answers a question, or for a context that fits a
+//! token budget. What was said
 //! is kept whole, pressed layer by layer, and can be read back.
 //!
 //! ```
-//! use icecore::{Memory, Principal, RawTurn, Tenant};
+//! use icecore::{ContextRequest, Memory, Principal, RawTurn, SearchRequest, Tenant};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let memory = Memory::in_memory();
 //! let scope = memory.scope(&Principal::local_operator(Tenant::new("me")?), "notes")?;
 //! memory.remember(&scope, "trip", vec![RawTurn::new("user", "We leave on 4 May.")]).await?;
-//! let context = memory.context(&scope, icecore::ContextRequest::of_session("trip", 200)).await?;
+//! let found = memory.search(&scope, &SearchRequest::new("When do we leave?")).await?;
+//! let context = memory.context(&scope, ContextRequest::of_session("trip", 200)).await?;
+//! assert_eq!(found.hits[0].text, "We leave on 4 May.");
 //! assert!(context.text.contains("4 May") && context.tokens <= 200);
 //! # Ok(())
 //! # }
@@ -51,7 +54,7 @@ pub use icecore_domain::tokens::TokenCounter;
 pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, TurnError};
 pub use icecore_domain::window::{WindowItem, WindowKind};
 pub use icecore_domain::{ctf, json, turn_jsonl};
-pub use icecore_index::{DocKind, Mode, Signal};
+pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord, NewOutcome,
     Outcome, Store, StoreError, StoreStats, StoredOutcome, TurnState,
@@ -59,6 +62,6 @@ pub use icecore_store::{
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
-pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest};
-pub use settings::{ColdFormat, MemorySettings, WarmFormat};
+pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
+pub use settings::{ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, WarmFormat};
 pub use worker::Settled;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use icecore_domain::embed::Embedder;
+use icecore_domain::embed::{Embedder, ModelId};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId};
 use icecore_domain::redact::Redactor;
@@ -168,6 +168,9 @@ impl MemoryBuilder {
 /// Note under which the settings that branches were settled with are kept.
 const SETTINGS_NOTE: &str = "settled-with";
 
+/// Note under which the model that vectors were made with is kept.
+const MODEL_NOTE: &str = "embedded-with";
+
 /// Batches larger than this are prepared off the async threads.
 const INLINE_BYTES: usize = 16 << 10;
 
@@ -324,12 +327,24 @@ impl Memory {
             self.inner.store.unsettle_all().await?;
             self.inner.store.put_note(SETTINGS_NOTE, &mine).await?;
         }
+        // Without a model at hand, vectors that are there stay for one that is.
+        let Some(embedder) = &self.inner.embedder else { return Ok(()) };
+        let model = embedder.model().to_string();
+        if self.inner.store.note(MODEL_NOTE).await?.as_deref() != Some(&model) {
+            self.inner.store.unsettle_all().await?;
+            self.inner.store.put_note(MODEL_NOTE, &model).await?;
+        }
         Ok(())
     }
 
     /// The counter that all counts are made with.
     pub fn counter(&self) -> &dyn TokenCounter {
         self.inner.counter.as_ref()
+    }
+
+    /// The model that vectors are made with, if there is one at hand.
+    pub fn model(&self) -> Option<&ModelId> {
+        self.inner.embedder.as_ref().map(|embedder| embedder.model())
     }
 
     /// The present moment, as the memory sees it.

@@ -1,6 +1,7 @@
 //! Finding what matters: turns, summaries, entries and facts, ranked, with why.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use icecore_domain::embed::Vector;
@@ -119,6 +120,8 @@ impl Memory {
             self.rank(&index, &request.query, request.mode, request.limit + spare, filter).await?;
         let notices = ranking.notices.clone();
         let mut hits = self.hits(scope, ranking).await?;
+        // The index knows uncommon roles as one.
+        hits.retain(|hit| request.role.is_none() || hit.role == request.role);
         hits.truncate(request.limit);
         Ok(Hits { hits, notices })
     }
@@ -137,14 +140,18 @@ impl Memory {
             let mut notices = Vec::new();
             let vector = match mode {
                 Mode::Lexical => None,
-                _ => inner.query_vector(&index, &query, &mut notices),
+                _ => match inner.query_vector(&index, &query, &mut notices) {
+                    Ok(vector) => vector,
+                    Err(reason) if mode == Mode::Semantic => {
+                        return Err(MemoryError::EmbedderUnavailable { reason });
+                    }
+                    Err(reason) => {
+                        notices.push(format!("searched by words alone: {reason}"));
+                        None
+                    }
+                },
             };
             let snapshot = index.read();
-            if mode == Mode::Semantic && vector.is_none() && snapshot.doc_count() > 0 {
-                let unknown = "the query has no word that the model knows".to_owned();
-                let reason = notices.pop().unwrap_or(unknown);
-                return Err(MemoryError::EmbedderUnavailable { reason });
-            }
             let plan = Plan::read(&snapshot, &query);
             let keep = |doc| filter.keeps(&snapshot, doc);
             let wanted = Wanted { limit, mode, keep: &keep };
@@ -210,6 +217,13 @@ impl Memory {
     }
 }
 
+/// The places in `text` of words that `query` has too, in whatever form, in order.
+pub fn matched_words(query: &str, text: &str) -> Vec<Range<usize>> {
+    let wanted: BTreeSet<String> = icecore_index::analysis::terms(query).into_iter().collect();
+    let words = icecore_index::analysis::words(text).into_iter();
+    words.filter(|word| wanted.contains(&word.term)).map(|word| word.range).collect()
+}
+
 /// Ranked documents, with how the query was understood.
 pub(crate) struct Ranking {
     pub(crate) plan: Plan,
@@ -218,43 +232,37 @@ pub(crate) struct Ranking {
 }
 
 impl Inner {
-    /// The query's vector by the model of the index, if that is ours and answers.
+    /// The query's vector by the model of the index, or why there is none. A query
+    /// without a word that the model knows has none either, and an empty index
+    /// needs none.
     fn query_vector(
         &self,
         index: &ScopeIndex,
         query: &str,
         notices: &mut Vec<String>,
-    ) -> Option<Vector> {
-        let Some(embedder) = &self.embedder else {
-            notices.push("searched by words alone: embeddings are switched off".to_owned());
-            return None;
-        };
+    ) -> std::result::Result<Option<Vector>, String> {
         // A model may take its time, and nothing can be fed while a snapshot is
         // held.
-        let meaning = {
+        let (have, all, model, meaning) = {
             let snapshot = index.read();
+            let meaning = Plan::read(&snapshot, query).meaning().to_owned();
             let (have, all) = (snapshot.docs_with_vectors(), snapshot.doc_count());
-            if all == 0 {
-                return None;
-            }
-            if snapshot.model() != Some(embedder.model()) || have == 0 {
-                let name = &embedder.model().name;
-                notices
-                    .push(format!("searched by words alone: vectors of `{name}` are not made yet"));
-                return None;
-            }
-            if have < all {
-                notices.push(format!("{} of {all} documents have no vector yet", all - have));
-            }
-            Plan::read(&snapshot, query).meaning().to_owned()
+            (have, all, snapshot.model().cloned(), meaning)
         };
-        match embedder.embed(&[&meaning]) {
-            Ok(vectors) => vectors.into_iter().next().filter(|vector| !vector.is_zero()),
-            Err(error) => {
-                notices.push(format!("searched by words alone: {error}"));
-                None
-            }
+        if all == 0 {
+            return Ok(None);
         }
+        let Some(embedder) = &self.embedder else {
+            return Err("no embedding model is at hand".to_owned());
+        };
+        if model.as_ref() != Some(embedder.model()) || have == 0 {
+            return Err(format!("vectors of `{}` are not made yet", embedder.model().name));
+        }
+        let vectors = embedder.embed(&[&meaning]).map_err(|error| error.to_string())?;
+        if have < all {
+            notices.push(format!("{} of {all} documents have no vector yet", all - have));
+        }
+        Ok(vectors.into_iter().next().filter(|vector| !vector.is_zero()))
     }
 }
 

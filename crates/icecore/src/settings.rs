@@ -65,6 +65,57 @@ impl Default for MemorySettings {
     }
 }
 
+/// Where vectors come from. The names are those of the `[memory]` table, which
+/// puts `embedding_` before them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddingSettings {
+    /// `embedding_provider`.
+    pub provider: EmbeddingProvider,
+    /// `embedding_model`: one inside the program, one that is installed, or what
+    /// the endpoint calls its own.
+    pub model: String,
+    /// `embedding_threads`: threads of an installed model; 0 takes all cores.
+    pub threads: usize,
+    /// `embedding_url`: the endpoint, up to and without `/embeddings`.
+    pub url: String,
+    /// `embedding_key_env`: the environment variable that holds its key; empty
+    /// sends none.
+    pub key_env: String,
+    /// `embedding_dims`: length of its vectors; 0 asks it at the start.
+    pub dims: usize,
+    /// `embedding_timeout_seconds`: the longest that one batch may take.
+    pub timeout_seconds: u64,
+    /// `embedding_batch_texts`: texts in one request.
+    pub batch_texts: usize,
+    /// `embedding_text_chars`: characters of a text that are sent.
+    pub text_chars: usize,
+}
+
+/// Who makes vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmbeddingProvider {
+    /// This process.
+    Local,
+    /// A server that speaks OpenAI's `POST /embeddings`.
+    Endpoint,
+}
+
+impl Default for EmbeddingSettings {
+    fn default() -> Self {
+        Self {
+            provider: EmbeddingProvider::Local,
+            model: "icecore-static-1".to_owned(),
+            threads: 0,
+            url: String::new(),
+            key_env: String::new(),
+            dims: 0,
+            timeout_seconds: 30,
+            batch_texts: 64,
+            text_chars: 8_000,
+        }
+    }
+}
+
 impl MemorySettings {
     /// Tells whether branches settled under other settings must be looked at again.
     pub(crate) fn fingerprint(&self) -> String {

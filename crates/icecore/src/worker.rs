@@ -97,27 +97,37 @@ impl Memory {
                 break;
             }
             let left = self.inner.store.unsettled_count(None, None).await?;
-            // Before their texts are moved, and before the branches count as settled.
             let scopes: BTreeSet<Scope> = due.iter().map(|branch| branch.scope.clone()).collect();
-            for scope in &scopes {
-                self.draw_facts(scope).await?;
-                self.index_scope(scope).await?;
-            }
-            touched.extend(scopes);
-            for (number, branch) in (1..).zip(due) {
-                // A damaged branch must not keep the others from being settled.
-                if let Err(error) = self.settle_branch(&branch, &mut done).await {
-                    tracing::warn!(scope = %branch.scope, session = branch.session.0, error = %error,
-                        "derived work of a branch failed and will be tried again");
-                    failed.push(branch);
+            let pressing = async {
+                let mut settled = Vec::new();
+                for (number, branch) in (1..).zip(due) {
+                    // A damaged branch must not keep the others from being settled.
+                    match self.settle_branch(&branch, &mut done).await {
+                        Ok(version) => settled.push((branch, version)),
+                        Err(error) => {
+                            tracing::warn!(scope = %branch.scope, session = branch.session.0, error = %error,
+                                "derived work of a branch failed and will be tried again");
+                            failed.push(branch);
+                        }
+                    }
+                    done.branches += 1;
+                    tell(done.branches, left.saturating_sub(number));
                 }
-                done.branches += 1;
-                tell(done.branches, left.saturating_sub(number));
+                settled
+            };
+            // Words and vectors are made beside the layers, from the same turns.
+            let (settled, ()) = tokio::join!(pressing, self.index_scopes(&scopes));
+            touched.extend(scopes);
+            // Only what can also be found counts as settled.
+            for (due, version) in settled {
+                if let Some(version) = version {
+                    let store = &self.inner.store;
+                    store.settle(&due.scope, due.session, due.branch, version).await?;
+                }
             }
         }
-        for scope in &touched {
-            self.index_scope(scope).await?;
-        }
+        // Summaries and facts that were made meanwhile.
+        self.index_scopes(&touched).await;
         done.failed = failed.len() as u64;
         done.expired = self.expire().await?;
         if done.did_something() {
@@ -153,12 +163,13 @@ impl Memory {
         }
     }
 
-    /// Brings one branch up to date, step by step.
-    async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<()> {
+    /// Brings one branch up to date, step by step, and answers its version then;
+    /// nothing, if it is not there any more.
+    async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<Option<u64>> {
         loop {
             let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await?
             else {
-                return Ok(());
+                return Ok(None);
             };
             let work =
                 Work { memory: self, scope: &due.scope, session: due.session, branch: &branch };
@@ -167,12 +178,7 @@ impl Memory {
                 || work.upper_summaries(Level::Macro, done).await?
                 || work.cool(done).await?;
             if !stepped {
-                // What came since the round began must not wait for the next.
-                self.draw_facts(&due.scope).await?;
-                let store = &self.inner.store;
-                return Ok(store
-                    .settle(&due.scope, due.session, due.branch, branch.version)
-                    .await?);
+                return Ok(Some(branch.version));
             }
         }
     }
@@ -203,7 +209,11 @@ impl Memory {
     pub async fn reindex(&self, scope: &Scope, tell: impl FnMut(u64, u64)) -> Result<Settled> {
         self.inner.store.drop_derived(scope).await?;
         self.drop_index(scope).await?;
-        self.settle(tell).await
+        let settled = self.settle(tell).await?;
+        // What is too little for files is read now all the same, so that a
+        // failure shows here and not at the next search.
+        self.caught_up(scope).await?;
+        Ok(settled)
     }
 }
 

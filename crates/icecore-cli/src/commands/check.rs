@@ -4,7 +4,7 @@ use icecore::CheckReport;
 
 use crate::app::App;
 use crate::args::CheckArgs;
-use crate::draw::count;
+use crate::draw::{count, number};
 use crate::failure::{Outcome, Status};
 use crate::json;
 use crate::printer::{Printer, Tone};
@@ -35,11 +35,15 @@ pub fn lines(report: &CheckReport, printer: &Printer) -> Vec<String> {
     let mut lines: Vec<String> = report.problems.iter().map(bad).collect();
     if report.is_ok() {
         lines.push(format!(
-            "{} {}, {} and {} are whole",
+            "{} {}, {}, {} and {} are whole",
             printer.paint(Tone::Good, "ok:"),
             count(report.turns, "turn"),
             count(report.texts, "text"),
-            count(report.packs, "pack")
+            count(report.packs, "pack"),
+            match report.indexes {
+                1 => "1 index".to_owned(),
+                indexes => format!("{} indexes", number(indexes)),
+            }
         ));
     }
     let left = report.orphans - report.removed;

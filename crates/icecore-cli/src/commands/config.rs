@@ -95,6 +95,7 @@ mod tests {
         assert_eq!(shipped.memory, defaults.memory);
         let all = FileConfig::parse(&uncommented()).unwrap();
         assert_eq!((&all.memory, &all.serve), (&defaults.memory, &defaults.serve));
+        assert_eq!((&all.embedding, &all.index), (&defaults.embedding, &defaults.index));
         // The one setting that has no value cannot stand there.
         let missing: Vec<String> =
             all.settings().into_iter().filter(|s| !s.given).map(|s| s.key).collect();

@@ -1,6 +1,7 @@
 //! `icecore demo`: the main job end to end, in a store that is thrown away.
 
 mod dummy;
+mod questions;
 mod steps;
 
 use icecore::{ImportPlan, Memory, Principal, Repeat, Scope, Tenant};
@@ -62,9 +63,10 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
     let hidden = steps::secrets_out(&demo).await?;
     steps::layers(&demo).await?;
     let exact = steps::life_of_a_chunk(&demo).await?;
+    let answered = questions::ask(&demo).await?;
     let context = steps::context(&demo).await?;
     let receipt = steps::forgotten(&demo).await?;
-    let ok = steps::whole(&demo).await?;
+    let ok = steps::whole(&demo).await? && answered.iter().all(|answer| answer.is_found());
     demo.line("")?;
     let seconds = began.elapsed().as_secs_f64();
     demo.line(&format!(
@@ -80,6 +82,7 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
             "turns": imported,
             "secretsHidden": hidden,
             "expandedExactly": exact,
+            "questions": answered.iter().map(questions::Answer::to_json).collect::<Vec<_>>(),
             "context": { "tokens": context.tokens, "budget": context.budget },
             "erased": receipt.erased.turns,
         }))?;

@@ -50,7 +50,7 @@ fn request(what: ForgetWhat) -> Outcome<ForgetRequest> {
 }
 
 /// An RFC 3339 time, or a date, which means its beginning in UTC.
-fn instant(text: &str) -> Outcome<Millis> {
+pub fn instant(text: &str) -> Outcome<Millis> {
     let full = match text.len() {
         10 => format!("{text}T00:00:00Z"),
         _ => text.to_owned(),

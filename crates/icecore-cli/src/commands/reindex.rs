@@ -9,6 +9,11 @@ use crate::progress::Bar;
 
 /// Rebuilds one memory.
 pub async fn run(app: &App) -> Outcome<Status> {
+    let model = match app.memory.model() {
+        Some(model) => format!("vectors of {}", model.name),
+        None => "no vectors".to_owned(),
+    };
+    app.printer.talk(&format!("Rebuilding summaries, words and {model}"));
     let bar = Bar::spinner(&app.printer, "rebuilding");
     let settled = app.memory.reindex(&app.scope, |done, left| bar.at(done, done + left)).await?;
     drop(bar);
@@ -22,7 +27,7 @@ pub async fn run(app: &App) -> Outcome<Status> {
         return Ok(Status::Done);
     }
     app.printer.line(&format!(
-        "Rebuilt {} of memory {}",
+        "Rebuilt {} and the index of memory {}",
         count(settled.summaries, "summary"),
         app.scope.memory()
     ))?;

@@ -210,9 +210,23 @@ fn settings_come_from_somewhere() {
     memory.summarization_model absent default
     memory.defer_summarization true default
     memory.embedding_provider "local" default
-    memory.embedding_model "all-MiniLM-L6-v2" default
+    memory.embedding_model "icecore-static-1" default
+    memory.embedding_threads 0 default
+    memory.embedding_url "" default
+    memory.embedding_key_env "" default
+    memory.embedding_dims 0 default
+    memory.embedding_timeout_seconds 30 default
+    memory.embedding_batch_texts 64 default
+    memory.embedding_text_chars 8000 default
     memory.archive_cold_content true default
     memory.cold_retention_days 0 default
+    index.tail_docs 1000 default
+    index.tail_most 20000 default
+    index.open_scopes 64 default
+    index.exact_rows 50000 default
+    index.memory_rows 200000 default
+    index.rescore 400 default
+    index.writer_bytes 50000000 default
     serve.listen "127.0.0.1:7433" default
     serve.body_bytes 8388608 default
     serve.page 500 default
@@ -256,7 +270,10 @@ fn usage_is_refused_with_2() {
     for args in [&["forget"][..], &["context"], &["nonsense"], &["import"], &["show"]] {
         assert_eq!(place.output(args).status.code(), Some(2), "{args:?}");
     }
-    for command in ["search", "dream", "chat"] {
+    for command in ["search", "model"] {
+        assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} needs more");
+    }
+    for command in ["dream", "chat"] {
         assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} is absent");
     }
     assert!(place.ok(&["completions", "bash"]).contains("_icecore"));
@@ -286,7 +303,11 @@ fn the_demo_runs_through() {
     assert!(shown.contains("Expanded again: 100 of 100 turns"), "{shown}");
     assert!(shown.contains("none of them reached the disk"), "{shown}");
     assert!(shown.contains("in no file of the store"), "{shown}");
+    let ticks = shown.lines().filter(|line| line.trim_start().starts_with('✓')).count();
+    assert_eq!(ticks, 4, "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
-    assert_eq!(place.json(&["demo"])["ok"], true);
+    let told = place.json(&["demo"]);
+    assert_eq!(told["ok"], true, "{told}");
+    assert_eq!(told["questions"].as_array().unwrap().len(), 3);
     assert!(!place.data().exists());
 }

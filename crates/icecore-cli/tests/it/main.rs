@@ -8,5 +8,6 @@ mod damage;
 mod forget;
 mod import;
 mod run;
+mod search;
 mod serve;
 mod signals;

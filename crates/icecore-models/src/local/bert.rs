@@ -8,6 +8,7 @@ use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, Slice, Zip};
 
 use super::LocalModelError;
 use super::manifest::{Manifest, Pooling};
+use super::pack::Pack;
 use super::safetensors::Tensors;
 
 const ROWS: Axis = Axis(0);
@@ -46,26 +47,27 @@ struct Norm {
 }
 
 impl Bert {
-    /// Takes the weights that the manifest describes out of a file.
+    /// Takes the weights that the manifest describes, named as BERT's are.
     pub(super) fn load(tensors: &Tensors<'_>, about: &Manifest) -> Result<Self, LocalModelError> {
-        let hidden = about.dims;
-        let load = Loader { tensors, epsilon: about.layer_norm_eps };
-        let segments =
-            load.matrix("embeddings.token_type_embeddings.weight", about.segments, hidden)?;
-        let mut places =
-            load.matrix("embeddings.position_embeddings.weight", about.positions, hidden)?;
-        places += &segments.row(0);
-        Ok(Self {
-            words: load.matrix("embeddings.word_embeddings.weight", about.vocab, hidden)?,
-            places,
-            entry_norm: load.norm("embeddings.LayerNorm", hidden)?,
-            layers: (0..about.layers)
-                .map(|layer| load.layer(layer, hidden, about.inner))
-                .collect::<Result<_, _>>()?,
-            heads: about.heads,
-            pooling: about.pooling,
-            gelu: Gelu::new(),
-        })
+        let get = |name: &str, shape: &[usize]| tensors.get(name, shape);
+        let names = Names { weight: ".weight", bias: ".bias" };
+        let load = Loader { get: &get, names, epsilon: about.layer_norm_eps };
+        let tables = [
+            "embeddings.word_embeddings.weight",
+            "embeddings.position_embeddings.weight",
+            "embeddings.token_type_embeddings.weight",
+            "embeddings.LayerNorm",
+        ];
+        load.encoder(tables, about, |number| load.layer(number, about.dims, about.inner))
+    }
+
+    /// The same, named as in a pack, where query, key and value are one.
+    pub(super) fn unpack(pack: &Pack<'_>, about: &Manifest) -> Result<Self, LocalModelError> {
+        let get = |name: &str, shape: &[usize]| pack.get(name, shape);
+        let names = Names { weight: ".w", bias: ".b" };
+        let load = Loader { get: &get, names, epsilon: about.layer_norm_eps };
+        let tables = ["word_emb", "pos_emb", "type_emb", "emb_ln"];
+        load.encoder(tables, about, |number| load.packed_layer(number, about.dims, about.inner))
     }
 
     /// One direction for each text, of length one. No text may be empty or
@@ -185,13 +187,61 @@ impl Norm {
     }
 }
 
+/// Reads a tensor of a name and a shape.
+type Get<'a> = &'a dyn Fn(&str, &[usize]) -> Result<Vec<f32>, LocalModelError>;
+
+/// What a file calls the two parts of a linear map.
+struct Names {
+    weight: &'static str,
+    bias: &'static str,
+}
+
 /// Names tensors and gives them their shapes.
 struct Loader<'a> {
-    tensors: &'a Tensors<'a>,
+    get: Get<'a>,
+    names: Names,
     epsilon: f32,
 }
 
 impl Loader<'_> {
+    fn encoder(
+        &self,
+        [words, places, segments, norm]: [&str; 4],
+        about: &Manifest,
+        layer: impl Fn(usize) -> Result<Layer, LocalModelError>,
+    ) -> Result<Bert, LocalModelError> {
+        let hidden = about.dims;
+        let segments = self.matrix(segments, about.segments, hidden)?;
+        let places = self.matrix(places, about.positions, hidden)?;
+        let from = Slice::from(about.first_position..);
+        Ok(Bert {
+            words: self.matrix(words, about.vocab, hidden)?,
+            places: &places.slice_axis(ROWS, from) + &segments.row(0),
+            entry_norm: self.norm(norm, hidden)?,
+            layers: (0..about.layers).map(layer).collect::<Result<_, _>>()?,
+            heads: about.heads,
+            pooling: about.pooling,
+            gelu: Gelu::new(),
+        })
+    }
+
+    fn packed_layer(
+        &self,
+        number: usize,
+        hidden: usize,
+        inner: usize,
+    ) -> Result<Layer, LocalModelError> {
+        let name = |part: &str| format!("l{number}.{part}");
+        Ok(Layer {
+            query_key_value: self.linear(&name("qkv"), 3 * hidden, hidden)?,
+            attention_out: self.linear(&name("ao"), hidden, hidden)?,
+            attention_norm: self.norm(&name("aln"), hidden)?,
+            inner: self.linear(&name("f1"), inner, hidden)?,
+            outer: self.linear(&name("f2"), hidden, inner)?,
+            outer_norm: self.norm(&name("fln"), hidden)?,
+        })
+    }
+
     fn layer(&self, number: usize, hidden: usize, inner: usize) -> Result<Layer, LocalModelError> {
         let name = |part: &str| format!("encoder.layer.{number}.{part}");
         let parts = ["query", "key", "value"]
@@ -211,18 +261,18 @@ impl Loader<'_> {
     }
 
     fn linear(&self, name: &str, rows: usize, columns: usize) -> Result<Linear, LocalModelError> {
-        let weight = self.matrix(&format!("{name}.weight"), rows, columns)?;
-        Ok(Linear { weight, bias: self.row(&format!("{name}.bias"), rows)? })
+        let weight = self.matrix(&format!("{name}{}", self.names.weight), rows, columns)?;
+        Ok(Linear { weight, bias: self.row(&format!("{name}{}", self.names.bias), rows)? })
     }
 
     fn norm(&self, name: &str, size: usize) -> Result<Norm, LocalModelError> {
-        let weight = self.row(&format!("{name}.weight"), size)?;
-        let bias = self.row(&format!("{name}.bias"), size)?;
+        let weight = self.row(&format!("{name}{}", self.names.weight), size)?;
+        let bias = self.row(&format!("{name}{}", self.names.bias), size)?;
         Ok(Norm { weight, bias, epsilon: self.epsilon })
     }
 
     fn row(&self, name: &str, size: usize) -> Result<Array1<f32>, LocalModelError> {
-        Ok(Array1::from_vec(self.tensors.get(name, &[size])?))
+        Ok(Array1::from_vec((self.get)(name, &[size])?))
     }
 
     fn matrix(
@@ -231,7 +281,7 @@ impl Loader<'_> {
         rows: usize,
         columns: usize,
     ) -> Result<Array2<f32>, LocalModelError> {
-        let numbers = self.tensors.get(name, &[rows, columns])?;
+        let numbers = (self.get)(name, &[rows, columns])?;
         Array2::from_shape_vec((rows, columns), numbers)
             .map_err(|error| LocalModelError::Weights { reason: error.to_string() })
     }

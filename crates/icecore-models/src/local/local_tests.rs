@@ -205,3 +205,28 @@ fn what_is_missing_or_cut_short_is_named() {
         assert!(inspect_error(dir.path()).starts_with("the model's weights are wrong"), "{length}");
     }
 }
+
+#[test]
+fn installed_models_are_found_by_name() {
+    use crate::registry::open;
+    let (dir, models) = (tiny_model(), tempfile::tempdir().unwrap());
+    let models = models.path();
+    LocalModel::install(dir.path(), models, Some("tiny")).unwrap();
+    assert_eq!(open("tiny", models, 1).unwrap().model().name, "tiny");
+    assert_eq!(open(BUNDLED_MODEL, models, 1).unwrap().model().dims, 256);
+    let expected = "there is no embedding model `../tiny`; there is icecore-static-1, tiny";
+    assert_eq!(open("../tiny", models, 1).err().unwrap().to_string(), expected);
+    std::fs::write(models.join("tiny").join(WEIGHTS), "").unwrap();
+    let error = open("tiny", models, 1).err().unwrap();
+    assert_eq!(error.to_string(), "cannot load the embedding model `tiny`");
+}
+
+#[test]
+fn the_bundled_name_cannot_be_taken_and_leftovers_are_no_models() {
+    let (dir, models) = (tiny_model(), tempfile::tempdir().unwrap());
+    let error = LocalModel::install(dir.path(), models.path(), Some(BUNDLED_MODEL)).unwrap_err();
+    assert!(matches!(error, LocalModelError::Taken { .. }), "{error:?}");
+    LocalModel::install(dir.path(), models.path(), Some("tiny")).unwrap();
+    std::fs::rename(models.path().join("tiny"), models.path().join(".tiny.1")).unwrap();
+    assert!(LocalModel::list(models.path()).is_empty());
+}

@@ -22,11 +22,32 @@ pub(super) enum Pooling {
     First,
 }
 
+/// In what form a model's files come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// A folder with safetensors and word pieces.
+    Bert,
+    /// One file, with a byte-level vocabulary.
+    Pack,
+}
+
+impl Kind {
+    /// Under which names weights and vocabulary are installed.
+    pub(super) fn files(self) -> [&'static str; 2] {
+        match self {
+            Self::Bert => ["model.safetensors", "vocab.txt"],
+            Self::Pack => ["model.hmsemb", "tokenizer.json"],
+        }
+    }
+}
+
 /// All that decides what the weights mean.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Manifest {
     pub(super) format: u32,
+    pub(super) kind: Kind,
     pub(super) name: String,
     pub(super) dims: usize,
     pub(super) inner: usize,
@@ -34,6 +55,8 @@ pub(super) struct Manifest {
     pub(super) heads: usize,
     pub(super) vocab: usize,
     pub(super) positions: usize,
+    /// Where a text's first token stands.
+    pub(super) first_position: usize,
     pub(super) segments: usize,
     pub(super) layer_norm_eps: f32,
     pub(super) max_tokens: usize,
@@ -81,7 +104,7 @@ struct Casing {
 
 impl Manifest {
     pub(super) const FILE: &'static str = "icecore.json";
-    const FORMAT: u32 = 1;
+    pub(super) const FORMAT: u32 = 1;
 
     /// Reads what a model's own files say.
     pub(super) fn gather(dir: &Path, name: Option<&str>) -> Result<Self, LocalModelError> {
@@ -105,6 +128,7 @@ impl Manifest {
         let max_tokens = sentences.max_seq_length.unwrap_or(config.max_position_embeddings);
         let manifest = Self {
             format: Self::FORMAT,
+            kind: Kind::Bert,
             name: plain_name(name.unwrap_or(&own_name(dir, &config.origin))),
             dims: config.hidden_size,
             inner: config.intermediate_size,
@@ -112,6 +136,7 @@ impl Manifest {
             heads: config.num_attention_heads,
             vocab: config.vocab_size,
             positions: config.max_position_embeddings,
+            first_position: 0,
             segments: config.type_vocab_size,
             layer_norm_eps: config.layer_norm_eps,
             max_tokens: max_tokens.min(config.max_position_embeddings),
@@ -136,7 +161,7 @@ impl Manifest {
         Sha256::digest(text).into()
     }
 
-    fn check(&self) -> Result<(), LocalModelError> {
+    pub(super) fn check(&self) -> Result<(), LocalModelError> {
         let fits = self.format == Self::FORMAT
             && (1..=MAX_HIDDEN).contains(&self.dims)
             && (1..=4 * MAX_HIDDEN).contains(&self.inner)
@@ -144,7 +169,7 @@ impl Manifest {
             && (1..=self.dims).contains(&self.heads)
             && self.dims.is_multiple_of(self.heads)
             && self.segments > 0
-            && (3..=self.positions).contains(&self.max_tokens)
+            && (3..=self.positions.saturating_sub(self.first_position)).contains(&self.max_tokens)
             && self.name == plain_name(&self.name);
         if fits {
             return Ok(());
@@ -163,7 +188,7 @@ fn own_name(dir: &Path, origin: &str) -> String {
 }
 
 /// A name that is safe as a folder's and in a setting.
-fn plain_name(name: &str) -> String {
+pub(super) fn plain_name(name: &str) -> String {
     let plain: String = name
         .chars()
         .map(|char| match char.to_ascii_lowercase() {

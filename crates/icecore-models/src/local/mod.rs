@@ -3,12 +3,15 @@
 //! A model comes as a folder: `model.safetensors`, `config.json`, `vocab.txt`
 //! or `tokenizer.json`, and what says how it pools. Installing copies what is
 //! needed into a folder of ours, and opening checks that it is still the same.
+//! Or it comes as one `.hmsemb` file, with a vocabulary of byte pairs.
 //!
 //! Results are floating point: equal on one machine, and on another equal but
 //! for the last bits, which rounding to int8 mostly hides.
 
 mod bert;
+mod bpe;
 mod manifest;
+mod pack;
 mod safetensors;
 
 use std::fmt;
@@ -20,9 +23,12 @@ use std::thread;
 use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 use sha2::{Digest as _, Sha256};
 
+use crate::static_table::BUNDLED_MODEL;
 use crate::wordpiece::{Pieces, WordPiece};
 use bert::Bert;
-use manifest::Manifest;
+use bpe::Bpe;
+use manifest::{Kind, Manifest};
+use pack::Pack;
 use safetensors::Tensors;
 
 const WEIGHTS: &str = "model.safetensors";
@@ -128,6 +134,9 @@ impl LocalModel {
         let source = Source::read(path, name)?;
         source.encoder()?;
         let name = source.manifest.name.clone();
+        if name == BUNDLED_MODEL {
+            return Err(LocalModelError::Taken { name });
+        }
         let home = models.join(&name);
         if home.exists() {
             let there = Manifest::open(&home)?;
@@ -149,11 +158,13 @@ impl LocalModel {
     pub fn list(models: &Path) -> Vec<Self> {
         let folders = std::fs::read_dir(models).into_iter().flatten().flatten();
         let mut found: Vec<Self> = folders
-            .filter_map(|folder| Manifest::open(&folder.path()).ok())
-            .map(Self::of)
+            .filter_map(|folder| {
+                // What an interrupted installation left has another name than its folder.
+                let manifest = Manifest::open(&folder.path()).ok()?;
+                (folder.file_name() == manifest.name.as_str()).then(|| Self::of(manifest))
+            })
             .collect();
         found.sort_by(|one, other| one.id.name.cmp(&other.id.name));
-        found.dedup_by(|one, other| one.id.name == other.id.name);
         found
     }
 
@@ -173,6 +184,9 @@ struct Source {
 
 impl Source {
     fn read(path: &Path, name: Option<&str>) -> Result<Self, LocalModelError> {
+        if path.extension().is_some_and(|extension| extension == "hmsemb") {
+            return Self::read_pack(path, name);
+        }
         let dir = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let file = if path.is_dir() { path.join(WEIGHTS) } else { path.to_owned() };
         let weights = read(&file)?;
@@ -183,22 +197,37 @@ impl Source {
         Ok(Self { manifest, weights, vocabulary })
     }
 
+    fn read_pack(path: &Path, name: Option<&str>) -> Result<Self, LocalModelError> {
+        let weights = read(path)?;
+        let pack = Pack::read(&weights)?;
+        let mut manifest = pack.manifest(name)?;
+        let vocabulary = pack.tokenizer().to_vec();
+        manifest.weights_sha256 = hex(&weights);
+        manifest.vocabulary_sha256 = hex(&vocabulary);
+        Ok(Self { manifest, weights, vocabulary })
+    }
+
     fn installed(dir: &Path) -> Result<Self, LocalModelError> {
         let manifest = Manifest::open(dir)?;
-        let (weights, vocabulary) = (read(&dir.join(WEIGHTS))?, read(&dir.join(VOCABULARY))?);
+        let [weights_file, vocabulary_file] = manifest.kind.files();
+        let (weights, vocabulary) =
+            (read(&dir.join(weights_file))?, read(&dir.join(vocabulary_file))?);
         let damaged = |file| LocalModelError::Damaged { name: manifest.name.clone(), file };
         if hex(&weights) != manifest.weights_sha256 {
-            return Err(damaged(WEIGHTS));
+            return Err(damaged(weights_file));
         }
         if hex(&vocabulary) != manifest.vocabulary_sha256 {
-            return Err(damaged(VOCABULARY));
+            return Err(damaged(vocabulary_file));
         }
         Ok(Self { manifest, weights, vocabulary })
     }
 
     fn encoder(&self) -> Result<(Bert, Tokens), LocalModelError> {
         let tokens = Tokens::new(&self.vocabulary, &self.manifest)?;
-        let bert = Bert::load(&Tensors::read(&self.weights)?, &self.manifest)?;
+        let bert = match self.manifest.kind {
+            Kind::Bert => Bert::load(&Tensors::read(&self.weights)?, &self.manifest)?,
+            Kind::Pack => Bert::unpack(&Pack::read(&self.weights)?, &self.manifest)?,
+        };
         Ok((bert, tokens))
     }
 
@@ -210,8 +239,9 @@ impl Source {
         std::fs::create_dir_all(dir).map_err(failed(dir))?;
         let manifest =
             serde_json::to_vec_pretty(&self.manifest).expect("a manifest is always JSON");
+        let [weights, vocabulary] = self.manifest.kind.files();
         let files =
-            [(WEIGHTS, &self.weights), (VOCABULARY, &self.vocabulary), (Manifest::FILE, &manifest)];
+            [(weights, &self.weights), (vocabulary, &self.vocabulary), (Manifest::FILE, &manifest)];
         for (name, bytes) in files {
             let path = dir.join(name);
             std::fs::write(&path, bytes).map_err(failed(&path))?;
@@ -222,37 +252,57 @@ impl Source {
 
 /// The way from text to the numbers that an encoder reads.
 struct Tokens {
-    vocabulary: Vec<u8>,
-    pieces: WordPiece,
+    cutter: Cutter,
     first: u32,
     last: u32,
     max_tokens: usize,
 }
 
+enum Cutter {
+    Words { vocabulary: Vec<u8>, pieces: WordPiece },
+    Bytes(Bpe),
+}
+
 impl Tokens {
     fn new(vocabulary: &[u8], about: &Manifest) -> Result<Self, LocalModelError> {
-        let wrong = |reason: String| LocalModelError::Vocabulary { reason };
-        let vocabulary = vocabulary.strip_suffix(b"\n").unwrap_or(vocabulary);
-        let pieces = WordPiece::new(vocabulary, MAX_WORD_CHARS).with_unknown(vocabulary, "[UNK]");
-        if pieces.len() > about.vocab {
-            return Err(wrong(format!("{} pieces for {} rows", pieces.len(), about.vocab)));
-        }
-        let special = |piece: &str| {
-            pieces.number(vocabulary, piece).ok_or_else(|| wrong(format!("it has no {piece}")))
+        let (cutter, first, last) = match about.kind {
+            Kind::Bert => words(vocabulary, about.vocab)?,
+            Kind::Pack => {
+                let bpe = Bpe::read(vocabulary, about.vocab)?;
+                let (first, last) = (bpe.special("<s>")?, bpe.special("</s>")?);
+                (Cutter::Bytes(bpe), first, last)
+            }
         };
-        let (first, last) = (special("[CLS]")?, special("[SEP]")?);
-        let (vocabulary, max_tokens) = (vocabulary.to_vec(), about.max_tokens);
-        Ok(Self { vocabulary, pieces, first, last, max_tokens })
+        Ok(Self { cutter, first, last, max_tokens: about.max_tokens })
     }
 
     fn of(&self, text: &str, found: &mut Pieces) -> Vec<u32> {
-        self.pieces.pieces(&self.vocabulary, text, self.max_tokens - 2, found);
+        let limit = self.max_tokens - 2;
+        match &self.cutter {
+            Cutter::Words { vocabulary, pieces } => pieces.pieces(vocabulary, text, limit, found),
+            Cutter::Bytes(bpe) => bpe.pieces(text, limit, &mut found.numbers),
+        }
         let mut tokens = Vec::with_capacity(found.numbers.len() + 2);
         tokens.push(self.first);
         tokens.extend(&found.numbers);
         tokens.push(self.last);
         tokens
     }
+}
+
+/// Word pieces, with the numbers that frame a text.
+fn words(vocabulary: &[u8], rows: usize) -> Result<(Cutter, u32, u32), LocalModelError> {
+    let wrong = |reason: String| LocalModelError::Vocabulary { reason };
+    let vocabulary = vocabulary.strip_suffix(b"\n").unwrap_or(vocabulary);
+    let pieces = WordPiece::new(vocabulary, MAX_WORD_CHARS).with_unknown(vocabulary, "[UNK]");
+    if pieces.len() > rows {
+        return Err(wrong(format!("{} pieces for {rows} rows", pieces.len())));
+    }
+    let special = |piece: &str| {
+        pieces.number(vocabulary, piece).ok_or_else(|| wrong(format!("it has no {piece}")))
+    };
+    let (first, last) = (special("[CLS]")?, special("[SEP]")?);
+    Ok((Cutter::Words { vocabulary: vocabulary.to_vec(), pieces }, first, last))
 }
 
 /// An encoder, loaded.

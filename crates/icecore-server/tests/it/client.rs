@@ -63,7 +63,14 @@ impl Host {
     }
 
     pub(crate) async fn with(dir: &Path, limits: Limits) -> Host {
-        let memory = Memory::open(dir).await.unwrap();
+        Host::of(Memory::open(dir).await.unwrap(), dir, limits).await
+    }
+
+    pub(crate) async fn over(memory: Memory, dir: &Path) -> Host {
+        Host::of(memory, dir, Limits::default()).await
+    }
+
+    async fn of(memory: Memory, dir: &Path, limits: Limits) -> Host {
         let key = ensure_admin_key(&memory, dir).await.unwrap();
         let key = std::fs::read_to_string(key.path).unwrap().trim().to_owned();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -10,3 +10,4 @@ mod hostile;
 mod idempotency;
 mod limits;
 mod routes;
+mod search;

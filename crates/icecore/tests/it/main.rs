@@ -7,6 +7,7 @@ mod forgetting;
 mod importing;
 mod layers;
 mod learning;
+mod recall;
 mod seed_wrongs;
 mod support;
 mod workspace;
