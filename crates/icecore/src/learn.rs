@@ -167,7 +167,7 @@ impl Memory {
             let rows = store.turns_after(scope, seen_through, PAGE).await?;
             let Some(through) = rows.last().map(|row| row.position) else { return Ok(()) };
             let is_last = rows.len() < PAGE;
-            let mut rows = self.readable(scope, rows).await?;
+            let mut rows = self.hydrate_what_can_be(scope, rows).await?;
             rows.retain(|row| row.state == TurnState::Present && row.body.is_some());
             self.find_before(scope, &rows, &mut before).await?;
             let (found, carried) = off_thread(move || stated(rows, before)).await?;
@@ -196,31 +196,6 @@ impl Memory {
         }
     }
 
-    /// Rows with their bodies. A damaged body gives no facts and must not keep
-    /// the others from giving theirs.
-    async fn readable(&self, scope: &Scope, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
-        match self.hydrate(scope, rows.clone()).await {
-            Err(error) if is_damage(&error) => {}
-            done => return done,
-        }
-        let mut branches: BTreeMap<(SessionNo, Branch), Vec<TurnRow>> = BTreeMap::new();
-        for row in rows {
-            branches.entry((row.id.session, row.branch)).or_default().push(row);
-        }
-        let mut readable = Vec::new();
-        for (_, rows) in branches {
-            match self.hydrate(scope, rows).await {
-                Ok(rows) => readable.extend(rows),
-                Err(error) if is_damage(&error) => {
-                    tracing::warn!(%scope, %error, "no facts are drawn from what is damaged");
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        readable.sort_by_key(|row| row.position);
-        Ok(readable)
-    }
-
     /// Finds the turn before the first of each branch, where none was carried over.
     async fn find_before(
         &self,
@@ -241,7 +216,7 @@ impl Memory {
                 ..TurnQuery::all(row.id.session, 1)
             };
             let found = self.inner.store.turns(scope, &query).await?;
-            let found = self.readable(scope, found).await?;
+            let found = self.hydrate_what_can_be(scope, found).await?;
             before.extend(found.into_iter().map(|row| (place, row)));
         }
         Ok(())
@@ -262,17 +237,6 @@ impl Memory {
 
 fn text_of(fact: &RedactedFact) -> String {
     fact.text.as_str().to_owned()
-}
-
-fn is_damage(error: &MemoryError) -> bool {
-    matches!(
-        error,
-        MemoryError::Store(
-            StoreError::PackMissing { .. }
-                | StoreError::PackDamaged { .. }
-                | StoreError::BodyDamaged { .. }
-        )
-    )
 }
 
 /// What turns state, in order, and the last turn of each branch.
@@ -360,7 +324,7 @@ impl Memory {
     ) -> Result<BTreeMap<TurnId, String>> {
         let mut rows = self.inner.store.turns_at(scope, &turns).await?;
         rows.retain(|row| row.has_client_id);
-        let rows = self.readable(scope, rows).await?;
+        let rows = self.hydrate_what_can_be(scope, rows).await?;
         let id = |row: TurnRow| Some((row.id, row.body?.into_fields().id?));
         Ok(rows.into_iter().filter_map(id).collect())
     }

@@ -11,6 +11,7 @@ use crate::printer::{Printer, Tone};
 
 /// Lists facts, adds one, or takes a verdict.
 pub async fn run(args: LearnArgs, app: &App) -> Outcome<Status> {
+    let lists = matches!(args.action, None | Some(LearnAction::List(_)));
     let facts = match args.action {
         None => list(args.which, app).await?,
         Some(LearnAction::List(which)) => list(which, app).await?,
@@ -34,10 +35,10 @@ pub async fn run(args: LearnArgs, app: &App) -> Outcome<Status> {
             app.printer.line(&line)?;
         }
     }
-    app.printer.talk(&format!(
-        "{}. `icecore learn reject ID` for what is wrong.",
-        count(facts.len() as u64, "fact")
-    ));
+    if lists {
+        let number = count(facts.len() as u64, "fact");
+        app.printer.talk(&format!("{number}; `icecore learn reject ID` takes out what is wrong"));
+    }
     Ok(Status::Done)
 }
 
