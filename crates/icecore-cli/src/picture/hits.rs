@@ -117,6 +117,6 @@ fn signals(hit: &Hit, printer: &Printer) -> Vec<String> {
     signals.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
     let parts: Vec<String> =
         signals.iter().map(|(name, value)| format!("{name} {value:+.2}")).collect();
-    let lines = wrap(&parts.join("  "), printer.width().saturating_sub(6));
+    let lines = wrap(&parts.join(", "), printer.width().saturating_sub(6));
     lines.iter().map(|line| printer.paint(Tone::Dim, &format!("      {line}"))).collect()
 }
