@@ -75,6 +75,11 @@ pub enum Command {
         after_help = "Examples:\n  icecore context --session trip --budget 2000\n  icecore context --query \"when do we leave\" --budget 800 --explain"
     )]
     Context(ContextArgs),
+    /// List what is known, tell a fact, or judge one
+    #[command(
+        after_help = "Examples:\n  icecore learn\n  icecore learn add \"I prefer tabs.\"\n  icecore learn reject fact-0123456789abcdef"
+    )]
+    Learn(LearnArgs),
     /// Find turns, summaries, entries and facts, best first
     #[command(
         after_help = "Examples:\n  icecore search \"when do we leave\"\n  icecore search \"allergy\" --kind turn --after 2024-05-01 --explain"
@@ -203,6 +208,67 @@ pub struct ContextArgs {
     /// Also draw where each token went and why (on stderr)
     #[arg(long)]
     pub explain: bool,
+}
+
+/// `learn`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct LearnArgs {
+    /// What to do [default: list]
+    #[command(subcommand)]
+    pub action: Option<LearnAction>,
+    /// Which facts.
+    #[command(flatten)]
+    pub which: LearnWhich,
+}
+
+/// Which facts to list.
+#[derive(Debug, Args)]
+pub struct LearnWhich {
+    /// Only of this kind: identity, preference, decision, constraint, instruction, plan, event
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// Only about this subject
+    #[arg(long, value_name = "NAME")]
+    pub subject: Option<String>,
+    /// Only those that have these words
+    #[arg(long, value_name = "WORDS")]
+    pub query: Option<String>,
+    /// Also what was superseded or rejected
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// `learn …`
+#[derive(Debug, Subcommand)]
+pub enum LearnAction {
+    /// List facts with what supports them
+    #[command(after_help = "Example:\n  icecore learn list --kind preference")]
+    List(LearnWhich),
+    /// Tell a fact
+    #[command(after_help = "Example:\n  icecore learn add \"I live in Lisbon.\" --subject Ana")]
+    Add {
+        /// The fact as a sentence
+        text: String,
+        /// What kind [default: by its form]
+        #[arg(long, value_name = "KIND")]
+        kind: Option<String>,
+        /// Whom it is about [default: user]
+        #[arg(long, value_name = "NAME")]
+        subject: Option<String>,
+    },
+    /// Agree with a fact
+    #[command(after_help = "Example:\n  icecore learn confirm fact-0123456789abcdef")]
+    Confirm {
+        /// Its id
+        id: String,
+    },
+    /// Disagree with a fact: it does not come back
+    #[command(after_help = "Example:\n  icecore learn reject fact-0123456789abcdef")]
+    Reject {
+        /// Its id
+        id: String,
+    },
 }
 
 /// `search`

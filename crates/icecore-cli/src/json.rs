@@ -4,9 +4,9 @@ use icecore::config::Shown;
 use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
-    CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, Hit, Hits, ImportReport, Level,
-    PackReport, RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp,
-    View, WindowItem,
+    CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, Hit, Hits, ImportReport,
+    Level, PackReport, RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier,
+    Timestamp, View, WindowItem,
 };
 use serde_json::{Map, Value, json};
 
@@ -223,6 +223,25 @@ pub fn event(event: &EventRecord) -> Value {
     })
 }
 
+/// `GET /facts`
+pub fn facts(facts: &[FactInfo]) -> Value {
+    let one = |fact: &FactInfo| {
+        let sources = fact.sources.iter();
+        let sources = sources.map(|s| json!({ "turnId": s.turn_id, "quote": s.quote }));
+        json!({
+            "id": fact.id,
+            "text": fact.text,
+            "kind": fact.kind.as_str(),
+            "subject": fact.subject,
+            "status": fact.status.as_str(),
+            "validFrom": fact.valid_from.to_rfc3339(),
+            "validTo": fact.valid_to.map(|at| at.to_rfc3339()),
+            "sources": sources.collect::<Vec<_>>(),
+        })
+    };
+    json!({ "facts": facts.iter().map(one).collect::<Vec<_>>() })
+}
+
 /// `POST /forget`
 pub fn receipt(receipt: &Receipt) -> Value {
     let erased = receipt.erased;
@@ -235,8 +254,8 @@ pub fn receipt(receipt: &Receipt) -> Value {
             "turns": erased.turns,
             "entries": erased.entries,
             "chunks": erased.chunks,
-            "facts": 0,
-            "vectors": 0,
+            "facts": erased.facts,
+            "vectors": erased.vectors,
             "packs": erased.packs,
             "archives": 0,
         },

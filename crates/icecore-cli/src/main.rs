@@ -107,6 +107,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Import(args) => import::run(args, app).await,
         Command::Export(args) => export::run(args, app).await,
         Command::Context(args) => context::run(args, app).await,
+        Command::Learn(args) => learn::run(args, app).await,
         Command::Search(args) => search::run(args, app).await,
         Command::Show(args) => show::run(args, app).await,
         Command::Sessions => sessions::run(app).await,

@@ -10,6 +10,9 @@ mod calendar;
 mod words;
 
 use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
 
 use crate::time::Millis;
 use calendar::{Day, Unit};
@@ -48,8 +51,55 @@ impl When {
     }
 }
 
+/// Every time has one of these in it; most sentences have none, and are not read.
+static MARKS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let marks = [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+        "9",
+        "day",
+        "week",
+        "month",
+        "year",
+        "morning",
+        "afternoon",
+        "evening",
+        "night",
+        "tomorrow",
+        "spring",
+        "summer",
+        "autumn",
+        "fall",
+        "winter",
+        "jan",
+        "feb",
+        "mar",
+        "apr",
+        "may",
+        "jun",
+        "jul",
+        "aug",
+        "sep",
+        "oct",
+        "nov",
+        "dec",
+    ];
+    let finder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
+    finder.expect("the table is small")
+});
+
 /// The times that `text` names, in order, as understood at `at`.
 pub fn resolve(text: &str, at: Millis) -> Vec<When> {
+    if !MARKS.is_match(text) {
+        return Vec::new();
+    }
     let Some(today) = Day::of(at) else { return Vec::new() };
     let tokens = words::tokens(text, MAX_READ_BYTES);
     let reader = Reader { text, tokens: &tokens, today };

@@ -56,7 +56,7 @@ pub fn words(text: &str) -> Vec<Word> {
 const PASSAGE_WORDS: usize = 90;
 const PASSAGE_AIM: usize = 60;
 
-/// A text has at most so many passages; the last holds the rest.
+/// A text has at most so many passages; those of a very long one are longer.
 const MAX_PASSAGES: usize = 64;
 
 /// Cuts a text into passages that have one meaning each: sentences gathered to
@@ -65,11 +65,12 @@ pub fn passages(text: &str) -> Vec<&str> {
     if text.split_whitespace().nth(PASSAGE_WORDS).is_none() {
         return vec![text];
     }
+    let aim = PASSAGE_AIM.max(text.split_whitespace().count() / (MAX_PASSAGES - 1));
     let mut found = Vec::new();
     let (mut start, mut words) = (0, 0);
     for (end, count) in sentence_ends(text) {
         words += count;
-        if words >= PASSAGE_AIM && found.len() + 1 < MAX_PASSAGES {
+        if words >= aim && found.len() + 1 < MAX_PASSAGES {
             found.push(&text[start..end]);
             (start, words) = (end, 0);
         }
@@ -81,7 +82,7 @@ pub fn passages(text: &str) -> Vec<&str> {
 }
 
 /// Where sentences or lines end, and how many words each has.
-fn sentence_ends(text: &str) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn sentence_ends(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let bytes = text.as_bytes();
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -111,6 +112,12 @@ pub fn names(text: &str) -> Vec<String> {
 
 /// Calls `emit` with each word, folded but not stemmed.
 fn each_word<'a>(text: &'a str, mut emit: impl FnMut(Cow<'a, str>, Range<usize>)) {
+    if text.is_ascii() {
+        for (start, word) in ascii_words(text) {
+            each_part(start, word, &mut emit);
+        }
+        return;
+    }
     let mut run = Run::default();
     for (start, word) in text.unicode_word_indices() {
         if word.chars().next().is_some_and(is_unspaced) {
@@ -118,15 +125,54 @@ fn each_word<'a>(text: &'a str, mut emit: impl FnMut(Cow<'a, str>, Range<usize>)
             continue;
         }
         run.finish(text, &mut emit);
-        for (offset, part) in parts(word) {
-            let range = start + offset..start + offset + part.len();
-            let folded = fold(part);
-            if !folded.is_empty() {
-                emit(folded, range);
-            }
-        }
+        each_part(start, word, &mut emit);
     }
     run.finish(text, &mut emit);
+}
+
+fn each_part<'a>(start: usize, word: &'a str, emit: &mut impl FnMut(Cow<'a, str>, Range<usize>)) {
+    for (offset, part) in parts(word) {
+        let range = start + offset..start + offset + part.len();
+        let folded = fold(part);
+        if !folded.is_empty() {
+            emit(folded, range);
+        }
+    }
+}
+
+/// Unicode's words of an ASCII text, several times as fast.
+fn ascii_words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let bytes = text.as_bytes();
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    // A mark between two letters or two digits does not part them.
+    let joins = move |at: usize| {
+        let (Some(before), Some(after)) = (bytes.get(at - 1), bytes.get(at + 1)) else {
+            return false;
+        };
+        let letters = before.is_ascii_alphabetic() && after.is_ascii_alphabetic();
+        let digits = before.is_ascii_digit() && after.is_ascii_digit();
+        match bytes[at] {
+            b'\'' | b'.' => letters || digits,
+            b':' => letters,
+            b',' | b';' => digits,
+            _ => false,
+        }
+    };
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            at += bytes[at..].iter().position(|byte| is_word(*byte))?;
+            let start = at;
+            while at < bytes.len() && (is_word(bytes[at]) || joins(at)) {
+                at += 1;
+            }
+            let word = &text[start..at];
+            // Underscores alone are no word.
+            if word.bytes().any(|byte| byte != b'_') {
+                return Some((start, word));
+            }
+        }
+    })
 }
 
 /// Adjacent characters of a script without blanks, not yet emitted: the last
@@ -288,6 +334,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn ascii_words_are_those_of_unicode(text in "[ -~\n\t]{0,60}|[a-c1-3_'.,;: ]{0,30}") {
+            let quick: Vec<_> = ascii_words(&text).collect();
+            prop_assert_eq!(quick, text.unicode_word_indices().collect::<Vec<_>>());
+        }
+
         #[test]
         fn any_text_has_bounded_terms_without_blanks(text in "\\PC{0,80}|[a-z' .東가é\u{301}]{0,60}") {
             let found = words(&text);

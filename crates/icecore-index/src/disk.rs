@@ -79,11 +79,11 @@ impl Files {
 
     /// The last commit. Somebody may commit while this reads, so damage is
     /// believed only when the commit stays the same.
-    pub fn load(&self, exact_rows: usize) -> Result<Loaded, Unusable> {
+    pub fn load(&self, memory_rows: usize) -> Result<Loaded, Unusable> {
         let mut seen: Option<Payload> = None;
         loop {
             let (segments, payload) = Segments::open(&self.text(), true)?;
-            match self.load_files(&payload, segments, exact_rows) {
+            match self.load_files(&payload, segments, memory_rows) {
                 Err(_) if seen.as_ref() != Some(&payload) => seen = Some(payload),
                 loaded => return loaded,
             }
@@ -94,12 +94,12 @@ impl Files {
         &self,
         payload: &Payload,
         segments: Segments,
-        exact_rows: usize,
+        memory_rows: usize,
     ) -> Result<Loaded, Unusable> {
         let (columns, cursor) = self.load_columns(payload)?;
         let rows = match &payload.rows {
             Some(told) => {
-                Some(self.load_rows(payload.rows_file, told, payload.docs, exact_rows)?)
+                Some(self.load_rows(payload.rows_file, told, payload.docs, memory_rows)?)
             }
             None => None,
         };
@@ -124,12 +124,12 @@ impl Files {
         number: u32,
         told: &RowsPayload,
         docs: usize,
-        exact_rows: usize,
+        memory_rows: usize,
     ) -> Result<Rows, Unusable> {
         let model = told.model().ok_or_else(|| damaged("the vectors' model cannot be read"))?;
         let mut rows = Rows::new(model);
         let mut file = File::open(self.rows(number))?;
-        let keep = told.count <= exact_rows;
+        let keep = told.count <= memory_rows;
         if !keep {
             rows.store(file.try_clone()?, told.count);
         }

@@ -23,6 +23,9 @@ pub struct IndexSettings {
     /// faster from 10,000 on, but 50,000 exact comparisons of 256 components
     /// take a millisecond, miss nothing and need 13 MB.
     pub exact_rows: usize,
+    /// Up to this many vectors are in memory, 256 bytes each; of more, only their
+    /// signs.
+    pub memory_rows: usize,
     /// Above that, how many of them are compared exactly after a look at signs.
     pub rescore: usize,
     /// Memory of the text index's writer, in bytes.
@@ -36,6 +39,7 @@ impl Default for IndexSettings {
             tail_most: 20_000,
             open_scopes: 64,
             exact_rows: 50_000,
+            memory_rows: 200_000,
             rescore: 400,
             writer_bytes: 50_000_000,
         }

@@ -102,21 +102,19 @@ impl Plan {
 }
 
 impl Plan {
-    /// Where in a text the passage begins that holds most of the query's terms.
+    /// Where in a text the sentence begins that holds most of the query's terms.
     pub fn focus(&self, text: &str) -> usize {
-        let parts = analysis::passages(text);
-        if parts.len() < 2 {
-            return 0;
-        }
         let wanted: BTreeSet<&str> = self.terms.iter().map(String::as_str).collect();
         let (mut best, mut start) = ((0, 0), 0);
-        for part in parts {
-            let terms: BTreeSet<String> = analysis::terms(part).into_iter().collect();
+        let ends = analysis::sentence_ends(text).map(|(end, _)| end);
+        for end in ends.chain([text.len()]) {
+            let sentence = &text[start..end];
+            let terms: BTreeSet<String> = analysis::terms(sentence).into_iter().collect();
             let held = terms.iter().filter(|term| wanted.contains(term.as_str())).count();
             if held > best.0 {
-                best = (held, start);
+                best = (held, start + sentence.len() - sentence.trim_start().len());
             }
-            start += part.len();
+            start = end;
         }
         best.1
     }

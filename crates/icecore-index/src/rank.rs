@@ -19,10 +19,10 @@ use crate::snapshot::Snapshot;
 use crate::weights::{SIGNALS, Signal};
 
 /// Documents taken by words before anything else is looked at.
-const BY_WORDS: usize = 150;
+const BY_WORDS: usize = 100;
 
 /// And by vectors.
-const BY_MEANING: usize = 150;
+const BY_MEANING: usize = 100;
 
 /// Standing instructions and preferences looked at, the surest and newest.
 const STANDING: usize = 128;
@@ -145,8 +145,7 @@ fn quoted(words: &[String]) -> String {
     }
 }
 
-/// Ranks documents, best first; equal ones in the order of their numbers, the
-/// newer first.
+/// Ranks documents, best first: see [`sort`].
 pub fn rank(
     snapshot: &Snapshot,
     plan: &Plan,
@@ -172,9 +171,10 @@ pub fn rank(
     Ok(ranked)
 }
 
-/// Best first; of equal ones the newer.
+/// Best first; of equal ones the later, by what they are: their numbers depend
+/// on when they were fed.
 pub fn sort(ranked: &mut [Ranked]) {
-    ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.doc.cmp(&a.doc)));
+    ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.source.cmp(&a.source)));
 }
 
 /// The documents that are worth a closer look, in order of number.
@@ -186,12 +186,11 @@ fn candidates(
     wanted: &Wanted<'_>,
 ) -> Result<Vec<Doc>, IndexError> {
     let mut found = BTreeSet::new();
-    let more = wanted.limit.max(BY_WORDS);
     if wanted.mode != Mode::Semantic {
-        found.extend(matches.best(snapshot, more));
+        found.extend(matches.best(snapshot, BY_WORDS.max(wanted.limit / 2)));
     }
     if let Some(vector) = vector {
-        let n = wanted.limit.max(BY_MEANING);
+        let n = BY_MEANING.max(wanted.limit / 2);
         found.extend(snapshot.nearest(vector, n, None)?.into_iter().map(|(doc, _)| doc));
     }
     let mut found: Vec<Doc> = found.into_iter().collect();
@@ -215,6 +214,7 @@ fn standing(snapshot: &Snapshot, plan: &Plan) -> Vec<Doc> {
         signs.instruction().max(preference)
     };
     let mut found: Vec<(f32, Doc)> = (0..snapshot.doc_count())
+        .filter(|doc| Signs(snapshot.signs(*doc)).is_standing())
         .map(|doc| (strength(doc), doc))
         .filter(|(strength, _)| *strength >= 0.25)
         .collect();

@@ -101,7 +101,7 @@ impl ScopeIndex {
     /// Replaces everything by what is committed.
     fn load(&self, disk: &mut Disk) {
         let Some(files) = &disk.files else { return };
-        match files.load(self.settings.exact_rows) {
+        match files.load(self.settings.memory_rows) {
             Ok(loaded) => self.adopt(disk, loaded),
             Err(unusable) => {
                 if let Unusable::Damaged(reason) = unusable {
@@ -311,7 +311,7 @@ impl ScopeIndex {
     ) -> Result<(), IndexError> {
         files.keep_rows(payload.rows.as_ref().map(|_| payload.rows_file));
         let stored = match &payload.rows {
-            Some(told) if told.count > self.settings.exact_rows => {
+            Some(told) if told.count > self.settings.memory_rows => {
                 Some((files.open_rows(payload.rows_file)?, told.count))
             }
             _ => None,

@@ -259,7 +259,7 @@ fn a_committed_index_answers_as_one_in_memory() {
     check(&index, &docs);
     check(&open(root.path(), eager()), &docs);
     // Rows on disk with every row a candidate give the same.
-    let large = IndexSettings { exact_rows: 5, rescore: 1_000, ..eager() };
+    let large = IndexSettings { exact_rows: 5, memory_rows: 5, rescore: 1_000, ..eager() };
     check(&open(root.path(), large), &docs);
 }
 
@@ -547,7 +547,7 @@ fn hostile_texts_are_only_texts() {
 fn signs_find_what_is_near_among_many() {
     let docs: Vec<Document> =
         (0..3_000).map(|n| Document { vectors: vec![vector(n)], ..turn(n, "") }).collect();
-    let settings = IndexSettings { exact_rows: 100, rescore: 400, ..eager() };
+    let settings = IndexSettings { exact_rows: 100, memory_rows: 100, rescore: 400, ..eager() };
     let index = Index::open(None, settings).scope(&scope("m")).unwrap();
     feed(&index, &docs, 3_000);
     for seed in [1, 77, 2_999] {
@@ -608,7 +608,7 @@ proptest! {
         exact_rows in prop_oneof![Just(6), Just(1_000)],
     ) {
         let root = directory();
-        let settings = IndexSettings { exact_rows, rescore: 10_000, ..eager() };
+        let settings = IndexSettings { exact_rows, memory_rows: exact_rows, rescore: 10_000, ..eager() };
         let mut index = open(root.path(), settings);
         let mut end = 0;
         for (count, step) in steps {

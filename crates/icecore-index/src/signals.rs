@@ -24,11 +24,13 @@ const WINDOW_DECAY: [(i32, f32); 7] =
 /// What the direction of a neighbour adds to that of a turn.
 const THREAD_DECAY: [(i32, f32); 5] = [(0, 1.0), (-1, 0.8), (1, 0.6), (-2, 0.4), (2, 0.3)];
 
-/// A stretch is the turn with two on each side.
-const STRETCH: i32 = 2;
+/// What a word that a neighbour holds counts for coverage.
+const COVERAGE_DECAY: [(i32, f32); 5] = [(0, 1.0), (-1, 0.8), (1, 0.6), (-2, 0.6), (2, 0.4)];
 
-/// Which holds this many turns on average: some stand near an end.
-const STRETCH_TURNS: f32 = 4.75;
+/// A long text holds many words by chance: coverage falls with this power of its
+/// passages, each of about so many terms.
+const PASSAGE_POWER: f32 = -0.4;
+const PASSAGE_TERMS: f32 = 30.0;
 
 /// Terms, counts and directions of documents and their neighbours.
 pub(crate) struct Table<'a> {
@@ -44,7 +46,6 @@ pub(crate) struct Table<'a> {
     directions: Vec<f32>,
     probe: Option<Vec<f32>>,
     mean_length: f32,
-    mean_stretch: f32,
 }
 
 /// Slots of a document and its neighbours, from [`WINDOW`] before to as many
@@ -76,7 +77,6 @@ impl<'a> Table<'a> {
             directions: Vec::new(),
             probe: vector.map(unit),
             mean_length: snapshot.average_length() as f32,
-            mean_stretch: snapshot.average_length() as f32 * STRETCH_TURNS,
             slots,
         };
         table.count(near);
@@ -156,7 +156,7 @@ impl<'a> Table<'a> {
         set(Signal::Lexical, self.lexical(doc));
         set(Signal::Semantic, cosine);
         set(Signal::Window, self.window(&around));
-        set(Signal::Stretch, self.stretch(&around));
+        set(Signal::Coverage, self.coverage(&around));
         set(Signal::Thread, self.thread(&around));
         set(Signal::Speaker, yes(is_first));
         set(Signal::Own, yes(plan.cues.first_person && role == Role::User));
@@ -204,20 +204,18 @@ impl<'a> Table<'a> {
         self.weighed(&best)
     }
 
-    fn stretch(&self, around: &Around) -> f32 {
-        let mut counts = vec![0.0_f32; self.width()];
-        let mut length = 0.0;
-        for offset in -STRETCH..=STRETCH {
-            let Some((slot, own)) = at(around, offset) else { continue };
-            length += own;
-            for (term, count) in counts.iter_mut().enumerate() {
-                *count += self.counts[slot * self.width() + term];
+    fn coverage(&self, around: &Around) -> f32 {
+        let mut best = vec![0.0_f32; self.width()];
+        for (offset, decay) in COVERAGE_DECAY {
+            let Some((slot, length)) = at(around, offset) else { continue };
+            let share = decay * libm::powf((length / PASSAGE_TERMS).max(1.0), PASSAGE_POWER);
+            for (term, best) in best.iter_mut().enumerate() {
+                if self.counts[slot * self.width() + term] > 0.0 {
+                    *best = best.max(share);
+                }
             }
         }
-        for count in &mut counts {
-            *count = saturate(*count, length, self.mean_stretch);
-        }
-        self.weighed(&counts)
+        self.weighed(&best)
     }
 
     fn weighed(&self, worth: &[f32]) -> f32 {
@@ -241,7 +239,7 @@ impl<'a> Table<'a> {
     /// candidates.
     pub(crate) fn scale(raws: &mut [Raw]) {
         let measured =
-            [Signal::Lexical, Signal::Semantic, Signal::Window, Signal::Stretch, Signal::Thread];
+            [Signal::Lexical, Signal::Semantic, Signal::Window, Signal::Coverage, Signal::Thread];
         for signal in measured.map(|signal| signal as usize) {
             let most = raws.iter().map(|raw| raw.signals[signal]).fold(0.0_f32, f32::max);
             if most > 0.0 {

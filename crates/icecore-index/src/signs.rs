@@ -58,6 +58,11 @@ impl Signs {
         self.0 & FIRST_PERSON != 0
     }
 
+    /// Whether it may be an instruction that lasts or a preference: a quick look.
+    pub(crate) fn is_standing(self) -> bool {
+        self.0 & (NIBBLE << INSTRUCTION_SHIFT | NIBBLE << PREFERENCE_SHIFT) != 0
+    }
+
     /// How surely it is an instruction that lasts, from 0 to 1.
     pub fn instruction(self) -> f32 {
         self.share(INSTRUCTION_SHIFT)

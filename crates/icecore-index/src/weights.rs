@@ -17,8 +17,8 @@ pub enum Signal {
     Semantic,
     /// Words of it or, weaker, of its neighbours, each word where it counts most.
     Window,
-    /// Words of the stretch of five turns around it.
-    Stretch,
+    /// How many of the query's words it and, weaker, its neighbours hold at all.
+    Coverage,
     /// The meaning of the turn together with its neighbours.
     Thread,
     /// Neighbouring words of the query that are neighbours in it.
@@ -47,7 +47,7 @@ impl Signal {
         Signal::Lexical,
         Signal::Semantic,
         Signal::Window,
-        Signal::Stretch,
+        Signal::Coverage,
         Signal::Thread,
         Signal::Pairs,
         Signal::Speaker,
@@ -66,7 +66,7 @@ impl Signal {
             Signal::Lexical => "lexical",
             Signal::Semantic => "semantic",
             Signal::Window => "window",
-            Signal::Stretch => "stretch",
+            Signal::Coverage => "coverage",
             Signal::Thread => "thread",
             Signal::Pairs => "pairs",
             Signal::Speaker => "speaker",
@@ -84,19 +84,19 @@ impl Signal {
     pub fn weight(self) -> f32 {
         match self {
             Signal::Lexical => 0.0,
-            Signal::Semantic => 0.0,
-            Signal::Window => 2.8,
-            Signal::Stretch => 1.0,
-            Signal::Thread => 4.5,
-            Signal::Pairs => 1.7,
+            Signal::Semantic => 0.8,
+            Signal::Window => 2.1,
+            Signal::Coverage => 2.1,
+            Signal::Thread => 3.1,
+            Signal::Pairs => 1.8,
             Signal::Speaker => 2.4,
-            Signal::Own => 1.8,
+            Signal::Own => 1.6,
             Signal::Date => 4.3,
-            Signal::When => 1.8,
-            Signal::Instruction => 3.5,
-            Signal::Preference => 3.3,
+            Signal::When => 1.9,
+            Signal::Instruction => 4.1,
+            Signal::Preference => 3.5,
             Signal::Question => -1.0,
-            Signal::Opening => 0.6,
+            Signal::Opening => 0.5,
         }
     }
 

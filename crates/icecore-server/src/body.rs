@@ -49,6 +49,12 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .map(|value| value.split(';').next().unwrap_or_default().trim());
+    // A verdict is posted without a body, which then has no type either.
+    let has_no_body = headers.get(header::TRANSFER_ENCODING).is_none()
+        && headers.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0");
+    if essence.is_none() && has_no_body {
+        return Ok(());
+    }
     if !essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) {
         return refuse("send the body with `Content-Type: application/json`");
     }

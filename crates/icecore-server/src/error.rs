@@ -140,6 +140,7 @@ impl From<MemoryError> for ApiError {
             MemoryError::Turn { index, source } => Self::from(source).of_turn(index),
             MemoryError::Name(_)
             | MemoryError::NoTurns
+            | MemoryError::FactLength { .. }
             | MemoryError::EmptyQuery
             | MemoryError::HitLimit { .. }
             | MemoryError::Line { .. }

@@ -13,6 +13,7 @@ mod body;
 mod context;
 mod error;
 mod events;
+mod facts;
 mod forget;
 mod guard;
 mod health;

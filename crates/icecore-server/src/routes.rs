@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 
 use crate::app::Shared;
 use crate::error::ApiError;
-use crate::{context, events, forget, guard, health, history, search, turns};
+use crate::{context, events, facts, forget, guard, health, history, search, turns};
 
 /// Where the host's own routes live.
 const PREFIX: &str = "/v1/host/icecore";
@@ -24,6 +24,9 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/chunks", get(history::chunks))
         .route("/chunks/{id}", get(history::chunk))
         .route("/chunks/{id}/expand", get(history::expand))
+        .route("/facts", get(facts::list).post(facts::add))
+        .route("/facts/{id}/confirm", post(facts::confirm))
+        .route("/facts/{id}/reject", post(facts::reject))
         .route("/events", get(events::events))
         .route("/archives", get(history::archives))
         .route("/stats", get(history::stats))

@@ -7,8 +7,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use icecore::json::quote;
 use icecore::{
-    Appended, ChunkInfo, Context, EventRecord, Hit, Hits, Level, Outcome, RawTurn, Receipt,
-    Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, turn_jsonl,
+    Appended, ChunkInfo, Context, EventRecord, FactInfo, Hit, Hits, Level, Outcome, RawTurn,
+    Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, turn_jsonl,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -282,6 +282,26 @@ pub(crate) fn stats(memory: Option<&str>, stats: &Stats) -> String {
     .to_string()
 }
 
+/// Facts with what supports them.
+pub(crate) fn facts(facts: &[FactInfo]) -> String {
+    let one = |fact: &FactInfo| {
+        let sources = fact.sources.iter();
+        let sources = sources.map(|s| json!({ "turnId": s.turn_id, "quote": s.quote }));
+        json!({
+            "id": fact.id,
+            "text": fact.text,
+            "kind": fact.kind.as_str(),
+            "subject": fact.subject,
+            "status": fact.status.as_str(),
+            "validFrom": fact.valid_from.to_rfc3339(),
+            "validTo": fact.valid_to.map(|at| at.to_rfc3339()),
+            "sources": sources.collect::<Vec<_>>(),
+        })
+        .to_string()
+    };
+    list("facts", facts.iter().map(one), "")
+}
+
 /// A receipt. What later parts erase is counted already, as none.
 pub(crate) fn receipt(receipt: &Receipt) -> String {
     json!({
@@ -290,8 +310,8 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
             "turns": receipt.erased.turns,
             "entries": receipt.erased.entries,
             "chunks": receipt.erased.chunks,
-            "facts": 0,
-            "vectors": 0,
+            "facts": receipt.erased.facts,
+            "vectors": receipt.erased.vectors,
             "packs": receipt.erased.packs,
             "archives": 0,
         },

@@ -276,7 +276,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 45] = {
+static SETTINGS: [Setting; 46] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -320,6 +320,7 @@ static SETTINGS: [Setting; 45] = {
         index("tail_most", number(|c| Usize(&mut c.index.tail_most), 1, 10_000_000)),
         index("open_scopes", number(|c| Usize(&mut c.index.open_scopes), 1, 100_000)),
         index("exact_rows", number(|c| Usize(&mut c.index.exact_rows), 0, 100_000_000)),
+        index("memory_rows", number(|c| Usize(&mut c.index.memory_rows), 0, 100_000_000)),
         index("rescore", number(|c| Usize(&mut c.index.rescore), 1, 1_000_000)),
         index(
             "writer_bytes",
@@ -548,7 +549,7 @@ mod tests {
              embedding_model = \"m\"\nembedding_url = \"http://h/v1\"\n\
              embedding_key_env = \"K\"\nembedding_dims = 8\nembedding_timeout_seconds = 2\n\
              embedding_batch_texts = 3\nembedding_text_chars = 4\nembedding_threads = 5\n\
-             [index]\ntail_docs = 6\ntail_most = 7\nopen_scopes = 8\nexact_rows = 9\n\
+             [index]\ntail_docs = 6\ntail_most = 7\nopen_scopes = 8\nexact_rows = 9\nmemory_rows = 12\n\
              rescore = 10\nwriter_bytes = 20000000",
         )
         .unwrap();
@@ -570,6 +571,7 @@ mod tests {
             tail_most: 7,
             open_scopes: 8,
             exact_rows: 9,
+            memory_rows: 12,
             rescore: 10,
             writer_bytes: 20_000_000,
         };

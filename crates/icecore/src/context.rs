@@ -91,8 +91,11 @@ const TOKENS_A_TERM: f32 = 2.6;
 /// Tokens around a turn's text: who speaks, the end of the line.
 const LINE_TOKENS: f32 = 4.0;
 
+/// A turn that would take more than this share of the budget may have to be cut.
+const LONG_SHARE: u32 = 4;
+
 /// Turns are read for somewhat more than the budget, since that is an estimate.
-const READ_BEYOND: f32 = 1.3;
+const READ_BEYOND: f32 = 1.5;
 
 /// A window of short turns holds about one for so many tokens.
 const RELEVANT_TOKENS: u32 = 14;
@@ -170,15 +173,20 @@ impl Memory {
         let items = self.fetch(scope, &sources).await?;
         let sessions = self.sessions_of(scope, &sources).await?;
         let mut found = Vec::with_capacity(chosen.len());
-        for ranked in chosen {
+        for mut ranked in chosen {
             let Some(Item::Turn(row)) = items.get(&ranked.source) else { continue };
             let Some(session) = sessions.get(&row.id.session) else { continue };
             let mut candidate = turn_candidate(session.no, stored_turn(session, row.clone()));
+            ranked.read(&plan, &candidate.text);
             candidate.score = f64::from(ranked.score);
             candidate.reason = ranked.reason();
-            candidate.focus = plan.focus(&candidate.text);
-            found.push(candidate);
+            if candidate.known_tokens > budget / LONG_SHARE {
+                candidate.focus = plan.focus(&candidate.text);
+            }
+            found.push((worth(ranked.score, row.tokens as f32), ranked.source, candidate));
         }
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+        let found = found.into_iter().map(|(_, _, candidate)| candidate).collect();
         Ok((found, notices))
     }
 
@@ -320,17 +328,22 @@ fn summary_label(chunk: &ChunkRecord) -> String {
     }
 }
 
-/// Ranked turns in the order in which they are worth their tokens, as many as
-/// could fit. What a turn is worth falls with its length, but slowly: a long one
-/// that answers is better than two short ones that do not.
+/// What a turn is worth in a window. It falls with its length, but slowly: a
+/// long one that answers is better than two short ones that do not.
+fn worth(score: f32, tokens: f32) -> f32 {
+    score - LENGTH_COST * (tokens + LINE_TOKENS).ln()
+}
+
+/// Ranked turns in the order in which they are worth their tokens, as far as the
+/// index can tell, and somewhat more of them than could fit.
 fn worth_reading(mut ranked: Vec<Ranked>, budget: u32) -> Vec<Ranked> {
-    let tokens = |ranked: &Ranked| ranked.length as f32 * TOKENS_A_TERM + LINE_TOKENS;
-    let worth = |ranked: &Ranked| ranked.score - LENGTH_COST * tokens(ranked).ln();
-    ranked.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(b.doc.cmp(&a.doc)));
+    let tokens = |ranked: &Ranked| ranked.length as f32 * TOKENS_A_TERM;
+    let worth = |ranked: &Ranked| worth(ranked.score, tokens(ranked));
+    ranked.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(b.source.cmp(&a.source)));
     let mut room = budget as f32 * READ_BEYOND;
     let mut fits = |ranked: &Ranked| {
         let is_within = room > 0.0;
-        room -= tokens(ranked);
+        room -= tokens(ranked) + LINE_TOKENS;
         is_within
     };
     let count = ranked.iter().take_while(|ranked| fits(ranked)).count();

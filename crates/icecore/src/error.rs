@@ -90,6 +90,14 @@ pub enum MemoryError {
         /// Why.
         reason: String,
     },
+    /// A fact that says nothing, or too much.
+    #[error("a fact has 1 to {most} characters, not {chars}")]
+    FactLength {
+        /// What it has.
+        chars: usize,
+        /// The most.
+        most: usize,
+    },
     /// The index failed. It is derived: `reindex` makes it anew.
     #[error("the index failed: {0}")]
     Index(#[from] IndexError),
@@ -108,6 +116,9 @@ impl MemoryError {
             MemoryError::NoSession { .. } => Some("`icecore sessions` lists what is there".to_owned()),
             MemoryError::NoBranch { .. } => {
                 Some("branches are named main, fork-1, fork-2 and so on; `icecore sessions --json` lists them".to_owned())
+            }
+            MemoryError::NotFound { id, .. } if id.starts_with("fact-") => {
+                Some("`icecore learn list --all` shows the ids of facts".to_owned())
             }
             MemoryError::NotFound { .. } => {
                 Some("`icecore export --all` shows the ids of turns, `icecore context --explain` those of chunks".to_owned())

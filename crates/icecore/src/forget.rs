@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::chunk::ChunkId;
-use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, Tenant};
+use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, Tenant, TurnId};
 use icecore_domain::redact::RedactedTurn;
 use icecore_domain::time::Millis;
+use icecore_index::Source;
 use icecore_store::{
     BodyPlace, Erasure, MicroBody, NewPack, PackMember, PackRecord, Selected, Selector, TextBody,
     TextFormat, TurnState,
@@ -22,11 +23,11 @@ use crate::worker::write_pack;
 pub enum ForgetRequest {
     /// A whole session, name and all.
     Session(String),
-    /// Turns whose `name` this is, entries tagged `subject:NAME`.
+    /// Turns whose `name` this is, entries tagged `subject:NAME`, facts about them.
     Subject(String),
-    /// Turns and entries whose own time is before this.
+    /// Turns, entries and facts whose own time is before this.
     Before(Millis),
-    /// One entry.
+    /// One entry, or one fact.
     Entry(String),
 }
 
@@ -39,6 +40,10 @@ pub struct Erased {
     pub entries: u64,
     /// Chunks whose body and summary held any of them.
     pub chunks: u64,
+    /// Facts about them or drawn from them, and what people said of those.
+    pub facts: u64,
+    /// Turns whose vectors were in the index.
+    pub vectors: u64,
     /// Packs that were rewritten or deleted, their keys destroyed.
     pub packs: u64,
 }
@@ -74,9 +79,9 @@ impl Receipt {
 
     /// The text that the hash covers.
     pub fn statement(&self) -> String {
-        let Erased { turns, entries, chunks, packs } = self.erased;
+        let Erased { turns, entries, chunks, facts, vectors, packs } = self.erased;
         format!(
-            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {packs} packs{}",
+            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {facts} facts, {vectors} vectors, {packs} packs{}",
             self.kind,
             self.at,
             if self.dry_run { " (dry run)" } else { "" }
@@ -87,7 +92,7 @@ impl Receipt {
 impl Memory {
     /// Erases what a request names: of one memory where `memory` is given, else
     /// of the whole tenant. Every copy of ours goes: rows, texts, packs,
-    /// summaries, side files. Backups are out of reach.
+    /// summaries, facts, index and side files. Backups are out of reach.
     pub async fn forget(
         &self,
         principal: &Principal,
@@ -101,13 +106,10 @@ impl Memory {
         let now = self.inner.clock.now();
         let mut work =
             Erasing { erased: Erased::default(), touched: BTreeSet::new(), failed: None };
-        self.erase_turns(tenant, memory.as_deref(), &selector, dry_run, now, &mut work).await?;
+        let selector = &selector;
+        self.erase_turns(tenant, memory.as_deref(), selector, dry_run, now, &mut work).await?;
         for scope in self.scopes(principal, memory.as_deref()).await? {
-            let entries = self.inner.store.erase_entries(&scope, &selector, dry_run).await?;
-            if entries > 0 {
-                work.touched.insert(scope);
-            }
-            work.erased.entries += entries;
+            self.erase_told(&scope, selector, dry_run, &mut work).await?;
         }
         let receipt = Receipt::new(kind, now, work.erased, dry_run);
         if !dry_run {
@@ -117,6 +119,9 @@ impl Memory {
             // Also when nothing was found: an erasure that was cut short by a
             // crash may have left its old pages behind.
             self.inner.pack_texts.clear();
+            for scope in &work.touched {
+                self.drop_index(scope).await?;
+            }
             self.inner.store.scrub().await?;
             self.inner.wake.notify_one();
         }
@@ -148,6 +153,7 @@ impl Memory {
             if all.is_empty() {
                 break;
             }
+            self.erase_drawn(selector, &all, dry_run, work).await?;
             for selected in &all {
                 work.touched.insert(selected.scope.clone());
                 let done = self.erase_selected(selected, &mut work.erased, dry_run, now).await;
@@ -160,6 +166,79 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// Erases the facts that turns are about to take with them, to count them, and
+    /// what the selector names besides. The index goes too: after a crash here it
+    /// is made anew from what is left.
+    async fn erase_drawn(
+        &self,
+        selector: &Selector,
+        all: &[Selected],
+        dry_run: bool,
+        work: &mut Erasing,
+    ) -> Result<()> {
+        let mut scopes: BTreeMap<&Scope, Vec<&Selected>> = BTreeMap::new();
+        all.iter().for_each(|one| scopes.entry(&one.scope).or_default().push(one));
+        for (scope, selected) in scopes {
+            let of = |one: &Selected| {
+                let session = one.session;
+                one.turns
+                    .iter()
+                    .map(move |(seq, _)| TurnId { session, seq: *seq })
+                    .collect::<Vec<_>>()
+            };
+            let quoting: Vec<TurnId> = selected.iter().flat_map(|one| of(one)).collect();
+            work.erased.vectors += self.vectors_of(scope, &selected).await?;
+            if !dry_run {
+                self.drop_index(scope).await?;
+            }
+            let store = &self.inner.store;
+            work.erased.facts += store.erase_facts(scope, selector, &quoting, dry_run).await?;
+            work.touched.insert(scope.clone());
+        }
+        Ok(())
+    }
+
+    /// Erases entries and facts that the selector itself names.
+    async fn erase_told(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        dry_run: bool,
+        work: &mut Erasing,
+    ) -> Result<()> {
+        let store = &self.inner.store;
+        let entries = store.erase_entries(scope, selector, true).await?;
+        let facts = store.erase_facts(scope, selector, &[], true).await?;
+        if dry_run {
+            work.erased.entries += entries;
+            // With turns they were counted already.
+            work.erased.facts += if work.touched.contains(scope) { 0 } else { facts };
+        } else if entries + facts > 0 {
+            self.drop_index(scope).await?;
+            work.erased.entries += store.erase_entries(scope, selector, false).await?;
+            work.erased.facts += store.erase_facts(scope, selector, &[], false).await?;
+        }
+        if entries + facts > 0 {
+            work.touched.insert(scope.clone());
+        }
+        Ok(())
+    }
+
+    /// How many of these turns have vectors in the index.
+    async fn vectors_of(&self, scope: &Scope, selected: &[&Selected]) -> Result<u64> {
+        let index = self.open_index(scope).await?;
+        let snapshot = index.read();
+        let with_vectors = snapshot.docs_with_vectors();
+        let is_there = |one: &Selected, seq: Seq| {
+            let source = Source::Turn { session: one.session, seq, branch: one.branch };
+            snapshot.doc_of(source).is_some_and(|doc| doc < with_vectors)
+        };
+        let count = |one: &&Selected| {
+            one.turns.iter().filter(|(seq, _)| is_there(one, *seq)).count() as u64
+        };
+        Ok(selected.iter().map(count).sum())
     }
 
     async fn selector(
@@ -381,6 +460,7 @@ impl Receipt {
             "kind": self.kind,
             "turns": self.erased.turns,
             "entries": self.erased.entries,
+            "facts": self.erased.facts,
         })
         .to_string()
     }

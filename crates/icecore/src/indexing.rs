@@ -12,12 +12,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
+use icecore_domain::fact::Verdict;
 use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::time::Millis;
 use icecore_index::{
     Batch, Document, Index, Push, Role, ScopeIndex, Source, Watermark, passages, signs,
 };
-use icecore_store::{ChunkRecord, EntryRecord, FactRecord, ScopeHead, TurnRow, TurnState};
+use icecore_store::{
+    ChunkRecord, EntryRecord, FactRecord, ScopeHead, TurnRow, TurnState, VerdictRecord,
+};
 use tokio::sync::Mutex;
 
 use crate::error::{Result, off_thread};
@@ -25,6 +28,10 @@ use crate::memory::{Inner, Memory};
 
 /// Turns read at once.
 const PAGE: usize = 1_000;
+
+/// Marks the number of a document for what a person told, by its place in the
+/// log: such facts have no number of their own.
+const TOLD: u64 = 1 << 63;
 
 /// Scopes that are fed at the same time wait for each other only by accident.
 const LANES: usize = 64;
@@ -48,7 +55,15 @@ impl Indexing {
 }
 
 impl Memory {
-    async fn open_index(&self, scope: &Scope) -> Result<Arc<ScopeIndex>> {
+    /// Closes a scope's index and deletes its files, after whoever feeds it.
+    pub(crate) async fn drop_index(&self, scope: &Scope) -> Result<()> {
+        let _lane = self.inner.indexing.lane(scope).lock().await;
+        self.inner.forget_learned();
+        let (inner, scope) = (Arc::clone(&self.inner), scope.clone());
+        Ok(off_thread(move || inner.indexing.index.drop_scope(&scope)).await??)
+    }
+
+    pub(crate) async fn open_index(&self, scope: &Scope) -> Result<Arc<ScopeIndex>> {
         let (inner, scope) = (Arc::clone(&self.inner), scope.clone());
         Ok(off_thread(move || inner.indexing.index.scope(&scope)).await??)
     }
@@ -94,13 +109,6 @@ impl Memory {
         }
     }
 
-    /// Forgets words and vectors; the next search or settling makes them anew.
-    pub(crate) async fn drop_index(&self, scope: &Scope) -> Result<()> {
-        let _lane = self.inner.indexing.lane(scope).lock().await;
-        let (inner, scope) = (Arc::clone(&self.inner), scope.clone());
-        Ok(off_thread(move || inner.indexing.index.drop_scope(&scope)).await??)
-    }
-
     /// What is wrong with a scope's index, if anything: it must not have read more
     /// than the store has. That it has read less is merely due.
     pub(crate) async fn check_index(&self, scope: &Scope) -> Result<Option<String>> {
@@ -142,7 +150,7 @@ impl Memory {
         let is_last = rows.len() < PAGE;
         let position = match rows.last() {
             Some(row) if !is_last => row.position,
-            _ => head.position.max(rows.last().map_or(Position(0), |row| row.position)),
+            _ => end(head).max(rows.last().map_or(Position(0), |row| row.position)),
         };
         let mut items: Vec<Item> = Vec::with_capacity(rows.len());
         for row in self.hydrate_what_can_be(scope, rows).await? {
@@ -160,6 +168,12 @@ impl Memory {
             _ => position,
         };
         items.extend(entries.into_iter().filter(|entry| entry.began <= position).map(Item::Entry));
+        if head.verdicts > from.position {
+            let told = store.verdicts(scope).await?.into_iter().filter(is_told);
+            let new =
+                told.filter(|told| from.position < told.position && told.position <= position);
+            items.extend(new.map(Item::Told));
+        }
         let mut to = Watermark { position, ..from };
         let summaries = store.summaries_after(scope, from.summaries, PAGE).await?;
         to.summaries = end_of(
@@ -176,10 +190,13 @@ impl Memory {
         Ok((to, items))
     }
 
-    /// Brings the indexes of scopes forward. One that fails is tried again when it
-    /// is searched or changes next: nothing of it is lost.
+    /// Brings facts and indexes of scopes forward. One that fails is tried again
+    /// when it is searched or changes next: nothing of it is lost.
     pub(crate) async fn index_scopes(&self, scopes: &BTreeSet<Scope>) {
         for scope in scopes {
+            if let Err(error) = self.draw_facts(scope).await {
+                tracing::warn!(%scope, %error, "facts could not be drawn");
+            }
             if let Err(error) = self.index_scope(scope).await {
                 tracing::warn!(%scope, %error, "the index could not be brought forward");
             }
@@ -193,7 +210,7 @@ impl Memory {
         let head = self.inner.store.scope_head(scope).await?;
         let from = index.watermark();
         let least = self.inner.indexing.index.settings().tail_docs as u64;
-        let behind = head.position.0.saturating_sub(from.position.0);
+        let behind = end(&head).0.saturating_sub(from.position.0);
         let is_small = behind + (index.uncommitted() as u64) < least;
         if from.epoch == head.epoch && is_small && !self.is_of_another_model(&index) {
             return Ok(());
@@ -258,7 +275,8 @@ impl Memory {
         sources: &[Source],
     ) -> Result<BTreeMap<Source, Item>> {
         let store = &self.inner.store;
-        let (mut turns, mut chunks, mut entries, mut facts) = (vec![], vec![], vec![], vec![]);
+        let (mut turns, mut chunks, mut entries) = (vec![], vec![], vec![]);
+        let (mut facts, mut told) = (vec![], vec![]);
         for source in sources {
             match *source {
                 Source::Turn { session, seq, .. } => turns.push(TurnId { session, seq }),
@@ -266,6 +284,7 @@ impl Memory {
                     chunks.push((session, branch, level, first));
                 }
                 Source::Entry { began } => entries.push(began),
+                Source::Fact { number } if number & TOLD != 0 => told.push(Position(number ^ TOLD)),
                 Source::Fact { number } => facts.push(number),
             }
         }
@@ -288,6 +307,10 @@ impl Memory {
         if !facts.is_empty() {
             items.extend(store.facts_at(scope, &facts).await?.into_iter().map(Item::Fact));
         }
+        if !told.is_empty() {
+            let found = store.verdicts(scope).await?.into_iter().filter(is_told);
+            items.extend(found.filter(|found| told.contains(&found.position)).map(Item::Told));
+        }
         Ok(items.into_iter().map(|item| (item.source(), item)).collect())
     }
 }
@@ -296,11 +319,21 @@ fn is_present(row: &TurnRow) -> bool {
     row.state == TurnState::Present
 }
 
+/// Whether a person told it, so that no turn gives it.
+fn is_told(verdict: &VerdictRecord) -> bool {
+    verdict.source.is_none() && verdict.verdict != Verdict::Rejected
+}
+
+/// Where the last turn, entry or word of a person stands.
+fn end(head: &ScopeHead) -> Position {
+    head.position.max(head.verdicts)
+}
+
 /// Whether an index has read all that was there.
 fn reflects(mark: &Watermark, head: &ScopeHead) -> bool {
     mark.covers(&Watermark {
         epoch: head.epoch,
-        position: head.position,
+        position: end(head),
         summaries: head.summaries,
         facts: head.facts,
     })
@@ -341,6 +374,7 @@ pub(crate) enum Item {
     Summary(ChunkRecord),
     Entry(EntryRecord),
     Fact(FactRecord),
+    Told(VerdictRecord),
 }
 
 impl Item {
@@ -357,6 +391,7 @@ impl Item {
             },
             Item::Entry(entry) => Source::Entry { began: entry.began },
             Item::Fact(fact) => Source::Fact { number: fact.number },
+            Item::Told(told) => Source::Fact { number: TOLD | told.position.0 },
         }
     }
 
@@ -366,6 +401,7 @@ impl Item {
             Item::Summary(chunk) => chunk.last_at,
             Item::Entry(entry) => entry.created_at,
             Item::Fact(fact) => fact.at,
+            Item::Told(told) => told.at,
         }
     }
 
@@ -379,7 +415,9 @@ impl Item {
                 Cow::Borrowed(chunk.summary.as_ref().map_or("", |summary| &summary.parts().text))
             }
             Item::Entry(entry) => Cow::Borrowed(entry.content.as_str()),
-            Item::Fact(fact) => Cow::Borrowed(fact.fact.text.as_str()),
+            Item::Fact(FactRecord { fact, .. }) | Item::Told(VerdictRecord { fact, .. }) => {
+                Cow::Borrowed(fact.text.as_str())
+            }
         }
     }
 

@@ -31,6 +31,7 @@ mod forget;
 mod history;
 mod import;
 mod indexing;
+mod learn;
 mod memory;
 mod search;
 mod settings;
@@ -43,6 +44,7 @@ pub use forget::{Erased, ForgetRequest, Receipt};
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
 pub use icecore_domain::chunk::{ChunkId, Level, Tier};
 pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
+pub use icecore_domain::fact::{FactKind, FactStatus};
 pub use icecore_domain::ids::{
     Branch, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName, Tenant, TurnId,
 };
@@ -58,6 +60,7 @@ pub use icecore_store::{
     Outcome, Store, StoreError, StoreStats, StoredOutcome, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
+pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use settings::{ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, WarmFormat};

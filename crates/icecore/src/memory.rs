@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::bodies::PackCache;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
+use crate::learn::LearnedCache;
 use crate::settings::MemorySettings;
 
 /// A memory of any number of tenants, over one store.
@@ -42,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) wake: Notify,
     pub(crate) pack_texts: PackCache,
     pub(crate) indexing: Indexing,
+    pub(crate) learned: LearnedCache,
     pub(crate) embedder: Option<Arc<dyn Embedder>>,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
@@ -154,6 +156,7 @@ impl MemoryBuilder {
                 wake: Notify::new(),
                 pack_texts: PackCache::default(),
                 indexing: Indexing::new(index),
+                learned: LearnedCache::default(),
                 embedder: self.embedder.filter(|_| auto_embed),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),

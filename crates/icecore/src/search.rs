@@ -165,7 +165,8 @@ impl Memory {
     async fn hits(&self, scope: &Scope, ranking: Ranking) -> Result<Vec<Hit>> {
         let Ranking { plan, mut ranked, .. } = ranking;
         let sources: Vec<Source> = ranked.iter().map(|ranked| ranked.source).collect();
-        let items = self.fetch(scope, &sources).await?;
+        let mut items = self.fetch(scope, &sources).await?;
+        self.drop_outdated(scope, &mut items).await?;
         let sessions = self.sessions_of(scope, &sources).await?;
         for ranked in &mut ranked {
             if let Some(item) = items.get(&ranked.source) {
@@ -184,6 +185,20 @@ impl Memory {
             }
         }
         Ok(hits)
+    }
+
+    /// Leaves out facts that were rejected, or that a newer one took the place of.
+    async fn drop_outdated(&self, scope: &Scope, items: &mut BTreeMap<Source, Item>) -> Result<()> {
+        if !items.keys().any(|source| source.kind() == DocKind::Fact) {
+            return Ok(());
+        }
+        let learned = self.learned(scope).await?;
+        items.retain(|_, item| match item {
+            Item::Fact(fact) => learned.holds(fact.number),
+            Item::Told(told) => learned.holds_told(told.fact.key()),
+            _ => true,
+        });
+        Ok(())
     }
 
     pub(crate) async fn sessions_of(
@@ -338,5 +353,6 @@ fn hit(item: &Item, sessions: &BTreeMap<SessionNo, SessionRecord>, ranked: Ranke
             seq: Some(fact.source.seq),
             ..base
         },
+        Item::Told(told) => Hit { id: told.fact.key().to_string(), ..base },
     }
 }

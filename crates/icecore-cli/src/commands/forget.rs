@@ -29,7 +29,7 @@ pub async fn run(args: ForgetArgs, app: &App) -> Outcome<Status> {
     for line in receipt_lines(&receipt, &app.printer) {
         app.printer.line(&line)?;
     }
-    if receipt.erased.turns + receipt.erased.entries == 0 {
+    if receipt.erased.turns + receipt.erased.entries + receipt.erased.facts == 0 {
         app.printer.talk("Nothing here matched.");
     }
     if !args.dry_run {
@@ -66,9 +66,10 @@ pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
     let verb = if receipt.dry_run { "Would erase" } else { "Erased" };
     vec![
         format!(
-            "{verb} {}, {}; {} and {} rewritten or deleted",
+            "{verb} {}, {}, {}; {} and {} rewritten or deleted",
             count(erased.turns, "turn"),
             count(erased.entries, "entry"),
+            count(erased.facts, "fact"),
             count(erased.chunks, "chunk"),
             match erased.packs {
                 1 => "1 pack".to_owned(),

@@ -71,7 +71,7 @@ fn a_subject_is_forgotten_in_every_memory_of_the_tenant() {
     assert_snapshot!(told.join("\n"), @r"
     exit 0
     --- stdout
-    Erased 50 turns, 0 entries; 46 chunks and 4 packs rewritten or deleted
+    Erased 50 turns, 0 entries, 0 facts; 46 chunks and 4 packs rewritten or deleted
     --- stderr
     Backups and exports are out of reach: erase them there too.
     ");

@@ -84,12 +84,20 @@ fn the_command_line_prints_what_the_routes_answer() {
     for n in 0..12 {
         place.ok(&["add", "--session", "s", "--name", "Ana", &format!("Turn {n} about ice.")]);
     }
+    place.ok(&["add", "--session", "s", "--name", "Ana", "I live in Lisbon."]);
     let mut host = start(&place);
     let route = |method: &str, path: &str, body: &str| {
         lasting(&host.ask(method, &format!("/v1/host/icecore{path}"), body))
     };
     let printed = |args: &[&str]| lasting(&place.ok(&[args, &["--json"]].concat()));
     assert_eq!(printed(&["sessions"]), route("GET", "/sessions", ""));
+    assert_eq!(printed(&["learn"]), route("GET", "/facts", ""));
+    let id = printed(&["learn", "list", "--kind", "identity"])["facts"][0]["id"].clone();
+    let id = id.as_str().unwrap();
+    let confirmed = printed(&["learn", "confirm", id]);
+    assert_eq!(confirmed["facts"][0]["status"], "confirmed");
+    assert_eq!(confirmed, route("POST", &format!("/facts/{id}/confirm"), ""));
+    assert_eq!(printed(&["learn", "--all"]), route("GET", "/facts?all=true", ""));
     assert_eq!(printed(&["stats"]), route("GET", "/stats", ""));
     assert_eq!(printed(&["view", "--session", "s"]), route("GET", "/sessions/s/view", ""));
     assert_eq!(

@@ -1,8 +1,10 @@
 //! Reading the facts that a turn states.
 
-use super::clause::{Clause, Token, clauses, tokens};
+use super::clause::{Clause, Token, clauses, may_state, tokens};
 use super::echo::without_context;
-use super::forms::{FORMS, Form, Rest, is_adverb, is_kin, is_occupation, is_past, is_reaction};
+use super::forms::{
+    FORMS, Form, Rest, begins_form, is_adverb, is_kin, is_occupation, is_past, is_reaction,
+};
 use super::render::stand_alone;
 use super::standing::instruction_strength;
 use super::{Fact, FactKind};
@@ -89,13 +91,10 @@ fn read_sentence(subject: &str, sentence: &str, at: Millis) -> Vec<Fact> {
     if let Some(fact) = instruction(subject, sentence, at) {
         return vec![fact];
     }
-    let tokens = tokens(sentence);
-    if !tokens
-        .iter()
-        .any(|token| matches!(token.word.as_str(), "i" | "we" | "my" | "our" | "the" | "me" | "us"))
-    {
+    if !may_state(sentence) {
         return Vec::new();
     }
+    let tokens = tokens(sentence);
     let whens = when::resolve(sentence, at);
     let clauses = clauses(sentence, &tokens, &whens);
     let read = |clause| read_clause(subject, sentence, &tokens, &clause, &whens, at);
@@ -138,6 +137,9 @@ fn read_clause(
     at: Millis,
 ) -> Option<Fact> {
     let clause = &trimmed(clause, tokens)?;
+    if !begins_form(&tokens[clause.head].word) {
+        return None;
+    }
     let (start, mut end) = (tokens[clause.tokens.start].start, tokens[clause.tokens.end - 1].end);
     if sentence[end..].starts_with(['%', '+', ')', '"', '”']) {
         end += sentence[end..].chars().next().map_or(0, char::len_utf8);
@@ -153,9 +155,9 @@ fn read_clause(
     let (attribute, value_at) = reading.attribute(form, &matched);
     let value = match (form.rest, attribute.is_empty()) {
         (Rest::Name, _) => reading.name(matched.after),
-        (Rest::Number, _) => matched.number.clone(),
+        (Rest::Number, _) => matched.number.to_owned(),
         (_, false) if form.attribute == "count" => tokens[value_at].word.clone(),
-        (Rest::State, false) => matched.last.clone(),
+        (Rest::State, false) => matched.last.to_owned(),
         (_, false) if form.attribute == "deadline" => reading.date(value_at).to_owned(),
         (_, false) => reading.rest(value_at).to_owned(),
         (_, true) => sentence[tokens[clause.head].start..end].to_owned(),
@@ -207,27 +209,28 @@ fn trimmed(clause: &Clause, tokens: &[Token]) -> Option<Clause> {
 }
 
 /// How a form fits.
-struct Matched {
+struct Matched<'a> {
     /// The token after its words.
     after: usize,
     /// The last of its words.
-    last: String,
+    last: &'a str,
     /// The number among them.
-    number: String,
+    number: &'a str,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
     /// Whether the clause begins with the words of the form, and the rest is right.
-    fn fit(&self, form: &Form, at: Millis) -> Option<Matched> {
+    fn fit(&self, form: &Form, at: Millis) -> Option<Matched<'a>> {
         let end = self.clause.tokens.end;
         let mut next = self.clause.head;
-        let mut matched = Matched { after: 0, last: String::new(), number: String::new() };
+        let mut matched = Matched { after: 0, last: "", number: "" };
+        let tokens: &'a [Token] = self.tokens;
         for (place, choices) in form.words.split(' ').enumerate() {
-            while place > 0 && next < end && is_adverb(&self.tokens[next].word) {
+            while place > 0 && next < end && is_adverb(&tokens[next].word) {
                 next += 1;
             }
             let optional = choices.ends_with('?');
-            let word = if next < end { self.tokens[next].word.as_str() } else { "" };
+            let word = if next < end { tokens[next].word.as_str() } else { "" };
             let fits = match choices {
                 "#" => is_number(word),
                 "~" => is_past(word),
@@ -235,9 +238,9 @@ impl Reading<'_> {
             };
             if fits {
                 if choices == "#" {
-                    matched.number = word.to_owned();
+                    matched.number = word;
                 }
-                matched.last = word.to_owned();
+                matched.last = word;
                 next += 1;
             } else if !optional {
                 return None;
@@ -247,17 +250,22 @@ impl Reading<'_> {
         self.suits(form, &matched, at).then_some(matched)
     }
 
-    fn suits(&self, form: &Form, matched: &Matched, at: Millis) -> bool {
-        let rest = self.rest(matched.after);
+    fn suits(&self, form: &Form, matched: &Matched<'_>, at: Millis) -> bool {
+        if matches!(form.rest, Rest::Number | Rest::State) {
+            return true;
+        }
+        if matches!(form.rest, Rest::Dated | Rest::Past) && self.whens.is_empty() {
+            return false;
+        }
         let words: Vec<&str> = self.tokens[matched.after..self.clause.tokens.end]
             .iter()
             .map(|t| t.word.as_str())
             .collect();
-        let own = own_terms(rest).len();
-        if matches!(form.rest, Rest::Number | Rest::State) {
-            return true;
+        if is_reaction(&words) || points_away(&words) {
+            return false;
         }
-        if is_reaction(&words) || own == 0 || points_away(&words) {
+        let own = own_terms(self.rest(matched.after)).len();
+        if own == 0 {
             return false;
         }
         match form.rest {
@@ -364,7 +372,7 @@ impl Reading<'_> {
     }
 
     /// "two kids", "completed 25 problems": what is counted, and the number's token.
-    fn counted(&self, matched: &Matched) -> Option<(String, usize)> {
+    fn counted(&self, matched: &Matched<'_>) -> Option<(String, usize)> {
         const MAX_WORDS: usize = 5;
         let number = [matched.after - 1, matched.after]
             .into_iter()
@@ -382,14 +390,14 @@ impl Reading<'_> {
         let end = self.tokens[number].end;
         let plain = self.sentence[end..].starts_with(' ');
         let named = plain && (1..=MAX_WORDS).contains(&things.len());
-        let done = if matched.last == self.tokens[number].word { "" } else { &matched.last };
+        let done = if matched.last == self.tokens[number].word { "" } else { matched.last };
         named.then(|| {
             (format!("number of {} {done}", things.join(" ")).trim_end().to_owned(), number)
         })
     }
 
     /// The property, and the token at which its value begins.
-    fn attribute(&self, form: &Form, matched: &Matched) -> (String, usize) {
+    fn attribute(&self, form: &Form, matched: &Matched<'_>) -> (String, usize) {
         let words = &self.tokens[matched.after..self.clause.tokens.end];
         let until = |stops: &[&str]| {
             let at = words.iter().position(|token| stops.contains(&token.word.as_str()))?;

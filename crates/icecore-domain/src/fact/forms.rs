@@ -205,6 +205,11 @@ pub(super) const FORMS: &[Form] = &[
     form("my ~", Event, "", Rest::Past),
 ];
 
+/// Whether any form begins with `word`.
+pub(super) fn begins_form(word: &str) -> bool {
+    matches!(word, "i" | "we" | "my" | "our" | "the" | "call" | "let")
+}
+
 /// Words that may stand between a subject and its verb without changing a form.
 pub(super) fn is_adverb(word: &str) -> bool {
     matches!(
@@ -440,4 +445,17 @@ pub(super) fn is_reaction(words: &[&str]) -> bool {
             words,
             ["the", "way" | "idea" | "sound" | "look" | "vibe", ..] | ["all", "of", ..]
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_that_forms_begin_with_are_all_named() {
+        for form in FORMS {
+            let first = form.words.split(' ').next().unwrap();
+            assert!(first.split('|').all(begins_form), "{}", form.words);
+        }
+    }
 }

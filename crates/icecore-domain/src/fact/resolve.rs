@@ -1,6 +1,6 @@
 //! From what was found in many turns to what is known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{FactKey, RedactedFact, Verdict, normalise};
 use crate::ids::TurnId;
@@ -97,7 +97,7 @@ pub struct KnownFact {
 pub fn resolve(mut found: Vec<FoundFact>, verdicts: &[Judged]) -> Vec<KnownFact> {
     found.sort_by_key(order_of);
     let latest = latest_verdicts(verdicts);
-    let mut groups: BTreeMap<(String, String), Vec<Merged>> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
     let told = verdicts.iter().filter(|judged| latest.get(&judged.key) == Some(judged));
     for judged in told {
         if let Some(fact) = &judged.fact {
@@ -108,15 +108,14 @@ pub fn resolve(mut found: Vec<FoundFact>, verdicts: &[Judged]) -> Vec<KnownFact>
     for one in found {
         let group = groups.entry(group_of(&one.fact)).or_default();
         let key = one.fact.key();
-        let terms = own_terms(one.fact.value.as_str());
-        match group.iter().position(|merged| merged.says(key, &terms, one.fact.value.as_str())) {
-            Some(at) => group[at].add(one, key),
+        match group.position(key, one.fact.value.as_str()) {
+            Some(at) => group.add(at, one, key),
             None => group.push(Merged::found(one, key)),
         }
     }
     let mut known: Vec<KnownFact> = groups
         .into_iter()
-        .flat_map(|((_, attribute), group)| settle(group, &latest, !attribute.is_empty()))
+        .flat_map(|((_, attribute), group)| settle(group.merged, &latest, !attribute.is_empty()))
         .collect();
     known.sort_by_key(|known| (known.fact.valid_from, known.key));
     known
@@ -141,6 +140,46 @@ fn latest_verdicts(verdicts: &[Judged]) -> BTreeMap<FactKey, &Judged> {
     latest
 }
 
+/// The facts of one subject and property, found by what they share: somebody who
+/// talks for years states thousands of things side by side.
+#[derive(Default)]
+struct Group {
+    merged: Vec<Merged>,
+    by_key: BTreeMap<FactKey, usize>,
+    by_term: BTreeMap<u64, Vec<usize>>,
+}
+
+impl Group {
+    fn push(&mut self, merged: Merged) {
+        let at = self.merged.len();
+        for key in &merged.keys {
+            self.by_key.entry(*key).or_insert(at);
+        }
+        for term in &merged.terms {
+            self.by_term.entry(*term).or_default().push(at);
+        }
+        self.merged.push(merged);
+    }
+
+    fn add(&mut self, at: usize, one: FoundFact, key: FactKey) {
+        let first = self.by_key.entry(key).or_insert(at);
+        *first = at.min(*first);
+        self.merged[at].add(one, key);
+    }
+
+    /// The first that says the same as a value.
+    fn position(&self, key: FactKey, value: &str) -> Option<usize> {
+        let terms = own_terms(value);
+        let sharing = terms.iter().filter_map(|term| self.by_term.get(term)).flatten().copied();
+        let near = sharing
+            .collect::<BTreeSet<usize>>()
+            .into_iter()
+            .find(|at| self.merged[*at].is_near(&terms, value));
+        let same = self.by_key.get(&key).copied();
+        [same, near].into_iter().flatten().min()
+    }
+}
+
 /// Facts that say the same.
 struct Merged {
     fact: RedactedFact,
@@ -163,11 +202,8 @@ impl Merged {
         merged
     }
 
-    /// Whether a value says the same as one of these.
-    fn says(&self, key: FactKey, terms: &[u64], value: &str) -> bool {
-        if self.keys.contains(&key) {
-            return true;
-        }
+    /// Whether a value says nearly the same.
+    fn is_near(&self, terms: &[u64], value: &str) -> bool {
         let shared = shared_count(&self.terms, terms);
         let together = self.terms.len() + terms.len() - shared;
         shared > 0

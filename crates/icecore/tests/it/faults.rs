@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use icecore::{
-    ContextRequest, ForgetRequest, Memory, MemoryBuilder, Principal, Scope, Seq, Store, Tenant,
+    Content, ContextRequest, FactQuery, ForgetRequest, Memory, MemoryBuilder, Principal, Scope,
+    Seq, Store, Tenant,
 };
 use icecore_store::testing::{CountingStore, FailingStore};
 use icecore_store::{MemoryStore, Packs};
@@ -34,7 +35,10 @@ async fn live(memory: &Memory, scope: &Scope) -> Result<(), icecore::MemoryError
         0 => Ok(()),
         _ => Err(icecore::MemoryError::Internal("a branch was interrupted".to_owned())),
     };
-    memory.remember(scope, "s", numbered(130)).await?;
+    let mut turns = numbered(130);
+    turns[1].content = Content::Text("I live in Porto.".to_owned());
+    turns[2].content = Content::Text("I live in Lisbon.".to_owned());
+    memory.remember(scope, "s", turns).await?;
     settle().await?;
     let me = Principal::local_operator(scope.tenant().clone());
     memory.forget(&me, None, &ForgetRequest::Subject("Mira".into()), false).await?;
@@ -42,12 +46,15 @@ async fn live(memory: &Memory, scope: &Scope) -> Result<(), icecore::MemoryError
 }
 
 /// What a reader sees in the end.
-async fn seen(memory: &Memory, scope: &Scope) -> (Vec<String>, Vec<String>) {
+async fn seen(memory: &Memory, scope: &Scope) -> (Vec<String>, Vec<String>, Vec<String>) {
     let turns = memory.turns(scope, "s", Seq(0), 500).await.unwrap();
     let chunks = memory.chunks(scope, None).await.unwrap();
     let shown =
         |chunk: &icecore::ChunkInfo| format!("{} {} {:?}", chunk.id, chunk.tier, chunk.summary);
-    (turns.iter().map(text).collect(), chunks.iter().map(shown).collect())
+    let query = FactQuery { all: true, ..FactQuery::default() };
+    let facts = memory.facts(scope, &query).await.unwrap();
+    let facts = facts.iter().map(|fact| format!("{} {}", fact.text, fact.sources.len()));
+    (turns.iter().map(text).collect(), chunks.iter().map(shown).collect(), facts.collect())
 }
 
 #[tokio::test]
@@ -56,6 +63,7 @@ async fn a_life_interrupted_at_any_write_ends_the_same() {
     let (memory, scope) = clean.memory(Arc::clone(&clean.inner));
     live(&memory, &scope).await.unwrap();
     let expected = seen(&memory, &scope).await;
+    assert_eq!(expected.2, ["Firn lives in Porto. 1"]);
 
     let mut nth = 1;
     loop {

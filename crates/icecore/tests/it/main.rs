@@ -6,6 +6,8 @@ mod faults;
 mod forgetting;
 mod importing;
 mod layers;
+mod learning;
+mod recall;
 mod seed_wrongs;
 mod support;
 mod workspace;

@@ -1,0 +1,177 @@
+//! Measures the memory: what it finds, what that costs, and beside whom.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `data` | conversations with questions |
+//! | `engine` | the memory under test |
+//! | `recall` | asks every question of every system |
+//! | `measures` | what counts as found |
+//! | `baselines`, `words` | what there is to beat |
+//! | `signals` | what each signal of the ranking is worth |
+//! | `stretches` | what two fifths of the tokens keep |
+//! | `scale` | latency and memory of made-up conversations of any length |
+//! | `peers` | other memories on the same questions |
+//! | `report`, `plot` | tables and pictures |
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
+
+mod baselines;
+mod data;
+mod engine;
+mod measures;
+mod peers;
+mod plot;
+mod recall;
+mod report;
+mod scale;
+mod signals;
+mod stretches;
+mod words;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use data::Dataset;
+use icecore::Signal;
+use recall::{Loaded, Options};
+use serde_json::json;
+
+/// An opaque report: whoever runs this reads it.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[derive(Parser)]
+#[command(about = "Measures what a memory finds, and what that costs")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// How much of what questions need is found, beside baselines.
+    Recall(RecallArgs),
+    /// The signals of every question's candidates, for training/rank.py.
+    Dump(DumpArgs),
+    /// Latency, memory and disk with more and more turns.
+    Scale(scale::Args),
+    /// mem0, txtai and chroma on the same questions.
+    Peers(peers::Args),
+}
+
+#[derive(Args)]
+struct RecallArgs {
+    /// Conversations with questions (JSON lines, gzip).
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    data: Vec<PathBuf>,
+    /// Tokens that contexts may have.
+    #[arg(long, value_delimiter = ',', default_values_t = [500, 1000, 2000, 4000])]
+    budgets: Vec<u32>,
+    /// At most so many questions of each conversation.
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Also what leaving out each signal of the ranking costs.
+    #[arg(long)]
+    ablate: bool,
+    /// Also the figures on each half of the conversations.
+    #[arg(long)]
+    folds: bool,
+    /// One JSON document on stdout, tables on stderr.
+    #[arg(long)]
+    json: bool,
+    /// Draws evidence found against tokens spent, an SVG for each file.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct DumpArgs {
+    /// Conversations with questions (JSON lines, gzip).
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    data: Vec<PathBuf>,
+    /// The file to write, a JSON line for each question.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+impl RecallArgs {
+    /// The budgets that are reported, and those that a plot needs.
+    fn measured_budgets(&self) -> Vec<u32> {
+        let mut budgets = self.budgets.clone();
+        if self.out.is_some() {
+            budgets.extend(recall::PLOTTED_BUDGETS);
+        }
+        budgets.sort_unstable();
+        budgets.dedup();
+        budgets
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Recall(args) => recall(&args).await,
+        Command::Dump(args) => dump(&args).await,
+        Command::Scale(args) => scale::run(&args).await.map(|()| true),
+        Command::Peers(args) => peers::run(&args).await.map(|()| true),
+    };
+    match done {
+        Ok(is_sound) if is_sound => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("evals: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether every promise was kept.
+async fn recall(args: &RecallArgs) -> Result<bool> {
+    let say = |text: String| if args.json { eprint!("{text}") } else { print!("{text}") };
+    let mut documents = Vec::new();
+    let mut is_sound = true;
+    for path in &args.data {
+        let dataset = Dataset::load(path)?;
+        let loaded = Loaded::new(&dataset).await?;
+        let options = Options { budgets: args.measured_budgets(), sample: args.sample };
+        let mut measured = recall::measure(&dataset, &loaded, &options).await?;
+        let kept = stretches::kept(&dataset, &mut measured).await?;
+        say(report::recall(&dataset, &measured, &args.budgets));
+        say(report::kept(&kept));
+        say(report::closing(&loaded.ingest, &measured));
+        if args.folds {
+            say(report::folds(&measured.records, &args.budgets));
+        }
+        if args.ablate {
+            let rankings = signals::rankings(&dataset, &loaded, args.sample).await?;
+            let without = Signal::ALL.map(|signal| signals::without(&rankings, Some(signal)));
+            say(report::ablation(&signals::without(&rankings, None), &without));
+        }
+        if let Some(folder) = &args.out {
+            let path = folder.join(format!("recall-{}.svg", dataset.name));
+            std::fs::create_dir_all(folder)?;
+            std::fs::write(&path, report::recall_chart(&dataset, &measured.records).svg())?;
+            say(format!("  drawn in {}\n", path.display()));
+        }
+        is_sound &= measured.problems.is_empty();
+        documents.push(report::to_json(&dataset, &measured, &args.budgets));
+    }
+    if args.json {
+        println!("{}", json!({ "datasets": documents }));
+    }
+    Ok(is_sound)
+}
+
+async fn dump(args: &DumpArgs) -> Result<bool> {
+    let mut out = BufWriter::new(File::create(&args.out)?);
+    for path in &args.data {
+        let dataset = Dataset::load(path)?;
+        let loaded = Loaded::new(&dataset).await?;
+        let rankings = signals::rankings(&dataset, &loaded, None).await?;
+        signals::dump(&dataset, &rankings, &mut out)?;
+        eprintln!("{}: {} questions", dataset.name, rankings.len());
+    }
+    out.flush()?;
+    Ok(true)
+}

@@ -1,0 +1,135 @@
+//! Facts: what is known, and what people say of it.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use icecore::{FactKind, FactQuery, FactStatus};
+
+use crate::app::Shared;
+use crate::auth::{Reader, Writer};
+use crate::body::{Fields, Posted};
+use crate::error::ApiError;
+use crate::idempotency::Attempt;
+use crate::params::{Params, Segment};
+use crate::wire;
+
+/// The facts that hold, or those of a `status`; with `all=true` also what was
+/// rejected or superseded. Paged as sessions are.
+pub(crate) async fn list(
+    State(app): State<Shared>,
+    Reader(caller): Reader,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let scope = caller.scope(&app, params.memory()?)?;
+    let all = match params.text("all")? {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(ApiError::invalid("parameter `all` must be `true` or `false`")),
+    };
+    let query = FactQuery {
+        status: params.text("status")?.map(status).transpose()?,
+        kind: params.text("kind")?.map(kind).transpose()?,
+        subject: params.text("subject")?.map(str::to_owned),
+        query: params.text("query")?.map(str::to_owned),
+        all,
+        after: params.text("after")?.map(str::to_owned),
+        limit: params.limit(&app)?,
+    };
+    let facts = app.memory.facts(&scope, &query).await?;
+    Ok(wire::ok(wire::facts(&facts)))
+}
+
+/// Adds what a person tells.
+pub(crate) async fn add(
+    State(app): State<Shared>,
+    Writer(caller): Writer,
+    params: Params,
+    posted: Posted,
+) -> Result<Response, ApiError> {
+    let fields = Fields::parse(&posted.bytes)?;
+    let memory = fields.memory(params.memory()?)?;
+    let scope = caller.scope(&app, memory.as_deref())?;
+    let text = fields.text("text")?.ok_or_else(|| ApiError::invalid("field `text` is missing"))?;
+    let given = fields.text("kind")?.as_deref().map(kind).transpose()?;
+    let subject = fields.text("subject")?;
+
+    // Answers hold content, so they are kept in this process alone. Telling the
+    // same again, after they are gone, changes nothing but when it was said.
+    let attempt = Attempt::begin(&app, &caller, "POST /facts", &posted).await;
+    if let Some(attempt) = &attempt
+        && let Some(body) = app.answers.find(attempt)?
+    {
+        return Ok(crate::idempotency::replay(StatusCode::CREATED.as_u16(), body));
+    }
+    let facts = app.memory.learn(&scope, &text, given, subject.as_deref()).await?;
+    let body = wire::facts(&facts);
+    if let Some(attempt) = attempt {
+        app.answers.keep(attempt, &body);
+    }
+    Ok(wire::json(StatusCode::CREATED, body))
+}
+
+/// A person agrees.
+pub(crate) async fn confirm(
+    app: State<Shared>,
+    writer: Writer,
+    id: Segment,
+    params: Params,
+    posted: Posted,
+) -> Result<Response, ApiError> {
+    judge(app, writer, id, params, posted, true).await
+}
+
+/// A person disagrees.
+pub(crate) async fn reject(
+    app: State<Shared>,
+    writer: Writer,
+    id: Segment,
+    params: Params,
+    posted: Posted,
+) -> Result<Response, ApiError> {
+    judge(app, writer, id, params, posted, false).await
+}
+
+async fn judge(
+    State(app): State<Shared>,
+    Writer(caller): Writer,
+    Segment(id): Segment,
+    params: Params,
+    posted: Posted,
+    agrees: bool,
+) -> Result<Response, ApiError> {
+    // A verdict needs no body, but one may name the memory.
+    let memory = match posted.bytes.is_empty() {
+        true => params.memory()?.map(str::to_owned),
+        false => Fields::parse(&posted.bytes)?.memory(params.memory()?)?,
+    };
+    let scope = caller.scope(&app, memory.as_deref())?;
+    let operation = if agrees { "POST /facts/confirm" } else { "POST /facts/reject" };
+    let attempt = Attempt::begin(&app, &caller, operation, &posted).await;
+    if let Some(attempt) = &attempt
+        && let Some(body) = app.answers.find(attempt)?
+    {
+        return Ok(crate::idempotency::replay(StatusCode::OK.as_u16(), body));
+    }
+    let fact = match agrees {
+        true => app.memory.confirm(&scope, &id).await?,
+        false => app.memory.reject(&scope, &id).await?,
+    };
+    let body = wire::facts(&[fact]);
+    if let Some(attempt) = attempt {
+        app.answers.keep(attempt, &body);
+    }
+    Ok(wire::ok(body))
+}
+
+fn kind(word: &str) -> Result<FactKind, ApiError> {
+    let known = FactKind::ALL.map(FactKind::as_str).join("`, `");
+    FactKind::parse(word).ok_or_else(|| ApiError::invalid(format!("`kind` is one of `{known}`")))
+}
+
+fn status(word: &str) -> Result<FactStatus, ApiError> {
+    let known = FactStatus::ALL.map(FactStatus::as_str).join("`, `");
+    FactStatus::parse(word)
+        .ok_or_else(|| ApiError::invalid(format!("`status` is one of `{known}`")))
+}

@@ -1,0 +1,526 @@
+//! Facts: drawn from turns, listed with what supports them, judged by people.
+//!
+//! What a turn states is drawn once, page by page, behind a watermark in the
+//! store. What is known follows from all that was drawn and all that people said
+//! of it; it is worked out anew when either changed, and kept for the next who
+//! asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use icecore_domain::fact::{
+    self, Fact, FactKey, FactKind, FactStatus, FoundFact, Judged, KnownFact, KnownTexts,
+    RedactedFact, Verdict, normalise,
+};
+use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, TurnId};
+use icecore_domain::summary::Said;
+use icecore_domain::time::Millis;
+use icecore_store::{
+    FactBatch, FactRecord, NewFact, NewVerdict, ScopeHead, StoreError, TurnQuery, TurnRow,
+    TurnState, VerdictRecord,
+};
+
+use crate::error::{MemoryError, Result, off_thread};
+use crate::memory::{Inner, Memory};
+
+/// Turns read at once.
+const PAGE: usize = 1_000;
+
+/// What is known of this many scopes is kept at hand.
+const KEPT_SCOPES: usize = 8;
+
+/// A fact that a person tells is a sentence or two.
+pub const MAX_FACT_CHARS: usize = 1_000;
+
+/// From here on a sentence is more likely an order or a preference than not.
+const LIKELY: u8 = 50;
+
+/// Which facts to list.
+#[derive(Debug, Clone, Default)]
+pub struct FactQuery {
+    /// Only of this status.
+    pub status: Option<FactStatus>,
+    /// Only of this kind.
+    pub kind: Option<FactKind>,
+    /// Only about this subject.
+    pub subject: Option<String>,
+    /// Only those that have all of these words.
+    pub query: Option<String>,
+    /// Also the superseded and the rejected.
+    pub all: bool,
+    /// Only those after the one of this id.
+    pub after: Option<String>,
+    /// At most so many.
+    pub limit: Option<usize>,
+}
+
+/// A fact, what it is worth and what supports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FactInfo {
+    /// Its id, the same after a rebuild.
+    pub id: String,
+    /// The fact as a sentence.
+    pub text: String,
+    /// What kind.
+    pub kind: FactKind,
+    /// Whom or what it is about.
+    pub subject: String,
+    /// What it is worth now.
+    pub status: FactStatus,
+    /// Since when it holds.
+    pub valid_from: Millis,
+    /// Until when it held.
+    pub valid_to: Option<Millis>,
+    /// The turns that say so, oldest first; none if only a person told it.
+    pub sources: Vec<FactSource>,
+}
+
+/// The words of a turn that support a fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FactSource {
+    /// The turn, by the client's id where it gave one.
+    pub turn_id: String,
+    /// Its words.
+    pub quote: String,
+}
+
+/// What is known in a scope.
+pub(crate) struct Learned {
+    head: (u64, u64, Position),
+    known: Vec<KnownFact>,
+    /// Numbers of recorded facts that no longer hold, in order.
+    outdated: Vec<u64>,
+    /// Which known fact a recorded key became, where it is another's.
+    merged: BTreeMap<FactKey, FactKey>,
+}
+
+impl Learned {
+    /// Whether a recorded fact still holds.
+    pub(crate) fn holds(&self, number: u64) -> bool {
+        self.outdated.binary_search(&number).is_err()
+    }
+
+    /// Whether what a person told still holds.
+    pub(crate) fn holds_told(&self, key: FactKey) -> bool {
+        self.find(key).is_some_and(|known| is_in_force(known.status))
+    }
+
+    fn find(&self, key: FactKey) -> Option<&KnownFact> {
+        let key = self.merged.get(&key).copied().unwrap_or(key);
+        self.known.iter().find(|known| known.key == key)
+    }
+}
+
+fn is_in_force(status: FactStatus) -> bool {
+    matches!(status, FactStatus::Auto | FactStatus::Confirmed)
+}
+
+/// What is known of the scopes that were asked for lately, latest last.
+#[derive(Default)]
+pub(crate) struct LearnedCache(Mutex<Vec<(Scope, Arc<Learned>)>>);
+
+impl LearnedCache {
+    fn get(&self, scope: &Scope, head: (u64, u64, Position)) -> Option<Arc<Learned>> {
+        let kept = self.0.lock().ok()?;
+        let (_, learned) = kept.iter().find(|(of, _)| of == scope)?;
+        (learned.head == head).then(|| Arc::clone(learned))
+    }
+
+    fn put(&self, scope: &Scope, learned: &Arc<Learned>) {
+        let Ok(mut kept) = self.0.lock() else { return };
+        kept.retain(|(of, _)| of != scope);
+        kept.push((scope.clone(), Arc::clone(learned)));
+        if kept.len() > KEPT_SCOPES {
+            kept.remove(0);
+        }
+    }
+
+    /// Lets all of it go.
+    pub(crate) fn clear(&self) {
+        if let Ok(mut kept) = self.0.lock() {
+            kept.clear();
+        }
+    }
+}
+
+fn head_of(head: &ScopeHead) -> (u64, u64, Position) {
+    (head.epoch, head.facts, head.verdicts)
+}
+
+// Drawing
+
+/// The turn before another, as far as an answer needs it.
+type Before = BTreeMap<(SessionNo, Branch), TurnRow>;
+
+impl Memory {
+    /// Draws facts from the turns that came since it was last done. Several may
+    /// do so at once: whoever comes second reads again from where the first left.
+    pub(crate) async fn draw_facts(&self, scope: &Scope) -> Result<()> {
+        if !self.inner.settings.auto_extract_facts {
+            return Ok(());
+        }
+        let store = &self.inner.store;
+        let mut before = Before::new();
+        let mut known: Option<KnownTexts> = None;
+        loop {
+            let seen_through = store.facts_through(scope).await?;
+            let rows = store.turns_after(scope, seen_through, PAGE).await?;
+            let Some(through) = rows.last().map(|row| row.position) else { return Ok(()) };
+            let is_last = rows.len() < PAGE;
+            let mut rows = self.readable(scope, rows).await?;
+            rows.retain(|row| row.state == TurnState::Present && row.body.is_some());
+            self.find_before(scope, &rows, &mut before).await?;
+            let (found, carried) = off_thread(move || stated(rows, before)).await?;
+            before = carried;
+            if !found.is_empty() && known.is_none() {
+                known = Some(self.known_texts(scope).await?);
+            }
+            let now = self.now();
+            let facts = found
+                .into_iter()
+                .filter(|(_, _, fact)| !known.as_ref().is_some_and(|known| known.is_echo(fact)))
+                .map(|(source, at, fact)| {
+                    let fact = self.inner.redactor.fact(fact);
+                    NewFact { fact, source, at, recorded_at: now }
+                })
+                .collect::<Vec<_>>();
+            let texts: Vec<String> = facts.iter().map(|new| text_of(&new.fact)).collect();
+            if store.put_facts(scope, FactBatch { seen_through, through, facts }).await? {
+                if let Some(known) = &mut known {
+                    texts.iter().for_each(|text| known.insert(text));
+                }
+                if is_last {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Rows with their bodies. A damaged body gives no facts and must not keep
+    /// the others from giving theirs.
+    async fn readable(&self, scope: &Scope, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
+        match self.hydrate(scope, rows.clone()).await {
+            Err(error) if is_damage(&error) => {}
+            done => return done,
+        }
+        let mut branches: BTreeMap<(SessionNo, Branch), Vec<TurnRow>> = BTreeMap::new();
+        for row in rows {
+            branches.entry((row.id.session, row.branch)).or_default().push(row);
+        }
+        let mut readable = Vec::new();
+        for (_, rows) in branches {
+            match self.hydrate(scope, rows).await {
+                Ok(rows) => readable.extend(rows),
+                Err(error) if is_damage(&error) => {
+                    tracing::warn!(%scope, %error, "no facts are drawn from what is damaged");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        readable.sort_by_key(|row| row.position);
+        Ok(readable)
+    }
+
+    /// Finds the turn before the first of each branch, where none was carried over.
+    async fn find_before(
+        &self,
+        scope: &Scope,
+        rows: &[TurnRow],
+        before: &mut Before,
+    ) -> Result<()> {
+        let mut begun = BTreeSet::new();
+        for row in rows {
+            let place = (row.id.session, row.branch);
+            if !begun.insert(place) || before.contains_key(&place) || row.ordinal.0 <= 1 {
+                continue;
+            }
+            let query = TurnQuery {
+                branch: Some(row.branch),
+                through: Seq(row.id.seq.0 - 1),
+                newest: true,
+                ..TurnQuery::all(row.id.session, 1)
+            };
+            let found = self.inner.store.turns(scope, &query).await?;
+            let found = self.readable(scope, found).await?;
+            before.extend(found.into_iter().map(|row| (place, row)));
+        }
+        Ok(())
+    }
+
+    /// The texts of all facts, which a turn that repeats one only echoes.
+    async fn known_texts(&self, scope: &Scope) -> Result<KnownTexts> {
+        let mut known = KnownTexts::default();
+        for record in self.inner.store.facts(scope).await? {
+            known.insert(record.fact.text.as_str());
+        }
+        for record in self.inner.store.verdicts(scope).await? {
+            known.insert(record.fact.text.as_str());
+        }
+        Ok(known)
+    }
+}
+
+fn text_of(fact: &RedactedFact) -> String {
+    fact.text.as_str().to_owned()
+}
+
+fn is_damage(error: &MemoryError) -> bool {
+    matches!(
+        error,
+        MemoryError::Store(
+            StoreError::PackMissing { .. }
+                | StoreError::PackDamaged { .. }
+                | StoreError::BodyDamaged { .. }
+        )
+    )
+}
+
+/// What turns state, in order, and the last turn of each branch.
+fn stated(rows: Vec<TurnRow>, mut before: Before) -> (Vec<(TurnId, Millis, Fact)>, Before) {
+    let mut found = Vec::new();
+    for row in rows {
+        let place = (row.id.session, row.branch);
+        let previous = before.get(&place);
+        let facts = with_said(&row, |said| match previous {
+            Some(previous) => with_said(previous, |asked| fact::extract(said, Some(asked))),
+            None => Some(fact::extract(said, None)),
+        });
+        let facts = facts.flatten().unwrap_or_default();
+        found.extend(facts.into_iter().map(|fact| (row.id, row.at, fact)));
+        before.insert(place, row);
+    }
+    (found, before)
+}
+
+fn with_said<T>(row: &TurnRow, read: impl FnOnce(&Said<'_>) -> T) -> Option<T> {
+    let fields = row.body.as_ref()?.fields();
+    let text = fields.content.text();
+    Some(read(&Said { role: &fields.role, name: fields.name.as_deref(), text: &text, at: row.at }))
+}
+
+// Knowing
+
+impl Memory {
+    /// What is known in a scope now.
+    pub(crate) async fn learned(&self, scope: &Scope) -> Result<Arc<Learned>> {
+        let head = head_of(&self.inner.store.scope_head(scope).await?);
+        if let Some(learned) = self.inner.learned.get(scope, head) {
+            return Ok(learned);
+        }
+        let records = self.inner.store.facts(scope).await?;
+        let verdicts = self.inner.store.verdicts(scope).await?;
+        let learned = Arc::new(off_thread(move || learn_from(head, &records, &verdicts)).await?);
+        self.inner.learned.put(scope, &learned);
+        Ok(learned)
+    }
+
+    /// The facts of a memory, in the order in which they began to hold.
+    pub async fn facts(&self, scope: &Scope, query: &FactQuery) -> Result<Vec<FactInfo>> {
+        let learned = self.learned(scope).await?;
+        let mut chosen: Vec<&KnownFact> =
+            learned.known.iter().filter(|known| query.wants(known)).collect();
+        if let Some(after) = &query.after {
+            let place = chosen.iter().position(|known| known.key.to_string() == *after);
+            let place = place.ok_or_else(|| not_found(scope, after))?;
+            chosen.drain(..=place);
+        }
+        chosen.truncate(query.limit.unwrap_or(usize::MAX));
+        self.fact_infos(scope, &chosen).await
+    }
+
+    async fn fact_infos(&self, scope: &Scope, facts: &[&KnownFact]) -> Result<Vec<FactInfo>> {
+        let turns: BTreeSet<TurnId> =
+            facts.iter().flat_map(|known| &known.sources).map(|(turn, _)| *turn).collect();
+        let ids = self.client_ids(scope, turns.into_iter().collect()).await?;
+        let info = |known: &&KnownFact| FactInfo {
+            id: known.key.to_string(),
+            text: text_of(&known.fact),
+            kind: known.fact.kind,
+            subject: known.fact.subject.as_str().to_owned(),
+            status: known.status,
+            valid_from: known.fact.valid_from,
+            valid_to: known.valid_to,
+            sources: known
+                .sources
+                .iter()
+                .map(|(turn, quote)| FactSource {
+                    turn_id: ids.get(turn).cloned().unwrap_or_else(|| turn.to_string()),
+                    quote: quote.as_str().to_owned(),
+                })
+                .collect(),
+        };
+        Ok(facts.iter().map(info).collect())
+    }
+
+    /// The ids that clients gave to turns. A damaged body keeps our own.
+    async fn client_ids(
+        &self,
+        scope: &Scope,
+        turns: Vec<TurnId>,
+    ) -> Result<BTreeMap<TurnId, String>> {
+        let mut rows = self.inner.store.turns_at(scope, &turns).await?;
+        rows.retain(|row| row.has_client_id);
+        let rows = self.readable(scope, rows).await?;
+        let id = |row: TurnRow| Some((row.id, row.body?.into_fields().id?));
+        Ok(rows.into_iter().filter_map(id).collect())
+    }
+
+    /// Takes in what a person tells: the facts in it, or else the whole of it.
+    pub async fn learn(
+        &self,
+        scope: &Scope,
+        text: &str,
+        kind: Option<FactKind>,
+        subject: Option<&str>,
+    ) -> Result<Vec<FactInfo>> {
+        let text = text.trim();
+        let chars = text.chars().count();
+        if chars == 0 || chars > MAX_FACT_CHARS {
+            return Err(MemoryError::FactLength { chars, most: MAX_FACT_CHARS });
+        }
+        let now = self.now();
+        let mut keys = BTreeSet::new();
+        for fact in told(text, kind, subject, now) {
+            let fact = self.inner.redactor.fact(fact);
+            keys.insert(fact.key());
+            let verdict = NewVerdict { fact, verdict: Verdict::Added, source: None, now };
+            self.inner.store.put_verdict(scope, verdict).await?;
+        }
+        let learned = self.learned(scope).await?;
+        let known: Vec<&KnownFact> = keys.into_iter().filter_map(|key| learned.find(key)).collect();
+        self.fact_infos(scope, &known).await
+    }
+
+    /// Notes that a person agrees with a fact.
+    pub async fn confirm(&self, scope: &Scope, id: &str) -> Result<FactInfo> {
+        self.judge(scope, id, Verdict::Confirmed).await
+    }
+
+    /// Notes that a person disagrees with a fact: it does not come back.
+    pub async fn reject(&self, scope: &Scope, id: &str) -> Result<FactInfo> {
+        self.judge(scope, id, Verdict::Rejected).await
+    }
+
+    async fn judge(&self, scope: &Scope, id: &str, verdict: Verdict) -> Result<FactInfo> {
+        let missing = || not_found(scope, id);
+        let key = FactKey::parse(id).ok_or_else(missing)?;
+        let learned = self.learned(scope).await?;
+        let known = learned.find(key).ok_or_else(missing)?;
+        let fact = known.fact.clone();
+        let judged = fact.key();
+        let source = known.sources.first().map(|(turn, _)| *turn);
+        let new = NewVerdict { fact, verdict, source, now: self.now() };
+        match self.inner.store.put_verdict(scope, new).await {
+            // Its turn was erased this moment, and the fact with it.
+            Err(StoreError::SourceGone { .. }) => return Err(missing()),
+            done => done?,
+        };
+        let learned = self.learned(scope).await?;
+        let known = learned.find(judged).ok_or_else(missing)?;
+        self.fact_infos(scope, &[known]).await?.pop().ok_or_else(missing)
+    }
+}
+
+fn not_found(scope: &Scope, id: &str) -> MemoryError {
+    MemoryError::NotFound { id: id.to_owned(), memory: scope.memory().to_owned() }
+}
+
+impl FactQuery {
+    fn wants(&self, known: &KnownFact) -> bool {
+        let shown = match self.status {
+            Some(status) => known.status == status,
+            None => self.all || is_in_force(known.status),
+        };
+        let same = |subject: &String| normalise(subject) == normalise(known.fact.subject.as_str());
+        shown
+            && self.kind.is_none_or(|kind| known.fact.kind == kind)
+            && self.subject.as_ref().is_none_or(same)
+            && self.query.as_ref().is_none_or(|query| has_words(known, query))
+    }
+}
+
+fn has_words(known: &KnownFact, query: &str) -> bool {
+    let text = format!(" {} ", normalise(known.fact.text.as_str()));
+    normalise(query).split_whitespace().all(|word| text.contains(&format!(" {word} ")))
+}
+
+/// The facts in what a person tells, or it as a whole.
+fn told(text: &str, kind: Option<FactKind>, subject: Option<&str>, now: Millis) -> Vec<Fact> {
+    let said = Said { role: "user", name: subject, text, at: now };
+    let mut facts = fact::extract(&said, None);
+    if facts.is_empty() {
+        let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let standing = fact::standing(text);
+        let by_form = match (standing.instruction, standing.preference) {
+            (LIKELY.., _) => FactKind::Instruction,
+            (_, LIKELY..) => FactKind::Preference,
+            _ => FactKind::Identity,
+        };
+        facts.push(Fact {
+            kind: by_form,
+            subject: subject.unwrap_or("user").to_owned(),
+            attribute: String::new(),
+            value: one_line.clone(),
+            quote: one_line.clone(),
+            text: one_line,
+            valid_from: now,
+        });
+    }
+    for fact in &mut facts {
+        fact.kind = kind.unwrap_or(fact.kind);
+    }
+    facts
+}
+
+/// What is known from what was drawn and what people said.
+fn learn_from(
+    head: (u64, u64, Position),
+    records: &[FactRecord],
+    verdicts: &[VerdictRecord],
+) -> Learned {
+    let found = records
+        .iter()
+        .map(|record| FoundFact { fact: record.fact.clone(), source: record.source })
+        .collect();
+    let judged: Vec<Judged> = verdicts.iter().map(judged).collect();
+    let known = fact::resolve(found, &judged);
+    let mut places: BTreeMap<(TurnId, String, &str), usize> = BTreeMap::new();
+    for (at, known) in known.iter().enumerate() {
+        let attribute = normalise(known.fact.attribute.as_str());
+        for (turn, quote) in &known.sources {
+            places.insert((*turn, attribute.clone(), quote.as_str()), at);
+        }
+    }
+    let mut outdated = Vec::new();
+    let mut merged = BTreeMap::new();
+    for record in records {
+        let attribute = normalise(record.fact.attribute.as_str());
+        let place = places.get(&(record.source, attribute, record.fact.quote.as_str()));
+        let Some(known) = place.map(|at| &known[*at]) else { continue };
+        if !is_in_force(known.status) {
+            outdated.push(record.number);
+        }
+        let key = record.fact.key();
+        if key != known.key {
+            merged.insert(key, known.key);
+        }
+    }
+    outdated.sort_unstable();
+    Learned { head, known, outdated, merged }
+}
+
+fn judged(record: &VerdictRecord) -> Judged {
+    Judged {
+        key: record.fact.key(),
+        verdict: record.verdict,
+        fact: Some(record.fact.clone()),
+        at: record.at,
+    }
+}
+
+impl Inner {
+    /// Lets go of what was worked out: something of it was erased.
+    pub(crate) fn forget_learned(&self) {
+        self.learned.clear();
+    }
+}
