@@ -117,7 +117,8 @@ fn percentiles(mut times: Vec<Duration>) -> String {
 }
 
 fn open(root: Option<&Path>, exact_rows: usize) -> Arc<ScopeIndex> {
-    let settings = IndexSettings { exact_rows, memory_rows: exact_rows, ..IndexSettings::default() };
+    let settings =
+        IndexSettings { exact_rows, memory_rows: exact_rows, ..IndexSettings::default() };
     Index::open(root.map(Path::to_owned), settings).scope(&scope()).unwrap()
 }
 

@@ -68,7 +68,7 @@ fn bar(score: f32, best: f32, printer: &Printer) -> String {
 
 /// The text from a little before its first match, with the matches painted.
 pub fn text(query: &str, text: &str, printer: &Printer) -> Vec<String> {
-    let text = harmless(text).replace('\n', " ").replace('\t', " ");
+    let text = harmless(text).replace(['\n', '\t'], " ");
     let text = from_first_match(query, text.trim());
     let mut lines = wrap(&text, printer.width().saturating_sub(4));
     if lines.len() > TEXT_LINES {
