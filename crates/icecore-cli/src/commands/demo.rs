@@ -66,7 +66,7 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
     let answered = questions::ask(&demo).await?;
     let context = steps::context(&demo).await?;
     let receipt = steps::forgotten(&demo).await?;
-    let ok = steps::whole(&demo).await? && answered.iter().all(|answer| answer.is_found());
+    let ok = steps::whole(&demo).await?;
     demo.line("")?;
     let seconds = began.elapsed().as_secs_f64();
     demo.line(&format!(

@@ -68,7 +68,7 @@ fn bar(score: f32, best: f32, printer: &Printer) -> String {
 
 /// The text from a little before its first match, with the matches painted.
 pub fn text(query: &str, text: &str, printer: &Printer) -> Vec<String> {
-    let text = harmless(text).replace('\n', " ").replace('\t', " ");
+    let text = harmless(text).replace(['\n', '\t'], " ");
     let text = from_first_match(query, text.trim());
     let mut lines = wrap(&text, printer.width().saturating_sub(4));
     if lines.len() > TEXT_LINES {
@@ -117,6 +117,6 @@ fn signals(hit: &Hit, printer: &Printer) -> Vec<String> {
     signals.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
     let parts: Vec<String> =
         signals.iter().map(|(name, value)| format!("{name} {value:+.2}")).collect();
-    let lines = wrap(&parts.join("  "), printer.width().saturating_sub(6));
+    let lines = wrap(&parts.join(", "), printer.width().saturating_sub(6));
     lines.iter().map(|line| printer.paint(Tone::Dim, &format!("      {line}"))).collect()
 }

@@ -13,7 +13,7 @@ use crate::printer::Tone;
 const QUESTIONS: &str = include_str!("../../../demo/questions.json");
 
 /// Tokens that a question's context may have.
-const BUDGET: u32 = 400;
+const BUDGET: u32 = 600;
 
 /// What became of a question.
 pub struct Answer {
@@ -25,11 +25,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether all that answers the question is in its context.
-    pub fn is_found(&self) -> bool {
-        self.evidence.iter().all(|(_, _, is_in_context)| *is_in_context)
-    }
-
     /// For `--json`.
     pub fn to_json(&self) -> Value {
         let turn = |(id, rank, is_in_context): &(String, Option<usize>, bool)| json!({ "id": id, "rank": rank, "inContext": is_in_context });
@@ -89,24 +84,21 @@ fn show(
     item: Option<&WindowItem>,
 ) -> Outcome<()> {
     let printer = &demo.printer;
-    let (tone, yes, no) = match printer.is_ascii() {
-        true => (Tone::Good, "+", "-"),
-        false => (Tone::Good, "✓", "✗"),
-    };
+    let (yes, no) = if printer.is_ascii() { ("+", "-") } else { ("✓", "✗") };
     let place = match rank {
         Some(rank) => format!("{id}, hit {rank}"),
         None => id.to_owned(),
     };
     let Some(item) = item else {
         let mark = printer.paint(Tone::Bad, no);
-        return demo.line(&format!("    {mark} {} is not in the context", left(&place, 14)));
+        return demo.line(&format!("    {mark} {}  is not in the context", left(&place, 14)));
     };
     let room = printer.width().saturating_sub(24);
     for (at, line) in wrap(item.text.trim(), room).iter().take(3).enumerate() {
         let line = painted(question, line, printer);
         match at {
             0 => {
-                let mark = printer.paint(tone, yes);
+                let mark = printer.paint(Tone::Good, yes);
                 let place = printer.paint(Tone::Dim, &left(&place, 14));
                 demo.line(&format!("    {mark} {place}  {line}"))?;
             }
