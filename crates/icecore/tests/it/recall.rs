@@ -121,7 +121,7 @@ async fn without_vectors_words_go_on_and_say_so() {
     bench.add("s", vec![RawTurn::new("user", "The boat is sold.")]).await;
     let hits = bench.memory.search(&bench.scope, &SearchRequest::new("boat")).await.unwrap();
     assert_eq!(hits.hits.len(), 1);
-    assert_eq!(hits.notices, ["searched by words alone: embeddings are switched off"]);
+    assert_eq!(hits.notices, ["searched by words alone: no embedding model is at hand"]);
     let request = SearchRequest { mode: Mode::Semantic, ..SearchRequest::new("boat") };
     let error = bench.memory.search(&bench.scope, &request).await.unwrap_err();
     assert!(error.to_string().starts_with("there are no vectors to search by"), "{error}");

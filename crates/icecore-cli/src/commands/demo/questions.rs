@@ -94,7 +94,7 @@ fn show(
         return demo.line(&format!("    {mark} {}  is not in the context", left(&place, 14)));
     };
     let room = printer.width().saturating_sub(24);
-    for (at, line) in wrap(item.text.trim(), room).iter().take(3).enumerate() {
+    for (at, line) in wrap(item.text.trim(), room).iter().take(6).enumerate() {
         let line = painted(question, line, printer);
         match at {
             0 => {
