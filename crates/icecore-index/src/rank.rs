@@ -13,7 +13,7 @@ use crate::document::{Doc, Source};
 use crate::error::IndexError;
 use crate::matches::Matches;
 use crate::plan::Plan;
-use crate::signals::{Raw, Table, WINDOW, score};
+use crate::signals::{Raw, Table, WINDOW, place, score};
 use crate::signs::Signs;
 use crate::snapshot::Snapshot;
 use crate::weights::{SIGNALS, Signal};
@@ -28,7 +28,7 @@ const BY_MEANING: usize = 150;
 const STANDING: usize = 128;
 
 /// Turns this far before and after a match are candidates themselves.
-const REACH: i32 = 2;
+const REACH: usize = 2;
 
 /// By words, by meaning, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -157,7 +157,7 @@ pub fn rank(
     }
     let matches = Matches::find(snapshot, plan)?;
     let candidates = candidates(snapshot, plan, &matches, vector, wanted)?;
-    let near = with_neighbours(snapshot, &candidates, WINDOW);
+    let near = with_neighbours(snapshot, &candidates, WINDOW as usize);
     let table = Table::new(snapshot, plan, &matches, vector, &near)?;
     let mut raws: Vec<Raw> = candidates
         .iter()
@@ -223,11 +223,13 @@ fn standing(snapshot: &Snapshot, plan: &Plan) -> Vec<Doc> {
 }
 
 /// Documents and the turns around them, in order of number.
-fn with_neighbours(snapshot: &Snapshot, docs: &[Doc], reach: i32) -> Vec<Doc> {
+fn with_neighbours(snapshot: &Snapshot, docs: &[Doc], reach: usize) -> Vec<Doc> {
     let mut found: Vec<Doc> = docs.to_vec();
     for doc in docs {
-        let around = (-reach..=reach).filter(|offset| *offset != 0);
-        found.extend(around.filter_map(|offset| snapshot.neighbour(*doc, offset)));
+        if let Some((turns, place)) = place(snapshot, *doc) {
+            let end = turns.len().min(place + reach + 1);
+            found.extend(&turns[place.saturating_sub(reach)..end]);
+        }
     }
     found.sort_unstable();
     found.dedup();

@@ -276,7 +276,7 @@ fn at(around: &Around, offset: i32) -> Option<(usize, f32)> {
 }
 
 /// The turns of a turn's branch, and which of them it is.
-fn place(snapshot: &Snapshot, doc: Doc) -> Option<(&[Doc], usize)> {
+pub(crate) fn place(snapshot: &Snapshot, doc: Doc) -> Option<(&[Doc], usize)> {
     let source = snapshot.source(doc);
     let Source::Turn { session, branch, .. } = source else { return None };
     let turns = snapshot.turns_of(session, branch);

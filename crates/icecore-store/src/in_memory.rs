@@ -81,6 +81,12 @@ impl Store for MemoryStore {
         Ok(self.state().session(scope, no).map(state::SessionState::record))
     }
 
+    async fn sessions_at(&self, scope: &Scope, nos: &[SessionNo]) -> Result<Vec<SessionRecord>> {
+        let state = self.state();
+        let found = nos.iter().filter_map(|no| state.session(scope, *no));
+        Ok(found.map(state::SessionState::record).collect())
+    }
+
     async fn sessions(
         &self,
         scope: &Scope,
@@ -178,14 +184,22 @@ impl Store for MemoryStore {
     async fn bodies_at(
         &self,
         scope: &Scope,
-        session: SessionNo,
-        branch: Branch,
-        ordinals: &[Ordinal],
+        places: &[(SessionNo, Branch, Ordinal)],
     ) -> Result<Vec<MicroBody>> {
         let state = self.state();
-        let Some(session) = state.session(scope, session) else { return Ok(Vec::new()) };
-        let holds = |id: &ChunkId| ordinals.iter().any(|at| (id.first..=id.last).contains(at));
-        Ok(pyramid::bodies(scope, session, branch, holds))
+        let mut branches: Vec<_> = places.iter().map(|(session, of, _)| (*session, *of)).collect();
+        branches.sort_unstable();
+        branches.dedup();
+        let mut found = Vec::new();
+        for (no, branch) in branches {
+            let Some(session) = state.session(scope, no) else { continue };
+            let holds = |id: &ChunkId| {
+                let holds = |at: &Ordinal| (id.first..=id.last).contains(at);
+                places.iter().any(|(of, on, at)| (*of, *on) == (no, branch) && holds(at))
+            };
+            found.extend(pyramid::bodies(scope, session, branch, holds));
+        }
+        Ok(found)
     }
 
     async fn chunks_at(

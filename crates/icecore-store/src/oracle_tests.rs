@@ -458,8 +458,8 @@ async fn view_session(store: &dyn Store, scope: &Scope, session: &SessionRecord)
                 lines.push(format!("{body:?}"));
             }
         }
-        let ordinals = [17, 3, 8, 4, 1].map(Ordinal);
-        for body in store.bodies_at(scope, no, branch, &ordinals).await.unwrap() {
+        let places = [17, 3, 8, 4, 1].map(|at| (no, branch, Ordinal(at)));
+        for body in store.bodies_at(scope, &places).await.unwrap() {
             lines.push(format!("{body:?}"));
         }
     }

@@ -165,6 +165,15 @@ impl Store for SqliteStore {
         self.read(move |c, s| rows::session_by_number(c, s, &scope, no)).await
     }
 
+    async fn sessions_at(&self, scope: &Scope, nos: &[SessionNo]) -> Result<Vec<SessionRecord>> {
+        let (scope, nos) = (scope.clone(), nos.to_vec());
+        self.read(move |c, s| {
+            let found = nos.iter().map(|no| rows::session_by_number(c, s, &scope, *no));
+            found.filter_map(Result::transpose).collect()
+        })
+        .await
+    }
+
     async fn sessions(
         &self,
         scope: &Scope,
@@ -235,12 +244,10 @@ impl Store for SqliteStore {
     async fn bodies_at(
         &self,
         scope: &Scope,
-        session: SessionNo,
-        branch: Branch,
-        ordinals: &[Ordinal],
+        places: &[(SessionNo, Branch, Ordinal)],
     ) -> Result<Vec<MicroBody>> {
-        let (scope, ordinals) = (scope.clone(), ordinals.to_vec());
-        self.read(move |c, s| pyramid::bodies_at(c, s, &scope, session, branch, ordinals)).await
+        let (scope, places) = (scope.clone(), places.to_vec());
+        self.read(move |c, s| pyramid::bodies_at(c, s, &scope, places)).await
     }
 
     async fn chunks_at(

@@ -56,6 +56,10 @@ pub trait Store: Send + Sync {
         no: SessionNo,
     ) -> Result<Option<SessionRecord>>;
 
+    /// The sessions of these numbers, in the order asked; what is not in this scope
+    /// is left out.
+    async fn sessions_at(&self, scope: &Scope, nos: &[SessionNo]) -> Result<Vec<SessionRecord>>;
+
     /// Sessions of the scope by number, after `after`.
     async fn sessions(
         &self,
@@ -109,14 +113,13 @@ pub trait Store: Send + Sync {
         last: Ordinal,
     ) -> Result<Vec<MicroBody>>;
 
-    /// Where the bodies of the micros are that hold any of these ordinals, each
-    /// once, in order, whatever the order asked. What lies between is not read.
+    /// Where the bodies of the micros are that hold any of these turns, by session,
+    /// branch and ordinal; each once, in order, whatever the order asked. What lies
+    /// between is not read.
     async fn bodies_at(
         &self,
         scope: &Scope,
-        session: SessionNo,
-        branch: Branch,
-        ordinals: &[Ordinal],
+        places: &[(SessionNo, Branch, Ordinal)],
     ) -> Result<Vec<MicroBody>>;
 
     /// Chunks by session, branch, level and first ordinal, in the order asked;

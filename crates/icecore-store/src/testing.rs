@@ -203,6 +203,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.session_by_number(scope, no))
     }
 
+    async fn sessions_at(&self, scope: &Scope, nos: &[SessionNo]) -> Result<Vec<SessionRecord>> {
+        read!(self.sessions_at(scope, nos))
+    }
+
     async fn sessions(
         &self,
         scope: &Scope,
@@ -264,11 +268,9 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     async fn bodies_at(
         &self,
         scope: &Scope,
-        session: SessionNo,
-        branch: Branch,
-        ordinals: &[Ordinal],
+        places: &[(SessionNo, Branch, Ordinal)],
     ) -> Result<Vec<MicroBody>> {
-        read!(self.bodies_at(scope, session, branch, ordinals))
+        read!(self.bodies_at(scope, places))
     }
 
     async fn chunks_at(

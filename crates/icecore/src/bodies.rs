@@ -96,6 +96,10 @@ impl Kept {
     }
 }
 
+fn branch_of(body: &MicroBody) -> (SessionNo, Branch) {
+    (body.id.session, body.id.branch)
+}
+
 fn is_missing(row: &TurnRow) -> bool {
     row.body.is_none() && row.state == TurnState::Present
 }
@@ -155,25 +159,26 @@ impl Memory {
 
     /// Fills in the missing bodies, branch by branch.
     async fn fill(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
-        let mut missing: BTreeMap<(SessionNo, Branch), Vec<Ordinal>> = BTreeMap::new();
-        for row in rows.iter().filter(|row| is_missing(row)) {
-            missing.entry((row.id.session, row.branch)).or_default().push(row.ordinal);
+        let missing = rows.iter().filter(|row| is_missing(row));
+        let places: Vec<_> = missing.map(|row| (row.id.session, row.branch, row.ordinal)).collect();
+        if places.is_empty() {
+            return Ok(());
         }
-        for ((session, branch), ordinals) in missing {
-            let bodies = self.inner.store.bodies_at(scope, session, branch, &ordinals).await?;
-            let found = self.read_micros(scope, &bodies).await?;
-            let mine = |row: &&mut TurnRow| {
-                is_missing(row) && (row.id.session, row.branch) == (session, branch)
-            };
+        let bodies = self.inner.store.bodies_at(scope, &places).await?;
+        let packs = self.open_packs(&bodies).await?;
+        for of_branch in bodies.chunk_by(|a, b| branch_of(a) == branch_of(b)) {
+            let at = branch_of(&of_branch[0]);
+            let found = self.read_from(scope, of_branch, &packs).await?;
+            let mine = |row: &&mut TurnRow| is_missing(row) && (row.id.session, row.branch) == at;
             for row in rows.iter_mut().filter(mine) {
                 // A turn may be asked for twice.
                 row.body = found.get(&row.ordinal).cloned();
-                if row.body.is_none() {
-                    return Err(damaged(&row.id.to_string(), "its body is in no tier"));
-                }
             }
         }
-        Ok(())
+        match rows.iter().find(|row| is_missing(row)) {
+            Some(row) => Err(damaged(&row.id.to_string(), "its body is in no tier")),
+            None => Ok(()),
+        }
     }
 
     /// Reads again how the rows without a body stand.
@@ -198,8 +203,18 @@ impl Memory {
         scope: &Scope,
         bodies: &[MicroBody],
     ) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
-        let mut found = BTreeMap::new();
         let packs = self.open_packs(bodies).await?;
+        self.read_from(scope, bodies, &packs).await
+    }
+
+    /// The same, of one branch, with its packs open.
+    async fn read_from(
+        &self,
+        scope: &Scope,
+        bodies: &[MicroBody],
+        packs: &BTreeMap<String, Arc<PackTexts>>,
+    ) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
+        let mut found = BTreeMap::new();
         for body in bodies {
             let turns = match &body.place {
                 BodyPlace::Gone => continue,

@@ -64,6 +64,9 @@ impl Memory {
     }
 
     pub(crate) async fn open_index(&self, scope: &Scope) -> Result<Arc<ScopeIndex>> {
+        if let Some(open) = self.inner.indexing.index.opened(scope) {
+            return Ok(open);
+        }
         let (inner, scope) = (Arc::clone(&self.inner), scope.clone());
         Ok(off_thread(move || inner.indexing.index.scope(&scope)).await??)
     }

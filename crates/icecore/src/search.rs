@@ -207,13 +207,9 @@ impl Memory {
         sources: &[Source],
     ) -> Result<BTreeMap<SessionNo, SessionRecord>> {
         let numbers: BTreeSet<SessionNo> = sources.iter().filter_map(session_of).collect();
-        let mut found = BTreeMap::new();
-        for number in numbers {
-            if let Some(record) = self.inner.store.session_by_number(scope, number).await? {
-                found.insert(number, record);
-            }
-        }
-        Ok(found)
+        let numbers: Vec<SessionNo> = numbers.into_iter().collect();
+        let found = self.inner.store.sessions_at(scope, &numbers).await?;
+        Ok(found.into_iter().map(|record| (record.no, record)).collect())
     }
 }
 

@@ -223,7 +223,7 @@ fn settings_come_from_somewhere() {
     index.tail_docs 1000 default
     index.tail_most 20000 default
     index.open_scopes 64 default
-    index.exact_rows 50000 default
+    index.exact_rows 20000 default
     index.memory_rows 200000 default
     index.rescore 400 default
     index.writer_bytes 50000000 default

@@ -100,8 +100,9 @@ pub(super) async fn bodies_are_found_one_by_one(store: &dyn Store) {
     erase(store, session, &[3, 4]).await;
     let all = all_bodies(store, session).await;
     let at = async |ordinals: &[u64]| {
-        let ordinals: Vec<Ordinal> = ordinals.iter().map(|at| Ordinal(*at)).collect();
-        store.bodies_at(&scope(), session, Branch::MAIN, &ordinals).await.unwrap()
+        let place = |at: &u64| (session, Branch::MAIN, Ordinal(*at));
+        let places: Vec<_> = ordinals.iter().map(place).collect();
+        store.bodies_at(&scope(), &places).await.unwrap()
     };
     // Packs, one of them rewritten; nothing left; text; rows; open; nowhere.
     let found = at(&[20, 16, 1, 2, 19, 4, 18, 21, 99, 0, 5]).await;
@@ -112,12 +113,15 @@ pub(super) async fn bodies_are_found_one_by_one(store: &dyn Store) {
         assert_eq!(format!("{body:?}"), format!("{same:?}"));
     }
     assert!(at(&[]).await.is_empty());
-    let elsewhere = store.bodies_at(&scope(), session, Branch(3), &[Ordinal(1)]).await.unwrap();
+    let elsewhere = store.bodies_at(&scope(), &[(session, Branch(3), Ordinal(1))]).await.unwrap();
     assert!(elsewhere.is_empty());
     let diary = scope_of("acme", "diary");
     add_to(store, "diary").await;
-    let foreign = store.bodies_at(&diary, session, Branch::MAIN, &[Ordinal(1)]).await.unwrap();
-    assert!(foreign.is_empty());
+    let place = (session, Branch::MAIN, Ordinal(1));
+    assert!(store.bodies_at(&diary, &[place]).await.unwrap().is_empty());
+    assert!(store.sessions_at(&diary, &[session]).await.unwrap().is_empty());
+    let named = store.sessions_at(&scope(), &[SessionNo(99), session]).await.unwrap();
+    assert_eq!(named, [store.session_by_number(&scope(), session).await.unwrap().unwrap()]);
 }
 
 async fn add_to(store: &dyn Store, memory: &str) -> SessionNo {

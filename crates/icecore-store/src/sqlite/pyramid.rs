@@ -284,12 +284,28 @@ pub(super) fn bodies_at(
     c: &Connection,
     s: &Shared,
     scope: &Scope,
+    mut places: Vec<(SessionNo, Branch, Ordinal)>,
+) -> Result<Vec<MicroBody>> {
+    places.sort_unstable();
+    let mut found = Vec::new();
+    for branch in places.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+        let (session, of, _) = branch[0];
+        let ordinals = branch.iter().map(|(_, _, ordinal)| *ordinal);
+        found.extend(branch_bodies_at(c, s, scope, session, of, ordinals)?);
+    }
+    Ok(found)
+}
+
+/// The micros of one branch that hold any of the ordinals, which are in order.
+fn branch_bodies_at(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
     session: SessionNo,
     branch: Branch,
-    mut ordinals: Vec<Ordinal>,
+    ordinals: impl Iterator<Item = Ordinal>,
 ) -> Result<Vec<MicroBody>> {
     let Some(no) = owned(c, s, scope, session)? else { return Ok(Vec::new()) };
-    ordinals.sort_unstable();
     let read = || {
         let mut query = c.prepare_cached(&format!(
             "SELECT {MICRO_COLUMNS}
