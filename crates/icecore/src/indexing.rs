@@ -195,15 +195,18 @@ impl Memory {
 
     /// Brings facts and indexes of scopes forward. One that fails is tried again
     /// when it is searched or changes next: nothing of it is lost.
-    pub(crate) async fn index_scopes(&self, scopes: &BTreeSet<Scope>) {
+    /// Answers those whose facts could not be drawn and are still due.
+    pub(crate) async fn index_scopes(&self, scopes: &BTreeSet<Scope>) -> BTreeSet<Scope> {
+        let mut undrawn = BTreeSet::new();
         for scope in scopes {
-            if let Err(error) = self.draw_facts(scope).await {
-                tracing::warn!(%scope, %error, "facts could not be drawn");
+            if !self.has_drawn_facts(scope).await {
+                undrawn.insert(scope.clone());
             }
             if let Err(error) = self.index_scope(scope).await {
                 tracing::warn!(%scope, %error, "the index could not be brought forward");
             }
         }
+        undrawn
     }
 
     /// Commits what has gathered in a scope, and makes the vectors that are due.

@@ -153,9 +153,17 @@ fn head_of(head: &ScopeHead) -> (u64, u64, Position) {
 type Before = BTreeMap<(SessionNo, Branch), TurnRow>;
 
 impl Memory {
+    /// Draws facts, and says so in the log if that fails.
+    pub(crate) async fn has_drawn_facts(&self, scope: &Scope) -> bool {
+        let drawn = self.draw_facts(scope).await;
+        drawn
+            .inspect_err(|error| tracing::warn!(%scope, %error, "facts could not be drawn"))
+            .is_ok()
+    }
+
     /// Draws facts from the turns that came since it was last done. Several may
     /// do so at once: whoever comes second reads again from where the first left.
-    pub(crate) async fn draw_facts(&self, scope: &Scope) -> Result<()> {
+    async fn draw_facts(&self, scope: &Scope) -> Result<()> {
         if !self.inner.settings.auto_extract_facts {
             return Ok(());
         }

@@ -116,10 +116,20 @@ impl Memory {
                 settled
             };
             // Words and vectors are made beside the layers, from the same turns.
-            let (settled, ()) = tokio::join!(pressing, self.index_scopes(&scopes));
+            let (settled, mut undrawn) = tokio::join!(pressing, self.index_scopes(&scopes));
+            // Turns came while that went on, and their branches count them already.
+            for scope in &scopes {
+                if !undrawn.contains(scope) && !self.has_drawn_facts(scope).await {
+                    undrawn.insert(scope.clone());
+                }
+            }
             touched.extend(scopes);
             // Only what can also be found counts as settled.
             for (due, version) in settled {
+                if undrawn.contains(&due.scope) {
+                    failed.push(due);
+                    continue;
+                }
                 if let Some(version) = version {
                     let store = &self.inner.store;
                     store.settle(&due.scope, due.session, due.branch, version).await?;
