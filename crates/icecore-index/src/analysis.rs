@@ -6,6 +6,8 @@
 //! answers changes what an index on disk means: count `payload::FORMAT` up.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use rust_stemmers::{Algorithm, Stemmer};
@@ -269,14 +271,37 @@ fn first_chars(word: &str, count: usize) -> &str {
     word.char_indices().nth(count).map_or(word, |(end, _)| &word[..end])
 }
 
+thread_local! {
+    /// Stems of words that came by lately: a few thousand words are most of what
+    /// people say, and stemming one costs ten times as much as finding it here.
+    static STEMS: RefCell<HashMap<Box<str>, Box<str>>> = RefCell::default();
+}
+
+/// Words whose stems are remembered by a thread.
+const MAX_STEMS: usize = 16_384;
+
 fn stemmed(word: Cow<'_, str>) -> String {
     let has_ending = word.len() > 2 && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'\'');
     if !has_ending {
         return word.into_owned();
     }
-    match Stemmer::create(Algorithm::English).stem(base_form(&word)) {
+    STEMS.with_borrow_mut(|stems| {
+        if let Some(stem) = stems.get(word.as_ref()) {
+            return stem.to_string();
+        }
+        if stems.len() == MAX_STEMS {
+            stems.clear();
+        }
+        let stem = stem(&word);
+        stems.insert(word.into(), stem.as_str().into());
+        stem
+    })
+}
+
+fn stem(word: &str) -> String {
+    match Stemmer::create(Algorithm::English).stem(base_form(word)) {
         // A word of nothing but endings stays what it is.
-        stem if stem.is_empty() => word.to_string(),
+        stem if stem.is_empty() => word.to_owned(),
         stem => stem.into_owned(),
     }
 }

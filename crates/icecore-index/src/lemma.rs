@@ -12,11 +12,19 @@ const STOPWORDS: [&str; 70] = [
     "why", "will", "with", "would", "you", "your",
 ];
 
-/// Whether a word in lower case says nothing by itself.
+/// The longest of them.
+const STOPWORD_BYTES: usize = 6;
+
+/// Whether a word in lower case says nothing by itself, also shortened as in
+/// "I'm".
 pub(crate) fn is_stopword(word: &str) -> bool {
-    let stem = word.split(['\'', '’']).next().unwrap_or_default();
-    STOPWORDS.binary_search(&word).is_ok()
-        || (stem != word && STOPWORDS.binary_search(&stem).is_ok())
+    let is_listed = |word: &str| {
+        word.len() <= STOPWORD_BYTES && STOPWORDS.binary_search(&word).is_ok()
+    };
+    match word.find(['\'', '’']) {
+        Some(end) => is_listed(&word[..end]),
+        None => is_listed(word),
+    }
 }
 
 /// Irregular forms with their base, in order of the form.
@@ -179,6 +187,8 @@ mod tests {
     #[test]
     fn the_tables_are_in_order() {
         assert!(STOPWORDS.is_sorted() && FORMS.is_sorted());
+        let longest = STOPWORDS.iter().map(|word| word.len()).max();
+        assert_eq!(longest, Some(STOPWORD_BYTES));
         assert_eq!((base_form("went"), base_form("walk")), ("go", "walk"));
         assert!(is_stopword("the") && is_stopword("i'm") && !is_stopword("theory"));
     }

@@ -13,16 +13,16 @@ use crate::document::{Doc, Source};
 use crate::error::IndexError;
 use crate::matches::Matches;
 use crate::plan::Plan;
-use crate::signals::{Raw, Table, WINDOW, place, score};
+use crate::signals::{Raw, Scratch, Table, WINDOW, place, score};
 use crate::signs::Signs;
 use crate::snapshot::Snapshot;
 use crate::weights::{SIGNALS, Signal};
 
 /// Documents taken by words before anything else is looked at.
-const BY_WORDS: usize = 150;
+const BY_WORDS: usize = 100;
 
 /// And by vectors.
-const BY_MEANING: usize = 150;
+const BY_MEANING: usize = 100;
 
 /// Standing instructions and preferences looked at, the surest and newest.
 const STANDING: usize = 128;
@@ -98,8 +98,11 @@ impl Ranked {
     /// Takes account of what only the text tells: words that are neighbours in
     /// the query and in it.
     pub fn read(&mut self, plan: &Plan, text: &str) {
-        self.signals[Signal::Pairs as usize] = plan.pairs_in(text);
-        self.score = score(&self.signals, self.mode);
+        // A pair takes two words, and which it holds is known.
+        if self.matched.len() > 1 {
+            self.signals[Signal::Pairs as usize] = plan.pairs_in(text);
+            self.score = score(&self.signals, self.mode);
+        }
     }
 
     /// Why it is here, in a line.
@@ -159,11 +162,12 @@ pub fn rank(
     let candidates = candidates(snapshot, plan, &matches, vector, wanted)?;
     let near = with_neighbours(snapshot, &candidates, WINDOW as usize);
     let table = Table::new(snapshot, plan, &matches, vector, &near)?;
-    let mut raws: Vec<Raw> = candidates
-        .iter()
-        .filter(|doc| (wanted.keep)(**doc) && !snapshot.superseded(**doc))
-        .map(|doc| table.raw(*doc))
-        .collect();
+    let is_wanted = |doc: &&Doc| (wanted.keep)(**doc) && !snapshot.superseded(**doc);
+    let kept: Vec<Doc> = candidates.iter().filter(is_wanted).copied().collect();
+    let mut scratch = Scratch::default();
+    // Compiled once for each kind of processor, and so several lanes wide.
+    let mut raws: Vec<Raw> = pulp::Arch::new()
+        .dispatch(|| kept.iter().map(|doc| table.raw(*doc, &mut scratch)).collect());
     table.scale(&mut raws);
     let mut ranked: Vec<Ranked> = raws.iter().map(|raw| table.ranked(raw, wanted.mode)).collect();
     sort(&mut ranked);
@@ -187,10 +191,10 @@ fn candidates(
 ) -> Result<Vec<Doc>, IndexError> {
     let mut found = BTreeSet::new();
     if wanted.mode != Mode::Semantic {
-        found.extend(matches.best(snapshot, BY_WORDS.max(wanted.limit / 2)));
+        found.extend(matches.best(snapshot, BY_WORDS.max(wanted.limit / 3)));
     }
     if let Some(vector) = vector {
-        let n = BY_MEANING.max(wanted.limit / 2);
+        let n = BY_MEANING.max(wanted.limit / 3);
         found.extend(snapshot.nearest(vector, n, None)?.into_iter().map(|(doc, _)| doc));
     }
     let mut found: Vec<Doc> = found.into_iter().collect();

@@ -1,7 +1,5 @@
 //! The signals of candidates, from postings, columns and rows.
 
-use std::collections::HashMap;
-
 use icecore_domain::embed::Vector;
 
 use crate::document::{Doc, Role, Source};
@@ -37,7 +35,8 @@ pub(crate) struct Table<'a> {
     snapshot: &'a Snapshot,
     plan: &'a Plan,
     matches: &'a Matches,
-    slots: HashMap<Doc, usize>,
+    /// For each document, its slot and one; 0 where it has none.
+    slots: Vec<u32>,
     /// For each slot and term, how often the document holds it.
     counts: Vec<f32>,
     /// For each slot, the cosine of its best passage.
@@ -51,6 +50,27 @@ pub(crate) struct Table<'a> {
 /// Slots of a document and its neighbours, from [`WINDOW`] before to as many
 /// after, with their lengths.
 type Around = [Option<(usize, f32)>; 2 * WINDOW as usize + 1];
+
+/// Room to compute in, used again for each document.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    terms: Vec<f32>,
+    direction: Vec<f32>,
+}
+
+impl Scratch {
+    fn terms(&mut self, width: usize) -> &mut [f32] {
+        self.terms.clear();
+        self.terms.resize(width, 0.0);
+        &mut self.terms
+    }
+
+    fn direction(&mut self, dims: usize) -> &mut [f32] {
+        self.direction.clear();
+        self.direction.resize(dims, 0.0);
+        &mut self.direction
+    }
+}
 
 /// Signals before they are brought to scale.
 pub(crate) struct Raw {
@@ -66,8 +86,10 @@ impl<'a> Table<'a> {
         vector: Option<&Vector>,
         near: &[Doc],
     ) -> Result<Self, IndexError> {
-        let slots: HashMap<Doc, usize> =
-            near.iter().enumerate().map(|(slot, doc)| (*doc, slot)).collect();
+        let mut slots = vec![0; snapshot.doc_count() as usize];
+        for (slot, doc) in near.iter().enumerate() {
+            slots[*doc as usize] = slot as u32 + 1;
+        }
         let mut table = Self {
             snapshot,
             plan,
@@ -79,7 +101,7 @@ impl<'a> Table<'a> {
             mean_length: snapshot.average_length() as f32,
             slots,
         };
-        table.count(near);
+        table.count();
         if let Some(vector) = vector {
             table.turn_to(vector, near)?;
         }
@@ -90,13 +112,10 @@ impl<'a> Table<'a> {
         self.matches.terms.len()
     }
 
-    fn count(&mut self, near: &[Doc]) {
+    /// Fills in counts.
+    fn count(&mut self) {
         let width = self.width();
-        let mut slots = vec![0_u32; self.snapshot.doc_count() as usize];
-        for (slot, doc) in near.iter().enumerate() {
-            slots[*doc as usize] = slot as u32 + 1;
-        }
-        let counts = &mut self.counts;
+        let (counts, slots) = (&mut self.counts, &self.slots);
         self.matches.each(|doc, term, count| {
             if let Some(slot) = (slots[doc as usize] as usize).checked_sub(1) {
                 counts[slot * width + term] = count;
@@ -122,14 +141,15 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn slot(&self, doc: Doc) -> Option<usize> {
-        self.slots.get(&doc).copied()
+        (self.slots[doc as usize] as usize).checked_sub(1)
     }
 
-    fn around(&self, doc: Doc) -> Around {
+    fn around(&self, doc: Doc, place: Option<(&[Doc], usize)>) -> Around {
         let mut around = Around::default();
         let with_length = |doc: Doc| Some((self.slot(doc)?, self.snapshot.length(doc) as f32));
-        match place(self.snapshot, doc) {
+        match place {
             None => around[WINDOW as usize] = with_length(doc),
             Some((turns, place)) => {
                 for (at, entry) in around.iter_mut().enumerate() {
@@ -142,7 +162,8 @@ impl<'a> Table<'a> {
     }
 
     /// The signals of a document, those of words and vectors not yet to scale.
-    pub(crate) fn raw(&self, doc: Doc) -> Raw {
+    #[inline(always)]
+    pub(crate) fn raw(&self, doc: Doc, scratch: &mut Scratch) -> Raw {
         let (snapshot, plan) = (self.snapshot, self.plan);
         let signs = Signs(snapshot.signs(doc));
         let role = snapshot.role(doc);
@@ -150,14 +171,15 @@ impl<'a> Table<'a> {
         let yes = |condition: bool| if condition { 1.0 } else { 0.0 };
         let speaker = snapshot.speaker(doc);
         let is_first = speaker.is_some() && speaker == plan.speakers.first().copied();
-        let around = self.around(doc);
+        let place = place(snapshot, doc);
+        let around = self.around(doc, place);
         let mut signals = [0.0; SIGNALS];
         let mut set = |signal: Signal, value: f32| signals[signal as usize] = value;
         set(Signal::Lexical, self.lexical(doc));
         set(Signal::Semantic, cosine);
-        set(Signal::Window, self.window(&around));
-        set(Signal::Coverage, self.coverage(&around));
-        set(Signal::Thread, self.thread(&around));
+        set(Signal::Window, self.window(&around, scratch));
+        set(Signal::Coverage, self.coverage(&around, scratch));
+        set(Signal::Thread, self.thread(&around, scratch));
         set(Signal::Speaker, yes(is_first));
         set(Signal::Own, yes(plan.cues.first_person && role == Role::User));
         if !plan.dates.is_empty() {
@@ -167,7 +189,7 @@ impl<'a> Table<'a> {
         set(Signal::Instruction, signs.instruction() * cosine);
         set(Signal::Preference, yes(plan.cues.request) * signs.preference() * cosine);
         set(Signal::Question, yes(!plan.cues.first_person && signs.is_question()));
-        set(Signal::Opening, place(snapshot, doc).map_or(0.0, |(_, at)| 1.0 / (1.0 + at as f32)));
+        set(Signal::Opening, place.map_or(0.0, |(_, at)| 1.0 / (1.0 + at as f32)));
         Raw { doc, signals }
     }
 
@@ -190,8 +212,9 @@ impl<'a> Table<'a> {
     }
 
     /// Each word of the query where, around the document, it counts most.
-    fn window(&self, around: &Around) -> f32 {
-        let mut best = vec![0.0_f32; self.width()];
+    #[inline(always)]
+    fn window(&self, around: &Around, scratch: &mut Scratch) -> f32 {
+        let best = scratch.terms(self.width());
         for (offset, decay) in WINDOW_DECAY {
             let Some((slot, length)) = at(around, offset) else { continue };
             for (term, best) in best.iter_mut().enumerate() {
@@ -201,11 +224,12 @@ impl<'a> Table<'a> {
                 }
             }
         }
-        self.weighed(&best)
+        self.weighed(best)
     }
 
-    fn coverage(&self, around: &Around) -> f32 {
-        let mut best = vec![0.0_f32; self.width()];
+    #[inline(always)]
+    fn coverage(&self, around: &Around, scratch: &mut Scratch) -> f32 {
+        let best = scratch.terms(self.width());
         for (offset, decay) in COVERAGE_DECAY {
             let Some((slot, length)) = at(around, offset) else { continue };
             let share = decay * libm::powf((length / PASSAGE_TERMS).max(1.0), PASSAGE_POWER);
@@ -215,24 +239,25 @@ impl<'a> Table<'a> {
                 }
             }
         }
-        self.weighed(&best)
+        self.weighed(best)
     }
 
     fn weighed(&self, worth: &[f32]) -> f32 {
         worth.iter().zip(&self.matches.idf).map(|(worth, idf)| worth * idf).sum()
     }
 
-    fn thread(&self, around: &Around) -> f32 {
+    #[inline(always)]
+    fn thread(&self, around: &Around, scratch: &mut Scratch) -> f32 {
         let Some(probe) = &self.probe else { return 0.0 };
         let dims = probe.len();
-        let mut sum = vec![0.0_f32; dims];
+        let sum = scratch.direction(dims);
         for (offset, decay) in THREAD_DECAY {
             let Some((slot, _)) = at(around, offset) else { continue };
             let direction = &self.directions[slot * dims..(slot + 1) * dims];
             sum.iter_mut().zip(direction).for_each(|(sum, component)| *sum += decay * component);
         }
-        let norm = dot(&sum, &sum).sqrt();
-        if norm > 0.0 { (dot(probe, &sum) / norm).max(0.0) } else { 0.0 }
+        let norm = dot(sum, sum).sqrt();
+        if norm > 0.0 { (dot(probe, sum) / norm).max(0.0) } else { 0.0 }
     }
 
     /// Brings signals of words and vectors to scale: against the best turn among
@@ -303,6 +328,16 @@ fn unit(vector: &Vector) -> Vec<f32> {
     floats
 }
 
+/// In eight lanes, so that it can be done eight at a time, always in this order.
+#[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
+    let mut lanes = [0.0_f32; 8];
+    let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
+    let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
+    for (a, b) in a.zip(b) {
+        for lane in 0..8 {
+            lanes[lane] += a[lane] * b[lane];
+        }
+    }
+    lanes.iter().sum::<f32>() + rest
 }
