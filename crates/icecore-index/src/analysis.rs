@@ -349,7 +349,7 @@ mod tests {
     fn long_words_are_cut() {
         let found = terms(&"x".repeat(1 << 20));
         assert_eq!(found, ["x".repeat(MAX_TERM_CHARS)]);
-        assert_eq!(terms(&"a ".repeat(1 << 19)).len(), 1 << 19);
+        assert_eq!(terms(&"b ".repeat(1 << 19)).len(), 1 << 19);
         assert!(terms(&"e\u{301}".repeat(1 << 19)).concat().chars().count() <= MAX_TERM_CHARS);
     }
 

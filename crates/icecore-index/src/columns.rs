@@ -119,6 +119,10 @@ impl Columns {
         self.signs[doc as usize]
     }
 
+    pub fn all_signs(&self) -> &[u32] {
+        &self.signs
+    }
+
     pub fn length(&self, doc: Doc) -> u32 {
         self.lengths[doc as usize]
     }

@@ -18,9 +18,8 @@ const STOPWORD_BYTES: usize = 6;
 /// Whether a word in lower case says nothing by itself, also shortened as in
 /// "I'm".
 pub(crate) fn is_stopword(word: &str) -> bool {
-    let is_listed = |word: &str| {
-        word.len() <= STOPWORD_BYTES && STOPWORDS.binary_search(&word).is_ok()
-    };
+    let is_listed =
+        |word: &str| word.len() <= STOPWORD_BYTES && STOPWORDS.binary_search(&word).is_ok();
     match word.find(['\'', '’']) {
         Some(end) => is_listed(&word[..end]),
         None => is_listed(word),

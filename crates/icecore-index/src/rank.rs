@@ -166,8 +166,15 @@ pub fn rank(
     let kept: Vec<Doc> = candidates.iter().filter(is_wanted).copied().collect();
     let mut scratch = Scratch::default();
     // Compiled once for each kind of processor, and so several lanes wide.
-    let mut raws: Vec<Raw> = pulp::Arch::new()
-        .dispatch(|| kept.iter().map(|doc| table.raw(*doc, &mut scratch)).collect());
+    let mut raws: Vec<Raw> = Vec::with_capacity(kept.len());
+    pulp::Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for doc in &kept {
+                raws.push(table.raw(*doc, &mut scratch));
+            }
+        },
+    );
     table.scale(&mut raws);
     let mut ranked: Vec<Ranked> = raws.iter().map(|raw| table.ranked(raw, wanted.mode)).collect();
     sort(&mut ranked);
@@ -217,9 +224,10 @@ fn standing(snapshot: &Snapshot, plan: &Plan) -> Vec<Doc> {
         let preference = if plan.cues.request { signs.preference() } else { 0.0 };
         signs.instruction().max(preference)
     };
-    let mut found: Vec<(f32, Doc)> = (0..snapshot.doc_count())
-        .filter(|doc| Signs(snapshot.signs(*doc)).is_standing())
-        .map(|doc| (strength(doc), doc))
+    let all = (0..).zip(snapshot.all_signs());
+    let mut found: Vec<(f32, Doc)> = all
+        .filter(|(_, signs)| Signs(**signs).is_standing())
+        .map(|(doc, _)| (strength(doc), doc))
         .filter(|(strength, _)| *strength >= 0.25)
         .collect();
     found.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));

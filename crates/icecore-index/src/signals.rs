@@ -254,7 +254,9 @@ impl<'a> Table<'a> {
         for (offset, decay) in THREAD_DECAY {
             let Some((slot, _)) = at(around, offset) else { continue };
             let direction = &self.directions[slot * dims..(slot + 1) * dims];
-            sum.iter_mut().zip(direction).for_each(|(sum, component)| *sum += decay * component);
+            for at in 0..dims {
+                sum[at] += decay * direction[at];
+            }
         }
         let norm = dot(sum, sum).sqrt();
         if norm > 0.0 { (dot(probe, sum) / norm).max(0.0) } else { 0.0 }
@@ -332,12 +334,21 @@ fn unit(vector: &Vector) -> Vec<f32> {
 #[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; 8];
-    let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
-    let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
-    for (a, b) in a.zip(b) {
+    let b = &b[..a.len()];
+    let whole = a.len() / 8 * 8;
+    let mut at = 0;
+    while at < whole {
         for lane in 0..8 {
-            lanes[lane] += a[lane] * b[lane];
+            lanes[lane] += a[at + lane] * b[at + lane];
         }
+        at += 8;
     }
-    lanes.iter().sum::<f32>() + rest
+    let mut sum = 0.0;
+    for lane in lanes {
+        sum += lane;
+    }
+    for at in whole..a.len() {
+        sum += a[at] * b[at];
+    }
+    sum
 }

@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn lasting_instructions_are_told_from_requests() {
         assert_eq!(of("Always cite the source when I ask about history.").instruction(), 1.0);
-        assert_eq!(of("Please never use tables.").instruction(), 0.7333333);
+        assert_eq!(of("Please never use tables.").instruction(), 11.0 / 15.0);
         assert!(of("From now on, whenever I mention prices, show euros.").instruction() > 0.4);
         for text in ["Can you always help me?", "I always walk to work.", "Show me the list.", ""] {
             assert_eq!(of(text).instruction(), 0.0, "{text}");

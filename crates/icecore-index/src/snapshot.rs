@@ -100,6 +100,11 @@ impl Snapshot {
         self.columns.signs(doc)
     }
 
+    /// The same for all documents, by number.
+    pub fn all_signs(&self) -> &[u32] {
+        self.columns.all_signs()
+    }
+
     /// How many content terms it has.
     pub fn length(&self, doc: Doc) -> u32 {
         self.columns.length(doc)
