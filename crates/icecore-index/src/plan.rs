@@ -42,6 +42,8 @@ pub(crate) struct Cues {
     pub(crate) when: bool,
     /// Help with a task, for which standing wishes matter.
     pub(crate) request: bool,
+    /// Something that is described and not named.
+    pub(crate) description: bool,
 }
 
 impl Plan {
@@ -120,6 +122,35 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Whether the query describes somebody or something instead of naming them,
+    /// as in "the person who took over": then who that is must be found first.
+    pub fn describes(&self) -> bool {
+        self.cues.description
+    }
+
+    /// Names in a text that the query does not have: words with a capital, beside
+    /// each other or inside a sentence, in order, each once.
+    pub fn new_names(&self, text: &str) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        for run in CAPITALS.find_iter(text) {
+            let is_inside = run.as_str().contains(' ') || {
+                let before = text[..run.start()].trim_end();
+                !before.is_empty() && !before.ends_with(['.', '!', '?', ':', '\n', '"', '“'])
+            };
+            for word in run.as_str().split(' ').filter(|_| is_inside) {
+                let known = |term: &String| self.terms.contains(term);
+                let is_new = analysis::terms(word).iter().any(|term| !known(term))
+                    && !CALENDAR.is_match(word);
+                if is_new && !found.iter().any(|name| name == word) {
+                    found.push(word.to_owned());
+                }
+            }
+        }
+        found
+    }
+}
+
 /// More pairs than this say no more.
 const MAX_PAIRS: usize = 3;
 
@@ -181,6 +212,7 @@ impl Cues {
             first_person: nobody_named && !assistant && FIRST_PERSON.is_match(query),
             when: WHEN.is_match(query),
             request: REQUEST.is_match(query),
+            description: DESCRIPTION.is_match(query),
         }
     }
 }
@@ -292,3 +324,50 @@ static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
         r"(?i)^(?:hey|hi|ok|so|please)?[, ]*(?:can|could|would|will) you |\bhow (?:do|can|should|would|could) i\b|\b(?:would|do|can) you (?:suggest|recommend|think|advise|help)\b|\bwhat (?:\w+ ){0,5}(?:should|would|could|can) (?:i|you)\b|\bwhat are (?:some|the)\b|\bwhich \w+ (?:should|would|are|do)\b|\bi(?:['’]m| am) (?:planning|about to|looking|trying|thinking|working|updating|applying|going|considering|starting|preparing)\b|\bhelp me\b|\bshow me\b|\bwalk me\b|\bexplain\b",
     )
 });
+static DESCRIPTION: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"(?i)\b(?:the|a|an) (?:\w+ ){1,2}(?:who|whose|whom|which|that|where)\b")
+});
+static CALENDAR: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"^(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|January|February|March|April|May|June|July|August|September|October|November|December)$",
+    )
+});
+static CAPITALS: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"\b\p{Lu}\p{Ll}{2,}(?: \p{Lu}\p{Ll}{2,})*\b"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(query: &str) -> Plan {
+        let index = crate::Index::open(None, crate::IndexSettings::default());
+        let person = icecore_domain::ids::Principal::local_operator(
+            icecore_domain::ids::Tenant::new("me").unwrap(),
+        );
+        let redactor = icecore_domain::redact::Redactor::standard();
+        let scope = index.scope(&person.scope(redactor.text("m")).unwrap()).unwrap();
+        Plan::read(&scope.read(), query)
+    }
+
+    #[test]
+    fn a_description_is_told_from_a_name() {
+        assert!(plan("What does the person who took over from Jonah eat?").describes());
+        assert!(!plan("What does Jonah eat, and who cooks?").describes());
+        let names = plan("Who took over from Jonah?")
+            .new_names("Jonah is ill. Sigrún Dalberg takes over, she is from Bergen. Good!");
+        assert_eq!(names, ["Sigrún", "Dalberg", "Bergen"]);
+    }
+
+    #[test]
+    fn dates_fit_the_days_around_them() {
+        let fit =
+            |query: &str, at: &str| Dates::read(query).fit(Millis::parse_rfc3339(at).unwrap());
+        assert_eq!(fit("What happened in May 2023?", "2023-05-08T10:00:00Z"), 1.0);
+        assert_eq!(fit("What happened in May 2023?", "2023-06-08T10:00:00Z"), 0.5);
+        assert_eq!(fit("What happened in May 2023?", "2022-05-08T10:00:00Z"), 0.0);
+        assert_eq!(fit("on 7 May, 2023", "2023-05-07T10:00:00Z"), 1.0);
+        assert!(fit("on 7 May, 2023", "2023-05-09T10:00:00Z") > 0.8);
+        assert_eq!(fit("since 2022", "2022-01-01T10:00:00Z"), 0.3);
+        assert!(Dates::read("You may march on").is_empty());
+    }
+}

@@ -3,7 +3,7 @@
 use icecore_domain::chunk::Level;
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo};
 use icecore_domain::window::{self, Candidate, Offer, WindowItem, WindowKind};
-use icecore_index::{DocKind, Mode, Ranked, Source};
+use icecore_index::{DocKind, Mode, Plan, Ranked, ScopeIndex, Source};
 use icecore_store::{BranchRecord, ChunkQuery, ChunkRecord, SessionRecord, TurnQuery, TurnState};
 
 use crate::error::Result;
@@ -81,6 +81,18 @@ const MAX_RELEVANT: usize = 500;
 
 /// And at least.
 const MIN_RELEVANT: usize = 200;
+
+/// If a query describes somebody, the best so many turns may tell who it is.
+const DESCRIBED_IN: usize = 3;
+
+/// Names that are taken from them.
+const MAX_NAMES: usize = 4;
+
+/// What is said of them may stand far down, so several budgets are read.
+const SECOND_HOP_DEPTH: u32 = 4;
+
+/// Turns about those names that come next.
+const SECOND_HOP: usize = 5;
 
 /// What the logarithm of a turn's tokens is held against its score.
 const LENGTH_COST: f32 = 0.7;
@@ -165,9 +177,71 @@ impl Memory {
     ) -> Result<(Vec<Candidate>, Vec<String>)> {
         let index = self.caught_up(scope).await?;
         let limit = ((budget / RELEVANT_TOKENS) as usize + MIN_RELEVANT).min(MAX_RELEVANT);
+        let (plan, mut found, notices) = self.readable(scope, &index, query, limit, budget).await?;
+        if plan.describes() {
+            self.add_second_hop(scope, &index, query, &plan, &mut found, limit, budget).await?;
+        }
+        Ok((found, notices))
+    }
+
+    /// The best turns tell who it is that the query describes: what else is said of
+    /// them comes right behind the best.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one step of `relevant`, with what it has at hand"
+    )]
+    async fn add_second_hop(
+        &self,
+        scope: &Scope,
+        index: &std::sync::Arc<ScopeIndex>,
+        query: &str,
+        plan: &Plan,
+        found: &mut Vec<Candidate>,
+        limit: usize,
+        budget: u32,
+    ) -> Result<()> {
+        let mut best: Vec<&Candidate> = found.iter().collect();
+        best.sort_by(|a, b| b.score.total_cmp(&a.score));
+        best.truncate(DESCRIBED_IN);
+        let names: Vec<String> =
+            best.iter().flat_map(|turn| plan.new_names(&turn.text)).take(MAX_NAMES).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let best: Vec<String> = best.iter().map(|turn| turn.id.clone()).collect();
+        let query = format!("{query} {}", names.join(" "));
+        let deep = budget.saturating_mul(SECOND_HOP_DEPTH);
+        let (_, further, _) = self.readable(scope, index, &query, limit, deep).await?;
+        let is_named =
+            |turn: &Candidate| names.iter().any(|name| turn.text.contains(name.as_str()));
+        let further = further.into_iter().filter(|turn| is_named(turn) && !best.contains(&turn.id));
+        let mut further: Vec<Candidate> = further.take(SECOND_HOP).collect();
+        for turn in &mut further {
+            turn.reason = format!("about whom the query describes; {}", turn.reason);
+        }
+        // The best keep their place at the front.
+        let (mut front, rest): (Vec<_>, Vec<_>) = std::mem::take(found)
+            .into_iter()
+            .filter(|turn| !further.iter().any(|other| other.id == turn.id))
+            .partition(|turn| best.contains(&turn.id));
+        front.extend(further);
+        front.extend(rest);
+        *found = front;
+        Ok(())
+    }
+
+    /// What a query ranks, read, in the order in which it is worth its tokens.
+    async fn readable(
+        &self,
+        scope: &Scope,
+        index: &std::sync::Arc<ScopeIndex>,
+        query: &str,
+        limit: usize,
+        budget: u32,
+    ) -> Result<(Plan, Vec<Candidate>, Vec<String>)> {
         let filter = Filter { kinds: vec![DocKind::Turn], ..Filter::default() };
         let Ranking { plan, ranked, notices } =
-            self.rank(&index, query, Mode::Hybrid, limit, filter).await?;
+            self.rank(index, query, Mode::Hybrid, limit, filter).await?;
         let chosen = worth_reading(ranked, budget);
         let sources: Vec<Source> = chosen.iter().map(|ranked| ranked.source).collect();
         let items = self.fetch(scope, &sources).await?;
@@ -187,7 +261,7 @@ impl Memory {
         }
         found.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
         let found = found.into_iter().map(|(_, _, candidate)| candidate).collect();
-        Ok((found, notices))
+        Ok((plan, found, notices))
     }
 
     /// The newest turns along a path, newest first, until `wanted` tokens.
