@@ -1,6 +1,6 @@
 //! What a query asks for, read once before anything is looked up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use icecore_domain::time::Millis;
@@ -31,6 +31,8 @@ pub struct Plan {
     /// What kind of answer it wants.
     pub(crate) cues: Cues,
     meaning: String,
+    /// The query's own word for each term.
+    shown: BTreeMap<String, String>,
 }
 
 /// What kind of answer a query wants.
@@ -61,6 +63,10 @@ impl Plan {
             words.iter().filter(|word| !is_name(word)).map(|word| word.term.clone()).collect();
         let mut seen = BTreeSet::new();
         let terms = sequence.iter().filter(|term| seen.insert(term.as_str())).cloned().collect();
+        let mut shown = BTreeMap::new();
+        for word in &words {
+            shown.entry(word.term.clone()).or_insert_with(|| surface(word));
+        }
         let mut speakers: Vec<SpeakerNo> = Vec::new();
         for named in &named {
             if !speakers.contains(&named.speaker) {
@@ -72,9 +78,15 @@ impl Plan {
             sequence,
             cues: Cues::read(query, speakers.is_empty()),
             speakers,
+            shown,
             dates: Dates::read(query),
             meaning: without_names(query, &words, is_name),
         }
+    }
+
+    /// The query's own word for a term.
+    pub(crate) fn word(&self, term: &str) -> String {
+        self.shown.get(term).cloned().unwrap_or_else(|| term.to_owned())
     }
 
     /// The query without the names of speakers: who speaks is a signal of its

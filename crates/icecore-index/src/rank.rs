@@ -84,7 +84,7 @@ pub struct Ranked {
     pub signals: [f32; SIGNALS],
     /// How many of its content terms there are.
     pub length: u32,
-    /// Terms of the query that it holds itself.
+    /// Words of the query that it holds itself.
     pub matched: Vec<String>,
     pub(crate) mode: Mode,
 }

@@ -285,7 +285,8 @@ impl<'a> Table<'a> {
         let slot = self.slot(raw.doc);
         let holds =
             |term: &usize| slot.is_some_and(|slot| self.counts[slot * self.width() + term] > 0.0);
-        let matched = (0..self.width()).filter(holds).map(|term| self.matches.terms[term].clone());
+        let matched =
+            (0..self.width()).filter(holds).map(|term| self.plan.word(&self.matches.terms[term]));
         Ranked {
             doc: raw.doc,
             source: self.snapshot.source(raw.doc),
