@@ -1,8 +1,8 @@
 //! The signals that a rank is made of, and what each is worth.
 //!
 //! One place for all of it. Each signal is on a scale of about 0 to 1, and its
-//! weight is what a listwise fit over conversations of several kinds gave it
-//! (`training/rank.py`, which also prints what leaving it out costs).
+//! weight is what a listwise fit over conversations of several kinds gave it;
+//! `training/rank.py` fits them again and prints what leaving one out costs.
 
 /// How many signals there are.
 pub const SIGNALS: usize = 14;
