@@ -10,6 +10,7 @@ mod marker;
 mod patterns;
 mod plausible;
 mod samples;
+mod secret;
 
 #[cfg(test)]
 mod redact_tests;
@@ -18,6 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use self::kind::{Edge, Kind, Proof};
+pub use self::secret::{
+    MAX_SECRET_BYTES, MAX_SECRET_NAME_CHARS, MAX_SECRETS, MIN_SECRET_CHARS, Secret, SecretError,
+    SecretName, TagKey,
+};
 
 use self::engine::Engine;
 use crate::fact::{Fact, RedactedFact};
@@ -28,6 +33,10 @@ use crate::turn_jsonl::KNOWN_FIELDS;
 
 /// A value longer than this is no password, and its key says nothing about it.
 const MAX_NAMED_VALUE_BYTES: usize = 4096;
+
+/// How many secrets of each kind were hidden: by the kind's id, or the name of a
+/// registered secret.
+pub type Hidden = BTreeMap<String, u64>;
 
 /// What a plain word in a password field is called.
 const PASSWORD_FIELD: &str = "password";
