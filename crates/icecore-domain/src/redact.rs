@@ -4,11 +4,14 @@
 //! types, and only a [`Redactor`] makes those from what a client sent. "Redact
 //! before writing" is a thing that compiles, not a thing to remember.
 
+mod decode;
 mod engine;
+mod hide;
 mod kind;
 mod marker;
 mod patterns;
 mod plausible;
+mod registered;
 mod samples;
 mod secret;
 
@@ -17,6 +20,7 @@ mod redact_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Arc, LazyLock};
 
 pub use self::kind::{Edge, Kind, Proof};
 pub use self::secret::{
@@ -25,6 +29,8 @@ pub use self::secret::{
 };
 
 use self::engine::Engine;
+use self::hide::Hider;
+use self::registered::Registered;
 use crate::fact::{Fact, RedactedFact};
 use crate::json::JsonText;
 use crate::summary::Summary;
@@ -129,9 +135,17 @@ impl RedactedSummary {
 /// credential's [`Kind`]. Markers that are already there survive, and those of
 /// others (`[BYOK:…]`, `<REDACTED:…>`) take our form, so redacting twice equals
 /// redacting once.
+#[derive(Clone)]
 pub struct Redactor {
-    engine: Engine,
+    engine: Arc<Engine>,
+    registered: Option<Arc<Registered>>,
+    tag_key: TagKey,
+    tags: bool,
 }
+
+/// The table, compiled once for all who use it as it is.
+static STANDARD: LazyLock<Arc<Engine>> =
+    LazyLock::new(|| Arc::new(Engine::new(patterns::KINDS.iter().collect())));
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,7 +156,12 @@ impl fmt::Debug for Redactor {
 impl Redactor {
     /// The redactor with our table of credential kinds.
     pub fn standard() -> Self {
-        Self { engine: Engine::new(patterns::KINDS) }
+        Self {
+            engine: Arc::clone(&STANDARD),
+            registered: None,
+            tag_key: TagKey::default(),
+            tags: false,
+        }
     }
 
     /// The kinds it knows, each with its samples.
@@ -150,18 +169,41 @@ impl Redactor {
         patterns::KINDS
     }
 
+    /// The same, which also hides what a tenant registered.
+    pub fn for_tenant(&self, secrets: &[Secret], tag_key: TagKey) -> Self {
+        let registered = Registered::new(secrets).map(Arc::new);
+        Self { engine: Arc::clone(&self.engine), registered, tag_key, tags: self.tags }
+    }
+
+    /// The same, which gives every marker a short tag that tells two secrets of
+    /// a kind apart: `[REDACTED:github-token:1f3a9c]`.
+    pub fn with_tags(mut self, tags: bool) -> Self {
+        self.tags = tags;
+        self
+    }
+
     /// Hides what is secret in `text`.
     pub fn text(&self, text: &str) -> RedactedText {
         RedactedText(self.replaced(text).unwrap_or_else(|| text.to_owned()))
     }
 
-    /// As [`text`](Self::text), and how many secrets of each kind were hidden,
-    /// by id. Markers that were already there are not counted.
-    pub fn text_counted(&self, text: &str) -> (RedactedText, Vec<(&'static str, u32)>) {
-        let mut counts: BTreeMap<&'static str, u32> = BTreeMap::new();
-        let replaced = self.engine.replaced(text, &mut |id| *counts.entry(id).or_default() += 1);
-        let text = RedactedText(replaced.unwrap_or_else(|| text.to_owned()));
-        (text, counts.into_iter().collect())
+    /// As [`text`](Self::text), and how many secrets were hidden. Markers that
+    /// were already there are not counted.
+    pub fn text_counted(&self, text: &str) -> (RedactedText, Hidden) {
+        let redacted = self.text(text);
+        let mut hidden = Tally::default();
+        hidden.before(text);
+        hidden.after(redacted.as_str());
+        (redacted, hidden.hidden())
+    }
+
+    /// As [`turn`](Self::turn), and how many secrets were hidden.
+    pub fn turn_counted(&self, turn: RawTurn) -> (RedactedTurn, Hidden) {
+        let mut hidden = Tally::default();
+        each_text(&turn, |text| hidden.before(text));
+        let redacted = self.turn(turn);
+        each_text(&redacted.0, |text| hidden.after(text));
+        (redacted, hidden.hidden())
     }
 
     /// Hides what is secret in every field of `turn`.
@@ -189,7 +231,7 @@ impl Redactor {
     }
 
     /// The fields we do not know, names and values. Names that are the same once
-    /// their secrets are hidden stay apart by a number: a turn with one field
+    /// their secrets are hidden stay apart by their tags: a turn with one field
     /// twice could never be read back.
     fn extra(&self, fields: Vec<(String, JsonText)>) -> Vec<(String, JsonText)> {
         let clean: Vec<Option<String>> = fields.iter().map(|(key, _)| self.replaced(key)).collect();
@@ -198,40 +240,43 @@ impl Redactor {
         let kept = fields.iter().zip(&clean).filter(|(_, clean)| clean.is_none());
         let mut taken: BTreeSet<String> = kept.map(|((key, _), _)| key.clone()).collect();
         taken.extend(KNOWN_FIELDS.map(str::to_owned));
-        let mut counts = BTreeMap::new();
+        let mut alike: BTreeMap<String, usize> = BTreeMap::new();
+        for clean in clean.iter().flatten() {
+            *alike.entry(clean.clone()).or_default() += 1;
+        }
         let renamed = |((key, json), clean): ((String, JsonText), Option<String>)| {
             let value = self.field(&key, &json);
             let Some(clean) = clean else { return (key, value) };
-            let unique = self.unique_name(clean, &mut taken, &mut counts);
+            let is_alone = alike.get(&clean) == Some(&1) && !taken.contains(&clean);
+            let name = if is_alone { clean } else { self.tagged_name(&key, &taken) };
+            taken.insert(name.clone());
             // The value as a second redaction would see it, under its new name.
-            let value = self.field(&unique, &value);
-            (unique, value)
+            let value = self.field(&name, &value);
+            (name, value)
         };
         fields.into_iter().zip(clean).map(renamed).collect()
     }
 
-    /// `name`, or `name#2`, `name#3` and so on if it is taken.
-    fn unique_name(
-        &self,
-        mut name: String,
-        taken: &mut BTreeSet<String>,
-        counts: &mut BTreeMap<String, u64>,
-    ) -> String {
-        if taken.insert(name.clone()) {
-            return name;
-        }
-        let unnamed = marker::of(marker::UNNAMED);
-        loop {
-            let count = counts.entry(name.clone()).or_insert(1);
-            *count += 1;
-            let numbered = format!("{name}#{count}");
-            if name != unnamed && self.replaced(&numbered).is_some() {
-                // After some names (`password=`) a number reads like a secret.
-                name.clone_from(&unnamed);
-            } else if taken.insert(numbered.clone()) {
-                return numbered;
+    /// A name for a field called `key` that no other field has.
+    fn tagged_name(&self, key: &str, taken: &BTreeSet<String>) -> String {
+        let tagged = |key: &str| {
+            let hider = Hider { tag_key: Some(&self.tag_key), ..self.hider() };
+            hider.replaced(key).unwrap_or_else(|| key.to_owned())
+        };
+        // After some names (`password=`) a tag reads like a secret, and few digits
+        // may be alike: then the whole name becomes one marker, of another tag.
+        let is_free = |name: &String| !taken.contains(name) && self.replaced(name).is_none();
+        Some(tagged(key)).filter(is_free).unwrap_or_else(|| {
+            let mut salted = key.to_owned();
+            loop {
+                let mut name = String::new();
+                marker::write_tagged(&mut name, marker::UNNAMED, &self.tag_key, &salted);
+                if is_free(&name) {
+                    return name;
+                }
+                salted.push('#');
             }
-        }
+        })
     }
 
     /// Hides what is secret in derived text, part by part.
@@ -278,7 +323,7 @@ impl Redactor {
     /// The text of a value that stands under `key`, which may be all that tells
     /// a password from a word.
     fn replaced_under(&self, key: &str, text: &str) -> Option<String> {
-        if text.len() > MAX_NAMED_VALUE_BYTES || !self.engine.may_hold_secrets(key) {
+        if text.len() > MAX_NAMED_VALUE_BYTES || !self.engine.has_keyword(key) {
             return self.replaced(text);
         }
         // The key as it will be stored: a second redaction sees no other.
@@ -303,6 +348,66 @@ impl Redactor {
 
     /// The text with its secrets hidden, or `None` where it holds none.
     fn replaced(&self, text: &str) -> Option<String> {
-        self.engine.replaced(text, &mut |_| {})
+        self.hider().replaced(text)
+    }
+
+    fn hider(&self) -> Hider<'_> {
+        Hider {
+            engine: &self.engine,
+            registered: self.registered.as_deref(),
+            tag_key: self.tags.then_some(&self.tag_key),
+        }
+    }
+}
+
+/// Counts what was hidden: the markers there are now and were not before.
+#[derive(Default)]
+struct Tally {
+    before: Hidden,
+    after: Hidden,
+}
+
+impl Tally {
+    fn before(&mut self, text: &str) {
+        count(text, &mut self.before);
+    }
+
+    fn after(&mut self, text: &str) {
+        count(text, &mut self.after);
+    }
+
+    fn hidden(self) -> Hidden {
+        let new = |(name, count): (String, u64)| {
+            let count = count.saturating_sub(self.before.get(&name).copied().unwrap_or(0));
+            (count > 0).then_some((name, count))
+        };
+        self.after.into_iter().filter_map(new).collect()
+    }
+}
+
+/// Counts the markers of `text` by name, without their tags.
+fn count(text: &str, counts: &mut Hidden) {
+    for found in marker::markers(text) {
+        let name = found.name.unwrap_or(marker::UNNAMED);
+        let name = name.split(':').next().unwrap_or(name);
+        *counts.entry(name.to_owned()).or_default() += 1;
+    }
+}
+
+/// Every text of a turn, JSON in its spelling.
+fn each_text(turn: &RawTurn, mut tell: impl FnMut(&str)) {
+    let strings = [&turn.id, &turn.name, &turn.model, &turn.tool_call_id];
+    strings.into_iter().flatten().for_each(|text| tell(text));
+    tell(&turn.role);
+    match &turn.content {
+        Content::Text(text) => tell(text),
+        Content::Null => {}
+        Content::Parts(json) => tell(json.as_str()),
+    }
+    turn.parent_ids.iter().chain(&turn.tags).flatten().for_each(|text| tell(text));
+    turn.tool_calls.iter().for_each(|json| tell(json.as_str()));
+    for (key, json) in &turn.extra {
+        tell(key);
+        tell(json.as_str());
     }
 }

@@ -2,13 +2,21 @@
 
 use std::sync::LazyLock;
 
+use hmac::{Hmac, KeyInit, Mac};
 use memchr::memmem;
 use regex::bytes::{Captures, Regex};
+use sha2::Sha256;
+
+use super::secret::TagKey;
 
 /// What a marker says when what it stands for had no name we can keep.
 pub(super) const UNNAMED: &str = "secret";
 
 const MAX_NAME_BYTES: usize = 64;
+
+/// Bytes of a tag, written in hex: enough to tell a few secrets apart, too few
+/// to tell what they are.
+const TAG_BYTES: usize = 3;
 
 // No name may hold a bracket of either form. So two markers never overlap, and
 // whether a piece of text is a marker does not depend on what is around it:
@@ -61,6 +69,20 @@ pub(super) fn write(out: &mut String, name: &str) {
     out.push_str("[REDACTED:");
     out.push_str(name);
     out.push(']');
+}
+
+/// Writes the marker of `name` with a tag that tells `secret` from others.
+pub(super) fn write_tagged(out: &mut String, name: &str, key: &TagKey, secret: &str) {
+    write(out, &format!("{name}:{}", tag(key, secret)));
+}
+
+/// A few digits that are the same for the same secret of the same tenant.
+fn tag(key: &TagKey, secret: &str) -> String {
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key.bytes())
+        .expect("HMAC takes keys of any length");
+    mac.update(secret.as_bytes());
+    let bytes = mac.finalize().into_bytes();
+    bytes[..TAG_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The marker of `name`.
