@@ -14,6 +14,7 @@ mod plausible;
 mod registered;
 mod samples;
 mod secret;
+mod stream;
 
 #[cfg(test)]
 mod redact_tests;
@@ -27,6 +28,7 @@ pub use self::secret::{
     MAX_SECRET_BYTES, MAX_SECRET_NAME_CHARS, MAX_SECRETS, MIN_SECRET_CHARS, Secret, SecretError,
     SecretName, TagKey,
 };
+pub use self::stream::{MAX_HELD_BYTES, RedactedStream};
 
 use self::engine::Engine;
 use self::hide::Hider;
@@ -43,6 +45,12 @@ const MAX_NAMED_VALUE_BYTES: usize = 4096;
 /// How many secrets of each kind were hidden: by the kind's id, or the name of a
 /// registered secret.
 pub type Hidden = BTreeMap<String, u64>;
+
+/// Derived text in which something secret was left after redaction. It holds
+/// no text: nobody may see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("derived text was not clean after redaction")]
+pub struct NotClean;
 
 /// What a plain word in a password field is called.
 const PASSWORD_FIELD: &str = "password";
@@ -279,26 +287,38 @@ impl Redactor {
         })
     }
 
-    /// Hides what is secret in derived text, part by part.
-    pub fn summary(&self, summary: Summary) -> RedactedSummary {
-        let text = |text: String| self.replaced(&text).unwrap_or(text);
-        RedactedSummary(Summary {
-            text: text(summary.text),
-            themes: summary.themes.into_iter().map(text).collect(),
-            key_facts: summary.key_facts.into_iter().map(text).collect(),
+    /// Hides what is secret in derived text, part by part, and looks again.
+    pub fn summary(&self, summary: Summary) -> Result<RedactedSummary, NotClean> {
+        let text = |text: String| self.derived(&text);
+        let list = |list: Vec<String>| list.into_iter().map(text).collect::<Result<_, _>>();
+        Ok(RedactedSummary(Summary {
+            text: text(summary.text)?,
+            themes: list(summary.themes)?,
+            key_facts: list(summary.key_facts)?,
+        }))
+    }
+
+    /// Hides what is secret in every text of a fact, and looks again.
+    pub fn fact(&self, fact: Fact) -> Result<RedactedFact, NotClean> {
+        let text = |text: String| self.derived(&text).map(RedactedText);
+        Ok(RedactedFact {
+            kind: fact.kind,
+            subject: text(fact.subject)?,
+            attribute: text(fact.attribute)?,
+            value: text(fact.value)?,
+            text: text(fact.text)?,
+            quote: text(fact.quote)?,
+            valid_from: fact.valid_from,
         })
     }
 
-    /// Hides what is secret in every text of a fact.
-    pub fn fact(&self, fact: Fact) -> RedactedFact {
-        RedactedFact {
-            kind: fact.kind,
-            subject: self.text(&fact.subject),
-            attribute: self.text(&fact.attribute),
-            value: self.text(&fact.value),
-            text: self.text(&fact.text),
-            quote: self.text(&fact.quote),
-            valid_from: fact.valid_from,
+    /// Text that we made ourselves is written only if a second look finds it
+    /// clean: redacting twice equals redacting once, or something is broken.
+    fn derived(&self, text: &str) -> Result<String, NotClean> {
+        let Some(redacted) = self.replaced(text) else { return Ok(text.to_owned()) };
+        match self.replaced(&redacted) {
+            None => Ok(redacted),
+            Some(_) => Err(NotClean),
         }
     }
 

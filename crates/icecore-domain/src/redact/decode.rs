@@ -58,6 +58,19 @@ pub(super) fn blobs<N>(
     }
 }
 
+/// Where the blobs of `text` are; without an end for one whose next line may
+/// come.
+pub(super) fn spans(text: &str, found: &mut dyn FnMut(Range<usize>)) {
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    while let Some(run) = next_run(bytes, from) {
+        let (run, _) = wrapped(bytes, run);
+        from = run.end;
+        let is_last = matches!(&bytes[run.end..], [] | [b'\n' | b'\r'] | [b'\r', b'\n']);
+        found(run.start..if is_last { usize::MAX } else { run.end });
+    }
+}
+
 /// The next run of [`MIN_RUN_BYTES`] or more, from `from` on.
 fn next_run(bytes: &[u8], mut from: usize) -> Option<Range<usize>> {
     let is_run = |byte: &u8| IS_RUN[usize::from(*byte)];

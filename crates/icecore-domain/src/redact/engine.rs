@@ -79,10 +79,10 @@ impl Engine {
         let mut found = Vec::new();
         // Where each kind may next be tried: past what it has already taken.
         let mut free_from: Vec<usize> = Vec::new();
-        self.attempts(text, &mut |attempt| {
+        self.hits(text, &mut |attempt| {
             free_from.resize(self.kinds.len(), 0);
             let free_from = &mut free_from[attempt.kind];
-            if attempt.at >= *free_from {
+            if attempt.at >= *free_from && self.is_at_edge(text, attempt) {
                 found.extend(self.attempt(text, attempt, free_from));
             }
         });
@@ -90,18 +90,37 @@ impl Engine {
         found
     }
 
-    /// Every place where a kind is to be tried.
-    pub(super) fn attempts(&self, text: &str, tell: &mut dyn FnMut(Attempt)) {
+    /// Every place where a keyword of a kind is.
+    pub(super) fn hits(&self, text: &str, tell: &mut dyn FnMut(Attempt)) {
         for hit in self.keywords.find_overlapping_iter(text) {
-            let at = hit.start();
             for &kind in &self.owners[hit.pattern().as_usize()] {
-                let rule = self.kinds[kind];
-                let is_within_word = at > 0 && text.as_bytes()[at - 1].is_ascii_alphanumeric();
-                if rule.edge == Edge::Any || rule.lead > 0 || !is_within_word {
-                    tell(Attempt { kind, at });
-                }
+                tell(Attempt { kind, at: hit.start() });
             }
         }
+    }
+
+    /// Whether what stands before a keyword lets it be one.
+    fn is_at_edge(&self, text: &str, attempt: Attempt) -> bool {
+        let rule = self.kinds[attempt.kind];
+        let before = attempt.at.checked_sub(1).map(|at| text.as_bytes()[at]);
+        rule.edge == Edge::Any
+            || rule.lead > 0
+            || !before.is_some_and(|byte| byte.is_ascii_alphanumeric())
+    }
+
+    /// From where on `text` may be the beginning of a keyword with blanks in it;
+    /// its length where it is not.
+    pub(super) fn begins_in(&self, text: &str) -> usize {
+        let bytes = text.as_bytes();
+        let keywords = self.kinds.iter().flat_map(|kind| kind.keywords);
+        let begins = |keyword: &&str| {
+            let most = keyword.len().min(bytes.len());
+            (1..=most).rev().find(|length| {
+                keyword.as_bytes()[..*length].eq_ignore_ascii_case(&bytes[bytes.len() - length..])
+            })
+        };
+        let spaced = keywords.filter(|keyword| keyword.contains(' '));
+        bytes.len() - spaced.filter_map(begins).max().unwrap_or(0)
     }
 
     fn attempt(&self, text: &str, attempt: Attempt, free_from: &mut usize) -> Option<Credential> {

@@ -1,5 +1,6 @@
 //! Markers: ours, and the forms that other tools leave.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -13,6 +14,9 @@ use super::secret::TagKey;
 pub(super) const UNNAMED: &str = "secret";
 
 const MAX_NAME_BYTES: usize = 64;
+
+/// What the pattern allows for the names of others.
+const MAX_FOREIGN_BYTES: usize = 256;
 
 /// Bytes of a tag, written in hex: enough to tell a few secrets apart, too few
 /// to tell what they are.
@@ -56,6 +60,25 @@ fn marker<'a>(found: &Captures<'a>) -> Option<Marker<'a>> {
     let name = (1..=3).find_map(|group| found.get(group))?.as_bytes();
     let name = str::from_utf8(name).ok().filter(|name| is_name(name));
     Some(Marker { start: whole.start(), end: whole.end(), name })
+}
+
+/// Where markers begin in `text` and how far they may reach; without an end for
+/// one that is not closed yet.
+pub(super) fn open(text: &str) -> Vec<Range<usize>> {
+    let bytes = text.as_bytes();
+    let closes = |byte: &u8| b"[]<>\r\n".contains(byte);
+    let span = |opening: &str, start: usize| {
+        let rest = &bytes[start + opening.len()..];
+        match rest.iter().take(MAX_FOREIGN_BYTES + 1).position(closes) {
+            Some(length) => start..start + opening.len() + length + 1,
+            None if rest.len() > MAX_FOREIGN_BYTES => start..start + opening.len(),
+            None => start..usize::MAX,
+        }
+    };
+    let of = |opening: &'static str| {
+        memmem::find_iter(bytes, opening).map(move |start| span(opening, start))
+    };
+    ["[REDACTED:", "[BYOK:", "<REDACTED:"].into_iter().flat_map(of).collect()
 }
 
 /// Whether `name` can stand in a marker.

@@ -310,7 +310,7 @@ fn a_credential_longer_than_its_reach_is_hidden_to_its_end() {
     check(&format!("{long} end"), "[REDACTED:anthropic-key] end");
 }
 
-fn piece() -> impl Strategy<Value = String> {
+pub(super) fn piece() -> impl Strategy<Value = String> {
     let kinds = Redactor::kinds();
     prop_oneof![
         4 => (0..kinds.len(), any::<u64>()).prop_map(move |(kind, seed)| kinds[kind].sample(seed)),
@@ -323,6 +323,83 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
+/// A redactor of a tenant that registered these, named `s0`, `s1` and so on.
+pub(super) fn tenant(values: &[&str]) -> Redactor {
+    let secret = |(at, value): (usize, &&str)| {
+        let name = SecretName::new(&format!("s{at}")).unwrap();
+        Secret::new(name, zeroize::Zeroizing::new((*value).to_owned())).unwrap()
+    };
+    let secrets: Vec<Secret> = values.iter().enumerate().map(secret).collect();
+    Redactor::standard().for_tenant(&secrets, TagKey::new([7; 32]))
+}
+
+#[test]
+fn registered_secrets_are_hidden_by_their_names() {
+    let redactor =
+        tenant(&["open sesame 7", "sesame 7 doors", "q8Zk2Lm9Xw4R", "q8Zk2Lm9Xw4R-more"]);
+    let token = sample("github-token");
+    for (text, expected) in [
+        ("say open sesame 7!", "say [REDACTED:s0]!"),
+        ("open sesame 7 doors, sesame 7 doors", "[REDACTED:s0], [REDACTED:s1]"),
+        ("q8Zk2Lm9Xw4R-more or q8Zk2Lm9Xw4R", "[REDACTED:s3] or [REDACTED:s2]"),
+        ("password=q8Zk2Lm9Xw4R", "password=[REDACTED:s2]"),
+        ("postgres://u:q8Zk2Lm9Xw4R@h/d", "postgres://u:[REDACTED:s2]@h/d"),
+        ("[BYOK:q8Zk2Lm9Xw4R] [REDACTED:s2]", "[REDACTED:secret] [REDACTED:s2]"),
+        ("b3BlbiBzZXNhbWUgNyBhbmQgbW9yZQ==", "[REDACTED:s0]"),
+        ("x?y=open%20sesame%207&z", "x?y=[REDACTED:s0]&z"),
+        ("x?y=%6fpen%20sesame%207&z", "x?y=[REDACTED:s0]&z"),
+        ("OPEN SESAME 7", "OPEN SESAME 7"),
+        (&format!("{token}q8Zk2Lm9Xw4R"), "[REDACTED:s2]"),
+    ] {
+        let once = redactor.text(text);
+        assert_eq!(once.as_str(), expected, "{text}");
+        assert_eq!(redactor.text(once.as_str()), once, "twice equals once");
+    }
+    assert_eq!(redactor.text_counted("open sesame 7, open sesame 7").1, hidden(&[("s0", 2)]));
+}
+
+#[test]
+fn encoded_credentials_are_hidden() {
+    use base64::Engine as _;
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let token = sample("github-token");
+    check(&encode(&format!("{{\"token\": \"{token}\"}}")), "[REDACTED:github-token]");
+    let hex: String = token.bytes().map(|byte| format!("{byte:02x}")).collect();
+    check(&format!("blob {hex}."), "blob [REDACTED:github-token].");
+    check("?a=password%3Dhunter22%26b%3D1", "?a=password%3D[REDACTED:password]%26b%3D1");
+    keeps(&encode("nothing in here is secret, not even the word password itself"));
+    // One level, as is written down.
+    keeps(&encode(&encode(&token)));
+}
+
+#[test]
+fn tags_tell_secrets_of_a_kind_apart() {
+    let redactor = tenant(&["open sesame 7"]).with_tags(true);
+    let (a, b) = (sample("github-token"), Redactor::kinds()[0].sample(9));
+    let text = format!("{a} {a} {b} open sesame 7 [REDACTED:x]");
+    let (once, counts) = redactor.text_counted(&text);
+    let words: Vec<&str> = once.as_str().split(' ').collect();
+    assert_eq!(words[0], words[1]);
+    let shape = regex::Regex::new(r"^\[REDACTED:github-token:[0-9a-f]{6}\]$").unwrap();
+    assert!(shape.is_match(words[0]), "{once}");
+    assert_eq!(words[4], "[REDACTED:x]");
+    assert_eq!(redactor.text(once.as_str()), once, "twice equals once");
+    assert_eq!(counts, hidden(&[("github-token", 2), (Redactor::kinds()[0].id, 1), ("s0", 1)]));
+    let other = Redactor::standard().for_tenant(&[], TagKey::new([8; 32])).with_tags(true);
+    assert_ne!(other.text(&a).as_str(), words[0], "another tenant, another tag");
+}
+
+#[test]
+fn what_a_turn_hid_is_counted_once() {
+    let redactor = tenant(&["open sesame 7"]);
+    let mut turn = RawTurn::new("user", "open sesame 7 and [REDACTED:old] and [BYOK:older]");
+    turn.name = Some("open sesame 7".to_owned());
+    turn.extra = vec![("password".to_owned(), JsonText::string("hunter22"))];
+    let (redacted, counts) = redactor.turn_counted(turn);
+    assert_eq!(counts, hidden(&[("password", 1), ("s0", 2)]));
+    assert!(redactor.turn_counted(redacted.into_fields()).1.is_empty());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -332,6 +409,18 @@ proptest! {
         let once = REDACTOR.text(&text);
         prop_assert_eq!(&REDACTOR.text(once.as_str()), &once);
         prop_assert_eq!(&REDACTOR.text(&text), &once);
+    }
+
+    #[test]
+    fn so_it_is_with_registered_secrets(
+        pieces in prop::collection::vec(prop_oneof![2 => piece(), 1 => prop::sample::select(vec!["q8Zk2Lm9Xw4R", "9Xw4Rq8Zk2", "cThaazJMbTlYdzRS", "q8Zk2Lm9"]).prop_map(str::to_owned)], 1..8),
+        tags in any::<bool>(),
+    ) {
+        let redactor = tenant(&["q8Zk2Lm9Xw4R", "9Xw4Rq8Zk2L"]).with_tags(tags);
+        let text = pieces.concat();
+        let once = redactor.text(&text);
+        prop_assert_eq!(&redactor.text(once.as_str()), &once);
+        prop_assert!(!once.as_str().contains("q8Zk2Lm9Xw4R") && !once.as_str().contains("cThaazJMbTlYdzRS"));
     }
 
     #[test]

@@ -352,7 +352,7 @@ pub(crate) async fn erase(store: &dyn Store, session: SessionNo, seqs: &[u64]) {
 
 pub(crate) fn summary(text: &str) -> RedactedSummary {
     let (themes, key_facts) = (vec!["theme".to_owned()], vec!["fact".to_owned()]);
-    REDACTOR.summary(Summary { text: text.to_owned(), themes, key_facts })
+    REDACTOR.summary(Summary { text: text.to_owned(), themes, key_facts }).unwrap()
 }
 
 /// Summaries of all chunks of a level of the main branch that have none.

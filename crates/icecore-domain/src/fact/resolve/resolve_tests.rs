@@ -17,6 +17,7 @@ fn fact(attribute: &str, value: &str, at: i64) -> RedactedFact {
         quote: value.to_owned(),
         valid_from: Millis(at),
     })
+    .unwrap()
 }
 
 fn found(facts: &[(&str, &str, i64)]) -> Vec<FoundFact> {
