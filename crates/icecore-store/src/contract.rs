@@ -15,6 +15,7 @@ pub(crate) mod fixtures;
 mod log;
 mod pyramid;
 mod recall;
+mod secrets;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -117,6 +118,14 @@ sentences! {
         the_last_verdict_stands
         a_verdict_quotes_what_is_there
         facts_and_verdicts_are_erased;
+    secrets:
+        secrets_are_registered
+        a_rotated_secret_keeps_its_older_values
+        a_name_tells_no_value
+        secrets_are_removed
+        what_was_redacted_with_other_secrets_is_refused
+        what_was_hidden_is_counted
+        counts_go_with_what_they_count;
 }
 
 /// Tries every sentence on a store of its own and names those that do not hold.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use icecore_domain::ids::TurnId;
+use icecore_domain::redact::{MAX_SECRETS, SecretName};
 
 /// An operation of the store that did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,27 @@ pub enum StoreError {
         /// Which turn.
         turn: TurnId,
     },
+    /// A secret of that name is registered.
+    #[error("a secret `{name}` is registered already")]
+    SecretExists {
+        /// Its name.
+        name: SecretName,
+    },
+    /// More values than a tenant may have.
+    #[error("a tenant has at most {MAX_SECRETS} registered values")]
+    TooManySecrets,
+    /// A marker with that name would show a secret. Neither is told.
+    #[error("the name of a secret would give away the value of a secret")]
+    NameTells,
+    /// A registered secret cannot be looked for.
+    #[error("the sealed value of secret `{name}` does not open")]
+    SecretUnreadable {
+        /// Its name.
+        name: String,
+    },
+    /// What is to be written was redacted with other secrets than those of now.
+    #[error("a secret was added or removed while this was being written")]
+    SecretsChanged,
     /// The caller's key was used at the same moment.
     #[error("this idempotency key has just been used by another request")]
     ClaimTaken,
@@ -201,6 +223,13 @@ impl StoreError {
         Some(match self {
             Conflict { .. } => "give the changed turn a new id; a stored turn is never rewritten".into(),
             NoParent { .. } => "add the parent first, or leave `parentIds` out to continue the branch".into(),
+            SecretExists { .. } => "rotate it to add a newer value; the older ones stay hidden too".into(),
+            TooManySecrets => "remove those that are out of use".into(),
+            NameTells => "choose a name that says what the secret is for; nothing was changed".into(),
+            SecretUnreadable { .. } => {
+                "restore the store from a backup, or remove the secret and add it again; nothing is written until then".into()
+            }
+            SecretsChanged => "run it again; nothing was written".into(),
             FromTheFuture { .. } => "use the newer icecore that wrote it; nothing was changed".into(),
             NotAStore { .. } => "choose another directory with --data".into(),
             Damaged { .. } => "stop all icecore processes, keep a copy of the directory, run `icecore check`, and restore from a backup what it names".into(),

@@ -7,6 +7,7 @@ mod append;
 mod erase;
 mod facts;
 mod pyramid;
+mod secrets;
 mod state;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,7 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
+use icecore_domain::redact::{Secret, SecretName, TagKey};
 use icecore_domain::time::Millis;
 use sha2::{Digest, Sha256};
 
@@ -43,10 +45,15 @@ impl MemoryStore {
     }
 
     fn key_of(&self, tenant: &Tenant) -> IdentityKey {
+        IdentityKey::new(self.derive("", tenant))
+    }
+
+    fn derive(&self, label: &str, tenant: &Tenant) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.seed);
+        hash.update(label);
         hash.update(tenant.as_str().as_bytes());
-        IdentityKey::new(hash.finalize().into())
+        hash.finalize().into()
     }
 
     fn hash_of(&self, tenant: &Tenant, name: &SessionName) -> [u8; 16] {
@@ -59,6 +66,40 @@ impl Store for MemoryStore {
     async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
         self.state().ensure_tenant(tenant);
         Ok(self.key_of(tenant))
+    }
+
+    async fn put_secret(
+        &self,
+        tenant: &Tenant,
+        secret: Secret,
+        rotate: bool,
+        now: Millis,
+    ) -> Result<SecretRecord> {
+        secrets::put(&mut self.state(), tenant, secret, rotate, now)
+    }
+
+    async fn remove_secret(&self, tenant: &Tenant, name: &SecretName, now: Millis) -> Result<bool> {
+        Ok(secrets::remove(&mut self.state(), tenant, name, now))
+    }
+
+    async fn secrets(&self, tenant: &Tenant) -> Result<TenantSecrets> {
+        let state = self.state();
+        let known = state.tenant(tenant);
+        Ok(TenantSecrets {
+            version: known.map_or(0, |known| known.secrets.version),
+            tag_key: known
+                .map_or_else(TagKey::default, |_| TagKey::new(self.derive("/tag/", tenant))),
+            secrets: known.map(|known| known.secrets.opened()).unwrap_or_default(),
+        })
+    }
+
+    async fn secret_records(&self, tenant: &Tenant) -> Result<Vec<SecretRecord>> {
+        let state = self.state();
+        Ok(state.tenant(tenant).map(|known| known.secrets.records()).unwrap_or_default())
+    }
+
+    async fn secrets_version(&self, tenant: &Tenant) -> Result<u64> {
+        Ok(self.state().tenant(tenant).map_or(0, |known| known.secrets.version))
     }
 
     async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
@@ -391,22 +432,30 @@ impl Store for MemoryStore {
         Ok(erase::erase(&mut self.state(), scope, erasure))
     }
 
-    async fn log_forgotten(&self, scope: &Scope, payload: String, now: Millis) -> Result<Position> {
+    async fn log(
+        &self,
+        scope: &Scope,
+        kind: LogKind,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position> {
         let mut state = self.state();
         let tenant = state.ensure_scope(scope);
-        Ok(tenant.record(Some(scope.memory()), "memory.forgotten", payload, now))
+        Ok(tenant.record(Some(scope.memory()), kind.as_str(), payload, now))
     }
 
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
         let mut state = self.state();
+        secrets::refuse_changed(&state, scope.tenant(), entry.secrets_seen)?;
         if state.entries(scope).any(|known| known.record.id == entry.id) {
             return Err(StoreError::EntryExists { id: entry.id });
         }
         let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": entry.id });
         let tenant = state.ensure_scope(scope);
-        let began =
-            tenant.record(Some(scope.memory()), "memory.written", payload.to_string(), entry.now);
-        let NewEntry { id, content, tags, expires_at, now } = entry;
+        let NewEntry { id, content, tags, expires_at, now, hidden, .. } = entry;
+        let payload = payload_with(payload, &hidden);
+        let began = tenant.record(Some(scope.memory()), "memory.written", payload, now);
+        tenant.add_hidden(scope.memory(), began, hidden);
         let record = EntryRecord { id, content, tags, created_at: now, expires_at, began };
         let memory = scope.memory().to_owned();
         tenant.entries.push(EntryState { memory, record: record.clone() });

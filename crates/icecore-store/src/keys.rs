@@ -14,6 +14,7 @@ use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use hmac::{Hmac, Mac};
 use icecore_domain::identity::IdentityKey;
+use icecore_domain::redact::TagKey;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -34,6 +35,7 @@ const SEALED_VERSION: u8 = 1;
 const CHECK_LABEL: &[u8] = b"icecore master key check v1";
 const TENANT_KEY_LABEL: &str = "icecore tenant key";
 const IDENTITY_LABEL: &[u8] = b"icecore identity key v1";
+const TAG_LABEL: &[u8] = b"icecore tag key v1";
 
 /// The key that seals tenants' keys. Wiped from memory when dropped.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
@@ -198,11 +200,20 @@ impl TenantKey {
 
     /// The key for identities, derived.
     pub fn identity_key(&self) -> IdentityKey {
+        IdentityKey::new(*self.derive(IDENTITY_LABEL))
+    }
+
+    /// The key for tags, derived.
+    pub fn tag_key(&self) -> TagKey {
+        TagKey::new(*self.derive(TAG_LABEL))
+    }
+
+    fn derive(&self, label: &[u8]) -> Zeroizing<[u8; KEY_BYTES]> {
         let mut derived = Zeroizing::new([0; KEY_BYTES]);
         hkdf::Hkdf::<Sha256>::new(None, &self.0)
-            .expand(IDENTITY_LABEL, derived.as_mut_slice())
+            .expand(label, derived.as_mut_slice())
             .expect("32 bytes are within what HKDF gives");
-        IdentityKey::new(*derived)
+        derived
     }
 
     /// Seals a small secret under a label that must be given again to open it.

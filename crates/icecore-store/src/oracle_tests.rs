@@ -5,6 +5,7 @@ use icecore_domain::chunk::Level;
 use icecore_domain::cut::CutPolicy;
 use icecore_domain::fact::{RedactedFact, Verdict};
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
+use icecore_domain::redact::{Hidden, Secret, SecretName};
 use icecore_domain::time::Millis;
 use proptest::prelude::*;
 
@@ -22,6 +23,7 @@ struct Drawn {
     tokens: u32,
     occurrence: u32,
     at: i64,
+    hidden: u8,
 }
 
 /// Where something happens; numbers are taken modulo what is there.
@@ -48,6 +50,8 @@ enum Step {
     Draw { place: Place, picks: Vec<u8> },
     Judge { place: Place, value: u8, verdict: u8, quotes: Option<u8> },
     EraseFacts { place: Place, by: u8, quoting: Vec<u8> },
+    PutSecret { place: Place, name: u8, value: u8, rotate: bool },
+    RemoveSecret { place: Place, name: u8 },
 }
 
 fn scopes() -> [Scope; 3] {
@@ -67,8 +71,9 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         tokens,
         0_u32..3,
         0_i64..5,
+        prop::sample::select(vec![0_u8, 0, 0, 1, 2, 3]),
     )
-        .prop_map(|(id, content, parents, name, tokens, occurrence, at)| Drawn {
+        .prop_map(|(id, content, parents, name, tokens, occurrence, at, hidden)| Drawn {
             id,
             // An id that comes again mostly comes with the same body.
             content: id.filter(|_| content > 0).unwrap_or(content % 4),
@@ -77,6 +82,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
             tokens,
             occurrence,
             at,
+            hidden,
         })
 }
 
@@ -117,6 +123,10 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         1 => (place(), 0_u8..5, prop::collection::vec(any::<u8>(), 0..3))
             .prop_map(|(place, by, quoting)| Step::EraseFacts { place, by, quoting }),
+        1 => (place(), 0_u8..3, 0_u8..5, any::<bool>()).prop_map(
+            |(place, name, value, rotate)| Step::PutSecret { place, name, value, rotate }
+        ),
+        1 => (place(), 0_u8..3).prop_map(|(place, name)| Step::RemoveSecret { place, name }),
     ]
 }
 
@@ -139,6 +149,8 @@ enum Act {
     Draw(FactBatch),
     Judge(NewVerdict),
     EraseFacts(Selector, Vec<TurnId>),
+    PutSecret(Secret, bool),
+    RemoveSecret(SecretName),
 }
 
 fn say_drawn(drawn: &Drawn) -> Say {
@@ -146,6 +158,9 @@ fn say_drawn(drawn: &Drawn) -> Say {
     turn = turn.tokens(drawn.tokens).nth(drawn.occurrence).at(drawn.at);
     if let Some(id) = drawn.id {
         turn = turn.id(&format!("id-{id}"));
+    }
+    for (kind, count) in drawn_hidden(drawn.hidden) {
+        turn = turn.hiding(&kind, count);
     }
     if let Some(name) = drawn.name {
         turn = turn.by(&format!("name-{name}"));
@@ -157,6 +172,18 @@ fn say_drawn(drawn: &Drawn) -> Say {
         turn = turn.after(&parents.iter().map(String::as_str).collect::<Vec<_>>());
     }
     turn
+}
+
+fn drawn_hidden(pick: u8) -> Hidden {
+    (0..pick % 3).map(|kind| (format!("kind-{kind}"), u64::from(pick))).collect()
+}
+
+/// One of few secrets; some names would tell the values of others.
+fn drawn_secret(name: u8, value: u8) -> Secret {
+    let names = ["db", "mail", "is-hunter-of-2"];
+    let values = ["q8Zk2Lm9Xw", "Pv4tRb7Ncs", "hunter-of-2", "mail]x-9Kw2", "Zz81kQpLm2"];
+    let value = if name == 2 && value == 2 { "never-told-1" } else { values[value as usize] };
+    secret(names[name as usize], value)
 }
 
 fn batch_of(place: &Place, turns: &[Drawn], insist: bool, policy: bool) -> AppendBatch {
@@ -174,9 +201,13 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
         let branch = Branch(u32::from(place.branch) % session.branches.len() as u32);
         Some((scope.clone(), session, branch))
     };
+    let seen = async |place: &Place| {
+        store.secrets_version(scopes()[place.scope as usize].tenant()).await.unwrap()
+    };
     match step {
         Step::Append { place, turns, insist, policy, claim } => {
             let mut batch = batch_of(place, turns, *insist, *policy);
+            batch.secrets_seen = seen(place).await;
             batch.claim = claim.map(|key| Claim {
                 operation: "POST /turns".to_owned(),
                 key: key.to_string(),
@@ -238,12 +269,14 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             oldest.map_or(Act::Nothing, Act::Expire)
         }
         Step::UnsettleAll => Act::UnsettleAll,
-        Step::Put { id, expires, .. } => Act::Put(NewEntry {
+        Step::Put { place, id, expires } => Act::Put(NewEntry {
             id: format!("entry-{id}"),
             content: text("content"),
             tags: vec![text(&format!("subject:name-{}", id % 2))],
             expires_at: expires.then_some(NOW),
             now: Millis(i64::from(*id)),
+            secrets_seen: seen(place).await,
+            hidden: drawn_hidden(*id),
         }),
         Step::EraseEntries { by, .. } => Act::EraseEntries(match by {
             0 => Selector::Entry("entry-0".to_owned()),
@@ -265,6 +298,8 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
                 verdict: verdicts[*verdict as usize],
                 source: quotes.map(|pick| picked(&session, pick)),
                 now: Millis(i64::from(*value)),
+                secrets_seen: seen(place).await,
+                hidden: drawn_hidden(*value),
             })
         }
         Step::EraseFacts { place, by, quoting } => {
@@ -279,6 +314,10 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             };
             Act::EraseFacts(selector, quoting)
         }
+        Step::PutSecret { name, value, rotate, .. } => {
+            Act::PutSecret(drawn_secret(*name, *value), *rotate)
+        }
+        Step::RemoveSecret { name, .. } => Act::RemoveSecret(drawn_secret(*name, 4).name().clone()),
     }
 }
 
@@ -311,7 +350,9 @@ fn scope_of_step(step: &Step) -> Scope {
         | Step::EraseEntries { place, .. }
         | Step::Draw { place, .. }
         | Step::Judge { place, .. }
-        | Step::EraseFacts { place, .. } => place.scope,
+        | Step::EraseFacts { place, .. }
+        | Step::PutSecret { place, .. }
+        | Step::RemoveSecret { place, .. } => place.scope,
         Step::ExpireOldest | Step::UnsettleAll => 0,
     };
     scopes()[place as usize].clone()
@@ -343,6 +384,12 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
             let dry = store.erase_facts(scope, &selector, &quoting, true).await;
             format!("{dry:?} {:?}", store.erase_facts(scope, &selector, &quoting, false).await)
         }
+        Act::PutSecret(secret, rotate) => {
+            format!("{:?}", store.put_secret(scope.tenant(), secret, rotate, NOW).await)
+        }
+        Act::RemoveSecret(name) => {
+            format!("{:?}", store.remove_secret(scope.tenant(), &name, NOW).await)
+        }
     }
 }
 
@@ -361,6 +408,10 @@ async fn view(store: &dyn Store) -> Vec<String> {
     for tenant in [tenant("acme"), tenant("rival")] {
         see(format!("{:?}", store.head(&tenant).await.unwrap()));
         see(format!("{:?}", store.memories(&tenant).await.unwrap()));
+        let secrets = store.secrets(&tenant).await.unwrap();
+        let values: Vec<&str> = secrets.secrets.iter().map(Secret::value).collect();
+        see(format!("{} {secrets:?} {values:?}", store.secrets_version(&tenant).await.unwrap()));
+        see(format!("{:?}", store.secret_records(&tenant).await.unwrap()));
         for memory in [None, Some("notes"), Some("diary")] {
             let mut stats = store.stats(&tenant, memory).await.unwrap();
             // Kept compressed in one of them.

@@ -16,6 +16,7 @@ mod pyramid;
 mod rows;
 #[cfg(test)]
 mod scrub_tests;
+mod secrets;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
+use icecore_domain::redact::{Secret, SecretName};
 use icecore_domain::time::Millis;
 use rusqlite::Connection;
 
@@ -144,6 +146,37 @@ impl Store for SqliteStore {
         let name = tenant.clone();
         self.write(move |c, s| rows::ensure_tenant(c, s, &name).map(|(_, key)| key.identity_key()))
             .await
+    }
+
+    async fn put_secret(
+        &self,
+        tenant: &Tenant,
+        secret: Secret,
+        rotate: bool,
+        now: Millis,
+    ) -> Result<SecretRecord> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| secrets::put(c, s, &tenant, &secret, rotate, now)).await
+    }
+
+    async fn remove_secret(&self, tenant: &Tenant, name: &SecretName, now: Millis) -> Result<bool> {
+        let (tenant, name) = (tenant.clone(), name.clone());
+        self.write(move |c, s| secrets::remove(c, s, &tenant, &name, now)).await
+    }
+
+    async fn secrets(&self, tenant: &Tenant) -> Result<TenantSecrets> {
+        let tenant = tenant.clone();
+        self.read(move |c, s| secrets::open_all(c, s, &tenant)).await
+    }
+
+    async fn secret_records(&self, tenant: &Tenant) -> Result<Vec<SecretRecord>> {
+        let tenant = tenant.clone();
+        self.read(move |c, s| secrets::records(c, s, &tenant)).await
+    }
+
+    async fn secrets_version(&self, tenant: &Tenant) -> Result<u64> {
+        let tenant = tenant.clone();
+        self.read(move |c, s| secrets::version(c, s, &tenant)).await
     }
 
     async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
@@ -413,9 +446,15 @@ impl Store for SqliteStore {
         self.write(move |c, s| erase::erase(c, s, &scope, &erasure)).await
     }
 
-    async fn log_forgotten(&self, scope: &Scope, payload: String, now: Millis) -> Result<Position> {
+    async fn log(
+        &self,
+        scope: &Scope,
+        kind: LogKind,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position> {
         let scope = scope.clone();
-        self.write(move |c, s| log::forgotten(c, s, &scope, &payload, now)).await
+        self.write(move |c, s| log::put(c, s, &scope, kind, &payload, now)).await
     }
 
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {

@@ -11,7 +11,9 @@ use icecore_domain::identity::{IdentityKey, TurnIdentity};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{RedactedSummary, RedactedText, RedactedTurn};
+use icecore_domain::redact::{
+    Hidden, RedactedSummary, RedactedText, RedactedTurn, Secret, SecretName, TagKey,
+};
 use icecore_domain::time::Millis;
 
 use crate::error::StoreError;
@@ -34,6 +36,42 @@ pub trait Store: Send + Sync {
     /// The tenant's key for identities; made on first use, the same ever after.
     async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey>;
 
+    // Registered secrets
+
+    /// Registers a secret of a tenant, which is made if it is not there, seals its
+    /// value and logs `secret.added`. A name that is taken is
+    /// [`StoreError::SecretExists`] unless `rotate`: then the value is added to the
+    /// older ones of that name, which stay, for old text may still hold them. A
+    /// value that the name has already changes nothing. A name that tells the value
+    /// of another secret, whichever came first, is [`StoreError::NameTells`], and a
+    /// value beyond [`MAX_SECRETS`] is [`StoreError::TooManySecrets`].
+    ///
+    /// [`MAX_SECRETS`]: icecore_domain::redact::MAX_SECRETS
+    async fn put_secret(
+        &self,
+        tenant: &Tenant,
+        secret: Secret,
+        rotate: bool,
+        now: Millis,
+    ) -> Result<SecretRecord>;
+
+    /// Deletes the sealed values of a name and logs `secret.removed`; false if there
+    /// are none.
+    async fn remove_secret(&self, tenant: &Tenant, name: &SecretName, now: Millis) -> Result<bool>;
+
+    /// The tenant's secrets, opened, with the version that says whether they are
+    /// still the same. A value that does not open is
+    /// [`StoreError::SecretUnreadable`]: to hide less than was asked is no answer. A
+    /// tenant that is not there has version 0, and is not made.
+    async fn secrets(&self, tenant: &Tenant) -> Result<TenantSecrets>;
+
+    /// The tenant's secrets without their values, by name.
+    async fn secret_records(&self, tenant: &Tenant) -> Result<Vec<SecretRecord>>;
+
+    /// 0 for a tenant that is not there, 1 for one that never had a secret; rises
+    /// whenever a value is added or a name is removed.
+    async fn secrets_version(&self, tenant: &Tenant) -> Result<u64>;
+
     // Turns
 
     /// Appends turns to a session, all or none, in one step with their cuts.
@@ -43,7 +81,8 @@ pub trait Store: Send + Sync {
     /// there as the same occurrence, is answered [`Outcome::Known`] and not added.
     /// A known id with another body is [`StoreError::Conflict`]. A turn that was
     /// erased is [`Outcome::Forgotten`] unless `insist`. A parent that is the
-    /// head of a branch continues it, any other forks.
+    /// head of a branch continues it, any other forks. Text that was redacted with
+    /// secrets that are not those of now is [`StoreError::SecretsChanged`].
     async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended>;
 
     /// The session of that name, unless it never was or was forgotten whole.
@@ -215,7 +254,8 @@ pub trait Store: Send + Sync {
     /// Records what a person thinks of a fact, in place of what was thought before,
     /// and logs `fact.added`, `fact.confirmed` or `fact.rejected`. A source that is
     /// not a turn of the scope, or was erased, is [`StoreError::SourceGone`]. It is
-    /// ground: [`Store::drop_derived`] leaves it.
+    /// ground: [`Store::drop_derived`] leaves it. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
     async fn put_verdict(&self, scope: &Scope, verdict: NewVerdict) -> Result<Position>;
 
     /// What people think, in the order in which they said it.
@@ -264,13 +304,20 @@ pub trait Store: Send + Sync {
     /// closed micro that is not among those given.
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool>;
 
-    /// Writes the record of a finished erasure into the log.
-    async fn log_forgotten(&self, scope: &Scope, payload: String, now: Millis) -> Result<Position>;
+    /// Writes the record of something finished into the log.
+    async fn log(
+        &self,
+        scope: &Scope,
+        kind: LogKind,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position>;
 
     // Entries
 
     /// Puts a long-term entry; an id that is there already is
-    /// [`StoreError::EntryExists`].
+    /// [`StoreError::EntryExists`]. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord>;
 
     /// An entry by id, unless it ended, expired or never was.
@@ -373,6 +420,62 @@ pub trait Store: Send + Sync {
     async fn scrub(&self) -> Result<()>;
 }
 
+/// A tenant's registered secrets, opened. Wiped when dropped, never shown.
+#[derive(Debug, Clone)]
+pub struct TenantSecrets {
+    /// Of which version they are; see [`Store::secrets_version`].
+    pub version: u64,
+    /// The tenant's key for tags.
+    pub tag_key: TagKey,
+    /// All values by name, older ones first.
+    pub secrets: Vec<Secret>,
+}
+
+/// A registered secret without its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretRecord {
+    /// Its name.
+    pub name: SecretName,
+    /// How many values it has had that are still hidden.
+    pub values: u32,
+    /// When the first of them was added.
+    pub created_at: Millis,
+    /// When the last of them was added.
+    pub updated_at: Millis,
+}
+
+/// What a caller may write into the log by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogKind {
+    /// An erasure is done.
+    Forgotten,
+    /// What was stored has been redacted again.
+    Rescanned,
+}
+
+impl LogKind {
+    /// The event's kind.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogKind::Forgotten => "memory.forgotten",
+            LogKind::Rescanned => "memory.rescanned",
+        }
+    }
+}
+
+/// An event's payload, with what was hidden if anything was.
+pub(crate) fn payload_with(mut payload: serde_json::Value, hidden: &Hidden) -> String {
+    if !hidden.is_empty() {
+        payload["redacted"] = serde_json::json!(hidden);
+    }
+    payload.to_string()
+}
+
+/// Whether what is called `name` would tell `value` by its marker.
+pub(crate) fn tells(name: &SecretName, value: &str) -> bool {
+    format!("[REDACTED:{name}]").contains(value)
+}
+
 /// A turn ready to be stored. What a client sent is not: this does not compile,
 ///
 /// ```compile_fail,E0308
@@ -410,6 +513,8 @@ pub struct NewTurn {
     pub occurrence: u32,
     /// Whether its line named the session.
     pub session_given: bool,
+    /// What was hidden in it.
+    pub hidden: Hidden,
 }
 
 /// A parent as named by a turn.
@@ -437,6 +542,8 @@ pub struct AppendBatch {
     pub now: Millis,
     /// The caller's key, whose outcome is kept in the same step.
     pub claim: Option<Claim>,
+    /// The version of the tenant's secrets with which name and turns were redacted.
+    pub secrets_seen: u64,
 }
 
 /// A caller's `Idempotency-Key`, kept together with the effect.
@@ -862,6 +969,10 @@ pub struct NewVerdict {
     pub source: Option<TurnId>,
     /// Now.
     pub now: Millis,
+    /// The version of the tenant's secrets with which the fact was redacted.
+    pub secrets_seen: u64,
+    /// What was hidden in it.
+    pub hidden: Hidden,
 }
 
 /// A verdict as recorded.
@@ -965,6 +1076,10 @@ pub struct NewEntry {
     pub expires_at: Option<Millis>,
     /// Now.
     pub now: Millis,
+    /// The version of the tenant's secrets with which its text was redacted.
+    pub secrets_seen: u64,
+    /// What was hidden in it.
+    pub hidden: Hidden,
 }
 
 /// An entry as kept.
@@ -1079,4 +1194,6 @@ pub struct StoreStats {
     pub verdicts: u64,
     /// The scope's epoch, or the sum of them.
     pub epoch: u64,
+    /// Secrets that were hidden in turns, entries and verdicts that are there.
+    pub hidden: Hidden,
 }

@@ -13,6 +13,7 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
+use icecore_domain::redact::{Secret, SecretName};
 use icecore_domain::time::Millis;
 
 use crate::error::StoreError;
@@ -162,6 +163,12 @@ impl Rows for IdentityKey {}
 impl Rows for StoreStats {}
 impl Rows for ScopeHead {}
 
+impl Rows for TenantSecrets {
+    fn rows(&self) -> usize {
+        self.secrets.len()
+    }
+}
+
 // Passing on
 
 macro_rules! read {
@@ -185,6 +192,32 @@ macro_rules! write {
 impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
         read!(self.identity_key(tenant))
+    }
+
+    async fn put_secret(
+        &self,
+        tenant: &Tenant,
+        secret: Secret,
+        rotate: bool,
+        now: Millis,
+    ) -> Result<SecretRecord> {
+        write!(self.put_secret(tenant, secret, rotate, now))
+    }
+
+    async fn remove_secret(&self, tenant: &Tenant, name: &SecretName, now: Millis) -> Result<bool> {
+        write!(self.remove_secret(tenant, name, now))
+    }
+
+    async fn secrets(&self, tenant: &Tenant) -> Result<TenantSecrets> {
+        read!(self.secrets(tenant))
+    }
+
+    async fn secret_records(&self, tenant: &Tenant) -> Result<Vec<SecretRecord>> {
+        read!(self.secret_records(tenant))
+    }
+
+    async fn secrets_version(&self, tenant: &Tenant) -> Result<u64> {
+        read!(self.secrets_version(tenant))
     }
 
     async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
@@ -409,8 +442,14 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.erase(scope, erasure))
     }
 
-    async fn log_forgotten(&self, scope: &Scope, payload: String, now: Millis) -> Result<Position> {
-        write!(self.log_forgotten(scope, payload, now))
+    async fn log(
+        &self,
+        scope: &Scope,
+        kind: LogKind,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position> {
+        write!(self.log(scope, kind, payload, now))
     }
 
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {

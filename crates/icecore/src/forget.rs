@@ -8,8 +8,8 @@ use icecore_domain::redact::RedactedTurn;
 use icecore_domain::time::Millis;
 use icecore_index::Source;
 use icecore_store::{
-    BodyPlace, Erasure, MicroBody, NewPack, PackMember, PackRecord, Selected, Selector, TextBody,
-    TextFormat, TurnState,
+    BodyPlace, Erasure, LogKind, MicroBody, NewPack, PackMember, PackRecord, Selected, Selector,
+    TextBody, TextFormat, TurnState,
 };
 use sha2::{Digest, Sha256};
 
@@ -114,7 +114,10 @@ impl Memory {
         let receipt = Receipt::new(kind, now, work.erased, dry_run);
         if !dry_run {
             for scope in &work.touched {
-                self.inner.store.log_forgotten(scope, receipt.payload(scope), now).await?;
+                self.inner
+                    .store
+                    .log(scope, LogKind::Forgotten, receipt.payload(scope), now)
+                    .await?;
             }
             // Also when nothing was found: an erasure that was cut short by a
             // crash may have left its old pages behind.

@@ -13,6 +13,7 @@ use icecore_domain::fact::{
     RedactedFact, Verdict, normalise,
 };
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, TurnId};
+use icecore_domain::redact::Hidden;
 use icecore_domain::summary::Said;
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -352,10 +353,19 @@ impl Memory {
         }
         let now = self.now();
         let mut keys = BTreeSet::new();
+        // A tenant that the first of them makes has version 1.
+        let secrets_seen = self.inner.store.secrets_version(scope.tenant()).await?.max(1);
         for fact in told(text, kind, subject, now) {
             let fact = self.inner.redactor.fact(fact);
             keys.insert(fact.key());
-            let verdict = NewVerdict { fact, verdict: Verdict::Added, source: None, now };
+            let verdict = NewVerdict {
+                fact,
+                verdict: Verdict::Added,
+                source: None,
+                now,
+                secrets_seen,
+                hidden: Hidden::new(),
+            };
             self.inner.store.put_verdict(scope, verdict).await?;
         }
         let learned = self.learned(scope).await?;
@@ -381,7 +391,9 @@ impl Memory {
         let fact = known.fact.clone();
         let judged = fact.key();
         let source = known.sources.first().map(|(turn, _)| *turn);
-        let new = NewVerdict { fact, verdict, source, now: self.now() };
+        let (secrets_seen, hidden) =
+            (self.inner.store.secrets_version(scope.tenant()).await?, Hidden::new());
+        let new = NewVerdict { fact, verdict, source, now: self.now(), secrets_seen, hidden };
         match self.inner.store.put_verdict(scope, new).await {
             // Its turn was erased this moment, and the fact with it.
             Err(StoreError::SourceGone { .. }) => return Err(missing()),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use icecore_domain::embed::{Embedder, ModelId};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId};
-use icecore_domain::redact::Redactor;
+use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::time::{Clock, Millis};
 use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn::RawTurn;
@@ -264,6 +264,8 @@ impl Memory {
             return Err(MemoryError::NoTurns);
         }
         let now = self.inner.clock.now();
+        // A tenant that this append makes has version 1.
+        let secrets_seen = self.inner.store.secrets_version(scope.tenant()).await?.max(1);
         let session = self.session_name(&append.session)?;
         let turns = self.prepare(scope.tenant(), append.turns, now).await?;
         let ids: Vec<Option<String>> =
@@ -275,6 +277,7 @@ impl Memory {
             policy: self.inner.settings.cuts,
             now,
             claim: append.claim,
+            secrets_seen,
         };
         let appended = self.inner.store.append(scope, batch).await?;
         // Only a hint. The worker works out what is due from the store itself, so
@@ -421,5 +424,6 @@ fn prepare_one(inner: &Inner, key: &IdentityKey, input: TurnInput, now: Millis) 
         at,
         occurrence: input.occurrence,
         session_given: input.session_given,
+        hidden: Hidden::new(),
     }
 }

@@ -10,7 +10,7 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Principal, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{RedactedSummary, RedactedText, Redactor};
+use icecore_domain::redact::{Hidden, RedactedSummary, RedactedText, Redactor, Secret, SecretName};
 use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
 use icecore_domain::turn::{Content, RawTurn};
@@ -50,6 +50,11 @@ pub(crate) fn session_name(name: &str) -> SessionName {
     SessionName::new(text(name)).unwrap()
 }
 
+pub(crate) fn secret(name: &str, value: &str) -> Secret {
+    let value = zeroize::Zeroizing::new(value.to_owned());
+    Secret::new(SecretName::new(name).unwrap(), value).unwrap()
+}
+
 /// The caller's key for identities. Stores take identities as given.
 pub(crate) fn key() -> IdentityKey {
     IdentityKey::new([7; 32])
@@ -62,10 +67,17 @@ pub(crate) struct Say {
     tokens: u32,
     at: Millis,
     occurrence: u32,
+    hidden: Hidden,
 }
 
 pub(crate) fn say(content: &str) -> Say {
-    Say { raw: RawTurn::new("user", content), tokens: 10, at: NOW, occurrence: 0 }
+    Say {
+        raw: RawTurn::new("user", content),
+        tokens: 10,
+        at: NOW,
+        occurrence: 0,
+        hidden: Hidden::new(),
+    }
 }
 
 /// Turns that each say something else.
@@ -99,6 +111,11 @@ impl Say {
         self
     }
 
+    pub(crate) fn hiding(mut self, kind: &str, count: u64) -> Self {
+        self.hidden.insert(kind.to_owned(), count);
+        self
+    }
+
     pub(crate) fn at(mut self, at: i64) -> Self {
         self.at = Millis(at);
         self
@@ -119,6 +136,7 @@ impl Say {
             at: self.at,
             occurrence: self.occurrence,
             session_given: false,
+            hidden: self.hidden.clone(),
         }
     }
 }
@@ -131,6 +149,7 @@ pub(crate) fn batch(session: &str, turns: &[Say]) -> AppendBatch {
         policy: SMALL,
         now: NOW,
         claim: None,
+        secrets_seen: 1,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Events, entries, kept answers, keys, notes.
 
 use icecore_domain::ids::Position;
+use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
 
 use super::fixtures::*;
@@ -14,6 +15,8 @@ fn entry(id: &str) -> NewEntry {
         tags: vec![text("plan"), text("subject:Ana")],
         expires_at: None,
         now: NOW,
+        secrets_seen: 1,
+        hidden: Hidden::new(),
     }
 }
 
@@ -98,7 +101,8 @@ pub(super) async fn an_erasure_is_logged(store: &dyn Store) {
     erasure.forget_name = true;
     assert!(store.erase(&scope(), erasure).await.unwrap());
     let payload = "{\"turns\":2}".to_owned();
-    let position = store.log_forgotten(&scope(), payload.clone(), Millis(7)).await.unwrap();
+    let position =
+        store.log(&scope(), LogKind::Forgotten, payload.clone(), Millis(7)).await.unwrap();
     assert_eq!(position, Position(3));
     let found = store.events(scope().tenant(), Some("notes"), Position(0), 9).await.unwrap();
     // The turns' own events stay, without the name.
@@ -106,6 +110,8 @@ pub(super) async fn an_erasure_is_logged(store: &dyn Store) {
     assert!(found[0].payload.contains("\"session\":null"));
     let (kind, at) = ("memory.forgotten".to_owned(), Millis(7));
     assert_eq!(found[2], EventRecord { position, at, kind, payload });
+    store.log(&scope(), LogKind::Rescanned, "{}".to_owned(), NOW).await.unwrap();
+    assert_eq!(events(store, None, 3, 9).await, "4 memory.rescanned");
 }
 
 pub(super) async fn entries_are_put_and_listed(store: &dyn Store) {

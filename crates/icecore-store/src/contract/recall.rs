@@ -3,6 +3,7 @@
 use icecore_domain::chunk::Level;
 use icecore_domain::fact::{FactKey, Verdict};
 use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo, TurnId};
+use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
 
 use super::fixtures::*;
@@ -220,7 +221,8 @@ pub(super) async fn entries_come_in_order(store: &dyn Store) {
 
 fn new_entry(id: &str) -> NewEntry {
     let (content, tags) = (text("content"), Vec::new());
-    NewEntry { id: id.to_owned(), content, tags, expires_at: None, now: NOW }
+    let (id, hidden) = (id.to_owned(), Hidden::new());
+    NewEntry { id, content, tags, expires_at: None, now: NOW, secrets_seen: 1, hidden }
 }
 
 async fn put_entry(store: &dyn Store, id: &str) -> EntryRecord {
@@ -341,7 +343,7 @@ fn verdict(
     verdict: Verdict,
     source: Option<TurnId>,
 ) -> NewVerdict {
-    NewVerdict { fact, verdict, source, now: NOW }
+    NewVerdict { fact, verdict, source, now: NOW, secrets_seen: 1, hidden: Hidden::new() }
 }
 
 /// Verdicts as `added Ana is a`.

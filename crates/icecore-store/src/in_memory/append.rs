@@ -7,6 +7,7 @@ use icecore_domain::chunk::ChunkId;
 use icecore_domain::cut::OpenTail;
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
 
+use super::secrets;
 use super::state::{BranchState, ChunkState, SessionState, State, StoredTurn};
 use crate::error::StoreError;
 use crate::store::*;
@@ -17,6 +18,7 @@ pub(super) fn append(
     name_hash: [u8; 16],
     batch: AppendBatch,
 ) -> Result<Appended> {
+    secrets::refuse_changed(state, scope.tenant(), batch.secrets_seen)?;
     let tenant = state.tenant(scope.tenant());
     let taken = |claim: &Claim| {
         tenant.is_some_and(|t| t.outcome(&claim.operation, &claim.key, batch.now).is_some())
@@ -44,6 +46,11 @@ pub(super) fn append(
 
     let tenant = state.ensure_scope(scope);
     tenant.position = position;
+    let added = turns.iter().zip(&batch.turns).filter(|(turn, _)| turn.outcome == Outcome::Added);
+    for (turn, new) in added {
+        let position = session.turns[turn.seq.0 as usize - 1].row.position;
+        tenant.add_hidden(scope.memory(), position, new.hidden.clone());
+    }
     let begun = !(is_new && session.turns.is_empty());
     let no = if begun { session.no } else { SessionNo(0) };
     match is_new {

@@ -116,7 +116,9 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
     if let Some(scope) = state.scope_mut(scope) {
         facts::erase_if(scope, |_, _, _, source| source.is_some_and(|id| gone.contains(&id)));
     }
-    state.ensure_scope(scope).raise_epoch(scope.memory());
+    let tenant = state.ensure_scope(scope);
+    tenant.prune_hidden();
+    tenant.raise_epoch(scope.memory());
     true
 }
 
@@ -180,6 +182,7 @@ pub(super) fn erase_entries(
     }
     tenant.entries.retain(|entry| !goes(&entry.memory, &entry.record));
     if tenant.entries.len() < before {
+        tenant.prune_hidden();
         tenant.raise_epoch(scope.memory());
     }
     count as u64

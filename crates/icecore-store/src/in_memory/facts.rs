@@ -4,6 +4,7 @@ use icecore_domain::fact::{FactKey, RedactedFact, normalise};
 use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::time::Millis;
 
+use super::secrets;
 use super::state::{ScopeState, State};
 use crate::error::StoreError;
 use crate::store::*;
@@ -42,7 +43,8 @@ fn is_there(state: &State, scope: &Scope, id: TurnId) -> bool {
 }
 
 pub(super) fn put_verdict(state: &mut State, scope: &Scope, new: NewVerdict) -> Result<Position> {
-    let NewVerdict { fact, verdict, source, now } = new;
+    secrets::refuse_changed(state, scope.tenant(), new.secrets_seen)?;
+    let NewVerdict { fact, verdict, source, now, hidden, .. } = new;
     if let Some(source) = source {
         let quoted = state.turn(scope, source).filter(|row| row.state != TurnState::Erased);
         if quoted.is_none() {
@@ -53,11 +55,14 @@ pub(super) fn put_verdict(state: &mut State, scope: &Scope, new: NewVerdict) -> 
     let payload = serde_json::json!({ "memoryRef": scope.memory(), "factId": key.to_string() });
     let kind = format!("fact.{}", verdict.as_str());
     let tenant = state.ensure_scope(scope);
-    let position = tenant.record(Some(scope.memory()), &kind, payload.to_string(), now);
+    let payload = payload_with(payload, &hidden);
+    let position = tenant.record(Some(scope.memory()), &kind, payload, now);
+    tenant.add_hidden(scope.memory(), position, hidden);
     if let Some(scope) = state.scope_mut(scope) {
         scope.verdicts.retain(|known| known.fact.key() != key);
         scope.verdicts.push(VerdictRecord { fact, verdict, source, at: now, position });
     }
+    state.ensure_scope(scope).prune_hidden();
     Ok(position)
 }
 
@@ -88,6 +93,7 @@ pub(super) fn erase(
     }
     let count = erase_if(known, goes);
     if count > 0 {
+        state.ensure_scope(scope).prune_hidden();
         state.ensure_scope(scope).raise_epoch(scope.memory());
     }
     count

@@ -1,15 +1,16 @@
 //! The records, and what can be read off them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Principal, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{RedactedSummary, RedactedText};
+use icecore_domain::redact::{Hidden, RedactedSummary, RedactedText};
 use icecore_domain::time::Millis;
 use icecore_domain::turn_jsonl;
 
+use super::secrets::Registered;
 use crate::store::*;
 
 #[derive(Default)]
@@ -30,6 +31,9 @@ pub(super) struct TenantState {
     pub(super) entries: Vec<EntryState>,
     log: Vec<LogRecord>,
     pub(super) outcomes: BTreeMap<(String, String), (StoredOutcome, Millis)>,
+    pub(super) secrets: Registered,
+    /// What was hidden in what got a position, with its memory.
+    pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
 }
 
 #[derive(Default)]
@@ -202,6 +206,8 @@ impl TenantState {
             entries: Vec::new(),
             log: Vec::new(),
             outcomes: BTreeMap::new(),
+            secrets: Registered::default(),
+            hidden: BTreeMap::new(),
         }
     }
 
@@ -226,6 +232,29 @@ impl TenantState {
         position
     }
 
+    pub(super) fn add_hidden(&mut self, memory: &str, position: Position, hidden: Hidden) {
+        for (kind, count) in hidden {
+            let (_, counts) = self.hidden.entry(position).or_default();
+            *counts.entry(kind).or_default() += count;
+        }
+        if let Some((of, _)) = self.hidden.get_mut(&position) {
+            memory.clone_into(of);
+        }
+    }
+
+    /// Keeps the counts of what is still there.
+    pub(super) fn prune_hidden(&mut self) {
+        let rows = self.sessions.iter().flat_map(|session| &session.turns).map(|turn| &turn.row);
+        let rows = rows.filter(|row| row.state != TurnState::Erased);
+        let verdicts = self.scopes.iter().flat_map(|scope| &scope.verdicts);
+        let there: BTreeSet<Position> = rows
+            .map(|row| row.position)
+            .chain(self.entries.iter().map(|entry| entry.record.began))
+            .chain(verdicts.map(|verdict| verdict.position))
+            .collect();
+        self.hidden.retain(|position, _| there.contains(position));
+    }
+
     pub(super) fn raise_epoch(&mut self, memory: &str) {
         self.scopes.iter_mut().filter(|s| s.memory == memory).for_each(|s| s.epoch += 1);
         // Answers kept for retries may quote what was erased; those to reads go.
@@ -240,7 +269,10 @@ impl TenantState {
             .filter(|record| memory.is_none_or(|memory| record.memory.as_deref() == Some(memory)));
         let mut events: Vec<EventRecord> = records.map(|record| record.event.clone()).collect();
         for session in self.sessions_of(memory) {
-            events.extend(session.turns.iter().map(|turn| session.event(turn)));
+            events.extend(session.turns.iter().map(|turn| {
+                let hidden = self.hidden.get(&turn.row.position).map(|(_, hidden)| hidden);
+                session.event(turn, hidden.unwrap_or(&Hidden::new()))
+            }));
         }
         events.sort_by_key(|event| event.position);
         events
@@ -279,6 +311,11 @@ impl TenantState {
             stats.epoch += scope.epoch;
             stats.facts += scope.facts.len() as u64;
             stats.verdicts += scope.verdicts.len() as u64;
+        }
+        for (_, hidden) in self.hidden.values().filter(|(memory, _)| in_memory(memory)) {
+            for (kind, count) in hidden {
+                *stats.hidden.entry(kind.clone()).or_default() += count;
+            }
         }
         stats
     }
@@ -338,7 +375,7 @@ impl SessionState {
         ChunkRecord { id, first_seq, last_seq, first_at, last_at, tokens, turns, revision, summary }
     }
 
-    fn event(&self, turn: &StoredTurn) -> EventRecord {
+    fn event(&self, turn: &StoredTurn, hidden: &Hidden) -> EventRecord {
         let row = &turn.row;
         let payload = serde_json::json!({
             "memoryRef": self.memory,
@@ -351,7 +388,7 @@ impl SessionState {
             position: row.position,
             at: turn.appended_at,
             kind: "turn.appended".to_owned(),
-            payload: payload.to_string(),
+            payload: payload_with(payload, hidden),
         }
     }
 

@@ -10,7 +10,7 @@ use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, BranchState, ERASED, HAS_CLIENT_ID, SESSION_GIVEN, ScopeNo};
-use super::{Shared, log};
+use super::{Shared, log, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -20,6 +20,7 @@ pub(super) fn append(
     scope: &Scope,
     batch: AppendBatch,
 ) -> Result<Appended> {
+    secrets::refuse_changed(c, s, scope.tenant(), batch.secrets_seen)?;
     let no = rows::ensure_scope(c, s, scope)?;
     if let Some(claim) = &batch.claim {
         log::refuse_taken(c, s, no.tenant, claim, batch.now)?;
@@ -421,7 +422,8 @@ impl OpenSession {
                 q.execute(params![self.tenant, self.no.0 as i64, seq, rows::write_body(&turn.turn)])
             })
             .map_err(failed)?;
-        Ok(())
+        let no = ScopeNo { tenant: self.tenant, scope: self.scope };
+        secrets::put_hidden(c, no, self.position + self.added, &turn.hidden).map_err(failed)
     }
 
     fn speaker(&self, c: &Connection, hash: &[u8; 16]) -> rusqlite::Result<i64> {

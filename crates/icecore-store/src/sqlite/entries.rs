@@ -6,7 +6,7 @@ use icecore_domain::time::Millis;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{Shared, erase, log, rows};
+use super::{Shared, erase, log, rows, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -16,6 +16,7 @@ pub(super) fn put(
     scope: &Scope,
     entry: NewEntry,
 ) -> Result<EntryRecord> {
+    secrets::refuse_changed(c, s, scope.tenant(), entry.secrets_seen)?;
     let no = rows::ensure_scope(c, s, scope)?;
     let is_there: bool = c
         .prepare_cached(
@@ -33,7 +34,7 @@ pub(super) fn put(
             no.tenant,
             Some(no.scope),
             "memory.written",
-            &payload.to_string(),
+            &payload_with(payload, &entry.hidden),
             entry.now,
         )?;
         let tags: Vec<&str> = entry.tags.iter().map(RedactedText::as_str).collect();
@@ -51,10 +52,11 @@ pub(super) fn put(
                 began.0 as i64,
             ],
         )?;
+        secrets::put_hidden(c, no, began.0 as i64, &entry.hidden)?;
         Ok(began)
     };
     let began = put().map_err(|e: rusqlite::Error| s.failed(e))?;
-    let NewEntry { id, content, tags, expires_at, now } = entry;
+    let NewEntry { id, content, tags, expires_at, now, .. } = entry;
     Ok(EntryRecord { id, content, tags, created_at: now, expires_at, began })
 }
 
@@ -186,6 +188,11 @@ pub(super) fn erase(
                 row.get::<_, i64>(0)
             });
         }
+        secrets::forget_hidden(
+            c,
+            &format!("SELECT began {wanted}"),
+            params![no.tenant, no.scope, value],
+        )?;
         let gone = c.execute(&format!("DELETE {wanted}"), params![no.tenant, no.scope, value])?;
         if gone > 0 {
             erase::raise_epoch(c, no)?;

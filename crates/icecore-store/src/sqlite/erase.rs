@@ -8,7 +8,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, ERASED, ScopeNo};
-use super::{Shared, facts, pyramid};
+use super::{Shared, facts, pyramid, secrets};
 use crate::store::*;
 
 pub(super) fn select(
@@ -324,6 +324,11 @@ fn erase_turn(
     let Some(turn) = turn_to_erase(c, tenant, session, branch, seq)? else { return Ok(None) };
     c.prepare_cached("DELETE FROM bodies WHERE tenant = ?1 AND session = ?2 AND seq = ?3")?
         .execute([tenant, session, seq])?;
+    secrets::forget_hidden(
+        c,
+        "SELECT position FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+        [tenant, session, seq],
+    )?;
     facts::erase_quoting(c, tenant, session, seq)?;
     c.prepare_cached(
         "UPDATE turns SET flags = (flags & 3) | ?4, tokens = 0, at = 0, speaker = 0

@@ -8,7 +8,7 @@ use rusqlite::types::{Type, Value};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::{self, ERASED, EXPIRED, ScopeNo};
-use super::{Shared, erase, log};
+use super::{Shared, erase, log, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -187,6 +187,7 @@ pub(super) fn put_verdict(
     scope: &Scope,
     new: &NewVerdict,
 ) -> Result<Position> {
+    secrets::refuse_changed(c, s, scope.tenant(), new.secrets_seen)?;
     let no = rows::ensure_scope(c, s, scope)?;
     let (fact, key) = (&new.fact, new.fact.key());
     if let Some(turn) = new.source
@@ -197,8 +198,14 @@ pub(super) fn put_verdict(
     let put = || {
         let kind = format!("fact.{}", new.verdict.as_str());
         let payload = serde_json::json!({ "memoryRef": scope.memory(), "factId": key.to_string() });
-        let position =
-            log::record(c, no.tenant, Some(no.scope), &kind, &payload.to_string(), new.now)?;
+        let payload = payload_with(payload, &new.hidden);
+        let position = log::record(c, no.tenant, Some(no.scope), &kind, &payload, new.now)?;
+        // What was thought before goes, and what was hidden in it.
+        secrets::forget_hidden(
+            c,
+            "SELECT position FROM verdicts WHERE tenant = ?1 AND scope = ?2 AND key = ?3",
+            params![no.tenant, no.scope, key.0.as_slice()],
+        )?;
         c.prepare_cached(
             "INSERT OR REPLACE INTO verdicts (tenant, scope, key, verdict, kind, subject, fact, valid_from,
                 session, seq, at, position)
@@ -218,6 +225,7 @@ pub(super) fn put_verdict(
             new.now.0,
             position.0 as i64,
         ])?;
+        secrets::put_hidden(c, no, position.0 as i64, &new.hidden)?;
         Ok(position)
     };
     put().map_err(|e: rusqlite::Error| s.failed(e))
@@ -265,6 +273,12 @@ pub(super) fn erase_quoting(
             "DELETE FROM facts INDEXED BY facts_by_source WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
         )?
         .execute([tenant, session, seq])?;
+    secrets::forget_hidden(
+        c,
+        "SELECT position FROM verdicts INDEXED BY verdicts_by_source
+         WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+        [tenant, session, seq],
+    )?;
     let verdicts = c
         .prepare_cached(
             "DELETE FROM verdicts INDEXED BY verdicts_by_source WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
@@ -352,6 +366,9 @@ impl Goes {
 
     fn delete(&self, c: &Connection, no: ScopeNo, table: &str) -> rusqlite::Result<u64> {
         let values = params![no.tenant, no.scope, self.value, self.quoting];
+        if table == "verdicts" {
+            secrets::forget_hidden(c, &format!("SELECT position {}", self.from(table)), values)?;
+        }
         c.execute(&format!("DELETE {}", self.from(table)), values).map(|gone| gone as u64)
     }
 }

@@ -3,7 +3,7 @@
 use icecore_domain::ids::Tenant;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Shared, rows};
+use super::{Shared, rows, secrets};
 use crate::store::*;
 
 pub(super) fn memories(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Vec<String>> {
@@ -146,11 +146,15 @@ fn read_stats(c: &Connection, tenant: i64, memory: Option<&str>) -> rusqlite::Re
     }
     let epochs: Vec<u64> = numbers(format!("SELECT sum(epoch) FROM scopes WHERE {in_scope}"), 1)?;
     (stats.entries, stats.epoch) = (entries[0], epochs[0]);
+    stats.hidden = c
+        .prepare(&format!("SELECT kind, sum(count) FROM hidden WHERE {in_scope} GROUP BY kind"))?
+        .query_map(params![tenant, memory], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?
+        .collect::<rusqlite::Result<_>>()?;
     Ok(stats)
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 16] = [
+const INVARIANTS: [(&str, &str); 17] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -246,6 +250,18 @@ const INVARIANTS: [(&str, &str); 16] = [
         "SELECT 'position ' || v.position FROM verdicts v JOIN turns t
            ON t.tenant = v.tenant AND t.session = v.session AND t.seq = v.seq WHERE t.flags & 4 != 0",
     ),
+    (
+        "what was hidden is counted for nothing that is there",
+        "SELECT 'position ' || h.position FROM hidden h WHERE NOT EXISTS
+           (SELECT 1 FROM runs r JOIN turns t ON t.tenant = r.tenant AND t.session = r.session
+              AND t.seq = r.first_seq + h.position - r.first
+            WHERE r.tenant = h.tenant AND r.scope = h.scope AND t.flags & 4 = 0
+              AND h.position BETWEEN r.first AND r.first + r.count - 1)
+         AND NOT EXISTS (SELECT 1 FROM entries e
+            WHERE e.tenant = h.tenant AND e.scope = h.scope AND e.began = h.position)
+         AND NOT EXISTS (SELECT 1 FROM verdicts v
+            WHERE v.tenant = h.tenant AND v.scope = h.scope AND v.position = h.position)",
+    ),
 ];
 
 /// Findings of one kind that are named one by one.
@@ -273,5 +289,6 @@ pub(super) fn check(c: &Connection, s: &Shared) -> Result<Vec<String>> {
             findings.push(format!("{what}: and {more} more"));
         }
     }
+    findings.extend(secrets::check(c, s)?);
     Ok(findings)
 }

@@ -4,7 +4,7 @@ use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, Tenant, TurnI
 use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Shared, rows};
+use super::{Shared, rows, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -29,15 +29,16 @@ pub(super) fn record(
     Ok(Position(position as u64))
 }
 
-pub(super) fn forgotten(
+pub(super) fn put(
     c: &Connection,
     s: &Shared,
     scope: &Scope,
+    kind: LogKind,
     payload: &str,
     now: Millis,
 ) -> Result<Position> {
     let no = rows::ensure_scope(c, s, scope)?;
-    record(c, no.tenant, Some(no.scope), "memory.forgotten", payload, now).map_err(|e| s.failed(e))
+    record(c, no.tenant, Some(no.scope), kind.as_str(), payload, now).map_err(|e| s.failed(e))
 }
 
 pub(super) fn head(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Position> {
@@ -108,7 +109,9 @@ fn turn_events(
         )?
         .query_row([tenant, after.saturating_add(1)], |row| row.get(0))?;
     c.prepare_cached(
-        "SELECT t.position, r.at, t.session, t.seq, t.branch, o.name, s.memory
+        "SELECT t.position, r.at, t.session, t.seq, t.branch, o.name, s.memory,
+                (SELECT json_group_object(h.kind, h.count) FROM hidden h
+                 WHERE h.tenant = t.tenant AND h.position = t.position)
          FROM runs r
          JOIN sessions o ON o.tenant = r.tenant AND o.session = r.session
          JOIN scopes s ON s.tenant = o.tenant AND s.scope = o.scope
@@ -133,7 +136,7 @@ fn turn_events(
             position: Position(row.get::<_, i64>(0)? as u64),
             at: Millis(row.get(1)?),
             kind: "turn.appended".to_owned(),
-            payload: payload.to_string(),
+            payload: payload_with(payload, &secrets::read_hidden(row, 7)?),
         })
     })?
     .collect()

@@ -19,9 +19,10 @@ use crate::store::Result;
 const APPLICATION_ID: i64 = 0x4943_4543;
 
 /// Added, never edited.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     include_str!("../../migrations/0001_ground.sql"),
     include_str!("../../migrations/0002_recall.sql"),
+    include_str!("../../migrations/0003_secrets.sql"),
 ];
 
 /// The file's name in the data directory.
