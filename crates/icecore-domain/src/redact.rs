@@ -312,6 +312,15 @@ impl Redactor {
         })
     }
 
+    /// As [`fact`](Self::fact), and how many secrets were hidden in its text.
+    pub fn fact_counted(&self, fact: Fact) -> Result<(RedactedFact, Hidden), NotClean> {
+        let mut hidden = Tally::default();
+        hidden.before(&fact.text);
+        let redacted = self.fact(fact)?;
+        hidden.after(redacted.text.as_str());
+        Ok((redacted, hidden.hidden()))
+    }
+
     /// Text that we made ourselves is written only if a second look finds it
     /// clean: redacting twice equals redacting once, or something is broken.
     fn derived(&self, text: &str) -> Result<String, NotClean> {

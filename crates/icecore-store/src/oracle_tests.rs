@@ -212,7 +212,7 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
                 operation: "POST /turns".to_owned(),
                 key: key.to_string(),
                 request: [key; 32],
-                render: Box::new(shown),
+                render: std::sync::Arc::new(shown),
             });
             Act::Append(batch)
         }

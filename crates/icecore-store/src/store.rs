@@ -547,6 +547,7 @@ pub struct AppendBatch {
 }
 
 /// A caller's `Idempotency-Key`, kept together with the effect.
+#[derive(Clone)]
 pub struct Claim {
     /// Which routed operation.
     pub operation: String,
@@ -555,7 +556,7 @@ pub struct Claim {
     /// Hash of the request's body.
     pub request: [u8; 32],
     /// Makes the answer's body from what was appended.
-    pub render: Box<dyn Fn(&Appended) -> String + Send + Sync>,
+    pub render: std::sync::Arc<dyn Fn(&Appended) -> String + Send + Sync>,
 }
 
 /// What became of a turn.

@@ -88,7 +88,7 @@ impl Memory {
     async fn check_tenant(&self, tenant: &Tenant, report: &mut CheckReport) -> Result<()> {
         let principal = Principal::local_operator(tenant.clone());
         for memory in self.inner.store.memories(tenant).await? {
-            let scope = self.scope(&principal, &memory)?;
+            let scope = self.scope(&principal, &memory).await?;
             report.indexes += 1;
             report.problems.extend(self.check_index(&scope).await?);
             let mut after = None;
