@@ -83,9 +83,24 @@ mod work;
 /// The parts of the table, specific kinds before those known by their
 /// surroundings only.
 const PARTS: &[&[Kind]] = &[
-    keys::KINDS, cloud::KINDS, forge::KINDS, chat::KINDS, payment::KINDS, mail::KINDS,
-    ai::KINDS, data::KINDS, monitor::KINDS, vault::KINDS, work::KINDS, social::KINDS,
-    network::KINDS, wallet::KINDS, header::KINDS, hash::KINDS, setting::KINDS, prose::KINDS,
+    keys::KINDS,
+    cloud::KINDS,
+    forge::KINDS,
+    chat::KINDS,
+    payment::KINDS,
+    mail::KINDS,
+    ai::KINDS,
+    data::KINDS,
+    monitor::KINDS,
+    vault::KINDS,
+    work::KINDS,
+    social::KINDS,
+    network::KINDS,
+    wallet::KINDS,
+    header::KINDS,
+    hash::KINDS,
+    setting::KINDS,
+    prose::KINDS,
 ];
 
 /// Every kind, specific ones first.
