@@ -4,14 +4,18 @@
 //! types, and only a [`Redactor`] makes those from what a client sent. "Redact
 //! before writing" is a thing that compiles, not a thing to remember.
 
+mod checksum;
 mod engine;
 mod kind;
 mod marker;
 mod patterns;
+mod pii;
 mod plausible;
 mod samples;
 mod secret;
 
+#[cfg(test)]
+mod pii_tests;
 #[cfg(test)]
 mod redact_tests;
 
@@ -19,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use self::kind::{Edge, Kind, Proof};
+pub use self::pii::pii_kinds;
 pub use self::secret::{
     MAX_SECRET_BYTES, MAX_SECRET_NAME_CHARS, MAX_SECRETS, MIN_SECRET_CHARS, Secret, SecretError,
     SecretName, TagKey,
