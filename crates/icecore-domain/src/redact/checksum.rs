@@ -29,7 +29,10 @@ const IBAN_LENGTHS: &[(&str, usize)] = &[
 pub(super) fn email(value: &str) -> bool {
     let ending = value.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     let local = value.split('@').next().unwrap_or_default();
-    !FILE_ENDINGS.contains(&ending.as_str()) && local != "git" && !value.contains("..")
+    value.contains('@')
+        && !FILE_ENDINGS.contains(&ending.as_str())
+        && local != "git"
+        && !value.contains("..")
 }
 
 /// A telephone number: as many digits as one has, and not all of them alike.

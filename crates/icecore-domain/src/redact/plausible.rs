@@ -244,8 +244,7 @@ fn is_identifier(value: &str) -> bool {
 /// number at most at its end.
 fn is_word(part: &str) -> bool {
     let letters = part.trim_end_matches(|c: char| c.is_ascii_digit());
-    let humps =
-        letters.as_bytes().windows(2).filter(|two| two[0] > b'Z' && two[1] <= b'Z').count();
+    let humps = letters.as_bytes().windows(2).filter(|two| two[0] > b'Z' && two[1] <= b'Z').count();
     part.len() - letters.len() <= 2
         && letters.len() <= MAX_WORD_BYTES
         && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
