@@ -37,6 +37,9 @@ const ADVICE: &[&str] = &[
 /// Anything shorter hides too much that is no password.
 const MIN_PASSWORD_BYTES: usize = 6;
 
+/// Base64 of this length around a value is a blob that it is part of.
+const MIN_BLOB_BYTES: usize = 32;
+
 /// How far back a word is looked for that says that a version follows.
 const MAX_VERSION_BYTES: usize = 16;
 
@@ -58,6 +61,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
     let is_secret = !is_allowed
         && !is_filler(value)
+        && !is_in_blob(text, range.clone())
         && match kind.proof {
             Proof::Shape => !is_template(value),
             Proof::Checked(check) => stands_alone(text, range.clone()) && check(value),
@@ -75,6 +79,26 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
             }
         };
     (range, is_secret)
+}
+
+/// Whether the value at `range` is a stretch of a longer base64 text, in which
+/// any short prefix occurs by chance.
+fn is_in_blob(text: &str, range: Range<usize>) -> bool {
+    let (before, after) = (&text.as_bytes()[..range.start], &text.as_bytes()[range.end..]);
+    is_blob(before.iter().rev()) || is_blob(after.iter())
+}
+
+/// Whether what leads away from a value is base64 that goes on through a `+` or
+/// a slash. Paths and words are shorter or have no digits.
+fn is_blob<'a>(away: impl Iterator<Item = &'a u8>) -> bool {
+    let is_base64 = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/".contains(byte);
+    let run: Vec<u8> = away.take(MIN_BLOB_BYTES).take_while(is_base64).copied().collect();
+    let has = |test: fn(&u8) -> bool| run.iter().any(test);
+    run.len() == MIN_BLOB_BYTES
+        && b"+/".contains(&run[0])
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
 }
 
 /// Whether the value at `range` is no part of a longer word or number and no
@@ -117,6 +141,7 @@ fn bare(text: &str, range: Range<usize>) -> Range<usize> {
     let mut end = value.len();
     for (at, byte) in value.bytes().enumerate() {
         let is_end = match byte {
+            b'&' if is_entity(&bytes[at + 1..]) => true,
             b',' | b';' | b'&' => at + 1 == end || names_setting(&bytes[at + 1..]),
             b'(' => {
                 at > 0
@@ -133,6 +158,13 @@ fn bare(text: &str, range: Range<usize>) -> Range<usize> {
     }
     let trimmed = value[..end].trim_end_matches(['.', ',', ';', ':', ')', ']', '}', '\\']);
     range.start..range.start + trimmed.len()
+}
+
+/// Whether `rest`, after an ampersand, is markup for a quote or a bracket.
+fn is_entity(rest: &[u8]) -> bool {
+    [&b"quot;"[..], b"lt;", b"gt;", b"#39;", b"#34;", b"#x3C;", b"#x27;"]
+        .iter()
+        .any(|entity| rest.starts_with(entity))
 }
 
 /// Whether `rest` begins with `name=` or `name:`.
@@ -383,6 +415,19 @@ mod tests {
         for value in ["hunter2", "correct horse 9", "Passw0rd!", "a8Fk2Lq9"] {
             assert!(!is_filler(value), "{value}");
         }
+    }
+
+    #[test]
+    fn a_stretch_of_base64_is_no_credential() {
+        let kind = Kind { pattern: "EAAC", ..Kind::TOKEN };
+        let blob = "x9Ab".repeat(8);
+        let value = "EAACabc123";
+        let judged = |before: &str, after: &str| {
+            let at = before.len();
+            judge(&kind, &format!("{before}{value}{after}"), at..at + value.len()).1
+        };
+        assert!(judged("", "") && judged("a/b/", "/c") && judged(&format!("{blob} "), ""));
+        assert!(!judged(&format!("{blob}/"), "") && !judged("", &format!("+{blob}")));
     }
 
     #[test]
