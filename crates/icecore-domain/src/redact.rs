@@ -4,6 +4,8 @@
 //! types, and only a [`Redactor`] makes those from what a client sent. "Redact
 //! before writing" is a thing that compiles, not a thing to remember.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod corpus;
 mod engine;
 mod kind;
 mod marker;

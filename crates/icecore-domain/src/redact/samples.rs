@@ -5,6 +5,8 @@
 //! and `H` hexadecimal, `d` digits, `a` lower-case letters, `b` base64, `U` URL-safe
 //! base64, `B` base32. Any other brace stands for itself.
 
+use std::ops::Range;
+
 const CLASSES: [(char, &str); 10] = [
     ('w', "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"),
     ('l', "abcdefghijklmnopqrstuvwxyz"),
@@ -20,15 +22,23 @@ const CLASSES: [(char, &str); 10] = [
 
 /// `template` with its classes drawn from `seed`.
 pub(super) fn expand(template: &str, seed: u64) -> String {
+    expand_marked(template, seed).0
+}
+
+/// As [`expand`], and where what was drawn stands.
+pub(super) fn expand_marked(template: &str, seed: u64) -> (String, Vec<Range<usize>>) {
     let mut state = seed;
     let mut out = String::new();
+    let mut drawn = Vec::new();
     let mut rest = template;
     while let Some(open) = rest.find('{') {
         out.push_str(&rest[..open]);
         rest = &rest[open..];
         match class(rest) {
             Some((count, letters, length)) => {
+                let start = out.len();
                 draw(&mut out, count, letters, &mut state);
+                drawn.push(start..out.len());
                 rest = &rest[length..];
             }
             None => {
@@ -38,7 +48,32 @@ pub(super) fn expand(template: &str, seed: u64) -> String {
         }
     }
     out.push_str(rest);
-    out
+    (out, drawn)
+}
+
+/// The secret of a sample: of what was drawn, the parts that stand together and
+/// are the most. Parts far shorter than the longest are an account or a number.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn longest_part(text: &str, drawn: &[Range<usize>]) -> Range<usize> {
+    const MAX_GAP_BYTES: usize = 4;
+    const MIN_SECRET_BYTES: usize = 6;
+    let longest = drawn.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    for part in drawn.iter().filter(|part| part.len() * 2 >= longest) {
+        match groups.last_mut() {
+            Some(last) if part.start - last.end <= MAX_GAP_BYTES => last.end = part.end,
+            _ => groups.push(part.clone()),
+        }
+    }
+    let secret = groups.into_iter().max_by_key(ExactSizeIterator::len).unwrap_or(0..text.len());
+    if secret.len() >= MIN_SECRET_BYTES {
+        return secret;
+    }
+    // `hunter1234`: a word with a few digits is secret as a whole.
+    let is_outside = |c: char| !c.is_ascii_alphanumeric();
+    let start = text[..secret.start].rfind(is_outside).map_or(0, |at| at + 1);
+    let after = text[secret.end..].find(is_outside).unwrap_or(text.len() - secret.end);
+    start..secret.end + after
 }
 
 /// How many characters of which class `text` asks for, and its own length.
@@ -66,7 +101,7 @@ fn draw(out: &mut String, count: usize, (class, letters): (char, &str), state: &
 }
 
 /// The splitmix64 step.
-fn next(state: &mut u64) -> u64 {
+pub(super) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
