@@ -116,8 +116,7 @@ fn positives_of(kind: &'static Kind, seed: u64, number: usize) -> impl Iterator<
         let (sample, secret) = kind.sample_secret(draw.next());
         // Neighbours take turns from setting to setting and from kind to kind.
         let turn = number + spot / Place::ALL.len() + kind.id.len();
-        let (text, secret) =
-            spellings::spelled((&sample, secret), setting, place, turn, &mut draw);
+        let (text, secret) = spellings::spelled((&sample, secret), setting, place, turn, &mut draw);
         Case { kind: kind.id, text, secret: Some(secret), setting, place }
     })
 }

@@ -51,7 +51,11 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         && !is_filler(value)
         && match kind.proof {
             Proof::Shape => !is_template(value),
-            Proof::Random(floor) => is_random(value, floor) && !is_code(value, &text[range.end..]),
+            Proof::Random(floor) => {
+                is_random(value, floor)
+                    && !is_code(value, &text[range.end..])
+                    && !is_resource_name(text, range.start)
+            }
             Proof::Password => {
                 let is_code = match quoted {
                     true => is_template(value),
@@ -99,6 +103,17 @@ fn names_setting(rest: &[u8]) -> bool {
     name > 0 && matches!(rest.get(name), Some(b'=' | b':'))
 }
 
+/// Whether the value is a part of the name of a cloud's resource, such as
+/// `arn:aws:secretsmanager:eu-west-1:…:secret:db/main-a1B2c3`.
+fn is_resource_name(text: &str, start: usize) -> bool {
+    const MAX_NAME_BYTES: usize = 128;
+    let before = &text.as_bytes()[start.saturating_sub(MAX_NAME_BYTES)..start];
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b":-_/.".contains(byte);
+    let length = before.iter().rev().take_while(|byte| is_part(byte)).count();
+    let name = &before[before.len() - length..];
+    name.starts_with(b"arn:") && name.ends_with(b":secret:")
+}
+
 /// `xxxx`, `********`, `YOUR_API_KEY`, `<token>`: nobody's secret.
 pub(super) fn is_filler(value: &str) -> bool {
     !value.contains(char::is_alphanumeric)
@@ -121,7 +136,7 @@ fn longest_run(value: &str) -> usize {
 /// `1234567890abcdef` and its like, long enough that nobody chose it as a
 /// password.
 fn is_counting(value: &str) -> bool {
-    let counted = "0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyz01234567890";
+    let counted = "0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyz01234567890abcdef";
     value.len() >= 12 && counted.contains(&value.to_ascii_lowercase())
 }
 
@@ -275,6 +290,7 @@ mod tests {
             "changeme",
             "....",
             "yourpassword",
+            "1234567890abcdef",
         ] {
             assert!(is_filler(filler), "{filler}");
         }

@@ -52,20 +52,22 @@ pub(super) fn expand_marked(template: &str, seed: u64) -> (String, Vec<Range<usi
 }
 
 /// The secret of a sample: of what was drawn, the parts that stand together and
-/// are the most. Parts far shorter than the longest are an account or a number.
+/// are the most. What begins or ends them and is far shorter than the longest is
+/// an account or a number.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn longest_part(text: &str, drawn: &[Range<usize>]) -> Range<usize> {
     const MAX_GAP_BYTES: usize = 4;
     const MIN_SECRET_BYTES: usize = 6;
-    let longest = drawn.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-    let mut groups: Vec<Range<usize>> = Vec::new();
-    for part in drawn.iter().filter(|part| part.len() * 2 >= longest) {
-        match groups.last_mut() {
-            Some(last) if part.start - last.end <= MAX_GAP_BYTES => last.end = part.end,
-            _ => groups.push(part.clone()),
-        }
-    }
-    let secret = groups.into_iter().max_by_key(ExactSizeIterator::len).unwrap_or(0..text.len());
+    let secret = drawn
+        .chunk_by(|part, next| next.start - part.end <= MAX_GAP_BYTES)
+        .map(|parts| {
+            let longest = parts.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+            let is_long = |part: &&Range<usize>| part.len() * 2 >= longest;
+            let first = parts.iter().find(is_long).map_or(0, |part| part.start);
+            first..parts.iter().rfind(is_long).map_or(0, |part| part.end)
+        })
+        .max_by_key(ExactSizeIterator::len)
+        .unwrap_or(0..text.len());
     if secret.len() >= MIN_SECRET_BYTES {
         return secret;
     }
@@ -120,5 +122,19 @@ mod tests {
         assert!(text.starts_with("{\"k\":\"x_") && text.contains("{nope}"));
         assert_eq!(text, expand("{\"k\":\"x_{4d}{nope}{2h}\"}", 7));
         assert_ne!(expand("{20w}", 1), expand("{20w}", 2));
+    }
+
+    #[test]
+    fn the_secret_is_what_was_drawn() {
+        for (template, before, after) in [
+            ("ghp_{36w}", 4, 0),
+            ("id={8h}-{4h}-{4h}-{4h}-{12h};", 3, 1),
+            ("https://example.com/{18d}/{68U}", 39, 0),
+            ("{36l}/path/{60l}", 42, 0),
+            ("it is hunter{4d}.", 6, 1),
+        ] {
+            let (text, drawn) = expand_marked(template, 1);
+            assert_eq!(longest_part(&text, &drawn), before..text.len() - after, "{template}");
+        }
     }
 }

@@ -39,10 +39,6 @@ const NAMES: &[&str] = &[
 pub(super) struct Draw(u64);
 
 impl Draw {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
     /// A stream for one purpose: `name` keeps those of one seed apart.
     pub(super) fn named(seed: u64, name: &str, number: usize) -> Self {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -79,21 +75,12 @@ impl Draw {
         self.text(HEX, count)
     }
 
-    pub(super) fn digits(&mut self, count: usize) -> String {
-        self.text(DIGITS, count)
-    }
-
     pub(super) fn word(&mut self) -> &'static str {
         self.pick(WORDS)
     }
 
     pub(super) fn person(&mut self) -> &'static str {
         self.pick(NAMES)
-    }
-
-    /// `count` words with `between` in between.
-    pub(super) fn words(&mut self, count: usize, between: &str) -> String {
-        (0..count).map(|_| self.word()).collect::<Vec<_>>().join(between)
     }
 
     /// `OrderParser`: `count` words, each with a capital.
@@ -193,9 +180,9 @@ mod tests {
 
     #[test]
     fn fills_holes_and_keeps_other_braces() {
-        let text = Draw::new(3).fill("{ {hex:8} {nope} {n}");
+        let text = Draw(3).fill("{ {hex:8} {nope} {n}");
         assert!(text.starts_with("{ ") && text.contains(" {nope} "), "{text}");
-        assert_eq!(text, Draw::new(3).fill("{ {hex:8} {nope} {n}"));
+        assert_eq!(text, Draw(3).fill("{ {hex:8} {nope} {n}"));
         assert_ne!(Draw::named(1, "a", 0).next(), Draw::named(1, "b", 0).next());
     }
 }

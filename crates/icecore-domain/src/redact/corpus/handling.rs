@@ -116,8 +116,19 @@ fn placeholder(draw: &mut Draw) -> String {
         "password", "yourpassword", "sk_test_xxxxxxxxxxxxxxxxxxxxxxxx", "AKIAXXXXXXXXXXXXXXXX", "1234567890abcdef", "00000000-0000-0000-0000-000000000000", "$API_KEY", "%TOKEN%", "sk-...", "<YOUR_TOKEN_GOES_HERE>", "your_password_here", "insert-your-key", "xxx-xxx-xxx", "*****", "#####", "foobar",
     ]);
     let template = draw.pick(&[
-        "{name}={value}", "{name}: {value}", "export {name}=\"{value}\"", "\"{name}\": \"{value}\"", "{name} = '{value}'  # {word}", "set {name} to `{value}` in {word}.toml", "curl -H 'Authorization: Bearer {value}' https://api.example.com/{word}/{n}",
-        "https://user:{value}@example.com/{word}", "{word} --password {value} --retries {n}", "client = {Word}({name}=\"{value}\", timeout={n})", "| `{name}` | `{value}` | {word} {n} |", "Authorization: token {value}", "your password is {value} until you change it ({n} days)",
+        "{name}={value}",
+        "{name}: {value}",
+        "export {name}=\"{value}\"",
+        "\"{name}\": \"{value}\"",
+        "{name} = '{value}'  # {word}",
+        "set {name} to `{value}` in {word}.toml",
+        "curl -H 'Authorization: Bearer {value}' https://api.example.com/{word}/{n}",
+        "https://user:{value}@example.com/{word}",
+        "{word} --password {value} --retries {n}",
+        "client = {Word}({name}=\"{value}\", timeout={n})",
+        "| `{name}` | `{value}` | {word} {n} |",
+        "Authorization: token {value}",
+        "your password is {value} until you change it ({n} days)",
     ]);
     let template = template.replace("{name}", name).replace("{value}", "\u{e002}");
     draw.fill(&template).replace('\u{e002}', value)

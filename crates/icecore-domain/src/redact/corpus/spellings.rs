@@ -263,11 +263,7 @@ fn middle(setting: &str) -> [&'static str; 3] {
             "| {n} | {p} | yes |\n",
             "1. Run `{word}` with {p} ([docs](https://example.com/{word}))\n",
         ],
-        "diff" => [
-            "    {p} # {word}",
-            "  {word}: {n} {p} end",
-            "\t{p}\n\t{word}()",
-        ],
+        "diff" => ["    {p} # {word}", "  {word}: {n} {p} end", "\t{p}\n\t{word}()"],
         "stack trace" => [
             "RuntimeError: request with {p} failed (status 401)\n  File \"/srv/{word}.py\", line {n}, in send\n",
             "thread 'main' panicked at src/{word}.rs:{n}:5:\nunexpected {p} in {word}\nstack backtrace:\n   0: {word}::run\n",
