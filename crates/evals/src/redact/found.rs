@@ -46,7 +46,7 @@ pub struct Found {
     pub by_family: Counts,
     /// A few secrets of each kind that were seen, masked.
     pub missed: BTreeMap<&'static str, Vec<String>>,
-    /// A few negatives of each family that were changed, as they became.
+    /// A few negatives of each family that were changed, and what they became.
     pub hidden: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -63,7 +63,10 @@ impl Found {
             }
             let (examples, shown) = match case.secret {
                 Some(_) => (found.missed.entry(case.kind).or_default(), case.masked()),
-                None => (found.hidden.entry(case.kind).or_default(), redacted.into_string()),
+                None => (
+                    found.hidden.entry(case.kind).or_default(),
+                    format!("{} -> {redacted}", case.text),
+                ),
             };
             if examples.len() < MAX_EXAMPLES {
                 let place = case.place.name();

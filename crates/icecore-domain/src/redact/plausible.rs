@@ -61,7 +61,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                     true => is_template(value),
                     false => is_code(value, &text[range.end..]),
                 };
-                is_password(value, quoted) && !is_code
+                is_password(spoken(text, &range), quoted) && !is_code
             }
         };
     (range, is_secret)
@@ -103,6 +103,16 @@ fn names_setting(rest: &[u8]) -> bool {
     name > 0 && matches!(rest.get(name), Some(b'=' | b':'))
 }
 
+/// The value without the `!` or `?` of the sentence it ends: "the password is
+/// wrong!" holds no password, while `password=letmein!` does.
+fn spoken<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
+    let before = text[..range.start].trim_end_matches(' ');
+    match before.len() < range.start && before.ends_with(|c: char| c.is_alphabetic()) {
+        true => text[range.clone()].trim_end_matches(['!', '?']),
+        false => &text[range.clone()],
+    }
+}
+
 /// Whether the value is a part of the name of a cloud's resource, such as
 /// `arn:aws:secretsmanager:eu-west-1:…:secret:db/main-a1B2c3`.
 fn is_resource_name(text: &str, start: usize) -> bool {
@@ -116,10 +126,17 @@ fn is_resource_name(text: &str, start: usize) -> bool {
 
 /// `xxxx`, `********`, `YOUR_API_KEY`, `<token>`: nobody's secret.
 pub(super) fn is_filler(value: &str) -> bool {
-    !value.contains(char::is_alphanumeric)
+    is_one_letter(value)
         || longest_run(value) * 2 > value.chars().count().max(6)
         || is_counting(value)
         || is_worded(value)
+}
+
+/// Whether no two letters or digits differ: `--`, `xxx-xxx`, a UUID of zeros.
+fn is_one_letter(value: &str) -> bool {
+    let mut letters = value.chars().filter(|c| c.is_alphanumeric());
+    let first = letters.next();
+    letters.all(|c| Some(c) == first)
 }
 
 /// The length of the longest run of one character.
@@ -291,6 +308,7 @@ mod tests {
             "....",
             "yourpassword",
             "1234567890abcdef",
+            "00000000-0000-0000-0000-000000000000",
         ] {
             assert!(is_filler(filler), "{filler}");
         }
