@@ -45,6 +45,10 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         _ if quoted => range,
         _ => bare(text, range),
     };
+    let range = match kind.proof {
+        Proof::Shape => range,
+        _ => unwrapped(text, range),
+    };
     let value = &text[range.clone()];
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
     let is_secret = !is_allowed
@@ -101,6 +105,15 @@ fn names_setting(rest: &[u8]) -> bool {
         .take_while(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(byte))
         .count();
     name > 0 && matches!(rest.get(name), Some(b'=' | b':'))
+}
+
+/// A value without the blanks and the typographic quotes around it, which come
+/// with text that was pasted: `token="\u{a0}…"`, `password: “…”`.
+fn unwrapped(text: &str, range: Range<usize>) -> Range<usize> {
+    let is_wrapping = |c: char| c.is_whitespace() || "“”„‘’‚«»".contains(c);
+    let value = text[range.clone()].trim_end_matches(is_wrapping);
+    let start = value.len() - value.trim_start_matches(is_wrapping).len();
+    range.start + start..range.start + value.len()
 }
 
 /// The value without the `!` or `?` of the sentence it ends: "the password is

@@ -92,7 +92,9 @@ fn setting_of(sample: &str) -> Option<(&str, &str)> {
     let length = sample.find(|c| !is_name(c))?;
     let (name, rest) = sample.split_at(length);
     let rest = rest.trim_start_matches(['"', '\'']).trim_start();
-    let rest = ["=>", ":=", "=", ":"].iter().find_map(|sign| rest.strip_prefix(sign))?;
+    // A colon inside a word joins the parts of one credential.
+    let signs = ["=>", ":=", "=", ": ", ":\"", ":'"];
+    let rest = signs.iter().find_map(|sign| rest.strip_prefix(sign))?;
     let value = rest.trim_start().trim_matches(['"', '\'']);
     let is_plain = !value.contains([' ', '"', '\'', ';', '&', ',']) && !value.starts_with("//");
     let is_named = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
