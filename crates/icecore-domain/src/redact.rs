@@ -5,6 +5,8 @@
 //! before writing" is a thing that compiles, not a thing to remember.
 
 mod checksum;
+#[cfg(any(test, feature = "testing"))]
+pub mod corpus;
 mod decode;
 mod engine;
 mod hide;
@@ -56,6 +58,19 @@ pub type Hidden = BTreeMap<String, u64>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("derived text was not clean after redaction")]
 pub struct NotClean;
+
+/// A kind of personal data that is not in the table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{id}` is no kind of personal data; there are `all`, {}", known_pii())]
+pub struct UnknownPii {
+    /// What was asked for.
+    pub id: String,
+}
+
+fn known_pii() -> String {
+    let ids: Vec<String> = pii_kinds().iter().map(|kind| format!("`{}`", kind.id)).collect();
+    ids.join(", ")
+}
 
 /// What a plain word in a password field is called.
 const PASSWORD_FIELD: &str = "password";
@@ -186,6 +201,22 @@ impl Redactor {
     pub fn for_tenant(&self, secrets: &[Secret], tag_key: TagKey) -> Self {
         let registered = Registered::new(secrets).map(Arc::new);
         Self { engine: Arc::clone(&self.engine), registered, tag_key, tags: self.tags }
+    }
+
+    /// The same, which also hides personal data of these kinds (see
+    /// [`pii_kinds`]), or of every kind where `all` is among them.
+    pub fn with_pii<S: AsRef<str>>(&self, ids: &[S]) -> Result<Self, UnknownPii> {
+        let is_asked = |kind: &&Kind| ids.iter().any(|id| ["all", kind.id].contains(&id.as_ref()));
+        let is_known = |id: &str| id == "all" || pii_kinds().iter().any(|kind| kind.id == id);
+        if let Some(unknown) = ids.iter().map(AsRef::as_ref).find(|id| !is_known(id)) {
+            return Err(UnknownPii { id: unknown.to_owned() });
+        }
+        let asked: Vec<&Kind> = pii_kinds().iter().filter(is_asked).collect();
+        if asked.is_empty() {
+            return Ok(self.clone());
+        }
+        let kinds = patterns::KINDS.iter().chain(asked).collect();
+        Ok(Self { engine: Arc::new(Engine::new(kinds)), ..self.clone() })
     }
 
     /// The same, which gives every marker a short tag that tells two secrets of
