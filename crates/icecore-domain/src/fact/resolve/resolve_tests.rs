@@ -8,16 +8,17 @@ fn turn(seq: u64) -> TurnId {
 }
 
 fn fact(attribute: &str, value: &str, at: i64) -> RedactedFact {
-    Redactor::standard().fact(Fact {
-        kind: FactKind::Identity,
-        subject: "Ana".to_owned(),
-        attribute: attribute.to_owned(),
-        value: value.to_owned(),
-        text: format!("Ana: {value}"),
-        quote: value.to_owned(),
-        valid_from: Millis(at),
-    })
-    .unwrap()
+    Redactor::standard()
+        .fact(Fact {
+            kind: FactKind::Identity,
+            subject: "Ana".to_owned(),
+            attribute: attribute.to_owned(),
+            value: value.to_owned(),
+            text: format!("Ana: {value}"),
+            quote: value.to_owned(),
+            valid_from: Millis(at),
+        })
+        .unwrap()
 }
 
 fn found(facts: &[(&str, &str, i64)]) -> Vec<FoundFact> {
