@@ -37,13 +37,13 @@ impl Engine {
         Ok(Self { memory, person, dir: dir.to_owned(), _temporary: None })
     }
 
-    pub fn scope(&self, name: &str) -> Result<Scope> {
-        Ok(self.memory.scope(&self.person, name)?)
+    pub async fn scope(&self, name: &str) -> Result<Scope> {
+        Ok(self.memory.scope(&self.person, name).await?)
     }
 
     /// Takes in sessions as a scope.
     pub async fn remember(&self, name: &str, sessions: &[Session]) -> Result<Scope> {
-        let scope = self.scope(name)?;
+        let scope = self.scope(name).await?;
         for session in sessions {
             for turns in session.turns.chunks(BATCH) {
                 let turns = turns.iter().map(|turn| turn.raw()).collect::<Result<Vec<_>>>()?;

@@ -98,7 +98,7 @@ async fn fill(args: &Args, dir: &Path) -> Result<Value> {
     let turns = args.turns.first().copied().unwrap_or_default();
     let mut maker = Maker::new(load(args)?, turns as u64);
     let engine = Engine::open(dir).await?;
-    let scope = engine.scope(SCOPE)?;
+    let scope = engine.scope(SCOPE).await?;
     let bar = ProgressBar::new(turns as u64);
     bar.set_style(ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} turns {msg}")?);
     let mut took = std::time::Duration::ZERO;
@@ -127,7 +127,7 @@ async fn ask(args: &Args, dir: &Path) -> Result<Value> {
     let before = memory_mib("VmRSS");
     let begun = Instant::now();
     let engine = Engine::open(dir).await?;
-    let scope = engine.scope(SCOPE)?;
+    let scope = engine.scope(SCOPE).await?;
     let first = questions.first().ok_or("no question in the data")?;
     engine.search(&scope, first, Mode::Hybrid, HITS).await?;
     let opening = begun.elapsed();

@@ -42,7 +42,7 @@ impl App {
             .open(&settings.data)
             .await?;
         let name = settings.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
-        let scope = memory.scope(&principal, name)?;
+        let scope = memory.scope(&principal, name).await?;
         Ok(Self { settings, memory, principal, scope, printer })
     }
 

@@ -159,6 +159,19 @@ pub struct RedactedFact {
 }
 
 impl RedactedFact {
+    /// As it was before it was looked through, to be looked through again.
+    pub fn into_fact(self) -> Fact {
+        Fact {
+            kind: self.kind,
+            subject: self.subject.into_string(),
+            attribute: self.attribute.into_string(),
+            value: self.value.into_string(),
+            text: self.text.into_string(),
+            quote: self.quote.into_string(),
+            valid_from: self.valid_from,
+        }
+    }
+
     /// What says the same.
     pub fn key(&self) -> FactKey {
         FactKey::new(self.subject.as_str(), self.attribute.as_str(), self.value.as_str())

@@ -63,17 +63,20 @@ impl Caller {
     }
 
     /// One memory of the caller's tenant.
-    pub(crate) fn scope(&self, app: &App, memory: Option<&str>) -> Result<Scope, ApiError> {
-        Ok(app.memory.scope(&self.principal, memory.unwrap_or(DEFAULT_MEMORY))?)
+    pub(crate) async fn scope(&self, app: &App, memory: Option<&str>) -> Result<Scope, ApiError> {
+        Ok(app.memory.scope(&self.principal, memory.unwrap_or(DEFAULT_MEMORY)).await?)
     }
 
     /// The memory to narrow a list to; the whole tenant where none is given.
-    pub(crate) fn filter(
+    pub(crate) async fn filter(
         &self,
         app: &App,
         memory: Option<&str>,
     ) -> Result<Option<String>, ApiError> {
-        memory.map(|name| Ok(self.scope(app, Some(name))?.memory().to_owned())).transpose()
+        match memory {
+            Some(name) => Ok(Some(self.scope(app, Some(name)).await?.memory().to_owned())),
+            None => Ok(None),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) async fn build(
 ) -> Result<Response, ApiError> {
     let fields = Fields::parse(&posted.bytes)?;
     let memory = fields.memory(params.memory()?)?;
-    let scope = caller.scope(&app, memory.as_deref())?;
+    let scope = caller.scope(&app, memory.as_deref()).await?;
     let as_messages = match fields.text("format")?.as_deref() {
         None | Some("text") => false,
         Some("messages") => true,

@@ -36,7 +36,7 @@ pub(crate) async fn events(
     params: Params,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let memory = caller.filter(&app, params.memory()?)?;
+    let memory = caller.filter(&app, params.memory()?).await?;
     let after = Position(params.number("after")?.unwrap_or_default());
     let limit = params.page(&app)?;
     if wants_stream(&headers) {

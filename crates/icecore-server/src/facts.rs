@@ -20,7 +20,7 @@ pub(crate) async fn list(
     Reader(caller): Reader,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let scope = caller.scope(&app, params.memory()?)?;
+    let scope = caller.scope(&app, params.memory()?).await?;
     let all = match params.text("all")? {
         None | Some("false") => false,
         Some("true") => true,
@@ -48,7 +48,7 @@ pub(crate) async fn add(
 ) -> Result<Response, ApiError> {
     let fields = Fields::parse(&posted.bytes)?;
     let memory = fields.memory(params.memory()?)?;
-    let scope = caller.scope(&app, memory.as_deref())?;
+    let scope = caller.scope(&app, memory.as_deref()).await?;
     let text = fields.text("text")?.ok_or_else(|| ApiError::invalid("field `text` is missing"))?;
     let given = fields.text("kind")?.as_deref().map(kind).transpose()?;
     let subject = fields.text("subject")?;
@@ -104,7 +104,7 @@ async fn judge(
         true => params.memory()?.map(str::to_owned),
         false => Fields::parse(&posted.bytes)?.memory(params.memory()?)?,
     };
-    let scope = caller.scope(&app, memory.as_deref())?;
+    let scope = caller.scope(&app, memory.as_deref()).await?;
     let operation = if agrees { "POST /facts/confirm" } else { "POST /facts/reject" };
     let attempt = Attempt::begin(&app, &caller, operation, &posted).await;
     if let Some(attempt) = &attempt

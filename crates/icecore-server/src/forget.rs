@@ -32,10 +32,10 @@ pub(crate) async fn forget(
     let memory = fields.memory(params.memory()?)?;
     let memory = match request {
         ForgetRequest::Session(_) | ForgetRequest::Entry(_) => {
-            Some(caller.scope(&app, memory.as_deref())?.memory().to_owned())
+            Some(caller.scope(&app, memory.as_deref()).await?.memory().to_owned())
         }
         ForgetRequest::Subject(_) | ForgetRequest::Before(_) => {
-            caller.filter(&app, memory.as_deref())?
+            caller.filter(&app, memory.as_deref()).await?
         }
     };
 

@@ -16,7 +16,7 @@ pub(crate) async fn sessions(
     Reader(caller): Reader,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let scope = caller.scope(&app, params.memory()?)?;
+    let scope = caller.scope(&app, params.memory()?).await?;
     let sessions = app.memory.sessions(&scope).await?;
     let sessions = page(&app, &params, sessions, |session| session.session.clone())?;
     Ok(wire::ok(wire::list("sessions", sessions.iter().map(wire::session), "")))
@@ -51,7 +51,7 @@ pub(crate) async fn view(
     if !matches!(params.text("view")?, None | Some("display" | "api")) {
         return Err(ApiError::invalid("parameter `view` must be `display` or `api`"));
     }
-    let scope = caller.scope(&app, params.memory()?)?;
+    let scope = caller.scope(&app, params.memory()?).await?;
     let view = app.memory.view(&scope, &session, params.text("branch")?).await?;
     let tokens = format!(r#""tokens":{}"#, view.tokens);
     Ok(wire::ok(wire::list("messages", view.messages.iter().map(wire::turn), &tokens)))
@@ -63,7 +63,7 @@ pub(crate) async fn chunks(
     Reader(caller): Reader,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let scope = caller.scope(&app, params.memory()?)?;
+    let scope = caller.scope(&app, params.memory()?).await?;
     let chunks = app.memory.chunks(&scope, params.text("session")?).await?;
     let chunks = page(&app, &params, chunks, |chunk| chunk.id.to_string())?;
     Ok(wire::ok(wire::list("chunks", chunks.iter().map(wire::chunk), "")))
@@ -75,7 +75,7 @@ pub(crate) async fn chunk(
     Segment(id): Segment,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let scope = caller.scope(&app, params.memory()?)?;
+    let scope = caller.scope(&app, params.memory()?).await?;
     Ok(wire::ok(wire::chunk(&app.memory.chunk(&scope, &id).await?)))
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn expand(
     Segment(id): Segment,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let scope = caller.scope(&app, params.memory()?)?;
+    let scope = caller.scope(&app, params.memory()?).await?;
     let turns = app.memory.expand(&scope, &id).await?;
     Ok(wire::ok(wire::list("turns", turns.iter().map(wire::turn), "")))
 }
@@ -97,7 +97,7 @@ pub(crate) async fn archives(
     Reader(caller): Reader,
     params: Params,
 ) -> Result<Response, ApiError> {
-    caller.filter(&app, params.memory()?)?;
+    caller.filter(&app, params.memory()?).await?;
     Ok(wire::ok(wire::list("archives", std::iter::empty(), "")))
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn stats(
     Reader(caller): Reader,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let memory = caller.filter(&app, params.memory()?)?;
+    let memory = caller.filter(&app, params.memory()?).await?;
     let stats = app.memory.stats(caller.tenant(), memory.as_deref()).await?;
     Ok(wire::ok(wire::stats(memory.as_deref(), &stats)))
 }

@@ -23,7 +23,7 @@ pub(crate) async fn search(
 ) -> Result<Response, ApiError> {
     let fields = Fields::parse(&posted.bytes)?;
     let memory = fields.memory(params.memory()?)?;
-    let scope = caller.scope(&app, memory.as_deref())?;
+    let scope = caller.scope(&app, memory.as_deref()).await?;
     let request = request(&fields, app.limits.page.min(MAX_HITS))?;
 
     let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;

@@ -28,12 +28,12 @@ pub(crate) async fn add(
 ) -> Result<Response, ApiError> {
     let fields = Fields::parse(&posted.bytes)?;
     let memory = fields.memory(params.memory()?)?;
-    let scope = caller.scope(&app, memory.as_deref())?;
+    let scope = caller.scope(&app, memory.as_deref()).await?;
     let insist = fields.flag("insist")?;
     let turns = read_turns(&app, &session, fields.list("turns")?)?;
 
     let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
-    let ids = client_ids(&app, &turns);
+    let ids = client_ids(&app, &scope, &turns);
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {
@@ -100,9 +100,10 @@ fn read_turn(session: &str, text: &str) -> Result<TurnInput, ApiError> {
 }
 
 /// The ids that the caller chose, as they are stored.
-fn client_ids(app: &App, turns: &[TurnInput]) -> Vec<Option<String>> {
+fn client_ids(app: &App, scope: &Scope, turns: &[TurnInput]) -> Vec<Option<String>> {
     let id = |input: &TurnInput| {
-        input.turn.id.as_ref().map(|id| app.memory.redactor().text(id).into_string())
+        let id = input.turn.id.as_ref()?;
+        Some(app.memory.shown(scope.tenant(), id).into_string())
     };
     turns.iter().map(id).collect()
 }
@@ -114,7 +115,7 @@ fn claim(attempt: &Attempt, ids: &[Option<String>]) -> Claim {
         operation: attempt.operation.to_owned(),
         key: attempt.key.clone(),
         request: attempt.request,
-        render: Box::new(move |appended| Added::kept(appended, &chosen).to_json()),
+        render: std::sync::Arc::new(move |appended| Added::kept(appended, &chosen).to_json()),
     }
 }
 
@@ -131,7 +132,7 @@ pub(crate) async fn list(
     Segment(session): Segment,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let scope = caller.scope(&app, params.memory()?)?;
+    let scope = caller.scope(&app, params.memory()?).await?;
     let after = Seq(params.number("after")?.unwrap_or_default());
     let limit = params.page(&app)?;
     let turns = app.memory.turns(&scope, &session, after, limit).await?;

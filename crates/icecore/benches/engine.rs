@@ -34,8 +34,8 @@ async fn main() {
     }
 }
 
-fn scope(memory: &Memory) -> Scope {
-    memory.scope(&Principal::local_operator(Tenant::new("bench").unwrap()), "bench").unwrap()
+async fn scope(memory: &Memory) -> Scope {
+    memory.scope(&Principal::local_operator(Tenant::new("bench").unwrap()), "bench").await.unwrap()
 }
 
 /// Short chatty turns: those of `ICECORE_EVAL_DATA/locomo-dev.jsonl.gz`, else
@@ -146,7 +146,7 @@ async fn ingest() {
 
     for batch in [10, 100, 1000] {
         let memory = Memory::open(&dir.path().join(format!("batch-{batch}"))).await.unwrap();
-        let scope = scope(&memory);
+        let scope = scope(&memory).await;
         let began = Instant::now();
         let mut added = 0;
         for chunk in turns.chunks(batch) {
@@ -167,7 +167,7 @@ async fn ingest() {
     for writer in 0..4 {
         let (memory, turns) = (memory.clone(), Arc::clone(&turns));
         tasks.push(tokio::spawn(async move {
-            let scope = scope(&memory);
+            let scope = scope(&memory).await;
             let mut added = 0;
             for chunk in turns.chunks(100).skip(writer * 500) {
                 memory.remember(&scope, &format!("w{writer}"), chunk.to_vec()).await.unwrap();
@@ -202,7 +202,7 @@ async fn single_turns(
     for writer in 0..WRITERS {
         let (memory, turns) = (memory.clone(), Arc::clone(turns));
         tasks.push(tokio::spawn(async move {
-            let scope = scope(&memory);
+            let scope = scope(&memory).await;
             let mut added = 0;
             while began.elapsed() < Duration::from_millis(1500) {
                 let number = (writer + WRITERS * added) % turns.len();
@@ -228,7 +228,7 @@ async fn disk() {
     {
         let dir = tempfile::tempdir().unwrap();
         let memory = Memory::open(dir.path()).await.unwrap();
-        let scope = scope(&memory);
+        let scope = scope(&memory).await;
         let turns = repeated(10_000);
         let raw = raw_bytes(&turns);
         for (number, chunk) in turns.chunks(10_000 / sessions).enumerate() {
@@ -284,7 +284,7 @@ async fn context() {
     println!("context of a session of 100,000 turns");
     let dir = tempfile::tempdir().unwrap();
     let memory = Memory::open(dir.path()).await.unwrap();
-    let scope = scope(&memory);
+    let scope = scope(&memory).await;
     fill(&memory, &scope, 100_000).await;
     for budget in [500, 1_000, 2_000, 4_000, 8_000] {
         let mut times = Vec::new();
@@ -309,7 +309,7 @@ async fn million() {
     let dir = tempfile::tempdir().unwrap();
     {
         let memory = Memory::open(dir.path()).await.unwrap();
-        let scope = scope(&memory);
+        let scope = scope(&memory).await;
         fill(&memory, &scope, 1_000_000).await;
         let stats = memory.stats(scope.tenant(), None).await.unwrap();
         println!("  {:.0} MB on disk", stats.disk_bytes as f64 / 1e6);
@@ -318,7 +318,7 @@ async fn million() {
     let began = Instant::now();
     let memory = Memory::open(dir.path()).await.unwrap();
     let opened = began.elapsed();
-    let scope = scope(&memory);
+    let scope = scope(&memory).await;
     let context = memory.context(&scope, ContextRequest::of_session("s", 2_000)).await.unwrap();
     let first = began.elapsed();
     println!(

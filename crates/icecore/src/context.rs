@@ -123,7 +123,10 @@ impl Memory {
         let mut offer = Offer::default();
         let mut notices = Vec::new();
         if let Some(query) = query {
-            (offer.relevant, notices) = self.relevant(scope, query, request.budget).await?;
+            // A query may go to a model, which no secret may reach.
+            let query = self.redactor(scope.tenant()).await?.redactor.text(query);
+            (offer.relevant, notices) =
+                self.relevant(scope, query.as_str(), request.budget).await?;
         }
         offer.recent_percent = match (query, &request.session) {
             (None, _) => RECENT_PERCENT,
@@ -139,6 +142,7 @@ impl Memory {
             }
             let branch = match request.branch.as_deref().filter(|_| request.session.is_some()) {
                 Some(name) => self.branch_of(
+                    scope,
                     session,
                     request.session.as_deref().unwrap_or_default(),
                     Some(name),

@@ -1,6 +1,7 @@
 //! What can go wrong in a memory.
 
 use icecore_domain::ids::NameError;
+use icecore_domain::redact::SecretError;
 use icecore_domain::turn::TurnError;
 use icecore_index::IndexError;
 use icecore_store::StoreError;
@@ -101,6 +102,21 @@ pub enum MemoryError {
     /// The index failed. It is derived: `reindex` makes it anew.
     #[error("the index failed: {0}")]
     Index(#[from] IndexError),
+    /// A secret that cannot be registered.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// No secret is registered under a name.
+    #[error("no secret is called `{name}`")]
+    NoSecret {
+        /// The name.
+        name: String,
+    },
+    /// Derived text could not be redacted, so nothing was written.
+    #[error("compaction_redaction_failed: {reason}; nothing was written")]
+    CompactionRedactionFailed {
+        /// Why; without the text.
+        reason: String,
+    },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -137,6 +153,16 @@ impl MemoryError {
             MemoryError::EmbedderUnavailable { .. } => {
                 Some("search with `--mode lexical`, or by both with `--mode hybrid`".to_owned())
             }
+            MemoryError::Secret(SecretError::TooShort { .. }) => {
+                Some("a short value would be hidden within ordinary words; change it for a longer one".to_owned())
+            }
+            MemoryError::Secret(SecretError::TooLong { .. }) => {
+                Some("register the part of the file that is secret, such as its private key".to_owned())
+            }
+            MemoryError::NoSecret { .. } => Some("`icecore secret list` shows what there is".to_owned()),
+            MemoryError::CompactionRedactionFailed { .. } => {
+                Some("it is tried again by itself; `icecore check` tells whether secrets can be read".to_owned())
+            }
             MemoryError::Index(_) => {
                 Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())
             }
@@ -149,10 +175,15 @@ impl MemoryError {
     pub fn is_refusal(&self) -> bool {
         match self {
             MemoryError::Store(error) => error.is_refusal(),
-            MemoryError::Internal(_) => false,
+            MemoryError::Internal(_) | MemoryError::CompactionRedactionFailed { .. } => false,
             _ => true,
         }
     }
+}
+
+/// Derived text that could not be redacted.
+pub(crate) fn not_redacted(why: impl std::fmt::Display) -> MemoryError {
+    MemoryError::CompactionRedactionFailed { reason: why.to_string() }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, MemoryError>;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, Tenant, TurnId};
-use icecore_domain::redact::RedactedTurn;
+use icecore_domain::redact::{RedactedTurn, Redactor};
 use icecore_domain::time::Millis;
 use icecore_index::Source;
 use icecore_store::{
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::bodies::{decode, decode_text, encode};
 use crate::error::{MemoryError, Result};
-use crate::memory::Memory;
+use crate::memory::{Memory, session_name};
 use crate::worker::write_pack;
 
 /// What to forget.
@@ -101,8 +101,9 @@ impl Memory {
         dry_run: bool,
     ) -> Result<Receipt> {
         let tenant = principal.tenant();
-        let memory = memory.map(|name| self.inner.redactor.text(name).into_string());
-        let (kind, selector) = self.selector(tenant, request).await?;
+        let redactor = self.redactor(tenant).await?.redactor;
+        let memory = memory.map(|name| redactor.text(name).into_string());
+        let (kind, selector) = self.selector(tenant, &redactor, request).await?;
         let now = self.inner.clock.now();
         let mut work =
             Erasing { erased: Erased::default(), touched: BTreeSet::new(), failed: None };
@@ -247,15 +248,16 @@ impl Memory {
     async fn selector(
         &self,
         tenant: &Tenant,
+        redactor: &Redactor,
         request: &ForgetRequest,
     ) -> Result<(&'static str, Selector)> {
         Ok(match request {
             ForgetRequest::Session(name) => {
-                ("session", Selector::Session(self.session_name(name)?))
+                ("session", Selector::Session(session_name(redactor, name)?))
             }
             ForgetRequest::Subject(name) => {
                 let hash = self.identity_key(tenant).await?.hash_name("subject", name);
-                let tag = self.inner.redactor.text(&format!("subject:{name}"));
+                let tag = redactor.text(&format!("subject:{name}"));
                 ("subject", Selector::Subject { hash, tag })
             }
             ForgetRequest::Before(at) => ("before", Selector::Before(*at)),
@@ -264,11 +266,10 @@ impl Memory {
     }
 
     async fn scopes(&self, principal: &Principal, memory: Option<&str>) -> Result<Vec<Scope>> {
-        let names = match memory {
-            Some(name) => vec![name.to_owned()],
-            None => self.inner.store.memories(principal.tenant()).await?,
-        };
-        names.iter().map(|name| self.scope(principal, name)).collect()
+        match memory {
+            Some(name) => Ok(vec![self.scope(principal, name).await?]),
+            None => Ok(self.inner.store.scopes(principal.tenant()).await?),
+        }
     }
 
     async fn erase_selected(

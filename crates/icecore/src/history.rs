@@ -13,7 +13,7 @@ use icecore_store::{
 };
 
 use crate::error::{MemoryError, Result};
-use crate::memory::Memory;
+use crate::memory::{Memory, session_name};
 
 /// A session as a person sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,7 +145,8 @@ impl Memory {
         scope: &Scope,
         session: &str,
     ) -> Result<SessionRecord> {
-        let name = self.session_name(session)?;
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        let name = session_name(&redactor, session)?;
         let found = self.inner.store.session(scope, &name).await?;
         found.ok_or_else(|| MemoryError::NoSession {
             session: name.as_str().to_owned(),
@@ -194,7 +195,7 @@ impl Memory {
     /// What a person sees of a branch: every turn, in order, ancestors first.
     pub async fn view(&self, scope: &Scope, session: &str, branch: Option<&str>) -> Result<View> {
         let record = self.session_record(scope, session).await?;
-        let branch = self.branch_of(&record, session, branch)?;
+        let branch = self.branch_of(scope, &record, session, branch)?;
         let mut messages = Vec::new();
         for (branch, through) in lineage(&record, branch) {
             let mut after = Seq(0);
@@ -219,6 +220,7 @@ impl Memory {
     /// The branch of that name, or the one that was last appended to.
     pub(crate) fn branch_of(
         &self,
+        scope: &Scope,
         record: &SessionRecord,
         session: &str,
         name: Option<&str>,
@@ -227,8 +229,8 @@ impl Memory {
         let named = Branch::parse(name)
             .filter(|branch| record.branches.iter().any(|b| b.branch == *branch));
         named.ok_or_else(|| MemoryError::NoBranch {
-            session: self.inner.redactor.text(session).into_string(),
-            branch: self.inner.redactor.text(name).into_string(),
+            session: self.shown(scope.tenant(), session).into_string(),
+            branch: self.shown(scope.tenant(), name).into_string(),
         })
     }
 
@@ -333,7 +335,7 @@ impl Memory {
     }
 
     pub(crate) fn not_found(&self, scope: &Scope, id: &str) -> MemoryError {
-        let id = self.inner.redactor.text(id).into_string();
+        let id = self.shown(scope.tenant(), id).into_string();
         MemoryError::NotFound { id, memory: scope.memory().to_owned() }
     }
 

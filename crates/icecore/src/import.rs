@@ -14,12 +14,13 @@ use std::sync::Arc;
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Scope, Seq, SessionName, SessionNo, TurnId};
 use icecore_domain::json::{JsonText, brief};
+use icecore_domain::redact::Redactor;
 use icecore_domain::turn::{RawTurn, Timestamp};
 use icecore_domain::turn_jsonl::{self, TurnLine};
 use icecore_store::{StoreError, TurnQuery};
 
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Append, Memory, Remembered, TurnInput};
+use crate::memory::{Append, Memory, Remembered, TurnInput, session_name};
 
 /// Turns without an id that are already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,15 +118,15 @@ impl Memory {
         tell: &mut impl FnMut(Progress) -> bool,
     ) -> Result<ImportReport> {
         let imported = self.check_and_store(scope, source, plan, tell).await;
-        imported.map_err(|error| self.without_secrets(error))
+        imported.map_err(|error| self.without_secrets(scope, error))
     }
 
     /// What is wrong with a line may quote it: ids, keys, a timestamp. All such
     /// errors leave an import through here.
-    fn without_secrets(&self, error: MemoryError) -> MemoryError {
+    fn without_secrets(&self, scope: &Scope, error: MemoryError) -> MemoryError {
         match error {
             MemoryError::Line { file, line, reason } => {
-                let reason = self.inner.redactor.text(&reason).into_string();
+                let reason = self.shown(scope.tenant(), &reason).into_string();
                 MemoryError::Line { file, line, reason }
             }
             other => other,
@@ -194,7 +195,9 @@ impl Memory {
         tell: &mut impl FnMut(Progress) -> bool,
     ) -> Result<Option<u64>> {
         let key = self.identity_key(scope.tenant()).await?;
-        let mut checker = Checker { key, sessions: BTreeMap::new(), ids: BTreeMap::new() };
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        let mut checker =
+            Checker { key, redactor, sessions: BTreeMap::new(), ids: BTreeMap::new() };
         let mut reader = source.open()?;
         let mut lines = 0;
         loop {
@@ -229,14 +232,15 @@ impl Memory {
         line: &Line,
     ) -> Result<()> {
         let refuse = |reason: String| source.line(line.number, reason);
-        let name = self
-            .session_name(line.turn.session.as_deref().unwrap_or(&plan.session))
-            .map_err(|error| refuse(error.to_string()))?;
+        let name = line.turn.session.as_deref().unwrap_or(&plan.session);
+        let name =
+            session_name(&checker.redactor, name).map_err(|error| refuse(error.to_string()))?;
         let session = self.checked_session(scope, checker, &name).await?;
         let stored = session.stored;
         let turn = &line.turn.turn;
         // Hidden before it is shortened: half a credential is not known as one.
-        let shown = |id: &str| brief(self.inner.redactor.text(id).as_str());
+        let redactor = checker.redactor.clone();
+        let shown = |id: &str| brief(redactor.text(id).as_str());
         for parent in turn.parent_ids.iter().flatten() {
             if turn.id.as_ref() == Some(parent) {
                 return Err(refuse(format!("turn `{}` is its own parent: a cycle", shown(parent))));
@@ -245,14 +249,7 @@ impl Memory {
             let known = checker.ids.contains_key(&(session.number, lookup))
                 || self.is_stored(scope, stored, parent, lookup).await?;
             if !known {
-                let reason = match checker.is_later(
-                    source,
-                    plan,
-                    &name,
-                    line.number,
-                    lookup,
-                    self,
-                )? {
+                let reason = match checker.is_later(source, plan, &name, line.number, lookup)? {
                     true => format!(
                         "parent `{}` comes after its child, or their parents form a cycle; put parents first",
                         shown(parent)
@@ -340,6 +337,7 @@ impl ImportReport {
 /// What the first reading remembers.
 struct Checker {
     key: IdentityKey,
+    redactor: Redactor,
     sessions: BTreeMap<SessionName, CheckedSession>,
     /// Ids seen, by their session's number among those seen, with their bodies'
     /// hashes. There is one for each turn of the file, so they are small.
@@ -364,7 +362,6 @@ impl Checker {
         session: &SessionName,
         after: u64,
         lookup: i64,
-        memory: &Memory,
     ) -> Result<bool> {
         let mut reader = source.open()?;
         loop {
@@ -375,7 +372,7 @@ impl Checker {
             let bears = |line: &&Line| {
                 let name = line.turn.session.as_deref().unwrap_or(&plan.session);
                 line.number > after
-                    && memory.session_name(name).as_ref().ok() == Some(session)
+                    && session_name(&self.redactor, name).as_ref().ok() == Some(session)
                     && line
                         .turn
                         .turn

@@ -13,7 +13,6 @@ use icecore_domain::fact::{
     RedactedFact, Verdict, normalise,
 };
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, TurnId};
-use icecore_domain::redact::Hidden;
 use icecore_domain::summary::Said;
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -21,8 +20,9 @@ use icecore_store::{
     TurnState, VerdictRecord,
 };
 
-use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Inner, Memory};
+use crate::error::{MemoryError, Result, not_redacted, off_thread};
+use crate::memory::{Inner, Memory, TRIES};
+use crate::secrets::TenantRedactor;
 
 /// Turns read at once.
 const PAGE: usize = 1_000;
@@ -185,14 +185,15 @@ impl Memory {
                 known = Some(self.known_texts(scope).await?);
             }
             let now = self.now();
+            let redactor = self.deriving_redactor(scope).await?;
             let facts = found
                 .into_iter()
                 .filter(|(_, _, fact)| !known.as_ref().is_some_and(|known| known.is_echo(fact)))
                 .map(|(source, at, fact)| {
-                    let fact = self.inner.redactor.fact(fact);
-                    NewFact { fact, source, at, recorded_at: now }
+                    let fact = redactor.fact(fact).map_err(not_redacted)?;
+                    Ok(NewFact { fact, source, at, recorded_at: now })
                 })
-                .collect::<Vec<_>>();
+                .collect::<Result<Vec<_>>>()?;
             let texts: Vec<String> = facts.iter().map(|new| text_of(&new.fact)).collect();
             if store.put_facts(scope, FactBatch { seen_through, through, facts }).await? {
                 if let Some(known) = &mut known {
@@ -353,24 +354,33 @@ impl Memory {
         }
         let now = self.now();
         let mut keys = BTreeSet::new();
-        // A tenant that the first of them makes has version 1.
-        let secrets_seen = self.inner.store.secrets_version(scope.tenant()).await?.max(1);
         for fact in told(text, kind, subject, now) {
-            let fact = self.inner.redactor.fact(fact);
-            keys.insert(fact.key());
-            let verdict = NewVerdict {
-                fact,
-                verdict: Verdict::Added,
-                source: None,
-                now,
-                secrets_seen,
-                hidden: Hidden::new(),
-            };
-            self.inner.store.put_verdict(scope, verdict).await?;
+            keys.insert(self.put_verdict(scope, &fact, Verdict::Added, None).await?);
         }
         let learned = self.learned(scope).await?;
         let known: Vec<&KnownFact> = keys.into_iter().filter_map(|key| learned.find(key)).collect();
         self.fact_infos(scope, &known).await
+    }
+
+    /// Keeps what a person thinks of a fact; answers what says the same.
+    async fn put_verdict(
+        &self,
+        scope: &Scope,
+        fact: &Fact,
+        verdict: Verdict,
+        source: Option<TurnId>,
+    ) -> Result<FactKey> {
+        for _ in 0..TRIES {
+            let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
+            let (fact, hidden) = redactor.fact_counted(fact.clone()).map_err(not_redacted)?;
+            let (key, now) = (fact.key(), self.now());
+            let told = NewVerdict { fact, verdict, source, now, hidden, secrets_seen: version };
+            match self.inner.store.put_verdict(scope, told).await {
+                Err(StoreError::SecretsChanged) => {}
+                done => return Ok(done.map(|_| key)?),
+            }
+        }
+        Err(StoreError::SecretsChanged.into())
     }
 
     /// Notes that a person agrees with a fact.
@@ -388,15 +398,11 @@ impl Memory {
         let key = FactKey::parse(id).ok_or_else(missing)?;
         let learned = self.learned(scope).await?;
         let known = learned.find(key).ok_or_else(missing)?;
-        let fact = known.fact.clone();
-        let judged = fact.key();
+        let fact = known.fact.clone().into_fact();
         let source = known.sources.first().map(|(turn, _)| *turn);
-        let (secrets_seen, hidden) =
-            (self.inner.store.secrets_version(scope.tenant()).await?, Hidden::new());
-        let new = NewVerdict { fact, verdict, source, now: self.now(), secrets_seen, hidden };
-        match self.inner.store.put_verdict(scope, new).await {
+        let judged = match self.put_verdict(scope, &fact, verdict, source).await {
             // Its turn was erased this moment, and the fact with it.
-            Err(StoreError::SourceGone { .. }) => return Err(missing()),
+            Err(MemoryError::Store(StoreError::SourceGone { .. })) => return Err(missing()),
             done => done?,
         };
         let learned = self.learned(scope).await?;

@@ -10,7 +10,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let memory = Memory::in_memory();
-//! let scope = memory.scope(&Principal::local_operator(Tenant::new("me")?), "notes")?;
+//! let scope = memory.scope(&Principal::local_operator(Tenant::new("me")?), "notes").await?;
 //! memory.remember(&scope, "trip", vec![RawTurn::new("user", "We leave on 4 May.")]).await?;
 //! let found = memory.search(&scope, &SearchRequest::new("When do we leave?")).await?;
 //! let context = memory.context(&scope, ContextRequest::of_session("trip", 200)).await?;
@@ -33,7 +33,9 @@ mod import;
 mod indexing;
 mod learn;
 mod memory;
+mod rescan;
 mod search;
+mod secrets;
 mod settings;
 mod worker;
 
@@ -62,6 +64,8 @@ pub use icecore_store::{
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
+pub use rescan::Rescanned;
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
+pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, WarmFormat};
 pub use worker::Settled;

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use icecore_domain::embed::{Embedder, ModelId};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId};
-use icecore_domain::redact::{Hidden, Redactor};
+use icecore_domain::redact::Redactor;
 use icecore_domain::time::{Clock, Millis};
 use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn::RawTurn;
 use icecore_index::{Index, IndexSettings};
 use icecore_store::{
     AppendBatch, Appended, Claim, NewTurn, Outcome, Packs, ParentRef, SqliteStore, Store,
+    StoreError,
 };
 use tokio::sync::Notify;
 
@@ -22,6 +23,7 @@ use crate::bodies::PackCache;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
+use crate::secrets::{LogRedactor, Redactors, TenantRedactor};
 use crate::settings::MemorySettings;
 
 /// A memory of any number of tenants, over one store.
@@ -35,7 +37,7 @@ pub struct Memory {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) packs: Packs,
-    pub(crate) redactor: Redactor,
+    pub(crate) redactors: Redactors,
     pub(crate) counter: Arc<dyn TokenCounter>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: MemorySettings,
@@ -69,6 +71,8 @@ pub struct MemoryBuilder {
     master_key: Option<String>,
     embedder: Option<Arc<dyn Embedder>>,
     index: IndexSettings,
+    redactor: Redactor,
+    logs: LogRedactor,
 }
 
 impl Default for MemoryBuilder {
@@ -86,6 +90,8 @@ impl Default for MemoryBuilder {
             #[cfg(not(feature = "models"))]
             embedder: None,
             index: IndexSettings::default(),
+            redactor: Redactor::standard(),
+            logs: LogRedactor::default(),
         }
     }
 }
@@ -127,6 +133,18 @@ impl MemoryBuilder {
         self
     }
 
+    /// What hides secrets, before a tenant's own are added.
+    pub fn redactor(mut self, redactor: Redactor) -> Self {
+        self.redactor = redactor;
+        self
+    }
+
+    /// What hides secrets in logs, so that it learns those of tenants.
+    pub fn logs(mut self, logs: LogRedactor) -> Self {
+        self.logs = logs;
+        self
+    }
+
     /// Opens the memory in `dir`, which is made if it is not there.
     pub async fn open(self, dir: &Path) -> Result<Memory> {
         let (path, key) = (dir.to_owned(), self.master_key.clone());
@@ -148,7 +166,7 @@ impl MemoryBuilder {
             inner: Arc::new(Inner {
                 store,
                 packs,
-                redactor: Redactor::standard(),
+                redactors: Redactors::new(self.redactor, self.logs),
                 counter,
                 clock: self.clock,
                 settings: self.settings,
@@ -170,6 +188,9 @@ const SETTINGS_NOTE: &str = "settled-with";
 
 /// Note under which the model that vectors were made with is kept.
 const MODEL_NOTE: &str = "embedded-with";
+
+/// Secrets may be registered while a text is redacted; then it is done again.
+pub(crate) const TRIES: usize = 8;
 
 /// Batches larger than this are prepared off the async threads.
 const INLINE_BYTES: usize = 16 << 10;
@@ -238,8 +259,9 @@ impl Memory {
     }
 
     /// One memory of a principal's tenant.
-    pub fn scope(&self, principal: &Principal, memory: &str) -> Result<Scope> {
-        Ok(principal.scope(self.inner.redactor.text(memory))?)
+    pub async fn scope(&self, principal: &Principal, memory: &str) -> Result<Scope> {
+        let redactor = self.redactor(principal.tenant()).await?.redactor;
+        Ok(principal.scope(redactor.text(memory))?)
     }
 
     /// Takes in turns: hides their secrets, then appends them to a session.
@@ -263,11 +285,23 @@ impl Memory {
         if append.turns.is_empty() {
             return Err(MemoryError::NoTurns);
         }
+        for _ in 0..TRIES {
+            match self.append_once(scope, &append).await {
+                // A secret was registered meanwhile: the turns may hold it.
+                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
+                done => return done,
+            }
+        }
+        Err(StoreError::SecretsChanged.into())
+    }
+
+    async fn append_once(&self, scope: &Scope, append: &Append) -> Result<Remembered> {
         let now = self.inner.clock.now();
-        // A tenant that this append makes has version 1.
-        let secrets_seen = self.inner.store.secrets_version(scope.tenant()).await?.max(1);
-        let session = self.session_name(&append.session)?;
-        let turns = self.prepare(scope.tenant(), append.turns, now).await?;
+        let key = self.identity_key(scope.tenant()).await?;
+        let redactor = self.redactor(scope.tenant()).await?;
+        let session = session_name(&redactor.redactor, &append.session)?;
+        let secrets_seen = redactor.version;
+        let turns = self.prepare(key, redactor, append.turns.clone(), now).await?;
         let ids: Vec<Option<String>> =
             turns.iter().map(|turn| turn.turn.fields().id.clone()).collect();
         let batch = AppendBatch {
@@ -276,7 +310,7 @@ impl Memory {
             insist: append.insist,
             policy: self.inner.settings.cuts,
             now,
-            claim: append.claim,
+            claim: append.claim.clone(),
             secrets_seen,
         };
         let appended = self.inner.store.append(scope, batch).await?;
@@ -286,24 +320,20 @@ impl Memory {
         Ok(Remembered::new(&appended, &ids))
     }
 
-    pub(crate) fn session_name(&self, name: &str) -> Result<SessionName> {
-        Ok(SessionName::new(self.inner.redactor.text(name))?)
-    }
-
     /// Does all that needs no lock: checks, hashes, redacts and counts.
     async fn prepare(
         &self,
-        tenant: &Tenant,
+        key: IdentityKey,
+        redactor: TenantRedactor,
         turns: Vec<TurnInput>,
         now: Millis,
     ) -> Result<Vec<NewTurn>> {
-        let key = self.identity_key(tenant).await?;
         let bytes: usize = turns.iter().map(|input| input.turn.content.byte_count()).sum();
         if bytes <= INLINE_BYTES {
-            return prepare_all(&self.inner, &key, turns, now);
+            return prepare_all(&self.inner, &key, &redactor.redactor, turns, now);
         }
         let inner = Arc::clone(&self.inner);
-        off_thread(move || prepare_all(&inner, &key, turns, now)).await?
+        off_thread(move || prepare_all(&inner, &key, &redactor.redactor, turns, now)).await?
     }
 
     pub(crate) async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
@@ -355,11 +385,6 @@ impl Memory {
         self.inner.clock.now()
     }
 
-    /// The redactor, for text that goes elsewhere than into the memory.
-    pub fn redactor(&self) -> &Redactor {
-        &self.inner.redactor
-    }
-
     /// The store, for what a door keeps there by itself: keys and outcomes.
     pub fn store(&self) -> &dyn Store {
         self.inner.store.as_ref()
@@ -386,9 +411,15 @@ impl Remembered {
     }
 }
 
+/// A session's name as it is stored.
+pub(crate) fn session_name(redactor: &Redactor, name: &str) -> Result<SessionName> {
+    Ok(SessionName::new(redactor.text(name))?)
+}
+
 fn prepare_all(
     inner: &Inner,
     key: &IdentityKey,
+    redactor: &Redactor,
     turns: Vec<TurnInput>,
     now: Millis,
 ) -> Result<Vec<NewTurn>> {
@@ -397,26 +428,33 @@ fn prepare_all(
         .enumerate()
         .map(|(index, input)| {
             input.turn.check().map_err(|source| MemoryError::Turn { index, source })?;
-            Ok(prepare_one(inner, key, input, now))
+            Ok(prepare_one(inner, key, redactor, input, now))
         })
         .collect()
 }
 
-fn prepare_one(inner: &Inner, key: &IdentityKey, input: TurnInput, now: Millis) -> NewTurn {
+fn prepare_one(
+    inner: &Inner,
+    key: &IdentityKey,
+    redactor: &Redactor,
+    input: TurnInput,
+    now: Millis,
+) -> NewTurn {
     let raw = input.turn;
     let identity = key.identify(&raw);
     let speaker = raw.name.as_ref().map(|name| key.hash_name("subject", name));
     let parent = |id: &String| ParentRef {
-        shown: inner.redactor.text(id).into_string(),
+        shown: redactor.text(id).into_string(),
         lookup: key.lookup_of_id(id),
         ours: TurnId::parse(id),
     };
     let parents = raw.parent_ids.iter().flatten().map(parent).collect();
     let at = raw.timestamp.as_ref().map_or(now, |timestamp| timestamp.at());
-    let turn = inner.redactor.turn(raw);
+    let (turn, hidden) = redactor.turn_counted(raw);
     let tokens = inner.counter.count(&turn.fields().content.text());
     NewTurn {
         turn,
+        hidden,
         identity,
         speaker,
         parents,
@@ -424,6 +462,5 @@ fn prepare_one(inner: &Inner, key: &IdentityKey, input: TurnInput, now: Millis) 
         at,
         occurrence: input.occurrence,
         session_given: input.session_given,
-        hidden: Hidden::new(),
     }
 }

@@ -113,11 +113,13 @@ impl Memory {
             Some(name) => Some(self.session_record(scope, name).await?.no),
             None => None,
         };
+        // A query may go to a model, which no secret may reach.
+        let query = self.redactor(scope.tenant()).await?.redactor.text(&request.query);
         let index = self.caught_up(scope).await?;
         let filter = Filter::new(request, session);
         let spare = request.limit / 2 + SPARE_HITS;
         let ranking =
-            self.rank(&index, &request.query, request.mode, request.limit + spare, filter).await?;
+            self.rank(&index, query.as_str(), request.mode, request.limit + spare, filter).await?;
         let notices = ranking.notices.clone();
         let mut hits = self.hits(scope, ranking).await?;
         // The index knows uncommon roles as one.

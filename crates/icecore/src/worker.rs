@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo};
-use icecore_domain::redact::{RedactedSummary, RedactedTurn};
+use icecore_domain::redact::{RedactedSummary, RedactedTurn, Redactor};
 use icecore_domain::summary::{self, Said, Summary};
 use icecore_domain::tier::micros_kept_hot;
 use icecore_domain::time::Millis;
@@ -23,7 +23,7 @@ use icecore_store::{
 use sha2::{Digest, Sha256};
 
 use crate::bodies::{damaged, decode_text, encode};
-use crate::error::{MemoryError, Result, off_thread};
+use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Inner, Memory};
 use crate::settings::{ColdFormat, WarmFormat};
 
@@ -302,9 +302,10 @@ impl Work<'_> {
         let micros = self.read(&needed).await?;
 
         let inner = Arc::clone(self.inner());
+        let redactor = self.memory.deriving_redactor(self.scope).await?;
         let warm_from = self.branch.warm_through;
         let (summaries, texts) = off_thread(move || {
-            press(&inner, &micros, summarized, sum_through, warm_from, warm_through)
+            press(&inner, &redactor, &micros, summarized, sum_through, warm_from, warm_through)
         })
         .await??;
         if let Some((id, _, _)) = texts.last() {
@@ -429,6 +430,7 @@ impl Work<'_> {
         let query = self.query(below, chunks[0].id.first, last, usize::MAX >> 1);
         let children = self.inner().store.chunks(self.scope, &query).await?;
         let inner = Arc::clone(self.inner());
+        let redactor = self.memory.deriving_redactor(self.scope).await?;
         let summaries = off_thread(move || {
             let of = |chunk: &ChunkRecord| {
                 if chunk.summary.is_some() {
@@ -447,11 +449,12 @@ impl Work<'_> {
                 }
                 let budget = summary::summary_budget(level, chunk.tokens);
                 let made = summary::summarize_children(&parts, budget, inner.counter.as_ref());
-                Some((chunk.id, chunk.revision, finish_summary(&inner, made)))
+                let finished = finish_summary(&inner, &redactor, made);
+                Some(finished.map(|summary| (chunk.id, chunk.revision, summary)))
             };
-            chunks.iter().filter_map(of).collect::<Vec<_>>()
+            chunks.iter().filter_map(of).collect::<Result<Vec<_>>>()
         })
-        .await?;
+        .await??;
         done.summaries += self.put(level, last, summaries).await?;
         Ok(true)
     }
@@ -554,6 +557,7 @@ type Pressed =
 /// in `warm_from..=warm_through`.
 fn press(
     inner: &Inner,
+    redactor: &Redactor,
     micros: &[Micro],
     sum_from: Ordinal,
     sum_through: Ordinal,
@@ -569,7 +573,7 @@ fn press(
         let last = micro.id.last;
         let is_due = last > sum_from && last <= sum_through && !micro.has_summary;
         if is_due && !micro.turns.is_empty() {
-            summaries.push((micro.id, micro.revision, summarize(inner, micro)));
+            summaries.push((micro.id, micro.revision, summarize(inner, redactor, micro)?));
         }
         if last > warm_from && last <= warm_through {
             let turns: Vec<RedactedTurn> =
@@ -584,7 +588,7 @@ fn press(
     Ok((summaries, texts))
 }
 
-fn summarize(inner: &Inner, micro: &Micro) -> RedactedSummary {
+fn summarize(inner: &Inner, redactor: &Redactor, micro: &Micro) -> Result<RedactedSummary> {
     let turns = &micro.turns;
     let texts: Vec<_> = turns.iter().map(|(_, turn)| turn.fields().content.text()).collect();
     let said: Vec<Said<'_>> = turns
@@ -599,15 +603,19 @@ fn summarize(inner: &Inner, micro: &Micro) -> RedactedSummary {
         .collect();
     let budget = summary::summary_budget(Level::Micro, micro.tokens);
     let made = summary::summarize_turns(&said, budget, inner.counter.as_ref());
-    finish_summary(inner, made)
+    finish_summary(inner, redactor, made)
 }
 
 /// Derived text is looked at again before it is kept.
-fn finish_summary(inner: &Inner, mut summary: Summary) -> RedactedSummary {
+fn finish_summary(
+    inner: &Inner,
+    redactor: &Redactor,
+    mut summary: Summary,
+) -> Result<RedactedSummary> {
     if !inner.settings.auto_extract_facts {
         summary.key_facts.clear();
     }
-    inner.redactor.summary(summary)
+    redactor.summary(summary).map_err(not_redacted)
 }
 
 fn member(body: &MicroBody) -> Option<PackMember> {

@@ -98,7 +98,7 @@ async fn set_up(printer: Printer) -> Outcome<Demo> {
     let memory = Memory::open(dir.path()).await?;
     let tenant = Tenant::new("demo").map_err(icecore::MemoryError::from)?;
     let principal = Principal::local_operator(tenant);
-    let scope = memory.scope(&principal, "demo")?;
+    let scope = memory.scope(&principal, "demo").await?;
     let (given, secrets) = dummy::with_secrets(CONVERSATION)?;
     Ok(Demo {
         memory,

@@ -189,7 +189,7 @@ fn claimed(turns: &[Say], key: &str, now: Millis) -> AppendBatch {
         operation: "POST /turns".to_owned(),
         key: key.to_owned(),
         request: [9; 32],
-        render: Box::new(shown),
+        render: std::sync::Arc::new(shown),
     };
     AppendBatch { claim: Some(claim), now, ..batch("s", turns) }
 }

@@ -21,10 +21,10 @@ impl Faulty {
         Self { inner: Arc::new(MemoryStore::new([1; 32])), packs: Packs::in_memory() }
     }
 
-    fn memory(&self, store: Arc<dyn Store>) -> (Memory, Scope) {
+    async fn memory(&self, store: Arc<dyn Store>) -> (Memory, Scope) {
         let memory = MemoryBuilder::default().over(store, self.packs.clone(), None);
         let scope =
-            memory.scope(&Principal::local_operator(Tenant::new("t").unwrap()), "m").unwrap();
+            memory.scope(&Principal::local_operator(Tenant::new("t").unwrap()), "m").await.unwrap();
         (memory, scope)
     }
 }
@@ -60,7 +60,7 @@ async fn seen(memory: &Memory, scope: &Scope) -> (Vec<String>, Vec<String>, Vec<
 #[tokio::test]
 async fn a_life_interrupted_at_any_write_ends_the_same() {
     let clean = Faulty::new();
-    let (memory, scope) = clean.memory(Arc::clone(&clean.inner));
+    let (memory, scope) = clean.memory(Arc::clone(&clean.inner)).await;
     live(&memory, &scope).await.unwrap();
     let expected = seen(&memory, &scope).await;
     assert_eq!(expected.2, ["Firn lives in Porto. 1"]);
@@ -74,14 +74,14 @@ async fn a_life_interrupted_at_any_write_ends_the_same() {
                 true => FailingStore::after(nth, Arc::clone(&faulty.inner)),
                 false => FailingStore::instead_of(nth, Arc::clone(&faulty.inner)),
             };
-            let (memory, scope) = faulty.memory(Arc::new(store));
+            let (memory, scope) = faulty.memory(Arc::new(store)).await;
             if live(&memory, &scope).await.is_err() {
                 finished = false;
                 // A new process tries again.
-                let (memory, scope) = faulty.memory(Arc::clone(&faulty.inner));
+                let (memory, scope) = faulty.memory(Arc::clone(&faulty.inner)).await;
                 live(&memory, &scope).await.unwrap();
             }
-            let (memory, scope) = faulty.memory(Arc::clone(&faulty.inner));
+            let (memory, scope) = faulty.memory(Arc::clone(&faulty.inner)).await;
             assert_eq!(
                 seen(&memory, &scope).await,
                 expected,
@@ -102,11 +102,11 @@ async fn a_life_interrupted_at_any_write_ends_the_same() {
 async fn a_context_reads_a_bounded_number_of_rows_however_long_the_session() {
     let reads = async |turns: usize| {
         let clean = Faulty::new();
-        let (memory, scope) = clean.memory(Arc::clone(&clean.inner));
+        let (memory, scope) = clean.memory(Arc::clone(&clean.inner)).await;
         memory.remember(&scope, "s", numbered(turns)).await.unwrap();
         memory.settle(|_, _| {}).await.unwrap();
         let counting = Arc::new(CountingStore::new(Arc::clone(&clean.inner)));
-        let (memory, scope) = clean.memory(Arc::clone(&counting) as Arc<dyn Store>);
+        let (memory, scope) = clean.memory(Arc::clone(&counting) as Arc<dyn Store>).await;
         memory.context(&scope, ContextRequest::of_session("s", 500)).await.unwrap();
         counting.take_reads().values().map(|count| count.rows).sum::<u64>()
     };

@@ -34,7 +34,8 @@ async fn secret_field_names_of_one_kind_can_be_read_back() {
     let turns = bench.turns("s").await;
     let extra = &turns[0].turn.as_ref().unwrap().fields().extra;
     let names: Vec<&str> = extra.iter().map(|(key, _)| key.as_str()).collect();
-    assert_eq!(names, ["[REDACTED:github-token]", "[REDACTED:github-token]#2"]);
+    assert!(names.iter().all(|name| name.starts_with("[REDACTED:github-token:")), "{names:?}");
+    assert_ne!(names[0], names[1], "their tags tell them apart");
     bench.check().await;
 }
 

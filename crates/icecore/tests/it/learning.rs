@@ -120,7 +120,7 @@ async fn forgetting_takes_facts_and_index_files_along() {
     let dir = tempfile::tempdir().unwrap();
     let index = icecore_index::IndexSettings { tail_docs: 10, ..Default::default() };
     let memory = Memory::builder().index(index).open(dir.path()).await.unwrap();
-    let scope = memory.scope(&me(), "m").unwrap();
+    let scope = memory.scope(&me(), "m").await.unwrap();
     let mut turns = numbered(40);
     turns
         .push(RawTurn { name: Some("Zoe".into()), ..RawTurn::new("user", "I live in Quelimane.") });

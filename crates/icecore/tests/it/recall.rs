@@ -108,7 +108,7 @@ async fn odd_queries_are_answered_or_refused_in_words() {
     let request = SearchRequest { limit: 0, ..SearchRequest::new("boat") };
     let error = bench.memory.search(&bench.scope, &request).await.unwrap_err();
     assert_eq!(error.to_string(), "`limit` must be from 1 to 500, not 0");
-    let empty = bench.memory.scope(&me(), "nothing").unwrap();
+    let empty = bench.memory.scope(&me(), "nothing").await.unwrap();
     assert!(
         bench.memory.search(&empty, &SearchRequest::new("boat")).await.unwrap().hits.is_empty()
     );
@@ -224,7 +224,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let memory = Memory::in_memory();
-            let scope = memory.scope(&me(), "m").unwrap();
+            let scope = memory.scope(&me(), "m").await.unwrap();
             for (session, text) in &turns {
                 let turn = RawTurn { content: Content::Text(text.clone()), ..RawTurn::new("user", "") };
                 memory.remember(&scope, &format!("s{session}"), vec![turn]).await.unwrap();

@@ -49,7 +49,7 @@ impl Bench {
         let clock = Arc::new(HandClock::default());
         clock.move_to(START);
         let memory = open(dir.path(), &settings, &clock).await;
-        let scope = memory.scope(&me(), "m").unwrap();
+        let scope = memory.scope(&me(), "m").await.unwrap();
         Self { dir, memory, scope, clock, settings }
     }
 

@@ -1,0 +1,157 @@
+//! Who hides what: a redactor for each tenant, made anew when its secrets change.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, RwLock};
+
+use icecore_domain::ids::{Scope, Tenant};
+use icecore_domain::redact::{RedactedText, Redactor, Secret, SecretName};
+use icecore_store::SecretRecord;
+use zeroize::Zeroizing;
+
+use crate::error::{MemoryError, Result, not_redacted};
+use crate::memory::Memory;
+
+/// What hides a tenant's secrets, and the version of them that it knows.
+#[derive(Debug, Clone)]
+pub struct TenantRedactor {
+    /// Hides them.
+    pub redactor: Redactor,
+    /// Rises when a secret is added or removed.
+    pub version: u64,
+}
+
+/// The redactors that were made so far.
+pub(crate) struct Redactors {
+    base: Redactor,
+    tenants: Mutex<BTreeMap<Tenant, TenantRedactor>>,
+    logs: LogRedactor,
+}
+
+impl Redactors {
+    pub(crate) fn new(base: Redactor, logs: LogRedactor) -> Self {
+        Self { base, tenants: Mutex::default(), logs }
+    }
+
+    fn known(&self, tenant: &Tenant) -> Option<TenantRedactor> {
+        self.tenants.lock().ok()?.get(tenant).cloned()
+    }
+}
+
+/// Hides secrets in what is told about the work: log lines, errors, panics. It
+/// knows the table, and what tenants registered once their memory was used.
+///
+/// Clones share what they know.
+#[derive(Clone, Default)]
+pub struct LogRedactor(Arc<RwLock<BTreeMap<Tenant, Redactor>>>);
+
+impl LogRedactor {
+    /// `line` without what is secret.
+    pub fn text(&self, line: &str) -> RedactedText {
+        let mut text = Redactor::standard().text(line);
+        if let Ok(tenants) = self.0.read() {
+            for redactor in tenants.values() {
+                text = redactor.text(text.as_str());
+            }
+        }
+        text
+    }
+
+    fn learn(&self, tenant: &Tenant, redactor: Option<&Redactor>) {
+        let Ok(mut tenants) = self.0.write() else { return };
+        match redactor {
+            Some(redactor) => tenants.insert(tenant.clone(), redactor.clone()),
+            None => tenants.remove(tenant),
+        };
+    }
+}
+
+impl std::fmt::Debug for LogRedactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogRedactor(…)")
+    }
+}
+
+/// A secret that was registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddedSecret {
+    /// As it is listed.
+    pub record: SecretRecord,
+    /// Whether it looks like an ordinary word, and may hide too much.
+    pub is_common: bool,
+    /// Whether the tenant has turns or entries that were stored before, which
+    /// [`Memory::rescan`] looks through.
+    pub has_earlier: bool,
+}
+
+impl Memory {
+    /// What hides a tenant's secrets, those it registered included. An error
+    /// when they cannot be read: then nothing may be written.
+    pub async fn redactor(&self, tenant: &Tenant) -> Result<TenantRedactor> {
+        let redactors = &self.inner.redactors;
+        let version = self.inner.store.secrets_version(tenant).await?;
+        if let Some(known) = redactors.known(tenant).filter(|known| known.version == version) {
+            return Ok(known);
+        }
+        let secrets = self.inner.store.secrets(tenant).await?;
+        let redactor = redactors.base.for_tenant(&secrets.secrets, secrets.tag_key);
+        let learned = (!secrets.secrets.is_empty()).then_some(&redactor);
+        redactors.logs.learn(tenant, learned);
+        let made = TenantRedactor { redactor, version: secrets.version };
+        if let Ok(mut tenants) = redactors.tenants.lock() {
+            tenants.insert(tenant.clone(), made.clone());
+        }
+        Ok(made)
+    }
+
+    /// As [`Memory::redactor`], for text that we derive. Without it nothing is
+    /// derived.
+    pub(crate) async fn deriving_redactor(&self, scope: &Scope) -> Result<Redactor> {
+        match self.redactor(scope.tenant()).await {
+            Ok(known) => Ok(known.redactor),
+            Err(error) => Err(not_redacted(error)),
+        }
+    }
+
+    /// `text` as its tenant may be shown it, in an error or a reply, by what is
+    /// known of the tenant's secrets here and now.
+    pub fn shown(&self, tenant: &Tenant, text: &str) -> RedactedText {
+        match self.inner.redactors.known(tenant) {
+            Some(known) => known.redactor.text(text),
+            None => self.inner.redactors.base.text(text),
+        }
+    }
+
+    /// Registers a secret: from when this resolves no turn, entry or fact that
+    /// holds it is written by anybody. `rotate` adds a newer value to a name that
+    /// is there; the older ones go on being hidden.
+    pub async fn add_secret(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        value: Zeroizing<String>,
+        rotate: bool,
+    ) -> Result<AddedSecret> {
+        let secret = Secret::new(SecretName::new(name)?, value)?;
+        let is_common = secret.is_common();
+        let record = self.inner.store.put_secret(tenant, secret, rotate, self.now()).await?;
+        let stats = self.inner.store.stats(tenant, None).await?;
+        let has_earlier = stats.turns + stats.entries > 0;
+        // The logs of this process shall know it at once.
+        self.redactor(tenant).await?;
+        Ok(AddedSecret { record, is_common, has_earlier })
+    }
+
+    /// The secrets that a tenant registered, without their values.
+    pub async fn secrets(&self, tenant: &Tenant) -> Result<Vec<SecretRecord>> {
+        Ok(self.inner.store.secret_records(tenant).await?)
+    }
+
+    /// Forgets a registered secret, with all its values. What was hidden stays so.
+    pub async fn remove_secret(&self, tenant: &Tenant, name: &str) -> Result<()> {
+        let name = SecretName::new(name)?;
+        match self.inner.store.remove_secret(tenant, &name, self.now()).await? {
+            true => self.redactor(tenant).await.map(drop),
+            false => Err(MemoryError::NoSecret { name: name.to_string() }),
+        }
+    }
+}
