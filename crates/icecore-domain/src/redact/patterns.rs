@@ -14,7 +14,7 @@ macro_rules! named {
         concat!(
             "(?i)",
             $name,
-            r#"[\w .-]{0,30}[\\"'`\]]{0,3}\s{0,3}(?:=>|:=|=|:| is )\s{0,3}[\\"'`]{0,2}("#,
+            r#"[\w .-]{0,30}[\\"'`\]]{0,5}\s{0,3}(?:=>|:=|=|:| is )\s{0,3}[\\"'`]{0,4}("#,
             $($value)+,
             r")(?:[^\w-]|\z)"
         )
@@ -29,7 +29,7 @@ macro_rules! keyed {
             "(?i)",
             $name,
             r"[\w .-]{0,24}?(?:key|token|secret|pass|pwd|auth|cred|pat)[\w .-]{0,12}",
-            r#"[\\"'`\]]{0,3}\s{0,3}(?:=>|:=|=|:|,| is )\s{0,3}[\\"'`]{0,2}("#,
+            r#"[\\"'`\]]{0,5}\s{0,3}(?:=>|:=|=|:|,| is )\s{0,3}[\\"'`]{0,4}("#,
             $($value)+,
             r")(?:[^\w-]|\z)"
         )
@@ -50,10 +50,11 @@ macro_rules! assigned {
             "(?i)(?:",
             $name,
             r")(?:[_.-]?(?:prod|production|dev|test|staging|live|value|raw|plain|base|default|[0-9]{1,2}))?",
-            r#"[\\"'`\]]{0,3}\s{0,4}(?:=>|:=|==?|:)\s{0,4}(?:"#,
+            r#"[\\"'`\]]{0,5}\s{0,4}(?:=>|:=|==?|:)\s{0,4}(?:"#,
             r#""((?:[^"\\\r\n]|\\[^\r\n])"#, $length, r#")"|"#,
             r#"'((?:[^'\\\r\n]|\\[^\r\n])"#, $length, r#")'|"#,
             r#"\\"((?:[^"\\\r\n]|\\[^"\r\n])"#, $length, r#")\\"|"#,
+            r#"\\{2,3}"([^"\\\r\n]"#, $length, r#")\\{2,3}"|"#,
             r"`([^`\r\n]", $length, r")`|",
             r#"([^\s"'`<>]"#, $length, "))"
         )
@@ -83,9 +84,24 @@ mod work;
 /// The parts of the table, specific kinds before those known by their
 /// surroundings only.
 const PARTS: &[&[Kind]] = &[
-    keys::KINDS, cloud::KINDS, forge::KINDS, chat::KINDS, payment::KINDS, mail::KINDS,
-    ai::KINDS, data::KINDS, monitor::KINDS, vault::KINDS, work::KINDS, social::KINDS,
-    network::KINDS, wallet::KINDS, header::KINDS, hash::KINDS, setting::KINDS, prose::KINDS,
+    keys::KINDS,
+    cloud::KINDS,
+    forge::KINDS,
+    chat::KINDS,
+    payment::KINDS,
+    mail::KINDS,
+    ai::KINDS,
+    data::KINDS,
+    monitor::KINDS,
+    vault::KINDS,
+    work::KINDS,
+    social::KINDS,
+    network::KINDS,
+    wallet::KINDS,
+    header::KINDS,
+    hash::KINDS,
+    setting::KINDS,
+    prose::KINDS,
 ];
 
 /// Every kind, specific ones first.

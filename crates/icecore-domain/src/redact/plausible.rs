@@ -55,7 +55,8 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
     let range = match kind.proof {
         Proof::Shape | Proof::Checked(_) => range,
         _ if quoted => range,
-        _ => bare(text, range),
+        Proof::Random(_) => token(text, bare(text, range)),
+        Proof::Password => bare(text, range),
     };
     let value = &text[range.clone()];
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
@@ -158,6 +159,14 @@ fn bare(text: &str, range: Range<usize>) -> Range<usize> {
     }
     let trimmed = value[..end].trim_end_matches(['.', ',', ';', ':', ')', ']', '}', '\\']);
     range.start..range.start + trimmed.len()
+}
+
+/// The part before what no random value holds: the comma of a list, the
+/// asterisks of emphasis, a letter of another script.
+fn token(text: &str, range: Range<usize>) -> Range<usize> {
+    let ends = |c: char| !c.is_ascii() || ",;*".contains(c);
+    let length = text[range.clone()].find(ends).unwrap_or(range.len());
+    range.start..range.start + length
 }
 
 /// Whether `rest`, after an ampersand, is markup for a quote or a bracket.

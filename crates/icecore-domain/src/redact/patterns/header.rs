@@ -20,7 +20,7 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "Set-Cookie: sessionid={32l}; Path=/", keeps: "Cookie: theme=dark; lang=en", ..Kind::TOKEN },
     Kind { id: "jwe", keywords: &["eyj"], pattern: r"eyJ[\w-]{10,}\.[\w-]*\.[\w-]{12,}\.[\w-]{12,}\.[\w-]{16,}", reach: 8192,
         hides: "eyJ{33w}.{60w}.{16w}.{80w}.{22w}", keeps: "eyJ{33w}.{6w}.{6w}", ..Kind::TOKEN },
-    Kind { id: "digest-auth", keywords: &["digest "], pattern: r#"(?i)digest [^\r\n]{0,600}?response=\\?"?([0-9a-f]{32,128})\b"#, reach: 1024,
+    Kind { id: "digest-auth", keywords: &["digest "], pattern: r#"(?i)digest [^\r\n]{0,600}?response=\\{0,3}"?([0-9a-f]{32,128})\b"#, reach: 1024,
         hides: "Authorization: Digest username=\"bo\", nonce=\"9f\", uri=\"/\", response=\"{32h}\"", keeps: "WWW-Authenticate: Digest realm=\"acme\"", ..Kind::TOKEN },
     Kind { id: "negotiate-auth", keywords: &["negotiate ", "ntlm "],
         pattern: "(?i)(?:negotiate|ntlm) ((?:YII|TlRMTVNTUA)[a-z0-9+/]{40,}={0,2})", reach: 8192,
