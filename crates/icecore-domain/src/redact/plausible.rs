@@ -65,7 +65,9 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         && !is_in_blob(text, range.clone())
         && match kind.proof {
             Proof::Shape => !is_template(value),
-            Proof::Checked(check) => stands_alone(text, range.clone()) && check(value),
+            Proof::Checked(check) => {
+                stands_alone(text, range.clone()) && check(unescaped(text, range.clone()))
+            }
             Proof::Random(floor) => {
                 is_random(value, floor)
                     && !is_code(value, &text[range.end..])
@@ -109,6 +111,16 @@ fn stands_alone(text: &str, range: Range<usize>) -> bool {
     let is_grouped = text[range.clone()].contains(' ');
     let before: Vec<u8> = before.iter().rev().copied().take(MAX_VERSION_BYTES).collect();
     !goes_on(&before, is_grouped) && !goes_on(after, is_grouped) && !names_version(&before)
+}
+
+/// The value at `range` without the letter of an escape before it, as in
+/// `\\n@app.route`.
+fn unescaped(text: &str, range: Range<usize>) -> &str {
+    let value = &text[range.clone()];
+    match text[..range.start].ends_with('\\') {
+        true => value.get(1..).unwrap_or_default(),
+        false => value,
+    }
 }
 
 /// Whether a word or number goes on into `rest`, read away from it.
