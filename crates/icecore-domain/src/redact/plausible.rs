@@ -114,7 +114,7 @@ fn stands_alone(text: &str, range: Range<usize>) -> bool {
 }
 
 /// The value at `range` without the letter of an escape before it, as in
-/// `\\n@app.route`.
+/// `\n@app.route`.
 fn unescaped(text: &str, range: Range<usize>) -> &str {
     let value = &text[range.clone()];
     match text[..range.start].ends_with('\\') {
