@@ -18,7 +18,7 @@ use icecore_index::IndexSettings;
 use toml::Value;
 
 use crate::settings::{
-    ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, WarmFormat,
+    ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, RedactionSettings, WarmFormat,
 };
 
 /// What a settings file says; what it leaves out has its default.
@@ -30,6 +30,8 @@ pub struct FileConfig {
     pub embedding: EmbeddingSettings,
     /// `[index]`.
     pub index: IndexSettings,
+    /// `[redaction]`.
+    pub redaction: RedactionSettings,
     /// `[serve]`.
     pub serve: ServeSettings,
     given: BTreeSet<String>,
@@ -268,6 +270,10 @@ const fn index(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "index", key, kind }
 }
 
+const fn redaction(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "redaction", key, kind }
+}
+
 const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
@@ -276,7 +282,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 46] = {
+static SETTINGS: [Setting; 47] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -326,6 +332,7 @@ static SETTINGS: [Setting; 46] = {
             "writer_bytes",
             number(|c| Usize(&mut c.index.writer_bytes), 15_000_000, 4_000_000_000),
         ),
+        redaction("tags", Kind::Flag(|c| &mut c.redaction.tags)),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
         serve("page", number(|c| Usize(&mut c.serve.page), 1, 10_000)),
@@ -579,6 +586,16 @@ mod tests {
         assert_eq!(FileConfig::default().index, IndexSettings::default());
         check("[memory]\nembedding_model = \"m\"", "memory.embedding_model = \"m\"");
         check("[index]\nrescore = 9", "index.rescore = 9");
+    }
+
+    #[test]
+    fn redaction_is_set_by_name() {
+        check("[redaction]\ntags = true", "redaction.tags = true");
+        let redactor = FileConfig::parse("[redaction]\ntags = true").unwrap().redaction.redactor();
+        let token = format!("ghp_{}", "a1B2".repeat(9));
+        assert!(redactor.text(&token).as_str().starts_with("[REDACTED:github-token:"));
+        let redactor = FileConfig::default().redaction.redactor();
+        assert_eq!(redactor.text(&token).as_str(), "[REDACTED:github-token]");
     }
 
     #[test]

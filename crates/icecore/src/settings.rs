@@ -1,6 +1,7 @@
 //! How a memory behaves, by name. The names are those of the `[memory]` table.
 
 use icecore_domain::cut::CutPolicy;
+use icecore_domain::redact::Redactor;
 
 /// The form of warm bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +114,21 @@ impl Default for EmbeddingSettings {
             batch_texts: 64,
             text_chars: 8_000,
         }
+    }
+}
+
+/// What is hidden besides credentials and registered secrets, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RedactionSettings {
+    /// `tags`: markers carry a short keyed tag that tells two secrets of a kind
+    /// apart.
+    pub tags: bool,
+}
+
+impl RedactionSettings {
+    /// The redactor that they ask for.
+    pub fn redactor(&self) -> Redactor {
+        Redactor::standard().with_tags(self.tags)
     }
 }
 
