@@ -15,6 +15,7 @@ pub(crate) mod fixtures;
 mod log;
 mod pyramid;
 mod recall;
+mod rewriting;
 mod secrets;
 
 use std::future::Future;
@@ -126,6 +127,17 @@ sentences! {
         what_was_redacted_with_other_secrets_is_refused
         what_was_hidden_is_counted
         counts_go_with_what_they_count;
+    rewriting:
+        a_rewritten_turn_keeps_its_place
+        counts_follow_a_rewrite
+        warm_text_and_packs_are_put_anew
+        what_was_made_of_a_rewritten_turn_goes
+        a_rewrite_compares_before_it_writes
+        what_was_told_is_redacted_again
+        names_that_become_the_same_are_numbered
+        the_last_of_verdicts_that_become_the_same_stands
+        derived_text_with_a_secret_goes
+        what_holds_no_secret_is_left_alone;
 }
 
 /// Tries every sentence on a store of its own and names those that do not hold.
@@ -150,6 +162,47 @@ mod tests {
     #[test]
     fn the_store_in_memory_keeps_the_contract() {
         assert_eq!(broken_sentences(|| MemoryStore::new([3; 32])), [""; 0]);
+    }
+
+    /// A rewrite that fails left the old, one whose answer is lost left the new.
+    async fn rewriting_is_one_step(store: std::sync::Arc<dyn crate::Store>) {
+        use super::fixtures::*;
+        use crate::testing::FailingStore;
+        use std::sync::Arc;
+        let session = add(&*store, "of q8Zk2Lm9Xw", &say_many(9)).await;
+        warm(&*store, session, 4).await;
+        for (is_done, seq) in [(false, 3), (true, 3), (true, 9)] {
+            let failing = match is_done {
+                false => FailingStore::instead_of(1, Arc::clone(&store)),
+                true => FailingStore::after(1, Arc::clone(&store)),
+            };
+            let before = (rows(&*store, session).await, places(&*store, session).await);
+            let branch = icecore_domain::ids::Branch::MAIN;
+            let change = rewriting(&*store, &scope(), session, branch, &[seq]).await;
+            assert!(crate::Store::rewrite(&failing, &scope(), change).await.is_err());
+            let after = (rows(&*store, session).await, places(&*store, session).await);
+            assert_eq!(after != before, is_done);
+            clean(&*store).await;
+        }
+        let (acme, redactor) = (tenant("acme"), redactor_of(&["q8Zk2Lm9Xw"]));
+        for is_done in [false, true] {
+            let failing = match is_done {
+                false => FailingStore::instead_of(1, Arc::clone(&store)),
+                true => FailingStore::after(1, Arc::clone(&store)),
+            };
+            let told = crate::Store::rewrite_told(&failing, &acme, redactor.clone(), NOW).await;
+            assert!(told.is_err());
+            let name = store.sessions(&scope(), None, 1).await.unwrap().remove(0).name.unwrap();
+            assert_eq!(name.as_str() == "of [REDACTED:v1]", is_done);
+        }
+    }
+
+    #[tokio::test]
+    async fn rewriting_is_one_step_everywhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
+        rewriting_is_one_step(std::sync::Arc::new(sqlite)).await;
+        rewriting_is_one_step(std::sync::Arc::new(MemoryStore::new([3; 32]))).await;
     }
 
     #[test]

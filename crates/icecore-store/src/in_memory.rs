@@ -7,10 +7,12 @@ mod append;
 mod erase;
 mod facts;
 mod pyramid;
+mod rewrite;
 mod secrets;
 mod state;
+mod told;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use icecore_domain::chunk::{ChunkId, Level};
@@ -19,7 +21,7 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{Secret, SecretName, TagKey};
+use icecore_domain::redact::{Redactor, Secret, SecretName, TagKey};
 use icecore_domain::time::Millis;
 use sha2::{Digest, Sha256};
 
@@ -430,6 +432,22 @@ impl Store for MemoryStore {
 
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
         Ok(erase::erase(&mut self.state(), scope, erasure))
+    }
+
+    async fn rewrite(&self, scope: &Scope, rewrite: Rewrite) -> Result<bool> {
+        Ok(rewrite::rewrite(&mut self.state(), scope, &rewrite))
+    }
+
+    async fn rewrite_told(
+        &self,
+        tenant: &Tenant,
+        redactor: Arc<Redactor>,
+        now: Millis,
+    ) -> Result<Told> {
+        let key = self.key_of(tenant);
+        let mut state = self.state();
+        let known = state.tenant_mut(tenant);
+        Ok(known.map(|known| told::rewrite(known, &key, &redactor, now)).unwrap_or_default())
     }
 
     async fn log(

@@ -18,6 +18,7 @@ mod sqlite;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod told;
 
 pub use error::StoreError;
 pub use in_memory::MemoryStore;

@@ -1,11 +1,14 @@
 //! Random histories on SQLite and on the oracle: every answer and everything
 //! that can be read must be the same, also after opening the store again.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
 use icecore_domain::chunk::Level;
 use icecore_domain::cut::CutPolicy;
 use icecore_domain::fact::{RedactedFact, Verdict};
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
-use icecore_domain::redact::{Hidden, Secret, SecretName};
+use icecore_domain::redact::{Hidden, Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
 use proptest::prelude::*;
 
@@ -25,6 +28,18 @@ struct Drawn {
     at: i64,
     hidden: u8,
 }
+
+/// Hides some of the few names, values and contents that are drawn.
+static RETELLING: LazyLock<Arc<Redactor>> = LazyLock::new(|| {
+    redactor_of(&[
+        "session-1",
+        "session-2",
+        "this one 1",
+        "this one 2",
+        "content 1",
+        "Added 1 main",
+    ])
+});
 
 /// Where something happens; numbers are taken modulo what is there.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +67,8 @@ enum Step {
     EraseFacts { place: Place, by: u8, quoting: Vec<u8> },
     PutSecret { place: Place, name: u8, value: u8, rotate: bool },
     RemoveSecret { place: Place, name: u8 },
+    Rewrite { place: Place, picks: Vec<u8> },
+    Retell { place: Place },
 }
 
 fn scopes() -> [Scope; 3] {
@@ -127,6 +144,9 @@ fn step() -> impl Strategy<Value = Step> {
             |(place, name, value, rotate)| Step::PutSecret { place, name, value, rotate }
         ),
         1 => (place(), 0_u8..3).prop_map(|(place, name)| Step::RemoveSecret { place, name }),
+        4 => (place(), prop::collection::vec(any::<u8>(), 0..4))
+            .prop_map(|(place, picks)| Step::Rewrite { place, picks }),
+        1 => place().prop_map(|place| Step::Retell { place }),
     ]
 }
 
@@ -151,6 +171,8 @@ enum Act {
     EraseFacts(Selector, Vec<TurnId>),
     PutSecret(Secret, bool),
     RemoveSecret(SecretName),
+    Rewrite(Rewrite),
+    Retell,
 }
 
 fn say_drawn(drawn: &Drawn) -> Say {
@@ -190,7 +212,7 @@ fn batch_of(place: &Place, turns: &[Drawn], insist: bool, policy: bool) -> Appen
     let turns: Vec<Say> = turns.iter().map(say_drawn).collect();
     let other = CutPolicy { micro_turns: 3, mini_turns: 3, macro_turns: 6, micro_max_tokens: 70 };
     let policy = if policy { other } else { SMALL };
-    AppendBatch { insist, policy, ..batch(&format!("s{}", place.session), &turns) }
+    AppendBatch { insist, policy, ..batch(&format!("session-{}", place.session), &turns) }
 }
 
 async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
@@ -271,7 +293,7 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
         Step::UnsettleAll => Act::UnsettleAll,
         Step::Put { place, id, expires } => Act::Put(NewEntry {
             id: format!("entry-{id}"),
-            content: text("content"),
+            content: text(&format!("content {id}")),
             tags: vec![text(&format!("subject:name-{}", id % 2))],
             expires_at: expires.then_some(NOW),
             now: Millis(i64::from(*id)),
@@ -308,12 +330,20 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             let selector = match by {
                 0 => Selector::Entry(drawn_about(1).key().to_string()),
                 1 => Selector::Before(Millis(2)),
-                2 => Selector::Session(session_name("s0")),
+                2 => Selector::Session(session_name("session-0")),
                 3 => subject("?"),
                 _ => subject("NAME 1"),
             };
             Act::EraseFacts(selector, quoting)
         }
+        Step::Rewrite { place, picks } => {
+            let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
+            let seqs: BTreeSet<u64> =
+                picks.iter().map(|pick| u64::from(*pick) % (session.last_seq.0 + 2)).collect();
+            let seqs: Vec<u64> = seqs.into_iter().collect();
+            Act::Rewrite(rewriting(store, &scope, session.no, branch, &seqs).await)
+        }
+        Step::Retell { .. } => Act::Retell,
         Step::PutSecret { name, value, rotate, .. } => {
             Act::PutSecret(drawn_secret(*name, *value), *rotate)
         }
@@ -323,7 +353,7 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
 
 /// One of few facts.
 fn drawn_about(pick: u8) -> RedactedFact {
-    fact(&format!("name-{}", pick % 2), &format!("this {}", pick % 3))
+    fact(&format!("name-{}", pick % 2), &format!("this one {}", pick % 3))
 }
 
 /// A turn of the session, or one that is not.
@@ -352,7 +382,9 @@ fn scope_of_step(step: &Step) -> Scope {
         | Step::Judge { place, .. }
         | Step::EraseFacts { place, .. }
         | Step::PutSecret { place, .. }
-        | Step::RemoveSecret { place, .. } => place.scope,
+        | Step::RemoveSecret { place, .. }
+        | Step::Rewrite { place, .. }
+        | Step::Retell { place } => place.scope,
         Step::ExpireOldest | Step::UnsettleAll => 0,
     };
     scopes()[place as usize].clone()
@@ -386,6 +418,11 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         }
         Act::PutSecret(secret, rotate) => {
             format!("{:?}", store.put_secret(scope.tenant(), secret, rotate, NOW).await)
+        }
+        Act::Rewrite(rewrite) => format!("{:?}", store.rewrite(scope, rewrite).await),
+        Act::Retell => {
+            let told = store.rewrite_told(scope.tenant(), Arc::clone(&RETELLING), NOW).await;
+            format!("{told:?}")
         }
         Act::RemoveSecret(name) => {
             format!("{:?}", store.remove_secret(scope.tenant(), &name, NOW).await)
@@ -425,7 +462,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
                     see(format!("{event:?}"));
                 }
             }
-            let session = Selector::Session(session_name("s0"));
+            let session = Selector::Session(session_name("session-0"));
             for selector in [session, subject("name-0"), Selector::Before(Millis(2))] {
                 see(format!("{:?}", store.select(&tenant, memory, &selector).await.unwrap()));
             }
@@ -531,7 +568,7 @@ async fn run(plain: usize, steps: &[(bool, Step)]) {
     let sqlite = SqliteStore::open(dir.path(), None).unwrap();
     let oracle = MemoryStore::new([1; 32]);
     for store in [&sqlite as &dyn Store, &oracle] {
-        add(store, "s0", &say_many(plain)).await;
+        add(store, "session-0", &say_many(plain)).await;
     }
     let mut late: Option<(usize, Act, Act)> = None;
     for (number, (is_late, step)) in steps.iter().enumerate() {

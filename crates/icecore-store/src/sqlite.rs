@@ -13,10 +13,12 @@ mod health;
 mod log;
 mod open;
 mod pyramid;
+mod rewrite;
 mod rows;
 #[cfg(test)]
 mod scrub_tests;
 mod secrets;
+mod told;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -30,7 +32,7 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{Secret, SecretName};
+use icecore_domain::redact::{Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
 use rusqlite::Connection;
 
@@ -444,6 +446,21 @@ impl Store for SqliteStore {
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
         let scope = scope.clone();
         self.write(move |c, s| erase::erase(c, s, &scope, &erasure)).await
+    }
+
+    async fn rewrite(&self, scope: &Scope, rewrite: Rewrite) -> Result<bool> {
+        let scope = scope.clone();
+        self.write(move |c, s| rewrite::rewrite(c, s, &scope, &rewrite)).await
+    }
+
+    async fn rewrite_told(
+        &self,
+        tenant: &Tenant,
+        redactor: Arc<Redactor>,
+        now: Millis,
+    ) -> Result<Told> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| told::rewrite(c, s, &tenant, &redactor, now)).await
     }
 
     async fn log(

@@ -3,6 +3,8 @@
 //! Every sentence here is a function in [`crate::contract`], which runs against
 //! each implementation. No SQL shows in the signatures.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::cut::{CutPolicy, OpenTail};
@@ -12,7 +14,7 @@ use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
 use icecore_domain::redact::{
-    Hidden, RedactedSummary, RedactedText, RedactedTurn, Secret, SecretName, TagKey,
+    Hidden, RedactedSummary, RedactedText, RedactedTurn, Redactor, Secret, SecretName, TagKey,
 };
 use icecore_domain::time::Millis;
 
@@ -303,6 +305,32 @@ pub trait Store: Send + Sync {
     /// was revised or moved since it was read, or a turn that goes lies in a
     /// closed micro that is not among those given.
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool>;
+
+    // Rewriting
+
+    /// Puts bodies of turns of one branch anew in one step, because something in
+    /// them has to be hidden. The turns keep their place, time, speaker and
+    /// identity; counts of tokens are set right. Chunks that hold them are revised
+    /// and lose their summaries, all facts of the scope are drawn again, verdicts
+    /// stay, the branch is unsettled and the scope's epoch rises. New packs take
+    /// the place of old ones, whose keys go, and are as old as they were. Turns that
+    /// are not there, or not of this branch, are passed over. Answers false, having
+    /// done nothing, when [`Store::erase`] would, or when a turn's body is in its
+    /// row and not given, or the other way round.
+    async fn rewrite(&self, scope: &Scope, rewrite: Rewrite) -> Result<bool>;
+
+    /// Puts everything else that a tenant has in words through a redactor, in one
+    /// step: names of sessions and memories, entries, verdicts, the log, kept
+    /// answers. A name that is taken gets a number; of verdicts that say the same
+    /// now the last stands. Where a summary or fact has something to hide, all that
+    /// was derived in its scope is dropped as with [`Store::drop_derived`]. Epochs
+    /// of the scopes touched rise.
+    async fn rewrite_told(
+        &self,
+        tenant: &Tenant,
+        redactor: Arc<Redactor>,
+        now: Millis,
+    ) -> Result<Told>;
 
     /// Writes the record of something finished into the log.
     async fn log(
@@ -1060,8 +1088,106 @@ pub struct Erasure {
 impl Erasure {
     /// Whether every turn of the range goes, as far as the caller knows.
     pub fn covers(&self, first: Ordinal, last: Ordinal) -> bool {
+        self.seen().covers(first, last)
+    }
+
+    pub(crate) fn seen(&self) -> Seen<'_> {
+        Seen {
+            session: self.session,
+            branch: self.branch,
+            seqs: self.seqs.clone(),
+            micros: &self.micros,
+            packs: self.packs.iter().map(|(id, old, _)| (id, old.as_str())).collect(),
+            emptied: &self.emptied,
+        }
+    }
+}
+
+/// Bodies of one branch of a session to be put anew.
+#[derive(Debug, Clone)]
+pub struct Rewrite {
+    /// Which session.
+    pub session: SessionNo,
+    /// Which branch.
+    pub branch: Branch,
+    /// Which turns, each once.
+    pub turns: Vec<RewrittenTurn>,
+    /// Micros that hold any of them, with revision as read and, for those whose
+    /// body is text, the new text.
+    pub micros: Vec<(ChunkId, u32, Option<TextBody>)>,
+    /// Macros whose pack held any of them: the old pack's name and the new pack.
+    pub packs: Vec<(ChunkId, String, NewPack)>,
+    /// When.
+    pub now: Millis,
+}
+
+/// A turn in which more is hidden than was.
+#[derive(Debug, Clone)]
+pub struct RewrittenTurn {
+    /// Which.
+    pub seq: Seq,
+    /// Tokens of its searchable text now.
+    pub tokens: u32,
+    /// What is hidden now and was not; added to its counts.
+    pub hidden: Hidden,
+    /// Its fields, if they are in its row.
+    pub body: Option<RedactedTurn>,
+}
+
+impl Rewrite {
+    pub(crate) fn seen(&self) -> Seen<'_> {
+        Seen {
+            session: self.session,
+            branch: self.branch,
+            seqs: self.turns.iter().map(|turn| turn.seq).collect(),
+            micros: &self.micros,
+            packs: self.packs.iter().map(|(id, old, _)| (id, old.as_str())).collect(),
+            emptied: &[],
+        }
+    }
+}
+
+/// What a change to bodies of one branch was put together from.
+pub(crate) struct Seen<'a> {
+    pub(crate) session: SessionNo,
+    pub(crate) branch: Branch,
+    /// The turns that change.
+    pub(crate) seqs: Vec<Seq>,
+    pub(crate) micros: &'a [(ChunkId, u32, Option<TextBody>)],
+    /// The macros whose packs change, with the packs' names.
+    pub(crate) packs: Vec<(&'a ChunkId, &'a str)>,
+    /// Ranges of ordinals of which nothing is left afterwards.
+    pub(crate) emptied: &'a [(Ordinal, Ordinal)],
+}
+
+impl Seen<'_> {
+    /// Whether nothing of the range is left afterwards.
+    pub(crate) fn covers(&self, first: Ordinal, last: Ordinal) -> bool {
         self.emptied.iter().any(|(from, to)| *from <= first && last <= *to)
     }
+}
+
+/// What [`Store::rewrite_told`] changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Told {
+    /// Sessions with a new name.
+    pub sessions: u64,
+    /// Memories with a new name, by the old.
+    pub memories: Vec<String>,
+    /// Entries.
+    pub entries: u64,
+    /// Verdicts.
+    pub verdicts: u64,
+    /// Records of the log.
+    pub events: u64,
+    /// Kept answers.
+    pub outcomes: u64,
+    /// Summaries and facts that were dropped.
+    pub derived: u64,
+    /// What was hidden in names, entries and verdicts.
+    pub hidden: Hidden,
+    /// Where anything but the log and kept answers changed, by the names of now.
+    pub touched: Vec<Scope>,
 }
 
 /// An entry to put.

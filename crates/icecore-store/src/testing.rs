@@ -13,7 +13,7 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{Secret, SecretName};
+use icecore_domain::redact::{Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
 
 use crate::error::StoreError;
@@ -440,6 +440,19 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
 
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
         write!(self.erase(scope, erasure))
+    }
+
+    async fn rewrite(&self, scope: &Scope, rewrite: Rewrite) -> Result<bool> {
+        write!(self.rewrite(scope, rewrite))
+    }
+
+    async fn rewrite_told(
+        &self,
+        tenant: &Tenant,
+        redactor: Arc<Redactor>,
+        now: Millis,
+    ) -> Result<Told> {
+        write!(self.rewrite_told(tenant, redactor, now))
     }
 
     async fn log(

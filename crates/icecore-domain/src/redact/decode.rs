@@ -34,11 +34,6 @@ static IS_RUN: [bool; 256] = {
     table
 };
 
-/// Whether there is anything to decode.
-pub(super) fn may_hold(text: &str) -> bool {
-    next_run(text.as_bytes(), 0).is_some() || next_escape(text.as_bytes(), 0).is_some()
-}
-
 /// Decodes every blob of `text`, and says which part of the text is hidden for
 /// it: all of a blob whose text `looks` secret, with the name it gives.
 pub(super) fn blobs<N>(

@@ -50,12 +50,18 @@ struct Output {
 impl Hider<'_> {
     /// `text` with its secrets replaced, or `None` where nothing changes.
     pub(super) fn replaced(&self, text: &str) -> Option<String> {
-        let markers = marker::markers(text);
-        if markers.is_empty() && !self.may_hold_secrets(text) {
-            return None;
-        }
         let mut out = Output::default();
         let mut at = 0;
+        let markers = marker::markers(text);
+        if markers.is_empty() {
+            // Most text holds nothing at all, and is not copied.
+            let secrets = self.secrets(text);
+            if secrets.is_empty() {
+                return None;
+            }
+            self.hide_all(text, &secrets, 1, &mut out);
+            return Some(out.text);
+        }
         for found in markers {
             self.clean(&text[at..found.start], 1, &mut out);
             self.keep_marker(&text[found.start..found.end], found.name, &mut out);
@@ -63,12 +69,6 @@ impl Hider<'_> {
         }
         self.clean(&text[at..], 1, &mut out);
         out.changed.then_some(out.text)
-    }
-
-    fn may_hold_secrets(&self, text: &str) -> bool {
-        self.engine.has_keyword(text)
-            || self.registered.is_some_and(|registered| registered.is_in(text.as_bytes()))
-            || decode::may_hold(text)
     }
 
     /// Writes a marker that was in the text, in our form. A marker around a
@@ -93,14 +93,18 @@ impl Hider<'_> {
     }
 
     /// Writes `text`, which holds no marker, with its secrets replaced.
+    fn clean(&self, text: &str, round: u32, out: &mut Output) {
+        match text.is_empty() {
+            true => {}
+            false => self.hide_all(text, &self.secrets(text), round, out),
+        }
+    }
+
+    /// Writes `text` with these secrets of it replaced.
     ///
     /// Every piece that stays was itself found clean, apart from its
     /// neighbours. A second redaction sees exactly these pieces.
-    fn clean(&self, text: &str, round: u32, out: &mut Output) {
-        if text.is_empty() {
-            return;
-        }
-        let secrets = self.secrets(text);
+    fn hide_all(&self, text: &str, secrets: &[Secret], round: u32, out: &mut Output) {
         let Some(first) = secrets.first() else {
             out.text.push_str(text);
             return;
@@ -110,7 +114,7 @@ impl Hider<'_> {
             return;
         }
         let mut at = 0;
-        for secret in &secrets {
+        for secret in secrets {
             self.clean(&text[at..secret.range.start], round + 1, out);
             self.hide(self.name(secret.name), &text[secret.range.clone()], out);
             at = secret.range.end;

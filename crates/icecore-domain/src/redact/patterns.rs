@@ -5,19 +5,41 @@
 //! a sample that it hides and a near miss that it keeps; see
 //! [`super::samples`] for their templates.
 
-use super::kind::{Edge, Kind, Proof};
+use super::kind::Kind;
 
 /// A value assigned to a name: the name, what may follow within it, a colon or
 /// an equals sign, quotes in any escaping.
 macro_rules! named {
-    ($name:literal, $value:literal) => {
+    ($name:literal, $($value:tt)+) => {
         concat!(
             "(?i)",
             $name,
             r#"[\w .-]{0,30}[\\"'`\]]{0,3}\s{0,3}(?:=>|:=|=|:| is )\s{0,3}[\\"'`]{0,2}("#,
-            $value,
+            $($value)+,
             r")(?:[^\w-]|\z)"
         )
+    };
+}
+
+/// As `named!`, where the name goes on to say that it names a key: for services
+/// whose keys look like any other hexadecimal or random text.
+macro_rules! keyed {
+    ($name:literal, $($value:tt)+) => {
+        concat!(
+            "(?i)",
+            $name,
+            r"[\w .-]{0,24}?(?:key|token|secret|pass|pwd|auth|cred|pat)[\w .-]{0,12}",
+            r#"[\\"'`\]]{0,3}\s{0,3}(?:=>|:=|=|:|,| is )\s{0,3}[\\"'`]{0,2}("#,
+            $($value)+,
+            r")(?:[^\w-]|\z)"
+        )
+    };
+}
+
+/// The shape of a UUID.
+macro_rules! uuid {
+    () => {
+        "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
     };
 }
 
@@ -38,315 +60,72 @@ macro_rules! assigned {
     };
 }
 
-/// Every kind, specific ones first.
-#[rustfmt::skip]
-pub(super) static KINDS: &[Kind] = &[
-    // Key material.
-    Kind { id: "private-key", keywords: &["-----BEGIN"], reach: 65_536, edge: Edge::Any,
-        pattern: r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY-----(?:(?:[^-]|-{1,4}[^-]){24,}-----END (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY-----|[A-Za-z0-9+/=\s\\]{40,})",
-        hides: "-----BEGIN RSA PRIVATE KEY-----\n{64b}\n{64b}\n-----END RSA PRIVATE KEY-----",
-        keeps: "-----BEGIN PUBLIC KEY-----\n{64b}\n-----END PUBLIC KEY-----", ..Kind::TOKEN },
-    Kind { id: "pgp-private-key", keywords: &["-----BEGIN PGP"], reach: 65_536, edge: Edge::Any,
-        pattern: r"-----BEGIN PGP PRIVATE KEY BLOCK-----(?:[^-]|-{1,4}[^-]){24,}(?:-----END PGP PRIVATE KEY BLOCK-----)?",
-        hides: "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{64b}\n={4b}\n-----END PGP PRIVATE KEY BLOCK-----",
-        keeps: "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n{64b}\n-----END PGP PUBLIC KEY BLOCK-----", ..Kind::TOKEN },
-    Kind { id: "putty-private-key", keywords: &["Private-Lines:"], reach: 16_384,
-        pattern: r"Private-Lines: [0-9]{1,3}\r?\n((?:[A-Za-z0-9+/=]{1,64}\r?\n){1,200}Private-MAC: [0-9a-f]{40,64})",
-        hides: "Private-Lines: 1\n{64b}\nPrivate-MAC: {40h}", keeps: "Private-Lines: 14, says the manual", ..Kind::TOKEN },
-    Kind { id: "age-secret-key", keywords: &["age-secret-key-1"], pattern: r"AGE-SECRET-KEY-1[0-9A-Z]{58}\b",
-        hides: "AGE-SECRET-KEY-1{58u}", keeps: "age1{58l}", ..Kind::TOKEN },
+// The macros above come first: a macro is seen only by what follows it.
+mod ai;
+mod chat;
+mod cloud;
+mod data;
+mod forge;
+mod hash;
+mod header;
+mod keys;
+mod mail;
+mod monitor;
+mod network;
+mod payment;
+mod prose;
+mod setting;
+mod social;
+mod vault;
+mod wallet;
+mod work;
 
-    // Clouds.
-    Kind { id: "aws-access-key-id", keywords: &["akia", "asia", "abia", "acca"],
-        pattern: r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
-        hides: "AKIA{16B}", keeps: "AKIA{8B}", ..Kind::TOKEN },
-    Kind { id: "aws-secret-access-key", keywords: &["aws", "secret_access_key", "secretaccesskey", "secret access key"],
-        pattern: named!("(?:aws|secret[_ ]?access[_ ]?key)", "[a-z0-9/+]{40}={0,2}"), proof: Proof::Random(3.5),
-        hides: "aws_secret_access_key = {40b}", keeps: "aws_account_id = {12d}", ..Kind::NAMED },
-    Kind { id: "aws-session-token", keywords: &["session_token", "sessiontoken"], reach: 4096,
-        pattern: named!("session_?token", "[a-z0-9/+]{100,}={0,2}"), proof: Proof::Random(3.5),
-        hides: "AWS_SESSION_TOKEN={160b}", keeps: "session_token_bytes = 100", ..Kind::NAMED },
-    Kind { id: "aws-bedrock-key", keywords: &["absk"], pattern: r"ABSK[A-Za-z0-9+/]{100,260}={0,2}",
-        hides: "ABSK{120w}", keeps: "absk{20l}", ..Kind::TOKEN },
-    Kind { id: "gcp-api-key", keywords: &["aiza"], pattern: r"AIza[\w-]{35,40}",
-        hides: "AIza{35U}", keeps: "AIza{12U}", ..Kind::TOKEN },
-    Kind { id: "gcp-service-account-key-id", keywords: &["private_key_id"],
-        pattern: named!("private_key_id", "[0-9a-f]{40}"), proof: Proof::Shape,
-        hides: "\"private_key_id\": \"{40h}\"", keeps: "\"private_key_id\": \"\"", ..Kind::NAMED },
-    Kind { id: "google-oauth-token", keywords: &["ya29."], pattern: r"ya29\.[\w-]{20,}(?:\.[\w-]+)*",
-        hides: "ya29.{60U}", keeps: "ya29.{6U}", ..Kind::TOKEN },
-    Kind { id: "google-oauth-secret", keywords: &["gocspx-"], pattern: r"GOCSPX-[\w-]{28}",
-        hides: "GOCSPX-{28U}", keeps: "GOCSPX-{9U}", ..Kind::TOKEN },
-    Kind { id: "google-refresh-token", keywords: &["1//0"], pattern: r"1//0[\w-]{40,}",
-        hides: "1//0{60U}", keeps: "1//0{9U}", ..Kind::TOKEN },
-    Kind { id: "azure-storage-key", keywords: &["accountkey", "sharedaccesskey"], edge: Edge::Any,
-        pattern: r"(?i)(?:account|sharedaccess)key\s{0,2}=\s{0,2}([a-z0-9+/]{42,88}={0,2})", proof: Proof::Random(3.5),
-        hides: "AccountName=store;AccountKey={86b}==;EndpointSuffix=core.windows.net",
-        keeps: "AccountName=store;AccountKey=…", ..Kind::TOKEN },
-    Kind { id: "azure-sas-signature", keywords: &["sig="],
-        pattern: r"sig=([A-Za-z0-9%+/]{43,60}(?:=|%3[dD]){0,2})", proof: Proof::Random(3.5),
-        hides: "?sv=2022-11-02&sig={43w}%3D", keeps: "?sig={10w}", ..Kind::TOKEN },
-    Kind { id: "azure-client-secret", keywords: &["q~"], lead: 4, reach: 64,
-        pattern: r"\b[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}",
-        hides: "a{1w}c8Q~{34w}", keeps: "abc8Q~{9w}", ..Kind::TOKEN },
-    Kind { id: "digitalocean-token", keywords: &["dop_v1_", "doo_v1_", "dor_v1_"],
-        pattern: r"do[opr]_v1_[0-9a-f]{64}\b", hides: "dop_v1_{64h}", keeps: "dop_v1_{10h}", ..Kind::TOKEN },
-    Kind { id: "heroku-api-key", keywords: &["heroku"],
-        pattern: named!("heroku", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), proof: Proof::Shape,
-        hides: "HEROKU_API_KEY={8h}-{4h}-{4h}-{4h}-{12h}", keeps: "request_id={8h}-{4h}-{4h}-{4h}-{12h}", ..Kind::NAMED },
-    Kind { id: "heroku-token", keywords: &["hrku-"], pattern: r"HRKU-[\w-]{36,64}",
-        hides: "HRKU-{60U}", keeps: "HRKU-{8U}", ..Kind::TOKEN },
-    Kind { id: "cloudflare-api-token", keywords: &["cloudflare", "cf_api", "cf_token"],
-        pattern: named!("(?:cloudflare|cf_api|cf_token)", "[a-z0-9_-]{40}|[0-9a-f]{37}"), proof: Proof::Random(3.0),
-        hides: "CLOUDFLARE_API_TOKEN={40w}", keeps: "cloudflare_zone = {10w}", ..Kind::NAMED },
-    Kind { id: "cloudflare-origin-ca-key", keywords: &["v1.0-"], pattern: r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}\b",
-        hides: "v1.0-{24h}-{146h}", keeps: "v1.0-{24h}", ..Kind::TOKEN },
-    Kind { id: "fastly-api-token", keywords: &["fastly"],
-        pattern: named!("fastly", "[a-z0-9_-]{32}"), proof: Proof::Random(3.0),
-        hides: "fastly_api_token: {32w}", keeps: "fastly_service: {12w}", ..Kind::NAMED },
-    Kind { id: "alibaba-access-key-id", keywords: &["ltai"], pattern: r"LTAI[A-Za-z0-9]{17,22}\b",
-        hides: "LTAI{20w}", keeps: "LTAI{6w}", ..Kind::TOKEN },
-    Kind { id: "flyio-token", keywords: &["fm1r_", "fm2_", "fo1_"], pattern: r"(?:fm1r_|fm2_|fo1_)[A-Za-z0-9+/_=-]{40,}",
-        hides: "fo1_{43U}", keeps: "fo1_{6U}", ..Kind::TOKEN },
-    Kind { id: "vercel-token", keywords: &["vercel"],
-        pattern: named!("vercel", "[a-z0-9]{24}"), proof: Proof::Random(3.0),
-        hides: "VERCEL_TOKEN={24w}", keeps: "vercel_region=iad1", ..Kind::NAMED },
-    Kind { id: "netlify-token", keywords: &["nfp_"], pattern: r"nfp_[A-Za-z0-9]{36}\b",
-        hides: "nfp_{36w}", keeps: "nfp_{8w}", ..Kind::TOKEN },
-
-    // Code forges and package registries.
-    Kind { id: "github-token", keywords: &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"],
-        pattern: r"gh[pousr]_\w{36,255}", hides: "ghp_{36w}", keeps: "ghp_{12w}", ..Kind::TOKEN },
-    Kind { id: "github-fine-grained-token", keywords: &["github_pat_"], pattern: r"github_pat_\w{60,255}",
-        hides: "github_pat_{22w}_{59w}", keeps: "github_pat_{9w}", ..Kind::TOKEN },
-    Kind { id: "gitlab-token", keywords: &["glpat-", "gldt-", "glptt-", "glrt-", "glcbt-", "glft-", "glimt-", "glagent-", "gloas-", "glsoat-"],
-        pattern: r"gl(?:pat|dt|ptt|rt|cbt|ft|imt|agent|oas|soat)-[\w.-]{20,300}",
-        hides: "glpat-{20U}", keeps: "glpat-{6w}", ..Kind::TOKEN },
-    Kind { id: "bitbucket-token", keywords: &["atbb", "atctt3xff"], pattern: r"ATBB[A-Za-z0-9]{32}\b|ATCTT3xFf[\w=-]{60,}",
-        hides: "ATBB{32w}", keeps: "ATBB{6w}", ..Kind::TOKEN },
-    Kind { id: "bitbucket-client-secret", keywords: &["bitbucket"],
-        pattern: named!("bitbucket", "[a-z0-9=_-]{32,64}"), proof: Proof::Random(3.2),
-        hides: "BITBUCKET_CLIENT_SECRET={32w}", keeps: "bitbucket_workspace=acme-tools", ..Kind::NAMED },
-    Kind { id: "npm-token", keywords: &["npm_"], pattern: r"npm_[A-Za-z0-9]{36}\b",
-        hides: "npm_{36w}", keeps: "npm_config_cache", ..Kind::TOKEN },
-    Kind { id: "npm-auth-token", keywords: &["_authtoken"], edge: Edge::Any,
-        pattern: r#"_authToken\s{0,2}=\s{0,2}["']?([\w+/=-]{16,})"#, proof: Proof::Random(2.5),
-        hides: "//registry.example.com/:_authToken={36w}", keeps: "//registry.example.com/:_authToken=${NPM_TOKEN}", ..Kind::TOKEN },
-    Kind { id: "pypi-token", keywords: &["pypi-age"], pattern: r"pypi-AgEIcHlwaS5vcmc[\w-]{50,}|pypi-AgE[\w-]{60,}",
-        hides: "pypi-AgEIcHlwaS5vcmc{70U}", keeps: "pypi-AgE{9U}", ..Kind::TOKEN },
-    Kind { id: "crates-token", keywords: &["cio"], pattern: r"cio[A-Za-z0-9]{32}\b", proof: Proof::Random(3.0),
-        hides: "cio{32w}", keeps: "cio{9w}", ..Kind::TOKEN },
-    Kind { id: "rubygems-token", keywords: &["rubygems_"], pattern: r"rubygems_[0-9a-f]{48}\b",
-        hides: "rubygems_{48h}", keeps: "rubygems_{9h}", ..Kind::TOKEN },
-    Kind { id: "nuget-key", keywords: &["oy2"], pattern: r"oy2[a-z0-9]{43}\b",
-        hides: "oy2{43l}", keeps: "oy2{9l}", ..Kind::TOKEN },
-    Kind { id: "docker-hub-token", keywords: &["dckr_pat_", "dckr_oat_"], pattern: r"dckr_[po]at_[\w-]{27,32}",
-        hides: "dckr_pat_{27U}", keeps: "dckr_pat_{6U}", ..Kind::TOKEN },
-    Kind { id: "jfrog-token", keywords: &["akcp"], pattern: r"AKCp[A-Za-z0-9]{69}\b",
-        hides: "AKCp{69w}", keeps: "AKCp{9w}", ..Kind::TOKEN },
-    Kind { id: "sourcegraph-token", keywords: &["sgp_"], pattern: r"sgp_(?:[0-9a-f]{16}_|local_)?[0-9a-f]{40}\b",
-        hides: "sgp_{40h}", keeps: "sgp_{9h}", ..Kind::TOKEN },
-    Kind { id: "buildkite-token", keywords: &["bkua_"], pattern: r"bkua_[0-9a-f]{40}\b",
-        hides: "bkua_{40h}", keeps: "bkua_{9h}", ..Kind::TOKEN },
-    Kind { id: "circleci-token", keywords: &["ccipat_"], pattern: r"CCIPAT_[A-Za-z0-9]{22}_[0-9a-f]{40}\b",
-        hides: "CCIPAT_{22w}_{40h}", keeps: "CCIPAT_{9w}", ..Kind::TOKEN },
-
-    // Chat.
-    Kind { id: "slack-token", keywords: &["xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxe-", "xoxc-", "xoxd-", "xoxe.xox"],
-        pattern: r"xox(?:[bparsecd]|e\.xox[bp])-[A-Za-z0-9%-]{20,}",
-        hides: "xoxb-{12d}-{12d}-{24w}", keeps: "xoxb-{6d}", ..Kind::TOKEN },
-    Kind { id: "slack-app-token", keywords: &["xapp-"], pattern: r"xapp-\d-[A-Z0-9]{6,16}-\d{6,16}-[0-9a-f]{32,80}",
-        hides: "xapp-1-A{10u}-{13d}-{64h}", keeps: "xapp-1-A{10u}", ..Kind::TOKEN },
-    Kind { id: "slack-webhook", keywords: &["hooks.slack.com/"],
-        pattern: r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/]{20,120})",
-        hides: "https://hooks.slack.com/services/T{8u}/B{8u}/{24w}", keeps: "https://hooks.slack.com/services/T000", ..Kind::TOKEN },
-    Kind { id: "teams-webhook", keywords: &["webhook.office.com/"],
-        pattern: r"webhook\.office\.com/webhookb2/([\w@-]{36,80}/IncomingWebhook/[0-9a-f]{32}/[\w-]{36,})", edge: Edge::Any,
-        hides: "https://acme.webhook.office.com/webhookb2/{36l}@{36l}/IncomingWebhook/{32h}/{36l}",
-        keeps: "https://acme.webhook.office.com/webhookb2/help", ..Kind::TOKEN },
-    Kind { id: "discord-webhook", keywords: &["/api/webhooks/"], edge: Edge::Any,
-        pattern: r"/api/webhooks/\d{17,20}/([\w-]{60,80})",
-        hides: "https://discord.com/api/webhooks/{18d}/{68U}", keeps: "https://discord.com/api/webhooks/{18d}", ..Kind::TOKEN },
-    Kind { id: "discord-token", keywords: &["discord", "bot "],
-        pattern: r#"(?i:discord[\w .-]{0,30}["'`\\]{0,2}\s{0,3}[=:]\s{0,3}["'`\\]{0,2}(?:bot )?|bot )([MNO][A-Za-z0-9_-]{22,27}\.[\w-]{6,7}\.[\w-]{27,40})"#,
-        hides: "DISCORD_TOKEN=M{25w}.{6w}.{38U}", keeps: "discord.gg/{8w}", ..Kind::NAMED },
-    Kind { id: "telegram-bot-token", keywords: &[":aa"], lead: 11, reach: 48,
-        pattern: r"\d{8,10}:AA[\w-]{33,36}",
-        hides: "{9d}:AA{33U}", keeps: "12:AA{9U}", ..Kind::TOKEN },
-
-    // Payments and shops.
-    Kind { id: "stripe-key", keywords: &["sk_live_", "sk_test_", "rk_live_", "rk_test_", "sk_prod_", "rk_prod_"],
-        pattern: r"[sr]k_(?:live|test|prod)_[A-Za-z0-9]{16,252}", hides: "sk_live_{24w}", keeps: "pk_live_{24w}", ..Kind::TOKEN },
-    Kind { id: "stripe-webhook-secret", keywords: &["whsec_"], pattern: r"whsec_[A-Za-z0-9+/=]{24,}",
-        hides: "whsec_{32w}", keeps: "whsec_{6w}", ..Kind::TOKEN },
-    Kind { id: "square-token", keywords: &["eaaa", "sq0atp-", "sq0csp-"],
-        pattern: r"EAAA[\w+=-]{60}|sq0(?:atp-[\w-]{22}|csp-[\w-]{43})", hides: "sq0atp-{22U}", keeps: "sq0idp-{22U}", ..Kind::TOKEN },
-    Kind { id: "paypal-braintree-token", keywords: &["access_token$"],
-        pattern: r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$[0-9a-f]{32}\b",
-        hides: "access_token$production${16l}${32h}", keeps: "access_token$production${6l}", ..Kind::TOKEN },
-    Kind { id: "paypal-client-secret", keywords: &["paypal"],
-        pattern: named!("paypal", "E[a-z0-9_-]{79}|[a-z0-9_-]{60,80}"), proof: Proof::Random(3.5),
-        hides: "PAYPAL_CLIENT_SECRET=E{79w}", keeps: "paypal_mode=sandbox", ..Kind::NAMED },
-    Kind { id: "shopify-token", keywords: &["shpat_", "shpca_", "shppa_", "shpss_"],
-        pattern: r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}\b", hides: "shpat_{32h}", keeps: "shpat_{9h}", ..Kind::TOKEN },
-    Kind { id: "adyen-key", keywords: &["aqe"], pattern: r"AQE[A-Za-z0-9+/]{20,}[A-Za-z0-9+/=*]{10,}-[A-Za-z0-9+/=]{20,}-[\w<>{}@#$%^&*~;:.,?!|=+-]{8,}",
-        hides: "AQE{40w}-{44w}-{16w}", keeps: "AQE{20w}", ..Kind::TOKEN },
-
-    // Mail and telephony.
-    Kind { id: "twilio-api-secret", keywords: &["twilio", "auth_token", "authtoken"],
-        pattern: named!("(?:twilio|auth_?token)", "[0-9a-f]{32}"), proof: Proof::Random(2.5),
-        hides: "TWILIO_AUTH_TOKEN={32h}", keeps: "twilio_region = us1", ..Kind::NAMED },
-    Kind { id: "twilio-api-key", keywords: &["sk0", "sk1", "sk2", "sk3", "sk4", "sk5", "sk6", "sk7", "sk8", "sk9", "ska", "skb", "skc", "skd", "ske", "skf"],
-        pattern: r"SK[0-9a-f]{32}\b", proof: Proof::Random(2.5), hides: "SK{32h}", keeps: "SK{9h}", ..Kind::TOKEN },
-    Kind { id: "sendgrid-key", keywords: &["sg."], pattern: r"SG\.[\w-]{20,24}\.[\w-]{39,50}",
-        hides: "SG.{22U}.{43U}", keeps: "SG.{8U}", ..Kind::TOKEN },
-    Kind { id: "mailgun-key", keywords: &["key-", "mailgun"],
-        pattern: r#"key-([0-9a-f]{32})\b|(?i:mailgun[\w .-]{0,30}["'\\]{0,2}\s{0,3}[=:]\s{0,3}["'\\]{0,2})([0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8})"#,
-        hides: "key-{32h}", keeps: "key-{9h}", ..Kind::TOKEN },
-    Kind { id: "mailchimp-key", keywords: &["-us"], lead: 33, reach: 8, pattern: r"\b[0-9a-f]{32}-us\d{1,2}\b",
-        hides: "{32h}-us12", keeps: "{9h}-us12", ..Kind::TOKEN },
-    Kind { id: "brevo-key", keywords: &["xkeysib-", "xsmtpsib-"], pattern: r"x(?:key|smtp)sib-[0-9a-f]{64}-[A-Za-z0-9]{16}\b",
-        hides: "xkeysib-{64h}-{16w}", keeps: "xkeysib-{9h}", ..Kind::TOKEN },
-    Kind { id: "postmark-token", keywords: &["postmark"],
-        pattern: named!("postmark", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), proof: Proof::Shape,
-        hides: "POSTMARK_SERVER_TOKEN={8h}-{4h}-{4h}-{4h}-{12h}", keeps: "message_id={8h}-{4h}-{4h}-{4h}-{12h}", ..Kind::NAMED },
-    Kind { id: "resend-key", keywords: &["re_"], pattern: r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,32}\b", proof: Proof::Random(3.0),
-        hides: "re_{8w}_{24w}", keeps: "re_export_of_names", ..Kind::TOKEN },
-
-    // AI providers.
-    Kind { id: "anthropic-key", keywords: &["sk-ant-"], pattern: r"sk-ant-[\w-]{24,}",
-        hides: "sk-ant-api03-{90U}", keeps: "sk-ant-{6w}", ..Kind::TOKEN },
-    Kind { id: "openrouter-key", keywords: &["sk-or-v1-"], pattern: r"sk-or-v1-[0-9a-f]{64}\b",
-        hides: "sk-or-v1-{64h}", keeps: "sk-or-v1-{6h}", ..Kind::TOKEN },
-    Kind { id: "openai-key", keywords: &["sk-"], pattern: r"sk-(?:(?:proj|svcacct|admin|None)-[\w-]{20,}|[A-Za-z0-9]{32,})",
-        hides: "sk-proj-{64U}", keeps: "sk-{9w}", ..Kind::TOKEN },
-    Kind { id: "huggingface-token", keywords: &["hf_", "api_org_"], pattern: r"(?:hf|api_org)_[A-Za-z0-9]{34,40}\b",
-        hides: "hf_{34w}", keeps: "hf_hub_download", ..Kind::TOKEN },
-    Kind { id: "cohere-key", keywords: &["cohere", "co_api_key"],
-        pattern: named!("(?:cohere|co_api_key)", "[a-z0-9]{40}"), proof: Proof::Random(3.2),
-        hides: "COHERE_API_KEY={40w}", keeps: "cohere_model=command", ..Kind::NAMED },
-    Kind { id: "groq-key", keywords: &["gsk_"], pattern: r"gsk_[A-Za-z0-9]{40,64}\b",
-        hides: "gsk_{52w}", keeps: "gsk_{9w}", ..Kind::TOKEN },
-    Kind { id: "xai-key", keywords: &["xai-"], pattern: r"xai-[A-Za-z0-9]{70,90}\b",
-        hides: "xai-{80w}", keeps: "xai-{9w}", ..Kind::TOKEN },
-    Kind { id: "perplexity-key", keywords: &["pplx-"], pattern: r"pplx-[A-Za-z0-9]{40,64}\b",
-        hides: "pplx-{48w}", keeps: "pplx-{6w}", ..Kind::TOKEN },
-    Kind { id: "replicate-token", keywords: &["r8_"], pattern: r"r8_[A-Za-z0-9]{37}\b",
-        hides: "r8_{37w}", keeps: "r8_{9w}", ..Kind::TOKEN },
-    Kind { id: "mistral-key", keywords: &["mistral"],
-        pattern: named!("mistral", "[a-z0-9]{32}"), proof: Proof::Random(3.2),
-        hides: "MISTRAL_API_KEY={32w}", keeps: "mistral_model=small-2409", ..Kind::NAMED },
-    Kind { id: "langsmith-key", keywords: &["lsv2_"], pattern: r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}\b",
-        hides: "lsv2_pt_{32h}_{10h}", keeps: "lsv2_pt_{9h}", ..Kind::TOKEN },
-    Kind { id: "pinecone-key", keywords: &["pcsk_"], pattern: r"pcsk_[A-Za-z0-9]{5,6}_[A-Za-z0-9]{50,70}\b",
-        hides: "pcsk_{6w}_{63w}", keeps: "pcsk_{6w}", ..Kind::TOKEN },
-
-    // Infrastructure, databases, monitoring.
-    Kind { id: "vault-token", keywords: &["hvs.", "hvb.", "hvr."], pattern: r"hv[sbr]\.[\w-]{24,300}",
-        hides: "hvs.{90U}", keeps: "hvs.{6w}", ..Kind::TOKEN },
-    Kind { id: "terraform-token", keywords: &[".atlasv1."], lead: 15, reach: 90,
-        pattern: r"\b[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}", hides: "{14w}.atlasv1.{67U}", keeps: "{6w}.atlasv1.{8w}", ..Kind::TOKEN },
-    Kind { id: "databricks-token", keywords: &["dapi"], pattern: r"dapi[0-9a-f]{32}(?:-\d)?\b",
-        hides: "dapi{32h}", keeps: "dapi{9h}", ..Kind::TOKEN },
-    Kind { id: "datadog-key", keywords: &["datadog", "dd_api", "dd_app", "dd-api", "dd-app"],
-        pattern: named!("(?:datadog|dd[_-]ap[ip])", "[0-9a-f]{40}|[0-9a-f]{32}"),
-        hides: "DD_API_KEY={32h}", keeps: "datadog_site = datadoghq.eu", ..Kind::NAMED },
-    Kind { id: "newrelic-key", keywords: &["nrak-", "nrii-", "nrjs-", "nraa-"], pattern: r"NR(?:AK|AA)-[A-Z0-9]{27}\b|NRII-[\w-]{32}|NRJS-[0-9a-f]{19}\b",
-        hides: "NRAK-{27u}", keeps: "NRAK-{6u}", ..Kind::TOKEN },
-    Kind { id: "grafana-token", keywords: &["glsa_", "glc_ey"], pattern: r"glsa_[A-Za-z0-9]{32}_[0-9a-fA-F]{8}\b|glc_ey[A-Za-z0-9+/=]{32,400}",
-        hides: "glsa_{32w}_{8h}", keeps: "glsa_{9w}", ..Kind::TOKEN },
-    Kind { id: "sentry-token", keywords: &["sntrys_", "sntryu_"], pattern: r"sntrys_[A-Za-z0-9+/=_-]{60,}|sntryu_[0-9a-f]{64}\b",
-        hides: "sntryu_{64h}", keeps: "sntryu_{9h}", ..Kind::TOKEN },
-    Kind { id: "pagerduty-key", keywords: &["pagerduty", "pd_api", "token token="],
-        pattern: concat!(r#"(?i)(?:(?:pagerduty|pd_api)[\w .-]{0,30}["'\\]{0,2}\s{0,3}[=:]\s{0,3}["'\\]{0,2}|token token=)"#, r"([\w+-]{20}|[0-9a-f]{32})(?:[^\w-]|\z)"),
-        proof: Proof::Random(3.0), hides: "PAGERDUTY_API_KEY=u+{18w}", keeps: "pagerduty_service: PABC123", ..Kind::NAMED },
-    Kind { id: "planetscale-token", keywords: &["pscale_"], pattern: r"pscale_(?:tkn|pw|oauth)_[\w.=-]{30,64}",
-        hides: "pscale_tkn_{43U}", keeps: "pscale_branch_name", ..Kind::TOKEN },
-    Kind { id: "supabase-key", keywords: &["sbp_", "sb_secret_"], pattern: r"sbp_[0-9a-f]{40}\b|sb_secret_[\w-]{22,64}",
-        hides: "sbp_{40h}", keeps: "sb_publishable_{22w}", ..Kind::TOKEN },
-    Kind { id: "doppler-token", keywords: &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."],
-        pattern: r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[\w-]{2,35}\.)?[A-Za-z0-9]{40,44}\b",
-        hides: "dp.pt.{43w}", keeps: "dp.pt.{9w}", ..Kind::TOKEN },
-    Kind { id: "pulumi-token", keywords: &["pul-"], pattern: r"pul-[0-9a-f]{40}\b", hides: "pul-{40h}", keeps: "pul-{9h}", ..Kind::TOKEN },
-    Kind { id: "onepassword-token", keywords: &["ops_ey"], pattern: r"ops_ey[\w+/=-]{100,}", reach: 4096,
-        hides: "ops_ey{200w}", keeps: "ops_ey{9w}", ..Kind::TOKEN },
-    Kind { id: "onepassword-secret-key", keywords: &["a3-"], pattern: r"A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}\b",
-        hides: "A3-{6u}-{6u}-{5u}-{5u}-{5u}-{5u}", keeps: "A3-{6u}", ..Kind::TOKEN },
-    Kind { id: "tailscale-key", keywords: &["tskey-"], pattern: r"tskey-(?:auth|api|client|scim|webhook)-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,48}",
-        hides: "tskey-auth-{12w}-{32w}", keeps: "tskey-auth-{6w}", ..Kind::TOKEN },
-    Kind { id: "dynatrace-token", keywords: &["dt0c01.", "dt0s01."], pattern: r"dt0[cs]01\.[A-Z0-9]{24}\.[A-Z0-9]{64}\b",
-        hides: "dt0c01.{24u}.{64u}", keeps: "dt0c01.{24u}", ..Kind::TOKEN },
-    Kind { id: "posthog-key", keywords: &["phx_"], pattern: r"phx_[A-Za-z0-9]{40,50}\b",
-        hides: "phx_{43w}", keeps: "phc_{43w}", ..Kind::TOKEN },
-
-    // Work tools.
-    Kind { id: "linear-key", keywords: &["lin_api_", "lin_oauth_"], pattern: r"lin_(?:api|oauth)_[A-Za-z0-9]{40,64}\b",
-        hides: "lin_api_{40w}", keeps: "lin_api_{6w}", ..Kind::TOKEN },
-    Kind { id: "notion-token", keywords: &["ntn_", "secret_"], pattern: r"ntn_[A-Za-z0-9]{40,50}\b|secret_[A-Za-z0-9]{43}\b",
-        hides: "ntn_{46w}", keeps: "ntn_{9w}", ..Kind::TOKEN },
-    Kind { id: "airtable-token", keywords: &["pat"], pattern: r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}\b",
-        hides: "pat{14w}.{64h}", keeps: "pattern.{9h}", ..Kind::TOKEN },
-    Kind { id: "figma-token", keywords: &["figd_", "figu_", "figo_"], pattern: r"fig[duo]_[\w-]{40,50}",
-        hides: "figd_{40U}", keeps: "figd_{9U}", ..Kind::TOKEN },
-    Kind { id: "atlassian-token", keywords: &["atatt3xff"], pattern: r"ATATT3xFf[\w=-]{60,300}",
-        hides: "ATATT3xFf{180w}={8H}", keeps: "ATATT3xFf{9w}", ..Kind::TOKEN },
-    Kind { id: "okta-token", keywords: &["okta", "ssws "],
-        pattern: concat!(r#"(?i)(?:okta[\w .-]{0,30}["'\\]{0,2}\s{0,3}[=:]\s{0,3}["'\\]{0,2}|ssws )"#, r"(00[\w-]{40})(?:[^\w-]|\z)"),
-        hides: "Authorization: SSWS 00{40U}", keeps: "okta_domain: acme.okta.com", ..Kind::NAMED },
-    Kind { id: "postman-key", keywords: &["pmak-"], pattern: r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}\b",
-        hides: "PMAK-{24h}-{34h}", keeps: "PMAK-{9h}", ..Kind::TOKEN },
-    Kind { id: "dropbox-token", keywords: &["sl."], pattern: r"sl\.(?:u\.)?[\w-]{130,}", reach: 4096,
-        hides: "sl.{136U}", keeps: "sl.{9U}", ..Kind::TOKEN },
-    Kind { id: "asana-token", keywords: &["asana"], pattern: named!("asana", r"[0-9a-z/:]{32,70}"), proof: Proof::Random(3.0),
-        hides: "ASANA_ACCESS_TOKEN=1/{16d}:{32h}", keeps: "asana_project = {16d}", ..Kind::NAMED },
-    Kind { id: "intercom-zendesk-token", keywords: &["zendesk", "intercom"], pattern: named!("(?:zendesk|intercom)", "[a-z0-9=_-]{40,60}"),
-        proof: Proof::Random(3.2), hides: "ZENDESK_API_TOKEN={40w}", keeps: "zendesk_subdomain=acme", ..Kind::NAMED },
-    Kind { id: "hubspot-token", keywords: &["pat-na", "pat-eu"], pattern: r"pat-(?:na|eu)\d-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
-        hides: "pat-na1-{8h}-{4h}-{4h}-{4h}-{12h}", keeps: "pat-na1-{8h}", ..Kind::TOKEN },
-    Kind { id: "contentful-token", keywords: &["cfpat-"], pattern: r"CFPAT-[\w-]{43,64}", hides: "CFPAT-{43U}", keeps: "CFPAT-{9U}", ..Kind::TOKEN },
-    Kind { id: "launchdarkly-key", keywords: &["sdk-", "api-", "mob-"], pattern: r"(?:sdk|api|mob)-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b",
-        hides: "sdk-{8h}-{4h}-4{3h}-a{3h}-{12h}", keeps: "sdk-{8h}", ..Kind::TOKEN },
-    Kind { id: "facebook-token", keywords: &["eaac", "eaab", "eaag"], pattern: r"EAA[CBG][A-Za-z0-9]{80,300}", hides: "EAAC{120w}", keeps: "EAAC{9w}", ..Kind::TOKEN },
-
-    // Forms that carry any credential.
-    Kind { id: "jwt", keywords: &["eyj"], reach: 8192, pattern: r"ey[JK][A-Za-z0-9_-]{10,}\.ey[JK][A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-        hides: "eyJ{33w}.eyJ{60w}.{43U}", keeps: "eyJ{33w}.tail", ..Kind::TOKEN },
-    Kind { id: "bearer-token", keywords: &["bearer"], pattern: r#"(?i)bearer[\s:="'\\]{1,3}([a-z0-9._~+/=-]{16,})"#, reach: 4096,
-        proof: Proof::Random(2.5), hides: "Authorization: Bearer {32w}", keeps: "Authorization: Bearer <token>", ..Kind::TOKEN },
-    Kind { id: "basic-auth", keywords: &["authorization"], edge: Edge::Any,
-        pattern: r#"(?i)authorization["'\\]{0,2}\s{0,3}[:=,]\s{0,3}["'\\]{0,2}(?:basic|token|apikey|digest)\s{1,2}([a-z0-9+/._~-]{8,}={0,2})"#,
-        hides: "Authorization: Basic {24w}==", keeps: "Authorization: Basic auth is enough", ..Kind::TOKEN },
-    Kind { id: "url-password", keywords: &["://"], edge: Edge::Any,
-        pattern: r#"://[^\s/:@"'<>?#\[\]]{0,128}:([^\s/"'<>\[\]]{1,256})@[A-Za-z0-9\[%_$]"#,
-        hides: "postgres://app:{12w}@db.example.com/main", keeps: "postgres://user:password@localhost/main", ..Kind::TOKEN },
-    Kind { id: "session-cookie", keywords: &["cookie"],
-        pattern: r#"(?i)cookie["'\\]{0,2}\s{0,2}[:=]\s{0,2}["']?[^\r\n]{0,160}?(?:sess|sid|auth|token|jwt)[\w.-]{0,20}=([^\s;,"']{16,})"#,
-        proof: Proof::Random(3.0), edge: Edge::Any, reach: 4096,
-        hides: "Set-Cookie: sessionid={32l}; Path=/", keeps: "Cookie: theme=dark; lang=en", ..Kind::TOKEN },
-
-    // Settings whose name says that the value is secret, last.
-    Kind { id: "password", keywords: &["password", "passwd", "passphrase", "passcode", "pwd", "passwort", "kennwort", "contraseña", "mot de passe", "db_pass", "_pass", "pgpass"],
-        pattern: assigned!("password|passwd|passphrase|passcode|pwd|passwort|kennwort|contrase..a|mot de passe|db_pass|_pass|pgpass", "{6,128}"),
-        edge: Edge::Any, proof: Proof::Password,
-        hides: "\"db_password\": \"{12w}\"", keeps: "password: ********", ..Kind::TOKEN },
-    Kind { id: "password-flag", keywords: &["--pass", "--password"], edge: Edge::Any,
-        pattern: r#"(?i)--pass(?:word|wd|phrase)?[= ]["']?([^\s"'`<>]{6,128})"#, proof: Proof::Password,
-        hides: "mysql --password {12w} --host db", keeps: "mysql --password --host db", ..Kind::TOKEN },
-    Kind { id: "api-key", keywords: &["api_key", "apikey", "api-key", "api key", "access_key", "accesskey", "access-key",
-            "secret_key", "secretkey", "secret-key", "private_key", "privatekey", "encryption_key", "signing_key", "master_key"],
-        pattern: assigned!("api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key|encryption_key|signing_key|master_key", "{10,512}"),
-        edge: Edge::Any, proof: Proof::Random(2.8), allow: &["example.com"],
-        hides: "api_key = \"{32w}\"", keeps: "api_key = \"YOUR_API_KEY\"", ..Kind::TOKEN },
-    Kind { id: "secret", keywords: &["secret", "credential"],
-        pattern: assigned!("(?:client[_-]?)?secret|credentials?", "{8,512}"),
-        edge: Edge::Any, proof: Proof::Random(2.8),
-        hides: "client_secret: {24w}", keeps: "client_secret: ${CLIENT_SECRET}", ..Kind::TOKEN },
-    Kind { id: "token", keywords: &["token"],
-        pattern: assigned!("token", "{16,1024}"), reach: 1200,
-        edge: Edge::Any, proof: Proof::Random(3.2),
-        hides: "access_token={40w}", keeps: "next_token = parser.next_token()", ..Kind::TOKEN },
-    Kind { id: "password-prose", keywords: &["password", "passphrase", "passcode", "pass phrase", "passwort"],
-        pattern: r#"(?i)(?:password|pass ?phrase|passcode|passwort)(?: (?:for|to|of|on|in) [^\n.:=]{1,40}?)? (?:is|was|ist|will be|to be|changed to|set to)(?: now| still)?:? {0,2}["'`]?([^\s"'`]{6,128})"#,
-        proof: Proof::Password, edge: Edge::Any, allow: &["-sensitive"],
-        hides: "my password is hunter{4d}", keeps: "my password is wrong again", ..Kind::TOKEN },
+/// The parts of the table, specific kinds before those known by their
+/// surroundings only.
+const PARTS: &[&[Kind]] = &[
+    keys::KINDS,
+    cloud::KINDS,
+    forge::KINDS,
+    chat::KINDS,
+    payment::KINDS,
+    mail::KINDS,
+    ai::KINDS,
+    data::KINDS,
+    monitor::KINDS,
+    vault::KINDS,
+    work::KINDS,
+    social::KINDS,
+    network::KINDS,
+    wallet::KINDS,
+    header::KINDS,
+    hash::KINDS,
+    setting::KINDS,
+    prose::KINDS,
 ];
+
+/// Every kind, specific ones first.
+pub(super) static KINDS: &[Kind] = &joined::<{ count(PARTS) }>(PARTS);
+
+const fn count(parts: &[&[Kind]]) -> usize {
+    let (mut count, mut part) = (0, 0);
+    while part < parts.len() {
+        count += parts[part].len();
+        part += 1;
+    }
+    count
+}
+
+const fn joined<const COUNT: usize>(parts: &[&[Kind]]) -> [Kind; COUNT] {
+    let mut all = [Kind::TOKEN; COUNT];
+    let (mut at, mut part) = (0, 0);
+    while part < parts.len() {
+        let mut row = 0;
+        while row < parts[part].len() {
+            all[at] = parts[part][row];
+            at += 1;
+            row += 1;
+        }
+        part += 1;
+    }
+    all
+}

@@ -92,13 +92,6 @@ impl Registered {
         }
     }
 
-    /// Whether any secret is there.
-    pub(super) fn is_in(&self, text: &[u8]) -> bool {
-        let mut is_in = false;
-        self.find(text, &mut |_, _| is_in = true);
-        is_in
-    }
-
     /// Compares the forms that begin with `prefix` with the text at `at`. Of
     /// those that are there the longest is told: it hides the others.
     fn compare(

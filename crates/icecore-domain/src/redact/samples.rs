@@ -3,9 +3,12 @@
 //! `ghp_{36w}` stands for `ghp_` and 36 letters and digits. The classes are
 //! `w` letters and digits, `l` the same in lower case, `u` in upper case, `h`
 //! and `H` hexadecimal, `d` digits, `a` lower-case letters, `b` base64, `U` URL-safe
-//! base64, `B` base32. Any other brace stands for itself.
+//! base64, `B` base32, `s` base58, `z` bech32; `{uuid}` is a UUID. Any other brace
+//! stands for itself.
 
-const CLASSES: [(char, &str); 10] = [
+const UUID: &str = "{8h}-{4h}-{4h}-{4h}-{12h}";
+
+const CLASSES: [(char, &str); 12] = [
     ('w', "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"),
     ('l', "abcdefghijklmnopqrstuvwxyz"),
     ('u', "ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
@@ -16,13 +19,16 @@ const CLASSES: [(char, &str); 10] = [
     ('b', "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+/"),
     ('U', "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-"),
     ('B', "ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+    ('s', "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ"),
+    ('z', "acdefghjklmnpqrstuvwxyz"),
 ];
 
 /// `template` with its classes drawn from `seed`.
 pub(super) fn expand(template: &str, seed: u64) -> String {
+    let template = template.replace("{uuid}", UUID);
     let mut state = seed;
     let mut out = String::new();
-    let mut rest = template;
+    let mut rest = template.as_str();
     while let Some(open) = rest.find('{') {
         out.push_str(&rest[..open]);
         rest = &rest[open..];
@@ -56,7 +62,7 @@ fn draw(out: &mut String, count: usize, (class, letters): (char, &str), state: &
     for at in 0..count {
         let from = match class {
             'w' | 'l' | 'u' | 'b' | 'U' if at % 3 == 1 => "0123456789",
-            'B' if at % 3 == 1 => "234567",
+            'B' | 's' | 'z' if at % 3 == 1 => "234567",
             'b' | 'U' if at == 0 || at + 1 == count => &letters[..52],
             _ => letters,
         };

@@ -1,7 +1,7 @@
 //! Turns to add, and the moves that a worker would make.
 
 use std::fmt::Write as _;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::cut::CutPolicy;
@@ -10,7 +10,9 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Principal, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{Hidden, RedactedSummary, RedactedText, Redactor, Secret, SecretName};
+use icecore_domain::redact::{
+    Hidden, RedactedSummary, RedactedText, Redactor, Secret, SecretName, TagKey,
+};
 use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
 use icecore_domain::turn::{Content, RawTurn};
@@ -428,4 +430,74 @@ pub(crate) fn fact(subject: &str, value: &str) -> RedactedFact {
 
 pub(crate) fn drawn_fact(fact: RedactedFact, source: TurnId) -> NewFact {
     NewFact { fact, source, at: NOW, recorded_at: NOW }
+}
+
+// Rewriting
+
+/// What a rewritten turn says.
+pub(crate) const REWRITTEN: &str = "[REDACTED:db]";
+
+/// What puts turns of a branch anew, as a caller would put it together.
+pub(crate) async fn rewriting(
+    store: &dyn Store,
+    scope: &Scope,
+    session: SessionNo,
+    branch: Branch,
+    seqs: &[u64],
+) -> Rewrite {
+    let query = TurnQuery { branch: Some(branch), ..TurnQuery::all(session, 10_000) };
+    let mut own = store.turns(scope, &query).await.unwrap();
+    own.retain(|row| row.state == TurnState::Present && seqs.contains(&row.id.seq.0));
+    let through = Ordinal(u64::MAX >> 1);
+    let bodies = store.bodies(scope, session, branch, Ordinal(1), through).await.unwrap();
+    let (mut micros, mut packs) = (Vec::new(), Vec::new());
+    for body in bodies {
+        let holds = |row: &TurnRow| (body.id.first..=body.id.last).contains(&row.ordinal);
+        if !own.iter().any(holds) {
+            continue;
+        }
+        let text = match body.place {
+            BodyPlace::Text(body) => Some(replaced(&body, seqs)),
+            BodyPlace::Pack(pack) => {
+                let next = new_pack(&format!("{}*", pack.name));
+                if !packs.iter().any(|(id, _, _)| *id == pack.id) {
+                    packs.push((pack.id, pack.name, next));
+                }
+                None
+            }
+            BodyPlace::Rows | BodyPlace::Gone => None,
+        };
+        micros.push((body.id, body.revision, text));
+    }
+    let turns = own.iter().map(rewritten).collect();
+    Rewrite { session, branch, turns, micros, packs, now: Millis(NOW.0 + 9) }
+}
+
+fn rewritten(row: &TurnRow) -> RewrittenTurn {
+    let body = row.body.clone().map(|body| {
+        let content = Content::Text(REWRITTEN.to_owned());
+        REDACTOR.turn(RawTurn { content, ..body.into_fields() })
+    });
+    let hidden = Hidden::from([("db".to_owned(), 1)]);
+    RewrittenTurn { seq: row.id.seq, tokens: 3, hidden, body }
+}
+
+fn replaced(body: &TextBody, seqs: &[u64]) -> TextBody {
+    let replace = |line: &str| {
+        let seq = seqs.iter().find(|seq| line.starts_with(&format!("{seq} ")));
+        seq.map_or_else(|| format!("{line}\n"), |seq| format!("{seq} {REWRITTEN}\n"))
+    };
+    text_body(&body.text.as_str().lines().map(replace).collect::<String>())
+}
+
+/// Rewrites turns of the main branch of a session in the usual scope.
+pub(crate) async fn rewrite(store: &dyn Store, session: SessionNo, seqs: &[u64]) {
+    let rewrite = rewriting(store, &scope(), session, Branch::MAIN, seqs).await;
+    assert!(store.rewrite(&scope(), rewrite).await.unwrap());
+}
+
+/// A redactor that hides these values as `v1`, `v2` and so on.
+pub(crate) fn redactor_of(values: &[&str]) -> Arc<Redactor> {
+    let named = (1..).zip(values).map(|(n, value)| secret(&format!("v{n}"), value));
+    Arc::new(REDACTOR.for_tenant(&named.collect::<Vec<_>>(), TagKey::default()))
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use icecore_domain::chunk::Level;
-use icecore_domain::ids::{Ordinal, Scope, Seq, Tenant};
+use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, Tenant};
 use icecore_domain::time::Millis;
 
 use super::facts;
 use super::pyramid::unrevised;
-use super::state::{PackState, SessionState, State, StoredTurn};
+use super::state::{BranchState, PackState, SessionState, State, StoredTurn};
 use crate::store::*;
 
 pub(super) fn select(
@@ -65,7 +65,7 @@ fn select_in(
 
 pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool {
     let Some(session) = state.session_mut(scope, erasure.session) else { return false };
-    if !still_as_read(session, &erasure) {
+    if !still_as_read(session, &erasure.seen()) {
         return false;
     }
     let Some(branch) = session.branches.get_mut(&erasure.branch) else { return false };
@@ -77,14 +77,7 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
             branch.packs.insert(id.first, PackState { last, pack, created_at });
         }
     }
-    for (id, _, text) in &erasure.micros {
-        branch.texts.remove(&id.first);
-        if let Some(text) = text.clone() {
-            branch.texts.insert(id.first, text);
-        }
-    }
-    branch.record.version += 1;
-    branch.unsettled = true;
+    swap_texts(branch, &erasure.micros);
     let mut gone = Vec::new();
     for turn in &mut session.turns {
         let row = &mut turn.row;
@@ -96,19 +89,10 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
             (row.tokens, row.at) = (0, Millis(0));
             turn.speaker = None;
             gone.push(row.id);
-            let held = |first: Ordinal, last: Ordinal| (first..=last).contains(&row.ordinal);
-            for chunk in branch.chunks.iter_mut().filter(|c| held(c.id.first, c.id.last)) {
-                chunk.revision += 1;
-                chunk.summary = None;
-                let watermark = &mut branch.record.summarized_through[chunk.id.level as usize];
-                *watermark = (*watermark).min(Ordinal(chunk.id.first.0 - 1));
-            }
+            revise(branch, row.ordinal);
         }
     }
-    let open = Ordinal(branch.record.tail.micro_first);
-    let rows = session.turns.iter().map(|turn| &turn.row);
-    let open = rows.filter(|row| row.branch == erasure.branch && row.ordinal >= open);
-    branch.record.tail.micro_tokens = open.map(|row| u64::from(row.tokens)).sum();
+    recount(session, erasure.branch);
     let any_left = session.turns.iter().any(|turn| turn.row.state != TurnState::Erased);
     if erasure.forget_name && !any_left {
         session.name = None;
@@ -122,42 +106,75 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
     true
 }
 
+/// Puts the texts of micros in the place of those they have.
+pub(super) fn swap_texts(branch: &mut BranchState, micros: &[(ChunkId, u32, Option<TextBody>)]) {
+    for (id, _, text) in micros {
+        branch.texts.remove(&id.first);
+        if let Some(text) = text.clone() {
+            branch.texts.insert(id.first, text);
+        }
+    }
+}
+
+/// Marks the chunks that hold a turn as changed.
+pub(super) fn revise(branch: &mut BranchState, turn: Ordinal) {
+    let holds = |id: &ChunkId| (id.first..=id.last).contains(&turn);
+    for chunk in branch.chunks.iter_mut().filter(|chunk| holds(&chunk.id)) {
+        chunk.revision += 1;
+        chunk.summary = None;
+        let watermark = &mut branch.record.summarized_through[chunk.id.level as usize];
+        *watermark = (*watermark).min(Ordinal(chunk.id.first.0 - 1));
+    }
+}
+
+/// Counts the open tail of a branch that has changed.
+pub(super) fn recount(session: &mut SessionState, branch: Branch) {
+    let Some(state) = session.branches.get_mut(&branch) else { return };
+    state.record.version += 1;
+    state.unsettled = true;
+    let open = Ordinal(state.record.tail.micro_first);
+    let rows = session.turns.iter().map(|turn| &turn.row);
+    let open = rows.filter(|row| row.branch == branch && row.ordinal >= open);
+    state.record.tail.micro_tokens = open.map(|row| u64::from(row.tokens)).sum();
+}
+
 /// Bodies are where they were and as they were when the caller read them.
-fn still_as_read(session: &SessionState, erasure: &Erasure) -> bool {
-    let Some(branch) = session.branches.get(&erasure.branch) else { return false };
-    if !unrevised(branch, erasure.micros.iter().map(|(id, revision, _)| (id, *revision))) {
+pub(super) fn still_as_read(session: &SessionState, seen: &Seen<'_>) -> bool {
+    let Some(branch) = session.branches.get(&seen.branch) else { return false };
+    if !unrevised(branch, seen.micros.iter().map(|(id, revision, _)| (id, *revision))) {
         return false;
     }
-    let texts_fit = erasure.micros.iter().all(|(id, _, text)| {
-        let may_go = text.is_some() || erasure.covers(id.first, id.last);
+    let texts_fit = seen.micros.iter().all(|(id, _, text)| {
+        let may_go = text.is_some() || seen.covers(id.first, id.last);
         match branch.texts.contains_key(&id.first) {
             true => may_go,
             false => text.is_none(),
         }
     });
-    let packs_fit = erasure.packs.iter().all(|(id, old, _)| {
-        branch.packs.get(&id.first).is_some_and(|known| known.pack.name == *old)
-    });
-    let no_pack_is_missed = erasure.micros.iter().all(|(id, _, _)| {
+    let packs_fit = seen
+        .packs
+        .iter()
+        .all(|(id, old)| branch.packs.get(&id.first).is_some_and(|known| known.pack.name == *old));
+    let no_pack_is_missed = seen.micros.iter().all(|(id, _, _)| {
         let holding = branch.packs.iter().filter(|(f, p)| **f <= id.first && id.last <= p.last);
         let mut names = holding.map(|(_, pack)| &pack.pack.name);
-        names.all(|name| erasure.packs.iter().any(|(_, old, _)| old == name))
+        names.all(|name| seen.packs.iter().any(|(_, old)| old == name))
     });
-    texts_fit && packs_fit && no_pack_is_missed && every_micro_is_named(session, erasure)
+    texts_fit && packs_fit && no_pack_is_missed && every_micro_is_named(session, seen)
 }
 
 /// A micro that was cut after the caller looked may be text by now.
-fn every_micro_is_named(session: &SessionState, erasure: &Erasure) -> bool {
+fn every_micro_is_named(session: &SessionState, seen: &Seen<'_>) -> bool {
     let rows = session.turns.iter().map(|turn| &turn.row);
     let mut going = rows.filter(|row| {
-        row.branch == erasure.branch
+        row.branch == seen.branch
             && row.state != TurnState::Erased
-            && erasure.seqs.contains(&row.id.seq)
+            && seen.seqs.contains(&row.id.seq)
     });
     going.all(|row| {
-        let mut micros = session.chunks(erasure.branch, Level::Micro);
+        let mut micros = session.chunks(seen.branch, Level::Micro);
         let micro = micros.find(|c| (c.id.first..=c.id.last).contains(&row.ordinal));
-        micro.is_none_or(|micro| erasure.micros.iter().any(|(id, _, _)| *id == micro.id))
+        micro.is_none_or(|micro| seen.micros.iter().any(|(id, _, _)| *id == micro.id))
     })
 }
 

@@ -4,7 +4,7 @@ use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Tenant};
 use icecore_domain::time::Millis;
 
-use super::state::{BranchState, ChunkState, PackState, SessionState, State};
+use super::state::{BranchState, ChunkState, PackState, SessionState, State, TenantState};
 use crate::store::*;
 
 pub(super) fn bodies(
@@ -203,9 +203,18 @@ fn put_in_branch(branch: &mut BranchState, batch: SummaryBatch, last: u64) -> u6
 }
 
 pub(super) fn drop_derived(state: &mut State, scope: &Scope) -> u64 {
-    let mut dropped = 0;
     let Some(tenant) = state.tenant_mut(scope.tenant()) else { return 0 };
-    for session in tenant.sessions.iter_mut().filter(|s| s.memory == scope.memory()) {
+    let dropped = drop_all(tenant, scope.memory());
+    if dropped > 0 {
+        tenant.raise_epoch(scope.memory());
+    }
+    dropped
+}
+
+/// Has everything that is derived in a memory made anew.
+pub(super) fn drop_all(tenant: &mut TenantState, memory: &str) -> u64 {
+    let mut dropped = 0;
+    for session in tenant.sessions.iter_mut().filter(|session| session.memory == memory) {
         for branch in session.branches.values_mut() {
             for chunk in &mut branch.chunks {
                 dropped += u64::from(chunk.summary.take().is_some());
@@ -215,12 +224,9 @@ pub(super) fn drop_derived(state: &mut State, scope: &Scope) -> u64 {
             branch.unsettled = true;
         }
     }
-    if let Some(scope) = state.scope_mut(scope) {
+    for scope in tenant.scopes.iter_mut().filter(|scope| scope.memory == memory) {
         dropped += scope.facts.drain(..).count() as u64;
         scope.facts_through = Position(0);
-    }
-    if dropped > 0 {
-        state.ensure_scope(scope).raise_epoch(scope.memory());
     }
     dropped
 }

@@ -29,7 +29,7 @@ pub(super) struct TenantState {
     /// By number, from 1.
     pub(super) sessions: Vec<SessionState>,
     pub(super) entries: Vec<EntryState>,
-    log: Vec<LogRecord>,
+    pub(super) log: Vec<LogRecord>,
     pub(super) outcomes: BTreeMap<(String, String), (StoredOutcome, Millis)>,
     pub(super) secrets: Registered,
     /// What was hidden in what got a position, with its memory.
@@ -51,9 +51,9 @@ pub(super) struct ScopeState {
     pub(super) verdicts: Vec<VerdictRecord>,
 }
 
-struct LogRecord {
-    memory: Option<String>,
-    event: EventRecord,
+pub(super) struct LogRecord {
+    pub(super) memory: Option<String>,
+    pub(super) event: EventRecord,
 }
 
 pub(super) struct EntryState {
@@ -479,6 +479,6 @@ impl BranchState {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own records")]
-fn stored_text(text: &str) -> RedactedText {
+pub(super) fn stored_text(text: &str) -> RedactedText {
     RedactedText::read_back(text.to_owned())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use icecore_domain::chunk::ChunkId;
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::time::Millis;
 use rusqlite::types::Value;
@@ -94,16 +95,13 @@ fn named_and_empty(
 
 pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure) -> Result<bool> {
     let Some(no) = pyramid::owned(c, s, scope, erasure.session)? else { return Ok(false) };
-    if !still_as_read(c, no, erasure).map_err(|e| s.failed(e))? {
+    let seen = erasure.seen();
+    if !still_as_read(c, no, &seen).map_err(|e| s.failed(e))? {
         return Ok(false);
     }
     for (id, old, new) in &erasure.packs {
         match new {
-            Some(pack) => {
-                // Its turns are as old as they were: retention goes on counting.
-                let since = cold_since(c, no, erasure, id.first).map_err(|e| s.failed(e))?;
-                pyramid::put_pack(c, s, scope, no.tenant, id, pack, since)?;
-            }
+            Some(pack) => swap_pack(c, s, scope, no, id, pack)?,
             None => delete_pack(c, no, erasure, id.first, old).map_err(|e| s.failed(e))?,
         }
     }
@@ -111,33 +109,46 @@ pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure
     Ok(true)
 }
 
-/// When the macro that begins at `first` was packed.
-fn cold_since(
+/// Puts a pack in the place of the one that a macro has.
+pub(super) fn swap_pack(
     c: &Connection,
+    s: &Shared,
+    scope: &Scope,
     no: ScopeNo,
-    erasure: &Erasure,
-    first: Ordinal,
-) -> rusqlite::Result<Millis> {
+    id: &ChunkId,
+    pack: &NewPack,
+) -> Result<()> {
+    // Its turns are as old as they were: retention goes on counting.
+    let since = cold_since(c, no, id).map_err(|e| s.failed(e))?;
+    pyramid::put_pack(c, s, scope, no.tenant, id, pack, since)
+}
+
+/// When a macro was packed.
+fn cold_since(c: &Connection, no: ScopeNo, id: &ChunkId) -> rusqlite::Result<Millis> {
     c.query_row(
         "SELECT created_at FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4",
-        params![no.tenant, erasure.session.0 as i64, erasure.branch.0, first.0 as i64],
+        params![no.tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64],
         |row| row.get(0).map(Millis),
     )
 }
 
 /// Bodies are where they were and as they were when the caller read them.
-fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
-    let at = (erasure.session, erasure.branch);
-    let micros = erasure.micros.iter().map(|(id, revision, _)| (id, *revision));
+pub(super) fn still_as_read(
+    c: &Connection,
+    no: ScopeNo,
+    seen: &Seen<'_>,
+) -> rusqlite::Result<bool> {
+    let at = (seen.session, seen.branch);
+    let micros = seen.micros.iter().map(|(id, revision, _)| (id, *revision));
     if pyramid::watermark(c, no.tenant, at, "warm_through")?.is_none()
         || !pyramid::unrevised(c, no.tenant, at, micros)?
-        || !every_micro_is_named(c, no, erasure)?
+        || !every_micro_is_named(c, no, seen)?
     {
         return Ok(false);
     }
-    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
-    let emptied = Emptied::of(erasure);
-    for (id, _, text) in &erasure.micros {
+    let (session, branch) = (seen.session.0 as i64, seen.branch.0);
+    let emptied = Emptied::of(seen.emptied);
+    for (id, _, text) in seen.micros {
         let has_text: bool = c
             .prepare_cached(
                 "SELECT EXISTS (SELECT 1 FROM texts WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4)",
@@ -151,24 +162,24 @@ fn still_as_read(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Re
             return Ok(false);
         }
     }
-    for (id, old, _) in &erasure.packs {
+    for (id, old) in &seen.packs {
         let name: Option<String> = c
             .prepare_cached("SELECT name FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4")?
             .query_row(params![no.tenant, session, branch, id.first.0 as i64], |row| row.get(0))
             .optional()?;
-        if name.as_ref() != Some(old) {
+        if name.as_deref() != Some(*old) {
             return Ok(false);
         }
     }
-    every_pack_is_named(c, no, erasure)
+    every_pack_is_named(c, no, seen)
 }
 
-/// [`Erasure::covers`] for many questions.
+/// [`Seen::covers`] for many questions.
 struct Emptied(Vec<(Ordinal, Ordinal)>);
 
 impl Emptied {
-    fn of(erasure: &Erasure) -> Self {
-        let mut ranges = erasure.emptied.clone();
+    fn of(emptied: &[(Ordinal, Ordinal)]) -> Self {
+        let mut ranges = emptied.to_vec();
         ranges.sort();
         // Each with the farthest end of those that begin no later.
         let mut end = Ordinal(0);
@@ -186,11 +197,11 @@ impl Emptied {
 }
 
 /// A micro that was cut after the caller looked may be text by now.
-fn every_micro_is_named(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
-    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+fn every_micro_is_named(c: &Connection, no: ScopeNo, seen: &Seen<'_>) -> rusqlite::Result<bool> {
+    let (session, branch) = (seen.session.0 as i64, seen.branch.0);
     // These are micros of the branch, so that no two of them overlap.
     let named: BTreeMap<Ordinal, Ordinal> =
-        erasure.micros.iter().map(|(id, _, _)| (id.first, id.last)).collect();
+        seen.micros.iter().map(|(id, _, _)| (id.first, id.last)).collect();
     let closed_through: Option<i64> = c
         .prepare_cached(
             "SELECT last FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = 0
@@ -199,7 +210,7 @@ fn every_micro_is_named(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusql
         .query_row(params![no.tenant, session, branch], |row| row.get(0))
         .optional()?;
     let closed_through = Ordinal(closed_through.unwrap_or(0) as u64);
-    for seq in &erasure.seqs {
+    for seq in &seen.seqs {
         let Some((ordinal, _)) = turn_to_erase(c, no.tenant, session, branch, seq.0 as i64)? else {
             continue;
         };
@@ -230,10 +241,10 @@ fn turn_to_erase(
 }
 
 /// A macro that went cold after the caller looked has a pack we must not miss.
-fn every_pack_is_named(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<bool> {
-    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
-    let named: BTreeSet<&str> = erasure.packs.iter().map(|(_, old, _)| old.as_str()).collect();
-    for (id, _, _) in &erasure.micros {
+fn every_pack_is_named(c: &Connection, no: ScopeNo, seen: &Seen<'_>) -> rusqlite::Result<bool> {
+    let (session, branch) = (seen.session.0 as i64, seen.branch.0);
+    let named: BTreeSet<&str> = seen.packs.iter().map(|(_, old)| *old).collect();
+    for (id, _, _) in seen.micros {
         // Packs do not overlap: if one holds the micro, it is the last to begin.
         let pack: Option<(String, i64)> = c
             .prepare_cached(
@@ -268,25 +279,57 @@ fn delete_pack(
 
 fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<()> {
     let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
-    for (id, _, text) in &erasure.micros {
+    swap_texts(c, no.tenant, &erasure.micros)?;
+    let mut gone = BTreeMap::new();
+    for seq in &erasure.seqs {
+        let turn = erase_turn(c, no.tenant, session, branch, seq.0 as i64)?;
+        gone.extend(turn.map(|(ordinal, tokens)| (ordinal, Lost { turns: 1, tokens })));
+    }
+    take_out(c, no.tenant, (session, branch), &gone)?;
+    forget_speakers(c, no.tenant, session)?;
+    if erasure.forget_name {
+        c.execute(
+            "UPDATE sessions SET name = NULL WHERE tenant = ?1 AND session = ?2 AND turns <= 0",
+            [no.tenant, session],
+        )?;
+    }
+    raise_epoch(c, no)
+}
+
+/// Puts the texts of micros in the place of those they have.
+pub(super) fn swap_texts(
+    c: &Connection,
+    tenant: i64,
+    micros: &[(ChunkId, u32, Option<TextBody>)],
+) -> rusqlite::Result<()> {
+    for (id, _, text) in micros {
         c.prepare_cached(
             "DELETE FROM texts WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4",
         )?
-        .execute(params![no.tenant, session, branch, id.first.0 as i64])?;
+        .execute(params![tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64])?;
         if let Some(text) = text {
-            pyramid::put_text(c, no.tenant, id, text)?;
+            pyramid::put_text(c, tenant, id, text)?;
         }
     }
-    // Tokens by ordinal.
-    let mut gone = BTreeMap::new();
-    for seq in &erasure.seqs {
-        gone.extend(erase_turn(c, no.tenant, session, branch, seq.0 as i64)?);
-    }
-    let (turns_gone, tokens_gone) = (gone.len() as i64, gone.values().sum::<i64>());
+    Ok(())
+}
+
+/// What a turn that changes takes from the counts it is in.
+pub(super) struct Lost {
+    pub(super) turns: i64,
+    pub(super) tokens: i64,
+}
+
+/// Sets right all that counts turns, given by ordinal, and what was made of them.
+pub(super) fn take_out(
+    c: &Connection,
+    tenant: i64,
+    (session, branch): (i64, u32),
+    changed: &BTreeMap<i64, Lost>,
+) -> rusqlite::Result<()> {
     for level in 0..3 {
-        revise_chunks(c, no.tenant, session, branch, level, &gone)?;
+        revise_chunks(c, tenant, session, branch, level, changed)?;
     }
-    forget_speakers(c, no.tenant, session)?;
     // What is open at each level has fewer tokens now.
     let open = |level: &str| {
         format!(
@@ -302,14 +345,15 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
             open("mini"),
             open("macro")
         ),
-        params![no.tenant, session, branch],
+        params![tenant, session, branch],
     )?;
+    let turns: i64 = changed.values().map(|lost| lost.turns).sum();
+    let tokens: i64 = changed.values().map(|lost| lost.tokens).sum();
     c.execute(
-        "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4,
-            name = CASE WHEN ?5 AND turns - ?3 <= 0 THEN NULL ELSE name END WHERE tenant = ?1 AND session = ?2",
-        params![no.tenant, session, turns_gone, tokens_gone, erasure.forget_name],
+        "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4 WHERE tenant = ?1 AND session = ?2",
+        [tenant, session, turns, tokens],
     )?;
-    raise_epoch(c, no)
+    Ok(())
 }
 
 /// Makes a tombstone of a turn. Answers its ordinal and tokens, or nothing if it
@@ -338,8 +382,7 @@ fn erase_turn(
     Ok(Some(turn))
 }
 
-/// Takes turns, given as ordinal and tokens, out of the chunks of a level that
-/// held them. Those chunks' summaries go, and the level's watermark is set back,
+/// Takes what turns lost out of the chunks of a level that hold them. Those chunks' summaries go, and the level's watermark is set back,
 /// so that they are made anew.
 fn revise_chunks(
     c: &Connection,
@@ -347,11 +390,11 @@ fn revise_chunks(
     session: i64,
     branch: u32,
     level: i64,
-    gone: &BTreeMap<i64, i64>,
+    changed: &BTreeMap<i64, Lost>,
 ) -> rusqlite::Result<()> {
     let mut first_revised = None;
     let mut from = 0;
-    while let Some((&ordinal, _)) = gone.range(from..).next() {
+    while let Some((&ordinal, _)) = changed.range(from..).next() {
         let chunk: Option<(i64, i64)> = c
             .prepare_cached(
                 "SELECT first, last FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
@@ -363,14 +406,25 @@ fn revise_chunks(
             .optional()?;
         // Beyond the last chunk the level is open.
         let Some((first, last)) = chunk.filter(|(_, last)| ordinal <= *last) else { break };
-        let held = || gone.range(ordinal..=last);
-        let (turns, tokens) =
-            (held().count() as i64, held().map(|(_, tokens)| tokens).sum::<i64>());
+        let held = || changed.range(ordinal..=last).map(|(_, lost)| lost);
+        let (turns, tokens) = (
+            held().map(|lost| lost.turns).sum::<i64>(),
+            held().map(|lost| lost.tokens).sum::<i64>(),
+        );
         c.prepare_cached(
-            "UPDATE chunks SET turns = turns - ?6, tokens = tokens - ?7, revision = revision + ?6
+            "UPDATE chunks SET turns = turns - ?6, tokens = tokens - ?7, revision = revision + ?8
              WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
         )?
-        .execute(params![tenant, session, branch, level, first, turns, tokens])?;
+        .execute(params![
+            tenant,
+            session,
+            branch,
+            level,
+            first,
+            turns,
+            tokens,
+            held().count() as i64
+        ])?;
         c.prepare_cached(
             "DELETE FROM summaries WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
         )?
@@ -450,7 +504,7 @@ mod tests {
         let forget_name = false;
         let erasure =
             Erasure { session, branch, seqs, emptied, forget_name, micros, packs, now: NOW };
-        let sorted = Emptied::of(&erasure);
+        let sorted = Emptied::of(&erasure.emptied);
         for first in (0..16).map(Ordinal) {
             for last in (first.0..16).map(Ordinal) {
                 let covers = erasure.covers(first, last);

@@ -157,7 +157,7 @@ fn read_record(row: &Row<'_>) -> rusqlite::Result<FactRecord> {
 }
 
 /// The texts of a fact as its row keeps them.
-fn write_fact(fact: &RedactedFact) -> Vec<u8> {
+pub(super) fn write_fact(fact: &RedactedFact) -> Vec<u8> {
     let RedactedFact { subject, attribute, value, text, quote, .. } = fact;
     let texts = [subject, attribute, value, text, quote].map(RedactedText::as_str);
     serde_json::json!(texts).to_string().into_bytes()

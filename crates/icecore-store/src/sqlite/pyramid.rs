@@ -868,24 +868,30 @@ pub(super) fn put_summaries(
 
 pub(super) fn drop_derived(c: &Connection, s: &Shared, scope: &Scope) -> Result<u64> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
-    let in_scope = "tenant = ?1 AND session IN (SELECT session FROM sessions WHERE tenant = ?1 AND scope = ?2)";
     let drop = || {
-        let gone = c
-            .execute(&format!("DELETE FROM summaries WHERE {in_scope}"), [no.tenant, no.scope])?
-            + facts::drop_all(c, no)?;
+        let gone = drop_all(c, no)?;
         if gone > 0 {
             erase::raise_epoch(c, no)?;
         }
-        c.execute(
-            &format!(
-                "UPDATE branches SET micro_through = 0, mini_through = 0, macro_through = 0,
-                    version = version + 1, unsettled = 1 WHERE {in_scope}"
-            ),
-            [no.tenant, no.scope],
-        )?;
-        Ok(gone as u64)
+        Ok(gone)
     };
     drop().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+/// Has everything that is derived in a scope made anew.
+pub(super) fn drop_all(c: &Connection, no: ScopeNo) -> rusqlite::Result<u64> {
+    let in_scope = "tenant = ?1 AND session IN (SELECT session FROM sessions WHERE tenant = ?1 AND scope = ?2)";
+    let gone = c
+        .execute(&format!("DELETE FROM summaries WHERE {in_scope}"), [no.tenant, no.scope])?
+        + facts::drop_all(c, no)?;
+    c.execute(
+        &format!(
+            "UPDATE branches SET micro_through = 0, mini_through = 0, macro_through = 0,
+                version = version + 1, unsettled = 1 WHERE {in_scope}"
+        ),
+        [no.tenant, no.scope],
+    )?;
+    Ok(gone as u64)
 }
 
 // What is due

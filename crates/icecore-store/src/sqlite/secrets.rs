@@ -309,4 +309,31 @@ mod tests {
             assert!(!bytes.windows(13).any(|window| window == b"first-value-1"));
         }
     }
+
+    #[tokio::test]
+    async fn a_tenant_has_so_many_values_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path(), None).unwrap();
+        let acme = tenant("acme");
+        let fill = |c: &Connection, s: &Shared| {
+            let (no, key) = rows::ensure_tenant(c, s, &tenant("acme"))?;
+            for n in 1..MAX_SECRETS {
+                let secret = secret(&format!("n{n}"), &format!("value number {n}"));
+                insert(c, no, &tenant("acme"), &key, &secret, NOW).map_err(|e| s.failed(e))?;
+            }
+            Ok(())
+        };
+        store.write(fill).await.unwrap();
+        let put = async |name: &str, value: &str| {
+            store.put_secret(&acme, secret(name, value), true, NOW).await
+        };
+        put("n1", "one more for n1").await.unwrap();
+        let refused = put("n1", "one too many for n1").await.unwrap_err();
+        assert!(matches!(refused, StoreError::TooManySecrets) && refused.hint().is_some());
+        // One that is there is still no news.
+        assert_eq!(put("n1", "one more for n1").await.unwrap().values, 2);
+        assert!(store.remove_secret(&acme, &SecretName::new("n2").unwrap(), NOW).await.unwrap());
+        put("new", "a value in its place").await.unwrap();
+        assert_eq!(store.secrets(&acme).await.unwrap().secrets.len(), MAX_SECRETS);
+    }
 }

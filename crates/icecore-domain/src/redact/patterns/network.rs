@@ -1,0 +1,43 @@
+//! Networks, names and tunnels.
+
+use crate::redact::kind::{Edge, Kind, Proof};
+
+#[rustfmt::skip]
+pub(super) const KINDS: &[Kind] = &[
+    Kind { id: "tailscale-key", keywords: &["tskey-"], pattern: r"tskey-(?:auth|api|client|scim|webhook)-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,48}",
+        hides: "tskey-auth-{12w}-{32w}", keeps: "tskey-auth-{6w}", ..Kind::TOKEN },
+    Kind { id: "wireguard-key", keywords: &["privatekey", "presharedkey", "private_key", "preshared_key"],
+        pattern: r#"(?i)(?:private|preshared)_?key["'\\]{0,2}\s{0,3}[=:]\s{0,3}["'\\]{0,2}([a-z0-9+/]{43}=)"#, proof: Proof::Random(3.5), edge: Edge::Any,
+        hides: "PrivateKey = {43b}=", keeps: "PublicKey = {43b}=", ..Kind::TOKEN },
+    Kind { id: "ngrok-token", keywords: &["ngrok"],
+        pattern: keyed!("ngrok", "[a-z0-9]{20,32}_[a-z0-9]{15,28}|cr_[a-z0-9]{20,32}"), proof: Proof::Random(3.0),
+        hides: "NGROK_AUTHTOKEN={27w}_{21w}", keeps: "ngrok_region = eu", ..Kind::NAMED },
+    Kind { id: "ngrok-key-flag", keywords: &["ngrok "], pattern: r"ngrok (?:config )?(?:add-)?authtoken ([A-Za-z0-9]{20,32}_[A-Za-z0-9]{15,28})\b",
+        hides: "ngrok config add-authtoken {27w}_{21w}", keeps: "ngrok config add-authtoken <token>", ..Kind::TOKEN },
+    Kind { id: "zerotier-token", keywords: &["zerotier"], pattern: keyed!("zerotier", "[a-z0-9]{32}"), proof: Proof::Random(3.0),
+        hides: "ZEROTIER_CENTRAL_TOKEN={32w}", keeps: "zerotier_network = {16h}", ..Kind::NAMED },
+    Kind { id: "netbird-token", keywords: &["nbp_"], pattern: r"nbp_[A-Za-z0-9]{36}\b",
+        hides: "nbp_{36w}", keeps: "nbp_{9w}", ..Kind::TOKEN },
+    Kind { id: "nebula-key", keywords: &["dnkey-"], pattern: r"dnkey-[\w=-]{26}-[\w=-]{52}",
+        hides: "dnkey-{26w}-{52w}", keeps: "dnkey-{9w}", ..Kind::TOKEN },
+    Kind { id: "wifi-passphrase", keywords: &["psk="], pattern: r#"(?i)psk="?([^\s"]{8,64})"?"#, proof: Proof::Password, edge: Edge::Any,
+        hides: "ssid=\"home\"\n psk=\"{12w}\"", keeps: "key_mgmt=WPA-PSK", ..Kind::TOKEN },
+    Kind { id: "cisco-password", keywords: &["password 7 ", "secret 5 ", "secret 8 ", "secret 9 "],
+        pattern: r"(?:password 7 ([0-9A-Fa-f]{8,60})|secret [589] (\$\d\$[^\s]{20,}))\b", edge: Edge::Any,
+        hides: "username bo password 7 {20H}", keeps: "password 7 days old", ..Kind::TOKEN },
+    Kind { id: "porkbun-key", keywords: &["pk1_", "sk1_"], pattern: r"[ps]k1_[0-9a-f]{64}\b",
+        hides: "sk1_{64h}", keeps: "sk1_{9h}", ..Kind::TOKEN },
+    Kind { id: "dnsimple-token", keywords: &["dnsimple_"], pattern: r"dnsimple_[aou]_[A-Za-z0-9]{32}\b",
+        hides: "dnsimple_u_{32w}", keeps: "dnsimple_u_{6w}", ..Kind::TOKEN },
+    Kind { id: "registrar-key", keywords: &["namecheap", "godaddy", "gandi", "duckdns", "dynu", "njalla", "nextdns"],
+        pattern: keyed!("(?:namecheap|godaddy|gandi|duckdns|dynu|njalla|nextdns)", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[a-z0-9_]{22,60}"), proof: Proof::Random(3.0),
+        hides: "DUCKDNS_TOKEN={uuid}", keeps: "gandi_zone = acme.dev", ..Kind::NAMED },
+    Kind { id: "meraki-key", keywords: &["meraki"], pattern: keyed!("meraki", "[0-9a-f]{40}"),
+        hides: "MERAKI_DASHBOARD_API_KEY={40h}", keeps: "meraki_network = L_{18d}", ..Kind::NAMED },
+    Kind { id: "proxy-service-key", keywords: &["brightdata", "bright_data", "luminati", "oxylabs", "smartproxy"],
+        pattern: keyed!("(?:bright_?data|luminati|oxylabs|smartproxy)", "[a-z0-9-]{12,64}"), proof: Proof::Random(3.0),
+        hides: "BRIGHTDATA_API_TOKEN={64h}", keeps: "brightdata_zone = static", ..Kind::NAMED },
+    Kind { id: "iot-hub-key", keywords: &["particle_", "thingspeak", "blynk", "losant", "ubidots"],
+        pattern: keyed!("(?:particle_|thingspeak|blynk|losant|ubidots)", "(?:BBFF-)?[a-z0-9_-]{16,64}"), proof: Proof::Random(3.0),
+        hides: "THINGSPEAK_API_KEY={16u}", keeps: "particle_device = {24h}", ..Kind::NAMED },
+];

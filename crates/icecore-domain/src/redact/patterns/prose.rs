@@ -1,0 +1,16 @@
+//! Secrets told in a sentence.
+
+use crate::redact::kind::{Edge, Kind, Proof};
+
+#[rustfmt::skip]
+pub(super) const KINDS: &[Kind] = &[
+    Kind { id: "password-languages", keywords: &["senha", "wachtwoord", "hasło", "parola", "şifre", "sifre", "lösenord", "salasana", "adgangskode", "kodeord", "пароль", "密码", "密碼", "口令", "パスワード", "비밀번호", "mật khẩu", "kata sandi", "كلمة المرور", "סיסמה", "kennwort", "passwort", "contraseña", "contrasena", "clave", "mot de passe"],
+        pattern: r#"(?i)(?:senha|wachtwoord|hasło|parola|(?:ş|s)ifre|lösenord|salasana|adgangskode|kodeord|пароль|密码|密碼|口令|パスワード|비밀번호|mật khẩu|kata sandi|كلمة المرور|סיסמה|kennwort|passwort|contrase(?:ñ|n)a|clave|mot de passe)(?: (?:für|pour|para|de|del|van|voor|per|do|da|от|для|till|dla)[^\n.:=]{1,40}?)?(?:\s{0,2}(?:=|:|：|是|为|為|は)| (?:is|ist|lautet|est|es|é|è|to|är|on|er|—|-))\s{0,2}["'`]?([!#-&(-;=?-_a-~]{6,128})"#, proof: Proof::Password, edge: Edge::Any,
+        hides: "a senha é hunter{4d}", keeps: "a senha é muito fraca", ..Kind::TOKEN },
+    Kind { id: "pin-prose", keywords: &["pin is", "pin code", "pin number", "pin:", "pin for", "pin to", "pin was"],
+        pattern: r#"(?i)pin(?: number)?(?: (?:for|to) [^\n.:=]{1,30}?)?(?: is| was|:)(?: now)?:? {0,2}["'`]?(\d{4,8})\b|pin code(?: (?:for|to) [^\n.:=]{1,30}?)?(?: is| was|:)(?: now)?:? {0,2}["'`]?(\d{4,5})\b"#,
+        hides: "my PIN is {4d}", keeps: "the PIN is wrong, and pin: 13 is high", ..Kind::TOKEN },
+    Kind { id: "key-prose", keywords: &["api key", "access key", "secret key", "secret", "token", "auth key", "credential", "license key", "signing key", "encryption key"],
+        pattern: r#"(?i)(?:(?:api|access|secret|auth|license|signing|encryption) key|secret|token|credential)s?(?: (?:for|to|of|on|in) [^\n.:=]{1,40}?)?(?: (?:is|are|was|ist|es|est|would be|should be|changed to|set to)(?: now| still)?:?| ?->| ?→|: ?\n{1,2}) {0,2}["'`]{0,3}([^\s"'`]{12,512})"#, proof: Proof::Random(3.0), edge: Edge::Any,
+        hides: "the api key for staging is {32w}", keeps: "the token is something-you-get-from-the-portal", ..Kind::TOKEN },
+];

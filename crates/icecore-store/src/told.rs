@@ -1,0 +1,193 @@
+//! What a store has in words besides turns, looked through once more.
+
+use std::collections::BTreeMap;
+
+use icecore_domain::fact::RedactedFact;
+use icecore_domain::ids::check_name;
+use icecore_domain::json::JsonText;
+use icecore_domain::redact::{Hidden, RedactedSummary, RedactedText, Redactor};
+
+use crate::store::Result;
+
+/// What a name becomes that cannot be kept in part.
+const UNNAMED: &str = "[REDACTED:secret]";
+
+/// A redactor over stored text. What it answers is `None` where nothing changes.
+pub(crate) struct Again<'a>(pub(crate) &'a Redactor);
+
+/// Adds counts to counts.
+pub(crate) fn add(sum: &mut Hidden, counts: &Hidden) {
+    for (kind, count) in counts {
+        *sum.entry(kind.clone()).or_default() += count;
+    }
+}
+
+impl Again<'_> {
+    pub(crate) fn text(&self, text: &str) -> Option<(RedactedText, Hidden)> {
+        let (clean, hidden) = self.0.text_counted(text);
+        (clean.as_str() != text).then_some((clean, hidden))
+    }
+
+    /// An entry's content and tags.
+    pub(crate) fn entry(
+        &self,
+        content: &RedactedText,
+        tags: &[RedactedText],
+    ) -> Option<(RedactedText, Vec<RedactedText>, Hidden)> {
+        let mut hidden = Hidden::new();
+        let (content, is_new) = self.part(content, &mut hidden);
+        let tags: Vec<_> = tags.iter().map(|tag| self.part(tag, &mut hidden)).collect();
+        let is_new = is_new || tags.iter().any(|(_, is_new)| *is_new);
+        is_new.then(|| (content, tags.into_iter().map(|(tag, _)| tag).collect(), hidden))
+    }
+
+    pub(crate) fn fact(&self, fact: &RedactedFact) -> Option<(RedactedFact, Hidden)> {
+        let mut hidden = Hidden::new();
+        let mut is_new = false;
+        let mut part = |text: &RedactedText| {
+            let (clean, changed) = self.part(text, &mut hidden);
+            is_new |= changed;
+            clean
+        };
+        let clean = RedactedFact {
+            kind: fact.kind,
+            subject: part(&fact.subject),
+            attribute: part(&fact.attribute),
+            value: part(&fact.value),
+            text: part(&fact.text),
+            quote: part(&fact.quote),
+            valid_from: fact.valid_from,
+        };
+        is_new.then_some((clean, hidden))
+    }
+
+    /// A text, and whether it is another than it was.
+    fn part(&self, text: &RedactedText, hidden: &mut Hidden) -> (RedactedText, bool) {
+        match self.text(text.as_str()) {
+            Some((clean, counts)) => {
+                add(hidden, &counts);
+                (clean, true)
+            }
+            None => (text.clone(), false),
+        }
+    }
+
+    /// Whether a summary has something to hide.
+    pub(crate) fn finds_in(&self, summary: &RedactedSummary) -> bool {
+        let parts = summary.parts();
+        let mut texts = parts.themes.iter().chain(&parts.key_facts).chain([&parts.text]);
+        texts.any(|text| self.text(text).is_some())
+    }
+
+    /// JSON, or text where it is none.
+    pub(crate) fn json(&self, text: &str) -> Option<String> {
+        let clean = match JsonText::parse(text) {
+            Ok(json) => {
+                let clean = self.0.json(&json);
+                // Its own spelling of blanks is no change.
+                return (clean != json).then(|| clean.as_str().to_owned());
+            }
+            Err(_) => self.0.text(text),
+        };
+        (clean.as_str() != text).then(|| clean.into_string())
+    }
+
+    /// The payload of an event, with the ids that facts have now and the name that
+    /// its memory has.
+    pub(crate) fn payload(
+        &self,
+        payload: &str,
+        fact_ids: &BTreeMap<String, String>,
+        memory: Option<&str>,
+    ) -> Option<String> {
+        let clean = self.json(payload);
+        let text = clean.as_deref().unwrap_or(payload);
+        let Ok(mut value) = serde_json::from_str::<serde_json::Value>(text) else { return clean };
+        let fact_id = value["factId"].as_str().and_then(|id| fact_ids.get(id)).cloned();
+        let memory =
+            memory.filter(|name| value["memoryRef"].as_str().is_some_and(|it| it != *name));
+        if fact_id.is_none() && memory.is_none() {
+            return clean;
+        }
+        if let Some(id) = fact_id {
+            value["factId"] = id.into();
+        }
+        if let Some(memory) = memory {
+            value["memoryRef"] = memory.into();
+        }
+        Some(value.to_string())
+    }
+
+    /// A name without what it told, with a number if another has that name.
+    pub(crate) fn name(
+        &self,
+        old: &str,
+        mut is_taken: impl FnMut(&str) -> Result<bool>,
+    ) -> Result<Option<(String, Hidden)>> {
+        let Some((clean, hidden)) = self.text(old) else { return Ok(None) };
+        let fits = |name: &str| check_name("stored", name).is_ok() && self.text(name).is_none();
+        let clean = clean.into_string();
+        let mut name = if fits(&clean) { clean } else { UNNAMED.to_owned() };
+        if !is_taken(&name)? {
+            return Ok(Some((name, hidden)));
+        }
+        // After some names a number reads like a secret, or is a letter too many.
+        if !fits(&format!("{name}#1000000")) {
+            UNNAMED.clone_into(&mut name);
+        }
+        let mut number = 2_u64;
+        loop {
+            let numbered = format!("{name}#{number}");
+            if !is_taken(&numbered)? {
+                return Ok(Some((numbered, hidden)));
+            }
+            number += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::fixtures::secret;
+    use icecore_domain::ids::MAX_NAME_BYTES;
+    use icecore_domain::redact::TagKey;
+
+    #[test]
+    fn names_stay_apart_and_within_their_limits() {
+        let redactor = Redactor::standard()
+            .for_tenant(&[secret("a-name-longer-than-its-value", "q8Zk2Lm9Xw")], TagKey::default());
+        let again = Again(&redactor);
+        let mut taken: Vec<String> = Vec::new();
+        let long = format!("{}q8Zk2Lm9Xw", "x".repeat(MAX_NAME_BYTES - 10));
+        for (old, new) in [
+            ("plain", None),
+            ("chat q8Zk2Lm9Xw", Some("chat [REDACTED:a-name-longer-than-its-value]")),
+            ("chat q8Zk2Lm9Xw", Some("chat [REDACTED:a-name-longer-than-its-value]#2")),
+            ("chat q8Zk2Lm9Xw", Some("chat [REDACTED:a-name-longer-than-its-value]#3")),
+            (&long, Some("[REDACTED:secret]")),
+            (&long, Some("[REDACTED:secret]#2")),
+        ] {
+            let found = again.name(old, |name| Ok(taken.iter().any(|t| t == name))).unwrap();
+            let found = found.map(|(name, _)| name);
+            assert_eq!(found.as_deref(), new);
+            if let Some(name) = found {
+                assert!(again.text(&name).is_none(), "it is clean: {name}");
+                taken.push(name);
+            }
+        }
+    }
+
+    #[test]
+    fn payloads_name_facts_and_memories_as_they_are_called_now() {
+        let redactor = Redactor::standard();
+        let again = Again(&redactor);
+        let ids = BTreeMap::from([("fact-1".to_owned(), "fact-2".to_owned())]);
+        let payload = r#"{"factId":"fact-1","memoryRef":"old"}"#;
+        assert_eq!(again.payload(payload, &BTreeMap::new(), None), None);
+        assert_eq!(again.payload(payload, &BTreeMap::new(), Some("old")), None);
+        let new = again.payload(payload, &ids, Some("new")).unwrap();
+        assert_eq!(new, r#"{"factId":"fact-2","memoryRef":"new"}"#);
+        assert_eq!(again.payload(r#"{"name":"x"}"#, &ids, Some("new")), None);
+    }
+}
