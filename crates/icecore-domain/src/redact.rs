@@ -4,18 +4,22 @@
 //! types, and only a [`Redactor`] makes those from what a client sent. "Redact
 //! before writing" is a thing that compiles, not a thing to remember.
 
+mod checksum;
 mod decode;
 mod engine;
 mod hide;
 mod kind;
 mod marker;
 mod patterns;
+mod pii;
 mod plausible;
 mod registered;
 mod samples;
 mod secret;
 mod stream;
 
+#[cfg(test)]
+mod pii_tests;
 #[cfg(test)]
 mod redact_tests;
 
@@ -24,6 +28,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 pub use self::kind::{Edge, Kind, Proof};
+pub use self::pii::pii_kinds;
 pub use self::secret::{
     MAX_SECRET_BYTES, MAX_SECRET_NAME_CHARS, MAX_SECRETS, MIN_SECRET_CHARS, Secret, SecretError,
     SecretName, TagKey,

@@ -593,12 +593,13 @@ impl Store for MemoryStore {
         Ok(state.tenant(tenant).map(|tenant| tenant.stats(memory)).unwrap_or_default())
     }
 
-    async fn memories(&self, tenant: &Tenant) -> Result<Vec<String>> {
+    async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {
         let state = self.state();
-        let scopes = state.tenant(tenant).into_iter().flat_map(|tenant| &tenant.scopes);
-        let mut memories: Vec<String> = scopes.map(|scope| scope.memory.clone()).collect();
-        memories.sort();
-        Ok(memories)
+        let Some(tenant) = state.tenant(tenant) else { return Ok(Vec::new()) };
+        let mut scopes: Vec<Scope> =
+            tenant.scopes.iter().map(|scope| tenant.scope(&scope.memory)).collect();
+        scopes.sort_by(|a, b| a.memory().cmp(b.memory()));
+        Ok(scopes)
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>> {

@@ -234,7 +234,7 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
                 operation: "POST /turns".to_owned(),
                 key: key.to_string(),
                 request: [key; 32],
-                render: std::sync::Arc::new(shown),
+                render: Arc::new(shown),
             });
             Act::Append(batch)
         }
@@ -444,7 +444,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
     see(format!("{:?}", store.packs_older_than(Millis(999), 2).await.unwrap()));
     for tenant in [tenant("acme"), tenant("rival")] {
         see(format!("{:?}", store.head(&tenant).await.unwrap()));
-        see(format!("{:?}", store.memories(&tenant).await.unwrap()));
+        see(format!("{:?}", store.scopes(&tenant).await.unwrap()));
         let secrets = store.secrets(&tenant).await.unwrap();
         let values: Vec<&str> = secrets.secrets.iter().map(Secret::value).collect();
         see(format!("{} {secrets:?} {values:?}", store.secrets_version(&tenant).await.unwrap()));

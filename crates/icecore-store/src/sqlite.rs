@@ -572,9 +572,9 @@ impl Store for SqliteStore {
         self.read(move |c, s| health::stats(c, s, &tenant, memory.as_deref())).await
     }
 
-    async fn memories(&self, tenant: &Tenant) -> Result<Vec<String>> {
+    async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {
         let tenant = tenant.clone();
-        self.read(move |c, s| health::memories(c, s, &tenant)).await
+        self.read(move |c, s| health::scopes(c, s, &tenant)).await
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>> {

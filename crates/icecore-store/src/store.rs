@@ -421,8 +421,8 @@ pub trait Store: Send + Sync {
     /// What is there, of one memory or of a tenant.
     async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats>;
 
-    /// The memories of a tenant by name.
-    async fn memories(&self, tenant: &Tenant) -> Result<Vec<String>>;
+    /// The memories of a tenant, by the names that are stored.
+    async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>>;
 
     /// All tenants.
     async fn tenants(&self) -> Result<Vec<Tenant>>;
@@ -584,7 +584,7 @@ pub struct Claim {
     /// Hash of the request's body.
     pub request: [u8; 32],
     /// Makes the answer's body from what was appended.
-    pub render: std::sync::Arc<dyn Fn(&Appended) -> String + Send + Sync>,
+    pub render: Arc<dyn Fn(&Appended) -> String + Send + Sync>,
 }
 
 /// What became of a turn.

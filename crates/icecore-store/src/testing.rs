@@ -551,8 +551,8 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.stats(tenant, memory))
     }
 
-    async fn memories(&self, tenant: &Tenant) -> Result<Vec<String>> {
-        read!(self.memories(tenant))
+    async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {
+        read!(self.scopes(tenant))
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>> {

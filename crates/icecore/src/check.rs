@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use icecore_domain::chunk::ChunkId;
-use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, SessionNo, Tenant};
+use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::time::Clock;
 use icecore_store::{
     BodyPlace, BranchRecord, MicroBody, PackRecord, StoreError, TurnQuery, TurnRow, TurnState,
@@ -86,9 +86,7 @@ impl Memory {
     }
 
     async fn check_tenant(&self, tenant: &Tenant, report: &mut CheckReport) -> Result<()> {
-        let principal = Principal::local_operator(tenant.clone());
-        for memory in self.inner.store.memories(tenant).await? {
-            let scope = self.scope(&principal, &memory).await?;
+        for scope in self.inner.store.scopes(tenant).await? {
             report.indexes += 1;
             report.problems.extend(self.check_index(&scope).await?);
             let mut after = None;

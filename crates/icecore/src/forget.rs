@@ -265,20 +265,11 @@ impl Memory {
         })
     }
 
-    pub(crate) async fn scopes(
-        &self,
-        principal: &Principal,
-        memory: Option<&str>,
-    ) -> Result<Vec<Scope>> {
-        let names = match memory {
-            Some(name) => vec![name.to_owned()],
-            None => self.inner.store.memories(principal.tenant()).await?,
-        };
-        let mut scopes = Vec::with_capacity(names.len());
-        for name in &names {
-            scopes.push(self.scope(principal, name).await?);
+    async fn scopes(&self, principal: &Principal, memory: Option<&str>) -> Result<Vec<Scope>> {
+        match memory {
+            Some(name) => Ok(vec![self.scope(principal, name).await?]),
+            None => Ok(self.inner.store.scopes(principal.tenant()).await?),
         }
-        Ok(scopes)
     }
 
     async fn erase_selected(

@@ -33,6 +33,7 @@ mod import;
 mod indexing;
 mod learn;
 mod memory;
+mod rescan;
 mod search;
 mod secrets;
 mod settings;
@@ -66,6 +67,7 @@ pub use icecore_store::{
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
+pub use rescan::Rescanned;
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{

@@ -41,7 +41,7 @@ pub enum Edge {
 }
 
 /// What a value must show besides its shape.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Proof {
     /// The shape says it all; only fillers such as `xxxx` are let go.
     Shape,
@@ -51,6 +51,8 @@ pub enum Proof {
     /// Something a person would choose: short, but no plain word, no code and
     /// no sentence about passwords.
     Password,
+    /// It must stand alone, as no part of a longer number, and pass this check.
+    Checked(fn(&str) -> bool),
 }
 
 impl Kind {
@@ -75,11 +77,17 @@ impl Kind {
     /// Text with a credential of this kind, another for each `seed`. It is put
     /// together here, so that no scanner trips over our repository.
     pub fn sample(&self, seed: u64) -> String {
-        samples::expand(self.hides, seed)
+        match self.proof {
+            Proof::Checked(check) => samples::expand_until(self.hides, seed, check),
+            _ => samples::expand(self.hides, seed),
+        }
     }
 
     /// Text that looks like this kind and is no credential.
     pub fn near_miss(&self, seed: u64) -> String {
-        samples::expand(self.keeps, seed)
+        match self.proof {
+            Proof::Checked(check) => samples::expand_until(self.keeps, seed, |value| !check(value)),
+            _ => samples::expand(self.keeps, seed),
+        }
     }
 }

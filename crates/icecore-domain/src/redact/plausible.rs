@@ -37,11 +37,23 @@ const ADVICE: &[&str] = &[
 /// Anything shorter hides too much that is no password.
 const MIN_PASSWORD_BYTES: usize = 6;
 
+/// Base64 of this length around a value is a blob that it is part of.
+const MIN_BLOB_BYTES: usize = 32;
+
+/// How far back a word is looked for that says that a version follows.
+const MAX_VERSION_BYTES: usize = 16;
+
+/// What an identifier's one part with digits within may have, as in `x25519`.
+const MAX_ODD_BYTES: usize = 6;
+
+/// A longer run of letters is no word of a name.
+const MAX_WORD_BYTES: usize = 24;
+
 /// The part of `range` that is the value, and whether it is a secret.
 pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usize>, bool) {
     let quoted = text[..range.start].ends_with(['"', '\'', '`', '\u{201c}']);
     let range = match kind.proof {
-        Proof::Shape => range,
+        Proof::Shape | Proof::Checked(_) => range,
         _ if quoted => range,
         _ => bare(text, range),
     };
@@ -49,9 +61,15 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
     let is_secret = !is_allowed
         && !is_filler(value)
+        && !is_in_blob(text, range.clone())
         && match kind.proof {
             Proof::Shape => !is_template(value),
-            Proof::Random(floor) => is_random(value, floor) && !is_code(value, &text[range.end..]),
+            Proof::Checked(check) => stands_alone(text, range.clone()) && check(value),
+            Proof::Random(floor) => {
+                is_random(value, floor)
+                    && !is_code(value, &text[range.end..])
+                    && (quoted || !is_identifier(value))
+            }
             Proof::Password => {
                 let is_code = match quoted {
                     true => is_template(value),
@@ -63,6 +81,58 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
     (range, is_secret)
 }
 
+/// Whether the value at `range` is a stretch of a longer base64 text, in which
+/// any short prefix occurs by chance.
+fn is_in_blob(text: &str, range: Range<usize>) -> bool {
+    let (before, after) = (&text.as_bytes()[..range.start], &text.as_bytes()[range.end..]);
+    is_blob(before.iter().rev()) || is_blob(after.iter())
+}
+
+/// Whether what leads away from a value is base64 that goes on through a `+` or
+/// a slash. Paths and words are shorter or have no digits.
+fn is_blob<'a>(away: impl Iterator<Item = &'a u8>) -> bool {
+    let is_base64 = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/".contains(byte);
+    let run: Vec<u8> = away.take(MIN_BLOB_BYTES).take_while(is_base64).copied().collect();
+    let has = |test: fn(&u8) -> bool| run.iter().any(test);
+    run.len() == MIN_BLOB_BYTES
+        && b"+/".contains(&run[0])
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+}
+
+/// Whether the value at `range` is no part of a longer word or number and no
+/// version.
+fn stands_alone(text: &str, range: Range<usize>) -> bool {
+    let (before, after) = (&text.as_bytes()[..range.start], &text.as_bytes()[range.end..]);
+    let is_grouped = text[range.clone()].contains(' ');
+    let before: Vec<u8> = before.iter().rev().copied().take(MAX_VERSION_BYTES).collect();
+    !goes_on(&before, is_grouped) && !goes_on(after, is_grouped) && !names_version(&before)
+}
+
+/// Whether a word or number goes on into `rest`, read away from it.
+fn goes_on(rest: &[u8], is_grouped: bool) -> bool {
+    let digits = rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
+    match rest.first() {
+        Some(b'.' | b'-') => digits > 0,
+        // The next group of a number that is written in groups.
+        Some(b' ') => is_grouped && digits >= 4,
+        Some(byte) => byte.is_ascii_alphanumeric() || *byte == b'_',
+        None => false,
+    }
+}
+
+/// Whether `before`, read backwards, says that a version follows.
+fn names_version(before: &[u8]) -> bool {
+    let word: Vec<u8> = before
+        .iter()
+        .skip_while(|byte| b" :=\"'".contains(byte))
+        .take_while(|byte| byte.is_ascii_alphabetic())
+        .map(u8::to_ascii_lowercase)
+        .collect();
+    [&b"noisrev"[..], b"rev", b"v", b"esaeler", b"dliub"].contains(&word.as_slice())
+}
+
 /// An unquoted value without what follows it: the next setting of a list or a
 /// connection string, the call it turns out to be, the full stop of a sentence.
 fn bare(text: &str, range: Range<usize>) -> Range<usize> {
@@ -71,6 +141,7 @@ fn bare(text: &str, range: Range<usize>) -> Range<usize> {
     let mut end = value.len();
     for (at, byte) in value.bytes().enumerate() {
         let is_end = match byte {
+            b'&' if is_entity(&bytes[at + 1..]) => true,
             b',' | b';' | b'&' => at + 1 == end || names_setting(&bytes[at + 1..]),
             b'(' => {
                 at > 0
@@ -87,6 +158,13 @@ fn bare(text: &str, range: Range<usize>) -> Range<usize> {
     }
     let trimmed = value[..end].trim_end_matches(['.', ',', ';', ':', ')', ']', '}', '\\']);
     range.start..range.start + trimmed.len()
+}
+
+/// Whether `rest`, after an ampersand, is markup for a quote or a bracket.
+fn is_entity(rest: &[u8]) -> bool {
+    [&b"quot;"[..], b"lt;", b"gt;", b"#39;", b"#34;", b"#x3C;", b"#x27;"]
+        .iter()
+        .any(|entity| rest.starts_with(entity))
 }
 
 /// Whether `rest` begins with `name=` or `name:`.
@@ -128,6 +206,7 @@ fn is_counting(value: &str) -> bool {
 /// Whether `value` is made of placeholder words alone, as `YOUR_API_KEY` or
 /// `<my-token-here>`, without a digit.
 fn is_worded(value: &str) -> bool {
+    let value = value.replace("%5B", "[").replace("%5D", "]");
     let mut words = 0;
     for word in value.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()) {
         let word = word.to_ascii_lowercase();
@@ -160,9 +239,48 @@ fn is_run_on(word: &str) -> bool {
 fn is_code(value: &str, after: &str) -> bool {
     CODE.iter().any(|opening| value.starts_with(opening) && !opens_password(value, opening))
         || after.starts_with('(') && !value.is_empty()
+        || is_declared(value, after)
+        || is_indexed(value)
         || value.contains("://")
         || value.contains("::")
         || is_template(value)
+}
+
+/// `PASSWORD: WIN32_ERROR = 86u32`, `key: Curve25519Seed<'_>`: what follows the
+/// colon is a type.
+fn is_declared(value: &str, after: &str) -> bool {
+    let is_type = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_type && (after.starts_with(" = ") || after.starts_with("<'"))
+}
+
+/// `table[token1`, `Optional[str]`: an element or a type.
+fn is_indexed(value: &str) -> bool {
+    let Some((name, _)) = value.split_once('[') else { return false };
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.bytes().all(is_name)
+}
+
+/// `D3DKMT_PRESENTHISTORYTOKEN_0`, `x25519_generate_private_key`: the name of
+/// something in code. One short part may hold digits.
+fn is_identifier(value: &str) -> bool {
+    let parts: Vec<&str> = value.split('_').filter(|part| !part.is_empty()).collect();
+    let odd: Vec<&str> = parts.iter().copied().filter(|part| !is_word(part)).collect();
+    value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && parts.len() > 1
+        && parts.iter().any(|part| part.len() > 2 && is_word(part))
+        && odd.len() <= 1
+        && odd.iter().all(|part| part.len() <= MAX_ODD_BYTES)
+}
+
+/// Whether `part` is a word, or words run together in camel case, with a short
+/// number at most at its end.
+fn is_word(part: &str) -> bool {
+    let letters = part.trim_end_matches(|c: char| c.is_ascii_digit());
+    let humps = letters.as_bytes().windows(2).filter(|two| two[0] > b'Z' && two[1] <= b'Z').count();
+    part.len() - letters.len() <= 2
+        && letters.len() <= MAX_WORD_BYTES
+        && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
+        && humps * 4 <= letters.len()
 }
 
 /// A hole to be filled with the secret later.
@@ -211,7 +329,22 @@ fn is_spelled_out(value: &str) -> bool {
         let is_number = part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit());
         is_plain || is_number || part.len() <= 2
     };
-    parts.len() > 1 && parts.iter().all(is_word)
+    parts.len() > 1 && parts.iter().all(is_word) || is_type_name(value)
+}
+
+/// `V1SecretVolumeSource`: words in camel case, a short number at most in front
+/// of them or at their end.
+fn is_type_name(value: &str) -> bool {
+    let value = value.trim_end_matches(|c: char| c.is_ascii_digit());
+    let from = value.bytes().take(3).rposition(|byte| byte.is_ascii_digit());
+    let words = &value[from.map_or(0, |digit| digit + 1)..];
+    let mut humps = words.split_inclusive(|c: char| c.is_ascii_uppercase());
+    // The pieces end with the capital of the next word.
+    let is_first = humps.next().is_some_and(|first| first.len() == 1);
+    let mut rest = humps.map(|hump| hump.trim_end_matches(|c: char| c.is_ascii_uppercase()));
+    is_first
+        && words.bytes().filter(u8::is_ascii_uppercase).count() > 1
+        && rest.all(|hump| hump.len() >= 2 && hump.bytes().all(|byte| byte.is_ascii_lowercase()))
 }
 
 fn is_password(value: &str, quoted: bool) -> bool {
@@ -275,12 +408,47 @@ mod tests {
             "changeme",
             "....",
             "yourpassword",
+            "%5Bredacted%5D",
         ] {
             assert!(is_filler(filler), "{filler}");
         }
         for value in ["hunter2", "correct horse 9", "Passw0rd!", "a8Fk2Lq9"] {
             assert!(!is_filler(value), "{value}");
         }
+    }
+
+    #[test]
+    fn a_stretch_of_base64_is_no_credential() {
+        let kind = Kind { pattern: "EAAC", ..Kind::TOKEN };
+        let blob = "x9Ab".repeat(8);
+        let value = "EAACabc123";
+        let judged = |before: &str, after: &str| {
+            let at = before.len();
+            judge(&kind, &format!("{before}{value}{after}"), at..at + value.len()).1
+        };
+        assert!(judged("", "") && judged("a/b/", "/c") && judged(&format!("{blob} "), ""));
+        assert!(!judged(&format!("{blob}/"), "") && !judged("", &format!("+{blob}")));
+    }
+
+    #[test]
+    fn names_in_code_are_told_from_random_text() {
+        for name in ["D3DKMT_PRESENTHISTORYTOKEN_0", "x25519_generate_private_key", "MI_Creds_0"] {
+            assert!(is_identifier(name), "{name}");
+        }
+        for value in ["a8Fk2Lq9_x9Yz", "prod_9f8a7b6c5d4e", "a1b2c3d4", "x9_y8_z7q6w5"] {
+            assert!(!is_identifier(value), "{value}");
+        }
+        for name in ["V1SecretVolumeSource", "UserCredentials2", "TokenProvider"] {
+            assert!(is_type_name(name), "{name}");
+        }
+        for value in ["V1StGXR8Z5jdHi6B", "aB3dE5fG", "hunter2", "QWErty12345uiop"] {
+            assert!(!is_type_name(value), "{value}");
+        }
+        for value in ["auth_info[0", "Optional[str]=None", "self.keys[i"] {
+            assert!(is_indexed(value), "{value}");
+        }
+        assert!(!is_indexed("p4$s[word") && !is_indexed("[a"));
+        assert!(is_declared("WIN32_ERROR", " = 86u32;") && !is_declared("hunter22", " ok"));
     }
 
     #[test]

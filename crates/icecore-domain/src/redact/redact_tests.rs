@@ -167,6 +167,136 @@ fn keeps_what_is_no_secret() {
 }
 
 #[test]
+fn keys_that_begin_with_sk_are_told_from_names() {
+    check("the key sk-canary-rfc0062-do-not-leak-qrs456.", "the key [REDACTED:sk-key].");
+    for name in [
+        "sk-learn",
+        "sk-estimator-checks",
+        "sk-toggleable__content-arrow",
+        "sk-folding-cube-animation-12",
+        "a task-list-of-things-to-do-today-99",
+        "class=\"sk-top-container sk-text-repr-fallback\"",
+    ] {
+        keeps(name);
+    }
+}
+
+/// Private keys are hidden whole, however they were pasted.
+#[test]
+fn private_keys_are_hidden_in_every_wrapping() {
+    let key = sample("private-key");
+    let hidden = "[REDACTED:private-key]";
+    let wrapped = |mark: &str| key.replace('\n', &format!("\n{mark}"));
+    for (text, expected) in [
+        (key.replace("RSA", "ENCRYPTED"), hidden.to_owned()),
+        (key.replace("RSA", "OPENSSH"), hidden.to_owned()),
+        (key.replace("RSA ", ""), hidden.to_owned()),
+        (format!("-{}", wrapped("-")), format!("-{hidden}")),
+        (format!("+{}", wrapped("+")), format!("+{hidden}")),
+        (format!("key: |\n  {}", wrapped("  ")), format!("key: |\n  {hidden}")),
+        (format!("> {}", wrapped("> ")), format!("> {hidden}")),
+        (key.replace('\n', "\r\n"), hidden.to_owned()),
+        (key.replace('\n', "\\n"), hidden.to_owned()),
+        (key.replace('\n', "\\\\n"), hidden.to_owned()),
+        (key.replace('\n', " "), hidden.to_owned()),
+    ] {
+        check(&text, &expected);
+    }
+    let (cut, _) = key.rsplit_once("-----END").unwrap();
+    check(cut.trim_end(), hidden);
+    let certificate = key.replace("RSA PRIVATE KEY", "CERTIFICATE");
+    check(&format!("{certificate}\n{key}"), &format!("{certificate}\n{hidden}"));
+}
+
+#[test]
+fn urls_of_every_scheme_keep_host_and_user() {
+    for scheme in [
+        "postgres",
+        "postgresql+asyncpg",
+        "mysql",
+        "mariadb",
+        "mongodb+srv",
+        "redis",
+        "rediss",
+        "amqps",
+        "mssql",
+        "clickhouse",
+        "cockroachdb",
+        "jdbc:postgresql",
+        "ftp",
+        "smtps",
+        "ldap",
+        "nats",
+        "https",
+    ] {
+        check(
+            &format!("{scheme}://app:tiger@db.acme.dev/main"),
+            &format!("{scheme}://app:[REDACTED:url-password]@db.acme.dev/main"),
+        );
+    }
+    check(
+        "jdbc:sqlserver://db:1433;user=sa;password=tiger9!x;encrypt=true",
+        "jdbc:sqlserver://db:1433;user=sa;password=[REDACTED:password];encrypt=true",
+    );
+}
+
+#[test]
+fn headers_commands_and_files_give_up_their_secret_only() {
+    for (text, expected) in [
+        (
+            "Proxy-Authorization: Basic Ym86dGlnZXI5",
+            "Proxy-Authorization: Basic [REDACTED:basic-auth]",
+        ),
+        ("X-Api-Key: q8Zk2Lm9Xw4Rt7", "X-Api-Key: [REDACTED:api-key-header]"),
+        (
+            "curl -sSL --user bo:tiger9x https://x.dev",
+            "curl -sSL --user bo:[REDACTED:curl-user] https://x.dev",
+        ),
+        (
+            "machine x.dev\n  login bo\n  password tiger9x\n",
+            "machine x.dev\n  login bo\n  password [REDACTED:netrc-password]\n",
+        ),
+        ("db.acme.dev:5432:*:app:tiger9x", "db.acme.dev:5432:*:app:[REDACTED:pgpass-line]"),
+        ("<password>tiger9x</password>", "<password>[REDACTED:xml-password]</password>"),
+        ("deploy --api-key q8Zk2Lm9Xw4Rt7 -v", "deploy --api-key [REDACTED:token-flag] -v"),
+        ("mysql -u root -ptiger9x main", "mysql -u root -p[REDACTED:command-password] main"),
+        (
+            "Cookie: theme=dark; JSESSIONID=q8Zk2Lm9Xw4Rt7Pq; x=1",
+            "Cookie: theme=dark; JSESSIONID=[REDACTED:session-cookie]; x=1",
+        ),
+        ("{\"kty\":\"oct\",\"kid\":\"1\"}", "{\"kty\":\"oct\",\"kid\":\"1\"}"),
+    ] {
+        check(text, expected);
+    }
+}
+
+#[test]
+fn sentences_give_up_their_secret_only() {
+    for (text, expected) in [
+        ("Das Passwort lautet Tiger9x!", "Das Passwort lautet [REDACTED:password-languages]"),
+        ("le mot de passe est Tiger9x", "le mot de passe est [REDACTED:password-languages]"),
+        ("La contraseña es Tiger9x", "La contraseña es [REDACTED:password-languages]"),
+        ("пароль: Tiger9x", "пароль: [REDACTED:password-languages]"),
+        ("密码是Tiger9x。", "密码是[REDACTED:password-languages]。"),
+        ("パスワードはTiger9xです", "パスワードは[REDACTED:password-languages]です"),
+        ("My PIN is 4821, keep it", "My PIN is [REDACTED:pin-prose], keep it"),
+        ("here is the api key: q8Zk2Lm9Xw4Rt7", "here is the api key: [REDACTED:api-key]"),
+        ("The token is q8Zk2Lm9Xw4Rt7 for now.", "The token is [REDACTED:key-prose] for now."),
+    ] {
+        check(text, expected);
+    }
+    for text in [
+        "Das Passwort ist falsch. Le mot de passe est requis. La contraseña es incorrecta.",
+        "PIN code: 560001, pin 13 is ground, the pin is missing",
+        "The clave is an instrument; parola means word.",
+        "The secret is that there is no secret-ingredient, and the token is case-insensitive.",
+        "Write your seed phrase down: keep the twelve words on paper and never share them with anyone at all.",
+    ] {
+        keeps(text);
+    }
+}
+
+#[test]
 fn markers_survive_and_foreign_ones_take_our_form() {
     keeps("was [REDACTED:github-token] and password=[REDACTED:password]");
     keeps("[REDACTED]");

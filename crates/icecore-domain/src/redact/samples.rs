@@ -4,7 +4,11 @@
 //! `w` letters and digits, `l` the same in lower case, `u` in upper case, `h`
 //! and `H` hexadecimal, `d` digits, `a` lower-case letters, `b` base64, `U` URL-safe
 //! base64, `B` base32, `s` base58, `z` bech32; `{uuid}` is a UUID. Any other brace
-//! stands for itself.
+//! stands for itself. Where a value must pass a check, `«…»` encloses it and it is
+//! drawn again until it does.
+
+/// More than any check needs: the strictest lets one value in six hundred pass.
+const MAX_DRAWS: u64 = 100_000;
 
 const UUID: &str = "{8h}-{4h}-{4h}-{4h}-{12h}";
 
@@ -45,6 +49,21 @@ pub(super) fn expand(template: &str, seed: u64) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// `template` drawn until what stands between its marks passes `check`. Without
+/// marks it is drawn once.
+pub(super) fn expand_until(template: &str, seed: u64, check: impl Fn(&str) -> bool) -> String {
+    let mut state = seed;
+    let mut out = String::new();
+    for _ in 0..MAX_DRAWS {
+        out = expand(template, next(&mut state));
+        let value = out.split_once('«').and_then(|(_, rest)| rest.split_once('»'));
+        if value.is_none_or(|(value, _)| check(value)) {
+            break;
+        }
+    }
+    out.replace(['«', '»'], "")
 }
 
 /// How many characters of which class `text` asks for, and its own length.
@@ -91,5 +110,12 @@ mod tests {
         assert!(text.starts_with("{\"k\":\"x_") && text.contains("{nope}"));
         assert_eq!(text, expand("{\"k\":\"x_{4d}{nope}{2h}\"}", 7));
         assert_ne!(expand("{20w}", 1), expand("{20w}", 2));
+    }
+
+    #[test]
+    fn draws_until_the_check_passes() {
+        let text = expand_until("n «{3d}»!", 7, |value| value.ends_with("42"));
+        assert!(text.starts_with("n ") && text.ends_with("42!") && text.len() == 6, "{text}");
+        assert_eq!(expand_until("no marks", 7, |_| false), "no marks");
     }
 }

@@ -501,3 +501,9 @@ pub(crate) fn redactor_of(values: &[&str]) -> Arc<Redactor> {
     let named = (1..).zip(values).map(|(n, value)| secret(&format!("v{n}"), value));
     Arc::new(REDACTOR.for_tenant(&named.collect::<Vec<_>>(), TagKey::default()))
 }
+
+/// The names of a tenant's memories.
+pub(crate) async fn memories(store: &dyn Store, tenant: &Tenant) -> Vec<String> {
+    let scopes = store.scopes(tenant).await.unwrap();
+    scopes.iter().map(|scope| scope.memory().to_owned()).collect()
+}

@@ -274,7 +274,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
     };
     assert_eq!(told, expected);
     assert_eq!(store.head(&tenant("acme")).await.unwrap(), head);
-    assert_eq!(store.memories(&tenant("acme")).await.unwrap(), ["of [REDACTED:v1]"]);
+    assert_eq!(memories(store, &tenant("acme")).await, ["of [REDACTED:v1]"]);
     let found = store.session(&new, &session_name("s [REDACTED:v1]")).await.unwrap().unwrap();
     assert_eq!((found.no, found.turns), (SessionNo(1), 2));
     assert_eq!(store.turns_after(&new, Position(0), 9).await.unwrap().len(), 3);
@@ -329,7 +329,7 @@ pub(super) async fn names_that_become_the_same_are_numbered(store: &dyn Store) {
     let names: Vec<_> = sessions.iter().map(|s| s.name.as_ref().unwrap().as_str()).collect();
     assert_eq!(names, ["[REDACTED:v1]#2", "[REDACTED:v1]", "other"]);
     assert_eq!(
-        store.memories(&tenant("acme")).await.unwrap(),
+        memories(store, &tenant("acme")).await,
         ["[REDACTED:v1]", "[REDACTED:v1]#2", "notes", "other"]
     );
     let renamed = scope_of("acme", "[REDACTED:v1]#2");

@@ -1,16 +1,18 @@
 //! Looking after the store: what is there, whether it is whole.
 
-use icecore_domain::ids::Tenant;
+use icecore_domain::ids::{Scope, Tenant};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Shared, rows, secrets};
 use crate::store::*;
 
-pub(super) fn memories(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Vec<String>> {
+pub(super) fn scopes(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Vec<Scope>> {
     let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(Vec::new()) };
-    c.prepare_cached("SELECT memory FROM scopes WHERE tenant = ?1 ORDER BY memory")
+    let numbers: Vec<i64> = c
+        .prepare_cached("SELECT scope FROM scopes WHERE tenant = ?1 ORDER BY memory")
         .and_then(|mut q| q.query_map([no], |row| row.get(0))?.collect())
-        .map_err(|e| s.failed(e))
+        .map_err(|e| s.failed(e))?;
+    numbers.into_iter().map(|scope| rows::scope_of(c, s, no, scope)).collect()
 }
 
 pub(super) fn tenants(c: &Connection, s: &Shared) -> Result<Vec<Tenant>> {

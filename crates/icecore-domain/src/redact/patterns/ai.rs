@@ -114,6 +114,7 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "VF.DM.{24h}.{16w}", keeps: "VF.DM.{9h}", ..Kind::TOKEN },
     Kind { id: "context7-key", keywords: &["ctx7sk-"], pattern: r"ctx7sk-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
         hides: "ctx7sk-{uuid}", keeps: "ctx7sk-{8h}", ..Kind::TOKEN },
-    Kind { id: "sk-key", keywords: &["sk-"], pattern: r"sk-[A-Za-z0-9][\w-]{19,}", proof: Proof::Random(3.0), reach: 512,
+    Kind { id: "sk-key", keywords: &["sk-"],
+        pattern: r"sk-[A-Za-z0-9][\w-]{19,}", allow: &["sk-ssh-", "sk-ecdsa-"], proof: Proof::Random(3.0), reach: 512,
         hides: "sk-canary-x{3d}-do-not-leak-{6w}{4d}", keeps: "sk-estimator-checks-for-all-v2", ..Kind::TOKEN },
 ];

@@ -6,9 +6,9 @@ use crate::redact::kind::{Edge, Kind, Proof};
 pub(super) const KINDS: &[Kind] = &[
     Kind { id: "aws-access-key-id", keywords: &["akia", "asia", "abia", "acca"],
         pattern: r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
-        hides: "AKIA{16B}", keeps: "AKIA{8B}", ..Kind::TOKEN },
+        allow: &["example"], hides: "AKIA{16B}", keeps: "AKIA{8B}", ..Kind::TOKEN },
     Kind { id: "aws-secret-access-key", keywords: &["aws", "secret_access_key", "secretaccesskey", "secret access key"],
-        pattern: named!("(?:aws|secret[_ ]?access[_ ]?key)", "[a-z0-9/+]{40}={0,2}"), proof: Proof::Random(3.5),
+        pattern: named!("(?:aws|secret[_ ]?access[_ ]?key)", "[a-z0-9/+]{40}={0,2}"), allow: &["examplekey"], proof: Proof::Random(3.5),
         hides: "aws_secret_access_key = {40b}", keeps: "aws_account_id = {12d}", ..Kind::NAMED },
     Kind { id: "aws-session-token", keywords: &["session_token", "sessiontoken"], reach: 4096,
         pattern: named!("session_?token", "[a-z0-9/+]{100,}={0,2}"), proof: Proof::Random(3.5),

@@ -11,7 +11,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "stripe-webhook-secret", keywords: &["whsec_"], pattern: r"whsec_[A-Za-z0-9+/=]{24,}",
         hides: "whsec_{32w}", keeps: "whsec_{6w}", ..Kind::TOKEN },
     Kind { id: "square-token", keywords: &["eaaa", "sq0atp-", "sq0csp-"],
-        pattern: r"EAAA[\w+=-]{60}|sq0(?:atp-[\w-]{22}|csp-[\w-]{43})", hides: "sq0atp-{22U}", keeps: "sq0idp-{22U}", ..Kind::TOKEN },
+        pattern: r"EAAA[\w-]{60}\b|sq0(?:atp-[\w-]{22}|csp-[\w-]{43})", hides: "sq0atp-{22U}", keeps: "sq0idp-{22U}", ..Kind::TOKEN },
     Kind { id: "paypal-braintree-token", keywords: &["access_token$"],
         pattern: r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$[0-9a-f]{32}\b",
         hides: "access_token$production${16l}${32h}", keeps: "access_token$production${6l}", ..Kind::TOKEN },

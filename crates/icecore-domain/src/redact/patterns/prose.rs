@@ -11,6 +11,6 @@ pub(super) const KINDS: &[Kind] = &[
         pattern: r#"(?i)pin(?: number)?(?: (?:for|to) [^\n.:=]{1,30}?)?(?: is| was|:)(?: now)?:? {0,2}["'`]?(\d{4,8})\b|pin code(?: (?:for|to) [^\n.:=]{1,30}?)?(?: is| was|:)(?: now)?:? {0,2}["'`]?(\d{4,5})\b"#,
         hides: "my PIN is {4d}", keeps: "the PIN is wrong, and pin: 13 is high", ..Kind::TOKEN },
     Kind { id: "key-prose", keywords: &["api key", "access key", "secret key", "secret", "token", "auth key", "credential", "license key", "signing key", "encryption key"],
-        pattern: r#"(?i)(?:(?:api|access|secret|auth|license|signing|encryption) key|secret|token|credential)s?(?: (?:for|to|of|on|in) [^\n.:=]{1,40}?)?(?: (?:is|are|was|ist|es|est|would be|should be|changed to|set to)(?: now| still)?:?| ?->| ?→|: ?\n{1,2}) {0,2}["'`]{0,3}([^\s"'`]{12,512})"#, proof: Proof::Random(3.0), edge: Edge::Any,
+        pattern: r#"(?i)(?:(?:api|access|secret|auth|license|signing|encryption) key|secret|token|credential)s?(?: (?:for|to|of|on|in) [^\n.:=]{1,40}?)?(?: (?:is|are|was|ist|es|est|would be|should be|changed to|set to)(?: now| still)?:?| ?->| ?→|: ?\n{1,2}) {0,2}["'`]{0,3}([a-z0-9][\w+/=.~:-]{11,511})"#, proof: Proof::Random(3.0), edge: Edge::Any,
         hides: "the api key for staging is {32w}", keeps: "the token is something-you-get-from-the-portal", ..Kind::TOKEN },
 ];
