@@ -33,13 +33,16 @@ pub fn principal(settings: &Settings) -> Outcome<Principal> {
 }
 
 /// A memory as the settings want it, but for its model.
-pub fn builder(settings: &Settings) -> MemoryBuilder {
-    Memory::builder()
+pub fn builder(settings: &Settings) -> Outcome<MemoryBuilder> {
+    let redactor = settings.file.redaction.redactor().map_err(|unknown| {
+        Failure::refused(unknown.to_string(), "`icecore config example` lists the kinds")
+    })?;
+    Ok(Memory::builder()
         .settings(settings.file.memory.clone())
         .index(settings.file.index)
-        .redactor(settings.file.redaction.redactor())
+        .redactor(redactor)
         .logs(hush::logs())
-        .master_key(settings.master_key.clone())
+        .master_key(settings.master_key.clone()))
 }
 
 impl App {
@@ -50,7 +53,7 @@ impl App {
             true => models::embedder(&settings, printer).await?,
             false => None,
         };
-        let memory = builder(&settings).embedder(embedder).open(&settings.data).await?;
+        let memory = builder(&settings)?.embedder(embedder).open(&settings.data).await?;
         let name = settings.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
         let scope = memory.scope(&principal, name).await?;
         Ok(Self { settings, memory, principal, scope, printer })

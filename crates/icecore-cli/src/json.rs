@@ -5,8 +5,8 @@ use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
     AddedSecret, CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, Hit, Hits,
-    ImportReport, Level, PackReport, RawTurn, Receipt, Remembered, SecretRecord, SessionInfo,
-    Stats, StoredTurn, Tier, Timestamp, View, WindowItem,
+    ImportReport, Level, PackReport, RawTurn, Receipt, Remembered, Rescanned, SecretRecord,
+    SessionInfo, Stats, StoredTurn, Tier, Timestamp, View, WindowItem,
 };
 use serde_json::{Map, Value, json};
 
@@ -319,6 +319,21 @@ pub fn added_secret(added: &AddedSecret) -> Value {
     value["isCommon"] = added.is_common.into();
     value["rescanAdvised"] = added.has_earlier.into();
     value
+}
+
+/// What a rescan did.
+pub fn rescanned(done: &Rescanned) -> Value {
+    json!({
+        "lookedAt": done.looked_at,
+        "turns": done.turns,
+        "packs": done.packs,
+        "names": done.names,
+        "entries": done.entries,
+        "facts": done.facts,
+        "events": done.events,
+        "redacted": done.hidden,
+        "dryRun": done.dry_run,
+    })
 }
 
 /// A pack, and what is wrong with it.

@@ -57,6 +57,14 @@ pub type Hidden = BTreeMap<String, u64>;
 #[error("derived text was not clean after redaction")]
 pub struct NotClean;
 
+/// The word for every kind of personal data.
+pub const ALL_PII: &str = "all";
+
+/// A kind of personal data that is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no kind of personal data `{0}`")]
+pub struct UnknownPii(pub String);
+
 /// What a plain word in a password field is called.
 const PASSWORD_FIELD: &str = "password";
 
@@ -193,6 +201,21 @@ impl Redactor {
     pub fn with_tags(mut self, tags: bool) -> Self {
         self.tags = tags;
         self
+    }
+
+    /// The same, which also hides personal data of these kinds: ids of
+    /// [`pii_kinds`], or `all`. Called on a redactor without a tenant's secrets.
+    pub fn with_pii(mut self, ids: &[String]) -> Result<Self, UnknownPii> {
+        let is_known = |id: &String| id == ALL_PII || pii_kinds().iter().any(|kind| kind.id == *id);
+        if let Some(unknown) = ids.iter().find(|id| !is_known(id)) {
+            return Err(UnknownPii(unknown.clone()));
+        }
+        if !ids.is_empty() {
+            let is_wanted = |kind: &&Kind| ids.iter().any(|id| id == ALL_PII || id == kind.id);
+            let personal = pii_kinds().iter().filter(is_wanted);
+            self.engine = Arc::new(Engine::new(patterns::KINDS.iter().chain(personal).collect()));
+        }
+        Ok(self)
     }
 
     /// Hides what is secret in `text`.

@@ -7,7 +7,7 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use icecore::{Redactor, Tenant};
@@ -78,6 +78,7 @@ fn each_text(value: &mut Value, hide: &impl Fn(&str) -> String) {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
     use icecore::Memory;
     use serde_json::json;
     use zeroize::Zeroizing;

@@ -52,7 +52,7 @@ pub use icecore_domain::ids::{
 };
 pub use icecore_domain::redact::{
     Hidden, Kind, MAX_SECRET_BYTES, Proof, RedactedStream, RedactedText, RedactedTurn, Redactor,
-    SecretError,
+    SecretError, UnknownPii,
 };
 pub use icecore_domain::time::{Clock, Millis};
 pub use icecore_domain::tokens::TokenCounter;

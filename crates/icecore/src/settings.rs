@@ -1,7 +1,7 @@
 //! How a memory behaves, by name. The names are those of the `[memory]` table.
 
 use icecore_domain::cut::CutPolicy;
-use icecore_domain::redact::Redactor;
+use icecore_domain::redact::{Redactor, UnknownPii};
 
 /// The form of warm bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,12 +123,14 @@ pub struct RedactionSettings {
     /// `tags`: markers carry a short keyed tag that tells two secrets of a kind
     /// apart.
     pub tags: bool,
+    /// `pii`: kinds of personal data to hide, or `all`.
+    pub pii: Vec<String>,
 }
 
 impl RedactionSettings {
     /// The redactor that they ask for.
-    pub fn redactor(&self) -> Redactor {
-        Redactor::standard().with_tags(self.tags)
+    pub fn redactor(&self) -> Result<Redactor, UnknownPii> {
+        Redactor::standard().with_tags(self.tags).with_pii(&self.pii)
     }
 }
 

@@ -2,13 +2,16 @@
 
 use std::io::Read;
 
-use icecore::{Hidden, RedactedStream};
+use icecore::{Hidden, RedactedStream, Rescanned};
 use serde_json::json;
 
 use crate::app::App;
 use crate::args::RedactArgs;
-use crate::draw::{count, number};
+use crate::draw::{count, number, table};
 use crate::failure::{Failure, Outcome, Status};
+use crate::json;
+use crate::printer::{Printer, Tone};
+use crate::progress::Bar;
 
 /// A filter, unless what is stored is meant.
 pub async fn run(args: RedactArgs, app: &App) -> Outcome<Status> {
@@ -18,8 +21,66 @@ pub async fn run(args: RedactArgs, app: &App) -> Outcome<Status> {
     }
 }
 
-async fn rescan(_dry_run: bool, _app: &App) -> Outcome<Status> {
-    Err(Failure::Broken("not built yet".to_owned()))
+/// Rewrites what holds a secret, then derives anew what stood on it.
+async fn rescan(dry_run: bool, app: &App) -> Outcome<Status> {
+    let bar = Bar::new(&app.printer, "rescanning");
+    let done = app.memory.rescan(&app.principal, dry_run, |at, of| bar.at(at, of)).await?;
+    drop(bar);
+    if !dry_run {
+        app.settle().await?;
+    }
+    if app.printer.is_json() {
+        app.printer.json(&json::rescanned(&done))?;
+        return Ok(Status::Done);
+    }
+    for line in rescan_lines(&done, &app.printer) {
+        app.printer.line(&line)?;
+    }
+    if dry_run {
+        app.printer.talk("Nothing was changed: this was a dry run");
+    } else if !done.hidden.is_empty() {
+        app.printer.talk(
+            "Backups and exports are out of reach: replace them, and change what was exposed.",
+        );
+    }
+    Ok(Status::Done)
+}
+
+/// What a rescan did, as a person reads it.
+fn rescan_lines(done: &Rescanned, printer: &Printer) -> Vec<String> {
+    let looked_at =
+        format!("Looked at {} and all that belongs to them", count(done.looked_at, "turn"));
+    if done.hidden.is_empty() {
+        return vec![format!("{looked_at}: nothing is left to hide")];
+    }
+    let mut lines = vec![looked_at, String::new()];
+    let head = ["hidden", "times"].map(str::to_owned).to_vec();
+    let kinds = most_first(&done.hidden).into_iter();
+    let kinds = kinds.map(|(kind, count)| vec![kind.to_owned(), number(count)]);
+    lines.extend(drawn(std::iter::once(head).chain(kinds).collect(), printer));
+    lines.push(String::new());
+    let verb = if done.dry_run { "to rewrite" } else { "rewritten" };
+    let head = vec![verb.to_owned(), String::new()];
+    let counts = [
+        ("turns", done.turns),
+        ("packs", done.packs),
+        ("names", done.names),
+        ("entries", done.entries),
+        ("facts", done.facts),
+        ("events", done.events),
+    ];
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    let counts = counts.map(|(what, count)| vec![what.to_owned(), number(count)]);
+    lines.extend(drawn(std::iter::once(head).chain(counts).collect(), printer));
+    lines
+}
+
+fn drawn(rows: Vec<Vec<String>>, printer: &Printer) -> Vec<String> {
+    let mut lines = table(&rows, &[1]);
+    if let Some(head) = lines.first_mut() {
+        *head = printer.paint(Tone::Dim, head);
+    }
+    lines.iter().map(|line| format!("  {line}")).collect()
 }
 
 /// Bytes that are read at a time.
@@ -63,10 +124,15 @@ pub fn told(hidden: &Hidden) -> String {
 
 /// The kinds with how many of each, most first.
 pub fn kinds(hidden: &Hidden) -> String {
-    let mut kinds: Vec<(&String, &u64)> = hidden.iter().collect();
-    kinds.sort_by_key(|(kind, count)| (u64::MAX - **count, (*kind).clone()));
-    let kinds = kinds.iter().map(|(kind, count)| format!("{} {kind}", number(**count)));
+    let kinds = most_first(hidden).into_iter();
+    let kinds = kinds.map(|(kind, count)| format!("{} {kind}", number(count)));
     kinds.collect::<Vec<_>>().join(", ")
+}
+
+fn most_first(hidden: &Hidden) -> Vec<(&str, u64)> {
+    let mut kinds: Vec<_> = hidden.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
+    kinds.sort_by_key(|(kind, count)| (u64::MAX - count, *kind));
+    kinds
 }
 
 /// Standard input as text, in parts that break no character.

@@ -16,11 +16,11 @@ use crate::settings::Settings;
 /// longer opens, removing it must still work.
 pub async fn run(args: SecretArgs, settings: &Settings, printer: &Printer) -> Outcome<Status> {
     let principal = principal(settings)?;
-    let open = || async { builder(settings).embedder(None).open(&settings.data).await };
+    let memory = builder(settings)?.embedder(None).open(&settings.data).await?;
     match args.action {
-        SecretAction::Add(args) => add(args, &open().await?, &principal, printer).await,
-        SecretAction::List => list(&open().await?, &principal, printer).await,
-        SecretAction::Remove { name } => remove(&name, &open().await?, &principal, printer).await,
+        SecretAction::Add(args) => add(args, &memory, &principal, printer).await,
+        SecretAction::List => list(&memory, &principal, printer).await,
+        SecretAction::Remove { name } => remove(&name, &memory, &principal, printer).await,
     }
 }
 
@@ -66,7 +66,7 @@ fn tell(added: &AddedSecret, printer: &Printer) {
     });
     if added.is_common {
         printer.warn(&format!(
-            "`{name}` is a word that people also write: it will be hidden wherever it stands"
+            "the value of `{name}` looks like words that people also write: they are hidden wherever they stand"
         ));
     }
     if added.has_earlier && !printer.is_json() {

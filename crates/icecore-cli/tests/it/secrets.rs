@@ -172,7 +172,7 @@ fn common_words_and_earlier_turns_are_told() {
     exit 0
     --- stderr
     `mood` is hidden from now on, as [REDACTED:mood]
-    warning: `mood` is a word that people also write: it will be hidden wherever it stands
+    warning: the value of `mood` looks like words that people also write: they are hidden wherever they stand
     What was stored before may hold it: `icecore redact --rescan` rewrites that
     ");
 }

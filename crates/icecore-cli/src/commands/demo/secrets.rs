@@ -88,11 +88,18 @@ fn show(demo: &Demo, found: &Found) -> Outcome<()> {
 
 /// As much of a line around `at` as there is room for.
 fn excerpt(line: &str, at: usize, room: usize) -> String {
+    let marker = line[at..].find(']').map_or(0, |end| end + 1);
     let before: Vec<char> = line[..at].chars().collect();
-    let skipped = before.len().saturating_sub(room / 3);
-    let start: String = before[skipped..].iter().collect();
-    let shown = format!("{}{start}{}", if skipped > 0 { "…" } else { "" }, &line[at..]);
-    clip(shown.trim_start(), room)
+    // A little of what comes after is seen too.
+    let most = room.saturating_sub(marker + 12);
+    if before.len() <= most {
+        return clip(line, room);
+    }
+    let tail = &before[before.len() - most..];
+    // From the beginning of a word.
+    let word = tail.iter().position(|c| *c == ' ').map_or(0, |at| at + 1);
+    let start: String = tail[word..].iter().collect();
+    clip(&format!("…{start}{}", &line[at..]), room)
 }
 
 /// What gave the secret away.
@@ -109,6 +116,7 @@ fn why(demo: &Demo, found: &Found) -> String {
         Proof::Shape => "the shape of what follows",
         Proof::Random(_) => "a value that looks drawn at random",
         Proof::Password => "a value such as people choose",
+        Proof::Checked(_) => "a value whose checksum holds",
     };
     match keyword(kind, &found.given, found.at) {
         Some(keyword) => format!("the keyword `{keyword}` and {about}"),
@@ -117,12 +125,12 @@ fn why(demo: &Demo, found: &Found) -> String {
 }
 
 /// The keyword of `kind` that stands nearest before the secret, or begins it.
-fn keyword(kind: &Kind, given: &str, at: usize) -> Option<&'static str> {
+fn keyword<'a>(kind: &Kind, given: &'a str, at: usize) -> Option<&'a str> {
     let lower = given.to_ascii_lowercase();
     let nearest = |keyword: &&'static str| {
         let places = lower.match_indices(*keyword).map(|(place, _)| place);
         places.filter(|place| *place <= at).last()
     };
-    let found = kind.keywords.iter().filter_map(|keyword| Some((nearest(keyword)?, *keyword)));
-    found.max_by_key(|(place, keyword)| (*place, keyword.len())).map(|(_, keyword)| keyword)
+    let found = kind.keywords.iter().filter_map(|keyword| Some((nearest(keyword)?, keyword.len())));
+    found.max().map(|(place, length)| &given[place..place + length])
 }
