@@ -237,3 +237,23 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_have_codes_of_their_own() {
+        let check = |error: MemoryError, expected: &str| {
+            let error = ApiError::from(error);
+            assert_eq!(format!("{} {}", error.status.as_u16(), error.code), expected);
+        };
+        let reason = "the sealed value does not open".to_owned();
+        let failed = MemoryError::CompactionRedactionFailed { reason };
+        check(failed, "500 compaction_redaction_failed");
+        let short = icecore::SecretError::TooShort { chars: 3 };
+        check(short.into(), "422 invalid_secret");
+        check(StoreError::TooManySecrets.into(), "422 invalid_secret");
+        check(StoreError::SecretsChanged.into(), "503 secrets_changed");
+    }
+}

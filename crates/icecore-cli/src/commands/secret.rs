@@ -12,11 +12,13 @@ use crate::printer::{Printer, Tone};
 use crate::secret_value;
 use crate::settings::Settings;
 
-/// Adds, lists or removes. No redactor is asked for here: where a sealed value no
-/// longer opens, removing it must still work.
+/// Adds, lists or removes.
 pub async fn run(args: SecretArgs, settings: &Settings, printer: &Printer) -> Outcome<Status> {
     let principal = principal(settings)?;
     let memory = builder(settings)?.embedder(None).open(&settings.data).await?;
+    // So that no error repeats a secret. Where a sealed value no longer opens there is
+    // no redactor, and removing it must still work.
+    let _ = memory.redactor(principal.tenant()).await;
     match args.action {
         SecretAction::Add(args) => add(args, &memory, &principal, printer).await,
         SecretAction::List => list(&memory, &principal, printer).await,

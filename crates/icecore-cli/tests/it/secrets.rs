@@ -4,7 +4,7 @@ use std::process::Output;
 
 use insta::assert_snapshot;
 
-use crate::run::{Place, files};
+use crate::run::{Place, conversation, files};
 use crate::serve::start;
 use crate::signals::signal;
 
@@ -137,7 +137,8 @@ fn what_is_no_secret_is_refused() {
     check(&["a"], &vec![b'x'; 1 << 20], "at most 16384 bytes, this one has 1048576");
     check(&["a"], b"q8Zk\xff2Lm9Xw", "error: the value is not UTF-8 text");
     check(&["a", "--from-env", "NOT_SET"], b"", "there is no environment variable");
-    check(&["hunter22hunter"], b"hunter22hunter", "gives away the value");
+    check(&["hunter22hunter"], b"hunter22hunter", "the name gives away the value");
+    check(&["a"], b"[REDACTED:x]", "holds a redaction marker");
     check(&["a]b"], b"q8Zk2Lm9Xw", "a secret's name has 1 to 48");
     assert!(place.json(&["secret", "list"])["secrets"].as_array().unwrap().is_empty());
 }
@@ -286,4 +287,64 @@ fn text_is_filtered() {
     Nothing was hidden
     ");
     assert_eq!(place.output(&["redact", "--dry-run"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_is_stored_is_rescanned() {
+    let place = Place::new();
+    let mut text = conversation(230);
+    for id in ["a", "b"] {
+        text.push_str(&format!(
+            "{{\"id\":\"{id}\",\"role\":\"user\",\"content\":\"It was {} again.\"}}\n",
+            value()
+        ));
+    }
+    let old = format!("{{\"role\":\"user\",\"name\":\"{}\",\"content\":\"hello\"}}\n", value());
+    let file = place.file("c.jsonl", old + &text);
+    place.ok(&["import", &file, "--session", &format!("about {}", value())]);
+    assert_snapshot!(place.shown(&["redact", "--rescan"]), @r"
+    exit 0
+    --- stdout
+    Looked at 233 turns and all that belongs to them: nothing is left to hide
+    ");
+    let added = place.output_with_input(&["secret", "add", "db", "--json"], value().as_bytes());
+    let added: serde_json::Value = serde_json::from_slice(&added.stdout).unwrap();
+    assert_eq!(added["rescanAdvised"], true);
+    let planned = place.json(&["redact", "--rescan", "--dry-run"]);
+    assert_eq!((&planned["lookedAt"], &planned["turns"]), (&233.into(), &3.into()), "{planned}");
+    assert_eq!((&planned["redacted"]["db"], &planned["dryRun"]), (&3.into(), &true.into()));
+    assert!(place.ok(&["export", "--all"]).contains(&value()));
+    let done = place.output(&["redact", "--rescan"]);
+    let shown = place.describe(&done);
+    assert!(done.status.success() && shown.contains("  turns      3\n"), "{shown}");
+    is_nowhere(&place, &[&done], &value());
+    let keys = place.json(&["redact", "--rescan"]);
+    let keys: Vec<&String> = keys.as_object().unwrap().keys().collect();
+    let expected =
+        ["lookedAt", "turns", "packs", "names", "entries", "facts", "events", "redacted", "dryRun"];
+    assert_eq!(keys, expected);
+    let turns = place.ok(&["export", "--all"]);
+    assert_eq!(turns.lines().count(), 233);
+    assert_eq!(turns.matches("It was [REDACTED:db] again.").count(), 2);
+    assert_eq!(place.json(&["stats"])["redacted"]["db"], 3);
+    // The same file is still the same turns.
+    let again = place.json(&["import", &file, "--session", &format!("about {}", value())]);
+    assert_eq!((&again["added"], &again["known"]), (&0.into(), &233.into()), "{again}");
+    place.check();
+}
+
+#[test]
+fn personal_data_is_hidden_by_setting() {
+    let place = Place::new();
+    let config = place.file("config.toml", "[redaction]\ntags = true\npii = [\"email\"]\n");
+    let text = format!("mail bo.lindqvist@glacier.dev or {}", token());
+    let clean = place.output_with_input(&["redact", "--config", &config], text.as_bytes());
+    let clean = String::from_utf8(clean.stdout).unwrap();
+    assert!(clean.starts_with("mail [REDACTED:email:"), "{clean}");
+    assert!(clean.contains("or [REDACTED:github-token:"), "{clean}");
+    let plain = place.output_with_input(&["redact"], text.as_bytes());
+    assert_eq!(plain.stdout, b"mail bo.lindqvist@glacier.dev or [REDACTED:github-token]");
+    let config = place.file("config.toml", "[redaction]\npii = [\"mail\"]\n");
+    let shown = place.shown(&["stats", "--config", &config]);
+    assert!(shown.starts_with("exit 1") && shown.contains("\"all\", \"email\""), "{shown}");
 }

@@ -59,7 +59,7 @@ pub enum SecretError {
     #[error("the value holds a redaction marker, or is part of one")]
     InMarker,
     /// The marker would tell the value.
-    #[error("the name `{name}` gives away the value of a secret")]
+    #[error("the name gives away the value")]
     NameTells {
         /// The name that was asked for; shown only as far as it is no secret.
         name: String,
