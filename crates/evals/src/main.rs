@@ -11,6 +11,7 @@
 //! | `stretches` | what two fifths of the tokens keep |
 //! | `scale` | latency and memory of made-up conversations of any length |
 //! | `peers` | other memories on the same questions |
+//! | `redact` | what is hidden of secrets and of what only looks like them |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
 
@@ -21,6 +22,7 @@ mod measures;
 mod peers;
 mod plot;
 mod recall;
+mod redact;
 mod report;
 mod scale;
 mod signals;
@@ -58,6 +60,8 @@ enum Command {
     Scale(scale::Args),
     /// mem0, txtai and chroma on the same questions.
     Peers(peers::Args),
+    /// What is hidden of secrets, and of what only looks like them.
+    Redact(redact::Args),
 }
 
 #[derive(Args)]
@@ -115,6 +119,7 @@ async fn main() -> ExitCode {
         Command::Dump(args) => dump(&args).await,
         Command::Scale(args) => scale::run(&args).await.map(|()| true),
         Command::Peers(args) => peers::run(&args).await.map(|()| true),
+        Command::Redact(args) => redact::run(&args),
     };
     match done {
         Ok(is_sound) if is_sound => ExitCode::SUCCESS,

@@ -51,12 +51,10 @@ struct Answered {
 }
 
 pub async fn run(args: &Args) -> Result<()> {
-    let python = environment(args)?;
+    let python = environment(&args.environment, args.patience)?;
     let mut installed = Vec::new();
     for (name, package) in PEERS.iter().filter(|(name, _)| args.peers.iter().any(|p| p == name)) {
-        let mut pip = Command::new(&python);
-        pip.args(["-m", "pip", "install", "--quiet", package]);
-        match bounded(pip, args.patience) {
+        match install(&python, package, args.patience) {
             Ok(_) => installed.push(*name),
             Err(error) => println!("{name} is skipped: {package} cannot be installed: {error}"),
         }
@@ -81,20 +79,26 @@ pub async fn run(args: &Args) -> Result<()> {
 }
 
 /// Python of the environment, which is made if it is not there.
-fn environment(args: &Args) -> Result<PathBuf> {
-    let python = args.environment.join("bin").join("python");
+pub fn environment(folder: &Path, patience: u64) -> Result<PathBuf> {
+    let python = folder.join("bin").join("python");
     if !python.exists() {
         let mut command = Command::new("python3");
-        command.args(["-m", "venv"]).arg(&args.environment);
-        bounded(command, args.patience)
-            .map_err(|error| format!("no Python environment: {error}"))?;
+        command.args(["-m", "venv"]).arg(folder);
+        bounded(command, patience).map_err(|error| format!("no Python environment: {error}"))?;
     }
     Ok(std::path::absolute(python)?)
 }
 
+/// Puts `package` into the environment of `python`.
+pub fn install(python: &Path, package: &str, patience: u64) -> Result<Output> {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", package]);
+    bounded(pip, patience)
+}
+
 /// Runs a command to its end, or until patience is. What it prints goes to files,
 /// for a full pipe would hold it up.
-fn bounded(mut command: Command, seconds: u64) -> Result<Output> {
+pub fn bounded(mut command: Command, seconds: u64) -> Result<Output> {
     let folder = tempfile::tempdir()?;
     let (out, err) = (folder.path().join("out"), folder.path().join("err"));
     command.stdin(Stdio::null());

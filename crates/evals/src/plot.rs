@@ -144,7 +144,8 @@ fn drawn(line: &Line, number: usize, frame: &Frame) -> String {
     svg
 }
 
-fn colour(number: usize) -> &'static str {
+/// The colour of a line: the first is the one that matters.
+pub fn colour(number: usize) -> &'static str {
     COLOURS[number % COLOURS.len()]
 }
 
@@ -225,7 +226,8 @@ pub fn grouped(value: f64) -> String {
     text
 }
 
-fn escaped(text: &str) -> String {
+/// Text that may stand in a document.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

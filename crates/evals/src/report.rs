@@ -30,7 +30,8 @@ pub fn figure(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.3}"))
 }
 
-fn strings(cells: &[&str]) -> Vec<String> {
+/// Cells of a table.
+pub fn strings(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 

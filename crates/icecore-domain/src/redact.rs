@@ -5,6 +5,8 @@
 //! before writing" is a thing that compiles, not a thing to remember.
 
 mod checksum;
+#[cfg(any(test, feature = "testing"))]
+pub mod corpus;
 mod decode;
 mod engine;
 mod hide;
@@ -57,13 +59,18 @@ pub type Hidden = BTreeMap<String, u64>;
 #[error("derived text was not clean after redaction")]
 pub struct NotClean;
 
-/// The word for every kind of personal data.
-pub const ALL_PII: &str = "all";
-
-/// A kind of personal data that is not known.
+/// A kind of personal data that is not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no kind of personal data `{0}`")]
-pub struct UnknownPii(pub String);
+#[error("`{id}` is no kind of personal data; there are `all`, {}", known_pii())]
+pub struct UnknownPii {
+    /// What was asked for.
+    pub id: String,
+}
+
+fn known_pii() -> String {
+    let ids: Vec<String> = pii_kinds().iter().map(|kind| format!("`{}`", kind.id)).collect();
+    ids.join(", ")
+}
 
 /// What a plain word in a password field is called.
 const PASSWORD_FIELD: &str = "password";
@@ -196,26 +203,27 @@ impl Redactor {
         Self { engine: Arc::clone(&self.engine), registered, tag_key, tags: self.tags }
     }
 
+    /// The same, which also hides personal data of these kinds (see
+    /// [`pii_kinds`]), or of every kind where `all` is among them.
+    pub fn with_pii<S: AsRef<str>>(&self, ids: &[S]) -> Result<Self, UnknownPii> {
+        let is_asked = |kind: &&Kind| ids.iter().any(|id| ["all", kind.id].contains(&id.as_ref()));
+        let is_known = |id: &str| id == "all" || pii_kinds().iter().any(|kind| kind.id == id);
+        if let Some(unknown) = ids.iter().map(AsRef::as_ref).find(|id| !is_known(id)) {
+            return Err(UnknownPii { id: unknown.to_owned() });
+        }
+        let asked: Vec<&Kind> = pii_kinds().iter().filter(is_asked).collect();
+        if asked.is_empty() {
+            return Ok(self.clone());
+        }
+        let kinds = patterns::KINDS.iter().chain(asked).collect();
+        Ok(Self { engine: Arc::new(Engine::new(kinds)), ..self.clone() })
+    }
+
     /// The same, which gives every marker a short tag that tells two secrets of
     /// a kind apart: `[REDACTED:github-token:1f3a9c]`.
     pub fn with_tags(mut self, tags: bool) -> Self {
         self.tags = tags;
         self
-    }
-
-    /// The same, which also hides personal data of these kinds: ids of
-    /// [`pii_kinds`], or `all`. Called on a redactor without a tenant's secrets.
-    pub fn with_pii(mut self, ids: &[String]) -> Result<Self, UnknownPii> {
-        let is_known = |id: &String| id == ALL_PII || pii_kinds().iter().any(|kind| kind.id == *id);
-        if let Some(unknown) = ids.iter().find(|id| !is_known(id)) {
-            return Err(UnknownPii(unknown.clone()));
-        }
-        if !ids.is_empty() {
-            let is_wanted = |kind: &&Kind| ids.iter().any(|id| id == ALL_PII || id == kind.id);
-            let personal = pii_kinds().iter().filter(is_wanted);
-            self.engine = Arc::new(Engine::new(patterns::KINDS.iter().chain(personal).collect()));
-        }
-        Ok(self)
     }
 
     /// Hides what is secret in `text`.

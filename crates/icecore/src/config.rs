@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 
 use icecore_domain::cut::PolicyError;
-use icecore_domain::redact::{ALL_PII, pii_kinds};
+use icecore_domain::redact::pii_kinds;
 use icecore_index::IndexSettings;
 use toml::Value;
 
@@ -451,7 +451,7 @@ impl Kind {
 
 /// What `redaction.pii` may list.
 fn pii_names() -> impl Iterator<Item = &'static str> {
-    std::iter::once(ALL_PII).chain(pii_kinds().iter().map(|kind| kind.id))
+    std::iter::once("all").chain(pii_kinds().iter().map(|kind| kind.id))
 }
 
 impl Fixed {

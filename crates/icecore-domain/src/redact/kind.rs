@@ -83,6 +83,15 @@ impl Kind {
         }
     }
 
+    /// As [`sample`](Self::sample), and which bytes of it nobody may see: what was
+    /// drawn at random, with no more than a sign or two between its parts.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn sample_secret(&self, seed: u64) -> (String, std::ops::Range<usize>) {
+        let (text, drawn) = samples::expand_marked(self.hides, seed);
+        let secret = samples::longest_part(&text, &drawn);
+        (text, secret)
+    }
+
     /// Text that looks like this kind and is no credential.
     pub fn near_miss(&self, seed: u64) -> String {
         match self.proof {

@@ -7,6 +7,14 @@
 
 use super::kind::Kind;
 
+/// What may stand between an equals sign and a value: quotes in any escaping,
+/// curly ones, a no-break space.
+macro_rules! opening {
+    () => {
+        r#"(?:[\\"'`*]|\xe2\x80[\x98-\x9f]|\xc2\xa0){0,3}"#
+    };
+}
+
 /// A value assigned to a name: the name, what may follow within it, a colon or
 /// an equals sign, quotes in any escaping.
 macro_rules! named {
@@ -14,7 +22,9 @@ macro_rules! named {
         concat!(
             "(?i)",
             $name,
-            r#"[\w .-]{0,30}[\\"'`\]]{0,3}\s{0,3}(?:=>|:=|=|:| is )\s{0,3}[\\"'`]{0,2}("#,
+            r#"[\w .-]{0,30}[\\"'`\]*]{0,3}\s{0,3}(?:=>|:=|=|:| is )\s{0,3}"#,
+            opening!(),
+            "(",
             $($value)+,
             r")(?:[^\w-]|\z)"
         )
@@ -29,7 +39,9 @@ macro_rules! keyed {
             "(?i)",
             $name,
             r"[\w .-]{0,24}?(?:key|token|secret|pass|pwd|auth|cred|pat)[\w .-]{0,12}",
-            r#"[\\"'`\]]{0,3}\s{0,3}(?:=>|:=|=|:|,| is )\s{0,3}[\\"'`]{0,2}("#,
+            r#"[\\"'`\]*]{0,3}\s{0,3}(?:=>|:=|=|:|,| is )\s{0,3}"#,
+            opening!(),
+            "(",
             $($value)+,
             r")(?:[^\w-]|\z)"
         )
@@ -50,7 +62,7 @@ macro_rules! assigned {
             "(?i)(?:",
             $name,
             r")(?:[_.-]?(?:prod|production|dev|test|staging|live|value|raw|plain|base|default|[0-9]{1,2}))?",
-            r#"[\\"'`\]]{0,3}\s{0,4}(?:=>|:=|==?|:)\s{0,4}(?:"#,
+            r#"[\\"'`\]*]{0,3}\s{0,4}(?:=>|:=|==?|:)\s{0,4}(?:"#,
             r#""((?:[^"\\\r\n]|\\[^\r\n])"#, $length, r#")"|"#,
             r#"'((?:[^'\\\r\n]|\\[^\r\n])"#, $length, r#")'|"#,
             r#"\\"((?:[^"\\\r\n]|\\[^"\r\n])"#, $length, r#")\\"|"#,

@@ -57,6 +57,10 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         _ if quoted => range,
         _ => bare(text, range),
     };
+    let range = match kind.proof {
+        Proof::Shape => range,
+        _ => unwrapped(text, range),
+    };
     let value = &text[range.clone()];
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
     let is_secret = !is_allowed
@@ -68,6 +72,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
             Proof::Random(floor) => {
                 is_random(value, floor)
                     && !is_code(value, &text[range.end..])
+                    && !is_resource_name(text, range.start)
                     && (quoted || !is_identifier(value))
             }
             Proof::Password => {
@@ -75,7 +80,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                     true => is_template(value),
                     false => is_code(value, &text[range.end..]),
                 };
-                is_password(value, quoted) && !is_code
+                is_password(spoken(text, &range), quoted) && !is_code
             }
         };
     (range, is_secret)
@@ -177,12 +182,49 @@ fn names_setting(rest: &[u8]) -> bool {
     name > 0 && matches!(rest.get(name), Some(b'=' | b':'))
 }
 
+/// A value without the blanks and the typographic quotes around it, which come
+/// with text that was pasted: `token="\u{a0}…"`, `password: “…”`.
+fn unwrapped(text: &str, range: Range<usize>) -> Range<usize> {
+    let is_wrapping = |c: char| c.is_whitespace() || "“”„‘’‚«»".contains(c);
+    let value = text[range.clone()].trim_end_matches(is_wrapping);
+    let start = value.len() - value.trim_start_matches(is_wrapping).len();
+    range.start + start..range.start + value.len()
+}
+
+/// The value without the `!` or `?` of the sentence it ends: "the password is
+/// wrong!" holds no password, while `password=letmein!` does.
+fn spoken<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
+    let before = text[..range.start].trim_end_matches(' ');
+    match before.len() < range.start && before.ends_with(|c: char| c.is_alphabetic()) {
+        true => text[range.clone()].trim_end_matches(['!', '?']),
+        false => &text[range.clone()],
+    }
+}
+
+/// Whether the value is a part of the name of a cloud's resource, such as
+/// `arn:aws:secretsmanager:eu-west-1:…:secret:db/main-a1B2c3`.
+fn is_resource_name(text: &str, start: usize) -> bool {
+    const MAX_NAME_BYTES: usize = 128;
+    let before = &text.as_bytes()[start.saturating_sub(MAX_NAME_BYTES)..start];
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b":-_/.".contains(byte);
+    let length = before.iter().rev().take_while(|byte| is_part(byte)).count();
+    let name = &before[before.len() - length..];
+    name.starts_with(b"arn:") && name.ends_with(b":secret:")
+}
+
 /// `xxxx`, `********`, `YOUR_API_KEY`, `<token>`: nobody's secret.
 pub(super) fn is_filler(value: &str) -> bool {
-    !value.contains(char::is_alphanumeric)
+    is_one_letter(value)
         || longest_run(value) * 2 > value.chars().count().max(6)
         || is_counting(value)
         || is_worded(value)
+}
+
+/// Whether no two letters or digits differ: `--`, `xxx-xxx`, a UUID of zeros.
+fn is_one_letter(value: &str) -> bool {
+    let mut letters = value.chars().filter(|c| c.is_alphanumeric());
+    let first = letters.next();
+    letters.all(|c| Some(c) == first)
 }
 
 /// The length of the longest run of one character.
@@ -199,7 +241,7 @@ fn longest_run(value: &str) -> usize {
 /// `1234567890abcdef` and its like, long enough that nobody chose it as a
 /// password.
 fn is_counting(value: &str) -> bool {
-    let counted = "0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyz01234567890";
+    let counted = "0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyz01234567890abcdef";
     value.len() >= 12 && counted.contains(&value.to_ascii_lowercase())
 }
 
@@ -409,6 +451,8 @@ mod tests {
             "....",
             "yourpassword",
             "%5Bredacted%5D",
+            "1234567890abcdef",
+            "00000000-0000-0000-0000-000000000000",
         ] {
             assert!(is_filler(filler), "{filler}");
         }

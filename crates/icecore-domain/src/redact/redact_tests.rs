@@ -105,6 +105,8 @@ fn keeps_what_stands_around_a_secret() {
         r#"{\"password\":\"[REDACTED:password]\",\"n\":1}"#,
     );
     check("password: \"a\\\"b22cd\"", "password: \"[REDACTED:password]\"");
+    check("the password is Hunter22!", "the password is [REDACTED:password-prose]");
+    check("password=letmein!", "password=[REDACTED:password]");
     check("my password is hunter22.", "my password is [REDACTED:password-prose].");
     check(
         "The password for the wifi is Blue!Horse7",
@@ -120,6 +122,8 @@ fn keeps_what_is_no_secret() {
         "Passwords and keys: use a password manager, and never reuse a password.",
         "The secret of a good soup is time. The key: patience. A token of thanks: a cake.",
         "My password is wrong again, the password is required, the password is case-sensitive.",
+        "The password is wrong! Is the passphrase on the router up-to-date?",
+        "arn:aws:secretsmanager:eu-west-1:123456789012:secret:app/main-kv7SWD",
         "Password: ********",
         "password: xxxxxxxx",
         "api_key = YOUR_API_KEY",

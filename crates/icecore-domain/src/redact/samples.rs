@@ -7,6 +7,8 @@
 //! stands for itself. Where a value must pass a check, `«…»` encloses it and it is
 //! drawn again until it does.
 
+use std::ops::Range;
+
 /// More than any check needs: the strictest lets one value in six hundred pass.
 const MAX_DRAWS: u64 = 100_000;
 
@@ -29,16 +31,24 @@ const CLASSES: [(char, &str); 12] = [
 
 /// `template` with its classes drawn from `seed`.
 pub(super) fn expand(template: &str, seed: u64) -> String {
+    expand_marked(template, seed).0
+}
+
+/// As [`expand`], and where what was drawn stands.
+pub(super) fn expand_marked(template: &str, seed: u64) -> (String, Vec<Range<usize>>) {
     let template = template.replace("{uuid}", UUID);
     let mut state = seed;
     let mut out = String::new();
+    let mut drawn = Vec::new();
     let mut rest = template.as_str();
     while let Some(open) = rest.find('{') {
         out.push_str(&rest[..open]);
         rest = &rest[open..];
         match class(rest) {
             Some((count, letters, length)) => {
+                let start = out.len();
                 draw(&mut out, count, letters, &mut state);
+                drawn.push(start..out.len());
                 rest = &rest[length..];
             }
             None => {
@@ -48,7 +58,34 @@ pub(super) fn expand(template: &str, seed: u64) -> String {
         }
     }
     out.push_str(rest);
-    out
+    (out, drawn)
+}
+
+/// The secret of a sample: of what was drawn, the parts that stand together and
+/// are the most. What begins or ends them and is far shorter than the longest is
+/// an account or a number.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn longest_part(text: &str, drawn: &[Range<usize>]) -> Range<usize> {
+    const MAX_GAP_BYTES: usize = 4;
+    const MIN_SECRET_BYTES: usize = 6;
+    let secret = drawn
+        .chunk_by(|part, next| next.start - part.end <= MAX_GAP_BYTES)
+        .map(|parts| {
+            let longest = parts.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+            let is_long = |part: &&Range<usize>| part.len() * 2 >= longest;
+            let first = parts.iter().find(is_long).map_or(0, |part| part.start);
+            first..parts.iter().rfind(is_long).map_or(0, |part| part.end)
+        })
+        .max_by_key(ExactSizeIterator::len)
+        .unwrap_or(0..text.len());
+    if secret.len() >= MIN_SECRET_BYTES {
+        return secret;
+    }
+    // `hunter1234`: a word with a few digits is secret as a whole.
+    let is_outside = |c: char| !c.is_ascii_alphanumeric();
+    let start = text[..secret.start].rfind(is_outside).map_or(0, |at| at + 1);
+    let after = text[secret.end..].find(is_outside).unwrap_or(text.len() - secret.end);
+    start..secret.end + after
 }
 
 /// `template` drawn until what stands between its marks passes `check`. Without
@@ -91,7 +128,7 @@ fn draw(out: &mut String, count: usize, (class, letters): (char, &str), state: &
 }
 
 /// The splitmix64 step.
-fn next(state: &mut u64) -> u64 {
+pub(super) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -117,5 +154,19 @@ mod tests {
         let text = expand_until("n «{3d}»!", 7, |value| value.ends_with("42"));
         assert!(text.starts_with("n ") && text.ends_with("42!") && text.len() == 6, "{text}");
         assert_eq!(expand_until("no marks", 7, |_| false), "no marks");
+    }
+
+    #[test]
+    fn the_secret_is_what_was_drawn() {
+        for (template, before, after) in [
+            ("ghp_{36w}", 4, 0),
+            ("id={8h}-{4h}-{4h}-{4h}-{12h};", 3, 1),
+            ("https://example.com/{18d}/{68U}", 39, 0),
+            ("{36l}/path/{60l}", 42, 0),
+            ("it is hunter{4d}.", 6, 1),
+        ] {
+            let (text, drawn) = expand_marked(template, 1);
+            assert_eq!(longest_part(&text, &drawn), before..text.len() - after, "{template}");
+        }
     }
 }

@@ -50,7 +50,7 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "GR1348941{20U}", keeps: "GR1348941{4w}", ..Kind::TOKEN },
     Kind { id: "gitlab-feature-token", keywords: &["glffct-", "glwt-"], pattern: r"gl(?:ffct|wt)-[\w-]{20,}",
         hides: "glffct-{20U}", keeps: "glffct-{6w}", ..Kind::TOKEN },
-    Kind { id: "gitlab-session", keywords: &["_gitlab_session="], pattern: r"_gitlab_session=([0-9a-f]{32})\b",
+    Kind { id: "gitlab-session", keywords: &["_gitlab_session"], pattern: named!("_gitlab_session", "[0-9a-f]{32}"), edge: Edge::Any,
         hides: "_gitlab_session={32h}", keeps: "_gitlab_session=deleted", ..Kind::TOKEN },
     Kind { id: "gitea-token", keywords: &["gitea", "forgejo", "codeberg", "gogs"], pattern: keyed!("(?:gitea|forgejo|codeberg|gogs)", "[0-9a-f]{40}"),
         hides: "GITEA_TOKEN={40h}", keeps: "gitea_commit = {40h}", ..Kind::NAMED },

@@ -21,7 +21,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "ldap-hash", keywords: &["{sha}", "{ssha", "{sha512", "{sha256", "{smd5}"],
         pattern: r"(?i)\{(?:s?sha(?:256|384|512)?|smd5)\}([a-z0-9+/]{24,140}={0,2})", edge: Edge::Any,
         hides: "userPassword: {SSHA}{32w}==", keeps: "userPassword: {SSHA}{6w}", ..Kind::TOKEN },
-    Kind { id: "ntlm-hash", keywords: &[":::"], pattern: r"\b[0-9a-fA-F]{32}:([0-9a-fA-F]{32}):::", lead: 65, reach: 4,
+    Kind { id: "ntlm-hash", keywords: &[":::"], pattern: r"\b([0-9a-fA-F]{32}:[0-9a-fA-F]{32}):::", lead: 65, reach: 4,
         hides: "bo:1001:{32h}:{32h}:::", keeps: "bo:1001:::", ..Kind::TOKEN },
     Kind { id: "mysql-hash", keywords: &["password '*", "password \"*", "as '*"],
         pattern: r#"(?i)(?:password|as) ['"](\*[0-9A-F]{40})['"]"#, edge: Edge::Any,

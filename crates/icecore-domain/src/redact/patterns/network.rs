@@ -20,7 +20,7 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "nbp_{36w}", keeps: "nbp_{9w}", ..Kind::TOKEN },
     Kind { id: "nebula-key", keywords: &["dnkey-"], pattern: r"dnkey-[\w=-]{26}-[\w=-]{52}",
         hides: "dnkey-{26w}-{52w}", keeps: "dnkey-{9w}", ..Kind::TOKEN },
-    Kind { id: "wifi-passphrase", keywords: &["psk="], pattern: r#"(?i)psk="?([^\s"]{8,64})"?"#, proof: Proof::Password, edge: Edge::Any,
+    Kind { id: "wifi-passphrase", keywords: &["psk="], pattern: r#"(?i)psk=\\{0,8}"?([^\s"\\]{8,64})"#, proof: Proof::Password, edge: Edge::Any,
         hides: "ssid=\"home\"\n psk=\"{12w}\"", keeps: "key_mgmt=WPA-PSK", ..Kind::TOKEN },
     Kind { id: "cisco-password", keywords: &["password 7 ", "secret 5 ", "secret 8 ", "secret 9 "],
         pattern: r"(?:password 7 ([0-9A-Fa-f]{8,60})|secret [589] (\$\d\$[^\s]{20,}))\b", edge: Edge::Any,

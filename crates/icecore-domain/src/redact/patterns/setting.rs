@@ -16,7 +16,7 @@ pub(super) const KINDS: &[Kind] = &[
         pattern: r#"define\(\s{0,2}['"](?:DB_PASSWORD|(?:AUTH|SECURE_AUTH|LOGGED_IN|NONCE)_(?:KEY|SALT))['"]\s{0,4},\s{0,8}['"]([^'"\r\n]{6,100})['"]"#, allow: &["put your unique phrase", "_here"],
         hides: "define( 'AUTH_KEY', '{64w}' );", keeps: "define( 'AUTH_KEY', 'put your unique phrase here' );", ..Kind::TOKEN },
     Kind { id: "secure-string", keywords: &["convertto-securestring"],
-        pattern: r#"(?i)convertto-securestring\s{1,4}(?:-string\s{1,4})?["']([^"'\r\n]{6,128})["']"#,
+        pattern: r#"(?i)convertto-securestring\s{1,4}(?:-string\s{1,4})?\\{0,8}["']([^"'\r\n\\]{6,128})\\{0,8}["']"#,
         hides: "ConvertTo-SecureString \"{12w}\" -AsPlainText -Force", keeps: "ConvertTo-SecureString $password -AsPlainText", ..Kind::TOKEN },
     Kind { id: "xml-password", keywords: &["<password>", "<passwd>", "<pwd>", "<passphrase>", "<secret>", "<apikey>", "<token>", "<privatekey>"],
         pattern: r"(?i)<(?:password|passwd|pwd|passphrase|secret|apikey|token|privatekey)>([^<>\s]{6,512})</", proof: Proof::Password, edge: Edge::Any,
