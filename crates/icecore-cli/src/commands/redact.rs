@@ -48,10 +48,14 @@ async fn rescan(dry_run: bool, app: &App) -> Outcome<Status> {
 
 /// What a rescan did, as a person reads it.
 fn rescan_lines(done: &Rescanned, printer: &Printer) -> Vec<String> {
-    let looked_at =
-        format!("Looked at {} and all that belongs to them", count(done.looked_at, "turn"));
+    let beside = match done.dry_run {
+        // They are few, and rewritten in one step.
+        true => "; names, entries, facts and the log are looked at when it runs",
+        false => ", and at names, entries, facts and the log",
+    };
+    let looked_at = format!("Looked at {}{beside}", count(done.looked_at, "turn"));
     if done.hidden.is_empty() {
-        return vec![format!("{looked_at}: nothing is left to hide")];
+        return vec![looked_at, "Nothing is left to hide".to_owned()];
     }
     let mut lines = vec![looked_at, String::new()];
     let head = ["hidden", "times"].map(str::to_owned).to_vec();

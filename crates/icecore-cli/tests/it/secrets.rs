@@ -305,7 +305,8 @@ fn what_is_stored_is_rescanned() {
     assert_snapshot!(place.shown(&["redact", "--rescan"]), @r"
     exit 0
     --- stdout
-    Looked at 233 turns and all that belongs to them: nothing is left to hide
+    Looked at 233 turns, and at names, entries, facts and the log
+    Nothing is left to hide
     ");
     let added = place.output_with_input(&["secret", "add", "db", "--json"], value().as_bytes());
     let added: serde_json::Value = serde_json::from_slice(&added.stdout).unwrap();
