@@ -244,7 +244,10 @@ impl StoreError {
                 "put the file back at `{}` from your backup, or set ICECORE_MASTER_KEY; nothing was changed",
                 path.display()
             ),
-            WrongMasterKey { .. } | BadMasterKey { .. } => {
+            WrongMasterKey { .. } => {
+                "use the key that belongs to this store: the newest if it was rotated, from the file or ICECORE_MASTER_KEY or your backup; nothing was changed".into()
+            }
+            BadMasterKey { .. } => {
                 "use the key that belongs to this store, from your backup; nothing was changed".into()
             }
             PackMissing { .. } | PackDamaged { .. } => {

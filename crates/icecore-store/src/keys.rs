@@ -25,6 +25,9 @@ use crate::files::{make_dir, sync_dir, write_error};
 /// The master key's file in the data directory.
 pub const MASTER_KEY_FILE: &str = "master.key";
 
+/// Where a new master key lies until it has taken the old one's place.
+pub const MASTER_KEY_NEXT_FILE: &str = "master.key.next";
+
 /// Where an operator can give the master key instead.
 pub const MASTER_KEY_VARIABLE: &str = "ICECORE_MASTER_KEY";
 
@@ -74,7 +77,7 @@ impl MasterKey {
         may_create: bool,
     ) -> Result<Self, StoreError> {
         if let Some(digits) = environment {
-            return Self::parse(digits, || MASTER_KEY_VARIABLE.to_owned());
+            return Self::from_environment(digits);
         }
         let path = dir.join(MASTER_KEY_FILE);
         if let Some(key) = Self::read(&path)? {
@@ -113,6 +116,21 @@ impl MasterKey {
         Some(TenantKey(opened.as_slice().try_into().ok()?))
     }
 
+    /// A key that an operator gives as the new one.
+    pub(crate) fn given(digits: &str) -> Result<Self, StoreError> {
+        Self::parse(digits, || "the new key".to_owned())
+    }
+
+    /// From [`MASTER_KEY_VARIABLE`].
+    pub(crate) fn from_environment(digits: &str) -> Result<Self, StoreError> {
+        Self::parse(digits, || MASTER_KEY_VARIABLE.to_owned())
+    }
+
+    /// Whether it is the same key.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+
     fn parse(digits: &str, origin: impl Fn() -> String) -> Result<Self, StoreError> {
         let mut key = Self([0; KEY_BYTES]);
         hex::decode_to_slice(digits.trim(), &mut key.0)
@@ -121,7 +139,7 @@ impl MasterKey {
     }
 
     /// The key in the file at `path`, if there is one.
-    fn read(path: &Path) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, StoreError> {
         // Longer than a key file, so that a longer one is seen to be none.
         const ENOUGH_BYTES: u64 = 256;
         let failed = |source| StoreError::Io { action: "read", path: path.into(), source };
@@ -150,6 +168,31 @@ impl MasterKey {
             _ => drop(temporary),
         }
         // Also when another process made the link: it may not have come to this.
+        sync_dir(dir)
+    }
+
+    /// Writes it as the next key, whole or not at all, durably.
+    pub(crate) fn write_next(&self, dir: &Path) -> Result<(), StoreError> {
+        let path = dir.join(MASTER_KEY_NEXT_FILE);
+        let temporary = Temporary::beside(&path);
+        self.write_new(&temporary.0)
+            .and_then(|()| std::fs::rename(&temporary.0, &path))
+            .map_err(|source| write_error("write the next master key", &path, source))?;
+        sync_dir(dir)
+    }
+
+    /// Puts the next key in the place of the present one.
+    pub(crate) fn promote_next(dir: &Path) -> Result<(), StoreError> {
+        let path = dir.join(MASTER_KEY_FILE);
+        std::fs::rename(dir.join(MASTER_KEY_NEXT_FILE), &path)
+            .map_err(|source| write_error("put the next master key in place of", &path, source))?;
+        sync_dir(dir)
+    }
+
+    /// Takes away a next key that nothing was sealed with.
+    pub(crate) fn remove_next(dir: &Path) -> Result<(), StoreError> {
+        let path = dir.join(MASTER_KEY_NEXT_FILE);
+        std::fs::remove_file(&path).map_err(|source| write_error("remove", &path, source))?;
         sync_dir(dir)
     }
 

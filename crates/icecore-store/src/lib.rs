@@ -22,7 +22,7 @@ mod told;
 
 pub use error::StoreError;
 pub use in_memory::MemoryStore;
-pub use keys::{MASTER_KEY_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};
+pub use keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};
 pub use pack::{
     MAX_FRAME_BYTES, PACK_VERSION, PackKey, PackMember, PackReader, build as build_pack,
     identity as pack_identity,

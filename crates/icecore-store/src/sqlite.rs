@@ -10,10 +10,12 @@ mod entries;
 mod erase;
 mod facts;
 mod health;
+mod keyring;
 mod log;
 mod open;
 mod pyramid;
 mod rewrite;
+mod rotate;
 mod rows;
 #[cfg(test)]
 mod scrub_tests;
@@ -21,7 +23,6 @@ mod secrets;
 mod told;
 mod writer;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -37,8 +38,8 @@ use icecore_domain::time::Millis;
 use rusqlite::Connection;
 
 use crate::error::StoreError;
-use crate::keys::{MasterKey, TenantKey};
 use crate::store::*;
+use keyring::Keyring;
 use writer::Writer;
 
 /// How long a write waits for another process before it gives up.
@@ -56,9 +57,7 @@ pub struct SqliteStore {
 /// What both readers and the writer need.
 struct Shared {
     path: PathBuf,
-    master: MasterKey,
-    /// Tenants' keys by their sealed form: opening one on every write is dear.
-    opened: Mutex<BTreeMap<Vec<u8>, TenantKey>>,
+    keys: Keyring,
     readers: Mutex<Vec<Connection>>,
 }
 
@@ -67,13 +66,30 @@ impl SqliteStore {
     pub fn open(dir: &Path, master_key: Option<&str>) -> Result<Self> {
         let opened = open::open(dir, master_key)?;
         let shared = Arc::new(Shared {
+            keys: Keyring::new(&opened),
             path: opened.path,
-            master: opened.master,
-            opened: Mutex::default(),
             readers: Mutex::default(),
         });
         let writer = Writer::start(opened.connection, shared.path.clone());
         Ok(Self { shared, writer })
+    }
+
+    /// Seals every tenant's key of the store in `dir` with a new master key: `new`
+    /// (64 hex digits), or else a random one. `environment` is the present key as
+    /// [`SqliteStore::open`] takes it.
+    ///
+    /// The new key is written to the key file, but for one that is given while the
+    /// present one comes from the environment: that stays out of files. Whenever
+    /// this ends, the key that fits is in a file of the directory or in the hands of
+    /// the one who gave it. Processes that have the store open go on; those whose
+    /// key came from the environment only with tenants that they have met. What was
+    /// sealed with the old key is gone from all files after [`Store::scrub`].
+    pub fn rotate_master_key(
+        dir: &Path,
+        environment: Option<&str>,
+        new: Option<&str>,
+    ) -> Result<Rotated> {
+        rotate::rotate(dir, environment, new)
     }
 
     /// Commits that this process has made: how well writes are grouped.
@@ -120,16 +136,6 @@ impl Shared {
             readers.push(connection);
         }
         result
-    }
-
-    fn open_key(&self, sealed: Vec<u8>) -> Option<TenantKey> {
-        let mut opened = self.opened.lock().ok()?;
-        if let Some(key) = opened.get(&sealed) {
-            return Some(key.clone());
-        }
-        let key = self.master.open(&sealed)?;
-        opened.insert(sealed, key.clone());
-        Some(key)
     }
 
     fn failed(&self, error: rusqlite::Error) -> StoreError {

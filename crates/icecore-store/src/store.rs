@@ -459,6 +459,15 @@ pub struct TenantSecrets {
     pub secrets: Vec<Secret>,
 }
 
+/// What came of a new master key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rotated {
+    /// Tenants whose keys were sealed anew.
+    pub tenants: u64,
+    /// Where the new key lies; none if only the one who gave it has it.
+    pub key_file: Option<std::path::PathBuf>,
+}
+
 /// A registered secret without its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRecord {

@@ -190,4 +190,20 @@ mod tests {
         assert_eq!(new, r#"{"factId":"fact-2","memoryRef":"new"}"#);
         assert_eq!(again.payload(r#"{"name":"x"}"#, &ids, Some("new")), None);
     }
+
+    #[test]
+    fn what_we_write_into_the_log_ourselves_is_no_secret() {
+        let (redactor, none) = (Redactor::standard(), BTreeMap::new());
+        let hex = "9f86d081884c7d65";
+        for payload in [
+            serde_json::json!({ "keyId": format!("key-{hex}"), "role": "writer" }),
+            serde_json::json!({ "memoryRef": "notes", "factId": format!("fact-{hex}") }),
+            serde_json::json!({ "memoryRef": "notes", "memoryId": "e1", "redacted": { "jwt": 2 } }),
+            serde_json::json!({ "name": "prod-db-password" }),
+            serde_json::json!({ "chunk": "chunk-1.main.macro.1-8", "turns": 8 }),
+        ] {
+            let payload = payload.to_string();
+            assert_eq!(Again(&redactor).payload(&payload, &none, None), None, "{payload}");
+        }
+    }
 }

@@ -10,9 +10,12 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
+use super::rotate;
 use crate::error::StoreError;
 use crate::files::{make_dir, sync_dir, write_error};
-use crate::keys::{MasterKey, Temporary};
+use crate::keys::{
+    MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey, Temporary,
+};
 use crate::store::Result;
 
 /// `ICEC`, so that a stray database is not taken for ours.
@@ -29,37 +32,85 @@ const MIGRATIONS: [&str; 3] = [
 const FILE_NAME: &str = "icecore.db";
 
 /// Note under which the master key's check value is kept.
-const KEY_CHECK: &str = "master-key-check";
+pub(super) const KEY_CHECK: &str = "master-key-check";
 
 pub(super) struct Opened {
     pub(super) connection: Connection,
+    pub(super) dir: PathBuf,
     pub(super) path: PathBuf,
     pub(super) master: MasterKey,
+    /// Where the master key came from.
+    pub(super) origin: String,
+}
+
+/// As [`open`], but makes nothing.
+pub(super) fn open_existing(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
+    let path = dir.join(FILE_NAME);
+    match path.exists() {
+        true => open(dir, master_key),
+        false => Err(StoreError::NotAStore { path }),
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one door")]
 pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
     prepare_directory(dir)?;
     let path = dir.join(FILE_NAME);
-    let is_new = create_private(dir, &path)?;
+    create_private(dir, &path)?;
     let connection = Connection::open(&path).map_err(|error| classify(error, &path))?;
     let failed = |error| classify(error, &path);
     pragmas(&connection).map_err(failed)?;
     let sealed = migrate(&connection, &path)?;
-    // Only a store that has sealed nothing may have a new key made for it.
-    let master = MasterKey::load(dir, master_key, is_new || sealed.is_none())?;
+    let origin = match master_key {
+        Some(_) => MASTER_KEY_VARIABLE.to_owned(),
+        None => format!("`{}`", dir.join(MASTER_KEY_FILE).display()),
+    };
     let check = match sealed {
         Some(check) => check,
-        None => record_key(&connection, &path, &master)?,
+        // Only a store that has sealed nothing may have a new key made for it.
+        None => record_key(&connection, &path, &MasterKey::load(dir, master_key, true)?)?,
     };
-    if !master.matches(&check) {
-        let origin = match master_key {
-            Some(_) => "ICECORE_MASTER_KEY".to_owned(),
-            None => format!("`{}`", dir.join("master.key").display()),
-        };
-        return Err(StoreError::WrongMasterKey { origin });
+    let master = find_key(dir, master_key, &check, &origin)?;
+    // It can wait for the next time, and nothing depends on it.
+    let settled = connection
+        .busy_timeout(Duration::ZERO)
+        .map_err(failed)
+        .and_then(|()| rotate::settle_next(&connection, &path, dir));
+    if let Err(error) = settled {
+        tracing::warn!(%error, "the next master key's file was left as it is");
     }
-    Ok(Opened { connection, path, master })
+    connection.busy_timeout(Duration::from_secs(super::BUSY_SECONDS)).map_err(failed)?;
+    Ok(Opened { connection, dir: dir.to_owned(), path, master, origin })
+}
+
+/// The master key that fits a check value.
+fn find_key(
+    dir: &Path,
+    environment: Option<&str>,
+    check: &[u8],
+    origin: &str,
+) -> Result<MasterKey> {
+    let wrong = || StoreError::WrongMasterKey { origin: origin.to_owned() };
+    if let Some(digits) = environment {
+        let key = MasterKey::from_environment(digits)?;
+        return if key.matches(check) { Ok(key) } else { Err(wrong()) };
+    }
+    // A rotation may have ended before the new key was in its place.
+    if let Some(key) = key_in_files(dir, check) {
+        return Ok(key);
+    }
+    let key = MasterKey::load(dir, None, false)?;
+    // It may have been put there this moment.
+    if key.matches(check) { Ok(key) } else { Err(wrong()) }
+}
+
+/// The key in one of the two files that fits a check value.
+pub(super) fn key_in_files(dir: &Path, check: &[u8]) -> Option<MasterKey> {
+    // The next one may take the other's place between two looks.
+    [MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_FILE].iter().find_map(|name| {
+        let key = MasterKey::read(&dir.join(name)).ok().flatten()?;
+        key.matches(check).then_some(key)
+    })
 }
 
 /// Makes the file, for the owner alone, if it is not there; answers whether it
@@ -164,7 +215,7 @@ fn migrate(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
     read_check(connection, path)
 }
 
-fn read_check(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
+pub(super) fn read_check(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
     let check: Option<String> = connection
         .query_row("SELECT value FROM notes WHERE name = ?1", [KEY_CHECK], |row| row.get(0))
         .optional()

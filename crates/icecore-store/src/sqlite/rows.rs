@@ -43,16 +43,7 @@ pub(super) fn tenant_key(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<
         .prepare_cached("SELECT sealed_key FROM tenants WHERE name = ?1")
         .and_then(|mut q| q.query_row([tenant.as_str()], |row| row.get(0)).optional())
         .map_err(|e| s.failed(e))?;
-    match sealed {
-        None => Ok(None),
-        Some(sealed) => match s.open_key(sealed) {
-            Some(key) => Ok(Some(key)),
-            None => Err(StoreError::Damaged {
-                path: s.path.clone(),
-                reason: format!("the sealed key of tenant `{tenant}` does not open"),
-            }),
-        },
-    }
+    sealed.map(|sealed| s.keys.open(c, s, tenant, sealed)).transpose()
 }
 
 pub(super) fn ensure_tenant(
@@ -65,8 +56,9 @@ pub(super) fn ensure_tenant(
         return Ok((number, key));
     }
     let key = TenantKey::random();
+    let sealed = s.keys.seal(c, s, &key)?;
     c.prepare_cached("INSERT INTO tenants (name, sealed_key) VALUES (?1, ?2)")
-        .and_then(|mut q| q.insert(params![tenant.as_str(), s.master.seal(&key)]))
+        .and_then(|mut q| q.insert(params![tenant.as_str(), sealed]))
         .map(|number| (number, key))
         .map_err(|e| s.failed(e))
 }

@@ -76,6 +76,51 @@ async fn nothing_erased_is_left_in_any_file() {
 }
 
 #[tokio::test]
+async fn nothing_rewritten_is_left_in_any_file() {
+    const VALUE: &str = "q8Zk2Lm9Xw";
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), None).unwrap();
+    let memory = scope_of("acme", &format!("of {VALUE}"));
+    store.append(&memory, batch(VALUE, &say_many(1))).await.unwrap();
+    let turns: Vec<Say> = (0..9).map(|n| say(&format!("{n} is {VALUE}"))).collect();
+    let session = add(&store, &format!("about {VALUE}"), &turns).await;
+    warm(&store, session, 4).await;
+    let entry = NewEntry {
+        id: "e".to_owned(),
+        content: text(VALUE),
+        tags: vec![text(&format!("tag {VALUE}"))],
+        expires_at: None,
+        now: NOW,
+        secrets_seen: 1,
+        hidden: Default::default(),
+    };
+    store.put_entry(&memory, entry).await.unwrap();
+    let verdict = NewVerdict {
+        fact: fact("Ana", VALUE),
+        verdict: icecore_domain::fact::Verdict::Added,
+        source: None,
+        now: NOW,
+        secrets_seen: 1,
+        hidden: Default::default(),
+    };
+    store.put_verdict(&scope(), verdict).await.unwrap();
+    let body = format!("{{\"session\":\"{VALUE}\"}}");
+    let (operation, key) = ("POST /turns".to_owned(), VALUE.to_owned());
+    let outcome = NewOutcome { operation, key, request: [1; 32], status: 201, body };
+    store.put_outcome(&tenant("acme"), outcome, NOW).await.unwrap();
+    assert!(found(dir.path(), VALUE) > 9);
+    rewrite(&store, session, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).await;
+    store.rewrite_told(&tenant("acme"), redactor_of(&[VALUE]), NOW).await.unwrap();
+    store.scrub().await.unwrap();
+    // Nor in small letters, as facts keep their subjects.
+    for form in [VALUE, &VALUE.to_lowercase()] {
+        assert_eq!(found(dir.path(), form), 0, "{form}");
+    }
+    assert_eq!(rows(&store, session).await.len(), 9);
+    clean(&store).await;
+}
+
+#[tokio::test]
 async fn a_scrub_says_when_others_keep_the_side_files() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path(), None).unwrap();
