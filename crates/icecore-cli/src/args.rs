@@ -121,6 +121,9 @@ pub enum Command {
         after_help = "Examples:\n  pass show prod-db | icecore secret add prod-db\n  icecore secret add ci-token --from-env CI_TOKEN\n  icecore secret list"
     )]
     Secret(SecretArgs),
+    /// Look after the key that seals what is stored
+    #[command(after_help = "Example:\n  icecore key rotate-master")]
+    Key(KeyArgs),
     /// Hide secrets in text from standard input, or again in what is stored
     #[command(
         after_help = "Examples:\n  icecore redact < app.log > clean.log\n  icecore redact --rescan --dry-run\n  icecore redact --rescan"
@@ -409,6 +412,24 @@ pub struct SecretAddArgs {
     /// Values that were typed, so that they can be refused without being repeated.
     #[arg(hide = true, allow_hyphen_values = true)]
     pub typed: Vec<std::ffi::OsString>,
+}
+
+/// `key`
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: KeyAction,
+}
+
+/// `key …`
+#[derive(Debug, Subcommand)]
+pub enum KeyAction {
+    /// Seal everything with a new master key [env: ICECORE_NEW_MASTER_KEY] [default: a random one]
+    #[command(
+        after_help = "Examples:\n  icecore key rotate-master                  a new key, in the key's file\n  ICECORE_NEW_MASTER_KEY=$(openssl rand -hex 32) icecore key rotate-master"
+    )]
+    RotateMaster,
 }
 
 /// `redact`

@@ -11,6 +11,7 @@ pub mod events;
 pub mod export;
 pub mod forget;
 pub mod import;
+pub mod key;
 pub mod learn;
 pub mod model;
 pub mod redact;

@@ -74,6 +74,9 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
             match command {
                 Command::Config(_) => commands::config::show(&settings, printer),
                 Command::Model(args) => commands::model::run(args, &settings, printer),
+                Command::Key(args) => {
+                    runtime()?.block_on(commands::key::run(args, &settings, printer))
+                }
                 Command::Secret(args) => {
                     runtime()?.block_on(commands::secret::run(args, &settings, printer))
                 }
@@ -147,6 +150,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Serve(args) => serve::run(args, app).await,
         Command::Config(_)
         | Command::Model(_)
+        | Command::Key(_)
         | Command::Secret(_)
         | Command::Completions { .. }
         | Command::Demo => Err(Failure::Broken("this command opens no memory".to_owned())),

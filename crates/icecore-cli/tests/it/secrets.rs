@@ -349,3 +349,49 @@ fn personal_data_is_hidden_by_setting() {
     let shown = place.shown(&["stats", "--config", &config]);
     assert!(shown.starts_with("exit 1") && shown.contains("\"all\", \"email\""), "{shown}");
 }
+
+#[test]
+fn the_master_key_is_rotated() {
+    let place = Place::new();
+    assert_eq!(place.output(&["key", "rotate-master"]).status.code(), Some(1));
+    add(&place, &["db"], value().as_bytes());
+    let path = place.data().join("master.key");
+    let old = std::fs::read_to_string(&path).unwrap();
+    assert_snapshot!(place.shown(&["key", "rotate-master"]), @r"
+    exit 0
+    --- stderr
+    The store has a new master key; the key of 1 tenant was sealed anew
+    It is in [DIR]/data/master.key: keep a copy elsewhere, for without it nothing can be read
+    Backups from before need the old key: keep it with them
+    ");
+    let new = std::fs::read_to_string(&path).unwrap();
+    assert_ne!(old.trim(), new.trim());
+    place.ok(&["add", &value()]);
+    assert!(place.ok(&["export"]).contains("[REDACTED:db]"));
+    place.check();
+
+    // A key from the environment stays out of files.
+    std::fs::remove_file(&path).unwrap();
+    let run = |present: &str, new: Option<&str>, args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("ICECORE_MASTER_KEY", present);
+        new.map(|new| command.env("ICECORE_NEW_MASTER_KEY", new));
+        command.output().unwrap()
+    };
+    let refused = place.describe(&run(new.trim(), None, &["key", "rotate-master"]));
+    assert!(
+        refused.starts_with("exit 1") && refused.contains("ICECORE_NEW_MASTER_KEY"),
+        "{refused}"
+    );
+    let next = "5a".repeat(32);
+    let rotated = run(new.trim(), Some(&next), &["key", "rotate-master", "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&rotated.stdout).unwrap();
+    assert_eq!(told, serde_json::json!({ "tenants": 1, "keyFile": null }));
+    assert!(!path.exists());
+    assert!(run(&next, None, &["secret", "list"]).status.success());
+    assert_eq!(run(new.trim(), None, &["secret", "list"]).status.code(), Some(1));
+    for output in [&rotated, &run(new.trim(), None, &["stats"])] {
+        let shown = place.describe(output);
+        assert!(!shown.contains(&next) && !shown.contains(new.trim()), "{shown}");
+    }
+}
