@@ -41,24 +41,22 @@ impl Again<'_> {
         is_new.then(|| (content, tags.into_iter().map(|(tag, _)| tag).collect(), hidden))
     }
 
+    /// A fact; what is hidden in it is counted in its text, of which the rest are
+    /// parts.
     pub(crate) fn fact(&self, fact: &RedactedFact) -> Option<(RedactedFact, Hidden)> {
         let mut hidden = Hidden::new();
-        let mut is_new = false;
-        let mut part = |text: &RedactedText| {
-            let (clean, changed) = self.part(text, &mut hidden);
-            is_new |= changed;
-            clean
-        };
+        let text = self.part(&fact.text, &mut hidden).0;
+        let part = |text: &RedactedText| self.part(text, &mut Hidden::new()).0;
         let clean = RedactedFact {
             kind: fact.kind,
             subject: part(&fact.subject),
             attribute: part(&fact.attribute),
             value: part(&fact.value),
-            text: part(&fact.text),
+            text,
             quote: part(&fact.quote),
             valid_from: fact.valid_from,
         };
-        is_new.then_some((clean, hidden))
+        (clean != *fact).then_some((clean, hidden))
     }
 
     /// A text, and whether it is another than it was.

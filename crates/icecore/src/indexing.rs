@@ -124,7 +124,7 @@ impl Memory {
         let head = self.inner.store.scope_head(scope).await?;
         let beyond = mark.epoch > head.epoch
             || mark.epoch == head.epoch
-                && (mark.position > head.position
+                && (mark.position > end(&head)
                     || mark.summaries > head.summaries
                     || mark.facts > head.facts);
         let snapshot = index.read();

@@ -72,6 +72,8 @@ impl Memory {
         }
         if !dry_run {
             let told = self.rewrite_told(tenant, redactor, &mut done).await?;
+            // A memory that got another name is touched under that one.
+            touched.retain(|scope: &Scope| !told.memories.iter().any(|old| old == scope.memory()));
             touched.extend(told.touched);
             self.conclude(touched, &done).await?;
         }

@@ -166,10 +166,12 @@ impl Memory {
 
     /// Forgets a registered secret, with all its values. What was hidden stays so.
     pub async fn remove_secret(&self, tenant: &Tenant, name: &str) -> Result<()> {
-        let name = SecretName::new(name)?;
-        match self.inner.store.remove_secret(tenant, &name, self.now()).await? {
-            true => self.redactor(tenant).await.map(drop),
-            false => Err(MemoryError::NoSecret { name: name.to_string() }),
+        let secret = SecretName::new(name)?;
+        let is_removed = self.inner.store.remove_secret(tenant, &secret, self.now()).await?;
+        self.redactor(tenant).await?;
+        match is_removed {
+            true => Ok(()),
+            false => Err(MemoryError::NoSecret { name: self.shown(tenant, name).into_string() }),
         }
     }
 }

@@ -31,6 +31,7 @@ pub(super) fn email(value: &str) -> bool {
     let local = value.split('@').next().unwrap_or_default();
     value.contains('@')
         && !FILE_ENDINGS.contains(&ending.as_str())
+        && !local.is_empty()
         && local != "git"
         && !value.contains("..")
 }
@@ -265,10 +266,12 @@ fn verhoeff(digits: &[u32]) -> bool {
 mod tests {
     use super::*;
 
+    type Check = fn(&str) -> bool;
+
     /// Numbers that the issuers themselves publish as examples.
     #[test]
     fn published_examples_hold() {
-        let checks: &[(fn(&str) -> bool, &[&str])] = &[
+        let checks: &[(Check, &[&str])] = &[
             (
                 payment_card,
                 &[
@@ -311,7 +314,7 @@ mod tests {
     /// One digit or letter more, less or other, and the number is none.
     #[test]
     fn near_misses_fail() {
-        let checks: &[(fn(&str) -> bool, &str)] = &[
+        let checks: &[(Check, &str)] = &[
             (payment_card, "4111 1111 1111 1112"),
             (payment_card, "9111111111111111"),
             (iban, "GB82 WEST 1234 5698 7654 33"),

@@ -11,7 +11,7 @@ use super::kind::Kind;
 /// curly ones, a no-break space.
 macro_rules! opening {
     () => {
-        r#"(?:[\\"'`*]|\xe2\x80[\x98-\x9f]|\xc2\xa0){0,3}"#
+        r#"(?:[\\"'`*]|\xe2\x80[\x98-\x9f]|\xc2\xa0){0,4}"#
     };
 }
 
@@ -22,7 +22,7 @@ macro_rules! named {
         concat!(
             "(?i)",
             $name,
-            r#"[\w .-]{0,30}[\\"'`\]*]{0,3}\s{0,3}(?:=>|:=|=|:| is )\s{0,3}"#,
+            r#"[\w .-]{0,30}[\\"'`\]*]{0,5}\s{0,3}(?:=>|:=|=|:| is )\s{0,3}"#,
             opening!(),
             "(",
             $($value)+,
@@ -39,7 +39,7 @@ macro_rules! keyed {
             "(?i)",
             $name,
             r"[\w .-]{0,24}?(?:key|token|secret|pass|pwd|auth|cred|pat)[\w .-]{0,12}",
-            r#"[\\"'`\]*]{0,3}\s{0,3}(?:=>|:=|=|:|,| is )\s{0,3}"#,
+            r#"[\\"'`\]*]{0,5}\s{0,3}(?:=>|:=|=|:|,| is )\s{0,3}"#,
             opening!(),
             "(",
             $($value)+,
@@ -62,10 +62,11 @@ macro_rules! assigned {
             "(?i)(?:",
             $name,
             r")(?:[_.-]?(?:prod|production|dev|test|staging|live|value|raw|plain|base|default|[0-9]{1,2}))?",
-            r#"[\\"'`\]*]{0,3}\s{0,4}(?:=>|:=|==?|:)\s{0,4}(?:"#,
+            r#"[\\"'`\]*]{0,5}\s{0,4}(?:=>|:=|==?|:)\s{0,4}(?:"#,
             r#""((?:[^"\\\r\n]|\\[^\r\n])"#, $length, r#")"|"#,
             r#"'((?:[^'\\\r\n]|\\[^\r\n])"#, $length, r#")'|"#,
             r#"\\"((?:[^"\\\r\n]|\\[^"\r\n])"#, $length, r#")\\"|"#,
+            r#"\\{2,3}"([^"\\\r\n]"#, $length, r#")\\{2,3}"|"#,
             r"`([^`\r\n]", $length, r")`|",
             r#"([^\s"'`<>]"#, $length, "))"
         )

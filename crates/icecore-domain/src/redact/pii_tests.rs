@@ -88,6 +88,7 @@ fn keeps_other_numbers() {
         "logo@2x.png, git@forge.acme.dev:x/y.git, pkg@1.2.3, @types/node",
         "pages 123-456, 12 345 678 people, 100 000 000",
         "ISBN 978-3-16-148410-0",
+        r#"{"code": "app = Flask()\n@app.route('/login')"}"#,
     ] {
         assert_eq!(redacted(text), text);
     }

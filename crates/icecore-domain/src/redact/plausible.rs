@@ -53,13 +53,11 @@ const MAX_WORD_BYTES: usize = 24;
 pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usize>, bool) {
     let quoted = text[..range.start].ends_with(['"', '\'', '`', '\u{201c}']);
     let range = match kind.proof {
-        Proof::Shape | Proof::Checked(_) => range,
-        _ if quoted => range,
-        _ => bare(text, range),
-    };
-    let range = match kind.proof {
         Proof::Shape => range,
-        _ => unwrapped(text, range),
+        Proof::Checked(_) => unwrapped(text, range),
+        Proof::Random(_) if !quoted => token(text, bare(text, unwrapped(text, range))),
+        Proof::Password if !quoted => unwrapped(text, bare(text, unwrapped(text, range))),
+        Proof::Random(_) | Proof::Password => unwrapped(text, range),
     };
     let value = &text[range.clone()];
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
@@ -68,7 +66,9 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         && !is_in_blob(text, range.clone())
         && match kind.proof {
             Proof::Shape => !is_template(value),
-            Proof::Checked(check) => stands_alone(text, range.clone()) && check(value),
+            Proof::Checked(check) => {
+                stands_alone(text, range.clone()) && check(unescaped(text, range.clone()))
+            }
             Proof::Random(floor) => {
                 is_random(value, floor)
                     && !is_code(value, &text[range.end..])
@@ -113,6 +113,16 @@ fn stands_alone(text: &str, range: Range<usize>) -> bool {
     let is_grouped = text[range.clone()].contains(' ');
     let before: Vec<u8> = before.iter().rev().copied().take(MAX_VERSION_BYTES).collect();
     !goes_on(&before, is_grouped) && !goes_on(after, is_grouped) && !names_version(&before)
+}
+
+/// The value at `range` without the letter of an escape before it, as in
+/// `\n@app.route`.
+fn unescaped(text: &str, range: Range<usize>) -> &str {
+    let value = &text[range.clone()];
+    match text[..range.start].ends_with('\\') {
+        true => value.get(1..).unwrap_or_default(),
+        false => value,
+    }
 }
 
 /// Whether a word or number goes on into `rest`, read away from it.
@@ -163,6 +173,14 @@ fn bare(text: &str, range: Range<usize>) -> Range<usize> {
     }
     let trimmed = value[..end].trim_end_matches(['.', ',', ';', ':', ')', ']', '}', '\\']);
     range.start..range.start + trimmed.len()
+}
+
+/// The part before what no random value holds: the comma of a list, the
+/// asterisks of emphasis, a letter of another script.
+fn token(text: &str, range: Range<usize>) -> Range<usize> {
+    let ends = |c: char| !c.is_ascii() || ",;*".contains(c);
+    let length = text[range.clone()].find(ends).unwrap_or(range.len());
+    range.start..range.start + length
 }
 
 /// Whether `rest`, after an ampersand, is markup for a quote or a bracket.

@@ -29,7 +29,10 @@ impl Faulty {
     }
 }
 
-/// The whole life of a session: append, settle, forget, settle.
+/// What turns out to be secret in the middle of a life.
+const SECRET: &str = "kumquat4711zebra";
+
+/// The whole life of a session: append, settle, forget, rescan, settle.
 async fn live(memory: &Memory, scope: &Scope) -> Result<(), icecore::MemoryError> {
     let settle = async || match memory.settle(|_, _| {}).await?.failed {
         0 => Ok(()),
@@ -38,10 +41,14 @@ async fn live(memory: &Memory, scope: &Scope) -> Result<(), icecore::MemoryError
     let mut turns = numbered(130);
     turns[1].content = Content::Text("I live in Porto.".to_owned());
     turns[2].content = Content::Text("I live in Lisbon.".to_owned());
+    turns[3].content = Content::Text(format!("The code is {SECRET}."));
+    turns[125].content = Content::Text(format!("It was {SECRET}."));
     memory.remember(scope, "s", turns).await?;
     settle().await?;
     let me = Principal::local_operator(scope.tenant().clone());
     memory.forget(&me, None, &ForgetRequest::Subject("Mira".into()), false).await?;
+    memory.add_secret(scope.tenant(), "code", SECRET.to_owned().into(), false).await?;
+    memory.rescan(&me, false, |_, _| {}).await?;
     settle().await
 }
 
@@ -64,6 +71,8 @@ async fn a_life_interrupted_at_any_write_ends_the_same() {
     live(&memory, &scope).await.unwrap();
     let expected = seen(&memory, &scope).await;
     assert_eq!(expected.2, ["Firn lives in Porto. 1"]);
+    let told: Vec<&String> = expected.0.iter().filter(|text| text.contains("code]")).collect();
+    assert_eq!(told, ["The code is [REDACTED:code].", "It was [REDACTED:code]."]);
 
     let mut nth = 1;
     loop {

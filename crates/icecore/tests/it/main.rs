@@ -8,6 +8,8 @@ mod importing;
 mod layers;
 mod learning;
 mod recall;
+mod redaction;
+mod scan;
 mod seed_wrongs;
 mod support;
 mod workspace;

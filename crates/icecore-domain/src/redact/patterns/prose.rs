@@ -4,6 +4,10 @@ use crate::redact::kind::{Edge, Kind, Proof};
 
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
+    Kind { id: "password-prose", keywords: &["password", "passphrase", "passcode", "pass phrase", "passwort"],
+        pattern: r#"(?i)(?:password|pass ?phrase|passcode|passwort)(?: (?:for|to|of|on|in) [^\n.:=]{1,40}?)? (?:is|was|ist|will be|to be|changed to|set to)(?: now| still)?:? {0,2}["'`]?([^\s"'`]{6,128})"#,
+        proof: Proof::Password, edge: Edge::Any, allow: &["-sensitive"],
+        hides: "my password is hunter{4d}", keeps: "my password is wrong again", ..Kind::TOKEN },
     Kind { id: "password-languages", keywords: &["senha", "wachtwoord", "hasło", "parola", "şifre", "sifre", "lösenord", "salasana", "adgangskode", "kodeord", "пароль", "密码", "密碼", "口令", "パスワード", "비밀번호", "mật khẩu", "kata sandi", "كلمة المرور", "סיסמה", "kennwort", "passwort", "contraseña", "contrasena", "clave", "mot de passe"],
         pattern: r#"(?i)(?:senha|wachtwoord|hasło|parola|(?:ş|s)ifre|lösenord|salasana|adgangskode|kodeord|пароль|密码|密碼|口令|パスワード|비밀번호|mật khẩu|kata sandi|كلمة المرور|סיסמה|kennwort|passwort|contrase(?:ñ|n)a|clave|mot de passe)(?: (?:für|pour|para|de|del|van|voor|per|do|da|от|для|till|dla)[^\n.:=]{1,40}?)?(?:\s{0,2}(?:=|:|：|是|为|為|は)| (?:is|ist|lautet|est|es|é|è|to|är|on|er|—|-))\s{0,2}["'`]?([!#-&(-;=?-_a-~]{6,128})"#, proof: Proof::Password, edge: Edge::Any,
         hides: "a senha é hunter{4d}", keeps: "a senha é muito fraca", ..Kind::TOKEN },

@@ -5,7 +5,7 @@ use crate::redact::kind::{Edge, Kind, Proof};
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
     Kind { id: "seed-phrase", keywords: &["seed phrase", "seed_phrase", "recovery phrase", "recovery_phrase", "secret phrase", "backup phrase", "mnemonic", "seed words", "recovery words"],
-        pattern: r#"(?i)(?:(?:seed|recovery|secret|backup)[ _](?:phrase|words)|mnemonic)[\w ()-]{0,24}["'`\\]{0,2}\s{0,3}(?:=|:|is)\s{0,3}["'`\\]{0,2}((?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})\b"#, allow: &[" the ", " and ", " for ", " are ", " was ", " not ", " from ", " your ", " have ", " with ", " which ", " should "], edge: Edge::Any,
+        pattern: r#"(?i)(?:(?:seed|recovery|secret|backup)[ _](?:phrase|words)|mnemonic)[\w ()-]{0,24}["'`\\]{0,2}\s{0,3}(?:=|:|is)\s{0,3}["'`\\]{0,2}((?:(?:[a-z]{3,8}[ ,]{1,2}){23}|(?:[a-z]{3,8}[ ,]{1,2}){20}|(?:[a-z]{3,8}[ ,]{1,2}){17}|(?:[a-z]{3,8}[ ,]{1,2}){14}|(?:[a-z]{3,8}[ ,]{1,2}){11})[a-z]{3,8})\b"#, allow: &[" the ", " and ", " for ", " are ", " was ", " not ", " from ", " your ", " have ", " with ", " which ", " should "], edge: Edge::Any,
         hides: "my seed phrase is: {5a} {6a} {4a} {7a} {5a} {3a} {6a} {8a} {4a} {5a} {6a} {7a}", keeps: "the seed phrase is a list of words that you should write down on paper and never share with anyone", ..Kind::TOKEN },
     Kind { id: "ethereum-private-key", keywords: &["private_key", "privatekey", "private key", "private-key", "eth_key", "deployer_key", "wallet_key", "signer_key"],
         pattern: named!("(?:private[_ -]?key|(?:eth|deployer|wallet|signer)_key)", "(?:0x)?[0-9a-f]{64}"),

@@ -1,0 +1,388 @@
+//! Secrets: whatever door they come by, they are nowhere afterwards.
+
+use std::collections::BTreeSet;
+
+use icecore::{
+    Append, Content, ForgetRequest, ImportPlan, MemoryError, Mode, RawTurn, Redactor, Repeat,
+    SearchRequest, Seq, TurnInput, json::JsonText,
+};
+use icecore_domain::redact::corpus;
+use icecore_store::StoreError;
+use zeroize::Zeroizing;
+
+use crate::scan::Findings;
+use crate::support::{Bench, me, numbered, said, text};
+
+/// A value that no pattern knows.
+const REGISTERED: &str = "kumquat4711zebraParade";
+
+/// Public methods of `Memory` that write nothing that a caller gave.
+#[rustfmt::skip]
+const READS: &[&str] = &[
+    "builder", "check", "chunk", "chunks", "context", "counter", "events", "expand", "facts",
+    "find", "in_memory", "model", "now", "open", "packs", "redactor", "search", "secrets",
+    "sessions", "shown", "stats", "store", "turns", "verify_packs", "view",
+];
+
+/// Those that do. Each has a case in [`write`].
+#[rustfmt::skip]
+const WRITES: &[&str] = &[
+    "add_secret", "append", "confirm", "forget", "import", "import_text", "learn", "reindex",
+    "reject", "remember", "remove_secret", "rescan", "scope", "settle", "work_until",
+];
+
+/// A credential that a pattern knows.
+fn token() -> String {
+    let kind = Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
+    kind.sample(4711)
+}
+
+/// Both, as they might be written down.
+fn secrets() -> String {
+    format!("{} and {REGISTERED}", token())
+}
+
+/// A turn that holds secrets in every field.
+fn telling() -> RawTurn {
+    let secret = secrets();
+    let json = || JsonText::parse(&serde_json::json!({ &secret: [&secret] }).to_string()).unwrap();
+    let mut turn = RawTurn::new(&secret, &secret);
+    turn.id = Some(secret.clone());
+    turn.name = Some(secret.clone());
+    turn.model = Some(secret.clone());
+    turn.tags = Some(vec![secret.clone()]);
+    turn.tool_calls = Some(json());
+    turn.tool_call_id = Some(secret.clone());
+    turn.extra = vec![(secret.clone(), json()), ("x".to_owned(), json())];
+    turn
+}
+
+async fn bench() -> Bench {
+    let bench = Bench::new().await;
+    add_secret(&bench, "fruit", REGISTERED).await;
+    bench
+}
+
+async fn add_secret(bench: &Bench, name: &str, value: &str) {
+    let value = Zeroizing::new(value.to_owned());
+    bench.memory.add_secret(me().tenant(), name, value, false).await.unwrap();
+}
+
+/// Nothing of the secrets is anywhere, and what an error says holds none either.
+async fn check(bench: &Bench, name: &str) {
+    let found = Findings::of(bench.dir.path(), &bench.memory).await;
+    assert!(found.count("the table") > 0);
+    assert_eq!(found.leaks(&[secrets()]), Vec::<String>::new(), "after `{name}`");
+    bench.check().await;
+}
+
+/// The public methods of `Memory`, from the source.
+fn public_methods() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
+        let Ok(source) = std::fs::read_to_string(file.unwrap().path()) else { continue };
+        let mut is_memory = false;
+        for line in source.lines() {
+            if line.starts_with("impl") {
+                is_memory = line == "impl Memory {";
+            }
+            let method =
+                line.strip_prefix("    pub async fn ").or(line.strip_prefix("    pub fn "));
+            if let Some(method) = method.filter(|_| is_memory) {
+                names.insert(method.split(['(', '<']).next().unwrap().to_owned());
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_public_method_is_a_read_or_has_a_redaction_case() {
+    let known: BTreeSet<String> = READS.iter().chain(WRITES).map(|&name| name.to_owned()).collect();
+    assert_eq!(public_methods(), known, "add a case to `write` for what writes");
+}
+
+#[tokio::test]
+async fn no_write_lets_a_secret_through() {
+    for name in WRITES {
+        let bench = bench().await;
+        write(&bench, name).await;
+        bench.settle().await;
+        check(&bench, name).await;
+    }
+}
+
+/// Uses a method with secrets in everything that it takes.
+async fn write(bench: &Bench, name: &str) {
+    let (memory, scope, secret) = (&bench.memory, &bench.scope, secrets());
+    let line =
+        serde_json::json!({"session": secret, "role": "user", "content": secret, "name": secret});
+    let plan = ImportPlan { session: secret.clone(), insist: false, repeat: Repeat::Add };
+    match name {
+        "append" => {
+            let turns =
+                vec![TurnInput::from(telling()), TurnInput::from(RawTurn::new("user", "b"))];
+            let append = Append { session: secret, turns, insist: true, claim: None };
+            memory.append(scope, append).await.unwrap();
+        }
+        "remember" => drop(memory.remember(scope, &secret, vec![telling()]).await.unwrap()),
+        "import" => {
+            let outside = tempfile::tempdir().unwrap();
+            let file = outside.path().join("turns.jsonl");
+            std::fs::write(&file, line.to_string()).unwrap();
+            memory.import(scope, &file, &plan, |_| true).await.unwrap();
+        }
+        "import_text" => {
+            let bad = format!(r#"{{"role":"user","content":"x","timestamp":"{secret}"}}"#);
+            for text in [line.to_string(), bad] {
+                let told = memory.import_text(scope, "stdin", text.into(), &plan, |_| true).await;
+                hides(told.map(drop));
+            }
+        }
+        "learn" | "confirm" | "reject" => {
+            let told = format!("The code is {secret}");
+            let facts = memory.learn(scope, &told, None, Some(&secret)).await.unwrap();
+            match name {
+                "confirm" => drop(memory.confirm(scope, &facts[0].id).await.unwrap()),
+                "reject" => drop(memory.reject(scope, &facts[0].id).await.unwrap()),
+                _ => {}
+            }
+        }
+        "forget" => {
+            memory.remember(scope, "s", vec![telling()]).await.unwrap();
+            for request in [
+                ForgetRequest::Subject(secret.clone()),
+                ForgetRequest::Session(secret.clone()),
+                ForgetRequest::Entry(secret.clone()),
+            ] {
+                hides(memory.forget(&me(), Some(&secret), &request, false).await.map(drop));
+                hides(memory.forget(&me(), None, &request, false).await.map(drop));
+            }
+        }
+        "settle" | "reindex" | "work_until" => {
+            let turn = |n| said(n, &format!("I live at {secret}. Remember: {secret} is the key."));
+            memory.remember(scope, "s", (1..130).map(turn).collect()).await.unwrap();
+            match name {
+                "reindex" => drop(memory.reindex(scope, |_, _| {}).await.unwrap()),
+                "work_until" => {
+                    memory
+                        .work_until(tokio::time::sleep(std::time::Duration::from_millis(50)))
+                        .await;
+                }
+                _ => bench.settle().await,
+            }
+        }
+        "rescan" => {
+            memory
+                .remember(scope, "s", vec![RawTurn::new("user", "was Pomegranate-77-later")])
+                .await
+                .unwrap();
+            add_secret(bench, "later", "Pomegranate-77-later").await;
+            memory.rescan(&me(), false, |_, _| {}).await.unwrap();
+            assert_eq!(bench.texts("s").await, ["was [REDACTED:later]"]);
+        }
+        "add_secret" => {
+            let again =
+                memory.add_secret(me().tenant(), "fruit", Zeroizing::new(token()), false).await;
+            hides(again.map(drop));
+            let telling =
+                memory.add_secret(me().tenant(), REGISTERED, Zeroizing::new(token()), false).await;
+            hides(telling.map(drop));
+            add_secret(bench, "token", &token()).await;
+        }
+        "remove_secret" => {
+            hides(memory.remove_secret(me().tenant(), &secret).await);
+            hides(memory.remove_secret(me().tenant(), REGISTERED).await);
+            add_secret(bench, "token", &token()).await;
+            memory.remove_secret(me().tenant(), "token").await.unwrap();
+        }
+        "scope" => {
+            let scope = memory.scope(&me(), &secret).await.unwrap();
+            memory.remember(&scope, &secret, vec![telling()]).await.unwrap();
+        }
+        _ => panic!("`{name}` writes and has no redaction case"),
+    }
+}
+
+/// An error may come of it, but tells no secret.
+fn hides(done: Result<(), MemoryError>) {
+    if let Err(error) = done {
+        let told = format!("{error} {error:?} {:?}", error.hint());
+        assert!(!told.contains(&token()) && !told.contains(REGISTERED), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn the_corpus_leaves_no_secret_in_the_data_directory() {
+    let bench = bench().await;
+    let redactor = Redactor::standard();
+    let (mut secrets, mut missed) = (vec![REGISTERED.to_owned()], 0);
+    let mut turns = Vec::new();
+    // A few of each kind, no two beside each other in the same setting.
+    for (n, case) in corpus::positives(11, 1).step_by(11).enumerate() {
+        if !case.is_right(redactor.text(&case.text).as_str()) {
+            missed += 1;
+            continue;
+        }
+        secrets.extend(case.secret.clone().map(|secret| case.text[secret].to_owned()));
+        let mut turn = said(n + 1, &case.text);
+        match n % 8 {
+            1 => turn.tags = Some(vec![case.text]),
+            2 => turn.tool_calls = Some(JsonText::string(&case.text)),
+            3 => turn.extra = vec![("x".to_owned(), JsonText::string(&case.text))],
+            5 => turn.content = Content::Parts(JsonText::string(&case.text)),
+            4 => turn.content = Content::Text(format!("{} {REGISTERED}", case.text)),
+            _ => {}
+        }
+        turns.push(turn);
+    }
+    let count = turns.len();
+    assert!(count > 1500 && missed * 100 <= count, "{count} turns, {missed} missed");
+    for (n, batch) in turns.chunks(300).enumerate() {
+        bench.add(if n % 2 == 0 { "a" } else { "b" }, batch.to_vec()).await;
+    }
+    bench.settle().await;
+    bench
+        .memory
+        .learn(&bench.scope, &format!("The key is {REGISTERED}."), None, None)
+        .await
+        .unwrap();
+    bench.memory.forget(&me(), None, &ForgetRequest::Subject("Firn".into()), false).await.unwrap();
+    bench.settle().await;
+    let found = Findings::of(bench.dir.path(), &bench.memory).await;
+    assert!(found.count("the pack") > 10 && found.count("the index's words") > 0);
+    assert_eq!(found.leaks(&secrets), Vec::<String>::new());
+    let hidden = bench.memory.stats(me().tenant(), None).await.unwrap().store.hidden;
+    assert!(hidden.len() > 300 && hidden["fruit"] > 10, "{hidden:?}");
+    bench.check().await;
+}
+
+/// A life before a secret is known: hot, warm and cold turns hold it.
+async fn careless(bench: &Bench) {
+    let mut turns = numbered(330);
+    for n in (0..330).step_by(7) {
+        turns[n].content =
+            Content::Text(format!("Mira has the key {REGISTERED}. I live in Porto {n}."));
+        turns[n].tags = Some(vec![format!("of {REGISTERED}")]);
+    }
+    bench.add("s", turns).await;
+    bench.add(&format!("named {REGISTERED}"), numbered(3)).await;
+    let other = bench.memory.scope(&me(), &format!("memory {REGISTERED}")).await.unwrap();
+    bench.memory.remember(&other, "t", vec![RawTurn::new("user", REGISTERED)]).await.unwrap();
+    bench
+        .memory
+        .learn(&bench.scope, &format!("The code is {REGISTERED}"), None, None)
+        .await
+        .unwrap();
+    bench.settle().await;
+}
+
+#[tokio::test]
+async fn a_rescan_hides_what_was_stored_before_and_keeps_everything_else() {
+    let bench = Bench::new().await;
+    careless(&bench).await;
+    let before = bench.turns("s").await;
+    assert!(text(&before[7]).contains(REGISTERED));
+    add_secret(&bench, "fruit", REGISTERED).await;
+
+    let dry = bench.memory.rescan(&me(), true, |_, _| {}).await.unwrap();
+    assert_eq!((dry.turns, dry.dry_run), (49, true));
+    assert!(text(&bench.turns("s").await[7]).contains(REGISTERED), "a dry run changes nothing");
+
+    let mut told = Vec::new();
+    let done = bench.memory.rescan(&me(), false, |at, of| told.push((at, of))).await.unwrap();
+    assert_eq!((done.turns, done.looked_at), (49, 334));
+    assert_eq!(told.last(), Some(&(334, 334)));
+    // 48 turns with a text and a tag, one text, two names and a fact.
+    assert_eq!(done.hidden["fruit"], 2 * 48 + 1 + 2 + 1, "{done:?}");
+    assert!(done.packs >= 3 && done.names == 2 && done.facts == 1, "{done:?}");
+
+    let after = bench.turns("s").await;
+    assert_eq!(after.len(), before.len());
+    for (old, new) in before.iter().zip(&after) {
+        assert_eq!(
+            (&old.id, old.seq, old.position, old.ordinal, old.at),
+            (&new.id, new.seq, new.position, new.ordinal, new.at)
+        );
+        assert_eq!(text(new), text(old).replace(REGISTERED, "[REDACTED:fruit]"));
+    }
+    bench.settle().await;
+    check(&bench, "rescan").await;
+    // The identity is that of what was said: a client's resent turns are known.
+    let mut turns = numbered(330);
+    turns[7].content = Content::Text(format!("Mira has the key {REGISTERED}. I live in Porto 7."));
+    turns[7].tags = Some(vec![format!("of {REGISTERED}")]);
+    let known = bench.memory.remember(&bench.scope, "s", turns[7..9].to_vec()).await.unwrap();
+    assert_eq!((known.known, known.added), (2, 0));
+    let request = SearchRequest { mode: Mode::Lexical, ..SearchRequest::new("kumquat4711zebra") };
+    assert!(bench.memory.search(&bench.scope, &request).await.unwrap().hits.is_empty());
+    let found =
+        bench.memory.search(&bench.scope, &SearchRequest::new("Mira has the key")).await.unwrap();
+    assert!(found.hits[0].text.contains("[REDACTED:fruit]"), "{:?}", found.hits[0]);
+    let events =
+        bench.memory.events(me().tenant(), None, icecore::Position(0), 2000).await.unwrap();
+    let rescanned: Vec<_> =
+        events.iter().filter(|event| event.kind == "memory.rescanned").collect();
+    assert_eq!(rescanned.len(), 2, "one for each memory that changed");
+
+    let again = bench.memory.rescan(&me(), false, |_, _| {}).await.unwrap();
+    assert_eq!((again.turns, again.names, again.facts, again.hidden.len()), (0, 0, 0, 0));
+    let bench = bench.reopen().await;
+    assert_eq!(bench.turns("s").await.len(), 330);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn turns_that_come_while_a_secret_is_added_are_redacted_with_it() {
+    let bench = Bench::new().await;
+    bench.add("s", vec![said(0, REGISTERED)]).await;
+    let writing = async {
+        for n in 1..40 {
+            bench.add("s", vec![said(n, &format!("{n} {REGISTERED}"))]).await;
+        }
+    };
+    let adding = async {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        add_secret(&bench, "fruit", REGISTERED).await;
+        bench.texts("s").await.len()
+    };
+    let ((), known) = tokio::join!(writing, adding);
+    let texts = bench.texts("s").await;
+    assert!(texts[known..].iter().all(|text| !text.contains(REGISTERED)), "{texts:?}");
+}
+
+/// Spoils the sealed value of every secret, as a damaged disk would.
+fn spoil(bench: &Bench) {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let database = bench.dir.path().join("icecore.db");
+    let connection = rusqlite::Connection::open_with_flags(database, flags).unwrap();
+    let spoiled = connection.execute("UPDATE secrets SET sealed = zeroblob(64)", []).unwrap();
+    assert_eq!(spoiled, 1);
+}
+
+#[tokio::test]
+async fn without_its_secrets_nothing_is_written_or_derived() {
+    let bench = bench().await;
+    bench.add("s", numbered(60)).await;
+    spoil(&bench);
+    let bench = bench.reopen().await;
+    let settled = bench.memory.settle(|_, _| {}).await.unwrap();
+    assert_eq!((settled.failed, settled.summaries), (1, 0));
+    let refused = bench.memory.remember(&bench.scope, "s", numbered(1)).await.unwrap_err();
+    assert!(
+        matches!(refused, MemoryError::Store(StoreError::SecretUnreadable { .. })),
+        "{refused}"
+    );
+    let failed = bench.memory.rescan(&me(), false, |_, _| {}).await.unwrap_err();
+    assert!(!failed.to_string().contains(REGISTERED));
+    let chunks = bench.memory.chunks(&bench.scope, None).await.unwrap();
+    assert!(chunks.iter().all(|chunk| chunk.summary.is_none()));
+    let all = icecore_store::TurnQuery::all(chunks[0].id.session, 100);
+    let kept = bench.memory.store().turns(&bench.scope, &all).await.unwrap();
+    assert_eq!(kept.len(), 60, "what was stored is there");
+    // Once the secret is given up, everything goes on.
+    bench.memory.remove_secret(me().tenant(), "fruit").await.unwrap();
+    bench.settle().await;
+    assert!(bench.chunks("s", icecore::Level::Micro).await[0].summary.is_some());
+    assert_eq!(bench.memory.turns(&bench.scope, "s", Seq(0), 100).await.unwrap().len(), 60);
+}
