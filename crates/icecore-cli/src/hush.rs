@@ -95,9 +95,8 @@ impl Write for Hushed {
 
 /// What a panic says may quote what it choked on.
 fn tell_panic(panic: &PanicHookInfo<'_>) {
-    let text = format!("{panic}\n");
     let mut stderr = std::io::stderr().lock();
-    let _ = stderr.write_all(said(&text).as_bytes());
+    let _ = writeln!(stderr, "{}", said(&panic.to_string()));
     let trace = std::backtrace::Backtrace::capture();
     if trace.status() == std::backtrace::BacktraceStatus::Captured {
         let _ = writeln!(stderr, "{trace}");
@@ -106,6 +105,8 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     fn token() -> String {
@@ -118,6 +119,20 @@ mod tests {
         assert_eq!(text, "cannot find `[REDACTED:github-token]`");
         let painted = "\x1b[1;31merror:\x1b[0m no such file";
         assert_eq!(said(painted), painted);
+    }
+
+    #[test]
+    fn a_panic_tells_no_secret() {
+        static TOLD: Mutex<String> = Mutex::new(String::new());
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|panic| {
+            *TOLD.lock().unwrap() = said(&panic.to_string()).into_owned();
+        }));
+        let fallen = std::panic::catch_unwind(|| panic!("cannot read `{}`", token()));
+        std::panic::set_hook(before);
+        let told = TOLD.lock().unwrap();
+        assert!(fallen.is_err() && told.contains("hush.rs"), "{told}");
+        assert!(told.ends_with("cannot read `[REDACTED:github-token]`"), "{told}");
     }
 
     #[test]
