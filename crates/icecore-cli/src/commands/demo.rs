@@ -65,13 +65,13 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
     let began = std::time::Instant::now();
     let demo = set_up(*printer).await?;
     let imported = steps::conversation_in(&demo).await?;
-    let hidden = secrets::hidden(&demo).await?;
+    let secrets = secrets::hidden(&demo).await?;
     steps::layers(&demo).await?;
     let exact = steps::life_of_a_chunk(&demo).await?;
     let answered = questions::ask(&demo).await?;
     let context = steps::context(&demo).await?;
     let receipt = steps::forgotten(&demo).await?;
-    let ok = steps::whole(&demo).await?;
+    let ok = steps::whole(&demo).await? && secrets.leaked == 0;
     demo.line("")?;
     let seconds = began.elapsed().as_secs_f64();
     demo.line(&format!(
@@ -85,8 +85,8 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
         printer.json(&json!({
             "ok": ok,
             "turns": imported,
-            "secretsHidden": hidden.values().sum::<u64>(),
-            "redacted": hidden,
+            "secretsHidden": secrets.hidden.values().sum::<u64>(),
+            "redacted": secrets.hidden,
             "expandedExactly": exact,
             "questions": answered.iter().map(questions::Answer::to_json).collect::<Vec<_>>(),
             "context": { "tokens": context.tokens, "budget": context.budget },

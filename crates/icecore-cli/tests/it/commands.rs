@@ -303,7 +303,7 @@ fn the_demo_runs_through() {
     let place = Place::new();
     let shown = place.ok(&["demo"]);
     assert!(shown.contains("Expanded again: 100 of 100 turns"), "{shown}");
-    assert!(shown.contains("none of them reached the disk"), "{shown}");
+    assert!(shown.contains("none is in a file, none comes back in a turn"), "{shown}");
     assert!(shown.contains("GITHUB_TOKEN=[REDACTED:github-token]"), "{shown}");
     assert!(shown.contains("registered as station-tunnel, found in base64"), "{shown}");
     assert!(shown.contains("in no file of the store"), "{shown}");

@@ -7,9 +7,6 @@ use icecore::Redactor;
 
 use crate::failure::{Failure, Outcome};
 
-const ALPHANUMERIC: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
-const DIGITS: &[u8] = b"23456789";
-
 /// What Mira registers before she begins.
 pub const REGISTERED: &str = "station-tunnel";
 
@@ -25,13 +22,13 @@ pub struct Filled {
 
 /// Fills the placeholders.
 pub fn with_secrets(conversation: &str) -> Outcome<Filled> {
-    let registered = format!("saxifrage {} kestrel {}", random(DIGITS, 4)?, random(DIGITS, 3)?);
+    let registered = format!("saxifrage {} kestrel", random()? % 1_000_000);
     let conf = format!("remote station.example.org 1194\nphrase {registered}\nverb 3\n");
     let kinds = [
         ("{{secret:github}}", sample("github-token")?),
         ("{{secret:aws}}", sample("aws-access-key-id")?),
-        ("{{secret:password}}", random(ALPHANUMERIC, 14)?),
-        ("{{secret:url}}", random(ALPHANUMERIC, 18)?),
+        ("{{secret:password}}", sample("password")?),
+        ("{{secret:url}}", sample("url-password")?),
         ("{{registered:plain}}", registered.clone()),
         ("{{registered:base64}}", BASE64_STANDARD.encode(conf)),
     ];
@@ -42,22 +39,22 @@ pub fn with_secrets(conversation: &str) -> Outcome<Filled> {
     Ok(Filled { text, secrets: kinds.into_iter().map(|(_, secret)| secret).collect(), registered })
 }
 
-/// A credential of a kind, as its row in the table draws it.
+/// A credential of a kind, as its row in the table draws it, without the text
+/// around it.
 fn sample(id: &str) -> Outcome<String> {
-    let kind = Redactor::kinds().iter().find(|kind| kind.id == id);
-    let kind = kind.ok_or_else(|| Failure::Broken(format!("the table has no `{id}`")))?;
-    let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(no_randomness)?;
-    Ok(kind.sample(u64::from_le_bytes(seed)))
+    let broken = || Failure::Broken(format!("the table has no usable `{id}`"));
+    let kind = Redactor::kinds().iter().find(|kind| kind.id == id).ok_or_else(broken)?;
+    let sample = kind.sample(random()?);
+    let hidden = Redactor::standard().text(&sample).into_string();
+    let (before, after) = hidden.split_once(&format!("[REDACTED:{id}]")).ok_or_else(broken)?;
+    let secret = sample.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    secret.map(str::to_owned).ok_or_else(broken)
 }
 
-fn random(alphabet: &[u8], length: usize) -> Outcome<String> {
-    let mut bytes = vec![0_u8; length];
-    getrandom::fill(&mut bytes).map_err(no_randomness)?;
-    let letter = |byte: u8| char::from(alphabet[usize::from(byte) % alphabet.len()]);
-    Ok(bytes.into_iter().map(letter).collect())
-}
-
-fn no_randomness(error: getrandom::Error) -> Failure {
-    Failure::Broken(format!("the machine gives no random numbers: {error}"))
+fn random() -> Outcome<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Failure::Broken(format!("the machine gives no random numbers: {error}"))
+    })?;
+    Ok(u64::from_le_bytes(bytes))
 }

@@ -5,8 +5,9 @@ use icecore::{Hidden, Kind, Proof, Redactor, StoredTurn, turn_jsonl};
 use super::steps::{all_turns, is_on_disk, text_of};
 use super::{Demo, dummy};
 use crate::commands::redact;
-use crate::draw::{clip, count};
+use crate::draw::{clip, count, wrap};
 use crate::failure::Outcome;
+use crate::json;
 use crate::printer::Tone;
 
 /// What a marker begins with.
@@ -23,8 +24,16 @@ struct Found {
     name: String,
 }
 
+/// What became of the secrets.
+pub struct Secrets {
+    /// What was hidden.
+    pub hidden: Hidden,
+    /// How many were not.
+    pub leaked: usize,
+}
+
 /// Shows each secret by its marker and never by its value.
-pub async fn hidden(demo: &Demo) -> Outcome<Hidden> {
+pub async fn hidden(demo: &Demo) -> Outcome<Secrets> {
     demo.heading("Secrets stay out")?;
     demo.line(&format!(
         "  Before she began, Mira registered one: `icecore secret add {}`.",
@@ -35,22 +44,26 @@ pub async fn hidden(demo: &Demo) -> Outcome<Hidden> {
     for found in turns.iter().flat_map(|turn| found(demo, turn)) {
         show(demo, &found)?;
     }
-    let leaked = demo.secrets.iter().filter(|secret| is_on_disk(demo.dir.path(), secret)).count();
     let stats = demo.memory.stats(demo.scope.tenant(), None).await?;
     let hidden = stats.store.hidden;
     demo.line("")?;
-    for line in crate::draw::wrap(&redact::told(&hidden), demo.printer.width() - 4) {
+    for line in wrap(&redact::told(&hidden), demo.printer.width() - 4) {
         demo.line(&format!("  {line}"))?;
     }
-    demo.line(&format!(
-        "  {} were given, {} of them reached the disk.",
-        count(demo.secrets.len() as u64, "dummy secret"),
-        match leaked {
-            0 => "none".to_owned(),
-            leaked => leaked.to_string(),
+    // A sealed pack shows nothing: what is in it counts as it is read back.
+    let read_back: Vec<String> = turns.iter().map(json::full_line).collect();
+    let has_leaked = |secret: &&String| {
+        is_on_disk(demo.dir.path(), secret) || read_back.iter().any(|turn| turn.contains(*secret))
+    };
+    let leaked = demo.secrets.iter().filter(has_leaked).count();
+    let given = count(demo.secrets.len() as u64, "dummy secret");
+    demo.line(&match leaked {
+        0 => format!("  {given} went in: none is in a file, none comes back in a turn."),
+        leaked => {
+            demo.printer.paint(Tone::Bad, &format!("  {given} went in, {leaked} came through."))
         }
-    ))?;
-    Ok(hidden)
+    })?;
+    Ok(Secrets { hidden, leaked })
 }
 
 /// The names that markers in a text give.
