@@ -26,6 +26,13 @@ async fn rotate_master(settings: &Settings, printer: &Printer) -> Outcome<Status
             "give 64 hexadecimal digits in ICECORE_NEW_MASTER_KEY, say from `openssl rand -hex 32`",
         ));
     }
+    let is_key = |key: &String| key.len() == 64 && key.bytes().all(|b| b.is_ascii_hexdigit());
+    if !settings.new_master_key.as_ref().is_none_or(is_key) {
+        return Err(Failure::refused(
+            "the key in ICECORE_NEW_MASTER_KEY is not 64 hexadecimal digits",
+            "make one with `openssl rand -hex 32`; nothing was changed",
+        ));
+    }
     let key = |key: &Option<String>| key.clone().map(Zeroizing::new);
     let (present, new) = (key(&settings.master_key), key(&settings.new_master_key));
     let rotated = Memory::rotate_master_key(&settings.data, present, new).await?;

@@ -383,6 +383,8 @@ fn the_master_key_is_rotated() {
         refused.starts_with("exit 1") && refused.contains("ICECORE_NEW_MASTER_KEY"),
         "{refused}"
     );
+    let bad = place.describe(&run(new.trim(), Some("5a5a"), &["key", "rotate-master"]));
+    assert!(bad.contains("in ICECORE_NEW_MASTER_KEY is not 64") && !bad.contains("5a5a"), "{bad}");
     let next = "5a".repeat(32);
     let rotated = run(new.trim(), Some(&next), &["key", "rotate-master", "--json"]);
     let told: serde_json::Value = serde_json::from_slice(&rotated.stdout).unwrap();
@@ -394,4 +396,27 @@ fn the_master_key_is_rotated() {
         let shown = place.describe(output);
         assert!(!shown.contains(&next) && !shown.contains(new.trim()), "{shown}");
     }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test damages the file from outside")]
+fn a_value_that_does_not_open_stops_writing_until_it_is_removed() {
+    let place = Place::new();
+    add(&place, &["db"], value().as_bytes());
+    place.ok(&["add", "before"]);
+    let store = rusqlite::Connection::open(place.data().join("icecore.db")).unwrap();
+    let changed =
+        store.execute("UPDATE secrets SET sealed = zeroblob(length(sealed))", []).unwrap();
+    drop(store);
+    assert_eq!(changed, 1);
+    assert_snapshot!(place.shown(&["add", "more"]), @r"
+    exit 1
+    --- stderr
+    error: the sealed value of secret `db` does not open
+    hint: restore the store from a backup, or remove the secret and add it again; nothing is written until then
+    ");
+    place.ok(&["secret", "list"]);
+    place.ok(&["secret", "remove", "db"]);
+    place.ok(&["add", "after"]);
+    place.check();
 }
