@@ -1,8 +1,9 @@
 //! What every command has at hand: the memory, whose it is, and the way out.
 
-use icecore::{Memory, Principal, Scope, Tenant};
+use icecore::{Memory, MemoryBuilder, Principal, Scope, Tenant};
 
 use crate::failure::{Failure, Outcome};
+use crate::hush;
 use crate::models;
 use crate::printer::Printer;
 use crate::progress::Bar;
@@ -25,22 +26,34 @@ pub struct App {
     pub printer: Printer,
 }
 
+/// On whose behalf a command works.
+pub fn principal(settings: &Settings) -> Outcome<Principal> {
+    let tenant = Tenant::new(settings.tenant.clone()).map_err(icecore::MemoryError::from)?;
+    Ok(Principal::local_operator(tenant))
+}
+
+/// A memory as the settings want it, but for its model.
+pub fn builder(settings: &Settings) -> Outcome<MemoryBuilder> {
+    let redactor = settings.file.redaction.redactor().map_err(|unknown| {
+        Failure::refused(unknown.to_string(), "`icecore config example` lists the kinds")
+    })?;
+    Ok(Memory::builder()
+        .settings(settings.file.memory.clone())
+        .index(settings.file.index)
+        .redactor(redactor)
+        .logs(hush::logs())
+        .master_key(settings.master_key.clone()))
+}
+
 impl App {
     /// Opens the memory that the settings name.
     pub async fn open(settings: Settings, printer: Printer, needs_model: bool) -> Outcome<Self> {
-        let tenant = Tenant::new(settings.tenant.clone()).map_err(icecore::MemoryError::from)?;
-        let principal = Principal::local_operator(tenant);
+        let principal = principal(&settings)?;
         let embedder = match needs_model {
             true => models::embedder(&settings, printer).await?,
             false => None,
         };
-        let memory = Memory::builder()
-            .settings(settings.file.memory.clone())
-            .embedder(embedder)
-            .index(settings.file.index)
-            .master_key(settings.master_key.clone())
-            .open(&settings.data)
-            .await?;
+        let memory = builder(&settings)?.embedder(embedder).open(&settings.data).await?;
         let name = settings.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
         let scope = memory.scope(&principal, name).await?;
         Ok(Self { settings, memory, principal, scope, printer })

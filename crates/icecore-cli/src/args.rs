@@ -116,6 +116,19 @@ pub enum Command {
     /// Drop and rebuild all that is derived
     #[command(after_help = "Example:\n  icecore reindex --memory ops")]
     Reindex,
+    /// Register secrets that are hidden wherever they occur, besides what is known by its shape
+    #[command(
+        after_help = "Examples:\n  pass show prod-db | icecore secret add prod-db\n  icecore secret add ci-token --from-env CI_TOKEN\n  icecore secret list"
+    )]
+    Secret(SecretArgs),
+    /// Look after the key that seals what is stored
+    #[command(after_help = "Example:\n  icecore key rotate-master")]
+    Key(KeyArgs),
+    /// Hide secrets in text from standard input, or again in what is stored
+    #[command(
+        after_help = "Examples:\n  icecore redact < app.log > clean.log\n  icecore redact --rescan --dry-run\n  icecore redact --rescan"
+    )]
+    Redact(RedactArgs),
     /// List embedding models, or install one from a file
     #[command(
         after_help = "Examples:\n  icecore model list\n  icecore model add all-MiniLM-L6-v2/model.safetensors"
@@ -354,6 +367,80 @@ pub enum ModelAction {
         #[arg(long)]
         name: Option<String>,
     },
+}
+
+/// `secret`
+#[derive(Debug, Args)]
+pub struct SecretArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: SecretAction,
+}
+
+/// `secret …`
+#[derive(Debug, Subcommand)]
+pub enum SecretAction {
+    /// Hide a value from now on; it is read from standard input and never shown
+    #[command(
+        after_help = "Examples:\n  icecore secret add prod-db                     asks for the value\n  icecore secret add prod-db < value.txt\n  icecore secret add prod-db --from-env DB_PASSWORD --rotate"
+    )]
+    Add(SecretAddArgs),
+    /// List the registered secrets, without their values
+    #[command(after_help = "Example:\n  icecore secret list")]
+    List,
+    /// Forget a secret with all its values; what was hidden stays hidden
+    #[command(after_help = "Example:\n  icecore secret remove prod-db")]
+    Remove {
+        /// What it is called
+        name: String,
+    },
+}
+
+/// `secret add`
+#[derive(Debug, Args)]
+pub struct SecretAddArgs {
+    /// What to call it: it becomes [REDACTED:NAME]
+    // Even a slip such as `--value=…` must not come back in an error.
+    #[arg(allow_hyphen_values = true)]
+    pub name: String,
+    /// Take the value from this environment variable
+    #[arg(long, value_name = "VAR")]
+    pub from_env: Option<std::ffi::OsString>,
+    /// Add a newer value to a name that is there; the older ones stay hidden too
+    #[arg(long)]
+    pub rotate: bool,
+    /// Values that were typed, so that they can be refused without being repeated.
+    #[arg(hide = true, allow_hyphen_values = true)]
+    pub typed: Vec<std::ffi::OsString>,
+}
+
+/// `key`
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: KeyAction,
+}
+
+/// `key …`
+#[derive(Debug, Subcommand)]
+pub enum KeyAction {
+    /// Seal everything with a new master key [env: ICECORE_NEW_MASTER_KEY] [default: a random one]
+    #[command(
+        after_help = "Examples:\n  icecore key rotate-master                  a new key, in the key's file\n  ICECORE_NEW_MASTER_KEY=$(openssl rand -hex 32) icecore key rotate-master"
+    )]
+    RotateMaster,
+}
+
+/// `redact`
+#[derive(Debug, Args)]
+pub struct RedactArgs {
+    /// Apply today's secrets and patterns to all that the tenant has stored
+    #[arg(long)]
+    pub rescan: bool,
+    /// Only say what would be rewritten
+    #[arg(long, requires = "rescan")]
+    pub dry_run: bool,
 }
 
 /// `show`

@@ -4,9 +4,9 @@ use icecore::config::Shown;
 use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
-    CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, Hit, Hits, ImportReport,
-    Level, PackReport, RawTurn, Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier,
-    Timestamp, View, WindowItem,
+    AddedSecret, CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, Hit, Hits,
+    ImportReport, Level, PackReport, RawTurn, Receipt, Remembered, Rescanned, SecretRecord,
+    SessionInfo, Stats, StoredTurn, Tier, Timestamp, View, WindowItem,
 };
 use serde_json::{Map, Value, json};
 
@@ -296,9 +296,43 @@ pub fn stats(stats: &Stats, memory: Option<&str>) -> Value {
         "erased": store.erased,
         "expired": store.expired,
         "epoch": store.epoch,
+        "redacted": store.hidden,
         "pending": stats.pending,
         "diskBytes": stats.disk_bytes,
         "tokenizer": stats.tokenizer,
+    })
+}
+
+/// A registered secret, without its values.
+pub fn secret(secret: &SecretRecord) -> Value {
+    json!({
+        "name": secret.name.as_str(),
+        "values": secret.values,
+        "createdAt": secret.created_at.to_rfc3339(),
+        "updatedAt": secret.updated_at.to_rfc3339(),
+    })
+}
+
+/// The same, with what to know once it is added.
+pub fn added_secret(added: &AddedSecret) -> Value {
+    let mut value = secret(&added.record);
+    value["isCommon"] = added.is_common.into();
+    value["rescanAdvised"] = added.has_earlier.into();
+    value
+}
+
+/// What a rescan did.
+pub fn rescanned(done: &Rescanned) -> Value {
+    json!({
+        "lookedAt": done.looked_at,
+        "turns": done.turns,
+        "packs": done.packs,
+        "names": done.names,
+        "entries": done.entries,
+        "facts": done.facts,
+        "events": done.events,
+        "redacted": done.hidden,
+        "dryRun": done.dry_run,
     })
 }
 

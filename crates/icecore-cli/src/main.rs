@@ -7,35 +7,56 @@ mod args;
 mod commands;
 mod draw;
 mod failure;
+mod hush;
 mod json;
 mod models;
 mod picture;
 mod printer;
 mod progress;
+mod secret_value;
 mod settings;
 mod turns;
 
+use std::borrow::Cow;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
 use crate::app::App;
-use crate::args::{Cli, Command, Global};
+use crate::args::{Cli, Command, Global, RedactArgs};
 use crate::failure::{Failure, Outcome, Status};
 use crate::printer::Printer;
 use crate::settings::{Env, Settings};
 
 fn main() -> ExitCode {
     let env = Env::read();
-    let cli = Cli::parse();
+    hush::start(&env);
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
     let global = &cli.global;
     let printer = Printer::new(global.json, global.quiet, global.no_color, &env);
-    start_logging(env.log.as_deref());
     let status = match run(cli, &env, &printer) {
         Ok(status) => status,
         Err(failure) => failure.tell(&printer),
     };
     status.into()
+}
+
+/// Tells how it is used. What was typed may be a secret, and is repeated there.
+fn misused(error: &clap::Error) -> ExitCode {
+    let text = error.to_string();
+    match hush::said(&text) {
+        Cow::Owned(clean) if error.use_stderr() => {
+            let _ = std::io::stderr().write_all(clean.as_bytes());
+        }
+        _ => {
+            let _ = error.print();
+        }
+    }
+    ExitCode::from(error.exit_code() as u8)
 }
 
 fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
@@ -53,6 +74,12 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
             match command {
                 Command::Config(_) => commands::config::show(&settings, printer),
                 Command::Model(args) => commands::model::run(args, &settings, printer),
+                Command::Key(args) => {
+                    runtime()?.block_on(commands::key::run(args, &settings, printer))
+                }
+                Command::Secret(args) => {
+                    runtime()?.block_on(commands::secret::run(args, &settings, printer))
+                }
                 command => runtime()?.block_on(with_memory(command, settings, *printer)),
             }
         }
@@ -76,7 +103,7 @@ async fn with_memory(command: Command, settings: Settings, printer: Printer) -> 
     match done {
         // Who asks whether all is well wants that answer in any case.
         Err(failure @ Failure::Memory(_)) if verifies && printer.is_json() => {
-            let problems = [failure.message()];
+            let problems = [hush::said(&failure.message()).into_owned()];
             printer.json(&serde_json::json!({ "ok": false, "problems": problems }))?;
             Err(failure)
         }
@@ -97,6 +124,7 @@ fn needs_model(command: &Command) -> bool {
             | Command::Events(_)
             | Command::Archive(_)
             | Command::Check(_)
+            | Command::Redact(RedactArgs { rescan: false, .. } | RedactArgs { dry_run: true, .. })
     )
 }
 
@@ -118,10 +146,14 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Archive(args) => archive::run(args, app).await,
         Command::Check(args) => check::run(args, app).await,
         Command::Reindex => reindex::run(app).await,
+        Command::Redact(args) => redact::run(args, app).await,
         Command::Serve(args) => serve::run(args, app).await,
-        Command::Config(_) | Command::Model(_) | Command::Completions { .. } | Command::Demo => {
-            Err(Failure::Broken("this command opens no memory".to_owned()))
-        }
+        Command::Config(_)
+        | Command::Model(_)
+        | Command::Key(_)
+        | Command::Secret(_)
+        | Command::Completions { .. }
+        | Command::Demo => Err(Failure::Broken("this command opens no memory".to_owned())),
     }
 }
 
@@ -130,14 +162,4 @@ fn runtime() -> Outcome<tokio::runtime::Runtime> {
         .enable_all()
         .build()
         .map_err(|error| Failure::Broken(format!("cannot start the runtime: {error}")))
-}
-
-/// Logs go to stderr; `ICECORE_LOG` says how much.
-fn start_logging(filter: Option<&str>) {
-    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter.unwrap_or("warn"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .try_init();
 }

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use serde_json::Value;
 
 use crate::failure::{Failure, Outcome};
+use crate::hush;
 use crate::settings::Env;
 
 /// Prints for one command.
@@ -147,7 +148,7 @@ impl Printer {
 
     fn say(&self, text: &str) {
         // Nobody can be told that stderr is closed.
-        let _ = writeln!(std::io::stderr().lock(), "{text}");
+        let _ = writeln!(std::io::stderr().lock(), "{}", hush::said(text));
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::hush;
 use crate::printer::Printer;
 
 /// A bar, drawn only where somebody can see it.
@@ -28,14 +29,14 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("█▓░"));
         }
-        bar.set_message(doing.to_owned());
+        bar.set_message(hush::said(doing).into_owned());
         bar.enable_steady_tick(Duration::from_millis(120));
         Self(bar)
     }
 
     /// Says what is being done now.
     pub fn doing(&self, doing: &str) {
-        self.0.set_message(doing.to_owned());
+        self.0.set_message(hush::said(doing).into_owned());
     }
 
     /// So many of so many are done.

@@ -20,6 +20,8 @@ pub struct Env {
     pub config: Option<PathBuf>,
     /// `ICECORE_MASTER_KEY`
     pub master_key: Option<String>,
+    /// `ICECORE_NEW_MASTER_KEY`
+    pub new_master_key: Option<String>,
     /// `ICECORE_LOG`
     pub log: Option<String>,
     /// `NO_COLOR`, set and not empty, or a terminal that knows none.
@@ -59,6 +61,7 @@ impl Env {
             store: text("ICECORE_STORE"),
             config: path("ICECORE_CONFIG"),
             master_key: text("ICECORE_MASTER_KEY"),
+            new_master_key: text("ICECORE_NEW_MASTER_KEY"),
             log: text("ICECORE_LOG"),
             no_color: text("NO_COLOR").is_some() || text("TERM").as_deref() == Some("dumb"),
             force_color: is_set("CLICOLOR_FORCE"),
@@ -128,6 +131,8 @@ pub struct Settings {
     pub memory: Option<String>,
     /// The master key, where the environment has it.
     pub master_key: Option<String>,
+    /// The master key to come, where the environment has one.
+    pub new_master_key: Option<String>,
     /// The key of the embeddings endpoint, where one is named and set.
     pub embedding_key: Option<String>,
     /// The global flags as typed.
@@ -194,6 +199,7 @@ pub fn resolve(
         tenant: flags.tenant.clone().unwrap_or_else(|| "default".to_owned()),
         memory: flags.memory.clone(),
         master_key: env.master_key.clone(),
+        new_master_key: env.new_master_key.clone(),
         embedding_key: None,
         flags,
     })

@@ -12,6 +12,7 @@ use subtle::ConstantTimeEq;
 
 use crate::app::{App, Shared};
 use crate::error::ApiError;
+use crate::refusal::CalledBy;
 
 /// What a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +109,14 @@ impl FromRequestParts<Shared> for Writer {
 }
 
 async fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
+    let caller = known(parts, app).await?;
+    if let Some(by) = parts.extensions.get::<CalledBy>() {
+        by.is(caller.tenant());
+    }
+    Ok(caller)
+}
+
+async fn known(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
     let header = parts.headers.get(header::AUTHORIZATION);
     let header = header
         .ok_or_else(|| ApiError::unauthenticated("send a key as `Authorization: Bearer KEY`"))?;

@@ -6,11 +6,8 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{
-    MAX_CONTENT_BYTES, MemoryError, Redactor, StoreError, TurnError, turn_jsonl::LineError,
-};
+use icecore::{MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError};
 use serde_json::{Value, json};
-use std::sync::LazyLock;
 
 /// An answer that is not a success.
 #[derive(Debug)]
@@ -109,13 +106,10 @@ fn correlation_id() -> String {
     hex::encode(bytes)
 }
 
-/// Messages may name what was sent, and that may be a secret.
-static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
-
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let message = REDACTOR.text(&self.message).into_string();
-        let mut body = json!({ "error": self.code, "message": message });
+        // `refusal.rs` hides what is secret in it on its way out.
+        let mut body = json!({ "error": self.code, "message": self.message });
         if let Some(details) = self.details {
             body["details"] = *details;
         }
@@ -148,6 +142,20 @@ impl From<MemoryError> for ApiError {
             MemoryError::EmbedderUnavailable { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "embedder_unavailable", message)
             }
+            MemoryError::Secret(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_secret", message)
+            }
+            MemoryError::NoSecret { .. } => Self::new(StatusCode::NOT_FOUND, "not_found", message),
+            MemoryError::CompactionRedactionFailed { reason } => {
+                let failed = Self::internal(&reason);
+                Self {
+                    code: "compaction_redaction_failed",
+                    message: "derived text could not be redacted, and nothing was written; \
+                              the host's log says why under this correlation id"
+                        .to_owned(),
+                    ..failed
+                }
+            }
             MemoryError::Store(error) => error.into(),
             // The enum may grow; what we do not know is ours to explain.
             _ => Self::internal(&message),
@@ -173,6 +181,13 @@ impl From<StoreError> for ApiError {
             StoreError::ClaimTaken => {
                 Self::new(StatusCode::CONFLICT, "idempotency_in_flight", message)
             }
+            StoreError::SecretExists { .. } => {
+                Self::new(StatusCode::CONFLICT, "secret_exists", message)
+            }
+            StoreError::NameTells | StoreError::TooManySecrets => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_secret", message)
+            }
+            StoreError::SecretsChanged => Self::later("secrets_changed", message),
             StoreError::Busy { .. } => Self::later("store_busy", message),
             StoreError::DiskFull => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", message)
@@ -221,4 +236,24 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_have_codes_of_their_own() {
+        let check = |error: MemoryError, expected: &str| {
+            let error = ApiError::from(error);
+            assert_eq!(format!("{} {}", error.status.as_u16(), error.code), expected);
+        };
+        let reason = "the sealed value does not open".to_owned();
+        let failed = MemoryError::CompactionRedactionFailed { reason };
+        check(failed, "500 compaction_redaction_failed");
+        let short = icecore::SecretError::TooShort { chars: 3 };
+        check(short.into(), "422 invalid_secret");
+        check(StoreError::TooManySecrets.into(), "422 invalid_secret");
+        check(StoreError::SecretsChanged.into(), "503 secrets_changed");
+    }
 }

@@ -1,5 +1,6 @@
 //! What every request passes before its route: the host check, the limits on
-//! concurrency and time, a net under panics, and one line of log without content.
+//! concurrency and time, a net under panics, refusals without secrets, and one line of
+//! log without content.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,9 +14,12 @@ use crate::app::{App, Shared};
 use crate::error::ApiError;
 use crate::health::HEALTH;
 use crate::host;
+use crate::refusal::{self, CalledBy};
 
-pub(crate) async fn guard(State(app): State<Shared>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
+    let by = CalledBy::default();
+    request.extensions_mut().insert(by.clone());
     let method = request.method().clone();
     // The template, not the path: a session's name is the user's own.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
@@ -26,6 +30,7 @@ pub(crate) async fn guard(State(app): State<Shared>, request: Request, next: Nex
         Err(error) => Err(error),
     };
     let response = answer.unwrap_or_else(IntoResponse::into_response);
+    let response = refusal::clean(&app, &by, response).await;
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
     tracing::info!(%method, route, status, ms, "answered");
     response

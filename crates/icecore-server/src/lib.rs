@@ -23,6 +23,7 @@ mod idempotency;
 mod keys;
 mod limits;
 mod params;
+mod refusal;
 mod routes;
 mod search;
 mod serve;

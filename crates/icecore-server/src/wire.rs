@@ -276,6 +276,7 @@ pub(crate) fn stats(memory: Option<&str>, stats: &Stats) -> String {
         "packs": store.packs,
         "entries": store.entries,
         "epoch": store.epoch,
+        "redacted": store.hidden,
         "diskBytes": stats.disk_bytes,
         "tokenizer": stats.tokenizer,
     })

@@ -14,11 +14,12 @@
 use std::collections::BTreeSet;
 
 use icecore_domain::cut::PolicyError;
+use icecore_domain::redact::pii_kinds;
 use icecore_index::IndexSettings;
 use toml::Value;
 
 use crate::settings::{
-    ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, WarmFormat,
+    ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, RedactionSettings, WarmFormat,
 };
 
 /// What a settings file says; what it leaves out has its default.
@@ -30,6 +31,8 @@ pub struct FileConfig {
     pub embedding: EmbeddingSettings,
     /// `[index]`.
     pub index: IndexSettings,
+    /// `[redaction]`.
+    pub redaction: RedactionSettings,
     /// `[serve]`.
     pub serve: ServeSettings,
     given: BTreeSet<String>,
@@ -242,6 +245,7 @@ enum Kind {
     Warm,
     Cold,
     Provider,
+    Pii,
     /// Accepts only this word; `None` shows as absent.
     Fixed(Fixed),
 }
@@ -268,6 +272,10 @@ const fn index(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "index", key, kind }
 }
 
+const fn redaction(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "redaction", key, kind }
+}
+
 const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
@@ -276,7 +284,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 46] = {
+static SETTINGS: [Setting; 48] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -326,6 +334,8 @@ static SETTINGS: [Setting; 46] = {
             "writer_bytes",
             number(|c| Usize(&mut c.index.writer_bytes), 15_000_000, 4_000_000_000),
         ),
+        redaction("tags", Kind::Flag(|c| &mut c.redaction.tags)),
+        redaction("pii", Kind::Pii),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
         serve("page", number(|c| Usize(&mut c.serve.page), 1, 10_000)),
@@ -390,6 +400,18 @@ impl Kind {
                     _ => return Err(wrong(name, "\"local\" or \"endpoint\"", value)),
                 }
             }
+            Kind::Pii => {
+                let ids = value.as_array().map(|list| list.iter().map(|id| id.as_str()));
+                let ids = ids.and_then(|ids| ids.collect::<Option<Vec<_>>>());
+                let ids =
+                    ids.filter(|ids| ids.iter().all(|id| pii_names().any(|name| name == *id)));
+                let ids = ids.ok_or_else(|| {
+                    let names: Vec<String> =
+                        pii_names().map(|name| format!("\"{name}\"")).collect();
+                    wrong(name, &format!("a list of {}", names.join(", ")), value)
+                })?;
+                config.redaction.pii = ids.into_iter().map(str::to_owned).collect();
+            }
             Kind::Fixed(only) if only.accepts(value) => {}
             Kind::Fixed(only) => {
                 return Err(ConfigError::NotBuilt {
@@ -421,9 +443,15 @@ impl Kind {
                 EmbeddingProvider::Local => "\"local\"".to_owned(),
                 EmbeddingProvider::Endpoint => "\"endpoint\"".to_owned(),
             },
+            Kind::Pii => Value::from(config.redaction.pii).to_string(),
             Kind::Fixed(only) => only.show(),
         }
     }
+}
+
+/// What `redaction.pii` may list.
+fn pii_names() -> impl Iterator<Item = &'static str> {
+    std::iter::once("all").chain(pii_kinds().iter().map(|kind| kind.id))
 }
 
 impl Fixed {
@@ -579,6 +607,30 @@ mod tests {
         assert_eq!(FileConfig::default().index, IndexSettings::default());
         check("[memory]\nembedding_model = \"m\"", "memory.embedding_model = \"m\"");
         check("[index]\nrescore = 9", "index.rescore = 9");
+    }
+
+    #[test]
+    fn redaction_is_set_by_name() {
+        let check_text = |file: &str, text: &str, expected: &str| {
+            let redactor = FileConfig::parse(file).unwrap().redaction.redactor().unwrap();
+            let found = redactor.text(text).into_string();
+            assert!(found.starts_with(expected), "{file}: {found}");
+        };
+        let token = format!("ghp_{}", "a1B2".repeat(9));
+        let address = "bo.lindqvist@glacier.dev";
+        check("[redaction]\ntags = true", "redaction.tags = true");
+        check_text("[redaction]\ntags = true", &token, "[REDACTED:github-token:");
+        check_text("", &token, "[REDACTED:github-token]");
+        check("[redaction]\npii = [\"email\"]", "redaction.pii = [\"email\"]");
+        check_text("[redaction]\npii = [\"email\"]", address, "[REDACTED:email]");
+        check_text("[redaction]\npii = [\"all\"]", address, "[REDACTED:email]");
+        check_text("[redaction]\npii = [\"iban\"]", address, address);
+        for wrong in ["\"email\"", "[\"mail\"]", "[1]"] {
+            let error = FileConfig::parse(&format!("[redaction]\npii = {wrong}")).unwrap_err();
+            let message = error.to_string();
+            assert!(message.contains("a list of \"all\", \"email\", "), "{message}");
+            assert!(message.ends_with(&format!("not {wrong}")), "{message}");
+        }
     }
 
     #[test]

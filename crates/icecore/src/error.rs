@@ -159,6 +159,15 @@ impl MemoryError {
             MemoryError::Secret(SecretError::TooLong { .. }) => {
                 Some("register the part of the file that is secret, such as its private key".to_owned())
             }
+            MemoryError::Secret(SecretError::BadName) => {
+                Some("say in a word or two what it is for, like `prod-db`".to_owned())
+            }
+            MemoryError::Secret(SecretError::NameTells { .. }) => {
+                Some("choose a name that says what the secret is for; nothing was changed".to_owned())
+            }
+            MemoryError::Secret(SecretError::InMarker) => {
+                Some("it could not be told from what stands in its place; change it for another".to_owned())
+            }
             MemoryError::NoSecret { .. } => Some("`icecore secret list` shows what there is".to_owned()),
             MemoryError::CompactionRedactionFailed { .. } => {
                 Some("it is tried again by itself; `icecore check` tells whether secrets can be read".to_owned())

@@ -147,11 +147,32 @@ impl Memory {
     ) -> Result<SessionRecord> {
         let redactor = self.redactor(scope.tenant()).await?.redactor;
         let name = session_name(&redactor, session)?;
-        let found = self.inner.store.session(scope, &name).await?;
+        let found = match self.inner.store.session(scope, &name).await? {
+            // Stored before its name was known to be secret, and not rescanned yet.
+            None if name.as_str() != session => self.session_called(scope, session).await?,
+            found => found,
+        };
         found.ok_or_else(|| MemoryError::NoSession {
             session: name.as_str().to_owned(),
             memory: scope.memory().to_owned(),
         })
+    }
+
+    /// The session whose stored name is exactly this.
+    async fn session_called(&self, scope: &Scope, name: &str) -> Result<Option<SessionRecord>> {
+        let is_called = |record: &SessionRecord| {
+            record.name.as_ref().is_some_and(|stored| stored.as_str() == name)
+        };
+        let mut after = None;
+        loop {
+            let page = self.inner.store.sessions(scope, after, PAGE).await?;
+            after = page.last().map(|record| record.no);
+            let is_last = page.len() < PAGE;
+            let found = page.into_iter().find(is_called);
+            if found.is_some() || is_last {
+                return Ok(found);
+            }
+        }
     }
 
     /// Turns of a session after `after`, in order of `seq`. What was erased is

@@ -50,7 +50,10 @@ pub use icecore_domain::fact::{FactKind, FactStatus};
 pub use icecore_domain::ids::{
     Branch, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName, Tenant, TurnId,
 };
-pub use icecore_domain::redact::{RedactedText, RedactedTurn, Redactor};
+pub use icecore_domain::redact::{
+    Hidden, Kind, MAX_SECRET_BYTES, Proof, RedactedStream, RedactedText, RedactedTurn, Redactor,
+    SecretError, UnknownPii,
+};
 pub use icecore_domain::time::{Clock, Millis};
 pub use icecore_domain::tokens::TokenCounter;
 pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, TurnError};
@@ -59,7 +62,7 @@ pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord, NewOutcome,
-    Outcome, Store, StoreError, StoreStats, StoredOutcome, TurnState,
+    Outcome, Rotated, SecretRecord, Store, StoreError, StoreStats, StoredOutcome, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
@@ -67,5 +70,7 @@ pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInp
 pub use rescan::Rescanned;
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
-pub use settings::{ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, WarmFormat};
+pub use settings::{
+    ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, RedactionSettings, WarmFormat,
+};
 pub use worker::Settled;

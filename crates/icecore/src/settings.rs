@@ -1,6 +1,7 @@
 //! How a memory behaves, by name. The names are those of the `[memory]` table.
 
 use icecore_domain::cut::CutPolicy;
+use icecore_domain::redact::{Redactor, UnknownPii};
 
 /// The form of warm bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +114,23 @@ impl Default for EmbeddingSettings {
             batch_texts: 64,
             text_chars: 8_000,
         }
+    }
+}
+
+/// What is hidden besides credentials and registered secrets, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RedactionSettings {
+    /// `tags`: markers carry a short keyed tag that tells two secrets of a kind
+    /// apart.
+    pub tags: bool,
+    /// `pii`: kinds of personal data to hide, or `all`.
+    pub pii: Vec<String>,
+}
+
+impl RedactionSettings {
+    /// The redactor that they ask for.
+    pub fn redactor(&self) -> Result<Redactor, UnknownPii> {
+        Redactor::standard().with_tags(self.tags).with_pii(&self.pii)
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::draw::table;
 use crate::failure::{Outcome, Status};
+use crate::hush;
 use crate::json;
 use crate::printer::{Printer, Tone};
 use crate::settings::{Origin, Settings};
@@ -20,7 +21,9 @@ pub fn example(printer: &Printer) -> Outcome<Status> {
 
 /// Prints each setting with its value and where it comes from.
 pub fn show(settings: &Settings, printer: &Printer) -> Outcome<Status> {
-    let rows = all(settings);
+    let mut rows = all(settings);
+    // An address may hold a password.
+    rows.iter_mut().for_each(|(shown, _)| shown.value = hush::said(&shown.value).into_owned());
     if printer.is_json() {
         let list: Vec<_> =
             rows.iter().map(|(shown, origin)| json::setting(shown, &origin.to_string())).collect();
@@ -96,6 +99,7 @@ mod tests {
         let all = FileConfig::parse(&uncommented()).unwrap();
         assert_eq!((&all.memory, &all.serve), (&defaults.memory, &defaults.serve));
         assert_eq!((&all.embedding, &all.index), (&defaults.embedding, &defaults.index));
+        assert_eq!(all.redaction, defaults.redaction);
         // The one setting that has no value cannot stand there.
         let missing: Vec<String> =
             all.settings().into_iter().filter(|s| !s.given).map(|s| s.key).collect();

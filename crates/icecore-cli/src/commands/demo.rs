@@ -2,12 +2,15 @@
 
 mod dummy;
 mod questions;
+mod secrets;
 mod steps;
 
 use icecore::{ImportPlan, Memory, Principal, Repeat, Scope, Tenant};
 use serde_json::json;
+use zeroize::Zeroizing;
 
 use crate::failure::{Failure, Outcome, Status};
+use crate::hush;
 use crate::printer::{Printer, Tone};
 
 /// The bundled conversation; its secrets are made up anew each time.
@@ -26,6 +29,8 @@ struct Demo {
     given: String,
     /// The dummy secrets.
     secrets: Vec<String>,
+    /// The one that is registered, as it is.
+    registered: String,
     printer: Printer,
     steps: std::cell::Cell<u32>,
 }
@@ -60,13 +65,13 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
     let began = std::time::Instant::now();
     let demo = set_up(*printer).await?;
     let imported = steps::conversation_in(&demo).await?;
-    let hidden = steps::secrets_out(&demo).await?;
+    let secrets = secrets::hidden(&demo).await?;
     steps::layers(&demo).await?;
     let exact = steps::life_of_a_chunk(&demo).await?;
     let answered = questions::ask(&demo).await?;
     let context = steps::context(&demo).await?;
     let receipt = steps::forgotten(&demo).await?;
-    let ok = steps::whole(&demo).await?;
+    let ok = steps::whole(&demo).await? && secrets.leaked == 0;
     demo.line("")?;
     let seconds = began.elapsed().as_secs_f64();
     demo.line(&format!(
@@ -80,7 +85,8 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
         printer.json(&json!({
             "ok": ok,
             "turns": imported,
-            "secretsHidden": hidden,
+            "secretsHidden": secrets.hidden.values().sum::<u64>(),
+            "redacted": secrets.hidden,
             "expandedExactly": exact,
             "questions": answered.iter().map(questions::Answer::to_json).collect::<Vec<_>>(),
             "context": { "tokens": context.tokens, "budget": context.budget },
@@ -95,11 +101,13 @@ async fn set_up(printer: Printer) -> Outcome<Demo> {
         .prefix("icecore-demo-")
         .tempdir()
         .map_err(|error| Failure::Broken(format!("cannot make a temporary directory: {error}")))?;
-    let memory = Memory::open(dir.path()).await?;
+    let memory = Memory::builder().logs(hush::logs()).open(dir.path()).await?;
     let tenant = Tenant::new("demo").map_err(icecore::MemoryError::from)?;
     let principal = Principal::local_operator(tenant);
     let scope = memory.scope(&principal, "demo").await?;
-    let (given, secrets) = dummy::with_secrets(CONVERSATION)?;
+    let dummy::Filled { text: given, secrets, registered } = dummy::with_secrets(CONVERSATION)?;
+    let value = Zeroizing::new(registered.clone());
+    memory.add_secret(principal.tenant(), dummy::REGISTERED, value, false).await?;
     Ok(Demo {
         memory,
         principal,
@@ -107,6 +115,7 @@ async fn set_up(printer: Printer) -> Outcome<Demo> {
         dir,
         given,
         secrets,
+        registered,
         printer,
         steps: std::cell::Cell::new(0),
     })

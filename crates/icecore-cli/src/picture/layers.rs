@@ -11,6 +11,7 @@
 use icecore::{Level, MemorySettings, Stats, Tier};
 
 use super::{glyph, tone};
+use crate::commands::redact;
 use crate::draw::{bytes, clip, count, left, number, right, share};
 use crate::printer::{Printer, Tone};
 
@@ -239,6 +240,10 @@ fn facts(stats: &Stats, printer: &Printer) -> Vec<String> {
     ));
     if store.entries > 0 {
         facts.push(("entries", number(store.entries)));
+    }
+    if !store.hidden.is_empty() {
+        let room = printer.width().saturating_sub(13);
+        facts.push(("hidden", clip(&redact::kinds(&store.hidden), room)));
     }
     if store.erased + store.expired > 0 {
         facts.push((

@@ -227,6 +227,8 @@ fn settings_come_from_somewhere() {
     index.memory_rows 200000 default
     index.rescore 400 default
     index.writer_bytes 50000000 default
+    redaction.tags false default
+    redaction.pii [] default
     serve.listen "127.0.0.1:7433" default
     serve.body_bytes 8388608 default
     serve.page 500 default
@@ -301,7 +303,9 @@ fn the_demo_runs_through() {
     let place = Place::new();
     let shown = place.ok(&["demo"]);
     assert!(shown.contains("Expanded again: 100 of 100 turns"), "{shown}");
-    assert!(shown.contains("none of them reached the disk"), "{shown}");
+    assert!(shown.contains("none is in a file, none comes back in a turn"), "{shown}");
+    assert!(shown.contains("GITHUB_TOKEN=[REDACTED:github-token]"), "{shown}");
+    assert!(shown.contains("registered as station-tunnel, found in base64"), "{shown}");
     assert!(shown.contains("in no file of the store"), "{shown}");
     let ticks = shown.lines().filter(|line| line.trim_start().starts_with('✓')).count();
     // The third question needs two turns, the second of which it does not name.
@@ -310,5 +314,9 @@ fn the_demo_runs_through() {
     let told = place.json(&["demo"]);
     assert_eq!(told["ok"], true, "{told}");
     assert_eq!(told["questions"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        (&told["secretsHidden"], &told["redacted"]["station-tunnel"]),
+        (&6.into(), &2.into())
+    );
     assert!(!place.data().exists());
 }

@@ -34,7 +34,7 @@ fn a_store_from_the_future() {
     assert_snapshot!(place.shown(&["stats"]), @r"
     exit 1
     --- stderr
-    error: the store has schema version 99, and this program knows up to 2
+    error: the store has schema version 99, and this program knows up to 3
     hint: use the newer icecore that wrote it; nothing was changed
     ");
     let checked = place.output(&["check", "--json"]);
@@ -119,7 +119,7 @@ fn a_master_key_that_is_missing_or_wrong() {
     exit 1
     --- stderr
     error: the master key from ICECORE_MASTER_KEY is not the one this store was sealed with
-    hint: use the key that belongs to this store, from your backup; nothing was changed
+    hint: use the key that belongs to this store: the newest if it was rotated, from the file or ICECORE_MASTER_KEY or your backup; nothing was changed
     ");
     let short = place.command(&["stats"]).env("ICECORE_MASTER_KEY", "abc").output().unwrap();
     assert_snapshot!(place.describe(&short), @r"

@@ -9,5 +9,6 @@ mod forget;
 mod import;
 mod run;
 mod search;
+mod secrets;
 mod serve;
 mod signals;

@@ -2,24 +2,31 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::run::Place;
 use crate::signals::signal;
 
-struct Host {
-    child: Child,
+pub struct Host {
+    pub child: Child,
     address: String,
     key: String,
 }
 
-fn start(place: &Place) -> Host {
-    let mut child = place
-        .command(&["serve", "--listen", "127.0.0.1:0", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+pub fn start(place: &Place) -> Host {
+    started(place.command(&SERVE).stderr(Stdio::piped()))
+}
+
+/// As [`start`], with everything that can be logged written to a file.
+pub fn start_with(place: &Place, log: &str) -> Host {
+    let log = std::fs::File::create(log).unwrap();
+    started(place.command(&SERVE).env("ICECORE_LOG", "trace").stderr(log))
+}
+
+const SERVE: [&str; 4] = ["serve", "--listen", "127.0.0.1:0", "--json"];
+
+fn started(command: &mut Command) -> Host {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let first: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -29,11 +36,11 @@ fn start(place: &Place) -> Host {
 }
 
 impl Host {
-    fn get(&self, path: &str) -> String {
+    pub fn get(&self, path: &str) -> String {
         self.ask("GET", path, "")
     }
 
-    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let (address, key, length) = (&self.address, &self.key, body.len());
         let request = format!(

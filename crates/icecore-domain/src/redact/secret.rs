@@ -5,7 +5,7 @@ use std::fmt;
 use thiserror::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use super::{marker, patterns, plausible};
+use super::{marker, patterns, pii_kinds, plausible};
 
 /// The fewest characters of a registered secret. Anything shorter would be
 /// hidden in the middle of ordinary words.
@@ -59,7 +59,7 @@ pub enum SecretError {
     #[error("the value holds a redaction marker, or is part of one")]
     InMarker,
     /// The marker would tell the value.
-    #[error("the name `{name}` gives away the value of a secret")]
+    #[error("the name gives away the value")]
     NameTells {
         /// The name that was asked for; shown only as far as it is no secret.
         name: String,
@@ -101,7 +101,7 @@ impl Secret {
         }
         let is_in_marker = |name: &str| marker::of(name).contains(value.as_str());
         if !marker::markers(&value).is_empty()
-            || patterns::KINDS.iter().any(|kind| is_in_marker(kind.id))
+            || patterns::KINDS.iter().chain(pii_kinds()).any(|kind| is_in_marker(kind.id))
         {
             return Err(SecretError::InMarker);
         }

@@ -13,7 +13,7 @@ use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::util::{start, syntax};
 
 use super::engine::{Attempt, Engine, is_token_byte};
-use super::{RedactedText, Redactor, decode, marker};
+use super::{Hidden, RedactedText, Redactor, decode, marker};
 
 /// Text that nothing can be said about for so long is hidden: no turn is longer.
 pub const MAX_HELD_BYTES: usize = 1 << 20;
@@ -40,13 +40,21 @@ pub struct RedactedStream {
     /// Whether the word that comes to its end was hidden for its length.
     is_overlong: bool,
     prospects: Prospects,
+    hidden: Hidden,
 }
 
 impl RedactedStream {
     /// Begins a text.
     pub fn new(redactor: Redactor) -> Self {
         let prospects = Prospects::new(Arc::clone(&redactor.engine));
-        Self { redactor, held: String::new(), try_at: 0, is_overlong: false, prospects }
+        Self {
+            redactor,
+            held: String::new(),
+            try_at: 0,
+            is_overlong: false,
+            prospects,
+            hidden: Hidden::new(),
+        }
     }
 
     /// Takes the next part and answers what can be shown by now.
@@ -62,9 +70,12 @@ impl RedactedStream {
         if self.held.len() > MAX_HELD_BYTES {
             self.held = marker::of(UNDECIDED);
             self.is_overlong = true;
+            add(&mut self.hidden, [(UNDECIDED.to_owned(), 1)]);
         }
         self.try_at = (self.held.len() + self.held.len() / 8).min(MAX_HELD_BYTES + 1);
-        self.redactor.text(&decided)
+        let (shown, hidden) = self.redactor.text_counted(&decided);
+        add(&mut self.hidden, hidden);
+        shown
     }
 
     /// `part` without the rest of a word that was too long to be held.
@@ -82,7 +93,14 @@ impl RedactedStream {
 
     /// Ends the text and answers the rest of it.
     pub fn finish(self) -> RedactedText {
-        self.redactor.text(&self.held)
+        self.finish_counted().0
+    }
+
+    /// As [`finish`](Self::finish), and how many secrets were hidden in all.
+    pub fn finish_counted(mut self) -> (RedactedText, Hidden) {
+        let (shown, hidden) = self.redactor.text_counted(&self.held);
+        add(&mut self.hidden, hidden);
+        (shown, self.hidden)
     }
 
     /// How much of what is held nothing that comes can change.
@@ -104,6 +122,12 @@ impl RedactedStream {
                 None => return end,
             }
         }
+    }
+}
+
+fn add(sum: &mut Hidden, more: impl IntoIterator<Item = (String, u64)>) {
+    for (name, count) in more {
+        *sum.entry(name).or_default() += count;
     }
 }
 
@@ -246,6 +270,16 @@ mod tests {
         let part = "0123456789abcdef".repeat(4096);
         let shown: Vec<String> = (0..40).map(|_| stream.push(&part).into_string()).collect();
         assert_eq!(shown.concat() + stream.push(" ok ").as_str(), "[REDACTED:undecided] ok ");
+    }
+
+    #[test]
+    fn what_was_hidden_is_counted() {
+        let mut stream = RedactedStream::new(redactor());
+        for part in ["[REDACTED:db] q8Zk2Lm9", "Xw4R and ", "open sesame 7, then q8Zk2Lm9Xw4R"] {
+            stream.push(part);
+        }
+        let (_, hidden) = stream.finish_counted();
+        assert_eq!(hidden, Hidden::from([("db".to_owned(), 2), ("door".to_owned(), 1)]));
     }
 
     proptest! {

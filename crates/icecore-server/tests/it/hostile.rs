@@ -108,16 +108,47 @@ async fn a_body_that_breaks_off_does_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_never_shows_a_secret() {
     let (_dir, host) = fresh().await;
-    let token = format!("ghp_{}", "a1B2".repeat(9));
-    for turn in [
-        format!(r#"{{"role":"u","content":"","timestamp":"{token}"}}"#),
-        format!(r#"{{"role":"u","content":"","{token}":1,"{token}":2}}"#),
-        format!(r#"{{"role":"u","content":"","parentIds":["{token}"]}}"#),
-    ] {
-        let answer = host.post("/sessions/s/turns", &format!(r#"{{"turns":[{turn}]}}"#)).await;
-        assert_eq!(answer.code(), "400 validation_error");
-        assert!(!answer.text.contains(&token), "{}", answer.text);
+    let registered = ["saxifrage", "7042", "kestrel"].join("-");
+    let tenant = icecore::Tenant::new("default").unwrap();
+    let value = zeroize::Zeroizing::new(registered.clone());
+    host.memory.add_secret(&tenant, "db", value, false).await.unwrap();
+    for secret in [format!("ghp_{}", "a1B2".repeat(9)), registered] {
+        let check = async |method: &str, path: &str, body: &str| {
+            let answer = host.call(method, path, &[], Some(body)).await;
+            assert!(answer.status >= 400, "{method} {path}: {answer:?}");
+            let told = format!("{}{}", answer.head, answer.text);
+            assert!(!told.contains(&secret), "{method} {path}: {told}");
+            let length: usize = answer.header("content-length").unwrap().parse().unwrap();
+            assert_eq!(length, answer.text.len());
+            answer
+        };
+        for turn in [
+            format!(r#"{{"role":"u","content":"","timestamp":"{secret}"}}"#),
+            format!(r#"{{"role":"u","content":"","{secret}":1,"{secret}":2}}"#),
+            format!(r#"{{"role":"u","content":"","parentIds":["{secret}"]}}"#),
+            format!(r#"{{"role":"u","content":"","id":"{secret}","parentIds":["{secret}"]}}"#),
+        ] {
+            let body = format!(r#"{{"turns":[{turn}]}}"#);
+            let answer = check("POST", "/sessions/s/turns", &body).await;
+            assert_eq!(answer.code(), "400 validation_error");
+        }
+        check("POST", "/forget", &format!(r#"{{"{secret}":1}}"#)).await;
+        check("POST", "/search", &format!(r#"{{"query":"q","mode":"{secret}"}}"#)).await;
+        check("GET", &format!("/sessions/{secret}/view"), "").await;
+        check("GET", &format!("/sessions/{secret}/turns?memoryRef={secret}"), "").await;
+        check("GET", &format!("/sessions/s/view?branch={secret}&view={secret}"), "").await;
+        check("GET", &format!("/chunks/{secret}"), "").await;
+        check("GET", &format!("/facts?kind={secret}"), "").await;
+        check("GET", &format!("/{secret}?{secret}={secret}"), "").await;
+        check("POST", &format!("/facts/{secret}/confirm"), "{}").await;
+        // The same id with another body: its details name the id.
+        let turn = |text: &str| {
+            format!(r#"{{"turns":[{{"role":"u","id":"{secret}","content":"{text}"}}]}}"#)
+        };
+        assert_eq!(host.post("/sessions/t/turns", &turn("one")).await.status, 201);
+        let answer = check("POST", "/sessions/t/turns", &turn("two")).await;
+        assert_eq!(answer.code(), "409 turn_conflict");
+        assert!(answer.json()["details"]["turnId"].as_str().unwrap().starts_with("[REDACTED:"));
     }
-    let answer = host.post("/forget", &format!(r#"{{"{token}":1}}"#)).await;
-    assert!(!answer.text.contains(&token), "{}", answer.text);
+    host.stop().await;
 }

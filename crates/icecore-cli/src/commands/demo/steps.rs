@@ -7,6 +7,7 @@ use icecore::{
     turn_jsonl,
 };
 
+use super::secrets::markers;
 use super::{Demo, SESSION, plan};
 use crate::commands::{check, forget, show};
 use crate::draw::{clip, count, number, wrap};
@@ -40,35 +41,6 @@ pub async fn conversation_in(demo: &Demo) -> Outcome<u64> {
     ))?;
     demo.memory.settle(|_, _| {}).await?;
     Ok(first.added)
-}
-
-/// Names the secrets that were hidden, and never their values.
-pub async fn secrets_out(demo: &Demo) -> Outcome<usize> {
-    demo.heading("Secrets stay out")?;
-    let turns = all_turns(demo).await?;
-    let hidden: Vec<(&StoredTurn, String)> = turns
-        .iter()
-        .flat_map(|turn| markers(turn).into_iter().map(move |kind| (turn, kind)))
-        .collect();
-    for (turn, kind) in &hidden {
-        demo.line(&format!(
-            "  turn {:>3}  {}  {}",
-            turn.seq.0,
-            turn.at.to_date(),
-            demo.printer.paint(Tone::Note, &format!("[REDACTED:{kind}]"))
-        ))?;
-    }
-    let leaked = demo.secrets.iter().filter(|secret| is_on_disk(demo.dir.path(), secret)).count();
-    demo.line("")?;
-    demo.line(&format!(
-        "  {} dummy secrets were given, {} of them reached the disk.",
-        demo.secrets.len(),
-        match leaked {
-            0 => "none".to_owned(),
-            leaked => leaked.to_string(),
-        }
-    ))?;
-    Ok(hidden.len())
 }
 
 /// Draws the layers.
@@ -204,7 +176,8 @@ pub async fn whole(demo: &Demo) -> Outcome<bool> {
     Ok(report.is_ok() && packs.iter().all(|pack| pack.problem.is_none()))
 }
 
-async fn all_turns(demo: &Demo) -> Outcome<Vec<StoredTurn>> {
+/// The whole conversation, as it is stored.
+pub async fn all_turns(demo: &Demo) -> Outcome<Vec<StoredTurn>> {
     Ok(demo.memory.turns(&demo.scope, SESSION, Seq(0), usize::MAX >> 1).await?)
 }
 
@@ -247,7 +220,7 @@ fn compare(demo: &Demo, turns: &[StoredTurn]) -> Outcome<(usize, usize, usize)> 
         let original = given.iter().find(|line| line.turn.id.as_deref() == Some(&turn.id));
         if original.is_some_and(|line| line.turn == *stored.fields()) {
             same += 1;
-        } else if !markers(turn).is_empty() {
+        } else if !markers(&text_of(turn)).is_empty() {
             redacted += 1;
         }
     }
@@ -259,19 +232,13 @@ fn speaker(turn: &StoredTurn) -> String {
     fields.and_then(|fields| fields.name.clone()).unwrap_or_default()
 }
 
-fn text_of(turn: &StoredTurn) -> String {
+/// What a stored turn says.
+pub fn text_of(turn: &StoredTurn) -> String {
     turn.turn.as_ref().map(|turn| turn.fields().content.text().into_owned()).unwrap_or_default()
 }
 
-/// The kinds that markers in a turn name.
-fn markers(turn: &StoredTurn) -> Vec<String> {
-    let text = text_of(turn);
-    let after = text.split("[REDACTED:").skip(1);
-    after.filter_map(|rest| rest.split_once(']')).map(|(kind, _)| kind.to_owned()).collect()
-}
-
 /// Whether any file below `dir` holds the text.
-fn is_on_disk(dir: &Path, text: &str) -> bool {
+pub fn is_on_disk(dir: &Path, text: &str) -> bool {
     let Ok(entries) = std::fs::read_dir(dir) else { return false };
     entries.flatten().any(|entry| {
         let path = entry.path();

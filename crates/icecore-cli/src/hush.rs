@@ -1,0 +1,144 @@
+//! What is said about the work, without secrets: talk, errors, logs, panics.
+//!
+//! Results are another matter: they come from the memory, which hid what was
+//! secret before it was stored.
+
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
+use std::panic::PanicHookInfo;
+use std::sync::LazyLock;
+
+use icecore::LogRedactor;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::settings::Env;
+
+/// One for the process: a panic has nobody to ask for another.
+static LOGS: LazyLock<LogRedactor> = LazyLock::new(LogRedactor::default);
+
+/// What hides secrets in all that is said. The memory teaches it what tenants
+/// registered.
+pub fn logs() -> LogRedactor {
+    LOGS.clone()
+}
+
+/// `text` as it may be said. Where something had to be hidden its colours go too:
+/// they may stand between a name and its value.
+pub fn said(text: &str) -> Cow<'_, str> {
+    let plain = plain(text);
+    let clean = LOGS.text(&plain);
+    match clean.as_str() == plain {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(clean.into_string()),
+    }
+}
+
+/// `text` without the escape sequences that set colours.
+fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains('\x1b') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        out.push_str(before);
+        let end = after.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(after.len());
+        match after[end..].strip_prefix('m') {
+            Some(after) => rest = after,
+            None => {
+                out.push_str("\x1b[");
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// Logs go to stderr; `ICECORE_LOG` says how much. Panics are told there too.
+pub fn start(env: &Env) {
+    let filter = EnvFilter::builder().parse_lossy(env.log.as_deref().unwrap_or("warn"));
+    let color = env.force_color || (std::io::stderr().is_terminal() && !env.no_color);
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(Hushed)
+        .with_ansi(color)
+        .with_target(false)
+        .try_init();
+    std::panic::set_hook(Box::new(tell_panic));
+}
+
+/// Writes log lines to stderr, each without its secrets.
+struct Hushed;
+
+impl MakeWriter<'_> for Hushed {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        Hushed
+    }
+}
+
+impl Write for Hushed {
+    /// Lines come whole: the formatter writes each in one piece.
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        std::io::stderr().lock().write_all(said(&text).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// What a panic says may quote what it choked on.
+fn tell_panic(panic: &PanicHookInfo<'_>) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = writeln!(stderr, "{}", said(&panic.to_string()));
+    let trace = std::backtrace::Backtrace::capture();
+    if trace.status() == std::backtrace::BacktraceStatus::Captured {
+        let _ = writeln!(stderr, "{trace}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    fn token() -> String {
+        format!("ghp_{}", "a1B2".repeat(9))
+    }
+
+    #[test]
+    fn what_is_said_holds_no_secret() {
+        let text = said(&format!("cannot find `{}`", token())).into_owned();
+        assert_eq!(text, "cannot find `[REDACTED:github-token]`");
+        let painted = "\x1b[1;31merror:\x1b[0m no such file";
+        assert_eq!(said(painted), painted);
+    }
+
+    #[test]
+    fn a_panic_tells_no_secret() {
+        static TOLD: Mutex<String> = Mutex::new(String::new());
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|panic| {
+            *TOLD.lock().unwrap() = said(&panic.to_string()).into_owned();
+        }));
+        let fallen = std::panic::catch_unwind(|| panic!("cannot read `{}`", token()));
+        std::panic::set_hook(before);
+        let told = TOLD.lock().unwrap();
+        assert!(fallen.is_err() && told.contains("hush.rs"), "{told}");
+        assert!(told.ends_with("cannot read `[REDACTED:github-token]`"), "{told}");
+    }
+
+    #[test]
+    fn colours_hide_no_secret() {
+        let line = format!("\x1b[3mcause\x1b[0m\x1b[2m=\x1b[0m{}\n", token());
+        assert_eq!(said(&line), "cause=[REDACTED:github-token]\n");
+        assert_eq!(plain("\x1b[2Ka\x1b[1mb\x1b["), "\x1b[2Kab\x1b[");
+    }
+}
