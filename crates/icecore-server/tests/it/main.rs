@@ -9,5 +9,6 @@ mod events;
 mod hostile;
 mod idempotency;
 mod limits;
+mod redaction;
 mod routes;
 mod search;

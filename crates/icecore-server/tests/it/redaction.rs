@@ -1,0 +1,166 @@
+//! Every route that takes something, given secrets: none comes back, none stays.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use icecore::{Redactor, Tenant};
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use crate::client::{Answer, Host, fresh};
+
+/// A value that no pattern knows.
+const REGISTERED: &str = "kumquat4711zebraParade";
+
+/// The routes that take a body, each with a case in [`bodies`].
+const WRITES: &[&str] = &[
+    "/sessions/{session}/turns",
+    "/context",
+    "/search",
+    "/facts",
+    "/facts/{id}/confirm",
+    "/facts/{id}/reject",
+    "/forget",
+];
+
+/// The routes that only read; they are asked for what is secret too.
+const READS: &[&str] = &[
+    "/sessions",
+    "/sessions/{session}/turns",
+    "/sessions/{session}/view",
+    "/chunks",
+    "/chunks/{id}",
+    "/chunks/{id}/expand",
+    "/facts",
+    "/events",
+    "/archives",
+    "/stats",
+];
+
+fn token() -> String {
+    let kind = Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
+    kind.sample(4711)
+}
+
+/// Both secrets, fit for a path.
+fn secret() -> String {
+    format!("{}.{REGISTERED}", token())
+}
+
+/// What the route table says, by method.
+fn routes(method: &str) -> BTreeSet<String> {
+    let source = include_str!("../../src/routes.rs");
+    let routes = source.split(".route(\"").skip(1).filter_map(|rest| rest.split_once('"'));
+    let of_method = |(path, handlers): (&str, &str)| {
+        let handlers = handlers.split(".route(").next().unwrap_or_default();
+        let takes =
+            handlers.contains(&format!(", {method}(")) || handlers.contains(&format!(".{method}("));
+        takes.then(|| path.to_owned())
+    };
+    routes.filter_map(of_method).collect()
+}
+
+#[test]
+fn every_route_has_a_redaction_case() {
+    let all = |routes: &[&str]| routes.iter().map(|&path| path.to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(routes("post"), all(WRITES), "add a body for what takes one");
+    let own: BTreeSet<String> =
+        routes("get").into_iter().filter(|path| !path.ends_with('z')).collect();
+    assert_eq!(own, all(READS));
+    for method in ["put", "patch", "delete", "any"] {
+        assert_eq!(routes(method), BTreeSet::new(), "`{method}` writes: walk it here too");
+    }
+}
+
+/// What to send to a route: secrets in everything that it takes, right and wrong.
+fn bodies(route: &str) -> Vec<Value> {
+    let secret = secret();
+    let turn = json!({"role": secret, "content": secret, "name": secret, "id": secret, "tags": [secret],
+        "toolCalls": [{"arguments": secret}], secret.clone(): {secret.clone(): secret}});
+    let mut bodies = match route {
+        "/sessions/{session}/turns" => vec![
+            json!({"turns": [turn], "memoryRef": secret}),
+            json!({"turns": [turn, {"role": "user", "content": secret, "timestamp": secret}]}),
+            json!({"turns": [{"role": "user", "content": "x", "parentIds": [secret]}]}),
+        ],
+        "/context" => vec![
+            json!({"query": secret, "session": secret, "branch": secret, "budget": 100}),
+            json!({"query": secret, "budget": 100}),
+        ],
+        "/search" => {
+            vec![json!({"query": secret}), json!({"query": "x", "session": secret, "mode": secret})]
+        }
+        "/facts" => vec![
+            json!({"text": format!("The code is {secret}"), "subject": secret}),
+            json!({"kind": secret, "text": "x"}),
+        ],
+        "/forget" => vec![
+            json!({"subject": secret}),
+            json!({"session": secret}),
+            json!({"entry": secret}),
+            json!({"before": secret}),
+        ],
+        "/facts/{id}/confirm" | "/facts/{id}/reject" => vec![json!({})],
+        _ => panic!("`{route}` takes a body and has no redaction case"),
+    };
+    bodies.push(json!({ secret.clone(): secret, "memoryRef": 7 }));
+    bodies.push(json!(secret));
+    bodies
+}
+
+fn hides(answer: &Answer, asked: &str) {
+    let all = format!("{} {}", answer.head, answer.text);
+    assert!(!all.contains(&token()) && !all.contains(REGISTERED), "{asked}: {all}");
+}
+
+async fn host() -> (tempfile::TempDir, Host) {
+    let (dir, host) = fresh().await;
+    let (tenant, value) = (Tenant::new("default").unwrap(), Zeroizing::new(REGISTERED.to_owned()));
+    host.memory.add_secret(&tenant, "fruit", value, false).await.unwrap();
+    (dir, host)
+}
+
+/// Nothing of the secrets is in any file.
+fn scan(dir: &Path) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            scan(&path);
+            continue;
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains(&token()) && !text.contains(REGISTERED), "{}", path.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_route_lets_a_secret_through() {
+    let (dir, host) = host().await;
+    let filled = |route: &str| route.replace("{session}", &secret()).replace("{id}", &secret());
+    for route in WRITES {
+        for body in bodies(route) {
+            let key = secret();
+            let headers = [("Idempotency-Key", key.as_str())];
+            for headers in [&headers[..], &[], &headers[..]] {
+                let path = format!("{}?memoryRef={}", filled(route), secret());
+                let sent = body.to_string();
+                for path in [path.clone(), filled(route)] {
+                    hides(&host.call("POST", &path, headers, Some(&sent)).await, &path);
+                }
+            }
+        }
+    }
+    for route in READS {
+        for query in
+            ["", "?memoryRef=S", "?session=S", "?after=S", "?limit=S", "?view=S", "?branch=S"]
+        {
+            let path = filled(route) + &query.replace('S', &secret());
+            hides(&host.get(&path).await, &path);
+        }
+    }
+    hides(&host.get(&format!("/{}", secret())).await, "an unknown route");
+    host.settled().await;
+    host.stop().await;
+    scan(dir.path());
+}
