@@ -1,23 +1,22 @@
 //! Finds credentials by the table of kinds.
 //!
-//! One automaton looks for the keywords of all kinds at once. Only where one
-//! occurs is the pattern of its kind tried, on a bounded piece of text, so the
+//! One pass looks for the keywords of all kinds at once. Only where one occurs is the pattern of its kind tried, on a bounded piece of text, so the
 //! work is linear however hostile the text.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use regex::bytes::{Regex, RegexBuilder};
 
+use super::keywords::Keywords;
 use super::kind::{Edge, Kind};
 use super::plausible;
 
 pub(super) struct Engine {
     kinds: Vec<&'static Kind>,
     patterns: Vec<OnceLock<Regex>>,
-    keywords: AhoCorasick,
+    keywords: Keywords,
     /// The kinds of each keyword.
     owners: Vec<Vec<usize>>,
 }
@@ -41,17 +40,13 @@ impl Engine {
     /// Kinds that come first name what later ones take too. Panics when the
     /// table is no table: without it nothing may be stored.
     pub(super) fn new(kinds: Vec<&'static Kind>) -> Self {
-        let mut owners: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut owners: BTreeMap<&'static str, Vec<usize>> = BTreeMap::new();
         for (index, kind) in kinds.iter().enumerate() {
             for keyword in kind.keywords {
                 owners.entry(keyword).or_default().push(index);
             }
         }
-        let keywords = AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .kind(Some(AhoCorasickKind::DFA))
-            .build(owners.keys())
-            .expect("the table's keywords build");
+        let keywords = Keywords::new(owners.keys().copied().collect());
         Self {
             patterns: kinds.iter().map(|_| OnceLock::new()).collect(),
             kinds,
@@ -66,7 +61,7 @@ impl Engine {
 
     /// Whether any keyword occurs; most text has none.
     pub(super) fn has_keyword(&self, text: &str) -> bool {
-        self.keywords.is_match(text)
+        self.keywords.is_in(text.as_bytes())
     }
 
     /// Whether a kind is known by itself, not by what stands around it.
@@ -92,11 +87,11 @@ impl Engine {
 
     /// Every place where a keyword of a kind is.
     pub(super) fn hits(&self, text: &str, tell: &mut dyn FnMut(Attempt)) {
-        for hit in self.keywords.find_overlapping_iter(text) {
-            for &kind in &self.owners[hit.pattern().as_usize()] {
-                tell(Attempt { kind, at: hit.start() });
+        self.keywords.find(text.as_bytes(), &mut |at, word| {
+            for &kind in &self.owners[word] {
+                tell(Attempt { kind, at });
             }
-        }
+        });
     }
 
     /// Whether what stands before a keyword lets it be one.
@@ -112,14 +107,13 @@ impl Engine {
     /// its length where it is not.
     pub(super) fn begins_in(&self, text: &str) -> usize {
         let bytes = text.as_bytes();
-        let keywords = self.kinds.iter().flat_map(|kind| kind.keywords);
         let begins = |keyword: &&str| {
             let most = keyword.len().min(bytes.len());
             (1..=most).rev().find(|length| {
                 keyword.as_bytes()[..*length].eq_ignore_ascii_case(&bytes[bytes.len() - length..])
             })
         };
-        let spaced = keywords.filter(|keyword| keyword.contains(' '));
+        let spaced = self.keywords.words().iter().filter(|keyword| keyword.contains(' '));
         bytes.len() - spaced.filter_map(begins).max().unwrap_or(0)
     }
 

@@ -14,7 +14,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "bitbucket-token", keywords: &["atbb", "atctt3xff"], pattern: r"ATBB[A-Za-z0-9]{32}\b|ATCTT3xFf[\w=-]{60,}",
         hides: "ATBB{32w}", keeps: "ATBB{6w}", ..Kind::TOKEN },
     Kind { id: "bitbucket-client-secret", keywords: &["bitbucket"],
-        pattern: named!("bitbucket", "[a-z0-9=_-]{32,64}"), proof: Proof::Random(3.2),
+        pattern: keyed!("bitbucket", "[a-z0-9=_-]{32,64}"), proof: Proof::Random(3.2),
         hides: "BITBUCKET_CLIENT_SECRET={32w}", keeps: "bitbucket_workspace=acme-tools", ..Kind::NAMED },
     Kind { id: "npm-token", keywords: &["npm_"], pattern: r"npm_[A-Za-z0-9]{36}\b",
         hides: "npm_{36w}", keeps: "npm_config_cache", ..Kind::TOKEN },

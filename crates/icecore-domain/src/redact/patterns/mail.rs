@@ -19,7 +19,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "brevo-key", keywords: &["xkeysib-", "xsmtpsib-"], pattern: r"x(?:key|smtp)sib-[0-9a-f]{64}-[A-Za-z0-9]{16}\b",
         hides: "xkeysib-{64h}-{16w}", keeps: "xkeysib-{9h}", ..Kind::TOKEN },
     Kind { id: "postmark-token", keywords: &["postmark"],
-        pattern: named!("postmark", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), proof: Proof::Shape,
+        pattern: keyed!("postmark", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), proof: Proof::Shape,
         hides: "POSTMARK_SERVER_TOKEN={8h}-{4h}-{4h}-{4h}-{12h}", keeps: "message_id={8h}-{4h}-{4h}-{4h}-{12h}", ..Kind::NAMED },
     Kind { id: "resend-key", keywords: &["re_"], pattern: r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,32}\b", proof: Proof::Random(3.0),
         hides: "re_{8w}_{24w}", keeps: "re_export_of_names", ..Kind::TOKEN },

@@ -5,7 +5,7 @@ use crate::redact::kind::{Kind, Proof};
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
     Kind { id: "datadog-key", keywords: &["datadog", "dd_api", "dd_app", "dd-api", "dd-app"],
-        pattern: named!("(?:datadog|dd[_-]ap[ip])", "[0-9a-f]{40}|[0-9a-f]{32}"),
+        pattern: keyed!("(?:datadog|dd[_-]ap[ip])", "[0-9a-f]{40}|[0-9a-f]{32}"),
         hides: "DD_API_KEY={32h}", keeps: "datadog_site = datadoghq.eu", ..Kind::NAMED },
     Kind { id: "newrelic-key", keywords: &["nrak-", "nrii-", "nrjs-", "nraa-"], pattern: r"NR(?:AK|AA)-[A-Z0-9]{27}\b|NRII-[\w-]{32}|NRJS-[0-9a-f]{19}\b",
         hides: "NRAK-{27u}", keeps: "NRAK-{6u}", ..Kind::TOKEN },

@@ -16,7 +16,7 @@ pub(super) const KINDS: &[Kind] = &[
         pattern: r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$[0-9a-f]{32}\b",
         hides: "access_token$production${16l}${32h}", keeps: "access_token$production${6l}", ..Kind::TOKEN },
     Kind { id: "paypal-client-secret", keywords: &["paypal"],
-        pattern: named!("paypal", "E[a-z0-9_-]{79}|[a-z0-9_-]{60,80}"), proof: Proof::Random(3.5),
+        pattern: keyed!("paypal", "E[a-z0-9_-]{79}|[a-z0-9_-]{60,80}"), proof: Proof::Random(3.5),
         hides: "PAYPAL_CLIENT_SECRET=E{79w}", keeps: "paypal_mode=sandbox", ..Kind::NAMED },
     Kind { id: "shopify-token", keywords: &["shpat_", "shpca_", "shppa_", "shpss_"],
         pattern: r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}\b", hides: "shpat_{32h}", keeps: "shpat_{9h}", ..Kind::TOKEN },
