@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use icecore::{
-    Append, Content, ForgetRequest, ImportPlan, MemoryError, Mode, RawTurn, Redactor, Repeat,
-    SearchRequest, Seq, TurnInput, json::JsonText,
+    Append, Content, ForgetRequest, ImportPlan, Memory, MemoryError, Mode, RawTurn, Redactor,
+    Repeat, SearchRequest, Seq, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_store::StoreError;
@@ -28,7 +28,8 @@ const READS: &[&str] = &[
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
     "add_secret", "append", "confirm", "forget", "import", "import_text", "learn", "reindex",
-    "reject", "remember", "remove_secret", "rescan", "scope", "settle", "work_until",
+    "reject", "remember", "remove_secret", "rescan", "rotate_master_key", "scope", "settle",
+    "work_until",
 ];
 
 /// A credential that a pattern knows.
@@ -147,6 +148,13 @@ async fn write(bench: &Bench, name: &str) {
                 "reject" => drop(memory.reject(scope, &facts[0].id).await.unwrap()),
                 _ => {}
             }
+        }
+        "rotate_master_key" => {
+            // What is given is a key. One that is none is refused without being told.
+            let given = Some(Zeroizing::new(secret.clone()));
+            hides(Memory::rotate_master_key(bench.dir.path(), None, given).await.map(drop));
+            Memory::rotate_master_key(bench.dir.path(), None, None).await.unwrap();
+            memory.remember(scope, &secret, vec![telling()]).await.unwrap();
         }
         "forget" => {
             memory.remember(scope, "s", vec![telling()]).await.unwrap();
