@@ -143,8 +143,8 @@ pub(super) fn it_codice_fiscale(value: &str) -> bool {
     };
     code.len() == 16
         && code.bytes().all(|byte| byte.is_ascii_alphanumeric())
-        && code.bytes().take(15).enumerate().map(worth).sum::<u32>() % 26
-            == u32::from(code.as_bytes()[15]) - u32::from(b'A')
+        && u32::from(code.as_bytes()[15]).checked_sub(u32::from(b'A'))
+            == Some(code.bytes().take(15).enumerate().map(worth).sum::<u32>() % 26)
 }
 
 /// A Dutch citizen's service number.

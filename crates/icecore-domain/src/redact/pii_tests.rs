@@ -106,3 +106,15 @@ fn personal_data_is_hidden_only_when_asked_for() {
     let wrong = Redactor::standard().with_pii(&["email", "mood"]).unwrap_err();
     assert!(wrong.to_string().starts_with("`mood` is no kind of personal data"), "{wrong}");
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_check_stumbles(value in "[0-9A-Za-zé .:/+-]{0,40}|[0-9]{8,20}|[A-Z0-9]{14,18}") {
+        for kind in pii_kinds() {
+            if let Proof::Checked(check) = kind.proof {
+                let _ = check(&value);
+            }
+        }
+        let _ = REDACTOR.text(&value);
+    }
+}

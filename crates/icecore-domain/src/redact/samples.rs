@@ -112,18 +112,26 @@ fn class(text: &str) -> Option<(usize, (char, &'static str), usize)> {
     Some((count, *class, inner.len() + 2))
 }
 
-/// Adds `count` characters. Every third is a digit where the class has digits,
-/// and the last is never punctuation, so each sample looks random at any seed.
+/// Adds `count` characters, each as likely as any other of its class; only the
+/// first and last are never punctuation.
 fn draw(out: &mut String, count: usize, (class, letters): (char, &str), state: &mut u64) {
+    let digits = match class {
+        'w' | 'l' | 'u' | 'b' | 'U' => "0123456789",
+        'B' | 's' | 'z' => "234567",
+        _ => "",
+    };
     for at in 0..count {
-        let from = match class {
-            'w' | 'l' | 'u' | 'b' | 'U' if at % 3 == 1 => "0123456789",
-            'B' | 's' | 'z' if at % 3 == 1 => "234567",
+        let letters = match class {
             'b' | 'U' if at == 0 || at + 1 == count => &letters[..52],
             _ => letters,
         };
-        let index = usize::try_from(next(state) % from.len() as u64).unwrap_or(0);
-        out.push(char::from(from.as_bytes()[index]));
+        let index = next(state) % (letters.len() + digits.len()) as u64;
+        let index = usize::try_from(index).unwrap_or(0);
+        let drawn = letters
+            .as_bytes()
+            .get(index)
+            .or(digits.as_bytes().get(index.wrapping_sub(letters.len())));
+        out.extend(drawn.map(|byte| char::from(*byte)));
     }
 }
 
