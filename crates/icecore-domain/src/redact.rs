@@ -176,6 +176,9 @@ pub struct Redactor {
 static STANDARD: LazyLock<Arc<Engine>> =
     LazyLock::new(|| Arc::new(Engine::new(patterns::KINDS.iter().collect())));
 
+/// A table without kinds.
+static NOTHING: LazyLock<Engine> = LazyLock::new(|| Engine::new(Vec::new()));
+
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Redactor(…)")
@@ -230,6 +233,21 @@ impl Redactor {
     /// Hides what is secret in `text`.
     pub fn text(&self, text: &str) -> RedactedText {
         RedactedText(self.replaced(text).unwrap_or_else(|| text.to_owned()))
+    }
+
+    /// Whether a tenant's own secrets are among what it hides.
+    pub fn has_registered(&self) -> bool {
+        self.registered.is_some()
+    }
+
+    /// `text`, which went through a redactor with the same table, without what
+    /// this tenant registered besides.
+    pub fn besides(&self, text: RedactedText) -> RedactedText {
+        let hider = Hider { engine: &NOTHING, ..self.hider() };
+        match hider.replaced(text.as_str()).filter(|_| self.has_registered()) {
+            Some(replaced) => RedactedText(replaced),
+            None => text,
+        }
     }
 
     /// As [`text`](Self::text), and how many secrets were hidden. Markers that

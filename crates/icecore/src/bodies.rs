@@ -110,7 +110,14 @@ impl Memory {
     ///
     /// Rows and bodies are read one after the other, and an erasure may come
     /// between: then the rows are read again.
-    pub(crate) async fn hydrate(
+    pub(crate) async fn hydrate(&self, scope: &Scope, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
+        let mut rows = self.hydrate_as_stored(scope, rows).await?;
+        self.veil_turns(scope, &mut rows).await?;
+        Ok(rows)
+    }
+
+    /// As [`Memory::hydrate`], with whatever has been found to be secret since.
+    pub(crate) async fn hydrate_as_stored(
         &self,
         scope: &Scope,
         mut rows: Vec<TurnRow>,

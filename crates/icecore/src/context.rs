@@ -341,6 +341,7 @@ impl Memory {
                     ..ChunkQuery::all(path.session.no, *branch, level, limit)
                 };
                 let chunks = self.inner.store.chunks(path.scope, &query).await?;
+                let chunks = self.veil_chunks(path.scope, chunks).await?;
                 found.extend(chunks.iter().filter_map(|chunk| summary_candidate(record, chunk)));
             }
         }

@@ -292,7 +292,8 @@ impl Memory {
         let mut levels = BTreeMap::new();
         for level in Level::ALL {
             let query = ChunkQuery::all(record.no, branch.branch, level, usize::MAX >> 1);
-            levels.insert(level, self.inner.store.chunks(scope, &query).await?);
+            let chunks = self.inner.store.chunks(scope, &query).await?;
+            levels.insert(level, self.veil_chunks(scope, chunks).await?);
         }
         let none = Vec::new();
         let of = |level: Level| levels.get(&level).unwrap_or(&none);

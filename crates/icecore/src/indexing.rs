@@ -302,6 +302,7 @@ impl Memory {
         }
         if !chunks.is_empty() {
             let found = store.chunks_at(scope, &chunks).await?;
+            let found = self.veil_chunks(scope, found).await?;
             items.extend(
                 found.into_iter().filter(|chunk| chunk.summary.is_some()).map(Item::Summary),
             );
@@ -316,6 +317,16 @@ impl Memory {
         if !told.is_empty() {
             let found = store.verdicts(scope).await?.into_iter().filter(is_told);
             items.extend(found.filter(|found| told.contains(&found.position)).map(Item::Told));
+        }
+        if let Some(veil) = self.veil(scope).await? {
+            for item in &mut items {
+                match item {
+                    Item::Entry(entry) => entry.content = veil.text(&entry.content),
+                    Item::Fact(record) => record.fact = veil.fact(&record.fact)?,
+                    Item::Told(record) => record.fact = veil.fact(&record.fact)?,
+                    Item::Turn(_) | Item::Summary(_) => {}
+                }
+            }
         }
         Ok(items.into_iter().map(|item| (item.source(), item)).collect())
     }

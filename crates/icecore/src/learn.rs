@@ -13,6 +13,7 @@ use icecore_domain::fact::{
     RedactedFact, Verdict, normalise,
 };
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, TurnId};
+use icecore_domain::redact::RedactedText;
 use icecore_domain::summary::Said;
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -306,11 +307,16 @@ impl Memory {
         let turns: BTreeSet<TurnId> =
             facts.iter().flat_map(|known| &known.sources).map(|(turn, _)| *turn).collect();
         let ids = self.client_ids(scope, turns.into_iter().collect()).await?;
+        let veil = self.veil(scope).await?;
+        let seen = |text: &RedactedText| match &veil {
+            Some(veil) => veil.text(text).into_string(),
+            None => text.as_str().to_owned(),
+        };
         let info = |known: &&KnownFact| FactInfo {
             id: known.key.to_string(),
-            text: text_of(&known.fact),
+            text: seen(&known.fact.text),
             kind: known.fact.kind,
-            subject: known.fact.subject.as_str().to_owned(),
+            subject: seen(&known.fact.subject),
             status: known.status,
             valid_from: known.fact.valid_from,
             valid_to: known.valid_to,
@@ -319,7 +325,7 @@ impl Memory {
                 .iter()
                 .map(|(turn, quote)| FactSource {
                     turn_id: ids.get(turn).cloned().unwrap_or_else(|| turn.to_string()),
-                    quote: quote.as_str().to_owned(),
+                    quote: seen(quote),
                 })
                 .collect(),
         };

@@ -37,6 +37,7 @@ mod rescan;
 mod search;
 mod secrets;
 mod settings;
+mod veil;
 mod worker;
 
 pub use check::{CheckReport, PackReport};

@@ -18,6 +18,7 @@ use crate::bodies::{decode_text, encode};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::history::PAGE;
 use crate::memory::{Memory, TRIES};
+use crate::secrets::TenantRedactor;
 use crate::worker::write_pack;
 
 /// What a rescan found and rewrote.
@@ -57,7 +58,7 @@ impl Memory {
         mut tell: impl FnMut(u64, u64),
     ) -> Result<Rescanned> {
         let tenant = principal.tenant();
-        let redactor = self.redactor(tenant).await?.redactor;
+        let TenantRedactor { redactor, version } = self.redactor(tenant).await?;
         let total = self.inner.store.stats(tenant, None).await?.turns;
         let mut done = Rescanned { dry_run, ..Rescanned::default() };
         let mut touched = BTreeSet::new();
@@ -76,6 +77,7 @@ impl Memory {
             touched.retain(|scope: &Scope| !told.memories.iter().any(|old| old == scope.memory()));
             touched.extend(told.touched);
             self.conclude(touched, &done).await?;
+            self.note_rescanned(tenant, version).await?;
         }
         Ok(done)
     }
@@ -179,7 +181,7 @@ impl Pass<'_> {
             let rows = self.memory.inner.store.turns(self.scope, query).await?;
             let Some(last) = rows.last().map(|row| row.id.seq) else { return Ok(None) };
             let read = rows.len();
-            let mut rows = self.memory.hydrate(self.scope, rows).await?;
+            let mut rows = self.memory.hydrate_as_stored(self.scope, rows).await?;
             rows.retain(|row| row.state == TurnState::Present);
             let changed = self.changed(rows).await?;
             if changed.is_empty() || self.rewrite(query, changed).await? {

@@ -25,16 +25,30 @@ pub struct TenantRedactor {
 pub(crate) struct Redactors {
     base: Redactor,
     tenants: Mutex<BTreeMap<Tenant, TenantRedactor>>,
+    /// With which version all that is stored was looked through, where it was the
+    /// present one. Another process may rescan, so the rest is read each time.
+    rescanned: Mutex<BTreeMap<Tenant, u64>>,
     logs: LogRedactor,
 }
 
 impl Redactors {
     pub(crate) fn new(base: Redactor, logs: LogRedactor) -> Self {
-        Self { base, tenants: Mutex::default(), logs }
+        Self { base, tenants: Mutex::default(), rescanned: Mutex::default(), logs }
     }
 
     fn known(&self, tenant: &Tenant) -> Option<TenantRedactor> {
         self.tenants.lock().ok()?.get(tenant).cloned()
+    }
+
+    pub(crate) fn rescanned_with(&self, tenant: &Tenant) -> Option<u64> {
+        let version = self.rescanned.lock().ok()?.get(tenant).copied()?;
+        self.known(tenant).filter(|known| known.version == version).map(|_| version)
+    }
+
+    pub(crate) fn note_rescanned(&self, tenant: &Tenant, version: u64) {
+        if let Ok(mut rescanned) = self.rescanned.lock() {
+            rescanned.insert(tenant.clone(), version);
+        }
     }
 }
 
@@ -51,7 +65,7 @@ impl LogRedactor {
         let mut text = Redactor::standard().text(line);
         if let Ok(tenants) = self.0.read() {
             for redactor in tenants.values() {
-                text = redactor.text(text.as_str());
+                text = redactor.besides(text);
             }
         }
         text
@@ -152,10 +166,14 @@ impl Memory {
         let secret = Secret::new(SecretName::new(name)?, value)?;
         let is_common = secret.is_common();
         let record = self.inner.store.put_secret(tenant, secret, rotate, self.now()).await?;
-        let stats = self.inner.store.stats(tenant, None).await?;
-        let has_earlier = stats.turns + stats.entries > 0;
         // The logs of this process shall know it at once.
-        self.redactor(tenant).await?;
+        let known = self.redactor(tenant).await?;
+        let stats = self.inner.store.stats(tenant, None).await?;
+        let has_earlier = stats.turns + stats.entries + stats.verdicts > 0;
+        if !has_earlier {
+            // What comes from now on is redacted with it.
+            self.note_rescanned(tenant, known.version).await?;
+        }
         Ok(AddedSecret { record, is_common, has_earlier })
     }
 
@@ -167,8 +185,13 @@ impl Memory {
     /// Forgets a registered secret, with all its values. What was hidden stays so.
     pub async fn remove_secret(&self, tenant: &Tenant, name: &str) -> Result<()> {
         let secret = SecretName::new(name)?;
+        // Where a value cannot be read, giving it up is the way out.
+        let was_rescanned = self.is_rescanned(tenant).await.unwrap_or(false);
         let is_removed = self.inner.store.remove_secret(tenant, &secret, self.now()).await?;
-        self.redactor(tenant).await?;
+        let known = self.redactor(tenant).await?;
+        if was_rescanned {
+            self.note_rescanned(tenant, known.version).await?;
+        }
         match is_removed {
             true => Ok(()),
             false => Err(MemoryError::NoSecret { name: self.shown(tenant, name).into_string() }),

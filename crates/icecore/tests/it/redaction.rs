@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use icecore::{
-    Append, Content, ForgetRequest, ImportPlan, Memory, MemoryError, Mode, RawTurn, Redactor,
-    Repeat, SearchRequest, Seq, TurnInput, json::JsonText,
+    Append, Content, ContextRequest, FactQuery, ForgetRequest, ImportPlan, Memory, MemoryError,
+    Mode, RawTurn, Redactor, Repeat, SearchRequest, Seq, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_store::StoreError;
@@ -293,9 +293,31 @@ async fn a_rescan_hides_what_was_stored_before_and_keeps_everything_else() {
     assert!(text(&before[7]).contains(REGISTERED));
     add_secret(&bench, "fruit", REGISTERED).await;
 
+    // Nobody sees it from now on, though it is still stored.
+    assert_eq!(
+        text(&bench.turns("s").await[7]),
+        text(&before[7]).replace(REGISTERED, "[REDACTED:fruit]")
+    );
+    let chunks = bench.memory.chunks(&bench.scope, None).await.unwrap();
+    assert!(!format!("{chunks:?}").contains(REGISTERED));
+    for query in [None, Some("Who has the key?".to_owned())] {
+        let request = ContextRequest { query, ..ContextRequest::of_session("s", 900) };
+        let context = bench.memory.context(&bench.scope, request).await.unwrap();
+        assert!(context.text.contains("[REDACTED:fruit]") && !context.text.contains(REGISTERED));
+        assert_eq!(context.tokens, bench.memory.counter().count(&context.text));
+    }
+    let found =
+        bench.memory.search(&bench.scope, &SearchRequest::new("the key of Mira")).await.unwrap();
+    assert!(!found.hits.is_empty() && !format!("{found:?}").contains(REGISTERED));
+    let facts = bench.memory.facts(&bench.scope, &FactQuery::default()).await.unwrap();
+    assert!(!facts.is_empty() && !format!("{facts:?}").contains(REGISTERED), "{facts:?}");
+    let stored = Findings::of(bench.dir.path(), &bench.memory).await.leaks(&[secrets()]);
+    assert!(stored.iter().any(|place| place.starts_with("the pack")), "{stored:?}");
+
     let dry = bench.memory.rescan(&me(), true, |_, _| {}).await.unwrap();
     assert_eq!((dry.turns, dry.dry_run), (49, true));
-    assert!(text(&bench.turns("s").await[7]).contains(REGISTERED), "a dry run changes nothing");
+    let unchanged = Findings::of(bench.dir.path(), &bench.memory).await.leaks(&[secrets()]);
+    assert_eq!(unchanged, stored, "a dry run changes nothing");
 
     let mut told = Vec::new();
     let done = bench.memory.rescan(&me(), false, |at, of| told.push((at, of))).await.unwrap();
@@ -383,10 +405,11 @@ async fn without_its_secrets_nothing_is_written_or_derived() {
     );
     let failed = bench.memory.rescan(&me(), false, |_, _| {}).await.unwrap_err();
     assert!(!failed.to_string().contains(REGISTERED));
-    let chunks = bench.memory.chunks(&bench.scope, None).await.unwrap();
-    assert!(chunks.iter().all(|chunk| chunk.summary.is_none()));
-    let all = icecore_store::TurnQuery::all(chunks[0].id.session, 100);
-    let kept = bench.memory.store().turns(&bench.scope, &all).await.unwrap();
+    let store = bench.memory.store();
+    assert_eq!(store.summaries_after(&bench.scope, 0, 10).await.unwrap(), []);
+    let session = store.sessions(&bench.scope, None, 1).await.unwrap()[0].no;
+    let all = icecore_store::TurnQuery::all(session, 100);
+    let kept = store.turns(&bench.scope, &all).await.unwrap();
     assert_eq!(kept.len(), 60, "what was stored is there");
     // Once the secret is given up, everything goes on.
     bench.memory.remove_secret(me().tenant(), "fruit").await.unwrap();

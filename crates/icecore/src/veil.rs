@@ -1,0 +1,95 @@
+//! Hides on reading what a rescan has not yet hidden where it is stored.
+//!
+//! A secret that is registered today may stand in what was stored before. From
+//! then on no reader and no model sees it; [`Memory::rescan`] takes it out of the
+//! store, and after that reading costs nothing more.
+
+use icecore_domain::fact::RedactedFact;
+use icecore_domain::ids::{Scope, Tenant};
+use icecore_domain::redact::{RedactedSummary, RedactedText, Redactor};
+use icecore_store::{ChunkRecord, TurnRow};
+
+use crate::error::{Result, not_redacted};
+use crate::memory::Memory;
+
+/// A redactor over what was stored before its secrets were known.
+pub(crate) struct Veil(Redactor);
+
+impl Memory {
+    /// What must be hidden on reading, if anything must.
+    pub(crate) async fn veil(&self, scope: &Scope) -> Result<Option<Veil>> {
+        let tenant = scope.tenant();
+        let known = self.redactor(tenant).await?;
+        if !known.redactor.has_registered() || self.rescanned_with(tenant).await? == known.version {
+            return Ok(None);
+        }
+        Ok(Some(Veil(known.redactor)))
+    }
+
+    /// The version of the tenant's secrets with which all that is stored was last
+    /// looked through.
+    async fn rescanned_with(&self, tenant: &Tenant) -> Result<u64> {
+        if let Some(version) = self.inner.redactors.rescanned_with(tenant) {
+            return Ok(version);
+        }
+        let note = self.inner.store.note(&note_of(tenant)).await?;
+        let version = note.and_then(|note| note.parse().ok()).unwrap_or(0);
+        self.inner.redactors.note_rescanned(tenant, version);
+        Ok(version)
+    }
+
+    /// Notes that nothing stored holds what was registered up to `version`.
+    pub(crate) async fn note_rescanned(&self, tenant: &Tenant, version: u64) -> Result<()> {
+        self.inner.store.put_note(&note_of(tenant), &version.to_string()).await?;
+        self.inner.redactors.note_rescanned(tenant, version);
+        Ok(())
+    }
+
+    /// Whether all that is stored was looked through with the secrets of now.
+    pub(crate) async fn is_rescanned(&self, tenant: &Tenant) -> Result<bool> {
+        let known = self.redactor(tenant).await?;
+        Ok(!known.redactor.has_registered() || self.rescanned_with(tenant).await? == known.version)
+    }
+
+    /// Hides what is secret in turns that were read.
+    pub(crate) async fn veil_turns(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
+        if let Some(Veil(redactor)) = self.veil(scope).await? {
+            for body in rows.iter_mut().filter_map(|row| row.body.as_mut()) {
+                *body = redactor.turn(body.fields().clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Hides what is secret in summaries that were read.
+    pub(crate) async fn veil_chunks(
+        &self,
+        scope: &Scope,
+        mut chunks: Vec<ChunkRecord>,
+    ) -> Result<Vec<ChunkRecord>> {
+        if let Some(veil) = self.veil(scope).await? {
+            for summary in chunks.iter_mut().filter_map(|chunk| chunk.summary.as_mut()) {
+                *summary = veil.summary(summary)?;
+            }
+        }
+        Ok(chunks)
+    }
+}
+
+impl Veil {
+    fn summary(&self, summary: &RedactedSummary) -> Result<RedactedSummary> {
+        self.0.summary(summary.parts().clone()).map_err(not_redacted)
+    }
+
+    pub(crate) fn fact(&self, fact: &RedactedFact) -> Result<RedactedFact> {
+        self.0.fact(fact.clone().into_fact()).map_err(not_redacted)
+    }
+
+    pub(crate) fn text(&self, text: &RedactedText) -> RedactedText {
+        self.0.text(text.as_str())
+    }
+}
+
+fn note_of(tenant: &Tenant) -> String {
+    format!("rescanned {}", tenant.as_str())
+}
