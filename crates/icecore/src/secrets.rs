@@ -186,7 +186,10 @@ impl Memory {
     pub async fn remove_secret(&self, tenant: &Tenant, name: &str) -> Result<()> {
         let secret = SecretName::new(name)?;
         // Where a value cannot be read, giving it up is the way out.
-        let was_rescanned = self.is_rescanned(tenant).await.unwrap_or(false);
+        let was_rescanned = match self.redactor(tenant).await {
+            Ok(known) => self.is_rescanned(tenant, &known).await?,
+            Err(_) => false,
+        };
         let is_removed = self.inner.store.remove_secret(tenant, &secret, self.now()).await?;
         let known = self.redactor(tenant).await?;
         if was_rescanned {

@@ -11,6 +11,7 @@ use icecore_store::{ChunkRecord, TurnRow};
 
 use crate::error::{Result, not_redacted};
 use crate::memory::Memory;
+use crate::secrets::TenantRedactor;
 
 /// A redactor over what was stored before its secrets were known.
 pub(crate) struct Veil(Redactor);
@@ -18,12 +19,21 @@ pub(crate) struct Veil(Redactor);
 impl Memory {
     /// What must be hidden on reading, if anything must.
     pub(crate) async fn veil(&self, scope: &Scope) -> Result<Option<Veil>> {
-        let tenant = scope.tenant();
-        let known = self.redactor(tenant).await?;
-        if !known.redactor.has_registered() || self.rescanned_with(tenant).await? == known.version {
-            return Ok(None);
+        let known = self.redactor(scope.tenant()).await?;
+        match self.is_rescanned(scope.tenant(), &known).await? {
+            true => Ok(None),
+            false => Ok(Some(Veil(known.redactor))),
         }
-        Ok(Some(Veil(known.redactor)))
+    }
+
+    /// Whether all that is stored was looked through with these secrets.
+    pub(crate) async fn is_rescanned(
+        &self,
+        tenant: &Tenant,
+        known: &TenantRedactor,
+    ) -> Result<bool> {
+        let has_secrets = known.redactor.has_registered();
+        Ok(!has_secrets || self.rescanned_with(tenant).await? == known.version)
     }
 
     /// The version of the tenant's secrets with which all that is stored was last
@@ -43,12 +53,6 @@ impl Memory {
         self.inner.store.put_note(&note_of(tenant), &version.to_string()).await?;
         self.inner.redactors.note_rescanned(tenant, version);
         Ok(())
-    }
-
-    /// Whether all that is stored was looked through with the secrets of now.
-    pub(crate) async fn is_rescanned(&self, tenant: &Tenant) -> Result<bool> {
-        let known = self.redactor(tenant).await?;
-        Ok(!known.redactor.has_registered() || self.rescanned_with(tenant).await? == known.version)
     }
 
     /// Hides what is secret in turns that were read.
