@@ -57,6 +57,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         Proof::Checked(_) => unwrapped(text, range),
         Proof::Random(_) if !quoted => token(text, bare(text, unwrapped(text, range))),
         Proof::Password if !quoted => unwrapped(text, bare(text, unwrapped(text, range))),
+        Proof::Strong => ascii(text, bare(text, unwrapped(text, range))),
         Proof::Random(_) | Proof::Password => unwrapped(text, range),
     };
     let value = &text[range.clone()];
@@ -71,8 +72,9 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
             }
             Proof::Random(floor) => {
                 is_random(value, floor)
-                    && !is_code(value, &text[range.end..])
+                    && (!is_code(value, &text[range.end..]) || quoted && is_scrambled(value))
                     && !is_resource_name(text, range.start)
+                    && !is_bookmark(text, range.start)
                     && (quoted || !is_identifier(value))
             }
             Proof::Password => {
@@ -81,6 +83,13 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                     false => is_code(value, &text[range.end..]),
                 };
                 is_password(spoken(text, &range), quoted) && !is_code
+            }
+            Proof::Strong => {
+                is_strong(value)
+                    && !is_code(value, &text[range.end..])
+                    && !is_resource_name(text, range.start)
+                    && !is_bookmark(text, range.start)
+                    && !is_public(text, range.start)
             }
         };
     (range, is_secret)
@@ -230,6 +239,40 @@ fn is_resource_name(text: &str, start: usize) -> bool {
     name.starts_with(b"arn:") && name.ends_with(b":secret:")
 }
 
+/// Whether the name before the value says that it marks a place in a list, as
+/// `nextPageToken` does.
+fn is_bookmark(text: &str, start: usize) -> bool {
+    const MAX_NAME_BYTES: usize = 40;
+    const PLACES: &[&str] = &["page", "next", "cursor", "continuation", "sync", "resume", "offset"];
+    let before = &text.as_bytes()[start.saturating_sub(MAX_NAME_BYTES)..start];
+    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte == b'-';
+    let name: Vec<u8> = before
+        .iter()
+        .rev()
+        .skip_while(|byte| !is_name(byte))
+        .take_while(is_name)
+        .map(u8::to_ascii_lowercase)
+        .collect();
+    let name: String = name.iter().rev().map(|byte| char::from(*byte)).collect();
+    let place = name.strip_suffix("token").map(|name| name.trim_end_matches(['_', '-']));
+    place.is_some_and(|name| PLACES.iter().any(|place| name.ends_with(place)))
+}
+
+/// Whether what leads to the value says that anybody may see it.
+fn is_public(text: &str, start: usize) -> bool {
+    const MAX_LEAD_BYTES: usize = 48;
+    const OPEN: &[&str] = &["public", "pubkey", "fingerprint", "checksum", "integrity", "digest"];
+    let before = &text.as_bytes()[start.saturating_sub(MAX_LEAD_BYTES)..start];
+    let line = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    OPEN.iter().any(|word| occurs(&before[line..], word))
+}
+
+/// The part before a letter of another script.
+fn ascii(text: &str, range: Range<usize>) -> Range<usize> {
+    let length = text[range.clone()].find(|c: char| !c.is_ascii()).unwrap_or(range.len());
+    range.start..range.start + length
+}
+
 /// `xxxx`, `********`, `YOUR_API_KEY`, `<token>`: nobody's secret.
 pub(super) fn is_filler(value: &str) -> bool {
     is_one_letter(value)
@@ -301,9 +344,25 @@ fn is_code(value: &str, after: &str) -> bool {
         || after.starts_with('(') && !value.is_empty()
         || is_declared(value, after)
         || is_indexed(value)
-        || value.contains("://")
-        || value.contains("::")
+        || ["://", "::", "&&", "||", "...", "=>"].iter().any(|sign| value.contains(sign))
+        || is_rule(value)
         || is_template(value)
+}
+
+/// `required|min:8|confirmed`: what a form asks of a password.
+fn is_rule(value: &str) -> bool {
+    let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let is_part = |part: &str| {
+        let name = part.split(':').next().unwrap_or_default();
+        name.len() >= 2 && name.bytes().all(is_lower)
+    };
+    value.contains('|') && value.split('|').all(is_part)
+}
+
+/// A quoted value with so many different signs that no expression has them.
+fn is_scrambled(value: &str) -> bool {
+    let signs = b"!@#$%^&*(-_=+)".iter().filter(|sign| value.as_bytes().contains(sign)).count();
+    value.len() >= 30 && signs >= 5 && !is_template(value)
 }
 
 /// `PASSWORD: WIN32_ERROR = 86u32`, `key: Curve25519Seed<'_>`: what follows the
@@ -356,6 +415,9 @@ fn is_template(value: &str) -> bool {
 /// A password may begin with punctuation; then it does not go on as a name or
 /// a bracket would.
 fn opens_password(value: &str, opening: &str) -> bool {
+    if opening == "/" {
+        return is_base64(value);
+    }
     matches!(opening, "!" | "@" | "*" | "&" | "%" | "$")
         && value[1..].bytes().any(|byte| byte.is_ascii_digit())
         && !value[1..].starts_with(['{', '(', '$', '<'])
@@ -364,9 +426,61 @@ fn opens_password(value: &str, opening: &str) -> bool {
             .any(|byte| !(byte.is_ascii_uppercase() || byte == b'_' || byte.is_ascii_digit()))
 }
 
+/// Random base64 that happens to begin with a slash, as one in 64 does. The parts
+/// of a path are shorter, or are words.
+fn is_base64(value: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    value.len() >= 32
+        && value.bytes().all(is_letter)
+        && value.split('/').any(|part| part.len() >= 12 && is_strong(part))
+}
+
+/// Capitals, small letters and digits, and more changes between them than names
+/// have; see [`Proof::Strong`].
+fn is_strong(value: &str) -> bool {
+    const MIN_STRONG_BYTES: usize = 8;
+    let has = |test: fn(&u8) -> bool| value.bytes().any(|byte| test(&byte));
+    let class = |byte: u8| match byte {
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        b'0'..=b'9' => 3,
+        _ => 0,
+    };
+    // A capital that begins a word is no change, and neither is a sign that ends one.
+    let is_change = |two: &[u8]| match (class(two[0]), class(two[1])) {
+        (2, 1) => false,
+        (0, _) | (_, 0) => b"!#%^*$&~".iter().any(|sign| two.contains(sign)),
+        (one, other) => one != other,
+    };
+    let changes = value.as_bytes().windows(2).filter(|two| is_change(two)).count();
+    value.len() >= MIN_STRONG_BYTES
+        && value.is_ascii()
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && changes * 4 >= value.len()
+        && !is_spelled_out(value)
+        && !is_identifier(value)
+}
+
+/// A long part of letters alone, yet no words: capitals stand beside each other and around
+/// single small letters. One random key in twenty has no digit.
+fn is_lettered(value: &str) -> bool {
+    const MIN_LETTERED_BYTES: usize = 16;
+    let is_upper = |byte: &u8| byte.is_ascii_uppercase();
+    let parts = value.split(|c: char| !c.is_ascii_alphabetic());
+    let value = parts.max_by_key(|part| part.len()).unwrap_or_default();
+    let count = |width: usize, test: &dyn Fn(&[u8]) -> bool| {
+        value.as_bytes().windows(width).filter(|window| test(window)).count()
+    };
+    value.len() >= MIN_LETTERED_BYTES
+        && count(2, &|two| two.iter().all(is_upper)) >= 2
+        && count(3, &|three| is_upper(&three[0]) && !is_upper(&three[1]) && is_upper(&three[2])) > 0
+}
+
 fn is_random(value: &str, floor: f64) -> bool {
     let has = |test: fn(&u8) -> bool| value.bytes().any(|byte| test(&byte));
-    has(u8::is_ascii_digit)
+    (has(u8::is_ascii_digit) || is_lettered(value))
         && has(u8::is_ascii_alphabetic)
         && !value.contains(char::is_whitespace)
         && !is_spelled_out(value)
@@ -409,6 +523,11 @@ fn is_type_name(value: &str) -> bool {
 
 fn is_password(value: &str, quoted: bool) -> bool {
     let words = value.split_whitespace().count();
+    // The signs of a sentence are none of a password.
+    let value = match words > 1 {
+        true => value.trim_matches(['!', '?', '¿', '¡']),
+        false => value,
+    };
     let is_mixed = value.bytes().any(|byte| byte.is_ascii_digit())
         || value.bytes().any(|byte| b"!@#$%^&*+?=~".contains(&byte))
             && value.bytes().any(|byte| byte.is_ascii_alphabetic());
@@ -435,11 +554,12 @@ pub(super) fn is_password_field(key: &str, value: &str) -> bool {
 
 /// Whether `word`, in lower case, occurs in `value` in any case.
 fn contains(value: &str, word: &str) -> bool {
-    value.len() >= word.len()
-        && value
-            .as_bytes()
-            .windows(word.len())
-            .any(|window| window.eq_ignore_ascii_case(word.as_bytes()))
+    occurs(value.as_bytes(), word)
+}
+
+/// As [`contains`], of bytes.
+fn occurs(bytes: &[u8], word: &str) -> bool {
+    bytes.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// Shannon entropy, bits a byte. `libm`, so that every machine agrees.

@@ -23,6 +23,8 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "POSTMARK_SERVER_TOKEN={8h}-{4h}-{4h}-{4h}-{12h}", keeps: "message_id={8h}-{4h}-{4h}-{4h}-{12h}", ..Kind::NAMED },
     Kind { id: "resend-key", keywords: &["re_"], pattern: r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,32}\b", proof: Proof::Random(3.0),
         hides: "re_{8w}_{24w}", keeps: "re_export_of_names", ..Kind::TOKEN },
+    Kind { id: "svix-key", keywords: &["testsk_", "svixsk_"], pattern: r"(?:test|svix)sk_[\w-]{30,64}(?:\.[a-z]{2})?",
+        hides: "testsk_{32w}.eu", keeps: "testsk_{9w}", ..Kind::TOKEN },
     Kind { id: "mandrill-key", keywords: &["mandrill"], pattern: keyed!("mandrill", "(?:md-)?[a-z0-9_-]{22}"), proof: Proof::Random(3.0),
         hides: "MANDRILL_API_KEY={22w}", keeps: "mandrill_template = welcome", ..Kind::NAMED },
     Kind { id: "sparkpost-key", keywords: &["sparkpost"], pattern: keyed!("sparkpost", "[0-9a-f]{40}"),
@@ -50,4 +52,6 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "sms-service-key", keywords: &["clicksend", "sinch", "textmagic", "bulksms", "infobip", "smsapi", "zadarma"],
         pattern: keyed!("(?:clicksend|sinch|textmagic|bulksms|infobip|smsapi|zadarma)", "[a-z0-9-]{20,96}"), proof: Proof::Random(3.0),
         hides: "INFOBIP_API_KEY={32h}-{uuid}", keeps: "sinch_region = eu", ..Kind::NAMED },
+    Kind { id: "mandrill-prefixed-key", keywords: &["md-"], pattern: r"md-[A-Za-z0-9]{22}\b", proof: Proof::Random(3.2),
+        hides: "md-{22w}", keeps: "md-toolbar-row-container9", ..Kind::TOKEN },
 ];
