@@ -38,7 +38,7 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "PLIVO_AUTH_TOKEN={40w}", keeps: "plivo_number = {11d}", ..Kind::NAMED },
     Kind { id: "telnyx-key", keywords: &["key01"], pattern: r"KEY01[0-9A-Fa-f]{30}_[A-Za-z0-9]{22}\b",
         hides: "KEY01{30H}_{22w}", keeps: "KEY01{9H}", ..Kind::TOKEN },
-    Kind { id: "mailjet-key", keywords: &["mailjet", "mj_apikey"], pattern: keyed!("(?:mailjet|mj_)", "[0-9a-f]{32}"),
+    Kind { id: "mailjet-key", keywords: &["mailjet", "mj_apikey", "mjapikey"], pattern: keyed!("(?:mailjet|mj_?)", "[0-9a-f]{32}"),
         hides: "MAILJET_SECRET_KEY={32h}", keeps: "mailjet_template = {7d}", ..Kind::NAMED },
     Kind { id: "mailersend-token", keywords: &["mlsn."], pattern: r"mlsn\.[0-9a-f]{64}\b",
         hides: "mlsn.{64h}", keeps: "mlsn.{9h}", ..Kind::TOKEN },

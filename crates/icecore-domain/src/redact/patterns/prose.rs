@@ -27,7 +27,7 @@ pub(super) const KINDS: &[Kind] = &[
         pattern: r#"(?i)(?:pwd? is |pw[:=]? {1,2}|pw[:=])["'`]?([^\s"'`<>]{6,128})"#, proof: Proof::Password,
         hides: "login bo, pw Tiger{4d}", keeps: "a 300 pw supply", ..Kind::TOKEN },
     Kind { id: "password-after", keywords: &["use ", "using ", "try ", "with ", "enter "],
-        pattern: r#"(?i)(?:use|using|try|with|enter) ["'`]?([^\s"'`<>(]{8,64})["'`]? (?:as|for) (?:the |my |your |its |a )?(?:[a-z]{2,12} )?pass(?:word|phrase|code)(?:[^a-z ]|\z| (?:is|for|on|when|in|there|and|then|please|to|at|so|if|now|but|or)\b)"#, proof: Proof::Password,
+        pattern: r#"(?i)(?:use|using|try|with|enter) ["'`]?([^\s"'`<>(]{8,64})["'`]? (?:as|for) (?:the |my |your |its |a )?(?:[a-z]{2,12} )?pass(?:word|phrase|code)(?:[^a-z ]|\z| [^a-z]| (?:is|for|on|when|in|there|and|then|please|to|at|so|if|now|but|or)\b)"#, proof: Proof::Password,
         hides: "use hunter{4d} as the password", keeps: "use bcrypt_12 as the password hash", ..Kind::TOKEN },
     Kind { id: "login-pair", keywords: &["creds", "credentials", "log in with", "login with", "login:", "log in as", "log in:", "sign in with", "username ", "user "],
         pattern: r#"(?i)(?:(?:creds|credentials|log ?in (?:with|as)|log ?in:|sign in with)(?: are| is|:)? ["'`]?[\w.@+-]{2,40}["'`]?(?: ?/ ?|:| )|user(?:name)? [\w.@+-]{2,40},? pass(?:word)?:? )["'`]?([^\s"'`<>]{8,128})"#, proof: Proof::Strong,

@@ -55,7 +55,7 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "HMAC_KEY={40w}", keeps: "session_key = user.session_key", ..Kind::TOKEN },
     Kind { id: "pass-setting", keywords: &["pass=", "pass:", "pass\"", "pass'", "pass =", "pass\\"],
         pattern: r#"(?i)pass[\\"']{0,9}(?:\s{0,2}=\s{0,2}[\\"'`]{0,9}([^\s"'`<>\\]{6,128})|\s{0,2}:\s{0,2}\\{0,8}["'`]([^\s"'`<>\\]{6,128})\\{0,8}["'`])"#, proof: Proof::Password,
-        hides: "SMTP-PASS=\"{12w}\"", keeps: "PASS: TestParser2Rotation", ..Kind::TOKEN },
+        hides: "{ user: 'bo', pass: '{12w}' }", keeps: "PASS: TestParser2Rotation", ..Kind::TOKEN },
     Kind { id: "sql-password", keywords: &["identified by", "set password for"],
         pattern: r#"(?i)(?:identified by|set password for [^\r\n=]{1,80}=)\s{1,4}(?:password\s{1,4}|password\()?["']([^"'\r\n]{4,128})["']"#, proof: Proof::Password,
         hides: "CREATE USER 'bo'@'%' IDENTIFIED BY '{12w}';", keeps: "the user is identified by 'email_2'", allow: &["_"], ..Kind::TOKEN },
