@@ -261,7 +261,11 @@ fn is_bookmark(text: &str, start: usize) -> bool {
 /// Whether what leads to the value says that anybody may see it.
 fn is_public(text: &str, start: usize) -> bool {
     const MAX_LEAD_BYTES: usize = 48;
-    const OPEN: &[&str] = &["public", "pubkey", "fingerprint", "checksum", "integrity", "digest"];
+    #[rustfmt::skip]
+    const OPEN: &[&str] = &[
+        "public", "pubkey", "fingerprint", "checksum", "integrity", "digest", "address", "contract",
+        "commit", "model",
+    ];
     let before = &text.as_bytes()[start.saturating_sub(MAX_LEAD_BYTES)..start];
     let line = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     OPEN.iter().any(|word| occurs(&before[line..], word))
@@ -473,9 +477,10 @@ fn is_lettered(value: &str) -> bool {
     let count = |width: usize, test: &dyn Fn(&[u8]) -> bool| {
         value.as_bytes().windows(width).filter(|window| test(window)).count()
     };
-    value.len() >= MIN_LETTERED_BYTES
-        && count(2, &|two| two.iter().all(is_upper)) >= 2
-        && count(3, &|three| is_upper(&three[0]) && !is_upper(&three[1]) && is_upper(&three[2])) > 0
+    let pairs = count(2, &|two| two.iter().all(is_upper));
+    let lone =
+        count(3, &|three| is_upper(&three[0]) && !is_upper(&three[1]) && is_upper(&three[2]));
+    value.len() >= MIN_LETTERED_BYTES && (pairs >= 2 && lone > 0 || lone >= 3)
 }
 
 fn is_random(value: &str, floor: f64) -> bool {
@@ -631,6 +636,61 @@ mod tests {
         }
         assert!(!is_indexed("p4$s[word") && !is_indexed("[a"));
         assert!(is_declared("WIN32_ERROR", " = 86u32;") && !is_declared("hunter22", " ok"));
+    }
+
+    #[test]
+    fn strong_values_are_told_from_names() {
+        for value in ["Iwp94omrtYqi", "tKY2Eh!X6#n1Ak", "q8Zk2Lm9Xw4Rt7", "aB3dE5fG"] {
+            assert!(is_strong(value), "{value}");
+        }
+        for name in [
+            "PBKDF2-SHA256",
+            "SHA256withRSA",
+            "base64UrlSafe",
+            "UserProfile2",
+            "Qwen2.5-Coder-32B-Instruct",
+            "2024-01-02T10:11:12Z",
+            "hunter22",
+            "Winter2024!",
+            "pÄssw0rD1x",
+        ] {
+            assert!(!is_strong(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn letters_alone_can_be_random() {
+        for value in ["CAjTtecFebuMCcMXcsPUOvhQIPGnQgDU", "live_yenaYjZMgDsqcZrPtjbQhakrdeiDx"] {
+            assert!(is_lettered(value), "{value}");
+        }
+        for name in ["XMLHttpRequestEventTarget", "getAccessTokenFromHTTPHeader", "aBcD"] {
+            assert!(!is_lettered(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_say_what_is_no_secret() {
+        let before = |text: &str| (is_bookmark(text, text.len()), is_public(text, text.len()));
+        for name in
+            ["nextPageToken: \"", "next_page_token=", "\"ContinuationToken\": \"", "sync-token "]
+        {
+            assert_eq!(before(name), (true, false), "{name}");
+        }
+        for name in ["pagerduty_token=", "context_token: ", "access_token: \""] {
+            assert_eq!(before(name), (false, false), "{name}");
+        }
+        assert_eq!(before("the public key is "), (false, true));
+        assert_eq!(before("the public key\nsecret "), (false, false), "another line");
+    }
+
+    #[test]
+    fn rules_and_paths_are_no_values() {
+        assert!(is_rule("required|min:8|confirmed") && !is_rule("a|b2") && !is_rule("required"));
+        assert!(is_base64("/9E4afGVbGB2vxMTicexGr/brls7VhiaKqWIJf200+8="));
+        assert!(!is_base64("/usr/local/share/applications/icons/x2"));
+        assert!(
+            is_scrambled("(=jr4=^zd28-qi2jdkzu^mv&7^(oe@#pf4=c45f=o") && !is_scrambled("(a + b)")
+        );
     }
 
     #[test]

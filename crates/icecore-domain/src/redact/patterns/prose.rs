@@ -24,7 +24,7 @@ pub(super) const KINDS: &[Kind] = &[
         pattern: r#"(?i)(?:password|passphrase|passcode) to ["'`]?([^\s"'`<>]{8,128})"#, proof: Proof::Password,
         hides: "I changed the password to hunter{4d}", keeps: "I sent the password to everyone", ..Kind::TOKEN },
     Kind { id: "short-password", keywords: &["pw:", "pw=", "pw is ", "pwd is ", "pw "],
-        pattern: r#"(?i)(?:pwd? is |pw[:=]? {1,2}|pw[:=])["'`]?([^\s"'`<>]{6,128})"#, proof: Proof::Password,
+        pattern: r#"(?i)(?:pwd? is |pw[:=]? {1,2}|pw[:=])["'`]?([^\s_"'`<>][^\s"'`<>]{5,127})"#, proof: Proof::Password,
         hides: "login bo, pw Tiger{4d}", keeps: "a 300 pw supply", ..Kind::TOKEN },
     Kind { id: "password-after", keywords: &["use ", "using ", "try ", "with ", "enter "],
         pattern: r#"(?i)(?:use|using|try|with|enter) ["'`]?([^\s"'`<>(]{8,64})["'`]? (?:as|for) (?:the |my |your |its |a )?(?:[a-z]{2,12} )?pass(?:word|phrase|code)(?:[^a-z ]|\z| [^a-z]| (?:is|for|on|when|in|there|and|then|please|to|at|so|if|now|but|or)\b)"#, proof: Proof::Password,
