@@ -61,6 +61,8 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         Proof::Random(_) | Proof::Password => unwrapped(text, range),
     };
     let value = &text[range.clone()];
+    // Else the name of a place would be no part of what the pattern reads.
+    let is_after_token = kind.keywords.contains(&"token");
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
     let is_secret = !is_allowed
         && !is_filler(value)
@@ -74,7 +76,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                 is_random(value, floor)
                     && (!is_code(value, &text[range.end..]) || quoted && is_scrambled(value))
                     && !is_resource_name(text, range.start)
-                    && !is_bookmark(text, range.start)
+                    && !(is_after_token && is_bookmark(text, range.start))
                     && (quoted || !is_identifier(value))
             }
             Proof::Password => {
@@ -88,8 +90,8 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                 is_strong(value)
                     && !is_code(value, &text[range.end..])
                     && !is_resource_name(text, range.start)
-                    && !is_bookmark(text, range.start)
-                    && !is_public(text, range.start)
+                    && !(is_after_token && is_bookmark(text, range.start))
+                    && !is_public(kind, text, range.start)
             }
         };
     (range, is_secret)
@@ -258,17 +260,26 @@ fn is_bookmark(text: &str, start: usize) -> bool {
     place.is_some_and(|name| PLACES.iter().any(|place| name.ends_with(place)))
 }
 
-/// Whether what leads to the value says that anybody may see it.
-fn is_public(text: &str, start: usize) -> bool {
-    const MAX_LEAD_BYTES: usize = 48;
+/// Whether what leads to the value, from the word of the keyword on, says that
+/// anybody may see it. What stands further back may be gone from a stream.
+fn is_public(kind: &Kind, text: &str, start: usize) -> bool {
+    const MAX_LEAD_BYTES: usize = 128;
     #[rustfmt::skip]
     const OPEN: &[&str] = &[
         "public", "pubkey", "fingerprint", "checksum", "integrity", "digest", "address", "contract",
-        "commit", "model",
+        "commit", "model", "tokenid", "token_id", "token id", "keyid", "key_id", "key id", "mint",
     ];
-    let before = &text.as_bytes()[start.saturating_sub(MAX_LEAD_BYTES)..start];
-    let line = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    OPEN.iter().any(|word| occurs(&before[line..], word))
+    let (before, after) = text.as_bytes().split_at(start);
+    let is_at = |bytes: &[u8], word: &str| {
+        bytes.get(..word.len()).is_some_and(|there| there.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    let begins = |bytes: &[u8]| kind.keywords.iter().any(|word| is_at(bytes, word));
+    let first = start.saturating_sub(MAX_LEAD_BYTES);
+    let keyword = (first..start).rev().find(|at| begins(&before[*at..]));
+    let Some(keyword) = keyword.filter(|_| !begins(after)) else { return false };
+    let blank = before[first..keyword].iter().rposition(u8::is_ascii_whitespace);
+    let word = blank.map_or(first, |at| first + at + 1);
+    OPEN.iter().any(|open| occurs(&before[word..], open))
 }
 
 /// The part before a letter of another script.
@@ -670,17 +681,20 @@ mod tests {
 
     #[test]
     fn names_say_what_is_no_secret() {
-        let before = |text: &str| (is_bookmark(text, text.len()), is_public(text, text.len()));
         for name in
             ["nextPageToken: \"", "next_page_token=", "\"ContinuationToken\": \"", "sync-token "]
         {
-            assert_eq!(before(name), (true, false), "{name}");
+            assert!(is_bookmark(name, name.len()), "{name}");
         }
         for name in ["pagerduty_token=", "context_token: ", "access_token: \""] {
-            assert_eq!(before(name), (false, false), "{name}");
+            assert!(!is_bookmark(name, name.len()), "{name}");
         }
-        assert_eq!(before("the public key is "), (false, true));
-        assert_eq!(before("the public key\nsecret "), (false, false), "another line");
+        let kind = Kind { keywords: &["key"], ..Kind::TOKEN };
+        let is_open = |text: &str| is_public(&kind, text, text.len());
+        assert!(
+            is_open("public_key: ") && is_open("the key fingerprint is ") && is_open("key_id=")
+        );
+        assert!(!is_open("public data, key: ") && !is_open("public_") && !is_open("api_key="));
     }
 
     #[test]

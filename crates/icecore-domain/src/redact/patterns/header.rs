@@ -54,7 +54,7 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "jdbc:oracle:thin:scott/{12w}@//db:1521/main", keeps: "jdbc:oracle:thin:@//db:1521/main", ..Kind::TOKEN },
     Kind { id: "registry-auth", keywords: &["\"auth\"", "\"auth\\", "\"identitytoken", "_auth="], pattern: r#"(?:"(?:auth|identitytoken)\\{0,8}"\s{0,2}:\s{0,2}\\{0,8}"|_auth\s{0,2}=\s{0,2}"?)([A-Za-z0-9+/_.-]{12,2048}={0,2})(?:["\s\\]|\z)"#, proof: Proof::Random(2.8), reach: 2200, edge: Edge::Any,
         hides: "\"auths\": {\"r.acme.dev\": {\"auth\": \"{24w}==\"}}", keeps: "\"auth\": \"basic-or-bearer\"", ..Kind::TOKEN },
-    Kind { id: "url-key", keywords: &["?key=", "&key=", "?auth=", "&auth="], pattern: r"[?&](?:key|auth)=([A-Za-z0-9_-]{20,200})", proof: Proof::Strong, edge: Edge::Any,
+    Kind { id: "url-key", keywords: &["?key=", "&key=", "?auth=", "&auth=", "?appid=", "&appid="], pattern: r"[?&](?:key|auth|appid)=([A-Za-z0-9_-]{20,200})", proof: Proof::Strong, edge: Edge::Any,
         hides: "https://acme.dev/calendar.ics?key={32w}", keeps: "https://acme.dev/list?key=orders-2024-by-customer", ..Kind::TOKEN },
     Kind { id: "chpasswd-line", keywords: &["echo "], pattern: r#"echo ["']?[\w.-]{1,40}:([^\s"'`<>|]{4,128})["']?\s{0,2}\| ?(?:sudo )?chpasswd"#, reach: 240,
         hides: "echo bo:{12w} | chpasswd", keeps: "cat users | chpasswd", ..Kind::TOKEN },

@@ -5,7 +5,7 @@ use crate::redact::kind::{Edge, Kind, Proof};
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
     Kind { id: "password-prose", keywords: &["password", "passphrase", "passcode", "pass phrase", "passwort"],
-        pattern: r#"(?i)(?:password|pass ?phrase|passcode|passwort)(?: (?:for|to|of|on|in) [^\n.:=]{1,40}?)? (?:is|was|ist|will be|to be|changed to|set to)(?: now| still)?:? {0,2}["'`]?([^\s"'`]{6,128})"#,
+        pattern: r#"(?i)(?:password|pass ?phrase|passcode|passwort)(?:(?: \([a-z ]{2,24}\))?(?: (?:for|to|of|on|in) [^\n.:=]{1,40}?)? (?:is|was|ist|will be|to be|used to be|changed to|set to)(?: now| still)?:?|(?: \([a-z ]{2,24}\)| (?:for|of|on) [\w@.-]{1,40}):) {0,2}["'`]?([^\s"'`]{6,128})"#,
         proof: Proof::Password, edge: Edge::Any, allow: &["-sensitive"],
         hides: "my password is hunter{4d}", keeps: "my password is wrong again", ..Kind::TOKEN },
     Kind { id: "password-languages", keywords: &["senha", "wachtwoord", "hasło", "parola", "şifre", "sifre", "lösenord", "salasana", "adgangskode", "kodeord", "пароль", "密码", "密碼", "口令", "パスワード", "비밀번호", "mật khẩu", "kata sandi", "كلمة المرور", "סיסמה", "kennwort", "passwort", "contraseña", "contrasena", "clave", "mot de passe"],
@@ -15,7 +15,7 @@ pub(super) const KINDS: &[Kind] = &[
         pattern: r#"(?i)pin(?: number)?(?: (?:for|to) [^\n.:=]{1,30}?)?(?: is| was|:)(?: now)?:? {0,2}["'`]?(\d{4,8})\b|pin code(?: (?:for|to) [^\n.:=]{1,30}?)?(?: is| was|:)(?: now)?:? {0,2}["'`]?(\d{4,5})\b"#,
         hides: "my PIN is {4d}", keeps: "the PIN is wrong, and pin: 13 is high", ..Kind::TOKEN },
     Kind { id: "key-prose", keywords: &["api key", "access key", "secret key", "secret", "token", "auth key", "credential", "license key", "signing key", "encryption key"],
-        pattern: r#"(?i)(?:(?:api|access|secret|auth|license|signing|encryption) key|secret|token|credential)s?(?: (?:for|to|of|on|in) [^\n.:=]{1,40}?)?(?: (?:is|are|was|ist|es|est|would be|should be|changed to|set to)(?: now| still)?:?| ?->| ?→|: ?\n{1,2}) {0,2}["'`]{0,3}([a-z0-9][\w+/=.~:-]{11,511})"#, proof: Proof::Random(3.0), edge: Edge::Any,
+        pattern: r#"(?i)(?:(?:api|access|secret|auth|license|signing|encryption) key|secret|token|credential)s?(?: (?:for|to|of|on|in|we|i|you|that) [^\n.:=]{1,40}?)?(?: (?:is|are|was|ist|es|est|would be|should be|changed to|set to)(?: now| still)?:?| ?->| ?→|: ?\n{1,2}) {0,2}["'`]{0,3}([a-z0-9][\w+/=.~:-]{11,511})"#, proof: Proof::Random(3.0), edge: Edge::Any,
         hides: "the api key for staging is {32w}", keeps: "the token is something-you-get-from-the-portal", ..Kind::TOKEN },
     Kind { id: "password-told", keywords: &["password", "passphrase", "passcode", "passwd", "pwd", "pw ", "wifi key"],
         pattern: r#"(?i)(?:password|passphrase|passcode|passwd|pwd|pw|wifi key)(?:'s|,| to| should be| ?->| ?→| is|:)? ["'`]?([^\s"'`<>]{8,128})"#, proof: Proof::Strong,
@@ -33,6 +33,12 @@ pub(super) const KINDS: &[Kind] = &[
         pattern: r#"(?i)(?:(?:creds|credentials|log ?in (?:with|as)|log ?in:|sign in with)(?: are| is|:)? ["'`]?[\w.@+-]{2,40}["'`]?(?: ?/ ?|:| )|user(?:name)? [\w.@+-]{2,40},? pass(?:word)?:? )["'`]?([^\s"'`<>]{8,128})"#, proof: Proof::Strong,
         hides: "the creds are admin:{14w}", keeps: "log in with google / facebook-2024", ..Kind::TOKEN },
     Kind { id: "key-told", keywords: &["key", "token", "secret", "schlüssel", "clave", "privkey"],
-        pattern: r#"(?i)(?:key|token|secret|schlüssel|clave)(?: [a-z]{1,12}){0,6}[,:]?(?: [a-z]{1,12}){0,4}(?: (?:->|→))?:? \*{0,2}["'`]{0,3}([a-z0-9][a-z0-9+/=.-]{23,511})(?:[^\w/+:@-]|\z)"#, proof: Proof::Strong, edge: Edge::Any,
+        pattern: r#"(?i)(?:key|token|secret|schlüssel|clave)(?: [a-z]{1,12}){0,6}[,:]?(?: [a-z]{1,12}){0,4}(?: (?:->|→))?:? \*{0,2}["'`]{0,3}([a-z0-9][a-z0-9+/=.-]{23,511})(?:[^\w/+:@-]|\z)"#, proof: Proof::Strong, edge: Edge::Any, allow: &["mcowbq", "miib", "mfkw", "aaaac3nza", "aaaab3nza"],
         hides: "I rotated the token, the new one is {40w}", keeps: "the key file has the hash {64h}", ..Kind::TOKEN },
+    Kind { id: "password-near", keywords: &["password", "passphrase", "passcode", "passwd"], reach: 256,
+        pattern: r#"(?i)pass(?:word|phrase|code|wd)[^\n0-9.!?;]{0,48}?[\s"'`(:=,|>]((?:[^\s0-9"'`<>(),|:=]{0,32}[0-9])[^\s"'`<>(),|]{7,127})"#, proof: Proof::Strong, edge: Edge::Any,
+        hides: "their password, which I do not like, stayed {14w}", keeps: "the password rules follow NIST-SP800-63B", ..Kind::TOKEN },
+    Kind { id: "key-near", keywords: &["api key", "api_key", "apikey", "api-key", "secret", "token", "access key", "access_key", "private key", "private_key", "credential"], reach: 640,
+        pattern: r#"(?i)(?:(?:api|access|private)[ _-]?key|secret|token|credential)[^\n0-9.!?;]{0,48}?[\s"'`(:=,|>]((?:[^\s0-9"'`<>(),|:=]{0,40}[0-9])[^\s"'`<>(),|:]{19,511})"#, proof: Proof::Strong, edge: Edge::Any,
+        hides: "localStorage.setItem('access_token', '{40w}')", keeps: "the token limit of claude-3-5-sonnet-20241022 is fine", ..Kind::TOKEN },
 ];
