@@ -51,6 +51,10 @@ pub enum Proof {
     /// Something a person would choose: short, but no plain word, no code and
     /// no sentence about passwords.
     Password,
+    /// Nothing but a secret is written like this: capitals, small letters and
+    /// digits, or a sign among them, in no order that names have. Where little
+    /// else says so.
+    Strong,
     /// It must stand alone, as no part of a longer number, and pass this check.
     Checked(fn(&str) -> bool),
 }

@@ -56,19 +56,23 @@ macro_rules! uuid {
 }
 
 /// A value assigned to a name that says what it is; any spelling of the value.
+/// Only a value in quotes may follow a type, as in `key: &str = "…"`, or a blank,
+/// as in `#define PASSWORD "…"`.
 macro_rules! assigned {
     ($name:literal, $length:literal) => {
         concat!(
             "(?i)(?:",
             $name,
             r")(?:[_.-]?(?:prod|production|dev|test|staging|live|value|raw|plain|base|default|[0-9]{1,2}))?",
-            r#"[\\"'`\]*]{0,5}\s{0,4}(?:=>|:=|==?|:)\s{0,4}(?:"#,
-            r#""((?:[^"\\\r\n]|\\[^\r\n])"#, $length, r#")"|"#,
-            r#"'((?:[^'\\\r\n]|\\[^\r\n])"#, $length, r#")'|"#,
+            r#"[\\"'`\]*]{0,5}(?:</[a-z]{1,6}>)?(?:\s{0,12}(?:=>|:=|={1,3}|:)\*{0,2}\s{0,12}(?:"#,
+            r#"[@bru]?"((?:[^"\\\r\n]|\\[^\r\n])"#, $length, r#")"|"#,
+            r#"[@bru]?'((?:[^'\\\r\n]|\\[^\r\n])"#, $length, r#")'|"#,
             r#"\\"((?:[^"\\\r\n]|\\[^"\r\n])"#, $length, r#")\\"|"#,
             r#"\\{2,3}"([^"\\\r\n]"#, $length, r#")\\{2,3}"|"#,
             r"`([^`\r\n]", $length, r")`|",
-            r#"([^\s"'`<>]"#, $length, "))"
+            r#"([^\s"'`<>]"#, $length, "))",
+            r#"|(?:\s{0,2}:\s{0,2}&?(?:'static )?[a-z][\w.<>?]{0,20}\s{0,2}=\s{0,2}|\s{1,4})(?:"#,
+            r#""([^"\\\r\n]"#, $length, r#")"|'([^'\\\r\n]"#, $length, ")'))"
         )
     };
 }

@@ -57,9 +57,12 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         Proof::Checked(_) => unwrapped(text, range),
         Proof::Random(_) if !quoted => token(text, bare(text, unwrapped(text, range))),
         Proof::Password if !quoted => unwrapped(text, bare(text, unwrapped(text, range))),
+        Proof::Strong => ascii(text, bare(text, unwrapped(text, range))),
         Proof::Random(_) | Proof::Password => unwrapped(text, range),
     };
     let value = &text[range.clone()];
+    // Else the name of a place would be no part of what the pattern reads.
+    let is_after_token = kind.keywords.contains(&"token");
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
     let is_secret = !is_allowed
         && !is_filler(value)
@@ -71,8 +74,9 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
             }
             Proof::Random(floor) => {
                 is_random(value, floor)
-                    && !is_code(value, &text[range.end..])
+                    && (!is_code(value, &text[range.end..]) || quoted && is_scrambled(value))
                     && !is_resource_name(text, range.start)
+                    && !(is_after_token && is_bookmark(text, range.start))
                     && (quoted || !is_identifier(value))
             }
             Proof::Password => {
@@ -81,6 +85,13 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                     false => is_code(value, &text[range.end..]),
                 };
                 is_password(spoken(text, &range), quoted) && !is_code
+            }
+            Proof::Strong => {
+                is_strong(value)
+                    && !is_code(value, &text[range.end..])
+                    && !is_resource_name(text, range.start)
+                    && !(is_after_token && is_bookmark(text, range.start))
+                    && !is_public(kind, text, range.start)
             }
         };
     (range, is_secret)
@@ -230,6 +241,53 @@ fn is_resource_name(text: &str, start: usize) -> bool {
     name.starts_with(b"arn:") && name.ends_with(b":secret:")
 }
 
+/// Whether the name before the value says that it marks a place in a list, as
+/// `nextPageToken` does.
+fn is_bookmark(text: &str, start: usize) -> bool {
+    const MAX_NAME_BYTES: usize = 40;
+    const PLACES: &[&str] = &["page", "next", "cursor", "continuation", "sync", "resume", "offset"];
+    let before = &text.as_bytes()[start.saturating_sub(MAX_NAME_BYTES)..start];
+    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte == b'-';
+    let name: Vec<u8> = before
+        .iter()
+        .rev()
+        .skip_while(|byte| !is_name(byte))
+        .take_while(is_name)
+        .map(u8::to_ascii_lowercase)
+        .collect();
+    let name: String = name.iter().rev().map(|byte| char::from(*byte)).collect();
+    let place = name.strip_suffix("token").map(|name| name.trim_end_matches(['_', '-']));
+    place.is_some_and(|name| PLACES.iter().any(|place| name.ends_with(place)))
+}
+
+/// Whether what leads to the value, from the word of the keyword on, says that
+/// anybody may see it. What stands further back may be gone from a stream.
+fn is_public(kind: &Kind, text: &str, start: usize) -> bool {
+    const MAX_LEAD_BYTES: usize = 128;
+    #[rustfmt::skip]
+    const OPEN: &[&str] = &[
+        "public", "pubkey", "fingerprint", "checksum", "integrity", "digest", "address", "contract",
+        "commit", "model", "tokenid", "token_id", "token id", "keyid", "key_id", "key id", "mint",
+    ];
+    let (before, after) = text.as_bytes().split_at(start);
+    let is_at = |bytes: &[u8], word: &str| {
+        bytes.get(..word.len()).is_some_and(|there| there.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    let begins = |bytes: &[u8]| kind.keywords.iter().any(|word| is_at(bytes, word));
+    let first = start.saturating_sub(MAX_LEAD_BYTES);
+    let keyword = (first..start).rev().find(|at| begins(&before[*at..]));
+    let Some(keyword) = keyword.filter(|_| !begins(after)) else { return false };
+    let blank = before[first..keyword].iter().rposition(u8::is_ascii_whitespace);
+    let word = blank.map_or(first, |at| first + at + 1);
+    OPEN.iter().any(|open| occurs(&before[word..], open))
+}
+
+/// The part before a letter of another script.
+fn ascii(text: &str, range: Range<usize>) -> Range<usize> {
+    let length = text[range.clone()].find(|c: char| !c.is_ascii()).unwrap_or(range.len());
+    range.start..range.start + length
+}
+
 /// `xxxx`, `********`, `YOUR_API_KEY`, `<token>`: nobody's secret.
 pub(super) fn is_filler(value: &str) -> bool {
     is_one_letter(value)
@@ -301,9 +359,25 @@ fn is_code(value: &str, after: &str) -> bool {
         || after.starts_with('(') && !value.is_empty()
         || is_declared(value, after)
         || is_indexed(value)
-        || value.contains("://")
-        || value.contains("::")
+        || ["://", "::", "&&", "||", "...", "=>"].iter().any(|sign| value.contains(sign))
+        || is_rule(value)
         || is_template(value)
+}
+
+/// `required|min:8|confirmed`: what a form asks of a password.
+fn is_rule(value: &str) -> bool {
+    let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let is_part = |part: &str| {
+        let name = part.split(':').next().unwrap_or_default();
+        name.len() >= 2 && name.bytes().all(is_lower)
+    };
+    value.contains('|') && value.split('|').all(is_part)
+}
+
+/// A quoted value with so many different signs that no expression has them.
+fn is_scrambled(value: &str) -> bool {
+    let signs = b"!@#$%^&*(-_=+)".iter().filter(|sign| value.as_bytes().contains(sign)).count();
+    value.len() >= 30 && signs >= 5 && !is_template(value)
 }
 
 /// `PASSWORD: WIN32_ERROR = 86u32`, `key: Curve25519Seed<'_>`: what follows the
@@ -357,6 +431,9 @@ fn is_template(value: &str) -> bool {
 /// A password may begin with punctuation; then it does not go on as a name or
 /// a bracket would.
 fn opens_password(value: &str, opening: &str) -> bool {
+    if opening == "/" {
+        return is_base64(value);
+    }
     matches!(opening, "!" | "@" | "*" | "&" | "%" | "$")
         && value[1..].bytes().any(|byte| byte.is_ascii_digit())
         && !value[1..].starts_with(['{', '(', '$', '<'])
@@ -400,22 +477,61 @@ const FOLLOWERS: [&str; 26] = [
 /// Fewer letters may be an unusual word.
 const MIN_JUMBLE_BYTES: usize = 8;
 
-/// Letters alone that no word is made of: a quarter of the pairs are unusual, or
-/// a fifth where the case jumps about. One random value in twenty passes for
+/// Letters and digits that no word is made of: a quarter of the pairs are unusual,
+/// or a fifth where the case jumps about. One random value in twenty passes for
 /// words, and one word in fifty for random.
 fn is_jumbled(value: &str) -> bool {
     let bytes = value.as_bytes();
-    if bytes.len() < MIN_JUMBLE_BYTES || !bytes.iter().all(u8::is_ascii_alphabetic) {
+    if bytes.len() < MIN_JUMBLE_BYTES || !bytes.iter().all(u8::is_ascii_alphanumeric) {
         return false;
     }
     let pairs = || bytes.windows(2).map(|pair| (pair[0], pair[1]));
-    let follows = |(a, b): (u8, u8)| {
-        let followers = FOLLOWERS[usize::from(a.to_ascii_lowercase() - b'a')];
-        followers.as_bytes().contains(&b.to_ascii_lowercase())
+    let is_usual = |(a, b): (u8, u8)| match a.to_ascii_lowercase() {
+        first @ b'a'..=b'z' => {
+            let followers = FOLLOWERS[usize::from(first - b'a')];
+            followers.as_bytes().contains(&b.to_ascii_lowercase())
+        }
+        _ => b.is_ascii_digit(),
     };
-    let unusual = pairs().filter(|pair| !follows(*pair)).count();
+    let unusual = pairs().filter(|pair| !is_usual(*pair)).count();
     let jumps = pairs().filter(|(a, b)| a.is_ascii_lowercase() != b.is_ascii_lowercase()).count();
     unusual * if jumps * 3 >= bytes.len() { 5 } else { 4 } >= bytes.len() - 1
+}
+
+/// Random base64 that happens to begin with a slash, as one in 64 does. The parts
+/// of a path are shorter, or are words.
+fn is_base64(value: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    value.len() >= 32
+        && value.bytes().all(is_letter)
+        && value.split('/').any(|part| part.len() >= 12 && is_strong(part))
+}
+
+/// Capitals, small letters and digits, and more changes between them than names
+/// have; see [`Proof::Strong`].
+fn is_strong(value: &str) -> bool {
+    const MIN_STRONG_BYTES: usize = 8;
+    let has = |test: fn(&u8) -> bool| value.bytes().any(|byte| test(&byte));
+    let class = |byte: u8| match byte {
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        b'0'..=b'9' => 3,
+        _ => 0,
+    };
+    // A capital that begins a word is no change, and neither is a sign that ends one.
+    let is_change = |two: &[u8]| match (class(two[0]), class(two[1])) {
+        (2, 1) => false,
+        (0, _) | (_, 0) => b"!#%^*$&~".iter().any(|sign| two.contains(sign)),
+        (one, other) => one != other,
+    };
+    let changes = value.as_bytes().windows(2).filter(|two| is_change(two)).count();
+    value.len() >= MIN_STRONG_BYTES
+        && value.is_ascii()
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && (has(u8::is_ascii_digit) && changes * 4 >= value.len() || is_jumbled(value))
+        && !is_spelled_out(value)
+        && !is_identifier(value)
 }
 
 fn is_random(value: &str, floor: f64) -> bool {
@@ -466,6 +582,11 @@ fn is_type_name(value: &str) -> bool {
 
 fn is_password(value: &str, quoted: bool) -> bool {
     let words = value.split_whitespace().count();
+    // The signs of a sentence are none of a password.
+    let value = match words > 1 {
+        true => value.trim_matches(['!', '?', '¿', '¡']),
+        false => value,
+    };
     let is_mixed = value.bytes().any(|byte| byte.is_ascii_digit())
         || value.bytes().any(|byte| b"!@#$%^&*+?=~".contains(&byte))
             && value.bytes().any(|byte| byte.is_ascii_alphabetic());
@@ -492,11 +613,12 @@ pub(super) fn is_password_field(key: &str, value: &str) -> bool {
 
 /// Whether `word`, in lower case, occurs in `value` in any case.
 fn contains(value: &str, word: &str) -> bool {
-    value.len() >= word.len()
-        && value
-            .as_bytes()
-            .windows(word.len())
-            .any(|window| window.eq_ignore_ascii_case(word.as_bytes()))
+    occurs(value.as_bytes(), word)
+}
+
+/// As [`contains`], of bytes.
+fn occurs(bytes: &[u8], word: &str) -> bool {
+    bytes.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// Shannon entropy, bits a byte. `libm`, so that every machine agrees.
@@ -568,6 +690,64 @@ mod tests {
         }
         assert!(!is_indexed("p4$s[word") && !is_indexed("[a"));
         assert!(is_declared("WIN32_ERROR", " = 86u32;") && !is_declared("hunter22", " ok"));
+    }
+
+    #[test]
+    fn strong_values_are_told_from_names() {
+        for value in ["Iwp94omrtYqi", "tKY2Eh!X6#n1Ak", "q8Zk2Lm9Xw4Rt7", "aB3dE5fG"] {
+            assert!(is_strong(value), "{value}");
+        }
+        for name in [
+            "PBKDF2-SHA256",
+            "SHA256withRSA",
+            "base64UrlSafe",
+            "UserProfile2",
+            "Qwen2.5-Coder-32B-Instruct",
+            "2024-01-02T10:11:12Z",
+            "hunter22",
+            "Winter2024!",
+            "pÄssw0rD1x",
+        ] {
+            assert!(!is_strong(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn letters_alone_can_be_random() {
+        for value in ["CAjTtecFebuMCcMXcsPUOvhQIPGnQgDU", "live_yenaYjZMgDsqcZrPtjbQhakrdeiDx"] {
+            assert!(is_random(value, 3.0), "{value}");
+        }
+        for name in ["XMLHttpRequestEventTarget", "getAccessTokenFromHTTPHeader", "aBcD"] {
+            assert!(!is_random(name, 3.0), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_say_what_is_no_secret() {
+        for name in
+            ["nextPageToken: \"", "next_page_token=", "\"ContinuationToken\": \"", "sync-token "]
+        {
+            assert!(is_bookmark(name, name.len()), "{name}");
+        }
+        for name in ["pagerduty_token=", "context_token: ", "access_token: \""] {
+            assert!(!is_bookmark(name, name.len()), "{name}");
+        }
+        let kind = Kind { keywords: &["key"], ..Kind::TOKEN };
+        let is_open = |text: &str| is_public(&kind, text, text.len());
+        assert!(
+            is_open("public_key: ") && is_open("the key fingerprint is ") && is_open("key_id=")
+        );
+        assert!(!is_open("public data, key: ") && !is_open("public_") && !is_open("api_key="));
+    }
+
+    #[test]
+    fn rules_and_paths_are_no_values() {
+        assert!(is_rule("required|min:8|confirmed") && !is_rule("a|b2") && !is_rule("required"));
+        assert!(is_base64("/9E4afGVbGB2vxMTicexGr/brls7VhiaKqWIJf200+8="));
+        assert!(!is_base64("/usr/local/share/applications/icons/x2"));
+        assert!(
+            is_scrambled("(=jr4=^zd28-qi2jdkzu^mv&7^(oe@#pf4=c45f=o") && !is_scrambled("(a + b)")
+        );
     }
 
     #[test]

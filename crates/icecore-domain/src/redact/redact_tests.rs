@@ -262,6 +262,12 @@ fn headers_commands_and_files_give_up_their_secret_only() {
         ),
         ("db.acme.dev:5432:*:app:tiger9x", "db.acme.dev:5432:*:app:[REDACTED:pgpass-line]"),
         ("<password>tiger9x</password>", "<password>[REDACTED:xml-password]</password>"),
+        (
+            "CREATE USER bo IDENTIFIED BY 'tiger9x'",
+            "CREATE USER bo IDENTIFIED BY '[REDACTED:sql-password]'",
+        ),
+        ("let api_key: &str = \"q8Zk2Lm9Xw4Rt7\";", "let api_key: &str = \"[REDACTED:api-key]\";"),
+        ("#define PASSWORD \"tiger9x\"", "#define PASSWORD \"[REDACTED:password]\""),
         ("deploy --api-key q8Zk2Lm9Xw4Rt7 -v", "deploy --api-key [REDACTED:token-flag] -v"),
         ("mysql -u root -ptiger9x main", "mysql -u root -p[REDACTED:command-password] main"),
         (
@@ -286,12 +292,23 @@ fn sentences_give_up_their_secret_only() {
         ("My PIN is 4821, keep it", "My PIN is [REDACTED:pin-prose], keep it"),
         ("here is the api key: q8Zk2Lm9Xw4Rt7", "here is the api key: [REDACTED:api-key]"),
         ("The token is q8Zk2Lm9Xw4Rt7 for now.", "The token is [REDACTED:key-prose] for now."),
+        (
+            "I changed the password to hunter22",
+            "I changed the password to [REDACTED:password-changed]",
+        ),
+        ("use Tiger-9x as the password.", "use [REDACTED:password-after] as the password."),
+        ("ssh as root, password q8Zk2Lm9Xw", "ssh as root, password [REDACTED:password-told]"),
+        ("**Password:** Tiger9x!", "**Password:** [REDACTED:password]"),
     ] {
         check(text, expected);
     }
     for text in [
         "Das Passwort ist falsch. Le mot de passe est requis. La contraseña es incorrecta.",
         "PIN code: 560001, pin 13 is ground, the pin is missing",
+        "Use SHA-256 for password storage and bcrypt_12 as the password hash.",
+        "The key model is Qwen2.5-Coder-32B-Instruct-GGUF; the public key is MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQ.",
+        "nextPageToken: \"1ueGcxLPRx1Tr2XYExHnhbYLgveDs2J\"",
+        "password: required|min:8|confirmed",
         "The clave is an instrument; parola means word.",
         "The secret is that there is no secret-ingredient, and the token is case-insensitive.",
         "Write your seed phrase down: keep the twelve words on paper and never share them with anyone at all.",

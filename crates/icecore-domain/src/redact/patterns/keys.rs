@@ -5,7 +5,7 @@ use crate::redact::kind::{Edge, Kind, Proof};
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
     Kind { id: "private-key", keywords: &["-----BEGIN"], reach: 65_536, edge: Edge::Any,
-        pattern: r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY-----(?:(?:[^-]|-{1,4}[^-]){24,}-?-----END (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY-----|(?:\n[-+>#*| ]{1,3}|[A-Za-z0-9+/=\s\\]){40,})",
+        pattern: r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY-----(?:(?:[^-]|-{1,4}[^-]){24,}-?-----END (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY-----|(?:[\s\\nr]{1,8}Proc-Type: 4,ENCRYPTED[\s\\nr]{1,8}DEK-Info: [A-Z0-9-]{4,24},[0-9A-Fa-f]{8,64})?(?:\n[-+>#*| ]{1,3}|[A-Za-z0-9+/=\s\\]){40,})",
         hides: "-----BEGIN RSA PRIVATE KEY-----\n{64b}\n{64b}\n-----END RSA PRIVATE KEY-----",
         keeps: "-----BEGIN PUBLIC KEY-----\n{64b}\n-----END PUBLIC KEY-----", ..Kind::TOKEN },
     Kind { id: "pgp-private-key", keywords: &["-----BEGIN PGP"], reach: 65_536, edge: Edge::Any,

@@ -4,8 +4,8 @@ use crate::redact::kind::{Kind, Proof};
 
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
-    Kind { id: "datadog-key", keywords: &["datadog", "dd_api", "dd_app", "dd-api", "dd-app"],
-        pattern: keyed!("(?:datadog|dd[_-]ap[ip])", "[0-9a-f]{40}|[0-9a-f]{32}"),
+    Kind { id: "datadog-key", keywords: &["datadog", "dd_api", "dd_app", "dd-api", "dd-app", "ddapi", "ddapp", "dd api", "dd app"],
+        pattern: keyed!("(?:datadog|dd[_ -]?ap[ip])", "[0-9a-f]{40}|[0-9a-f]{32}"),
         hides: "DD_API_KEY={32h}", keeps: "datadog_site = datadoghq.eu", ..Kind::NAMED },
     Kind { id: "newrelic-key", keywords: &["nrak-", "nrii-", "nrjs-", "nraa-"], pattern: r"NR(?:AK|AA)-[A-Z0-9]{27}\b|NRII-[\w-]{32}|NRJS-[0-9a-f]{19}\b",
         hides: "NRAK-{27u}", keeps: "NRAK-{6u}", ..Kind::TOKEN },
@@ -64,4 +64,10 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "feature-flag-key", keywords: &["flagsmith", "configcat", "optimizely", "splitio", "split_io", "unleash", "growthbook"],
         pattern: keyed!("(?:flagsmith|configcat|optimizely|split_?io|unleash|growthbook)", r"[\w./:-]{20,90}"), proof: Proof::Random(3.0),
         hides: "UNLEASH_API_TOKEN=default:production.{56h}", keeps: "unleash_app = shop", ..Kind::NAMED },
+    Kind { id: "rootly-key", keywords: &["rootly_"], pattern: r"rootly_[0-9a-f]{64}\b",
+        hides: "rootly_{64h}", keeps: "rootly_{9h}", ..Kind::TOKEN },
+    Kind { id: "logfire-token", keywords: &["pylf_v"], pattern: r"pylf_v\d_(?:[a-z]{2}_)?[A-Za-z0-9]{40,48}\b",
+        hides: "pylf_v1_us_{43w}", keeps: "pylf_v1_us_{9w}", ..Kind::TOKEN },
+    Kind { id: "wakatime-key", keywords: &["waka_"], pattern: concat!("waka_", uuid!(), r"\b"),
+        hides: "waka_{uuid}", keeps: "waka_{8h}", ..Kind::TOKEN },
 ];

@@ -1,13 +1,13 @@
 //! Payments, shops and exchanges.
 
-use crate::redact::kind::{Kind, Proof};
+use crate::redact::kind::{Edge, Kind, Proof};
 
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
     Kind { id: "paystack-key", keywords: &["paystack"], pattern: keyed!("paystack", "sk_(?:live|test)_[0-9a-f]{40}"),
         hides: "PAYSTACK_SECRET_KEY=sk_live_{40h}", keeps: "paystack_public_key=pk_live_{40h}", ..Kind::NAMED },
     Kind { id: "stripe-key", keywords: &["sk_live_", "sk_test_", "rk_live_", "rk_test_", "sk_prod_", "rk_prod_"],
-        pattern: r"[sr]k_(?:live|test|prod)_[A-Za-z0-9]{16,252}", hides: "sk_live_{24w}", keeps: "pk_live_{24w}", ..Kind::TOKEN },
+        pattern: r"[sr]k_(?:live|test|prod)_[A-Za-z0-9]{16,252}[A-Za-z0-9=_-]{0,80}", hides: "sk_live_{24w}", keeps: "pk_live_{24w}", ..Kind::TOKEN },
     Kind { id: "stripe-webhook-secret", keywords: &["whsec_"], pattern: r"whsec_[A-Za-z0-9+/=]{24,}",
         hides: "whsec_{32w}", keeps: "whsec_{6w}", ..Kind::TOKEN },
     Kind { id: "square-token", keywords: &["eaaa", "sq0atp-", "sq0csp-"],
@@ -36,8 +36,8 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "coinbase-key", keywords: &["coinbase"],
         pattern: keyed!("coinbase", "[a-z0-9_-]{64}|[a-z0-9+/]{86}==|[a-z0-9]{32}"), proof: Proof::Random(3.0),
         hides: "COINBASE_API_SECRET={64w}", keeps: "coinbase_account = acme", ..Kind::NAMED },
-    Kind { id: "kraken-key", keywords: &["kraken_", "kraken-"],
-        pattern: keyed!("kraken[_-]", "[a-z0-9/+]{80,90}={0,2}|[a-z0-9/+]{56}"), proof: Proof::Random(3.0),
+    Kind { id: "kraken-key", keywords: &["kraken_", "kraken-", "kraken "],
+        pattern: keyed!("kraken[_ -]", "[a-z0-9/+]{80,90}={0,2}|[a-z0-9/+]{56}"), proof: Proof::Random(3.0),
         hides: "KRAKEN_PRIVATE_KEY={86w}==", keeps: "kraken_pair = XBTEUR", ..Kind::NAMED },
     Kind { id: "binance-key", keywords: &["binance"], pattern: keyed!("binance", "[a-z0-9]{64}"), proof: Proof::Random(3.0),
         hides: "BINANCE_API_SECRET={64w}", keeps: "binance_symbol = BTCUSDT", ..Kind::NAMED },
@@ -81,4 +81,12 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "chain-node-key", keywords: &["alchemy", "infura", "etherscan", "quicknode", "moralis"],
         pattern: keyed!("(?:alchemy|infura|etherscan|quicknode|moralis)", "[a-z0-9_-]{32,64}"), proof: Proof::Random(3.0),
         hides: "INFURA_API_SECRET={32h}", keeps: "alchemy_network = mainnet", ..Kind::NAMED },
+    Kind { id: "chain-node-url", keywords: &[".infura.io/", ".alchemy.com/", ".g.alchemy.com/"], pattern: r"\.(?:infura\.io|alchemy\.com)/(?:ws/)?v[23]/([\w-]{32,40})", edge: Edge::Any,
+        hides: "https://mainnet.infura.io/v3/{32h}", keeps: "https://mainnet.infura.io/v3/docs", ..Kind::TOKEN },
+    Kind { id: "braintree-key", keywords: &["braintree"], pattern: keyed!("braintree", "[0-9a-f]{32}"),
+        hides: "BRAINTREE_PRIVATE_KEY={32h}", keeps: "braintree_merchant = {16l}", ..Kind::NAMED },
+    Kind { id: "live-key", keywords: &["live_"], pattern: r"live_[A-Za-z0-9]{30}\b", proof: Proof::Random(3.2),
+        hides: "live_{30w}", keeps: "live_{9w}", ..Kind::TOKEN },
+    Kind { id: "polar-token", keywords: &["polar_oat_", "polar_pat_"], pattern: r"polar_[op]at_[\w-]{36,64}",
+        hides: "polar_oat_{43w}", keeps: "polar_oat_{9w}", ..Kind::TOKEN },
 ];

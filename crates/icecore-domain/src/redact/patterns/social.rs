@@ -49,4 +49,6 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "OPENWEATHER_API_KEY={32h}", keeps: "openweather_city = Oslo", ..Kind::NAMED },
     Kind { id: "yelp-key", keywords: &["yelp"], pattern: keyed!("yelp", "[a-z0-9_-]{128}"), proof: Proof::Random(3.0),
         hides: "YELP_API_KEY={128U}", keeps: "yelp_category = cafes", ..Kind::NAMED },
+    Kind { id: "twitter-app-bearer", keywords: &["aaaaaaaaaaaaaaaaaa"], pattern: r"A{18,24}[A-Za-z0-9%]{60,120}", proof: Proof::Strong,
+        hides: "AAAAAAAAAAAAAAAAAAAAA{22w}%2B{20w}%3D{40w}", keeps: "AAAAAAAAAAAAAAAAAAAAA{9w}", ..Kind::TOKEN },
 ];

@@ -13,6 +13,8 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { id: "bitcoin-private-key", keywords: &["wif", "bitcoin", "btc"],
         pattern: named!("(?:wif|bitcoin|btc)", "(?-i:[5KLc9][1-9A-HJ-NP-Za-km-z]{50,51})"), proof: Proof::Random(3.0),
         hides: "WIF: Ka1{48s}", keeps: "btc_address = bc1q{38l}", ..Kind::NAMED },
+    Kind { id: "bitcoin-key-command", keywords: &["importprivkey ", "private key "], pattern: r#"(?i)(?:importprivkey|private key(?: is)?:?) ["'`]?((?-i:[5KLc9][1-9A-HJ-NP-Za-km-z]{50,51}))\b"#, proof: Proof::Random(3.0),
+        hides: "importprivkey Ka1{49s}", keeps: "importprivkey <wif>", ..Kind::TOKEN },
     Kind { id: "extended-private-key", keywords: &["xprv", "yprv", "zprv", "tprv"], pattern: r"[xyzt]prv[1-9A-HJ-NP-Za-km-z]{100,112}\b",
         hides: "xprv{107s}", keeps: "xpub{107s}", ..Kind::TOKEN },
     Kind { id: "nostr-secret-key", keywords: &["nsec1"], pattern: r"nsec1[ac-hj-np-z02-9]{58}\b",

@@ -16,6 +16,10 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "PMAK-{24h}-{34h}", keeps: "PMAK-{9h}", ..Kind::TOKEN },
     Kind { id: "dropbox-token", keywords: &["sl."], pattern: r"sl\.(?:u\.)?[\w-]{130,}", reach: 4096,
         hides: "sl.{136U}", keeps: "sl.{9U}", ..Kind::TOKEN },
+    Kind { id: "cal-key", keywords: &["cal_live_"], pattern: r"cal_live_[0-9a-f]{32}\b",
+        hides: "cal_live_{32h}", keeps: "cal_live_{9h}", ..Kind::TOKEN },
+    Kind { id: "convex-key", keywords: &["prod:", "dev:", "preview:"], pattern: r"(?:prod|dev|preview):[a-z]{2,20}-[a-z]{2,20}-\d{1,4}\|([0-9a-zA-Z=+/]{40,200})",
+        hides: "prod:happy-fox-123|{60h}", keeps: "prod:happy-fox-123|", ..Kind::TOKEN },
     Kind { id: "asana-token", keywords: &["asana"], pattern: keyed!("asana", r"[0-9a-z/:]{32,70}"), proof: Proof::Random(3.0),
         hides: "ASANA_ACCESS_TOKEN=1/{16d}:{32h}", keeps: "asana_project = {16d}", ..Kind::NAMED },
     Kind { id: "intercom-zendesk-token", keywords: &["zendesk", "intercom"], pattern: keyed!("(?:zendesk|intercom)", "[a-z0-9=_-]{40,60}"),
@@ -96,4 +100,6 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "X-RapidAPI-Key: {50l}", keeps: "rapidapi_host = weather.acme.dev", ..Kind::NAMED },
     Kind { id: "adafruit-key", keywords: &["aio_"], pattern: r"aio_[A-Za-z0-9]{28}\b", proof: Proof::Random(3.0),
         hides: "aio_{28w}", keeps: "aio_{9w}", ..Kind::TOKEN },
+    Kind { id: "asana-personal-token", keywords: &["0/0", "0/1", "0/2", "0/3", "0/4", "0/5", "0/6", "0/7", "0/8", "0/9", "1/0", "1/1", "1/2", "1/3", "1/4", "1/5", "1/6", "1/7", "1/8", "1/9", "2/0", "2/1", "2/2", "2/3", "2/4", "2/5", "2/6", "2/7", "2/8", "2/9"], pattern: r"[012]/\d{16}(?:/\d{16})?:[0-9a-f]{32}\b",
+        hides: "1/{16d}:{32h}", keeps: "1/{16d}", ..Kind::TOKEN },
 ];
