@@ -61,8 +61,8 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         Proof::Random(_) | Proof::Password => unwrapped(text, range),
     };
     let value = &text[range.clone()];
-    // Else the name of a place would be no part of what the pattern reads.
-    let is_after_token = kind.keywords.contains(&"token");
+    // Of other kinds the name is no part of what the pattern reads.
+    let is_bookmark = kind.keywords.contains(&"token") && is_bookmark(text, range.start);
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
     let is_secret = !is_allowed
         && !is_filler(value)
@@ -76,7 +76,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                 is_random(value, floor)
                     && (!is_code(value, &text[range.end..]) || quoted && is_scrambled(value))
                     && !is_resource_name(text, range.start)
-                    && !(is_after_token && is_bookmark(text, range.start))
+                    && !is_bookmark
                     && (quoted || !is_identifier(value))
             }
             Proof::Password => {
@@ -90,7 +90,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                 is_strong(value)
                     && !is_code(value, &text[range.end..])
                     && !is_resource_name(text, range.start)
-                    && !(is_after_token && is_bookmark(text, range.start))
+                    && !is_bookmark
                     && !is_public(kind, text, range.start)
             }
         };
@@ -474,6 +474,8 @@ fn is_strong(value: &str) -> bool {
         && has(u8::is_ascii_uppercase)
         && has(u8::is_ascii_lowercase)
         && changes * 4 >= value.len()
+        && !value.starts_with("0x")
+        && !contains(value, "%3a%2f%2f")
         && !is_spelled_out(value)
         && !is_identifier(value)
 }
@@ -664,6 +666,8 @@ mod tests {
             "hunter22",
             "Winter2024!",
             "pÄssw0rD1x",
+            "0xC0000071_u32",
+            "https%3A%2F%2Fa.b%2Fc",
         ] {
             assert!(!is_strong(name), "{name}");
         }
