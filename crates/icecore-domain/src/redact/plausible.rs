@@ -675,7 +675,7 @@ mod tests {
 
     #[test]
     fn letters_alone_can_be_random() {
-        for value in ["CAjTtecFebuMCcMXcsPUOvhQIPGnQgDU", "live_yenaYjZMgDsqcZrPtjbQhakrdeiDx"] {
+        for value in ["CAjTtecFebuMCcMXcsPUOvhQIPGnQgDU", "part_yenaYjZMgDsqcZrPtjbQhakrdeiDx"] {
             assert!(is_lettered(value), "{value}");
         }
         for name in ["XMLHttpRequestEventTarget", "getAccessTokenFromHTTPHeader", "aBcD"] {
