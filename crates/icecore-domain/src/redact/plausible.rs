@@ -61,8 +61,8 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
         Proof::Random(_) | Proof::Password => unwrapped(text, range),
     };
     let value = &text[range.clone()];
-    // Else the name of a place would be no part of what the pattern reads.
-    let is_after_token = kind.keywords.contains(&"token");
+    // Of other kinds the name is no part of what the pattern reads.
+    let is_bookmark = kind.keywords.contains(&"token") && is_bookmark(text, range.start);
     let is_allowed = kind.allow.iter().any(|word| contains(value, word));
     let is_secret = !is_allowed
         && !is_filler(value)
@@ -76,7 +76,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                 is_random(value, floor)
                     && (!is_code(value, &text[range.end..]) || quoted && is_scrambled(value))
                     && !is_resource_name(text, range.start)
-                    && !(is_after_token && is_bookmark(text, range.start))
+                    && !is_bookmark
                     && (quoted || !is_identifier(value))
             }
             Proof::Password => {
@@ -90,7 +90,7 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                 is_strong(value)
                     && !is_code(value, &text[range.end..])
                     && !is_resource_name(text, range.start)
-                    && !(is_after_token && is_bookmark(text, range.start))
+                    && !is_bookmark
                     && !is_public(kind, text, range.start)
             }
         };
@@ -530,6 +530,8 @@ fn is_strong(value: &str) -> bool {
         && has(u8::is_ascii_uppercase)
         && has(u8::is_ascii_lowercase)
         && (has(u8::is_ascii_digit) && changes * 4 >= value.len() || is_jumbled(value))
+        && !value.starts_with("0x")
+        && !contains(value, "%3a%2f%2f")
         && !is_spelled_out(value)
         && !is_identifier(value)
 }
@@ -591,7 +593,7 @@ fn is_password(value: &str, quoted: bool) -> bool {
         || value.bytes().any(|byte| b"!@#$%^&*+?=~".contains(&byte))
             && value.bytes().any(|byte| byte.is_ascii_alphabetic());
     let is_advice = words > 1 && ADVICE.iter().any(|word| contains(value, word));
-    (is_mixed || is_jumbled(value))
+    (is_mixed || is_jumbled(value.trim_matches(|c: char| !c.is_ascii_alphanumeric())))
         && value.len() >= MIN_PASSWORD_BYTES
         && (words == 1 || quoted && words <= 5)
         && !is_advice
@@ -707,6 +709,8 @@ mod tests {
             "hunter22",
             "Winter2024!",
             "pÄssw0rD1x",
+            "0xC0000071_u32",
+            "https%3A%2F%2Fa.b%2Fc",
         ] {
             assert!(!is_strong(name), "{name}");
         }
@@ -714,7 +718,7 @@ mod tests {
 
     #[test]
     fn letters_alone_can_be_random() {
-        for value in ["CAjTtecFebuMCcMXcsPUOvhQIPGnQgDU", "live_yenaYjZMgDsqcZrPtjbQhakrdeiDx"] {
+        for value in ["CAjTtecFebuMCcMXcsPUOvhQIPGnQgDU", "part_yenaYjZMgDsqcZrPtjbQhakrdeiDx"] {
             assert!(is_random(value, 3.0), "{value}");
         }
         for name in ["XMLHttpRequestEventTarget", "getAccessTokenFromHTTPHeader", "aBcD"] {

@@ -116,7 +116,7 @@ pub(super) const KINDS: &[Kind] = &[
         hides: "ctx7sk-{uuid}", keeps: "ctx7sk-{8h}", ..Kind::TOKEN },
     Kind { id: "brave-key", keywords: &["bsa"], pattern: r"BSA[\w-]{28}\b", proof: Proof::Random(3.2),
         hides: "BSA{28w}", keeps: "BSA_{9w}", ..Kind::TOKEN },
-    Kind { id: "modal-secret", keywords: &["as-", "ak-"], pattern: r"a[ks]-[A-Za-z0-9]{22}\b", proof: Proof::Strong,
+    Kind { id: "modal-secret", keywords: &["as-", "ak-"], pattern: r"a[ks]-([A-Za-z0-9]{22})\b", proof: Proof::Strong,
         hides: "as-{22w}", keeps: "as-{9w}", ..Kind::TOKEN },
     Kind { id: "trigger-key", keywords: &["tr_prod_", "tr_dev_", "tr_stg_", "tr_preview_"], pattern: r"tr_(?:prod|dev|stg|preview)_[A-Za-z0-9]{20,24}\b", proof: Proof::Random(3.0),
         hides: "tr_prod_{20w}", keeps: "tr_prod_{9w}", ..Kind::TOKEN },
