@@ -25,6 +25,22 @@ pub enum JsonError {
     TooDeep,
 }
 
+/// Where a text stands in a JSON value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextPlace<'a> {
+    /// It is the key of a member.
+    Key,
+    /// It is a value under this key, or in a list under it.
+    Under(&'a str),
+    /// It is a value under no key.
+    Alone,
+}
+
+fn place_under(keys: &[Option<String>]) -> TextPlace<'_> {
+    let under = keys.iter().rev().find_map(Option::as_deref);
+    under.map_or(TextPlace::Alone, TextPlace::Under)
+}
+
 impl JsonText {
     /// Checks that `text` is one JSON value; surrounding blanks are dropped and
     /// line breaks between its tokens become spaces.
@@ -74,9 +90,9 @@ impl JsonText {
     }
 
     /// A copy in which each string (keys too) and each bare scalar was offered
-    /// to `replace`, with the key it stands under. A scalar that is replaced
+    /// to `replace`, with where it stands. A scalar that is replaced
     /// becomes a string; what is not replaced keeps its spelling.
-    pub fn map_text(&self, mut replace: impl FnMut(Option<&str>, &str) -> Option<String>) -> Self {
+    pub fn map_text(&self, mut replace: impl FnMut(TextPlace<'_>, &str) -> Option<String>) -> Self {
         let mut out = String::with_capacity(self.0.len());
         let mut keys: Vec<Option<String>> = Vec::new();
         for token in self.tokens() {
@@ -87,8 +103,11 @@ impl JsonText {
                     if is_key && let Some(last) = keys.last_mut() {
                         *last = Some(text.clone());
                     }
-                    let under = keys.iter().rev().find_map(Option::as_deref);
-                    match replace(under.filter(|_| !is_key), &text) {
+                    let place = match is_key {
+                        true => TextPlace::Key,
+                        false => place_under(&keys),
+                    };
+                    match replace(place, &text) {
                         Some(new) => out.push_str(&quote(&new)),
                         None => out.push_str(literal),
                     }
@@ -102,8 +121,7 @@ impl JsonText {
                         _ => {}
                     }
                     let is_scalar = !matches!(text, "{" | "}" | "[" | "]" | ":" | ",");
-                    let under = keys.iter().rev().find_map(Option::as_deref);
-                    match is_scalar.then(|| replace(under, text)).flatten() {
+                    match is_scalar.then(|| replace(place_under(&keys), text)).flatten() {
                         Some(new) => out.push_str(&quote(&new)),
                         None => out.push_str(text),
                     }
@@ -302,7 +320,11 @@ mod tests {
         let json = JsonText::parse(r#"{"pin": 12345678, "list":["x", {"k":"y"}]}"#).unwrap();
         let mut seen = Vec::new();
         let out = json.map_text(|key, text| {
-            seen.push(format!("{}={text}", key.unwrap_or("-")));
+            seen.push(match key {
+                TextPlace::Under(key) => format!("{key}={text}"),
+                TextPlace::Key => format!("-={text}"),
+                TextPlace::Alone => format!("={text}"),
+            });
             (text == "12345678" || text == "y").then(|| "\"!".to_owned())
         });
         assert_eq!(seen.join(" "), "-=pin pin=12345678 -=list list=x -=k k=y");

@@ -42,13 +42,19 @@ use self::engine::Engine;
 use self::hide::Hider;
 use self::registered::Registered;
 use crate::fact::{Fact, RedactedFact};
-use crate::json::JsonText;
+use crate::json::{JsonText, TextPlace};
 use crate::summary::Summary;
 use crate::turn::{Content, RawTurn};
 use crate::turn_jsonl::KNOWN_FIELDS;
 
 /// A value longer than this is no password, and its key says nothing about it.
 const MAX_NAMED_VALUE_BYTES: usize = 4096;
+
+/// A shorter value is no secret, whatever its key says.
+const MIN_NAMED_VALUE_BYTES: usize = 4;
+
+/// A longer key names nothing. It is looked at for each of its values.
+const MAX_NAME_OF_VALUE_BYTES: usize = 64;
 
 /// How many secrets of each kind were hidden: by the kind's id, or the name of a
 /// registered secret.
@@ -235,6 +241,17 @@ impl Redactor {
         RedactedText(self.replaced(text).unwrap_or_else(|| text.to_owned()))
     }
 
+    /// Hides what is secret in a name: of a session, a memory, a turn, a field. Its
+    /// markers always carry tags, for two names must not become one.
+    pub fn name(&self, name: &str) -> RedactedText {
+        RedactedText(self.tagged(name).unwrap_or_else(|| name.to_owned()))
+    }
+
+    /// `text` with its secrets hidden behind tagged markers.
+    fn tagged(&self, text: &str) -> Option<String> {
+        Hider { tag_key: Some(&self.tag_key), ..self.hider() }.replaced(text)
+    }
+
     /// Whether a tenant's own secrets are among what it hides.
     pub fn has_registered(&self) -> bool {
         self.registered.is_some()
@@ -272,9 +289,10 @@ impl Redactor {
     /// Hides what is secret in every field of `turn`.
     pub fn turn(&self, turn: RawTurn) -> RedactedTurn {
         let text = |text: String| self.replaced(&text).unwrap_or(text);
+        let name = |name: String| self.tagged(&name).unwrap_or(name);
         let list = |list: Vec<String>| list.into_iter().map(text).collect();
         RedactedTurn(RawTurn {
-            id: turn.id.map(text),
+            id: turn.id.map(name),
             role: text(turn.role),
             content: match turn.content {
                 Content::Text(content) => Content::Text(text(content)),
@@ -284,7 +302,7 @@ impl Redactor {
             name: turn.name.map(text),
             timestamp: turn.timestamp,
             model: turn.model.map(text),
-            parent_ids: turn.parent_ids.map(list),
+            parent_ids: turn.parent_ids.map(|ids| ids.into_iter().map(name).collect()),
             tags: turn.tags.map(list),
             confidence: turn.confidence,
             tool_calls: turn.tool_calls.map(|json| self.json(&json)),
@@ -293,25 +311,20 @@ impl Redactor {
         })
     }
 
-    /// The fields we do not know, names and values. Names that are the same once
-    /// their secrets are hidden stay apart by their tags: a turn with one field
-    /// twice could never be read back.
+    /// The fields we do not know, names and values. Names whose secrets are hidden
+    /// stay apart by their tags: a turn with one field twice could never be read
+    /// back.
     fn extra(&self, fields: Vec<(String, JsonText)>) -> Vec<(String, JsonText)> {
-        let clean: Vec<Option<String>> = fields.iter().map(|(key, _)| self.replaced(key)).collect();
+        let clean: Vec<Option<String>> = fields.iter().map(|(key, _)| self.tagged(key)).collect();
         // Names that stay go first. So a second redaction, to which all of them
         // are such names, changes none.
         let kept = fields.iter().zip(&clean).filter(|(_, clean)| clean.is_none());
         let mut taken: BTreeSet<String> = kept.map(|((key, _), _)| key.clone()).collect();
         taken.extend(KNOWN_FIELDS.map(str::to_owned));
-        let mut alike: BTreeMap<String, usize> = BTreeMap::new();
-        for clean in clean.iter().flatten() {
-            *alike.entry(clean.clone()).or_default() += 1;
-        }
         let renamed = |((key, json), clean): ((String, JsonText), Option<String>)| {
             let value = self.field(&key, &json);
             let Some(clean) = clean else { return (key, value) };
-            let is_alone = alike.get(&clean) == Some(&1) && !taken.contains(&clean);
-            let name = if is_alone { clean } else { self.tagged_name(&key, &taken) };
+            let name = self.free_name(&key, clean, &taken);
             taken.insert(name.clone());
             // The value as a second redaction would see it, under its new name.
             let value = self.field(&name, &value);
@@ -320,16 +333,11 @@ impl Redactor {
         fields.into_iter().zip(clean).map(renamed).collect()
     }
 
-    /// A name for a field called `key` that no other field has.
-    fn tagged_name(&self, key: &str, taken: &BTreeSet<String>) -> String {
-        let tagged = |key: &str| {
-            let hider = Hider { tag_key: Some(&self.tag_key), ..self.hider() };
-            hider.replaced(key).unwrap_or_else(|| key.to_owned())
-        };
-        // After some names (`password=`) a tag reads like a secret, and few digits
-        // may be alike: then the whole name becomes one marker, of another tag.
-        let is_free = |name: &String| !taken.contains(name) && self.replaced(name).is_none();
-        Some(tagged(key)).filter(is_free).unwrap_or_else(|| {
+    /// `clean`, or another name for the field `key` where a field has it already.
+    /// The few digits of two tags may be alike.
+    fn free_name(&self, key: &str, clean: String, taken: &BTreeSet<String>) -> String {
+        let is_free = |name: &String| !taken.contains(name) && self.tagged(name).is_none();
+        Some(clean).filter(is_free).unwrap_or_else(|| {
             let mut salted = key.to_owned();
             loop {
                 let mut name = String::new();
@@ -389,9 +397,10 @@ impl Redactor {
     /// Hides what is secret in the strings, keys and bare scalars of `json`;
     /// the rest keeps its spelling.
     pub fn json(&self, json: &JsonText) -> JsonText {
-        json.map_text(|key, text| match key {
-            Some(key) => self.replaced_under(key, text),
-            None => self.replaced(text),
+        json.map_text(|place, text| match place {
+            TextPlace::Key => self.tagged(text),
+            TextPlace::Under(key) => self.replaced_under(key, text),
+            TextPlace::Alone => self.replaced(text),
         })
     }
 
@@ -407,7 +416,10 @@ impl Redactor {
     /// The text of a value that stands under `key`, which may be all that tells
     /// a password from a word.
     fn replaced_under(&self, key: &str, text: &str) -> Option<String> {
-        if text.len() > MAX_NAMED_VALUE_BYTES || !self.engine.has_keyword(key) {
+        let is_named = (MIN_NAMED_VALUE_BYTES..=MAX_NAMED_VALUE_BYTES).contains(&text.len())
+            && key.len() <= MAX_NAME_OF_VALUE_BYTES
+            && self.engine.has_keyword(key);
+        if !is_named {
             return self.replaced(text);
         }
         // The key as it will be stored: a second redaction sees no other.

@@ -52,6 +52,8 @@ pub(crate) struct Attempt {
     pub(crate) key: String,
     /// Hash of query and body.
     pub(crate) request: [u8; 32],
+    /// The version of the tenant's secrets that an answer is redacted with.
+    secrets: u64,
     // In this order: the gate opens before the ticket is handed back.
     _open: OwnedMutexGuard<()>,
     _ticket: Ticket,
@@ -69,7 +71,10 @@ impl Attempt {
         let key = hex::encode(hash(&[posted.path.as_bytes(), key.as_bytes()]));
         let ticket = app.gates.ticket(format!("{}\n{operation}\n{key}", caller.tenant()));
         let open = Arc::clone(&ticket.gate).lock_owned().await;
+        // An answer that cannot be told from an older one is not given again.
+        let secrets = app.memory.store().secrets_version(caller.tenant()).await;
         Some(Attempt {
+            secrets: secrets.unwrap_or(u64::MAX),
             tenant: caller.tenant().clone(),
             operation,
             key,
@@ -170,6 +175,7 @@ struct Answer {
     tenant: Tenant,
     key: String,
     request: [u8; 32],
+    secrets: u64,
     body: String,
     until: Instant,
 }
@@ -185,7 +191,10 @@ impl Answers {
     pub(crate) fn find(&self, attempt: &Attempt) -> Result<Option<String>, ApiError> {
         let Ok(mut answers) = self.0.lock() else { return Ok(None) };
         let now = Instant::now();
-        answers.retain(|answer| now < answer.until);
+        // What was answered before a secret was registered may hold it.
+        let is_stale =
+            |answer: &Answer| answer.tenant == attempt.tenant && answer.secrets != attempt.secrets;
+        answers.retain(|answer| now < answer.until && !is_stale(answer));
         let same = |answer: &&Answer| answer.tenant == attempt.tenant && answer.key == attempt.key;
         match answers.iter().find(same) {
             Some(answer) if answer.request != attempt.request => Err(mismatch()),
@@ -199,6 +208,7 @@ impl Answers {
             tenant: attempt.tenant.clone(),
             key: attempt.key.clone(),
             request: attempt.request,
+            secrets: attempt.secrets,
             body: body.to_owned(),
             until: Instant::now() + ANSWER_KEPT,
         });

@@ -103,7 +103,7 @@ fn read_turn(session: &str, text: &str) -> Result<TurnInput, ApiError> {
 fn client_ids(app: &App, scope: &Scope, turns: &[TurnInput]) -> Vec<Option<String>> {
     let id = |input: &TurnInput| {
         let id = input.turn.id.as_ref()?;
-        Some(app.memory.shown(scope.tenant(), id).into_string())
+        Some(app.memory.shown_name(scope.tenant(), id).into_string())
     };
     turns.iter().map(id).collect()
 }

@@ -338,7 +338,11 @@ impl Store for MemoryStore {
     }
 
     async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()> {
-        pyramid::put_summaries(&mut self.state(), scope, summaries);
+        let mut state = self.state();
+        if state.branch_mut(scope, summaries.session, summaries.branch).is_some() {
+            secrets::refuse_changed(&state, scope.tenant(), summaries.secrets_seen)?;
+        }
+        pyramid::put_summaries(&mut state, scope, summaries);
         Ok(())
     }
 
@@ -347,7 +351,11 @@ impl Store for MemoryStore {
     }
 
     async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool> {
-        Ok(facts::put(&mut self.state(), scope, batch))
+        let mut state = self.state();
+        if state.scope(scope).is_some() {
+            secrets::refuse_changed(&state, scope.tenant(), batch.secrets_seen)?;
+        }
+        Ok(facts::put(&mut state, scope, batch))
     }
 
     async fn facts_through(&self, scope: &Scope) -> Result<Position> {

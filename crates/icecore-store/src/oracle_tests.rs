@@ -310,7 +310,9 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             let seen_through = store.facts_through(&scope).await.unwrap();
             let draw = |pick: &u8| drawn_fact(drawn_about(*pick), picked(&session, *pick));
             let through = Position(seen_through.0 + 1);
-            Act::Draw(FactBatch { seen_through, through, facts: picks.iter().map(draw).collect() })
+            let facts = picks.iter().map(draw).collect();
+            let secrets_seen = seen(place).await;
+            Act::Draw(FactBatch { seen_through, through, facts, secrets_seen })
         }
         Step::Judge { place, value, verdict, quotes } => {
             let Some((_, session, _)) = find(place).await else { return Act::Nothing };

@@ -220,7 +220,8 @@ pub trait Store: Send + Sync {
     /// Records summaries of chunks and moves the watermark of that level to
     /// `through`; or does nothing, when the watermark or the revision of one of
     /// the chunks is not the one given any more, so that they stay due. Each gets
-    /// the scope's next number, also when it is written again.
+    /// the scope's next number, also when it is written again. As with an append,
+    /// it may be [`StoreError::SecretsChanged`].
     async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()>;
 
     /// Drops every summary and fact of the scope, answers how many, marks its
@@ -233,7 +234,8 @@ pub trait Store: Send + Sync {
     /// Records facts drawn from turns up to a position and moves the scope's
     /// watermark there. Answers false, having done nothing, when the watermark is
     /// not the one given any more or a source is not a turn of the scope that is
-    /// there. Each fact gets the scope's next number.
+    /// there. Each fact gets the scope's next number. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
     async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool>;
 
     /// Facts have been drawn from the turns up to here.
@@ -954,6 +956,8 @@ pub struct SummaryBatch {
     pub through: Ordinal,
     /// The chunks, with the revision that was read.
     pub summaries: Vec<(ChunkId, u32, RedactedSummary)>,
+    /// The version of the tenant's secrets that they were redacted with.
+    pub secrets_seen: u64,
 }
 
 /// Facts drawn from turns.
@@ -965,6 +969,8 @@ pub struct FactBatch {
     pub through: Position,
     /// The facts.
     pub facts: Vec<NewFact>,
+    /// The version of the tenant's secrets that they were redacted with.
+    pub secrets_seen: u64,
 }
 
 /// A fact to record.

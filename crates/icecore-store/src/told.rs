@@ -122,9 +122,13 @@ impl Again<'_> {
         old: &str,
         mut is_taken: impl FnMut(&str) -> Result<bool>,
     ) -> Result<Option<(String, Hidden)>> {
-        let Some((clean, hidden)) = self.text(old) else { return Ok(None) };
-        let fits = |name: &str| check_name("stored", name).is_ok() && self.text(name).is_none();
-        let clean = clean.into_string();
+        let clean = self.0.name(old).into_string();
+        if clean == old {
+            return Ok(None);
+        }
+        let hidden = self.0.text_counted(old).1;
+        let fits =
+            |name: &str| check_name("stored", name).is_ok() && self.0.name(name).as_str() == name;
         let mut name = if fits(&clean) { clean } else { UNNAMED.to_owned() };
         if !is_taken(&name)? {
             return Ok(Some((name, hidden)));
@@ -158,17 +162,18 @@ mod tests {
         let again = Again(&redactor);
         let mut taken: Vec<String> = Vec::new();
         let long = format!("{}q8Zk2Lm9Xw", "x".repeat(MAX_NAME_BYTES - 10));
+        let tagged = redactor.name("chat q8Zk2Lm9Xw").into_string();
         for (old, new) in [
             ("plain", None),
-            ("chat q8Zk2Lm9Xw", Some("chat [REDACTED:a-name-longer-than-its-value]")),
-            ("chat q8Zk2Lm9Xw", Some("chat [REDACTED:a-name-longer-than-its-value]#2")),
-            ("chat q8Zk2Lm9Xw", Some("chat [REDACTED:a-name-longer-than-its-value]#3")),
-            (&long, Some("[REDACTED:secret]")),
-            (&long, Some("[REDACTED:secret]#2")),
+            ("chat q8Zk2Lm9Xw", Some(tagged.clone())),
+            ("chat q8Zk2Lm9Xw", Some(format!("{tagged}#2"))),
+            ("chat q8Zk2Lm9Xw", Some(format!("{tagged}#3"))),
+            (&long, Some("[REDACTED:secret]".to_owned())),
+            (&long, Some("[REDACTED:secret]#2".to_owned())),
         ] {
             let found = again.name(old, |name| Ok(taken.iter().any(|t| t == name))).unwrap();
             let found = found.map(|(name, _)| name);
-            assert_eq!(found.as_deref(), new);
+            assert_eq!(found, new);
             if let Some(name) = found {
                 assert!(again.text(&name).is_none(), "it is clean: {name}");
                 taken.push(name);

@@ -248,7 +248,8 @@ impl Memory {
             self.rank(index, query, Mode::Hybrid, limit, filter).await?;
         let chosen = worth_reading(ranked, budget);
         let sources: Vec<Source> = chosen.iter().map(|ranked| ranked.source).collect();
-        let items = self.fetch(scope, &sources).await?;
+        let mut items = self.fetch(scope, &sources).await?;
+        self.veil_items(scope, items.values_mut()).await?;
         let sessions = self.sessions_of(scope, &sources).await?;
         let mut found = Vec::with_capacity(chosen.len());
         for mut ranked in chosen {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::chunk::ChunkId;
-use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, Tenant, TurnId};
+use icecore_domain::ids::{Ordinal, Principal, Scope, Seq, SessionName, Tenant, TurnId};
 use icecore_domain::redact::{RedactedTurn, Redactor};
 use icecore_domain::time::Millis;
 use icecore_index::Source;
@@ -102,7 +102,7 @@ impl Memory {
     ) -> Result<Receipt> {
         let tenant = principal.tenant();
         let redactor = self.redactor(tenant).await?.redactor;
-        let memory = memory.map(|name| redactor.text(name).into_string());
+        let memory = memory.map(|name| redactor.name(name).into_string());
         let (kind, selector) = self.selector(tenant, &redactor, request).await?;
         let now = self.inner.clock.now();
         let mut work =
@@ -253,7 +253,7 @@ impl Memory {
     ) -> Result<(&'static str, Selector)> {
         Ok(match request {
             ForgetRequest::Session(name) => {
-                ("session", Selector::Session(session_name(redactor, name)?))
+                ("session", Selector::Session(self.session_stored(tenant, redactor, name).await?))
             }
             ForgetRequest::Subject(name) => {
                 let hash = self.identity_key(tenant).await?.hash_name("subject", name);
@@ -263,6 +263,25 @@ impl Memory {
             ForgetRequest::Before(at) => ("before", Selector::Before(*at)),
             ForgetRequest::Entry(id) => ("entry", Selector::Entry(id.clone())),
         })
+    }
+
+    /// The name under which a tenant's session is stored.
+    async fn session_stored(
+        &self,
+        tenant: &Tenant,
+        redactor: &Redactor,
+        session: &str,
+    ) -> Result<SessionName> {
+        let name = session_name(redactor, session)?;
+        if name.as_str() != session {
+            for scope in self.inner.store.scopes(tenant).await? {
+                let stored = self.session_to_append(&scope, redactor, session).await?;
+                if stored != name {
+                    return Ok(stored);
+                }
+            }
+        }
+        Ok(name)
     }
 
     async fn scopes(&self, principal: &Principal, memory: Option<&str>) -> Result<Vec<Scope>> {

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use icecore_domain::chunk::{ChunkId, Level, Tier};
-use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, Tenant, TurnId};
-use icecore_domain::redact::RedactedTurn;
+use icecore_domain::ids::{
+    Branch, Ordinal, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
+};
+use icecore_domain::redact::{RedactedTurn, Redactor};
 use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -147,9 +149,8 @@ impl Memory {
     ) -> Result<SessionRecord> {
         let redactor = self.redactor(scope.tenant()).await?.redactor;
         let name = session_name(&redactor, session)?;
-        let found = match self.inner.store.session(scope, &name).await? {
-            // Stored before its name was known to be secret, and not rescanned yet.
-            None if name.as_str() != session => self.session_called(scope, session).await?,
+        let found = match self.session_called(scope, &name, session).await? {
+            None => self.inner.store.session(scope, &name).await?,
             found => found,
         };
         found.ok_or_else(|| MemoryError::NoSession {
@@ -158,8 +159,30 @@ impl Memory {
         })
     }
 
-    /// The session whose stored name is exactly this.
-    async fn session_called(&self, scope: &Scope, name: &str) -> Result<Option<SessionRecord>> {
+    /// The session's name as it is stored: as it was given, where that was before
+    /// it was known to be secret and no rescan has come since.
+    pub(crate) async fn session_to_append(
+        &self,
+        scope: &Scope,
+        redactor: &Redactor,
+        session: &str,
+    ) -> Result<SessionName> {
+        let name = session_name(redactor, session)?;
+        let stored = self.session_called(scope, &name, session).await?;
+        Ok(stored.and_then(|record| record.name).unwrap_or(name))
+    }
+
+    /// The session that is stored under the name `session` itself, though today
+    /// it would be `name`.
+    async fn session_called(
+        &self,
+        scope: &Scope,
+        redacted: &SessionName,
+        name: &str,
+    ) -> Result<Option<SessionRecord>> {
+        if redacted.as_str() == name || self.veil(scope).await?.is_none() {
+            return Ok(None);
+        }
         let is_called = |record: &SessionRecord| {
             record.name.as_ref().is_some_and(|stored| stored.as_str() == name)
         };
@@ -397,7 +420,10 @@ impl Memory {
         if let Some(turn) = self.find_turn(scope, id).await? {
             return Ok(Found::Turn(Box::new(turn)));
         }
-        let entry = self.inner.store.entry(scope, id, self.now()).await?;
+        let mut entry = self.inner.store.entry(scope, id, self.now()).await?;
+        if let (Some(veil), Some(entry)) = (self.veil(scope).await?, &mut entry) {
+            entry.content = veil.text(&entry.content);
+        }
         entry.map(Found::Entry).ok_or_else(|| self.not_found(scope, id))
     }
 

@@ -190,6 +190,7 @@ impl Memory {
         to.facts =
             end_of(facts.last().map(|fact| fact.number), facts.len(), from.facts, head.facts);
         items.extend(facts.into_iter().map(Item::Fact));
+        self.veil_items(scope, items.iter_mut()).await?;
         Ok((to, items))
     }
 
@@ -268,7 +269,8 @@ impl Memory {
 
     /// The text of each source as it is now; empty where it is gone.
     async fn texts(&self, scope: &Scope, sources: &[Source]) -> Result<Vec<String>> {
-        let found = self.fetch(scope, sources).await?;
+        let mut found = self.fetch(scope, sources).await?;
+        self.veil_items(scope, found.values_mut()).await?;
         let of = |source: &Source| found.get(source).map(|item| item.text().into_owned());
         Ok(sources.iter().map(|source| of(source).unwrap_or_default()).collect())
     }
@@ -302,7 +304,6 @@ impl Memory {
         }
         if !chunks.is_empty() {
             let found = store.chunks_at(scope, &chunks).await?;
-            let found = self.veil_chunks(scope, found).await?;
             items.extend(
                 found.into_iter().filter(|chunk| chunk.summary.is_some()).map(Item::Summary),
             );
@@ -317,16 +318,6 @@ impl Memory {
         if !told.is_empty() {
             let found = store.verdicts(scope).await?.into_iter().filter(is_told);
             items.extend(found.filter(|found| told.contains(&found.position)).map(Item::Told));
-        }
-        if let Some(veil) = self.veil(scope).await? {
-            for item in &mut items {
-                match item {
-                    Item::Entry(entry) => entry.content = veil.text(&entry.content),
-                    Item::Fact(record) => record.fact = veil.fact(&record.fact)?,
-                    Item::Told(record) => record.fact = veil.fact(&record.fact)?,
-                    Item::Turn(_) | Item::Summary(_) => {}
-                }
-            }
         }
         Ok(items.into_iter().map(|item| (item.source(), item)).collect())
     }

@@ -13,7 +13,7 @@ use icecore_domain::fact::{
     RedactedFact, Verdict, normalise,
 };
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, TurnId};
-use icecore_domain::redact::RedactedText;
+use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::summary::Said;
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -186,7 +186,7 @@ impl Memory {
                 known = Some(self.known_texts(scope).await?);
             }
             let now = self.now();
-            let redactor = self.deriving_redactor(scope).await?;
+            let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
             let facts = found
                 .into_iter()
                 .filter(|(_, _, fact)| !known.as_ref().is_some_and(|known| known.is_echo(fact)))
@@ -196,7 +196,13 @@ impl Memory {
                 })
                 .collect::<Result<Vec<_>>>()?;
             let texts: Vec<String> = facts.iter().map(|new| text_of(&new.fact)).collect();
-            if store.put_facts(scope, FactBatch { seen_through, through, facts }).await? {
+            let batch = FactBatch { seen_through, through, facts, secrets_seen: version };
+            let is_put = match store.put_facts(scope, batch).await {
+                // They are drawn again, with what was registered meanwhile.
+                Err(StoreError::SecretsChanged) => false,
+                done => done?,
+            };
+            if is_put {
                 if let Some(known) = &mut known {
                     texts.iter().for_each(|text| known.insert(text));
                 }
@@ -361,26 +367,21 @@ impl Memory {
         let now = self.now();
         let mut keys = BTreeSet::new();
         for fact in told(text, kind, subject, now) {
-            keys.insert(self.put_verdict(scope, &fact, Verdict::Added, None).await?);
+            keys.insert(self.tell(scope, &fact).await?);
         }
         let learned = self.learned(scope).await?;
         let known: Vec<&KnownFact> = keys.into_iter().filter_map(|key| learned.find(key)).collect();
         self.fact_infos(scope, &known).await
     }
 
-    /// Keeps what a person thinks of a fact; answers what says the same.
-    async fn put_verdict(
-        &self,
-        scope: &Scope,
-        fact: &Fact,
-        verdict: Verdict,
-        source: Option<TurnId>,
-    ) -> Result<FactKey> {
+    /// Keeps what a person tells; answers what says the same.
+    async fn tell(&self, scope: &Scope, fact: &Fact) -> Result<FactKey> {
         for _ in 0..TRIES {
             let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
             let (fact, hidden) = redactor.fact_counted(fact.clone()).map_err(not_redacted)?;
-            let (key, now) = (fact.key(), self.now());
-            let told = NewVerdict { fact, verdict, source, now, hidden, secrets_seen: version };
+            let (key, now, verdict) = (fact.key(), self.now(), Verdict::Added);
+            let told =
+                NewVerdict { fact, verdict, source: None, now, hidden, secrets_seen: version };
             match self.inner.store.put_verdict(scope, told).await {
                 Err(StoreError::SecretsChanged) => {}
                 done => return Ok(done.map(|_| key)?),
@@ -404,11 +405,15 @@ impl Memory {
         let key = FactKey::parse(id).ok_or_else(missing)?;
         let learned = self.learned(scope).await?;
         let known = learned.find(key).ok_or_else(missing)?;
-        let fact = known.fact.clone().into_fact();
+        // As it is stored: a rescan rewrites fact and verdict alike.
+        let fact = known.fact.clone();
+        let judged = fact.key();
         let source = known.sources.first().map(|(turn, _)| *turn);
-        let judged = match self.put_verdict(scope, &fact, verdict, source).await {
+        let (now, secrets_seen) = (self.now(), self.redactor(scope.tenant()).await?.version);
+        let new = NewVerdict { fact, verdict, source, now, hidden: Hidden::new(), secrets_seen };
+        match self.inner.store.put_verdict(scope, new).await {
             // Its turn was erased this moment, and the fact with it.
-            Err(MemoryError::Store(StoreError::SourceGone { .. })) => return Err(missing()),
+            Err(StoreError::SourceGone { .. }) => return Err(missing()),
             done => done?,
         };
         let learned = self.learned(scope).await?;

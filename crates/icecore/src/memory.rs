@@ -261,7 +261,7 @@ impl Memory {
     /// One memory of a principal's tenant.
     pub async fn scope(&self, principal: &Principal, memory: &str) -> Result<Scope> {
         let redactor = self.redactor(principal.tenant()).await?.redactor;
-        Ok(principal.scope(redactor.text(memory))?)
+        Ok(principal.scope(redactor.name(memory))?)
     }
 
     /// Takes in turns: hides their secrets, then appends them to a session.
@@ -299,7 +299,7 @@ impl Memory {
         let now = self.inner.clock.now();
         let key = self.identity_key(scope.tenant()).await?;
         let redactor = self.redactor(scope.tenant()).await?;
-        let session = session_name(&redactor.redactor, &append.session)?;
+        let session = self.session_to_append(scope, &redactor.redactor, &append.session).await?;
         let secrets_seen = redactor.version;
         let turns = self.prepare(key, redactor, append.turns.clone(), now).await?;
         let ids: Vec<Option<String>> =
@@ -328,7 +328,7 @@ impl Memory {
         turns: Vec<TurnInput>,
         now: Millis,
     ) -> Result<Vec<NewTurn>> {
-        let bytes: usize = turns.iter().map(|input| input.turn.content.byte_count()).sum();
+        let bytes: usize = turns.iter().map(|input| input.turn.byte_count()).sum();
         if bytes <= INLINE_BYTES {
             return prepare_all(&self.inner, &key, &redactor.redactor, turns, now);
         }
@@ -413,7 +413,7 @@ impl Remembered {
 
 /// A session's name as it is stored.
 pub(crate) fn session_name(redactor: &Redactor, name: &str) -> Result<SessionName> {
-    Ok(SessionName::new(redactor.text(name))?)
+    Ok(SessionName::new(redactor.name(name))?)
 }
 
 fn prepare_all(
@@ -444,7 +444,7 @@ fn prepare_one(
     let identity = key.identify(&raw);
     let speaker = raw.name.as_ref().map(|name| key.hash_name("subject", name));
     let parent = |id: &String| ParentRef {
-        shown: redactor.text(id).into_string(),
+        shown: redactor.name(id).into_string(),
         lookup: key.lookup_of_id(id),
         ours: TurnId::parse(id),
     };

@@ -91,7 +91,7 @@ impl Memory {
     ) -> Result<Told> {
         // Under its old name a memory's index would stay behind.
         for scope in self.inner.store.scopes(tenant).await? {
-            if redactor.text(scope.memory()).as_str() != scope.memory() {
+            if redactor.name(scope.memory()).as_str() != scope.memory() {
                 self.drop_index(&scope).await?;
             }
         }

@@ -169,6 +169,7 @@ impl Memory {
         let sources: Vec<Source> = ranked.iter().map(|ranked| ranked.source).collect();
         let mut items = self.fetch(scope, &sources).await?;
         self.drop_outdated(scope, &mut items).await?;
+        self.veil_items(scope, items.values_mut()).await?;
         let sessions = self.sessions_of(scope, &sources).await?;
         for ranked in &mut ranked {
             if let Some(item) = items.get(&ranked.source) {

@@ -137,11 +137,8 @@ impl Memory {
 
     /// As [`Memory::redactor`], for text that we derive. Without it nothing is
     /// derived.
-    pub(crate) async fn deriving_redactor(&self, scope: &Scope) -> Result<Redactor> {
-        match self.redactor(scope.tenant()).await {
-            Ok(known) => Ok(known.redactor),
-            Err(error) => Err(not_redacted(error)),
-        }
+    pub(crate) async fn deriving_redactor(&self, scope: &Scope) -> Result<TenantRedactor> {
+        self.redactor(scope.tenant()).await.map_err(not_redacted)
     }
 
     /// `text` as its tenant may be shown it, in an error or a reply, by what is
@@ -150,6 +147,14 @@ impl Memory {
         match self.inner.redactors.known(tenant) {
             Some(known) => known.redactor.text(text),
             None => self.inner.redactors.base.text(text),
+        }
+    }
+
+    /// A name as it is stored: of a session, a memory, a turn.
+    pub fn shown_name(&self, tenant: &Tenant, name: &str) -> RedactedText {
+        match self.inner.redactors.known(tenant) {
+            Some(known) => known.redactor.name(name),
+            None => self.inner.redactors.base.name(name),
         }
     }
 
@@ -186,13 +191,14 @@ impl Memory {
     pub async fn remove_secret(&self, tenant: &Tenant, name: &str) -> Result<()> {
         let secret = SecretName::new(name)?;
         // Where a value cannot be read, giving it up is the way out.
-        let was_rescanned = match self.redactor(tenant).await {
-            Ok(known) => self.is_rescanned(tenant, &known).await?,
-            Err(_) => false,
+        let clean_with = match self.redactor(tenant).await {
+            Ok(known) if self.is_rescanned(tenant, &known).await? => Some(known.version),
+            _ => None,
         };
         let is_removed = self.inner.store.remove_secret(tenant, &secret, self.now()).await?;
         let known = self.redactor(tenant).await?;
-        if was_rescanned {
+        // Unless somebody else added one meanwhile.
+        if clean_with.is_some_and(|version| version + 1 == known.version) {
             self.note_rescanned(tenant, known.version).await?;
         }
         match is_removed {

@@ -10,6 +10,7 @@ use icecore_domain::redact::{RedactedSummary, RedactedText, Redactor};
 use icecore_store::{ChunkRecord, TurnRow};
 
 use crate::error::{Result, not_redacted};
+use crate::indexing::Item;
 use crate::memory::Memory;
 use crate::secrets::TenantRedactor;
 
@@ -65,6 +66,29 @@ impl Memory {
         Ok(())
     }
 
+    /// Hides what is secret in whatever was read but turns, which are veiled as
+    /// they are read.
+    pub(crate) async fn veil_items(
+        &self,
+        scope: &Scope,
+        items: impl Iterator<Item = &mut Item>,
+    ) -> Result<()> {
+        let Some(veil) = self.veil(scope).await? else { return Ok(()) };
+        for item in items {
+            match item {
+                Item::Turn(_) => {}
+                Item::Summary(chunk) => {
+                    chunk.summary =
+                        chunk.summary.as_ref().map(|summary| veil.summary(summary)).transpose()?;
+                }
+                Item::Entry(entry) => entry.content = veil.text(&entry.content),
+                Item::Fact(record) => record.fact = veil.fact(&record.fact)?,
+                Item::Told(record) => record.fact = veil.fact(&record.fact)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Hides what is secret in summaries that were read.
     pub(crate) async fn veil_chunks(
         &self,
@@ -85,7 +109,7 @@ impl Veil {
         self.0.summary(summary.parts().clone()).map_err(not_redacted)
     }
 
-    pub(crate) fn fact(&self, fact: &RedactedFact) -> Result<RedactedFact> {
+    fn fact(&self, fact: &RedactedFact) -> Result<RedactedFact> {
         self.0.fact(fact.clone().into_fact()).map_err(not_redacted)
     }
 

@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::bodies::{damaged, decode_text, encode};
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Inner, Memory};
+use crate::secrets::TenantRedactor;
 use crate::settings::{ColdFormat, WarmFormat};
 
 /// Micros worked on in one step.
@@ -302,7 +303,8 @@ impl Work<'_> {
         let micros = self.read(&needed).await?;
 
         let inner = Arc::clone(self.inner());
-        let redactor = self.memory.deriving_redactor(self.scope).await?;
+        let TenantRedactor { redactor, version } =
+            self.memory.deriving_redactor(self.scope).await?;
         let warm_from = self.branch.warm_through;
         let (summaries, texts) = off_thread(move || {
             press(&inner, &redactor, &micros, summarized, sum_through, warm_from, warm_through)
@@ -325,7 +327,7 @@ impl Work<'_> {
         }
         let reached = last.id.last.min(sum_through);
         if reached > summarized {
-            done.summaries += self.put(Level::Micro, reached, summaries).await?;
+            done.summaries += self.put(Level::Micro, reached, summaries, version).await?;
         }
         Ok(true)
     }
@@ -399,6 +401,7 @@ impl Work<'_> {
         level: Level,
         through: Ordinal,
         summaries: Vec<(ChunkId, u32, RedactedSummary)>,
+        secrets_seen: u64,
     ) -> Result<u64> {
         let count = summaries.len() as u64;
         let batch = SummaryBatch {
@@ -408,9 +411,13 @@ impl Work<'_> {
             seen_through: self.branch.summarized_through[level_index(level)],
             through,
             summaries,
+            secrets_seen,
         };
-        self.inner().store.put_summaries(self.scope, batch).await?;
-        Ok(count)
+        match self.inner().store.put_summaries(self.scope, batch).await {
+            // They are made again, with what was registered meanwhile.
+            Err(StoreError::SecretsChanged) => Ok(0),
+            done => Ok(done.map(|()| count)?),
+        }
     }
 
     /// Summarizes minis or macros whose children all have been.
@@ -430,7 +437,8 @@ impl Work<'_> {
         let query = self.query(below, chunks[0].id.first, last, usize::MAX >> 1);
         let children = self.inner().store.chunks(self.scope, &query).await?;
         let inner = Arc::clone(self.inner());
-        let redactor = self.memory.deriving_redactor(self.scope).await?;
+        let TenantRedactor { redactor, version } =
+            self.memory.deriving_redactor(self.scope).await?;
         let summaries = off_thread(move || {
             let of = |chunk: &ChunkRecord| {
                 if chunk.summary.is_some() {
@@ -455,7 +463,7 @@ impl Work<'_> {
             chunks.iter().filter_map(of).collect::<Result<Vec<_>>>()
         })
         .await??;
-        done.summaries += self.put(level, last, summaries).await?;
+        done.summaries += self.put(level, last, summaries, version).await?;
         Ok(true)
     }
 

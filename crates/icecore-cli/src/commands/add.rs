@@ -72,5 +72,5 @@ fn added(report: &ImportReport) -> serde_json::Value {
 
 /// A session's name as it is stored: without secrets.
 fn shown_session(app: &App, session: &str) -> String {
-    app.memory.shown(app.principal.tenant(), session).into_string()
+    app.memory.shown_name(app.principal.tenant(), session).into_string()
 }

@@ -46,9 +46,16 @@ pub(super) fn blobs<N>(
     while let Some(run) = next_run(bytes, from) {
         let (run, joined) = wrapped(bytes, run);
         from = run.end;
-        if let Some((skipped, name)) = within(&joined, looks) {
+        if let Some((part, name)) = within(&joined, looks) {
             let padding = bytes[run.end..].iter().take(2).take_while(|byte| **byte == b'=').count();
-            found(run.start + skipped..run.end + padding, name);
+            // Over several lines the places are not those of the text.
+            let is_wrapped = joined.len() != run.len();
+            let end = match is_wrapped || part.end == joined.len() {
+                true => run.end + padding,
+                false => run.start + part.end,
+            };
+            let start = if is_wrapped { run.start } else { run.start + part.start };
+            found(start..end, name);
         }
     }
 }
@@ -105,21 +112,53 @@ fn wrapped(bytes: &[u8], run: Range<usize>) -> (Range<usize>, Zeroizing<Vec<u8>>
     (start..end, joined)
 }
 
-/// How many bytes of a run are no part of the blob that looks secret, and its
-/// name. A path before a blob shifts it, so every alignment is tried.
-fn within<N>(run: &[u8], looks: &dyn Fn(&str) -> Option<N>) -> Option<(usize, N)> {
-    if run.len() >= MIN_HEX_BYTES && run.iter().all(u8::is_ascii_hexdigit) {
-        return pieces(&unhex(run), looks).map(|name| (0, name));
-    }
-    let is_url_safe = run.iter().any(|byte| b"-_".contains(byte));
-    let is_standard = run.iter().any(|byte| b"+/".contains(byte));
-    (0..4).find_map(|skipped| {
-        let standard = (is_standard || !is_url_safe)
-            .then(|| pieces(&unbase64(&run[skipped..], &base64::alphabet::STANDARD), looks));
-        let url_safe = || pieces(&unbase64(&run[skipped..], &base64::alphabet::URL_SAFE), looks);
-        let name = standard.flatten().or_else(|| if is_url_safe { url_safe() } else { None });
-        name.map(|name| (skipped, name))
+/// The part of a run that looks secret once it is decoded, and its name.
+fn within<N>(run: &[u8], looks: &dyn Fn(&str) -> Option<N>) -> Option<(Range<usize>, N)> {
+    let hex = parts(run, MIN_HEX_BYTES, |byte| byte.is_ascii_hexdigit());
+    let found = hex.into_iter().find_map(|part| {
+        let name = pieces(&unhex(&run[part.clone()]), looks)?;
+        Some((part, name))
+    });
+    found.or_else(|| {
+        let standard = parts(run, MIN_RUN_BYTES, |byte| !b"-_".contains(&byte));
+        let url_safe = match run.iter().any(|byte| b"-_".contains(byte)) {
+            true => parts(run, MIN_RUN_BYTES, |byte| !b"+/".contains(&byte)),
+            false => Vec::new(),
+        };
+        let alphabets =
+            [(standard, base64::alphabet::STANDARD), (url_safe, base64::alphabet::URL_SAFE)];
+        alphabets.iter().find_map(|(parts, alphabet)| {
+            parts.iter().find_map(|part| unaligned(run, part, alphabet, looks))
+        })
     })
+}
+
+/// A path before a blob shifts it, so every alignment is tried.
+fn unaligned<N>(
+    run: &[u8],
+    part: &Range<usize>,
+    alphabet: &Alphabet,
+    looks: &dyn Fn(&str) -> Option<N>,
+) -> Option<(Range<usize>, N)> {
+    (part.start..part.start + 4).find_map(|start| {
+        let name = pieces(&unbase64(&run[start..part.end], alphabet), looks)?;
+        Some((start..part.end, name))
+    })
+}
+
+/// The longest stretches of a run whose bytes all pass, of `least` or more.
+fn parts(run: &[u8], least: usize, passes: impl Fn(u8) -> bool) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut from = 0;
+    for (at, byte) in run.iter().map(Some).chain([None]).enumerate() {
+        if !byte.is_some_and(|byte| passes(*byte)) {
+            if at - from >= least {
+                parts.push(from..at);
+            }
+            from = at + 1;
+        }
+    }
+    parts
 }
 
 /// The first name that a piece of readable text within `decoded` gets.
@@ -139,18 +178,12 @@ fn unhex(digits: &[u8]) -> Zeroizing<Vec<u8>> {
     )
 }
 
-/// What decodes, as far as it does: bytes of the other alphabet end it.
 fn unbase64(run: &[u8], alphabet: &Alphabet) -> Zeroizing<Vec<u8>> {
     let config = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
         .with_decode_allow_trailing_bits(true);
-    let foreign: &[u8] = match *alphabet == base64::alphabet::STANDARD {
-        true => b"-_",
-        false => b"+/",
-    };
-    let length = run.iter().position(|byte| foreign.contains(byte)).unwrap_or(run.len());
     // A lone last character holds no byte.
-    let whole = length - usize::from(length % 4 == 1);
+    let whole = run.len() - usize::from(run.len() % 4 == 1);
     let decoded = GeneralPurpose::new(alphabet, config).decode(&run[..whole]);
     Zeroizing::new(decoded.unwrap_or_default())
 }
@@ -179,9 +212,7 @@ pub(super) fn unescaped(text: &str, found: &mut dyn FnMut(Unescaped)) {
         let start = from + before.map_or(0, |at| at + 1);
         let end = bytes[escape..].iter().position(|byte| ends_word(*byte));
         let end = end.map_or(bytes.len(), |at| escape + at);
-        if let Some(word) = unescape(bytes, start..end) {
-            found(word);
-        }
+        unescape(bytes, start..end, found);
         from = end;
     }
 }
@@ -201,7 +232,8 @@ fn next_escape(bytes: &[u8], mut from: usize) -> Option<usize> {
     }
 }
 
-fn unescape(bytes: &[u8], word: Range<usize>) -> Option<Unescaped> {
+/// Tells what is text in a decoded word; bytes that are none part it.
+fn unescape(bytes: &[u8], word: Range<usize>, found: &mut dyn FnMut(Unescaped)) {
     let mut decoded = Zeroizing::new(Vec::with_capacity(word.len()));
     let mut places = Vec::with_capacity(word.len() + 1);
     let mut at = word.start;
@@ -224,8 +256,13 @@ fn unescape(bytes: &[u8], word: Range<usize>) -> Option<Unescaped> {
         }
     }
     places.push(word.end);
-    let text = String::from_utf8(std::mem::take(&mut *decoded)).ok()?;
-    Some(Unescaped { text: Zeroizing::new(text), places })
+    let mut from = 0;
+    for chunk in decoded.utf8_chunks() {
+        let to = from + chunk.valid().len();
+        let text = Zeroizing::new(chunk.valid().to_owned());
+        found(Unescaped { text, places: places[from..=to].to_vec() });
+        from = to + chunk.invalid().len();
+    }
 }
 
 #[cfg(test)]
@@ -272,6 +309,24 @@ mod tests {
                 "{path}"
             );
         }
+    }
+
+    #[test]
+    fn a_blob_beside_other_letters_is_found() {
+        let blob = encode("there is a needle in here");
+        assert_eq!(hidden(&format!("https://h.example/my-app/x/{blob}")).len(), 1);
+        let hex: String = "there is a needle".bytes().map(|byte| format!("{byte:02x}")).collect();
+        for before in ["0x", "dump-", "blob/"] {
+            let found = hidden(&format!("{before}{hex} z"));
+            assert!(found.len() == 1 && found[0].ends_with(&hex), "{before}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_part_a_word() {
+        let mut words = Vec::new();
+        unescaped("x?q=caf%E9&t=a%5Fb%FF%63", &mut |word| words.push(word.text.to_string()));
+        assert_eq!(words, ["x?q=caf", "&t=a_b", "c"]);
     }
 
     #[test]

@@ -396,7 +396,7 @@ fn every_field_of_a_turn_is_looked_at() {
     };
     let shown = format!("{:?}", REDACTOR.turn(turn));
     assert!(!shown.contains(&secret) && !shown.contains("hunter22"), "{shown}");
-    assert_eq!(shown.matches("[REDACTED:github-token]").count(), 11);
+    assert_eq!(shown.matches("[REDACTED:github-token").count(), 11);
 }
 
 /// The names of fields that we do not know, once redacted; and that the turn can
@@ -423,7 +423,7 @@ fn field_names_stay_apart_when_their_secrets_are_hidden() {
     // The tag tells the secret, wherever it stands.
     let reversed: Vec<String> = names.iter().rev().cloned().collect();
     assert_eq!(extra_names(&reversed, "y"), renamed.iter().rev().cloned().collect::<Vec<_>>());
-    assert_eq!(extra_names(&names[1..3], "y"), [marker, "x"], "alone it needs no tag");
+    assert_eq!(extra_names(&names[1..3], "y"), renamed[1..3], "whatever stands beside it");
     let names = [1, 2].map(|seed| format!("{} password=", token(seed)));
     assert_eq!(extra_names(&names, "hunter22").len(), 2);
 }

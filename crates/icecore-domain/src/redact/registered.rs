@@ -29,6 +29,8 @@ pub(super) struct Registered {
     /// cost one look.
     hashes: Zeroizing<Vec<u64>>,
     shift: u32,
+    /// Whether any form begins with a byte.
+    firsts: Zeroizing<[bool; 256]>,
 }
 
 /// One way to write a secret.
@@ -67,7 +69,10 @@ impl Registered {
             let hash = hash(*prefix, shift);
             hashes[hash / 64] |= 1 << (hash % 64);
         }
+        let mut firsts = Zeroizing::new([false; 256]);
+        forms.iter().for_each(|form| firsts[usize::from(form.bytes[0])] = true);
         Some(Self {
+            firsts,
             names: secrets.iter().map(|secret| secret.name().clone()).collect(),
             forms,
             prefixes: Zeroizing::new(prefixes),
@@ -105,7 +110,7 @@ impl Registered {
         let alike = self.prefixes[from..].iter().take_while(|(prefix, _)| *prefix == wanted);
         for (_, form) in alike {
             let form = &self.forms[*form];
-            if text[at..].starts_with(&form.bytes) {
+            if form.is_at(text, at) {
                 found(form.spilled(text, at..at + form.bytes.len()), form.secret);
                 return;
             }
@@ -120,15 +125,25 @@ impl Registered {
         let from = text.len().saturating_sub(longest);
         let begins = |at: &usize| {
             let rest = &text[*at..];
-            self.forms
-                .iter()
-                .any(|form| form.bytes.len() >= rest.len() && form.bytes.starts_with(rest))
+            self.firsts[usize::from(rest[0])]
+                && self
+                    .forms
+                    .iter()
+                    .any(|form| form.bytes.len() >= rest.len() && form.bytes.starts_with(rest))
         };
         (from..text.len()).find(begins).unwrap_or(text.len())
     }
 }
 
 impl Form {
+    /// Compared at its end first: texts that repeat themselves begin alike.
+    fn is_at(&self, text: &[u8], at: usize) -> bool {
+        let end = at + self.bytes.len();
+        let tail = self.bytes.len() - PREFIX_BYTES;
+        text.get(at + tail..end).is_some_and(|last| *last == self.bytes[tail..])
+            && text[at..end] == **self.bytes
+    }
+
     /// `range` with the characters beside it that tell a part of the secret.
     fn spilled(&self, text: &[u8], mut range: Range<usize>) -> Range<usize> {
         let (before, after) = self.spill;

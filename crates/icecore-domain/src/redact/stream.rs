@@ -18,6 +18,10 @@ use super::{Hidden, RedactedText, Redactor, decode, marker};
 /// Text that nothing can be said about for so long is hidden: no turn is longer.
 pub const MAX_HELD_BYTES: usize = 1 << 20;
 
+/// Less than this is looked at with each part; more is let grow by half first,
+/// for looking at it each time would take the square of its length.
+const OFTEN_BYTES: usize = 1024;
+
 /// What [`MAX_HELD_BYTES`] hides is called.
 const UNDECIDED: &str = "undecided";
 
@@ -72,7 +76,8 @@ impl RedactedStream {
             self.is_overlong = true;
             add(&mut self.hidden, [(UNDECIDED.to_owned(), 1)]);
         }
-        self.try_at = (self.held.len() + self.held.len() / 8).min(MAX_HELD_BYTES + 1);
+        let more = if self.held.len() < OFTEN_BYTES { 0 } else { self.held.len() / 2 };
+        self.try_at = (self.held.len() + more).min(MAX_HELD_BYTES + 1);
         let (shown, hidden) = self.redactor.text_counted(&decided);
         add(&mut self.hidden, hidden);
         shown
@@ -106,19 +111,26 @@ impl RedactedStream {
     /// How much of what is held nothing that comes can change.
     fn decided(&mut self) -> usize {
         let text = self.held.as_str();
-        let mut open = self.prospects.open(text);
+        let (mut open, failed) = self.prospects.open(text);
         if let Some(registered) = &self.redactor.registered {
             open.push(registered.begins_in(text.as_bytes())..usize::MAX);
             registered.find(text.as_bytes(), &mut |range, _| open.push(range));
         }
         open.extend(marker::open(text));
         decode::spans(text, &mut |range| open.push(range));
+        let mut open = joined(open);
+        // Beside what is hidden, a text ends that went on before: there a pattern
+        // may match that did not.
+        let beside = failed.into_iter().filter(|span| overlaps(&open, span)).collect::<Vec<_>>();
+        open.extend(beside);
+        let open = joined(open);
         let mut end = text.len();
         loop {
             end = word_start(text, end);
-            let within = |span: &&Range<usize>| span.start < end && end < span.end;
-            match open.iter().filter(within).map(|span| span.start).min() {
-                Some(start) => end = start,
+            // Of spans that do not overlap, only the last to begin can hold it.
+            let begun = open.partition_point(|span| span.start < end);
+            match open[..begun].last().filter(|span| end < span.end) {
+                Some(span) => end = span.start,
                 None => return end,
             }
         }
@@ -129,6 +141,25 @@ fn add(sum: &mut Hidden, more: impl IntoIterator<Item = (String, u64)>) {
     for (name, count) in more {
         *sum.entry(name).or_default() += count;
     }
+}
+
+/// Whether a span overlaps or touches one of these, which are in order and apart.
+fn overlaps(spans: &[Range<usize>], span: &Range<usize>) -> bool {
+    let begun = spans.partition_point(|other| other.start <= span.end);
+    spans[..begun].last().is_some_and(|other| span.start <= other.end)
+}
+
+/// Spans in order, those that overlap as one.
+fn joined(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    spans.sort_by_key(|span| span.start);
+    let mut apart: Vec<Range<usize>> = Vec::new();
+    for span in spans {
+        match apart.last_mut() {
+            Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+            _ => apart.push(span),
+        }
+    }
+    apart
 }
 
 /// The end of the last blank at or before `end`: where a word may begin.
@@ -147,19 +178,25 @@ impl Prospects {
         Self { engine, automata: Vec::new() }
     }
 
-    /// The spans that patterns read from the keywords of `text` on; without an
-    /// end where what comes may go on with them.
-    fn open(&mut self, text: &str) -> Vec<Range<usize>> {
+    /// The spans that patterns read from the keywords of `text` on, without an end
+    /// where what comes may go on with them; and those of patterns that failed.
+    fn open(&mut self, text: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let mut attempts = Vec::new();
         self.engine.hits(text, &mut |attempt| attempts.push(attempt));
-        let mut spans: Vec<_> =
-            attempts.into_iter().map(|attempt| self.span(text.as_bytes(), attempt)).collect();
+        let (mut spans, mut failed) = (Vec::new(), Vec::new());
+        for attempt in attempts {
+            match self.span(text.as_bytes(), attempt) {
+                (span, true) => spans.push(span),
+                (span, false) => failed.push(span),
+            }
+        }
         // A keyword of several words may itself be cut short.
         spans.push(self.engine.begins_in(text)..usize::MAX);
-        spans
+        (spans, failed)
     }
 
-    fn span(&mut self, text: &[u8], attempt: Attempt) -> Range<usize> {
+    /// What the pattern read, and whether it matched or still may.
+    fn span(&mut self, text: &[u8], attempt: Attempt) -> (Range<usize>, bool) {
         let rule = self.engine.kind(attempt.kind);
         let start = attempt.at.saturating_sub(rule.lead);
         let reach = attempt.at.saturating_add(rule.reach);
@@ -167,8 +204,9 @@ impl Prospects {
             0 => self.read(attempt.kind, &text[start..reach.min(text.len())]),
             _ => None,
         };
-        match read {
-            Some(length) => start..start + length,
+        let span = match read {
+            Some((length, false)) => return (start..start + length, false),
+            Some((length, true)) => start..start + length,
             // Longer than the reach, it goes on as far as its characters do.
             None if reach <= text.len() => {
                 let more = text[reach..].iter().take_while(|byte| is_token_byte(**byte)).count();
@@ -176,11 +214,13 @@ impl Prospects {
                 start..if end == text.len() { usize::MAX } else { end }
             }
             None => start..usize::MAX,
-        }
+        };
+        (span, true)
     }
 
-    /// After how many bytes of `window` the pattern can match no more.
-    fn read(&mut self, kind: usize, window: &[u8]) -> Option<usize> {
+    /// After how many bytes of `window` the pattern can match no more, and whether
+    /// it matched.
+    fn read(&mut self, kind: usize, window: &[u8]) -> Option<(usize, bool)> {
         self.automata.resize_with(self.automata.len().max(kind + 1), || None);
         if self.automata[kind].is_none() {
             self.automata[kind] = automaton(&self.engine.anchored(kind));
@@ -188,10 +228,12 @@ impl Prospects {
         let (dfa, cache) = self.automata[kind].as_mut()?;
         let mut state =
             dfa.start_state(cache, &start::Config::new().anchored(Anchored::Yes)).ok()?;
+        let mut has_matched = false;
         for (at, byte) in window.iter().enumerate() {
             state = dfa.next_state(cache, state, *byte).ok()?;
+            has_matched |= state.is_match();
             if state.is_dead() {
-                return Some(at + 1);
+                return Some((at + 1, has_matched));
             }
             if state.is_quit() {
                 return None;
@@ -262,6 +304,17 @@ mod tests {
         assert_eq!(stream.push(text).as_str(), text);
         assert_eq!(stream.push("Then it rai").as_str(), "Then it ");
         assert_eq!(stream.push("ned. ").as_str(), "rained. ");
+    }
+
+    /// A quadratic stream would need minutes for these.
+    #[test]
+    fn hostile_text_comes_out_in_time() {
+        for piece in ["password ", "token= ", "secret is ", "eyJ ", "api key: \n", "://a: "] {
+            let text = piece.repeat((256 << 10) / piece.len());
+            let parts: Vec<&str> =
+                text.as_bytes().chunks(4096).map(|part| str::from_utf8(part).unwrap()).collect();
+            assert_eq!(streamed(&parts), redactor().text(&text).into_string(), "{piece}");
+        }
     }
 
     #[test]

@@ -403,6 +403,7 @@ pub(crate) async fn summing_of(
             .into_iter()
             .map(|chunk| (chunk.id, chunk.revision, summary(&format!("of {}", chunk.id))))
             .collect(),
+        secrets_seen: store.secrets_version(scope.tenant()).await.unwrap(),
     }
 }
 

@@ -232,7 +232,7 @@ async fn put_entry(store: &dyn Store, id: &str) -> EntryRecord {
 // Facts
 
 fn fact_batch(seen: u64, through: u64, facts: Vec<NewFact>) -> FactBatch {
-    FactBatch { seen_through: Position(seen), through: Position(through), facts }
+    FactBatch { seen_through: Position(seen), through: Position(through), facts, secrets_seen: 1 }
 }
 
 async fn put_facts(store: &dyn Store, seen: u64, through: u64, facts: Vec<NewFact>) -> bool {

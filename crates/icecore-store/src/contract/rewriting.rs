@@ -98,7 +98,8 @@ pub(super) async fn what_was_made_of_a_rewritten_turn_goes(store: &dyn Store) {
     let id = |session: SessionNo, seq| TurnId { session, seq: Seq(seq) };
     let drawn = |session, seq| drawn_fact(fact("Ana", "a"), id(session, seq));
     let facts = vec![drawn(session, 6), drawn(session, 16), drawn(other, 1)];
-    let batch = FactBatch { seen_through: Position(0), through: Position(18), facts };
+    let batch =
+        FactBatch { seen_through: Position(0), through: Position(18), facts, secrets_seen: 1 };
     assert!(store.put_facts(&scope(), batch).await.unwrap());
     let verdict = NewVerdict {
         fact: fact("Ana", "a"),
@@ -259,7 +260,8 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
     let head = store.head(&tenant("acme")).await.unwrap();
 
     let told = retell(store).await;
-    let new = scope_of("acme", "of [REDACTED:v1]");
+    let tagged = |text: &str| redactor_of(&[FIRST]).name(text).into_string();
+    let new = scope_of("acme", &tagged(&format!("of {FIRST}")));
     let expected = Told {
         sessions: 1,
         memories: vec![format!("of {FIRST}")],
@@ -274,8 +276,9 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
     };
     assert_eq!(told, expected);
     assert_eq!(store.head(&tenant("acme")).await.unwrap(), head);
-    assert_eq!(memories(store, &tenant("acme")).await, ["of [REDACTED:v1]"]);
-    let found = store.session(&new, &session_name("s [REDACTED:v1]")).await.unwrap().unwrap();
+    assert_eq!(memories(store, &tenant("acme")).await, [new.memory()]);
+    let name = session_name(&tagged(&format!("s {FIRST}")));
+    let found = store.session(&new, &name).await.unwrap().unwrap();
     assert_eq!((found.no, found.turns), (SessionNo(1), 2));
     assert_eq!(store.turns_after(&new, Position(0), 9).await.unwrap().len(), 3);
     let entries = store.entries_after(&new, Position(0), Millis(0), 9).await.unwrap();
@@ -317,7 +320,8 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
 }
 
 pub(super) async fn names_that_become_the_same_are_numbered(store: &dyn Store) {
-    let taken = redactor_of(&[FIRST]).text(FIRST).into_string();
+    let taken = redactor_of(&[FIRST]).name(FIRST).into_string();
+    let second = format!("{taken}#2");
     for name in [FIRST, &taken, "other"] {
         add(store, name, &say_many(1)).await;
         store.append(&scope_of("acme", name), batch("s", &say_many(1))).await.unwrap();
@@ -327,22 +331,16 @@ pub(super) async fn names_that_become_the_same_are_numbered(store: &dyn Store) {
     assert_eq!((told.sessions, told.memories), (1, vec![FIRST.to_owned()]));
     let sessions = store.sessions(&scope(), None, 9).await.unwrap();
     let names: Vec<_> = sessions.iter().map(|s| s.name.as_ref().unwrap().as_str()).collect();
-    assert_eq!(names, ["[REDACTED:v1]#2", "[REDACTED:v1]", "other"]);
-    assert_eq!(
-        memories(store, &tenant("acme")).await,
-        ["[REDACTED:v1]", "[REDACTED:v1]#2", "notes", "other"]
-    );
-    let renamed = scope_of("acme", "[REDACTED:v1]#2");
+    assert_eq!(names, [second.as_str(), &taken, "other"]);
+    assert_eq!(memories(store, &tenant("acme")).await, [taken.as_str(), &second, "notes", "other"]);
+    let renamed = scope_of("acme", &second);
     assert_eq!(store.sessions(&renamed, None, 9).await.unwrap().len(), 1);
-    let events = store.events(&tenant("acme"), Some("[REDACTED:v1]#2"), Position(0), 9).await;
+    let events = store.events(&tenant("acme"), Some(&second), Position(0), 9).await;
     let events = events.unwrap();
     assert_eq!(events.len(), 2);
-    assert!(events.iter().all(|e| e.payload.contains(r#""memoryRef":"[REDACTED:v1]#2""#)));
+    assert!(events.iter().all(|e| e.payload.contains(&format!(r#""memoryRef":"{second}""#))));
     let epoch = async |name: &str| store.scope_head(&scope_of("acme", name)).await.unwrap().epoch;
-    assert_eq!(
-        [epoch("[REDACTED:v1]#2").await, epoch("notes").await, epoch("other").await],
-        [1, 1, 0]
-    );
+    assert_eq!([epoch(&second).await, epoch("notes").await, epoch("other").await], [1, 1, 0]);
 }
 
 pub(super) async fn the_last_of_verdicts_that_become_the_same_stands(store: &dyn Store) {
@@ -378,7 +376,12 @@ pub(super) async fn derived_text_with_a_secret_goes(store: &dyn Store) {
     let other = store.append(&diary, batch("d", &say_many(4))).await.unwrap().session;
     summarize(store, session).await;
     let drawn = drawn_fact(fact("Ana", FIRST), TurnId { session: other, seq: Seq(1) });
-    let batch = FactBatch { seen_through: Position(0), through: Position(8), facts: vec![drawn] };
+    let batch = FactBatch {
+        seen_through: Position(0),
+        through: Position(8),
+        facts: vec![drawn],
+        secrets_seen: 1,
+    };
     assert!(store.put_facts(&diary, batch).await.unwrap());
     let told = retell(store).await;
     assert_eq!((told.derived, told.touched), (1, vec![diary.clone()]));

@@ -16,6 +16,7 @@ use crate::store::*;
 
 pub(super) fn put(c: &Connection, s: &Shared, scope: &Scope, batch: &FactBatch) -> Result<bool> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(false) };
+    secrets::refuse_changed(c, s, scope.tenant(), batch.secrets_seen)?;
     let put = || {
         if read_through(c, no)? != batch.seen_through || !sources_are_there(c, no, batch)? {
             return Ok(false);

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::append::level_no;
 use super::rows::{self, EXPIRED, ScopeNo};
-use super::{Shared, erase, facts, log};
+use super::{Shared, erase, facts, log, secrets};
 use crate::error::StoreError;
 use crate::keys::TenantKey;
 use crate::pack::PackKey;
@@ -834,6 +834,7 @@ pub(super) fn put_summaries(
     batch: &SummaryBatch,
 ) -> Result<()> {
     let Some(no) = owned(c, s, scope, batch.session)? else { return Ok(()) };
+    secrets::refuse_changed(c, s, scope.tenant(), batch.secrets_seen)?;
     let column = summary_watermark(batch.level);
     let at = (batch.session, batch.branch);
     let put = || {

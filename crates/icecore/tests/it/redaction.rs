@@ -21,7 +21,7 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 const READS: &[&str] = &[
     "builder", "check", "chunk", "chunks", "context", "counter", "events", "expand", "facts",
     "find", "in_memory", "model", "now", "open", "packs", "redactor", "search", "secrets",
-    "sessions", "shown", "stats", "store", "turns", "verify_packs", "view",
+    "sessions", "shown", "shown_name", "stats", "store", "turns", "verify_packs", "view",
 ];
 
 /// Those that do. Each has a case in [`write`].
@@ -416,4 +416,82 @@ async fn without_its_secrets_nothing_is_written_or_derived() {
     bench.settle().await;
     assert!(bench.chunks("s", icecore::Level::Micro).await[0].summary.is_some());
     assert_eq!(bench.memory.turns(&bench.scope, "s", Seq(0), 100).await.unwrap().len(), 60);
+}
+
+#[tokio::test]
+async fn names_that_hold_different_secrets_stay_apart() {
+    let bench = Bench::new().await;
+    add_secret(&bench, "one", "alphaSecret1").await;
+    bench
+        .memory
+        .add_secret(me().tenant(), "one", "betaSecret22".to_owned().into(), true)
+        .await
+        .unwrap();
+    for value in ["alphaSecret1", "betaSecret22"] {
+        let scope = bench.memory.scope(&me(), value).await.unwrap();
+        bench.memory.remember(&scope, value, vec![RawTurn::new("user", "hi")]).await.unwrap();
+        let turns = bench.memory.turns(&scope, value, Seq(0), 10).await.unwrap();
+        assert_eq!(turns.len(), 1, "each has its own");
+    }
+    let mut turns = vec![RawTurn::new("user", "a"), RawTurn::new("user", "b")];
+    turns[0].id = Some("alphaSecret1".to_owned());
+    turns[1].id = Some("betaSecret22".to_owned());
+    let both = serde_json::json!({"alphaSecret1": 1, "betaSecret22": 2}).to_string();
+    turns[1].tool_calls = Some(JsonText::parse(&both).unwrap());
+    bench.add("s", turns).await;
+    let stored = bench.turns("s").await;
+    assert_ne!(stored[0].id, stored[1].id);
+    let calls = stored[1].turn.as_ref().unwrap().fields().tool_calls.as_ref().unwrap().to_value();
+    assert_eq!(calls.as_object().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_session_whose_name_turns_out_secret_stays_one_session() {
+    let bench = Bench::new().await;
+    for value in ["alphaSecret1", "betaSecret22"] {
+        bench.add(&format!("room {value}"), numbered(2)).await;
+    }
+    add_secret(&bench, "one", "alphaSecret1").await;
+    let beta = Zeroizing::new("betaSecret22".to_owned());
+    bench.memory.add_secret(me().tenant(), "one", beta, true).await.unwrap();
+    // Before the rescan and after it, the same name leads to the same session.
+    for is_rescanned in [false, true] {
+        let again = bench.memory.remember(&bench.scope, "room betaSecret22", numbered(2)).await;
+        assert_eq!(again.unwrap().known, 2, "rescanned: {is_rescanned}");
+        assert_eq!(bench.memory.sessions(&bench.scope).await.unwrap().len(), 2);
+        bench.memory.rescan(&me(), false, |_, _| {}).await.unwrap();
+    }
+    let request = ForgetRequest::Session("room betaSecret22".to_owned());
+    let receipt = bench.memory.forget(&me(), None, &request, false).await.unwrap();
+    assert_eq!(receipt.erased.turns, 2);
+    assert_eq!(bench.turns("room alphaSecret1").await.len(), 2);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_fact_is_judged_as_it_is_stored() {
+    let bench = Bench::new().await;
+    let told = format!("The vault code is {REGISTERED} for everyone");
+    let fact = bench.memory.learn(&bench.scope, &told, None, None).await.unwrap().remove(0);
+    add_secret(&bench, "fruit", REGISTERED).await;
+    let found = bench.memory.search(&bench.scope, &SearchRequest::new("vault code")).await.unwrap();
+    assert_eq!(found.hits[0].text, "The vault code is [REDACTED:fruit] for everyone");
+    let judged = bench.memory.reject(&bench.scope, &fact.id).await.unwrap();
+    assert_eq!(judged.id, fact.id);
+    let left = bench.memory.facts(&bench.scope, &FactQuery::default()).await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A quadratic redactor would need an hour for each of these.
+#[tokio::test]
+async fn hostile_fields_are_read_in_time() {
+    let bench = bench().await;
+    let key = "password ".repeat(5_000);
+    let list = format!("[{}1]", "1,".repeat(20_000));
+    let mut turn = RawTurn::new("user", "hi");
+    turn.extra = vec![(key.clone(), JsonText::parse(&list).unwrap())];
+    let calls = format!(r#"{{"{key}":{list},"password":{list}}}"#);
+    turn.tool_calls = Some(JsonText::parse(&calls).unwrap());
+    bench.add("s", vec![turn]).await;
+    assert_eq!(bench.turns("s").await.len(), 1);
 }

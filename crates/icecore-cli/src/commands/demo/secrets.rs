@@ -127,7 +127,7 @@ fn why(demo: &Demo, found: &Found) -> String {
     let Some(kind) = kind else { return "a value under a telling name".to_owned() };
     let about = match kind.proof {
         Proof::Shape => "the shape of what follows",
-        Proof::Random(_) => "a value that looks drawn at random",
+        Proof::Strong | Proof::Random(_) => "a value that looks drawn at random",
         Proof::Password => "a value such as people choose",
         Proof::Checked(_) => "a value whose checksum holds",
     };

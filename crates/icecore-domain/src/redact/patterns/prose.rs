@@ -36,9 +36,9 @@ pub(super) const KINDS: &[Kind] = &[
         pattern: r#"(?i)(?:key|token|secret|schlüssel|clave)(?: [a-z]{1,12}){0,6}[,:]?(?: [a-z]{1,12}){0,4}(?: (?:->|→))?:? \*{0,2}["'`]{0,3}([a-z0-9][a-z0-9+/=.-]{23,511})(?:[^\w/+:@-]|\z)"#, proof: Proof::Strong, edge: Edge::Any, allow: &["mcowbq", "miib", "mfkw", "aaaac3nza", "aaaab3nza"],
         hides: "I rotated the token, the new one is {40w}", keeps: "the key file has the hash {64h}", ..Kind::TOKEN },
     Kind { id: "password-near", keywords: &["password", "passphrase", "passcode", "passwd"], reach: 256,
-        pattern: r#"(?i)pass(?:word|phrase|code|wd)[^\n0-9.!?;]{0,48}?[\s"'`(:=,|>]((?:[^\s0-9"'`<>(),|:=]{0,32}[0-9])[^\s"'`<>(),|]{7,127})"#, proof: Proof::Strong, edge: Edge::Any,
+        pattern: r#"(?i)pass(?:word|phrase|code|wd)[^\n0-9.!?;]{0,48}?[ \t"'`(:=,|>]((?:[^\s0-9"'`<>(),|:=]{0,32}[0-9])[^\s"'`<>(),|]{7,127})"#, proof: Proof::Strong, edge: Edge::Any,
         hides: "their password, which I do not like, stayed {5w}{1d}{9w}", keeps: "the password rules follow NIST-SP800-63B", ..Kind::TOKEN },
     Kind { id: "key-near", keywords: &["api key", "api_key", "apikey", "api-key", "secret", "token", "access key", "access_key", "private key", "private_key", "credential"], reach: 640,
-        pattern: r#"(?i)(?:(?:api|access|private)[ _-]?key|secret|token|credential)[^\n0-9.!?;]{0,48}?[\s"'`(:=,|>]((?:[^\s0-9"'`<>(),|:=]{0,40}[0-9])[^\s"'`<>(),|:]{19,511})"#, proof: Proof::Strong, edge: Edge::Any,
+        pattern: r#"(?i)(?:(?:api|access|private)[ _-]?key|secret|token|credential)[^\n0-9.!?;]{0,48}?[ \t"'`(:=,|>]((?:[^\s0-9"'`<>(),|:=]{0,40}[0-9])[^\s"'`<>(),|:]{19,511})"#, proof: Proof::Strong, edge: Edge::Any,
         hides: "localStorage.setItem('access_token', '{12w}{1d}{27w}')", keeps: "the token limit of claude-3-5-sonnet-20241022 is fine", ..Kind::TOKEN },
 ];
