@@ -72,11 +72,9 @@ impl Engine {
     /// The credentials of `text`, in no order; they may overlap.
     pub(super) fn credentials(&self, text: &str) -> Vec<Credential> {
         let mut found = Vec::new();
-        // Where each kind may next be tried: past what it has already taken.
-        let mut free_from: Vec<usize> = Vec::new();
+        let mut free = Free::default();
         self.hits(text, &mut |attempt| {
-            free_from.resize(self.kinds.len(), 0);
-            let free_from = &mut free_from[attempt.kind];
+            let free_from = free.from(attempt.kind);
             if attempt.at >= *free_from && self.is_at_edge(text, attempt) {
                 found.extend(self.attempt(text, attempt, free_from));
             }
@@ -150,6 +148,37 @@ impl Engine {
         let rule = self.kinds[kind];
         let anchor = if rule.lead == 0 { r"\A" } else { "" };
         format!("{anchor}(?:{})", rule.pattern)
+    }
+}
+
+/// Where each kind may next be tried: past what it has already taken. Most texts
+/// meet a few kinds; a table of all is made for those that meet more.
+#[derive(Default)]
+struct Free {
+    few: Vec<(usize, usize)>,
+    all: Vec<usize>,
+}
+
+impl Free {
+    const FEW: usize = 16;
+
+    fn from(&mut self, kind: usize) -> &mut usize {
+        if self.few.len() == Self::FEW {
+            for (kind, from) in self.few.drain(..) {
+                self.all.resize(self.all.len().max(kind + 1), 0);
+                self.all[kind] = from;
+            }
+        }
+        if !self.all.is_empty() {
+            self.all.resize(self.all.len().max(kind + 1), 0);
+            return &mut self.all[kind];
+        }
+        let at = self.few.iter().position(|(known, _)| *known == kind);
+        let at = at.unwrap_or_else(|| {
+            self.few.push((kind, 0));
+            self.few.len() - 1
+        });
+        &mut self.few[at].1
     }
 }
 
