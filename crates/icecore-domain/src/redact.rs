@@ -10,6 +10,7 @@ pub mod corpus;
 mod decode;
 mod engine;
 mod hide;
+mod jumble;
 mod keywords;
 mod kind;
 mod marker;
