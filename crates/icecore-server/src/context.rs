@@ -3,8 +3,9 @@
 use axum::extract::State;
 use axum::response::Response;
 use icecore::ContextRequest;
+use utoipa::ToSchema;
 
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::auth::Reader;
 use crate::body::{Fields, Posted};
 use crate::error::ApiError;
@@ -14,30 +15,79 @@ use crate::wire;
 
 const OPERATION: &str = "POST /context";
 
-/// Builds a context. Though posted, it only reads.
+/// What a context is asked for.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(crate) struct ContextBody {
+    /// Which memory; `default` where none is named.
+    memory_ref: Option<String>,
+    /// What the prompt is about.
+    query: Option<String>,
+    /// The session that goes on.
+    session: Option<String>,
+    /// A branch of the session; needs `session`.
+    branch: Option<String>,
+    /// The most tokens of the text, counted as o200k_base.
+    #[schema(minimum = 0, maximum = 1_000_000)]
+    budget: u32,
+    /// `messages` adds the items as messages of a chat.
+    format: Option<ContextFormat>,
+}
+
+/// How a context comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+#[schema(rename_all = "lowercase")]
+enum ContextFormat {
+    Text,
+    Messages,
+}
+
+impl ContextBody {
+    fn read(fields: &Fields<'_>, params: &Params, app: &App) -> Result<Self, ApiError> {
+        let format = match fields.text("format")?.as_deref() {
+            None => None,
+            Some("text") => Some(ContextFormat::Text),
+            Some("messages") => Some(ContextFormat::Messages),
+            Some(_) => return Err(ApiError::invalid("field `format` must be `text` or `messages`")),
+        };
+        let body = Self {
+            memory_ref: fields.memory(params.memory()?)?,
+            query: fields.text("query")?,
+            session: fields.text("session")?,
+            branch: fields.text("branch")?,
+            budget: fields.bounded("budget", app.limits.context_tokens, "context_tokens")?,
+            format,
+        };
+        match body.branch.is_some() && body.session.is_none() {
+            true => Err(ApiError::invalid("field `branch` needs a `session`")),
+            false => Ok(body),
+        }
+    }
+}
+
+/// Builds a context within a budget. Though posted, it only reads.
+#[utoipa::path(
+    post,
+    path = "/v1/host/icecore/context",
+    tag = "recall",
+    request_body = ContextBody,
+    responses((status = 200, description = "The context", body = wire::ContextAnswer))
+)]
 pub(crate) async fn build(
     State(app): State<Shared>,
     Reader(caller): Reader,
     params: Params,
     posted: Posted,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&posted.bytes)?;
-    let memory = fields.memory(params.memory()?)?;
-    let scope = caller.scope(&app, memory.as_deref()).await?;
-    let as_messages = match fields.text("format")?.as_deref() {
-        None | Some("text") => false,
-        Some("messages") => true,
-        Some(_) => return Err(ApiError::invalid("field `format` must be `text` or `messages`")),
-    };
+    let body = ContextBody::read(&Fields::parse(&posted.bytes)?, &params, &app)?;
+    let scope = caller.scope(&app, body.memory_ref.as_deref()).await?;
+    let as_messages = body.format == Some(ContextFormat::Messages);
     let request = ContextRequest {
-        session: fields.text("session")?,
-        branch: fields.text("branch")?,
-        query: fields.text("query")?,
-        budget: fields.bounded("budget", app.limits.context_tokens, "context_tokens")?,
+        session: body.session,
+        branch: body.branch,
+        query: body.query,
+        budget: body.budget,
     };
-    if request.branch.is_some() && request.session.is_none() {
-        return Err(ApiError::invalid("field `branch` needs a `session`"));
-    }
 
     let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
     if let Some(attempt) = &attempt

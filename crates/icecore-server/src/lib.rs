@@ -22,6 +22,7 @@ mod host;
 mod idempotency;
 mod keys;
 mod limits;
+mod openapi;
 mod params;
 mod refusal;
 mod routes;

@@ -8,10 +8,11 @@ use axum::response::{IntoResponse, Response};
 use icecore::json::quote;
 use icecore::{
     Appended, ChunkInfo, Context, EventRecord, FactInfo, Hit, Hits, Level, Outcome, RawTurn,
-    Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, turn_jsonl,
+    Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, WindowItem, turn_jsonl,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 /// A JSON answer.
 pub(crate) fn json(status: StatusCode, body: String) -> Response {
@@ -184,34 +185,80 @@ pub(crate) fn chunk(chunk: &ChunkInfo) -> String {
     .to_string()
 }
 
+/// A context and where each token of it went.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ContextAnswer<'a> {
+    /// What to put into a prompt.
+    text: &'a str,
+    /// Its o200k_base count; never above `budget`.
+    tokens: u32,
+    /// As it was asked.
+    budget: u32,
+    items: Vec<ContextItem<'a>>,
+    /// The items as messages of a chat, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<Vec<Message<'a>>>,
+    /// What a person should know about this answer.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    notices: &'a [String],
+}
+
+/// A piece of a context.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ContextItem<'a> {
+    /// `turn`, `summary`, `fact` or `distillate`.
+    kind: &'a str,
+    id: &'a str,
+    /// Where it is kept.
+    tier: &'a str,
+    tokens: u32,
+    score: f64,
+    /// Why it is here.
+    reason: &'a str,
+    text: &'a str,
+    /// The turns that it comes from.
+    sources: &'a [String],
+}
+
+/// A message of a chat.
+#[derive(Debug, Serialize, ToSchema)]
+struct Message<'a> {
+    role: &'a str,
+    content: &'a str,
+}
+
 /// A context; with `as_messages` also as messages of a chat, summaries in the
 /// system's voice.
 pub(crate) fn context(context: &Context, as_messages: bool) -> String {
-    let item = |item: &icecore::WindowItem| {
-        json!({
-            "kind": item.kind.as_str(),
-            "id": item.id,
-            "tier": item.tier,
-            "tokens": item.tokens,
-            "score": item.score,
-            "reason": item.reason,
-            "text": item.text,
-            "sources": item.sources,
-        })
+    let messages = as_messages.then(|| context.items.iter().map(message).collect());
+    let answer = ContextAnswer {
+        text: &context.text,
+        tokens: context.tokens,
+        budget: context.budget,
+        items: context.items.iter().map(context_item).collect(),
+        messages,
+        notices: &context.notices,
     };
-    let mut body = json!({
-        "text": context.text,
-        "tokens": context.tokens,
-        "budget": context.budget,
-        "items": context.items.iter().map(item).collect::<Vec<_>>(),
-    });
-    if as_messages {
-        let messages = context.items.iter().map(|item| {
-            json!({ "role": item.role.as_deref().unwrap_or("system"), "content": item.text })
-        });
-        body["messages"] = messages.collect();
+    json!(answer).to_string()
+}
+
+fn context_item(item: &WindowItem) -> ContextItem<'_> {
+    ContextItem {
+        kind: item.kind.as_str(),
+        id: &item.id,
+        tier: item.tier,
+        tokens: item.tokens,
+        score: item.score,
+        reason: &item.reason,
+        text: &item.text,
+        sources: &item.sources,
     }
-    with_notices(body, &context.notices)
+}
+
+fn message(item: &WindowItem) -> Message<'_> {
+    Message { role: item.role.as_deref().unwrap_or("system"), content: &item.text }
 }
 
 /// The answer to a search.
