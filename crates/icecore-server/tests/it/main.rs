@@ -12,3 +12,4 @@ mod limits;
 mod redaction;
 mod routes;
 mod search;
+mod tenants;
