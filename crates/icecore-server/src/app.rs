@@ -6,8 +6,9 @@ use std::sync::Arc;
 use icecore::Memory;
 use tokio::sync::{Semaphore, watch};
 
-use crate::auth::KeyRing;
+use crate::audit::{Audit, Denials};
 use crate::idempotency::{Answers, Gates};
+use crate::keyring::KeyRing;
 use crate::limits::Limits;
 
 /// The state behind every route.
@@ -17,6 +18,8 @@ pub(crate) struct App {
     /// Whether only this machine can reach us.
     pub(crate) on_loopback: bool,
     pub(crate) keys: KeyRing,
+    pub(crate) audit: Audit,
+    pub(crate) denials: Denials,
     pub(crate) gates: Gates,
     pub(crate) answers: Answers,
     /// A permit for each request that may be worked on.
@@ -41,6 +44,8 @@ impl App {
             memory,
             on_loopback: address.ip().is_loopback(),
             keys: KeyRing::default(),
+            audit: Audit::default(),
+            denials: Denials::default(),
             gates: Gates::default(),
             answers: Answers::default(),
             requests: Arc::new(Semaphore::new(limits.concurrent_requests)),

@@ -1,17 +1,20 @@
 //! Who is calling: a bearer key, found by its hash, bound to a tenant and a role.
+//!
+//! What was presented is hashed at once and goes nowhere else: no error, log line
+//! or panic can repeat it.
 
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
-use icecore::{Principal, Scope, Tenant};
+use axum::http::{HeaderMap, StatusCode, header};
+use icecore::{KeyState, Millis, Principal, Scope, Tenant};
 use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 
 use crate::app::{App, Shared};
+use crate::audit::{self, Reason};
 use crate::error::ApiError;
+use crate::keyring::{self, KnownKey};
 use crate::refusal::CalledBy;
 
 /// What a key allows.
@@ -21,7 +24,7 @@ pub enum Role {
     Reader,
     /// To write too, and to forget.
     Writer,
-    /// Everything.
+    /// Everything, the keys of its tenant among it.
     Admin,
 }
 
@@ -42,10 +45,11 @@ impl Role {
 }
 
 /// The holder of a key.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Caller {
     principal: Principal,
-    role: Role,
+    key: Arc<KnownKey>,
+    hash: [u8; 32],
 }
 
 /// Proof that the caller may read.
@@ -54,6 +58,9 @@ pub(crate) struct Reader(pub(crate) Caller);
 /// Proof that the caller may write.
 pub(crate) struct Writer(pub(crate) Caller);
 
+/// Proof that the caller may look after the keys of its tenant.
+pub(crate) struct Admin(pub(crate) Caller);
+
 impl Caller {
     pub(crate) fn principal(&self) -> &Principal {
         &self.principal
@@ -61,6 +68,18 @@ impl Caller {
 
     pub(crate) fn tenant(&self) -> &Tenant {
         self.principal.tenant()
+    }
+
+    /// The public id of the key that was shown.
+    pub(crate) fn key_id(&self) -> &str {
+        &self.key.record.id
+    }
+
+    /// Whether the key is still good, for answers that go on for long.
+    pub(crate) async fn is_still_valid(&self, app: &App) -> bool {
+        let found = keyring::find(app, &self.hash).await;
+        let now = app.memory.now();
+        found.is_ok_and(|key| key.is_some_and(|key| key.record.state(now) == KeyState::Valid))
     }
 
     /// One memory of the caller's tenant.
@@ -88,7 +107,7 @@ impl FromRequestParts<Shared> for Reader {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        Ok(Reader(authenticate(parts, app).await?))
+        authenticate(parts, app, Role::Reader).await.map(Reader)
     }
 }
 
@@ -96,53 +115,89 @@ impl FromRequestParts<Shared> for Writer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        let caller = authenticate(parts, app).await?;
-        match caller.role >= Role::Writer {
-            true => Ok(Writer(caller)),
-            false => Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "forbidden",
-                "this key may read only; use one with the role writer or admin",
-            )),
-        }
+        authenticate(parts, app, Role::Writer).await.map(Writer)
     }
 }
 
-async fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
-    let caller = known(parts, app).await?;
+impl FromRequestParts<Shared> for Admin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        authenticate(parts, app, Role::Admin).await.map(Admin)
+    }
+}
+
+async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, ApiError> {
+    let deny = |reason, key: Option<&KnownKey>| {
+        audit::deny(app, parts, reason, key.map(|key| &key.record));
+        refusal(reason, needed)
+    };
+    let hash = match presented(&parts.headers) {
+        Ok(key) => hash_key(key),
+        Err(reason) => return Err(deny(reason, None)),
+    };
+    let Some(key) = keyring::find(app, &hash).await? else {
+        return Err(deny(Reason::Unknown, None));
+    };
+    let verdict = judge(&key, needed, app.memory.now());
+    // A key that ended still tells whose secrets a refusal must hide.
     if let Some(by) = parts.extensions.get::<CalledBy>() {
-        by.is(caller.tenant());
+        by.is(&key.record.tenant);
     }
-    Ok(caller)
+    match verdict {
+        Ok(()) => {
+            let principal = Principal::key_holder(key.record.tenant.clone());
+            Ok(Caller { principal, key, hash })
+        }
+        Err(reason) => Err(deny(reason, Some(&key))),
+    }
 }
 
-async fn known(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
-    let header = parts.headers.get(header::AUTHORIZATION);
-    let header = header
-        .ok_or_else(|| ApiError::unauthenticated("send a key as `Authorization: Bearer KEY`"))?;
-    let key = header.to_str().ok().and_then(bearer).ok_or_else(|| {
-        ApiError::unauthenticated("the header `Authorization` is not of the form `Bearer KEY`")
-    })?;
-    let hash = hash_key(key);
-    if let Some(caller) = app.keys.find(&hash) {
-        return Ok(caller);
+/// The key that a request shows, alone in the one header for it.
+fn presented(headers: &HeaderMap) -> Result<&str, Reason> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let value = values.next().ok_or(Reason::NoKey)?;
+    match values.next() {
+        None => value.to_str().ok().and_then(bearer).ok_or(Reason::Malformed),
+        // Which of two counts would depend on who reads them.
+        Some(_) => Err(Reason::Malformed),
     }
-    let record = app.memory.store().api_key(&hash).await?;
-    let caller = record.and_then(|record| {
-        Some(Caller {
-            role: Role::parse(&record.role)?,
-            principal: Principal::key_holder(record.tenant),
-        })
-    });
-    let caller = caller.ok_or_else(|| ApiError::unauthenticated("this key is not known"))?;
-    app.keys.keep(hash, &caller);
-    Ok(caller)
 }
 
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, key) = header.split_once(' ')?;
-    let key = key.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
+    let key = key.trim_matches(' ');
+    let is_one_word = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
+    (scheme.eq_ignore_ascii_case("bearer") && is_one_word).then_some(key)
+}
+
+fn judge(key: &KnownKey, needed: Role, now: Millis) -> Result<(), Reason> {
+    match key.record.state(now) {
+        KeyState::Revoked => Err(Reason::Revoked),
+        KeyState::Expired => Err(Reason::Expired),
+        KeyState::Valid if key.role < needed => Err(Reason::Role),
+        KeyState::Valid => Ok(()),
+    }
+}
+
+fn refusal(reason: Reason, needed: Role) -> ApiError {
+    match reason {
+        Reason::NoKey => ApiError::unauthenticated("send a key as `Authorization: Bearer KEY`"),
+        Reason::Malformed => {
+            ApiError::unauthenticated("send one header `Authorization`, of the form `Bearer KEY`")
+        }
+        Reason::Unknown => ApiError::unauthenticated("this key is not known"),
+        Reason::Expired => ApiError::ended_key("key_expired", "this key has expired"),
+        Reason::Revoked => ApiError::ended_key("key_revoked", "this key was revoked"),
+        Reason::Role | Reason::Elsewhere => ApiError::new(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            match needed {
+                Role::Admin => "only a key with the role admin may do this",
+                _ => "this key may read only; use one with the role writer or admin",
+            },
+        ),
+    }
 }
 
 /// What is stored of a key. Keys are 256 random bits, so a plain hash suffices.
@@ -150,50 +205,10 @@ pub(crate) fn hash_key(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// Keys that were found lately.
-///
-/// Short-lived, so that a key that is taken back stops working within seconds;
-/// small, so that every search can look at all of it and tell nothing by its time.
-#[derive(Default)]
-pub(crate) struct KeyRing(Mutex<Vec<Held>>);
-
-struct Held {
-    hash: [u8; 32],
-    caller: Caller,
-    until: Instant,
-}
-
-/// A change of keys made elsewhere is to be seen within five seconds.
-const HELD: Duration = Duration::from_secs(2);
-
-const MOST_HELD: usize = 64;
-
-impl KeyRing {
-    fn find(&self, hash: &[u8; 32]) -> Option<Caller> {
-        let held = self.0.lock().ok()?;
-        let now = Instant::now();
-        let mut found = None;
-        for key in held.iter() {
-            if bool::from(key.hash.ct_eq(hash)) && now < key.until {
-                found = Some(key.caller.clone());
-            }
-        }
-        found
-    }
-
-    fn keep(&self, hash: [u8; 32], caller: &Caller) {
-        let Ok(mut held) = self.0.lock() else { return };
-        let now = Instant::now();
-        held.retain(|key| now < key.until && key.hash != hash);
-        if held.len() == MOST_HELD {
-            held.remove(0);
-        }
-        held.push(Held { hash, caller: caller.clone(), until: now + HELD });
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]
@@ -204,7 +219,29 @@ mod tests {
         check("Basic abc", None);
         check("Bearer ", None);
         check("Bearer", None);
+        check("Bearer a b", None);
+        check("Bearer a\tb", None);
+        check("Bearer\tab", None);
+        check("Bearer abc, Bearer def", None);
         check("", None);
+    }
+
+    #[test]
+    fn one_header_shows_one_key() {
+        let check = |values: &[&[u8]], expected: Result<&str, Reason>| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                let value = HeaderValue::from_bytes(value).unwrap();
+                headers.append(header::AUTHORIZATION, value);
+            }
+            assert_eq!(presented(&headers), expected, "{values:?}");
+        };
+        check(&[], Err(Reason::NoKey));
+        check(&[b"Bearer abc"], Ok("abc"));
+        check(&[b"Bearer abc", b"Bearer abc"], Err(Reason::Malformed));
+        check(&[b"Bearer abc", b""], Err(Reason::Malformed));
+        check(&[b"Bearer \xff\xfe"], Err(Reason::Malformed));
+        check(&["Bearer \u{fc}".as_bytes()], Err(Reason::Malformed));
     }
 
     #[test]

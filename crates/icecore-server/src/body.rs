@@ -211,6 +211,16 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A number of seconds up to `most`; absent is 0.
+    pub(crate) fn seconds(&self, name: &str, most: u64) -> Result<u64, ApiError> {
+        let expected = format!("an integer from 0 to {most}");
+        let seconds: u64 = self.read(name, &expected)?.unwrap_or_default();
+        match seconds <= most {
+            true => Ok(seconds),
+            false => Err(ApiError::invalid(format!("field `{name}` must be {expected}"))),
+        }
+    }
+
     /// The memory, from here or from the query; not two different ones.
     pub(crate) fn memory(&self, query: Option<&str>) -> Result<Option<String>, ApiError> {
         let body = self.text("memoryRef")?;

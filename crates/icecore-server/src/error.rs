@@ -66,7 +66,12 @@ impl ApiError {
     }
 
     pub(crate) fn unauthenticated(message: &'static str) -> Self {
-        let mut error = Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", message);
+        Self::ended_key("unauthenticated", message)
+    }
+
+    /// A key that was good for something once.
+    pub(crate) fn ended_key(code: &'static str, message: &'static str) -> Self {
+        let mut error = Self::new(StatusCode::UNAUTHORIZED, code, message);
         error.advice = Some(Advice::Authenticate);
         error
     }
@@ -178,6 +183,10 @@ impl From<StoreError> for ApiError {
             StoreError::EntryExists { .. } => {
                 Self::new(StatusCode::CONFLICT, "entry_exists", message)
             }
+            StoreError::LastAdminKey { .. } => {
+                Self::new(StatusCode::CONFLICT, "last_admin_key", message)
+            }
+            StoreError::KeyEnded { .. } => Self::new(StatusCode::CONFLICT, "key_ended", message),
             StoreError::ClaimTaken => {
                 Self::new(StatusCode::CONFLICT, "idempotency_in_flight", message)
             }

@@ -9,11 +9,11 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{EventRecord, Position, Tenant};
+use icecore::{EventRecord, Position};
 use tokio::sync::mpsc;
 
 use crate::app::Shared;
-use crate::auth::Reader;
+use crate::auth::{Caller, Reader};
 use crate::error::ApiError;
 use crate::params::{MAX_NUMBER, Params};
 use crate::serve::closed;
@@ -41,7 +41,7 @@ pub(crate) async fn events(
     let limit = params.page(&app)?;
     if wants_stream(&headers) {
         let after = last_event(&headers)?.unwrap_or(after);
-        let log = Log { app, tenant: caller.tenant().clone(), memory, after };
+        let log = Log { app, caller, memory, after };
         return follow(log);
     }
     let events = app.memory.events(caller.tenant(), memory.as_deref(), after, limit).await?;
@@ -67,7 +67,7 @@ fn last_event(headers: &HeaderMap) -> Result<Option<Position>, ApiError> {
 /// A place in a tenant's log.
 struct Log {
     app: Shared,
-    tenant: Tenant,
+    caller: Caller,
     memory: Option<String>,
     after: Position,
 }
@@ -76,7 +76,8 @@ impl Log {
     async fn next(&mut self) -> Result<Vec<EventRecord>, ApiError> {
         let limit = self.app.limits.page_default;
         let memory = self.memory.as_deref();
-        let events = self.app.memory.events(&self.tenant, memory, self.after, limit).await?;
+        let tenant = self.caller.tenant();
+        let events = self.app.memory.events(tenant, memory, self.after, limit).await?;
         if let Some(last) = events.last() {
             self.after = last.position;
         }
@@ -105,15 +106,16 @@ fn follow(log: Log) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-/// Sends what the log has and gets, until the reader is gone or reading fails;
-/// a reader that comes back says where it was.
+/// Sends what the log has and gets, until the reader is gone, its key has ended or
+/// reading fails; a reader that comes back says where it was.
 async fn send_all(mut log: Log, sender: mpsc::Sender<String>) {
     let mut quiet = 0;
     // Lets the reader know at once that it is connected.
     if sender.send(": connected\n\n".to_owned()).await.is_err() {
         return;
     }
-    while let Ok(events) = log.next().await {
+    while log.caller.is_still_valid(&log.app).await {
+        let Ok(events) = log.next().await else { return };
         let pieces = match events.is_empty() {
             false => events.iter().map(piece).collect(),
             true if quiet >= QUIET_LOOKS => vec![": still here\n\n".to_owned()],

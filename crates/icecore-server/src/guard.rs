@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use tracing::Instrument;
 
 use crate::app::{App, Shared};
+use crate::audit::{self, Reason};
 use crate::error::ApiError;
 use crate::health::HEALTH;
 use crate::host;
@@ -27,7 +28,10 @@ pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next:
     let span = tracing::info_span!("request", %method, route);
     let answer = match host::check(app.on_loopback, &request) {
         Ok(()) => run(&app, request, next).instrument(span).await,
-        Err(error) => Err(error),
+        Err(error) => {
+            audit::deny_stranger(&app, &method, Reason::Elsewhere);
+            Err(error)
+        }
     };
     let response = answer.unwrap_or_else(IntoResponse::into_response);
     let response = refusal::clean(&app, &by, response).await;

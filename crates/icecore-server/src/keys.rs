@@ -2,10 +2,14 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use icecore::{ApiKeyRecord, Memory, Tenant};
+use icecore::{
+    ApiKeyRecord, KeyRotation, KeyState, Memory, MemoryError, Millis, RedactedText, Tenant,
+};
 
 use crate::auth::{Role, hash_key};
+use crate::error::ApiError;
 use crate::serve::ServeError;
 
 /// The file in a data directory that holds its admin key, alone.
@@ -13,6 +17,12 @@ pub const ADMIN_KEY_FILE: &str = "admin.key";
 
 /// The tenant of the first key.
 const ADMIN_TENANT: &str = "default";
+
+/// The longest that an old key works beside the one that replaces it: 30 days.
+pub const MAX_OVERLAP_SECONDS: u64 = 30 * 24 * 3600;
+
+/// The longest name of a key, in characters.
+const MAX_NAME_CHARS: usize = 100;
 
 /// Where the admin key is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,35 +33,95 @@ pub struct AdminKey {
     pub created: bool,
 }
 
+/// What a key is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyTerms {
+    /// What it allows.
+    pub role: Role,
+    /// What people call it; secrets in it are hidden before it is stored.
+    pub name: Option<String>,
+    /// The first moment at which it is good for nothing.
+    pub expires_at: Option<Millis>,
+}
+
 /// A key that was just made. The key itself is kept nowhere.
 #[derive(Clone)]
 pub struct NewKey {
-    /// Names it for listing and revoking.
-    pub id: String,
     /// What its holder presents.
     pub key: String,
-    /// Whom it acts for.
-    pub tenant: Tenant,
-    /// What it allows.
-    pub role: Role,
+    /// What is stored of it, but for its hash.
+    pub record: ApiKeyRecord,
 }
 
-/// Makes a key and stores its hash.
+/// Makes a key that has no name and does not expire, and stores its hash.
 pub async fn create_key(
     memory: &Memory,
     tenant: &Tenant,
     role: Role,
 ) -> Result<NewKey, ServeError> {
-    let id = format!("key-{}", random_hex::<8>()?);
-    let key = format!("ice_{}", random_hex::<32>()?);
-    let record = ApiKeyRecord {
-        id: id.clone(),
-        tenant: tenant.clone(),
-        role: role.as_str().to_owned(),
-        created_at: memory.now(),
+    create_key_with(memory, tenant, KeyTerms { role, name: None, expires_at: None }).await
+}
+
+/// Makes a key and stores its hash.
+pub async fn create_key_with(
+    memory: &Memory,
+    tenant: &Tenant,
+    terms: KeyTerms,
+) -> Result<NewKey, ServeError> {
+    let now = memory.now();
+    if terms.expires_at.is_some_and(|end| end <= now) {
+        return Err(ServeError::KeyExpiry);
+    }
+    let name = match terms.name {
+        Some(name) => Some(redacted_name(memory, tenant, &name).await?),
+        None => None,
     };
-    memory.store().put_api_key(record, hash_key(&key)).await?;
-    Ok(NewKey { id, key, tenant: tenant.clone(), role })
+    let (id, key) = random_key()?;
+    let record = ApiKeyRecord {
+        id,
+        tenant: tenant.clone(),
+        role: terms.role.as_str().to_owned(),
+        name,
+        created_at: now,
+        expires_at: terms.expires_at,
+        revoked_at: None,
+    };
+    memory.store().put_api_key(record.clone(), hash_key(&key)).await?;
+    Ok(NewKey { key, record })
+}
+
+async fn redacted_name(
+    memory: &Memory,
+    tenant: &Tenant,
+    name: &str,
+) -> Result<RedactedText, ServeError> {
+    let fits = (1..=MAX_NAME_CHARS).contains(&name.chars().count());
+    if !fits || name.chars().any(char::is_control) {
+        return Err(ServeError::KeyName { most: MAX_NAME_CHARS });
+    }
+    Ok(memory.redactor(tenant).await?.redactor.text(name))
+}
+
+/// Puts a new key in the place of a valid one, which is revoked, or ends after
+/// `overlap`. Answers the new key and the old one; nothing if there is no key of that
+/// id, or none of the tenant where one is named.
+pub async fn rotate_key(
+    memory: &Memory,
+    id: &str,
+    tenant: Option<&Tenant>,
+    overlap: Duration,
+) -> Result<Option<(NewKey, ApiKeyRecord)>, ServeError> {
+    let (new_id, key) = random_key()?;
+    let rotation = KeyRotation {
+        id: id.to_owned(),
+        tenant: tenant.cloned(),
+        new_id,
+        new_hash: hash_key(&key),
+        overlap_millis: i64::try_from(overlap.as_millis()).unwrap_or(i64::MAX),
+        at: memory.now(),
+    };
+    let rotated = memory.store().rotate_api_key(rotation).await?;
+    Ok(rotated.map(|rotated| (NewKey { key, record: rotated.new }, rotated.old)))
 }
 
 /// Sees that the data directory has an admin key of tenant `default`: the one in
@@ -62,18 +132,50 @@ pub async fn create_key(
 pub async fn ensure_admin_key(memory: &Memory, data_dir: &Path) -> Result<AdminKey, ServeError> {
     let path = data_dir.join(ADMIN_KEY_FILE);
     if let Some(key) = read_key(&path)? {
-        if memory.store().api_key(&hash_key(key.trim())).await?.is_none() {
-            tracing::warn!(
-                "the key in `admin.key` is not one of this store; remove the file to get a new one"
-            );
+        let found = memory.store().api_key(&hash_key(key.trim())).await?;
+        if let Some(fault) = fault(found.as_ref(), memory.now()) {
+            tracing::warn!("the key in `admin.key` {fault}; remove the file to get a new one");
         }
         return Ok(AdminKey { path, created: false });
     }
-    let tenant = Tenant::new(ADMIN_TENANT).map_err(icecore::MemoryError::from)?;
+    let tenant = Tenant::new(ADMIN_TENANT).map_err(MemoryError::from)?;
     let key = create_key(memory, &tenant, Role::Admin).await?;
     let created = write_key(data_dir, &path, &key.key)
         .map_err(|source| ServeError::KeyFile { path: path.clone(), source })?;
     Ok(AdminKey { path, created })
+}
+
+/// Why the key in the file is of no use as an admin key.
+fn fault(found: Option<&ApiKeyRecord>, now: Millis) -> Option<&'static str> {
+    let Some(key) = found else { return Some("is not one of this store") };
+    match key.state(now) {
+        KeyState::Revoked => Some("was revoked"),
+        KeyState::Expired => Some("has expired"),
+        KeyState::Valid if key.role != Role::Admin.as_str() => Some("is not of an admin"),
+        KeyState::Valid => None,
+    }
+}
+
+/// The id of the key in `admin.key`, if there is one and the store knows it.
+pub async fn admin_key_id(memory: &Memory, data_dir: &Path) -> Result<Option<String>, ServeError> {
+    let Some(key) = read_key(&data_dir.join(ADMIN_KEY_FILE))? else { return Ok(None) };
+    Ok(memory.store().api_key(&hash_key(key.trim())).await?.map(|key| key.id))
+}
+
+impl From<ServeError> for ApiError {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::KeyName { .. } => ApiError::invalid(format!("field `name`: {error}")),
+            ServeError::KeyExpiry => ApiError::invalid("field `expiresAt` must be in the future"),
+            ServeError::Memory(error) => error.into(),
+            other => ApiError::internal(&other),
+        }
+    }
+}
+
+/// An id to name a key by, and the key.
+fn random_key() -> Result<(String, String), ServeError> {
+    Ok((format!("key-{}", random_hex::<8>()?), format!("ice_{}", random_hex::<32>()?)))
 }
 
 fn random_hex<const BYTES: usize>() -> Result<String, ServeError> {
@@ -118,4 +220,30 @@ fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
 #[cfg(not(unix))]
 fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
     std::fs::OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_of_no_use_is_told_why() {
+        let key = |role: &str, expires_at, revoked_at| ApiKeyRecord {
+            id: "key-1".to_owned(),
+            tenant: Tenant::new("default").unwrap(),
+            role: role.to_owned(),
+            name: None,
+            created_at: Millis(0),
+            expires_at,
+            revoked_at,
+        };
+        let check = |key: Option<ApiKeyRecord>, expected: Option<&str>| {
+            assert_eq!(fault(key.as_ref(), Millis(9)), expected, "{key:?}");
+        };
+        check(None, Some("is not one of this store"));
+        check(Some(key("admin", None, None)), None);
+        check(Some(key("admin", Some(Millis(9)), None)), Some("has expired"));
+        check(Some(key("admin", None, Some(Millis(3)))), Some("was revoked"));
+        check(Some(key("writer", None, None)), Some("is not of an admin"));
+    }
 }

@@ -8,6 +8,7 @@
 //! Knows wire formats, and no SQL, no flags and no model files.
 
 mod app;
+mod audit;
 mod auth;
 mod body;
 mod context;
@@ -20,6 +21,8 @@ mod health;
 mod history;
 mod host;
 mod idempotency;
+mod key_routes;
+mod keyring;
 mod keys;
 mod limits;
 mod openapi;
@@ -32,6 +35,9 @@ mod turns;
 mod wire;
 
 pub use auth::Role;
-pub use keys::{ADMIN_KEY_FILE, AdminKey, NewKey, create_key, ensure_admin_key};
+pub use keys::{
+    ADMIN_KEY_FILE, AdminKey, KeyTerms, MAX_OVERLAP_SECONDS, NewKey, admin_key_id, create_key,
+    create_key_with, ensure_admin_key, rotate_key,
+};
 pub use limits::Limits;
 pub use serve::{ServeError, ServerOptions, serve};

@@ -1,19 +1,30 @@
 //! The route table.
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::extract::{FromRequestParts, MatchedPath};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::response::Response;
+use axum::routing::{delete, get, post};
 
 use crate::app::Shared;
+use crate::auth::Reader;
 use crate::error::ApiError;
-use crate::{context, events, facts, forget, guard, health, history, openapi, search, turns};
+use crate::{
+    context, events, facts, forget, guard, health, history, key_routes, openapi, search, turns,
+};
 
 /// Where the host's own routes live.
 const PREFIX: &str = "/v1/host/icecore";
 
+/// The routes that need no key. `/metrics` is open on loopback alone.
+const OPEN: [&str; 6] =
+    ["/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/docs", "/.well-known/openwop"];
+
 /// All routes. Whoever reads needs a key of any role; whoever writes, one of a
-/// writer or an admin: the handlers' signatures say which.
+/// writer or an admin; the keys themselves are an admin's: the handlers'
+/// signatures say which.
 pub(crate) fn router(app: Shared) -> Router {
     let host = Router::new()
         .route("/sessions", get(history::sessions))
@@ -30,8 +41,11 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/events", get(events::events))
         .route("/archives", get(history::archives))
         .route("/stats", get(history::stats))
-        .route("/forget", post(forget::forget));
-    Router::new()
+        .route("/forget", post(forget::forget))
+        .route("/keys", get(key_routes::list).post(key_routes::create))
+        .route("/keys/{id}", delete(key_routes::revoke))
+        .route("/keys/{id}/rotate", post(key_routes::rotate));
+    let all = Router::new()
         .nest(PREFIX, host)
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -39,14 +53,40 @@ pub(crate) fn router(app: Shared) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
-        .with_state(app)
+        .with_state(app);
+    Router::new().fallback_service(all).layer(middleware::map_response(hide_methods))
 }
 
-async fn no_route() -> ApiError {
+/// The router names a route's methods to whoever asked for another, key or not, and
+/// does so outside of its own layers.
+async fn hide_methods(mut response: Response) -> Response {
+    if response.status() != StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().remove(header::ALLOW);
+    }
+    response
+}
+
+/// Proof that the caller may know which routes there are: it has a key, or asks for
+/// what is open to all. Nobody else learns what exists by trying.
+struct MayKnow;
+
+impl FromRequestParts<Shared> for MayKnow {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        let route = parts.extensions.get::<MatchedPath>();
+        if !route.is_some_and(|route| OPEN.contains(&route.as_str())) {
+            Reader::from_request_parts(parts, app).await?;
+        }
+        Ok(MayKnow)
+    }
+}
+
+async fn no_route(_: MayKnow) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is no such route")
 }
 
-async fn wrong_method() -> ApiError {
+async fn wrong_method(_: MayKnow) -> ApiError {
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::app::{App, Shared};
+use crate::audit;
 use crate::limits::Limits;
 use crate::routes;
 
@@ -51,6 +52,15 @@ pub enum ServeError {
     /// A limit under which nothing would work.
     #[error("the limit {0}")]
     Limit(String),
+    /// A key with a name that it cannot have.
+    #[error("the name of a key has 1 to {most} characters, none of them a control character")]
+    KeyName {
+        /// The most characters.
+        most: usize,
+    },
+    /// A key that would never be of use.
+    #[error("a key must expire in the future")]
+    KeyExpiry,
     /// The machine gives no random bytes.
     #[error("the machine gives no random bytes for a key: {0}")]
     NoRandomness(String),
@@ -86,6 +96,7 @@ pub async fn serve(
     let (close, closing) = watch::channel(false);
     let worker = tokio::spawn(work(memory.clone(), closing.clone()));
     let app = App::new(memory, options.limits, address, closing);
+    let log = tokio::spawn(audit::keep_log(Arc::clone(&app)));
 
     let connections = GracefulShutdown::new();
     tokio::select! {
@@ -94,6 +105,8 @@ pub async fn serve(
     }
     close.send_replace(true);
     finish(&app, connections).await;
+    let _ = tokio::time::timeout(WORKER_GRACE, log).await;
+    audit::finish(&app).await;
     // The worker ends by itself; if it panicked there is nothing left to save.
     let _ = worker.await;
     Ok(())

@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used, reason = "this is a test suite, run by tests of other crates too")]
 
+mod api_keys;
 mod append;
 mod erasure;
 pub(crate) mod fixtures;
@@ -101,9 +102,18 @@ sentences! {
         entries_expire_and_are_erased
         a_claim_is_kept_with_its_effect
         outcomes_are_kept_for_a_day
-        api_keys_are_found_by_hash
         notes_are_kept
+        what_is_of_a_tenant_alone_is_logged
         what_is_there_outlasts_a_scrub;
+    api_keys:
+        api_keys_are_found_by_hash
+        api_keys_are_listed
+        a_key_is_valid_until_it_ends
+        a_revoked_key_stays_revoked
+        the_last_admin_key_can_be_kept
+        a_rotated_key_has_another_in_its_place
+        a_key_that_ended_is_not_rotated
+        names_of_keys_are_redacted_again;
     recall:
         a_scope_has_a_head
         turns_of_a_scope_come_in_order

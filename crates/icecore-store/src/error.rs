@@ -51,6 +51,18 @@ pub enum StoreError {
         /// Its id.
         id: String,
     },
+    /// A key whose tenant would be left without an admin.
+    #[error("key `{id}` is the last valid admin key of its tenant")]
+    LastAdminKey {
+        /// Its id.
+        id: String,
+    },
+    /// A key that is good for nothing any more.
+    #[error("key `{id}` has expired or was revoked")]
+    KeyEnded {
+        /// Its id.
+        id: String,
+    },
     /// A verdict on what quotes a turn that is not there.
     #[error("{turn}, which the fact quotes, is not there or was forgotten")]
     SourceGone {
@@ -223,6 +235,8 @@ impl StoreError {
         Some(match self {
             Conflict { .. } => "give the changed turn a new id; a stored turn is never rewritten".into(),
             NoParent { .. } => "add the parent first, or leave `parentIds` out to continue the branch".into(),
+            LastAdminKey { .. } => "make another admin key first".into(),
+            KeyEnded { .. } => "make a new key instead".into(),
             SecretExists { .. } => "rotate it to add a newer value; the older ones stay hidden too".into(),
             TooManySecrets => "remove those that are out of use".into(),
             NameTells => "choose a name that says what the secret is for; nothing was changed".into(),

@@ -3,6 +3,7 @@
 //! Everything that can be counted is counted when asked, and nothing is fast.
 //! It keeps the whole contract but durability, and is no home for a memory.
 
+mod api_keys;
 mod append;
 mod erase;
 mod facts;
@@ -455,7 +456,10 @@ impl Store for MemoryStore {
         let key = self.key_of(tenant);
         let mut state = self.state();
         let known = state.tenant_mut(tenant);
-        Ok(known.map(|known| told::rewrite(known, &key, &redactor, now)).unwrap_or_default())
+        let told = known.map(|known| told::rewrite(known, &key, &redactor, now));
+        let mut told = told.unwrap_or_default();
+        api_keys::retell(&mut state.api_keys, tenant, &redactor, &mut told);
+        Ok(told)
     }
 
     async fn log(
@@ -468,6 +472,17 @@ impl Store for MemoryStore {
         let mut state = self.state();
         let tenant = state.ensure_scope(scope);
         Ok(tenant.record(Some(scope.memory()), kind.as_str(), payload, now))
+    }
+
+    async fn log_of_tenant(
+        &self,
+        tenant: &Tenant,
+        kind: LogKind,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position> {
+        let mut state = self.state();
+        Ok(state.ensure_tenant(tenant).record(None, kind.as_str(), payload, now))
     }
 
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
@@ -564,19 +579,23 @@ impl Store for MemoryStore {
     }
 
     async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
-        let mut state = self.state();
-        if state.api_keys.contains_key(&hash) || state.api_keys.values().any(|k| k.id == key.id) {
-            return Err(StoreError::Commit(format!("an API key `{}` is there already", key.id)));
-        }
-        let payload = serde_json::json!({ "keyId": key.id, "role": key.role });
-        let tenant = state.ensure_tenant(&key.tenant);
-        tenant.record(None, "key.created", payload.to_string(), key.created_at);
-        state.api_keys.insert(hash, key);
-        Ok(())
+        api_keys::put(&mut self.state(), key, hash)
     }
 
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
         Ok(self.state().api_keys.get(hash).cloned())
+    }
+
+    async fn api_keys(&self, tenant: Option<&Tenant>) -> Result<Vec<ApiKeyRecord>> {
+        Ok(api_keys::list(&self.state().api_keys, tenant))
+    }
+
+    async fn revoke_api_key(&self, revocation: KeyRevocation) -> Result<Option<ApiKeyRecord>> {
+        api_keys::revoke(&mut self.state(), &revocation)
+    }
+
+    async fn rotate_api_key(&self, rotation: KeyRotation) -> Result<Option<RotatedKey>> {
+        api_keys::rotate(&mut self.state(), &rotation)
     }
 
     async fn outcome(

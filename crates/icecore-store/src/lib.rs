@@ -4,6 +4,7 @@
 //! [`Store`] is the contract; [`SqliteStore`] keeps it on one machine, and
 //! [`MemoryStore`] is what it is compared with.
 
+mod api_keys;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 mod error;

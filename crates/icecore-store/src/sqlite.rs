@@ -5,6 +5,7 @@
 //! their own. Several processes may share the file; state is read again inside
 //! every transaction.
 
+mod api_keys;
 mod append;
 mod entries;
 mod erase;
@@ -480,6 +481,17 @@ impl Store for SqliteStore {
         self.write(move |c, s| log::put(c, s, &scope, kind, &payload, now)).await
     }
 
+    async fn log_of_tenant(
+        &self,
+        tenant: &Tenant,
+        kind: LogKind,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| log::put_of_tenant(c, s, &tenant, kind, &payload, now)).await
+    }
+
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
         let scope = scope.clone();
         self.write(move |c, s| entries::put(c, s, &scope, entry)).await
@@ -549,12 +561,25 @@ impl Store for SqliteStore {
     }
 
     async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
-        self.write(move |c, s| log::put_api_key(c, s, &key, &hash)).await
+        self.write(move |c, s| api_keys::put(c, s, &key, &hash)).await
     }
 
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
         let hash = *hash;
-        self.read(move |c, s| log::api_key(c, s, &hash)).await
+        self.read(move |c, s| api_keys::by_hash(c, s, &hash)).await
+    }
+
+    async fn api_keys(&self, tenant: Option<&Tenant>) -> Result<Vec<ApiKeyRecord>> {
+        let tenant = tenant.cloned();
+        self.read(move |c, s| api_keys::list(c, s, tenant.as_ref())).await
+    }
+
+    async fn revoke_api_key(&self, revocation: KeyRevocation) -> Result<Option<ApiKeyRecord>> {
+        self.write(move |c, s| api_keys::revoke(c, s, &revocation)).await
+    }
+
+    async fn rotate_api_key(&self, rotation: KeyRotation) -> Result<Option<RotatedKey>> {
+        self.write(move |c, s| api_keys::rotate(c, s, &rotation)).await
     }
 
     async fn outcome(

@@ -18,6 +18,7 @@ use icecore_domain::redact::{
 };
 use icecore_domain::time::Millis;
 
+pub use crate::api_keys::{ApiKeyRecord, KeyRevocation, KeyRotation, KeyState, RotatedKey};
 use crate::error::StoreError;
 use crate::pack::PackKey;
 
@@ -343,6 +344,15 @@ pub trait Store: Send + Sync {
         now: Millis,
     ) -> Result<Position>;
 
+    /// Writes a record into the log that is of a tenant and of none of its memories.
+    async fn log_of_tenant(
+        &self,
+        tenant: &Tenant,
+        kind: LogKind,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position>;
+
     // Entries
 
     /// Puts a long-term entry; an id that is there already is
@@ -400,11 +410,28 @@ pub trait Store: Send + Sync {
 
     // Keys and retries
 
-    /// Stores the hash of an API key.
+    /// Stores the hash of an API key, and says so in its tenant's log
+    /// (`key.created`). An id or a hash that is there already is an error.
     async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()>;
 
-    /// The key with that hash.
+    /// The key with that hash, also one that expired or was revoked.
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>>;
+
+    /// The keys of a tenant or of all, by tenant and oldest first; also those that
+    /// expired or were revoked.
+    async fn api_keys(&self, tenant: Option<&Tenant>) -> Result<Vec<ApiKeyRecord>>;
+
+    /// Takes a key back (`key.revoked`) and answers it as it is then; nothing if
+    /// there is none of that id, or none of the tenant that was named. A key that
+    /// is revoked stays as it was, and nothing is logged again. The last valid
+    /// admin key of a tenant is [`StoreError::LastAdminKey`], where that is asked.
+    async fn revoke_api_key(&self, revocation: KeyRevocation) -> Result<Option<ApiKeyRecord>>;
+
+    /// Puts a new key in the place of one that is valid (`key.rotated`): same
+    /// tenant, role and name, made for as long. The old one ends at once or after
+    /// the overlap, in the same step. One that ended is [`StoreError::KeyEnded`];
+    /// nothing is answered for one that is not there, as with a revocation.
+    async fn rotate_api_key(&self, rotation: KeyRotation) -> Result<Option<RotatedKey>>;
 
     /// The final outcome of an earlier request under a caller's key.
     async fn outcome(
@@ -490,6 +517,8 @@ pub enum LogKind {
     Forgotten,
     /// What was stored has been redacted again.
     Rescanned,
+    /// A key was shown that may not do what was asked.
+    Denied,
 }
 
 impl LogKind {
@@ -498,6 +527,7 @@ impl LogKind {
         match self {
             LogKind::Forgotten => "memory.forgotten",
             LogKind::Rescanned => "memory.rescanned",
+            LogKind::Denied => "auth.denied",
         }
     }
 }
@@ -1195,6 +1225,8 @@ pub struct Told {
     pub verdicts: u64,
     /// Records of the log.
     pub events: u64,
+    /// Names of API keys.
+    pub keys: u64,
     /// Kept answers.
     pub outcomes: u64,
     /// Summaries and facts that were dropped.
@@ -1252,19 +1284,6 @@ pub struct EventRecord {
     pub kind: String,
     /// Content-free JSON object.
     pub payload: String,
-}
-
-/// An API key without its secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiKeyRecord {
-    /// Its public id.
-    pub id: String,
-    /// Whom it acts for.
-    pub tenant: Tenant,
-    /// `reader`, `writer` or `admin`.
-    pub role: String,
-    /// When it was made.
-    pub created_at: Millis,
 }
 
 /// The outcome of a finished request, to be kept.

@@ -465,6 +465,16 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.log(scope, kind, payload, now))
     }
 
+    async fn log_of_tenant(
+        &self,
+        tenant: &Tenant,
+        kind: LogKind,
+        payload: String,
+        now: Millis,
+    ) -> Result<Position> {
+        write!(self.log_of_tenant(tenant, kind, payload, now))
+    }
+
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
         write!(self.put_entry(scope, entry))
     }
@@ -531,6 +541,18 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
 
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
         read!(self.api_key(hash))
+    }
+
+    async fn api_keys(&self, tenant: Option<&Tenant>) -> Result<Vec<ApiKeyRecord>> {
+        read!(self.api_keys(tenant))
+    }
+
+    async fn revoke_api_key(&self, revocation: KeyRevocation) -> Result<Option<ApiKeyRecord>> {
+        write!(self.revoke_api_key(revocation))
+    }
+
+    async fn rotate_api_key(&self, rotation: KeyRotation) -> Result<Option<RotatedKey>> {
+        write!(self.rotate_api_key(rotation))
     }
 
     async fn outcome(

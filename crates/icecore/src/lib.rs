@@ -62,8 +62,9 @@ pub use icecore_domain::window::{WindowItem, WindowKind};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
-    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord, NewOutcome,
-    Outcome, Rotated, SecretRecord, Store, StoreError, StoreStats, StoredOutcome, TurnState,
+    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord,
+    KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, Outcome, Rotated, RotatedKey,
+    SecretRecord, Store, StoreError, StoreStats, StoredOutcome, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};

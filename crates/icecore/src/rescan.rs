@@ -96,7 +96,7 @@ impl Memory {
             }
         }
         let told = self.inner.store.rewrite_told(tenant, redactor.into(), self.now()).await?;
-        done.names += told.sessions + told.memories.len() as u64;
+        done.names += told.sessions + told.memories.len() as u64 + told.keys;
         done.entries += told.entries;
         done.facts += told.verdicts;
         done.events += told.events;

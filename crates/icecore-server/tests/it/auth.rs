@@ -1,8 +1,15 @@
 //! Keys, roles, tenants, hosts and origins.
 
-use icecore_server::{ADMIN_KEY_FILE, Role, ensure_admin_key};
+use std::io::{Read, Write};
+use std::sync::Arc;
 
-use crate::client::{API, fresh};
+use icecore::{Clock, KeyRevocation, Millis};
+use icecore_server::{
+    ADMIN_KEY_FILE, KeyTerms, Role, create_key, create_key_with, ensure_admin_key,
+};
+
+use crate::client::{API, HandClock, Host, apart, fresh};
+use crate::redaction::{OPEN, routes};
 
 const TURN: &str = r#"{"turns":[{"role":"user","content":"hi"}]}"#;
 
@@ -128,4 +135,263 @@ async fn the_check_of_hosts_covers_every_route() {
         assert_eq!(host.raw(&request).await.code(), "403 forbidden_host", "{path}");
     }
     host.stop().await;
+}
+
+/// Posts that only read.
+const READING_POSTS: [&str; 2] = ["/context", "/search"];
+
+/// The routes of keys, which are an admin's.
+fn is_for_admins(path: &str) -> bool {
+    path.starts_with("/keys")
+}
+
+/// The route table as method and path, without the routes that need no key.
+fn table() -> Vec<(&'static str, String)> {
+    let of = |method: &'static str| {
+        let routes = routes(&method.to_lowercase()).into_iter();
+        routes.filter(|path| !OPEN.contains(&path.as_str())).map(move |path| (method, path))
+    };
+    ["GET", "POST", "PUT", "PATCH", "DELETE"].into_iter().flat_map(of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_asks_for_its_role() {
+    let (_dir, host) = fresh().await;
+    let reader = host.key_of("default", Role::Reader).await;
+    let writer = host.key_of("default", Role::Writer).await;
+    let table = table();
+    assert!(table.len() > 15, "{table:?}");
+    for (method, route) in table {
+        let path = route.replace("{session}", "s").replace("{id}", "none");
+        let body = if method == "POST" { "{}" } else { "" };
+        let nobody = host.call(method, &path, &[("Authorization", "")], Some(body)).await;
+        assert_eq!(nobody.code(), "401 unauthenticated", "{method} {route}");
+        let writes = method != "GET" && !READING_POSTS.contains(&route.as_str());
+        for (key, is_denied) in
+            [(&reader, writes || is_for_admins(&route)), (&writer, is_for_admins(&route))]
+        {
+            let answer = host.by(key, method, &path, body).await;
+            match is_denied {
+                true => assert_eq!(answer.code(), "403 forbidden", "{method} {route}"),
+                false => assert!(![401, 403].contains(&answer.status), "{method} {route}"),
+            }
+        }
+        let admin = host.call(method, &path, &[], Some(body)).await;
+        assert!(![401, 403, 405].contains(&admin.status), "{method} {route}: {admin:?}");
+    }
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_key_nobody_learns_which_routes_there_are() {
+    let (_dir, host) = fresh().await;
+    let ask = async |method: &str, path: &str, key: Option<&str>| {
+        let headers = [("Authorization", key.unwrap_or_default())];
+        let headers = if key.is_some() { &[][..] } else { &headers[..] };
+        host.raw(&host.request(method, path, headers, b"")).await
+    };
+    for (method, path, known) in [
+        ("GET", "/", "404 not_found"),
+        ("GET", "/nothing", "404 not_found"),
+        ("POST", "/v1/runs", "404 not_found"),
+        ("GET", "/v1/runs/x", "404 not_found"),
+        ("GET", "/v1/host/icecore/schedules", "404 not_found"),
+        ("GET", "/v1/host/icecore/sessions/", "404 not_found"),
+        ("DELETE", "/v1/host/icecore/stats", "405 method_not_allowed"),
+        ("PUT", "/v1/host/icecore/forget", "405 method_not_allowed"),
+        ("HUSH", "/v1/host/icecore/forget", "405 method_not_allowed"),
+    ] {
+        let nobody = ask(method, path, None).await;
+        assert_eq!(nobody.code(), "401 unauthenticated", "{method} {path}");
+        assert_eq!(nobody.header("allow"), None, "{method} {path}");
+        let caller = ask(method, path, Some("its own")).await;
+        assert_eq!(caller.code(), known, "{method} {path}");
+        assert_eq!(caller.header("allow").is_some(), caller.status == 405, "{method} {path}");
+    }
+    // What is open to all is no secret.
+    for path in OPEN {
+        assert_eq!(ask("GET", path, None).await.status, 200, "{path}");
+        let wrong = ask("POST", path, None).await;
+        assert_eq!(wrong.code(), "405 method_not_allowed", "{path}");
+        assert!(wrong.header("allow").is_some(), "{path}");
+    }
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_presented_is_never_repeated() {
+    let (dir, host) = fresh().await;
+    let word = "quagga7zephyr";
+    let jwt = format!("{word}.eyJzdWIiOiJ4In0.{word}");
+    let long = word.repeat(300);
+    for shown in [word, &jwt, &long, "quagga7zephyr\u{fc}\u{1f98a}", "quagga7zephyr b", "%71;'\"\\"]
+    {
+        for scheme in ["Bearer ", "bearer  ", "Basic ", "", "Bearer,"] {
+            for (method, path) in [("GET", "/stats"), ("POST", "/forget"), ("GET", "/nothing")] {
+                let value = format!("{scheme}{shown}");
+                let answer =
+                    host.call(method, path, &[("Authorization", &value)], Some("{}")).await;
+                assert_eq!(answer.code(), "401 unauthenticated", "{value}");
+                let all = format!("{}{}", answer.head, answer.text);
+                assert!(!all.contains("quagga7") && !all.contains("%71"), "{all}");
+            }
+        }
+    }
+    // Bytes that are no text at all.
+    let mut raw = host.request("GET", &format!("{API}/stats"), &[("Authorization", "@")], b"");
+    let at = raw.iter().position(|byte| *byte == b'@').unwrap();
+    raw.splice(at..=at, b"Bearer quagga7\xff\xfe\x80".iter().copied());
+    let answer = host.raw(&raw).await;
+    assert_eq!(answer.code(), "401 unauthenticated");
+    assert!(!answer.text.contains("quagga7"));
+    // Two headers, also with a key that is good.
+    let good = format!("Bearer {}", host.key);
+    for pair in [[good.as_str(), good.as_str()], [good.as_str(), "Bearer x"], ["", good.as_str()]] {
+        let [first, second] = pair.map(|value| format!("Authorization: {value}\r\n"));
+        let address = host.address;
+        let raw = format!(
+            "GET {API}/stats HTTP/1.1\r\nHost: {address}\r\n{first}{second}Connection: close\r\n\r\n"
+        );
+        assert_eq!(host.raw(raw.as_bytes()).await.code(), "401 unauthenticated", "{pair:?}");
+    }
+    let events = host.get("/events").await.text;
+    assert!(!events.contains("auth.denied"), "a stranger is of no tenant: {events}");
+    host.stop().await;
+    for file in std::fs::read_dir(dir.path()).unwrap().flatten() {
+        if file.file_type().unwrap().is_file() {
+            let bytes = std::fs::read(file.path()).unwrap();
+            assert!(!bytes.windows(7).any(|window| window == b"quagga7"), "{file:?}");
+        }
+    }
+}
+
+/// A host whose time moves by hand.
+async fn with_clock(clock: &Arc<HandClock>) -> (tempfile::TempDir, Host) {
+    let dir = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
+    let memory = icecore::Memory::builder().clock(clock).open(dir.path()).await.unwrap();
+    let host = Host::over(memory, dir.path()).await;
+    (dir, host)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_expires_to_the_millisecond() {
+    let clock = HandClock::new();
+    let (_dir, host) = with_clock(&clock).await;
+    let expires_at = Some(Millis(clock.now().0 + 1_000));
+    let terms = KeyTerms { role: Role::Reader, name: None, expires_at };
+    let tenant = icecore::Tenant::new("default").unwrap();
+    let key = create_key_with(&host.memory, &tenant, terms).await.unwrap().key;
+    assert_eq!(host.by(&key, "GET", "/stats", "").await.status, 200);
+    clock.advance(999);
+    assert_eq!(host.by(&key, "GET", "/stats", "").await.status, 200);
+    // It is held in this process, and ends all the same.
+    clock.advance(1);
+    let over = host.by(&key, "GET", "/stats", "").await;
+    assert_eq!(over.code(), "401 key_expired");
+    assert_eq!(over.header("www-authenticate"), Some("Bearer"));
+    assert!(!over.text.contains(&key));
+    assert_eq!(host.by(&key, "GET", "/nothing", "").await.code(), "401 key_expired");
+    // A reader's key that has ended is told that, and not its role.
+    assert_eq!(host.by(&key, "POST", "/forget", "{}").await.code(), "401 key_expired");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_revoked_elsewhere_ends_within_seconds() {
+    let (_dir, host) = fresh().await;
+    let tenant = icecore::Tenant::new("default").unwrap();
+    let made = create_key(&host.memory, &tenant, Role::Writer).await.unwrap();
+    assert_eq!(host.by(&made.key, "GET", "/stats", "").await.status, 200);
+    let follow = host.request(
+        "GET",
+        &format!("{API}/events"),
+        &[("Authorization", &format!("Bearer {}", made.key)), ("Accept", "text/event-stream")],
+        b"",
+    );
+    let (address, (told, is_told)) = (host.address, std::sync::mpsc::channel());
+    let follower = std::thread::spawn(move || {
+        let mut stream = crate::client::connect(address);
+        stream.write_all(&follow).unwrap();
+        let (mut heard, mut piece) = (Vec::new(), [0; 1024]);
+        while !String::from_utf8_lossy(&heard).contains("key.created") {
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "{}", String::from_utf8_lossy(&heard));
+            heard.extend_from_slice(&piece[..read]);
+        }
+        told.send(()).unwrap();
+        stream.read_to_end(&mut heard).unwrap();
+    });
+    apart(move || is_told.recv().unwrap()).await;
+    let revocation = KeyRevocation {
+        id: made.record.id.clone(),
+        tenant: None,
+        keeps_an_admin: false,
+        at: host.memory.now(),
+    };
+    host.memory.store().revoke_api_key(revocation).await.unwrap().unwrap();
+    let mut answer = host.by(&made.key, "GET", "/stats", "").await;
+    for _ in 0..100 {
+        if answer.status == 401 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        answer = host.by(&made.key, "GET", "/stats", "").await;
+    }
+    assert_eq!(answer.code(), "401 key_revoked");
+    // Whoever follows the log with it hears no more.
+    apart(move || follower.join().unwrap()).await;
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denials_are_told_to_the_tenant_and_folded() {
+    let clock = HandClock::new();
+    let (_dir, host) = with_clock(&clock).await;
+    let tenant = icecore::Tenant::new("default").unwrap();
+    let reader = create_key(&host.memory, &tenant, Role::Reader).await.unwrap();
+    let denied = async || -> Vec<serde_json::Value> {
+        let events = host.memory.events(&tenant, None, icecore::Position(0), 99).await.unwrap();
+        let denied = events.iter().filter(|event| event.kind == "auth.denied");
+        denied.map(|event| serde_json::from_str(&event.payload).unwrap()).collect()
+    };
+    let until = async |count: usize| {
+        for _ in 0..500 {
+            if denied().await.len() >= count {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        denied().await
+    };
+    let id = &reader.record.id;
+    let event = |method: &str, route: &str, count: u64| serde_json::json!({"keyId": id, "reason": "role", "method": method, "route": route, "count": count});
+    let turns = "/v1/host/icecore/sessions/{session}/turns";
+    assert_eq!(host.by(&reader.key, "POST", "/sessions/mine/turns", TURN).await.status, 403);
+    assert_eq!(until(1).await, [event("POST", turns, 1)]);
+    for session in ["a", "b", "c"] {
+        let path = format!("/sessions/{session}/turns");
+        assert_eq!(host.by(&reader.key, "POST", &path, TURN).await.status, 403);
+    }
+    clock.advance(60_000);
+    // The next one brings those of the minute with it.
+    assert_eq!(host.by(&reader.key, "POST", "/sessions/d/turns", TURN).await.status, 403);
+    assert_eq!(until(2).await[1..], [event("POST", turns, 4)]);
+    for _ in 0..2 {
+        assert_eq!(host.by(&reader.key, "POST", "/forget", "{}").await.status, 403);
+    }
+    let memory = host.memory.clone();
+    // What waits is written before the host ends.
+    host.stop().await;
+    let events = memory.events(&tenant, None, icecore::Position(0), 99).await.unwrap();
+    let denied = events.iter().filter(|event| event.kind == "auth.denied");
+    let counts: Vec<serde_json::Value> = denied
+        .map(|event| serde_json::from_str::<serde_json::Value>(&event.payload).unwrap())
+        .filter(|payload| payload["route"] == "/v1/host/icecore/forget")
+        .map(|payload| payload["count"].clone())
+        .collect();
+    assert_eq!(counts, [1, 1]);
+    for event in events {
+        assert!(!event.payload.contains("mine") && !event.payload.contains("ice_"), "{event:?}");
+    }
 }

@@ -6,9 +6,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use icecore::{Memory, Tenant};
+use icecore::{Clock, Memory, Millis, Tenant};
 use icecore_server::{Limits, Role, ServerOptions, create_key, ensure_admin_key, serve};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -30,6 +32,25 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) text: String,
+}
+
+/// A clock that moves by hand.
+pub(crate) struct HandClock(AtomicI64);
+
+impl HandClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicI64::new(1_700_000_000_000)))
+    }
+
+    pub(crate) fn advance(&self, millis: i64) {
+        self.0.fetch_add(millis, Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Millis {
+        Millis(self.0.load(Ordering::SeqCst))
+    }
 }
 
 impl Answer {
@@ -85,6 +106,12 @@ impl Host {
             serve(served, listener, options, until).await.unwrap();
         });
         Host { address, key, memory, stop: Some(stop), task }
+    }
+
+    /// As [`Host::call`], with another key.
+    pub(crate) async fn by(&self, key: &str, method: &str, path: &str, body: &str) -> Answer {
+        let bearer = format!("Bearer {key}");
+        self.call(method, path, &[("Authorization", &bearer)], Some(body)).await
     }
 
     /// A key of some tenant and role.

@@ -8,6 +8,7 @@ mod ending;
 mod events;
 mod hostile;
 mod idempotency;
+mod keys;
 mod limits;
 mod redaction;
 mod routes;

@@ -235,21 +235,14 @@ pub(super) async fn outcomes_are_kept_for_a_day(store: &dyn Store) {
     assert_eq!((found.request, found.status, found.body.as_str()), ([2; 32], 200, "receipt"));
 }
 
-pub(super) async fn api_keys_are_found_by_hash(store: &dyn Store) {
-    let record = |id: &str| ApiKeyRecord {
-        id: id.to_owned(),
-        tenant: tenant("acme"),
-        role: "writer".to_owned(),
-        created_at: NOW,
-    };
-    store.put_api_key(record("one"), [1; 32]).await.unwrap();
-    assert_eq!(store.api_key(&[1; 32]).await.unwrap(), Some(record("one")));
-    assert_eq!(store.api_key(&[2; 32]).await.unwrap(), None);
-    assert!(store.put_api_key(record("two"), [1; 32]).await.is_err());
-    assert!(store.put_api_key(record("one"), [2; 32]).await.is_err());
-    // Of the tenant, and of no memory.
-    assert_eq!(events(store, None, 0, 9).await, "1 key.created");
+pub(super) async fn what_is_of_a_tenant_alone_is_logged(store: &dyn Store) {
+    let (acme, payload) = (tenant("acme"), r#"{"reason":"role"}"#.to_owned());
+    let at = store.log_of_tenant(&acme, LogKind::Denied, payload.clone(), NOW).await.unwrap();
+    assert_eq!(events(store, None, 0, 9).await, format!("{at} auth.denied"));
     assert_eq!(events(store, Some("notes"), 0, 9).await, "");
+    let found = store.events(&acme, None, Position(0), 9).await.unwrap();
+    assert_eq!((&found[0].payload, found[0].at), (&payload, NOW));
+    assert!(store.scopes(&acme).await.unwrap().is_empty(), "no memory is made for it");
 }
 
 pub(super) async fn notes_are_kept(store: &dyn Store) {

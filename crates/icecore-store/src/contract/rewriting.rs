@@ -269,6 +269,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
         verdicts: 1,
         // Three entries, one verdict, one erasure.
         events: 5,
+        keys: 0,
         outcomes: 2,
         derived: 0,
         hidden: told.hidden.clone(),

@@ -10,6 +10,7 @@ use icecore_domain::redact::{Hidden, RedactedSummary, RedactedText};
 use icecore_domain::time::Millis;
 use icecore_domain::turn_jsonl;
 
+use super::api_keys::Keys;
 use super::secrets::Registered;
 use crate::store::*;
 
@@ -17,7 +18,7 @@ use crate::store::*;
 pub(super) struct State {
     /// In the order in which they came.
     pub(super) tenants: Vec<TenantState>,
-    pub(super) api_keys: BTreeMap<[u8; 32], ApiKeyRecord>,
+    pub(super) api_keys: Keys,
     pub(super) notes: BTreeMap<String, String>,
 }
 

@@ -41,6 +41,18 @@ pub(super) fn put(
     record(c, no.tenant, Some(no.scope), kind.as_str(), payload, now).map_err(|e| s.failed(e))
 }
 
+pub(super) fn put_of_tenant(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    kind: LogKind,
+    payload: &str,
+    now: Millis,
+) -> Result<Position> {
+    let (no, _) = rows::ensure_tenant(c, s, tenant)?;
+    record(c, no, None, kind.as_str(), payload, now).map_err(|e| s.failed(e))
+}
+
 pub(super) fn head(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Position> {
     c.prepare_cached("SELECT position FROM tenants WHERE name = ?1")
         .and_then(|mut q| q.query_row([tenant.as_str()], |row| row.get::<_, i64>(0)).optional())
@@ -140,41 +152,6 @@ fn turn_events(
         })
     })?
     .collect()
-}
-
-// Keys
-
-pub(super) fn put_api_key(
-    c: &Connection,
-    s: &Shared,
-    key: &ApiKeyRecord,
-    hash: &[u8; 32],
-) -> Result<()> {
-    let (tenant, _) = rows::ensure_tenant(c, s, &key.tenant)?;
-    let put = || {
-        c.execute(
-            "INSERT INTO api_keys (hash, id, tenant, role, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![hash.as_slice(), key.id, key.tenant.as_str(), key.role, key.created_at.0],
-        )?;
-        let payload = serde_json::json!({ "keyId": key.id, "role": key.role });
-        record(c, tenant, None, "key.created", &payload.to_string(), key.created_at)
-    };
-    put().map(|_| ()).map_err(|e| s.failed(e))
-}
-
-pub(super) fn api_key(c: &Connection, s: &Shared, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
-    let found: Option<(String, String, String, i64)> = c
-        .prepare_cached("SELECT id, tenant, role, created_at FROM api_keys WHERE hash = ?1")
-        .and_then(|mut q| {
-            q.query_row([hash.as_slice()], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-            })
-            .optional()
-        })
-        .map_err(|e| s.failed(e))?;
-    Ok(found.and_then(|(id, tenant, role, at)| {
-        Some(ApiKeyRecord { id, tenant: Tenant::new(tenant).ok()?, role, created_at: Millis(at) })
-    }))
 }
 
 // Outcomes

@@ -9,7 +9,7 @@ use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, entries, erase, facts, pyramid, rows, secrets};
+use super::{Shared, api_keys, entries, erase, facts, pyramid, rows, secrets};
 use crate::keys::TenantKey;
 use crate::store::*;
 use crate::told::{Again, add};
@@ -46,6 +46,7 @@ pub(super) fn rewrite(
         renamed.extend(work.memory(at, &named)?.map(|name| (*scope, name)));
     }
     work.events(no, &fact_ids, &renamed)?;
+    work.key_names(tenant)?;
     for scope in std::mem::take(&mut work.touched) {
         erase::raise_epoch(c, ScopeNo { tenant: no, scope }).map_err(|e| s.failed(e))?;
         work.told.touched.push(rows::scope_of(c, s, no, scope)?);
@@ -142,6 +143,17 @@ impl Work<'_> {
             add(&mut self.told.hidden, &hidden);
             self.told.sessions += 1;
             self.touched.insert(at.scope);
+        }
+        Ok(())
+    }
+
+    fn key_names(&mut self, tenant: &Tenant) -> Result<()> {
+        for key in api_keys::list(self.c, self.s, Some(tenant))? {
+            let name = key.name.as_ref().and_then(|name| self.again.text(name.as_str()));
+            let Some((name, hidden)) = name else { continue };
+            api_keys::rename(self.c, self.s, &key.id, &name)?;
+            add(&mut self.told.hidden, &hidden);
+            self.told.keys += 1;
         }
         Ok(())
     }
