@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use icecore::{Principal, Scope, Tenant};
+use icecore::{MemoryError, Principal, Scope, Tenant};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -46,6 +46,8 @@ impl Role {
 pub(crate) struct Caller {
     principal: Principal,
     role: Role,
+    /// Whether the request changes nothing.
+    only_reads: bool,
 }
 
 /// Proof that the caller may read.
@@ -63,9 +65,16 @@ impl Caller {
         self.principal.tenant()
     }
 
-    /// One memory of the caller's tenant.
+    /// One memory of the caller's tenant. Who only reads finds nothing in one that
+    /// cannot be, as in one that is not; who writes is told what is wrong.
     pub(crate) async fn scope(&self, app: &App, memory: Option<&str>) -> Result<Scope, ApiError> {
-        Ok(app.memory.scope(&self.principal, memory.unwrap_or(DEFAULT_MEMORY)).await?)
+        match app.memory.scope(&self.principal, memory.unwrap_or(DEFAULT_MEMORY)).await {
+            Err(MemoryError::Name(_)) if self.only_reads => Ok(self.principal.nowhere()),
+            Err(MemoryError::Name(error)) => {
+                Err(ApiError::invalid(format!("`memoryRef`: {error}")))
+            }
+            found => Ok(found?),
+        }
     }
 
     /// The memory to narrow a list to; the whole tenant where none is given.
@@ -88,7 +97,7 @@ impl FromRequestParts<Shared> for Reader {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        Ok(Reader(authenticate(parts, app).await?))
+        Ok(Reader(Caller { only_reads: true, ..authenticate(parts, app).await? }))
     }
 }
 
@@ -132,6 +141,7 @@ async fn known(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
         Some(Caller {
             role: Role::parse(&record.role)?,
             principal: Principal::key_holder(record.tenant),
+            only_reads: false,
         })
     });
     let caller = caller.ok_or_else(|| ApiError::unauthenticated("this key is not known"))?;

@@ -11,6 +11,7 @@ mod app;
 mod auth;
 mod body;
 mod context;
+mod entries;
 mod error;
 mod events;
 mod facts;

@@ -7,7 +7,9 @@ use axum::routing::{get, post};
 
 use crate::app::Shared;
 use crate::error::ApiError;
-use crate::{context, events, facts, forget, guard, health, history, openapi, search, turns};
+use crate::{
+    context, entries, events, facts, forget, guard, health, history, openapi, search, turns,
+};
 
 /// Where the host's own routes live.
 const PREFIX: &str = "/v1/host/icecore";
@@ -21,6 +23,8 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/sessions/{session}/view", get(history::view))
         .route("/context", post(context::build))
         .route("/search", post(search::search))
+        .route("/entries", get(entries::list).post(entries::add))
+        .route("/entries/{id}", get(entries::get).delete(entries::remove))
         .route("/chunks", get(history::chunks))
         .route("/chunks/{id}", get(history::chunk))
         .route("/chunks/{id}/expand", get(history::expand))

@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, reason = "this is a test suite, run by tests of other crates too")]
 
 mod append;
+mod entries;
 mod erasure;
 pub(crate) mod fixtures;
 mod log;
@@ -104,6 +105,17 @@ sentences! {
         api_keys_are_found_by_hash
         notes_are_kept
         what_is_there_outlasts_a_scrub;
+    entries:
+        an_entry_gets_an_id_of_ours
+        entries_are_listed_newest_first
+        entries_are_found_by_tag
+        an_ended_entry_is_gone_at_once
+        the_past_can_be_read_until_it_is_purged
+        what_expired_is_never_read
+        the_expired_and_the_long_ended_are_purged
+        a_purge_leaves_other_answers_alone
+        an_entry_keeps_its_claim
+        old_outcomes_are_purged;
     recall:
         a_scope_has_a_head
         turns_of_a_scope_come_in_order

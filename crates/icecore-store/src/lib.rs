@@ -6,6 +6,8 @@
 
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
+#[cfg(test)]
+mod entries_tests;
 mod error;
 mod files;
 mod in_memory;

@@ -17,6 +17,7 @@ const WRITES: &[&str] = &[
     "/sessions/{session}/turns",
     "/context",
     "/search",
+    "/entries",
     "/facts",
     "/facts/{id}/confirm",
     "/facts/{id}/reject",
@@ -31,11 +32,16 @@ const READS: &[&str] = &[
     "/chunks",
     "/chunks/{id}",
     "/chunks/{id}/expand",
+    "/entries",
+    "/entries/{id}",
     "/facts",
     "/events",
     "/archives",
     "/stats",
 ];
+
+/// The routes that delete.
+const DELETES: &[&str] = &["/entries/{id}"];
 
 fn token() -> String {
     let kind = Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
@@ -67,7 +73,8 @@ fn every_route_has_a_redaction_case() {
     let own: BTreeSet<String> =
         routes("get").into_iter().filter(|path| !path.ends_with('z')).collect();
     assert_eq!(own, all(READS));
-    for method in ["put", "patch", "delete", "any"] {
+    assert_eq!(routes("delete"), all(DELETES));
+    for method in ["put", "patch", "any"] {
         assert_eq!(routes(method), BTreeSet::new(), "`{method}` writes: walk it here too");
     }
 }
@@ -90,6 +97,14 @@ fn bodies(route: &str) -> Vec<Value> {
         "/search" => {
             vec![json!({"query": secret}), json!({"query": "x", "session": secret, "mode": secret})]
         }
+        "/entries" => vec![
+            json!({"content": format!("the key is {secret}"), "tags": [secret, "plain"]}),
+            json!({"content": secret, "memoryRef": secret}),
+            json!({"content": "x", "expiresAt": secret}),
+            json!({"content": "x", "tags": secret}),
+            json!({"content": secret.repeat(2_000)}),
+            json!({"content": "x", "tags": [secret.repeat(9)]}),
+        ],
         "/facts" => vec![
             json!({"text": format!("The code is {secret}"), "subject": secret}),
             json!({"kind": secret, "text": "x"}),
@@ -154,9 +169,17 @@ async fn no_route_lets_a_secret_through() {
     for route in READS {
         for query in
             ["", "?memoryRef=S", "?session=S", "?after=S", "?limit=S", "?view=S", "?branch=S"]
+                .into_iter()
+                .chain(["?tag=S", "?rank=S", "?rank=relevance&query=S", "?tokenBudget=S", "?at=S"])
         {
             let path = filled(route) + &query.replace('S', &secret());
             hides(&host.get(&path).await, &path);
+        }
+    }
+    for route in DELETES {
+        for query in ["", "?memoryRef=S"] {
+            let path = filled(route) + &query.replace('S', &secret());
+            hides(&host.call("DELETE", &path, &[], None).await, &path);
         }
     }
     hides(&host.get(&format!("/{}", secret())).await, "an unknown route");

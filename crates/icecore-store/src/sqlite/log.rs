@@ -179,11 +179,11 @@ pub(super) fn api_key(c: &Connection, s: &Shared, hash: &[u8; 32]) -> Result<Opt
 
 // Outcomes
 
-pub(super) fn refuse_taken(
+pub(super) fn refuse_taken<T>(
     c: &Connection,
     s: &Shared,
     tenant: i64,
-    claim: &Claim,
+    claim: &Claim<T>,
     now: Millis,
 ) -> Result<()> {
     let taken: Option<i64> = c
@@ -266,4 +266,10 @@ pub(super) fn put_outcome_of(
         ])
     };
     put().map(|_| ()).map_err(|e| s.failed(e))
+}
+
+pub(super) fn purge_outcomes(c: &Connection, s: &Shared, now: Millis) -> Result<u64> {
+    c.execute("DELETE FROM outcomes WHERE at <= ?1", [now.0 - OUTCOME_KEPT_MILLIS])
+        .map(|gone| gone as u64)
+        .map_err(|e| s.failed(e))
 }
