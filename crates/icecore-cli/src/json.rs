@@ -148,14 +148,17 @@ pub fn expanded(info: &ChunkInfo, turns: &[StoredTurn]) -> String {
 
 /// `GET /entries/{id}`
 pub fn entry(entry: &EntryRecord, memory: &str) -> Value {
-    json!({
+    let mut body = json!({
         "id": entry.id,
         "memoryRef": memory,
         "content": entry.content.as_str(),
         "tags": entry.tags.iter().map(|tag| tag.as_str()).collect::<Vec<_>>(),
         "createdAt": entry.created_at.to_rfc3339(),
-        "expiresAt": entry.expires_at.map(|at| at.to_rfc3339()),
-    })
+    });
+    if let Some(at) = entry.expires_at {
+        body["expiresAt"] = json!(at.to_rfc3339());
+    }
+    body
 }
 
 /// `POST /context`

@@ -30,6 +30,9 @@ pub enum NameError {
         /// Its length.
         bytes: usize,
     },
+    /// The name of a memory that reads as a way through directories.
+    #[error("the name of a memory may not begin with a slash or hold `..` between slashes")]
+    Path,
     /// Holds a control character, which no terminal or URL shows faithfully.
     #[error("the name of a {kind} may not hold control characters")]
     Control {
@@ -50,6 +53,18 @@ pub fn check_name(kind: &'static str, name: &str) -> Result<(), NameError> {
         return Err(NameError::Control { kind });
     }
     Ok(())
+}
+
+/// Checks what a caller calls a memory, before it is looked for. Any form of
+/// reference will do, with slashes, colons and spaces, but none that anybody
+/// could take for a way out of a directory.
+pub fn check_memory(name: &str) -> Result<(), NameError> {
+    check_name("memory", name)?;
+    let is_slash = |c: char| matches!(c, '/' | '\\');
+    match name.starts_with(is_slash) || name.split(is_slash).any(|part| part == "..") {
+        true => Err(NameError::Path),
+        false => Ok(()),
+    }
 }
 
 impl Tenant {
@@ -101,6 +116,12 @@ impl Principal {
     pub fn scope(&self, memory: RedactedText) -> Result<Scope, NameError> {
         check_name("memory", memory.as_str())?;
         Ok(Scope { tenant: self.tenant.clone(), memory: memory.into_string() })
+    }
+
+    /// A memory that has no name, so that nothing can ever be in it: what a reader
+    /// gets who asks for one that cannot be.
+    pub fn nowhere(&self) -> Scope {
+        Scope { tenant: self.tenant.clone(), memory: String::new() }
     }
 }
 
@@ -259,5 +280,29 @@ mod tests {
         let long = "x".repeat(MAX_NAME_BYTES + 1);
         assert!(matches!(Tenant::new(long), Err(NameError::TooLong { bytes: 513, .. })));
         assert!(Tenant::new("x".repeat(MAX_NAME_BYTES)).is_ok());
+    }
+
+    #[test]
+    fn a_memory_is_called_as_one_likes_but_not_by_a_path() {
+        for name in [
+            "conformance/agent-memory-1",
+            "mem_tenant:default_agent:x_longTerm",
+            "mem://conformance/a",
+            "conformance-distill",
+            "a..b/c...",
+            "...",
+            "C:",
+            "Grüße an alle",
+        ] {
+            assert_eq!(check_memory(name), Ok(()), "{name}");
+        }
+        for name in ["..", "../x", "a/../../b", "a\\..\\b", "/etc/passwd", "\\x", "a/.."] {
+            assert_eq!(check_memory(name), Err(NameError::Path), "{name}");
+        }
+        let (kind, bytes) = ("memory", 10_000);
+        assert_eq!(check_memory(""), Err(NameError::Empty { kind }));
+        assert_eq!(check_memory("nul\0byte"), Err(NameError::Control { kind }));
+        assert_eq!(check_memory("\u{202e}\u{7}"), Err(NameError::Control { kind }));
+        assert_eq!(check_memory(&"r".repeat(bytes)), Err(NameError::TooLong { kind, bytes }));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use icecore::{KeyState, Millis, Principal, Scope, Tenant};
+use icecore::{KeyState, MemoryError, Millis, Principal, Scope, Tenant};
 use sha2::{Digest, Sha256};
 
 use crate::app::{App, Shared};
@@ -50,6 +50,8 @@ pub(crate) struct Caller {
     principal: Principal,
     key: Arc<KnownKey>,
     hash: [u8; 32],
+    /// Whether the request changes nothing.
+    only_reads: bool,
 }
 
 /// Proof that the caller may read.
@@ -82,9 +84,16 @@ impl Caller {
         found.is_ok_and(|key| key.is_some_and(|key| key.record.state(now) == KeyState::Valid))
     }
 
-    /// One memory of the caller's tenant.
+    /// One memory of the caller's tenant. Who only reads finds nothing in one that
+    /// cannot be, as in one that is not; who writes is told what is wrong.
     pub(crate) async fn scope(&self, app: &App, memory: Option<&str>) -> Result<Scope, ApiError> {
-        Ok(app.memory.scope(&self.principal, memory.unwrap_or(DEFAULT_MEMORY)).await?)
+        match app.memory.scope(&self.principal, memory.unwrap_or(DEFAULT_MEMORY)).await {
+            Err(MemoryError::Name(_)) if self.only_reads => Ok(self.principal.nowhere()),
+            Err(MemoryError::Name(error)) => {
+                Err(ApiError::invalid(format!("`memoryRef`: {error}")))
+            }
+            found => Ok(found?),
+        }
     }
 
     /// The memory to narrow a list to; the whole tenant where none is given.
@@ -107,7 +116,8 @@ impl FromRequestParts<Shared> for Reader {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        authenticate(parts, app, Role::Reader).await.map(Reader)
+        let caller = authenticate(parts, app, Role::Reader).await?;
+        Ok(Reader(Caller { only_reads: true, ..caller }))
     }
 }
 
@@ -147,7 +157,7 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
     match verdict {
         Ok(()) => {
             let principal = Principal::key_holder(key.record.tenant.clone());
-            Ok(Caller { principal, key, hash })
+            Ok(Caller { principal, key, hash, only_reads: false })
         }
         Err(reason) => Err(deny(reason, Some(&key))),
     }

@@ -6,7 +6,9 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError};
+use icecore::{
+    EntryError, MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError,
+};
 use serde_json::{Value, json};
 
 /// An answer that is not a success.
@@ -137,6 +139,7 @@ impl From<MemoryError> for ApiError {
             }
             MemoryError::Expired { .. } => Self::new(StatusCode::GONE, "expired", message),
             MemoryError::Turn { index, source } => Self::from(source).of_turn(index),
+            MemoryError::Entry(error) => error.into(),
             MemoryError::Name(_)
             | MemoryError::NoTurns
             | MemoryError::FactLength { .. }
@@ -180,6 +183,10 @@ impl From<StoreError> for ApiError {
             StoreError::NoParent { index, .. }
             | StoreError::Cycle { index, .. }
             | StoreError::ParentLater { index, .. } => Self::invalid(message).of_turn(index),
+            StoreError::SnapshotGone { oldest } => {
+                Self::new(StatusCode::GONE, "snapshot_expired", message)
+                    .with(json!({ "oldest": oldest.0 }))
+            }
             StoreError::EntryExists { .. } => {
                 Self::new(StatusCode::CONFLICT, "entry_exists", message)
             }
@@ -221,6 +228,24 @@ impl From<TurnError> for ApiError {
                     .with(json!({ "limitBytes": MAX_CONTENT_BYTES, "bytes": bytes }))
             }
             _ => Self::invalid(message),
+        }
+    }
+}
+
+impl From<EntryError> for ApiError {
+    fn from(error: EntryError) -> Self {
+        let refusal = Self::invalid(error.to_string());
+        match error {
+            EntryError::ContentTooLarge { bytes, most } => {
+                refusal.with(json!({ "limit": "entry_bytes", "limitBytes": most, "bytes": bytes }))
+            }
+            EntryError::TooManyTags { most, .. } => {
+                refusal.with(json!({ "limit": "entry_tags", "most": most }))
+            }
+            EntryError::TagTooLong { most, .. } | EntryError::BadTag { most } => {
+                refusal.with(json!({ "limit": "entry_tag_chars", "most": most }))
+            }
+            _ => refusal,
         }
     }
 }

@@ -12,6 +12,7 @@ mod audit;
 mod auth;
 mod body;
 mod context;
+mod entries;
 mod error;
 mod events;
 mod facts;

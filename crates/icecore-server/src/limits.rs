@@ -5,7 +5,8 @@ use std::time::Duration;
 /// The limits of the door. An error that comes from one names it.
 ///
 /// The limit on a turn's content, 1 MiB, is the memory's own:
-/// [`MAX_CONTENT_BYTES`](icecore::MAX_CONTENT_BYTES).
+/// [`MAX_CONTENT_BYTES`](icecore::MAX_CONTENT_BYTES). So are those on entries:
+/// [`EntrySettings`](icecore::EntrySettings).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// `body_bytes`: size of a request's body. Default 8 MiB.

@@ -10,7 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use crate::{context, key_routes, wire};
+use crate::{context, entries, key_routes, wire};
 
 /// What a refused caller is told.
 #[derive(ToSchema)]
@@ -34,7 +34,11 @@ pub(crate) struct ErrorBody {
         key_routes::list,
         key_routes::create,
         key_routes::revoke,
-        key_routes::rotate
+        key_routes::rotate,
+        entries::add,
+        entries::list,
+        entries::get,
+        entries::remove,
     ),
     components(schemas(ErrorBody)),
     security(("key" = [])),

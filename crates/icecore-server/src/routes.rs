@@ -12,7 +12,8 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    context, events, facts, forget, guard, health, history, key_routes, openapi, search, turns,
+    context, entries, events, facts, forget, guard, health, history, key_routes, openapi, search,
+    turns,
 };
 
 /// Where the host's own routes live.
@@ -32,6 +33,8 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/sessions/{session}/view", get(history::view))
         .route("/context", post(context::build))
         .route("/search", post(search::search))
+        .route("/entries", get(entries::list).post(entries::add))
+        .route("/entries/{id}", get(entries::get).delete(entries::remove))
         .route("/chunks", get(history::chunks))
         .route("/chunks/{id}", get(history::chunk))
         .route("/chunks/{id}/expand", get(history::expand))

@@ -11,6 +11,7 @@
 
 mod api_keys;
 mod append;
+mod entries;
 mod erasure;
 pub(crate) mod fixtures;
 mod log;
@@ -114,6 +115,17 @@ sentences! {
         a_rotated_key_has_another_in_its_place
         a_key_that_ended_is_not_rotated
         names_of_keys_are_redacted_again;
+    entries:
+        an_entry_gets_an_id_of_ours
+        entries_are_listed_newest_first
+        entries_are_found_by_tag
+        an_ended_entry_is_gone_at_once
+        the_past_can_be_read_until_it_is_purged
+        what_expired_is_never_read
+        the_expired_and_the_long_ended_are_purged
+        a_purge_leaves_other_answers_alone
+        an_entry_keeps_its_claim
+        old_outcomes_are_purged;
     recall:
         a_scope_has_a_head
         turns_of_a_scope_come_in_order

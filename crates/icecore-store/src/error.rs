@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use icecore_domain::ids::TurnId;
+use icecore_domain::ids::{Position, TurnId};
 use icecore_domain::redact::{MAX_SECRETS, SecretName};
 
 /// An operation of the store that did not happen.
@@ -62,6 +62,12 @@ pub enum StoreError {
     KeyEnded {
         /// Its id.
         id: String,
+    },
+    /// Entries of that time have been purged.
+    #[error("entries can be read as of position {oldest} or later; what ended before was purged")]
+    SnapshotGone {
+        /// The oldest position that can still be read.
+        oldest: Position,
     },
     /// A verdict on what quotes a turn that is not there.
     #[error("{turn}, which the fact quotes, is not there or was forgotten")]

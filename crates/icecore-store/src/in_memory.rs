@@ -5,6 +5,7 @@
 
 mod api_keys;
 mod append;
+mod entries;
 mod erase;
 mod facts;
 mod pyramid;
@@ -28,7 +29,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::StoreError;
 use crate::store::*;
-use state::{EntryState, State, TenantState};
+use state::{State, TenantState};
 
 /// A store in memory.
 pub struct MemoryStore {
@@ -486,41 +487,42 @@ impl Store for MemoryStore {
     }
 
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
-        let mut state = self.state();
-        secrets::refuse_changed(&state, scope.tenant(), entry.secrets_seen)?;
-        if state.entries(scope).any(|known| known.record.id == entry.id) {
-            return Err(StoreError::EntryExists { id: entry.id });
-        }
-        let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": entry.id });
-        let tenant = state.ensure_scope(scope);
-        let NewEntry { id, content, tags, expires_at, now, hidden, .. } = entry;
-        let payload = payload_with(payload, &hidden);
-        let began = tenant.record(Some(scope.memory()), "memory.written", payload, now);
-        tenant.add_hidden(scope.memory(), began, hidden);
-        let record = EntryRecord { id, content, tags, created_at: now, expires_at, began };
-        let memory = scope.memory().to_owned();
-        tenant.entries.push(EntryState { memory, record: record.clone() });
-        Ok(record)
+        entries::put(&mut self.state(), &self.key_of(scope.tenant()), scope, entry)
     }
 
-    async fn entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<Option<EntryRecord>> {
+    async fn entry(
+        &self,
+        scope: &Scope,
+        id: &str,
+        at: Option<Position>,
+        now: Millis,
+    ) -> Result<Option<EntryRecord>> {
         let state = self.state();
-        let mut found = state.entries(scope).filter(|entry| entry.in_force(now));
+        entries::refuse_purged(&state, scope, at)?;
+        let mut found = state.entries(scope).filter(|entry| entry.in_force(at, now));
         Ok(found.find(|entry| entry.record.id == id).map(|entry| entry.record.clone()))
     }
 
     async fn entries(
         &self,
         scope: &Scope,
-        at: Option<Position>,
+        filter: &EntryFilter,
         now: Millis,
         limit: usize,
     ) -> Result<Vec<EntryRecord>> {
-        let state = self.state();
-        let found = state
-            .entries(scope)
-            .filter(|entry| entry.in_force(now) && at.is_none_or(|at| entry.record.began <= at));
-        Ok(found.take(limit).map(|entry| entry.record.clone()).collect())
+        let mut found = entries::newest(&self.state(), scope, filter, now)?;
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn entry_places(
+        &self,
+        scope: &Scope,
+        filter: &EntryFilter,
+        now: Millis,
+    ) -> Result<Vec<Position>> {
+        let found = entries::newest(&self.state(), scope, filter, now)?;
+        Ok(found.into_iter().map(|entry| entry.began).collect())
     }
 
     async fn entries_after(
@@ -531,8 +533,9 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Vec<EntryRecord>> {
         let state = self.state();
-        let found =
-            state.entries(scope).filter(|entry| entry.in_force(now) && entry.record.began > after);
+        let found = state
+            .entries(scope)
+            .filter(|entry| entry.in_force(None, now) && entry.record.began > after);
         Ok(found.take(limit).map(|entry| entry.record.clone()).collect())
     }
 
@@ -540,14 +543,34 @@ impl Store for MemoryStore {
         &self,
         scope: &Scope,
         began: &[Position],
+        at: Option<Position>,
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
         let state = self.state();
+        entries::refuse_purged(&state, scope, at)?;
         let find = |began: &Position| {
-            let mut entries = state.entries(scope).filter(|entry| entry.in_force(now));
+            let mut entries = state.entries(scope).filter(|entry| entry.in_force(at, now));
             entries.find(|entry| entry.record.began == *began).map(|entry| entry.record.clone())
         };
         Ok(began.iter().filter_map(find).collect())
+    }
+
+    async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool> {
+        Ok(entries::end(&mut self.state(), scope, id, now))
+    }
+
+    async fn due_entries(&self, now: Millis, ended_by: Millis, limit: usize) -> Result<Vec<Scope>> {
+        Ok(entries::due(&self.state(), now, ended_by, limit))
+    }
+
+    async fn purge_entries(
+        &self,
+        scope: &Scope,
+        now: Millis,
+        ended_by: Millis,
+        limit: usize,
+    ) -> Result<u64> {
+        Ok(entries::purge(&mut self.state(), scope, now, ended_by, limit))
     }
 
     async fn erase_entries(
@@ -615,9 +638,24 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats> {
+    async fn purge_outcomes(&self, now: Millis) -> Result<u64> {
+        let mut state = self.state();
+        let purged = state.tenants.iter_mut().map(|tenant| {
+            let before = tenant.outcomes.len();
+            tenant.outcomes.retain(|_, (_, at)| at.0 > now.0 - OUTCOME_KEPT_MILLIS);
+            (before - tenant.outcomes.len()) as u64
+        });
+        Ok(purged.sum())
+    }
+
+    async fn stats(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        now: Millis,
+    ) -> Result<StoreStats> {
         let state = self.state();
-        Ok(state.tenant(tenant).map(|tenant| tenant.stats(memory)).unwrap_or_default())
+        Ok(state.tenant(tenant).map(|tenant| tenant.stats(memory, now)).unwrap_or_default())
     }
 
     async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {

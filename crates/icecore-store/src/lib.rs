@@ -7,6 +7,8 @@
 mod api_keys;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
+#[cfg(test)]
+mod entries_tests;
 mod error;
 mod files;
 mod in_memory;

@@ -61,6 +61,8 @@ enum Step {
     ExpireOldest,
     UnsettleAll,
     Put { place: Place, id: u8, expires: bool },
+    End { place: Place, id: u8 },
+    Purge { place: Place, at: u8 },
     EraseEntries { place: Place, by: u8 },
     Draw { place: Place, picks: Vec<u8> },
     Judge { place: Place, value: u8, verdict: u8, quotes: Option<u8> },
@@ -130,8 +132,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => place().prop_map(|place| Step::DropDerived { place }),
         1 => Just(Step::ExpireOldest),
         1 => Just(Step::UnsettleAll),
-        2 => (place(), 0_u8..4, any::<bool>())
+        4 => (place(), 0_u8..4, any::<bool>())
             .prop_map(|(place, id, expires)| Step::Put { place, id, expires }),
+        2 => (place(), 0_u8..4).prop_map(|(place, id)| Step::End { place, id }),
+        1 => (place(), 0_u8..4).prop_map(|(place, at)| Step::Purge { place, at }),
         1 => (place(), 0_u8..3).prop_map(|(place, by)| Step::EraseEntries { place, by }),
         3 => (place(), prop::collection::vec(any::<u8>(), 0..3))
             .prop_map(|(place, picks)| Step::Draw { place, picks }),
@@ -165,6 +169,8 @@ enum Act {
     Expire(PackRecord),
     UnsettleAll,
     Put(NewEntry),
+    End(String),
+    Purge(Millis),
     EraseEntries(Selector),
     Draw(FactBatch),
     Judge(NewVerdict),
@@ -292,14 +298,22 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
         }
         Step::UnsettleAll => Act::UnsettleAll,
         Step::Put { place, id, expires } => Act::Put(NewEntry {
-            id: format!("entry-{id}"),
+            id: Some(format!("entry-{id}")),
             content: text(&format!("content {id}")),
             tags: vec![text(&format!("subject:name-{}", id % 2))],
             expires_at: expires.then_some(NOW),
             now: Millis(i64::from(*id)),
             secrets_seen: seen(place).await,
             hidden: drawn_hidden(*id),
+            claim: (*id == 3).then(|| Claim {
+                operation: "POST /entries".to_owned(),
+                key: "0".to_owned(),
+                request: [9; 32],
+                render: Arc::new(|entry: &EntryRecord| format!("{} {}", entry.id, entry.began)),
+            }),
         }),
+        Step::End { id, .. } => Act::End(format!("entry-{id}")),
+        Step::Purge { at, .. } => Act::Purge(Millis(i64::from(*at))),
         Step::EraseEntries { by, .. } => Act::EraseEntries(match by {
             0 => Selector::Entry("entry-0".to_owned()),
             1 => Selector::Before(Millis(2)),
@@ -379,6 +393,8 @@ fn scope_of_step(step: &Step) -> Scope {
         | Step::Settle { place }
         | Step::DropDerived { place }
         | Step::Put { place, .. }
+        | Step::End { place, .. }
+        | Step::Purge { place, .. }
         | Step::EraseEntries { place, .. }
         | Step::Draw { place, .. }
         | Step::Judge { place, .. }
@@ -408,6 +424,17 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         Act::Expire(pack) => format!("{:?}", store.expire_pack(&pack, NOW).await),
         Act::UnsettleAll => format!("{:?}", store.unsettle_all().await),
         Act::Put(entry) => format!("{:?}", store.put_entry(scope, entry).await),
+        // A position is as good a moment as any.
+        Act::End(id) => {
+            let now = Millis(store.head(scope.tenant()).await.unwrap().0 as i64 % 4);
+            format!("{:?}", store.end_entry(scope, &id, now).await)
+        }
+        Act::Purge(at) => {
+            // What expires does so at `NOW`.
+            let now = if at == Millis(3) { NOW } else { Millis(0) };
+            let due = store.due_entries(now, at, 9).await;
+            format!("{due:?} {:?}", store.purge_entries(scope, now, at, 2).await)
+        }
         Act::EraseEntries(selector) => {
             let dry = store.erase_entries(scope, &selector, true).await;
             format!("{dry:?} {:?}", store.erase_entries(scope, &selector, false).await)
@@ -452,7 +479,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
         see(format!("{} {secrets:?} {values:?}", store.secrets_version(&tenant).await.unwrap()));
         see(format!("{:?}", store.secret_records(&tenant).await.unwrap()));
         for memory in [None, Some("notes"), Some("diary")] {
-            let mut stats = store.stats(&tenant, memory).await.unwrap();
+            let mut stats = store.stats(&tenant, memory, NOW).await.unwrap();
             // Kept compressed in one of them.
             (stats.tier_bytes, stats.summary_bytes) = ([stats.tier_bytes[0], 0, 0], 0);
             see(format!("{stats:?}"));
@@ -471,11 +498,17 @@ async fn view(store: &dyn Store) -> Vec<String> {
         }
         for key in ["0", "1", "2"] {
             see(format!("{:?}", store.outcome(&tenant, "POST /turns", key, NOW).await.unwrap()));
+            see(format!("{:?}", store.outcome(&tenant, "POST /entries", key, NOW).await.unwrap()));
         }
     }
     for scope in scopes() {
         for at in [None, Some(Position(9))] {
-            see(format!("{:?}", store.entries(&scope, at, NOW, 9).await.unwrap()));
+            for tag in [None, Some(text("subject:name-1"))] {
+                let filter = EntryFilter { at, tag };
+                see(format!("{:?}", store.entries(&scope, &filter, NOW, 9).await));
+                see(format!("{:?}", store.entry_places(&scope, &filter, NOW).await));
+            }
+            see(format!("{:?}", store.entry(&scope, "entry-1", at, NOW).await));
         }
         view_recall(store, &scope).await.into_iter().for_each(&mut see);
         see(format!("{:?}", store.sessions(&scope, None, 9).await.unwrap()));
@@ -502,7 +535,9 @@ async fn view_recall(store: &dyn Store, scope: &Scope) -> Vec<String> {
         lines.push(format!("{:?}", store.facts_after(scope, after, limit).await.unwrap()));
     }
     let positions = [9, 3, 12, 6].map(Position);
-    lines.push(format!("{:?}", store.entries_at(scope, &positions, NOW).await.unwrap()));
+    for at in [None, Some(Position(9))] {
+        lines.push(format!("{:?}", store.entries_at(scope, &positions, at, NOW).await));
+    }
     let turn = |(session, seq)| TurnId { session: SessionNo(session), seq: Seq(seq) };
     let turns = [(2, 1), (1, 7), (1, 2), (3, 1)].map(turn);
     lines.push(format!("{:?}", store.turns_at(scope, &turns).await.unwrap()));

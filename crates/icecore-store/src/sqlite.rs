@@ -497,20 +497,36 @@ impl Store for SqliteStore {
         self.write(move |c, s| entries::put(c, s, &scope, entry)).await
     }
 
-    async fn entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<Option<EntryRecord>> {
+    async fn entry(
+        &self,
+        scope: &Scope,
+        id: &str,
+        at: Option<Position>,
+        now: Millis,
+    ) -> Result<Option<EntryRecord>> {
         let (scope, id) = (scope.clone(), id.to_owned());
-        self.read(move |c, s| entries::get(c, s, &scope, &id, now)).await
+        self.read(move |c, s| entries::get(c, s, &scope, &id, at, now)).await
     }
 
     async fn entries(
         &self,
         scope: &Scope,
-        at: Option<Position>,
+        filter: &EntryFilter,
         now: Millis,
         limit: usize,
     ) -> Result<Vec<EntryRecord>> {
-        let scope = scope.clone();
-        self.read(move |c, s| entries::list(c, s, &scope, at, now, limit)).await
+        let (scope, filter) = (scope.clone(), filter.clone());
+        self.read(move |c, s| entries::list(c, s, &scope, &filter, now, limit)).await
+    }
+
+    async fn entry_places(
+        &self,
+        scope: &Scope,
+        filter: &EntryFilter,
+        now: Millis,
+    ) -> Result<Vec<Position>> {
+        let (scope, filter) = (scope.clone(), filter.clone());
+        self.read(move |c, s| entries::places(c, s, &scope, &filter, now)).await
     }
 
     async fn entries_after(
@@ -528,10 +544,31 @@ impl Store for SqliteStore {
         &self,
         scope: &Scope,
         began: &[Position],
+        at: Option<Position>,
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
         let (scope, began) = (scope.clone(), began.to_vec());
-        self.read(move |c, s| entries::at(c, s, &scope, &began, now)).await
+        self.read(move |c, s| entries::at(c, s, &scope, &began, at, now)).await
+    }
+
+    async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool> {
+        let (scope, id) = (scope.clone(), id.to_owned());
+        self.write(move |c, s| entries::end(c, s, &scope, &id, now)).await
+    }
+
+    async fn due_entries(&self, now: Millis, ended_by: Millis, limit: usize) -> Result<Vec<Scope>> {
+        self.read(move |c, s| entries::due(c, s, now, ended_by, limit)).await
+    }
+
+    async fn purge_entries(
+        &self,
+        scope: &Scope,
+        now: Millis,
+        ended_by: Millis,
+        limit: usize,
+    ) -> Result<u64> {
+        let scope = scope.clone();
+        self.write(move |c, s| entries::purge(c, s, &scope, now, ended_by, limit)).await
     }
 
     async fn erase_entries(
@@ -598,9 +635,18 @@ impl Store for SqliteStore {
         self.write(move |c, s| log::put_outcome(c, s, &tenant, &outcome, now)).await
     }
 
-    async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats> {
+    async fn purge_outcomes(&self, now: Millis) -> Result<u64> {
+        self.write(move |c, s| log::purge_outcomes(c, s, now)).await
+    }
+
+    async fn stats(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        now: Millis,
+    ) -> Result<StoreStats> {
         let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
-        self.read(move |c, s| health::stats(c, s, &tenant, memory.as_deref())).await
+        self.read(move |c, s| health::stats(c, s, &tenant, memory.as_deref(), now)).await
     }
 
     async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {

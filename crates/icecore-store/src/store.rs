@@ -355,22 +355,43 @@ pub trait Store: Send + Sync {
 
     // Entries
 
-    /// Puts a long-term entry; an id that is there already is
-    /// [`StoreError::EntryExists`]. As with an append, it may be
+    /// Puts a long-term entry and logs `memory.written`. Without an id of the
+    /// caller's it gets one of ours, which nothing else in the tenant has. An id
+    /// that is there already, in force or not, is [`StoreError::EntryExists`]. Its
+    /// claim is kept in the same step, and one that is taken is
+    /// [`StoreError::ClaimTaken`]. As with an append, it may be
     /// [`StoreError::SecretsChanged`].
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord>;
 
-    /// An entry by id, unless it ended, expired or never was.
-    async fn entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<Option<EntryRecord>>;
+    /// An entry by id, unless it was not in force as of `at` (default: now), has
+    /// expired or never was. As with [`Store::entries`], it may be
+    /// [`StoreError::SnapshotGone`].
+    async fn entry(
+        &self,
+        scope: &Scope,
+        id: &str,
+        at: Option<Position>,
+        now: Millis,
+    ) -> Result<Option<EntryRecord>>;
 
-    /// Entries in force as of `at` (default: now), oldest first.
+    /// Entries that a filter keeps, in one look, newest first: by time, then by
+    /// where they began. A position before which entries have been purged is
+    /// [`StoreError::SnapshotGone`].
     async fn entries(
         &self,
         scope: &Scope,
-        at: Option<Position>,
+        filter: &EntryFilter,
         now: Millis,
         limit: usize,
     ) -> Result<Vec<EntryRecord>>;
+
+    /// Where all entries began that [`Store::entries`] would answer, in its order.
+    async fn entry_places(
+        &self,
+        scope: &Scope,
+        filter: &EntryFilter,
+        now: Millis,
+    ) -> Result<Vec<Position>>;
 
     /// Entries in force by where they began, after `after`.
     async fn entries_after(
@@ -381,13 +402,35 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<EntryRecord>>;
 
-    /// The entries in force that began at these positions, in the order asked.
+    /// The entries that began at these positions and are in force as of `at`
+    /// (default: now), in the order asked.
     async fn entries_at(
         &self,
         scope: &Scope,
         began: &[Position],
+        at: Option<Position>,
         now: Millis,
     ) -> Result<Vec<EntryRecord>>;
+
+    /// Ends an entry in force and logs `memory.deleted`: nobody sees it from there
+    /// on, and whoever reads as of an earlier position still does. Answers false,
+    /// having done nothing, if there is none.
+    async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool>;
+
+    /// Memories, of any tenant, with entries that have expired or that ended at or
+    /// before `ended_by`.
+    async fn due_entries(&self, now: Millis, ended_by: Millis, limit: usize) -> Result<Vec<Scope>>;
+
+    /// Deletes such entries of a memory, with what was counted of them, and logs how
+    /// many as `memory.expired`; answers that. The scope's epoch rises if there were
+    /// any. Kept answers stay: none quotes an entry.
+    async fn purge_entries(
+        &self,
+        scope: &Scope,
+        now: Millis,
+        ended_by: Millis,
+        limit: usize,
+    ) -> Result<u64>;
 
     /// Erases entries by id, tag or age; answers how many. The scope's epoch
     /// rises if there were any.
@@ -445,10 +488,15 @@ pub trait Store: Send + Sync {
     /// Keeps the outcome of a request that wrote nothing else.
     async fn put_outcome(&self, tenant: &Tenant, outcome: NewOutcome, now: Millis) -> Result<()>;
 
+    /// Deletes the outcomes of all tenants that are no longer answered; answers how
+    /// many there were.
+    async fn purge_outcomes(&self, now: Millis) -> Result<u64>;
+
     // Looking after it
 
     /// What is there, of one memory or of a tenant.
-    async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats>;
+    async fn stats(&self, tenant: &Tenant, memory: Option<&str>, now: Millis)
+    -> Result<StoreStats>;
 
     /// The memories of a tenant, by the names that are stored.
     async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>>;
@@ -615,17 +663,46 @@ pub struct AppendBatch {
     pub secrets_seen: u64,
 }
 
-/// A caller's `Idempotency-Key`, kept together with the effect.
-#[derive(Clone)]
-pub struct Claim {
+/// A caller's `Idempotency-Key`, kept together with the effect, which is a `T`.
+pub struct Claim<T = Appended> {
     /// Which routed operation.
     pub operation: String,
     /// The caller's key.
     pub key: String,
     /// Hash of the request's body.
     pub request: [u8; 32],
-    /// Makes the answer's body from what was appended.
-    pub render: Arc<dyn Fn(&Appended) -> String + Send + Sync>,
+    /// Makes the answer's body from what was written.
+    pub render: Arc<dyn Fn(&T) -> String + Send + Sync>,
+}
+
+impl<T> Claim<T> {
+    /// The outcome to keep once the effect is known.
+    pub(crate) fn outcome(&self, effect: &T) -> NewOutcome {
+        NewOutcome {
+            operation: self.operation.clone(),
+            key: self.key.clone(),
+            request: self.request,
+            status: 201,
+            body: (self.render)(effect),
+        }
+    }
+}
+
+impl<T> Clone for Claim<T> {
+    fn clone(&self) -> Self {
+        Self {
+            operation: self.operation.clone(),
+            key: self.key.clone(),
+            request: self.request,
+            render: Arc::clone(&self.render),
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Claim<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim").field("operation", &self.operation).finish_non_exhaustive()
+    }
 }
 
 /// What became of a turn.
@@ -1240,8 +1317,8 @@ pub struct Told {
 /// An entry to put.
 #[derive(Debug, Clone)]
 pub struct NewEntry {
-    /// Its id, given by the caller.
-    pub id: String,
+    /// Its id, where the caller chose one.
+    pub id: Option<String>,
     /// What it says.
     pub content: RedactedText,
     /// Its tags.
@@ -1254,6 +1331,24 @@ pub struct NewEntry {
     pub secrets_seen: u64,
     /// What was hidden in it.
     pub hidden: Hidden,
+    /// The caller's key, whose outcome is kept in the same step.
+    pub claim: Option<Claim<EntryRecord>>,
+}
+
+/// The id of an entry whose caller chose none. It tells neither the tenant nor how
+/// much there is, and follows from where the entry began.
+pub(crate) fn entry_id(key: &IdentityKey, began: Position) -> String {
+    let hash = key.hash_name("entry", &began.to_string());
+    format!("e-{}", hex::encode(&hash[..10]))
+}
+
+/// Which entries to read. Those that have expired are never among them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EntryFilter {
+    /// Only what was in force at this position: had begun and not ended.
+    pub at: Option<Position>,
+    /// Only what has this tag.
+    pub tag: Option<RedactedText>,
 }
 
 /// An entry as kept.
@@ -1347,7 +1442,7 @@ pub struct StoreStats {
     pub summary_bytes: u64,
     /// Packs.
     pub packs: u64,
-    /// Entries; those that expired by themselves are counted until they go.
+    /// Entries in force.
     pub entries: u64,
     /// Facts.
     pub facts: u64,

@@ -479,18 +479,33 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.put_entry(scope, entry))
     }
 
-    async fn entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<Option<EntryRecord>> {
-        read!(self.entry(scope, id, now))
+    async fn entry(
+        &self,
+        scope: &Scope,
+        id: &str,
+        at: Option<Position>,
+        now: Millis,
+    ) -> Result<Option<EntryRecord>> {
+        read!(self.entry(scope, id, at, now))
     }
 
     async fn entries(
         &self,
         scope: &Scope,
-        at: Option<Position>,
+        filter: &EntryFilter,
         now: Millis,
         limit: usize,
     ) -> Result<Vec<EntryRecord>> {
-        read!(self.entries(scope, at, now, limit))
+        read!(self.entries(scope, filter, now, limit))
+    }
+
+    async fn entry_places(
+        &self,
+        scope: &Scope,
+        filter: &EntryFilter,
+        now: Millis,
+    ) -> Result<Vec<Position>> {
+        read!(self.entry_places(scope, filter, now))
     }
 
     async fn entries_after(
@@ -507,9 +522,28 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         &self,
         scope: &Scope,
         began: &[Position],
+        at: Option<Position>,
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
-        read!(self.entries_at(scope, began, now))
+        read!(self.entries_at(scope, began, at, now))
+    }
+
+    async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool> {
+        write!(self.end_entry(scope, id, now))
+    }
+
+    async fn due_entries(&self, now: Millis, ended_by: Millis, limit: usize) -> Result<Vec<Scope>> {
+        read!(self.due_entries(now, ended_by, limit))
+    }
+
+    async fn purge_entries(
+        &self,
+        scope: &Scope,
+        now: Millis,
+        ended_by: Millis,
+        limit: usize,
+    ) -> Result<u64> {
+        write!(self.purge_entries(scope, now, ended_by, limit))
     }
 
     async fn erase_entries(
@@ -569,8 +603,17 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.put_outcome(tenant, outcome, now))
     }
 
-    async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<StoreStats> {
-        read!(self.stats(tenant, memory))
+    async fn purge_outcomes(&self, now: Millis) -> Result<u64> {
+        write!(self.purge_outcomes(now))
+    }
+
+    async fn stats(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        now: Millis,
+    ) -> Result<StoreStats> {
+        read!(self.stats(tenant, memory, now))
     }
 
     async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {

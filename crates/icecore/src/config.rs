@@ -19,7 +19,8 @@ use icecore_index::IndexSettings;
 use toml::Value;
 
 use crate::settings::{
-    ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, RedactionSettings, WarmFormat,
+    BudgetCounter, ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings,
+    RedactionSettings, WarmFormat,
 };
 
 /// What a settings file says; what it leaves out has its default.
@@ -195,8 +196,8 @@ impl FileConfig {
             }
         }
         config.memory.cuts.check()?;
-        let MemorySettings { cold_format, cold_retention_days, .. } = config.memory;
-        if cold_format == ColdFormat::Ctf && cold_retention_days > 0 {
+        let MemorySettings { cold_format, cold_retention_days, .. } = &config.memory;
+        if *cold_format == ColdFormat::Ctf && *cold_retention_days > 0 {
             return Err(ConfigError::RetentionWithoutPacks);
         }
         let EmbeddingSettings { provider, url, .. } = &config.embedding;
@@ -245,6 +246,7 @@ enum Kind {
     Warm,
     Cold,
     Provider,
+    Budget,
     Pii,
     /// Accepts only this word; `None` shows as absent.
     Fixed(Fixed),
@@ -284,7 +286,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 48] = {
+static SETTINGS: [Setting; 53] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -323,6 +325,14 @@ static SETTINGS: [Setting; 48] = {
         memory(
             "cold_retention_days",
             number(|c| U32(&mut c.memory.cold_retention_days), 0, 1_000_000),
+        ),
+        memory("entry_bytes", number(|c| Usize(&mut c.memory.entries.bytes), 1, 1 << 20)),
+        memory("entry_tags", number(|c| Usize(&mut c.memory.entries.tags), 0, 10_000)),
+        memory("entry_tag_chars", number(|c| Usize(&mut c.memory.entries.tag_chars), 1, 10_000)),
+        memory("entry_budget_counter", Kind::Budget),
+        memory(
+            "entry_snapshot_seconds",
+            number(|c| U64(&mut c.memory.entries.snapshot_seconds), 0, 31_536_000),
         ),
         index("tail_docs", number(|c| Usize(&mut c.index.tail_docs), 1, 1_000_000)),
         index("tail_most", number(|c| Usize(&mut c.index.tail_most), 1, 10_000_000)),
@@ -400,6 +410,12 @@ impl Kind {
                     _ => return Err(wrong(name, "\"local\" or \"endpoint\"", value)),
                 }
             }
+            Kind::Budget => {
+                let counters = [BudgetCounter::Chars, BudgetCounter::O200kBase];
+                let named = counters.into_iter().find(|one| value.as_str() == Some(one.as_str()));
+                config.memory.entries.budget_counter =
+                    named.ok_or_else(|| wrong(name, "\"chars\" or \"o200k_base\"", value))?;
+            }
             Kind::Pii => {
                 let ids = value.as_array().map(|list| list.iter().map(|id| id.as_str()));
                 let ids = ids.and_then(|ids| ids.collect::<Option<Vec<_>>>());
@@ -443,6 +459,7 @@ impl Kind {
                 EmbeddingProvider::Local => "\"local\"".to_owned(),
                 EmbeddingProvider::Endpoint => "\"endpoint\"".to_owned(),
             },
+            Kind::Budget => Value::from(config.memory.entries.budget_counter.as_str()).to_string(),
             Kind::Pii => Value::from(config.redaction.pii).to_string(),
             Kind::Fixed(only) => only.show(),
         }
@@ -607,6 +624,28 @@ mod tests {
         assert_eq!(FileConfig::default().index, IndexSettings::default());
         check("[memory]\nembedding_model = \"m\"", "memory.embedding_model = \"m\"");
         check("[index]\nrescore = 9", "index.rescore = 9");
+    }
+
+    #[test]
+    fn entries_are_bounded_by_name() {
+        let config = FileConfig::parse(
+            "[memory]\nentry_bytes = 9\nentry_tags = 2\nentry_tag_chars = 3\n\
+             entry_budget_counter = \"o200k_base\"\nentry_snapshot_seconds = 0",
+        )
+        .unwrap();
+        let expected = crate::settings::EntrySettings {
+            bytes: 9,
+            tags: 2,
+            tag_chars: 3,
+            budget_counter: BudgetCounter::O200kBase,
+            snapshot_seconds: 0,
+        };
+        assert_eq!(config.memory.entries, expected);
+        check(
+            "[memory]\nentry_budget_counter = \"words\"",
+            "`memory.entry_budget_counter` must be \"chars\" or \"o200k_base\", not \"words\" (`icecore config example` shows every setting)",
+        );
+        check("[memory]\nentry_bytes = 65536", "memory.entry_bytes = 65536");
     }
 
     #[test]

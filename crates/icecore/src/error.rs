@@ -6,6 +6,8 @@ use icecore_domain::turn::TurnError;
 use icecore_index::IndexError;
 use icecore_store::StoreError;
 
+use crate::entries::EntryError;
+
 /// An operation that did not happen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -99,6 +101,9 @@ pub enum MemoryError {
         /// The most.
         most: usize,
     },
+    /// An entry or a question for entries that cannot be.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
     /// The index failed. It is derived: `reindex` makes it anew.
     #[error("the index failed: {0}")]
     Index(#[from] IndexError),
@@ -147,7 +152,7 @@ impl MemoryError {
                 Some("name files of turn JSONL, plain or as .gz or .zst, that this user can read".to_owned())
             }
             MemoryError::Name(_) => {
-                Some("a name has 1 to 512 bytes and no control characters".to_owned())
+                Some("a name has 1 to 512 bytes and no control characters; that of a memory is no path".to_owned())
             }
             MemoryError::EmptyQuery => Some("say in words what is looked for".to_owned()),
             MemoryError::EmbedderUnavailable { .. } => {

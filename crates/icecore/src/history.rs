@@ -420,11 +420,7 @@ impl Memory {
         if let Some(turn) = self.find_turn(scope, id).await? {
             return Ok(Found::Turn(Box::new(turn)));
         }
-        let mut entry = self.inner.store.entry(scope, id, self.now()).await?;
-        if let (Some(veil), Some(entry)) = (self.veil(scope).await?, &mut entry) {
-            entry.content = veil.text(&entry.content);
-        }
-        entry.map(Found::Entry).ok_or_else(|| self.not_found(scope, id))
+        self.entry(scope, id, None).await.map(Found::Entry)
     }
 
     async fn find_turn(&self, scope: &Scope, id: &str) -> Result<Option<StoredTurn>> {
@@ -471,7 +467,7 @@ impl Memory {
     /// What is there, of one memory or of a tenant.
     pub async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<Stats> {
         Ok(Stats {
-            store: self.inner.store.stats(tenant, memory).await?,
+            store: self.inner.store.stats(tenant, memory, self.now()).await?,
             pending: self.inner.store.unsettled_count(Some(tenant), memory).await?,
             disk_bytes: self.inner.data_dir.as_deref().map_or(0, directory_bytes),
             tokenizer: self.inner.counter.name(),

@@ -309,7 +309,7 @@ impl Memory {
             );
         }
         if !entries.is_empty() {
-            let found = store.entries_at(scope, &entries, self.now()).await?;
+            let found = store.entries_at(scope, &entries, None, self.now()).await?;
             items.extend(found.into_iter().map(Item::Entry));
         }
         if !facts.is_empty() {

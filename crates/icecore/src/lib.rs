@@ -26,6 +26,7 @@ mod bodies;
 mod check;
 pub mod config;
 mod context;
+mod entries;
 mod error;
 mod forget;
 mod history;
@@ -42,6 +43,10 @@ mod worker;
 
 pub use check::{CheckReport, PackReport};
 pub use context::{Context, ContextRequest};
+pub use entries::{
+    EntryError, EntryList, EntryQuery, EntryRank, MAX_ENTRIES, MAX_ENTRY_QUERY_CHARS,
+    NewEntryRequest,
+};
 pub use error::MemoryError;
 pub use forget::{Erased, ForgetRequest, Receipt};
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
@@ -73,6 +78,7 @@ pub use rescan::Rescanned;
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{
-    ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings, RedactionSettings, WarmFormat,
+    BudgetCounter, ColdFormat, EmbeddingProvider, EmbeddingSettings, EntrySettings, MemorySettings,
+    RedactionSettings, WarmFormat,
 };
 pub use worker::Settled;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use icecore_domain::embed::{Embedder, ModelId};
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId};
+use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId, check_memory};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::{Clock, Millis};
 use icecore_domain::tokens::TokenCounter;
@@ -193,7 +193,7 @@ const MODEL_NOTE: &str = "embedded-with";
 pub(crate) const TRIES: usize = 8;
 
 /// Batches larger than this are prepared off the async threads.
-const INLINE_BYTES: usize = 16 << 10;
+pub(crate) const INLINE_BYTES: usize = 16 << 10;
 
 /// A turn to append, with how it is to be recognised.
 #[derive(Debug, Clone)]
@@ -260,6 +260,7 @@ impl Memory {
 
     /// One memory of a principal's tenant.
     pub async fn scope(&self, principal: &Principal, memory: &str) -> Result<Scope> {
+        check_memory(memory)?;
         let redactor = self.redactor(principal.tenant()).await?.redactor;
         Ok(principal.scope(redactor.name(memory))?)
     }

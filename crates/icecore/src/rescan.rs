@@ -59,7 +59,7 @@ impl Memory {
     ) -> Result<Rescanned> {
         let tenant = principal.tenant();
         let TenantRedactor { redactor, version } = self.redactor(tenant).await?;
-        let total = self.inner.store.stats(tenant, None).await?.turns;
+        let total = self.inner.store.stats(tenant, None, self.now()).await?.turns;
         let mut done = Rescanned { dry_run, ..Rescanned::default() };
         let mut touched = BTreeSet::new();
         for scope in self.inner.store.scopes(tenant).await? {

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use icecore_domain::embed::Vector;
-use icecore_domain::ids::{Scope, Seq, SessionNo, TurnId};
+use icecore_domain::ids::{Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::time::Millis;
 use icecore_index::{
     DocKind, Mode, Plan, Ranked, Role, ScopeIndex, Signal, Snapshot, Source, Wanted,
 };
-use icecore_store::SessionRecord;
+use icecore_store::{EntryFilter, SessionRecord};
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Item;
@@ -116,12 +116,20 @@ impl Memory {
         // A query may go to a model, which no secret may reach.
         let query = self.redactor(scope.tenant()).await?.redactor.text(&request.query);
         let index = self.caught_up(scope).await?;
-        let filter = Filter::new(request, session);
-        let spare = request.limit / 2 + SPARE_HITS;
-        let ranking =
-            self.rank(&index, query.as_str(), request.mode, request.limit + spare, filter).await?;
-        let notices = ranking.notices.clone();
-        let mut hits = self.hits(scope, ranking).await?;
+        let mut filter = Filter::new(request, session);
+        let count = request.limit + request.limit / 2 + SPARE_HITS;
+        let (query, mode) = (query.as_str(), request.mode);
+        let mut ranking = self.rank(&index, query, mode, count, filter.clone()).await?;
+        let (mut hits, has_ended) = self.hits(scope, &mut ranking).await?;
+        if has_ended && hits.len() < request.limit {
+            // Entries that the index still has took the places of what is there.
+            let all = EntryFilter::default();
+            let places = self.inner.store.entry_places(scope, &all, self.now()).await?;
+            filter.entries = Some(places.into_iter().collect());
+            ranking = self.rank(&index, query, mode, count, filter).await?;
+            (hits, _) = self.hits(scope, &mut ranking).await?;
+        }
+        let notices = ranking.notices;
         // The index knows uncommon roles as one.
         hits.retain(|hit| request.role.is_none() || hit.role == request.role);
         hits.truncate(request.limit);
@@ -163,23 +171,27 @@ impl Memory {
         .await?
     }
 
-    /// Ranked documents with what the store has of them now.
-    async fn hits(&self, scope: &Scope, ranking: Ranking) -> Result<Vec<Hit>> {
-        let Ranking { plan, mut ranked, .. } = ranking;
+    /// Ranked documents with what the store has of them now, and whether there were
+    /// entries among them that it has not.
+    async fn hits(&self, scope: &Scope, ranking: &mut Ranking) -> Result<(Vec<Hit>, bool)> {
+        let Ranking { plan, ranked, .. } = ranking;
         let sources: Vec<Source> = ranked.iter().map(|ranked| ranked.source).collect();
         let mut items = self.fetch(scope, &sources).await?;
+        let is_ended =
+            |source: &Source| source.kind() == DocKind::Entry && !items.contains_key(source);
+        let has_ended = sources.iter().any(is_ended);
         self.drop_outdated(scope, &mut items).await?;
         self.veil_items(scope, items.values_mut()).await?;
         let sessions = self.sessions_of(scope, &sources).await?;
-        for ranked in &mut ranked {
+        for ranked in ranked.iter_mut() {
             if let Some(item) = items.get(&ranked.source) {
-                ranked.read(&plan, &item.text());
+                ranked.read(plan, &item.text());
             }
         }
-        icecore_index::sort(&mut ranked);
+        icecore_index::sort(ranked);
         let mut said = BTreeSet::new();
         let mut hits = Vec::with_capacity(ranked.len());
-        for ranked in ranked {
+        for ranked in ranked.drain(..) {
             let Some(item) = items.get(&ranked.source) else { continue };
             let hit = hit(item, &sessions, ranked);
             // Ten times the same line tells no more than once.
@@ -187,7 +199,7 @@ impl Memory {
                 hits.push(hit);
             }
         }
-        Ok(hits)
+        Ok((hits, has_ended))
     }
 
     /// Leaves out facts that were rejected, or that a newer one took the place of.
@@ -273,6 +285,8 @@ pub(crate) struct Filter {
     pub(crate) role: Option<Role>,
     pub(crate) after: Option<Millis>,
     pub(crate) before: Option<Millis>,
+    /// Only the entries that began here.
+    pub(crate) entries: Option<BTreeSet<Position>>,
 }
 
 impl Filter {
@@ -283,6 +297,7 @@ impl Filter {
             role: request.role.as_deref().map(crate::indexing::role_of),
             after: request.after,
             before: request.before,
+            entries: None,
         }
     }
 
@@ -294,6 +309,10 @@ impl Filter {
             && self.role.is_none_or(|role| snapshot.role(doc) == role)
             && self.after.is_none_or(|after| at >= after)
             && self.before.is_none_or(|before| at < before)
+            && match (&self.entries, source) {
+                (Some(entries), Source::Entry { began }) => entries.contains(&began),
+                _ => true,
+            }
     }
 }
 

@@ -173,7 +173,7 @@ impl Memory {
         let record = self.inner.store.put_secret(tenant, secret, rotate, self.now()).await?;
         // The logs of this process shall know it at once.
         let known = self.redactor(tenant).await?;
-        let stats = self.inner.store.stats(tenant, None).await?;
+        let stats = self.inner.store.stats(tenant, None, self.now()).await?;
         let has_earlier = stats.turns + stats.entries + stats.verdicts > 0;
         if !has_earlier {
             // What comes from now on is redacted with it.

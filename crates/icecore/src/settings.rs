@@ -46,6 +46,57 @@ pub struct MemorySettings {
     pub archive_cold_content: bool,
     /// `cold_retention_days`: 0 keeps cold bodies for ever.
     pub cold_retention_days: u32,
+    /// What begins with `entry_`.
+    pub entries: EntrySettings,
+}
+
+/// What bounds long-term entries. The names are those of the `[memory]` table,
+/// which puts `entry_` before them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntrySettings {
+    /// `entry_bytes`: bytes of an entry's content, as UTF-8, when it is put.
+    pub bytes: usize,
+    /// `entry_tags`: tags of an entry.
+    pub tags: usize,
+    /// `entry_tag_chars`: characters of a tag.
+    pub tag_chars: usize,
+    /// `entry_budget_counter`.
+    pub budget_counter: BudgetCounter,
+    /// `entry_snapshot_seconds`: how long an entry that was deleted can still be
+    /// read as of a moment before, and what has expired is kept unseen. After at
+    /// most twice that it is gone from the store.
+    pub snapshot_seconds: u64,
+}
+
+/// What the budget of a list of entries is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BudgetCounter {
+    /// Unicode characters.
+    Chars,
+    /// Tokens of o200k_base, or of whatever counter the memory was given.
+    O200kBase,
+}
+
+impl BudgetCounter {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BudgetCounter::Chars => "chars",
+            BudgetCounter::O200kBase => "o200k_base",
+        }
+    }
+}
+
+impl Default for EntrySettings {
+    fn default() -> Self {
+        Self {
+            bytes: 65_536,
+            tags: 64,
+            tag_chars: 256,
+            budget_counter: BudgetCounter::Chars,
+            snapshot_seconds: 3_600,
+        }
+    }
 }
 
 impl Default for MemorySettings {
@@ -62,6 +113,7 @@ impl Default for MemorySettings {
             defer_summarization: true,
             archive_cold_content: true,
             cold_retention_days: 0,
+            entries: EntrySettings::default(),
         }
     }
 }
@@ -137,6 +189,8 @@ impl RedactionSettings {
 impl MemorySettings {
     /// Tells whether branches settled under other settings must be looked at again.
     pub(crate) fn fingerprint(&self) -> String {
-        format!("{self:?}")
+        // Branches do not depend on what bounds entries.
+        let settled_with = Self { entries: EntrySettings::default(), ..self.clone() };
+        format!("{settled_with:?}")
     }
 }

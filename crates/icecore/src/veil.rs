@@ -7,7 +7,7 @@
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::{RedactedSummary, RedactedText, Redactor};
-use icecore_store::{ChunkRecord, TurnRow};
+use icecore_store::{ChunkRecord, EntryRecord, TurnRow};
 
 use crate::error::{Result, not_redacted};
 use crate::indexing::Item;
@@ -81,7 +81,7 @@ impl Memory {
                     chunk.summary =
                         chunk.summary.as_ref().map(|summary| veil.summary(summary)).transpose()?;
                 }
-                Item::Entry(entry) => entry.content = veil.text(&entry.content),
+                Item::Entry(entry) => veil.entry(entry),
                 Item::Fact(record) => record.fact = veil.fact(&record.fact)?,
                 Item::Told(record) => record.fact = veil.fact(&record.fact)?,
             }
@@ -111,6 +111,11 @@ impl Veil {
 
     fn fact(&self, fact: &RedactedFact) -> Result<RedactedFact> {
         self.0.fact(fact.clone().into_fact()).map_err(not_redacted)
+    }
+
+    pub(crate) fn entry(&self, entry: &mut EntryRecord) {
+        entry.content = self.text(&entry.content);
+        entry.tags = entry.tags.iter().map(|tag| self.text(tag)).collect();
     }
 
     pub(crate) fn text(&self, text: &RedactedText) -> RedactedText {

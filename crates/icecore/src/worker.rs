@@ -73,13 +73,15 @@ pub struct Settled {
     pub summaries: u64,
     /// Packs that retention let go.
     pub expired: u64,
+    /// Entries that had expired or ended, and are gone.
+    pub purged: u64,
     /// Branches whose work failed and stays due.
     pub failed: u64,
 }
 
 impl Settled {
     fn did_something(&self) -> bool {
-        self.warmed + self.cooled + self.summaries + self.expired > 0
+        self.warmed + self.cooled + self.summaries + self.expired + self.purged > 0
     }
 }
 
@@ -141,6 +143,7 @@ impl Memory {
         self.index_scopes(&touched).await;
         done.failed = failed.len() as u64;
         done.expired = self.expire().await?;
+        done.purged = self.purge_entries().await?;
         if done.did_something() {
             self.inner.store.tidy().await?;
         }
@@ -156,6 +159,9 @@ impl Memory {
                 swept = Some(Instant::now());
                 if let Err(error) = self.sweep().await {
                     tracing::warn!(error = %error, "packs that a crash left could not be removed");
+                }
+                if let Err(error) = self.inner.store.purge_outcomes(self.now()).await {
+                    tracing::warn!(error = %error, "old outcomes could not be removed");
                 }
             }
             let pause = match self.settle(|_, _| {}).await {

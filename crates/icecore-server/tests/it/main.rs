@@ -5,6 +5,7 @@
 mod auth;
 mod client;
 mod ending;
+mod entries;
 mod events;
 mod hostile;
 mod idempotency;

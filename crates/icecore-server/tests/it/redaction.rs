@@ -17,6 +17,7 @@ const WRITES: &[&str] = &[
     "/sessions/{session}/turns",
     "/context",
     "/search",
+    "/entries",
     "/facts",
     "/facts/{id}/confirm",
     "/facts/{id}/reject",
@@ -26,7 +27,7 @@ const WRITES: &[&str] = &[
 ];
 
 /// The routes that take something away.
-const DELETES: &[&str] = &["/keys/{id}"];
+const DELETES: &[&str] = &["/entries/{id}", "/keys/{id}"];
 
 /// The routes that only read; they are asked for what is secret too.
 const READS: &[&str] = &[
@@ -36,6 +37,8 @@ const READS: &[&str] = &[
     "/chunks",
     "/chunks/{id}",
     "/chunks/{id}/expand",
+    "/entries",
+    "/entries/{id}",
     "/facts",
     "/events",
     "/archives",
@@ -100,6 +103,14 @@ fn bodies(route: &str) -> Vec<Value> {
         "/search" => {
             vec![json!({"query": secret}), json!({"query": "x", "session": secret, "mode": secret})]
         }
+        "/entries" => vec![
+            json!({"content": format!("the key is {secret}"), "tags": [secret, "plain"]}),
+            json!({"content": secret, "memoryRef": secret}),
+            json!({"content": "x", "expiresAt": secret}),
+            json!({"content": "x", "tags": secret}),
+            json!({"content": secret.repeat(2_000)}),
+            json!({"content": "x", "tags": [secret.repeat(9)]}),
+        ],
         "/facts" => vec![
             json!({"text": format!("The code is {secret}"), "subject": secret}),
             json!({"kind": secret, "text": "x"}),
@@ -166,16 +177,20 @@ async fn no_route_lets_a_secret_through() {
             }
         }
     }
-    for route in DELETES {
-        let path = filled(route);
-        hides(&host.call("DELETE", &path, &[], None).await, &path);
-    }
     for route in READS {
         for query in
             ["", "?memoryRef=S", "?session=S", "?after=S", "?limit=S", "?view=S", "?branch=S"]
+                .into_iter()
+                .chain(["?tag=S", "?rank=S", "?rank=relevance&query=S", "?tokenBudget=S", "?at=S"])
         {
             let path = filled(route) + &query.replace('S', &secret());
             hides(&host.get(&path).await, &path);
+        }
+    }
+    for route in DELETES {
+        for query in ["", "?memoryRef=S"] {
+            let path = filled(route) + &query.replace('S', &secret());
+            hides(&host.call("DELETE", &path, &[], None).await, &path);
         }
     }
     hides(&host.get(&format!("/{}", secret())).await, "an unknown route");

@@ -199,7 +199,7 @@ pub(super) async fn the_epoch_rises(store: &dyn Store) {
     assert_eq!(stats(store).await.epoch, 1);
     erase(store, session, &[2]).await;
     assert_eq!(stats(store).await.epoch, 2);
-    assert_eq!(store.stats(scope().tenant(), Some("diary")).await.unwrap().epoch, 0);
+    assert_eq!(store.stats(scope().tenant(), Some("diary"), NOW).await.unwrap().epoch, 0);
     assert_eq!((stats(store).await.sessions, stats(store).await.branches), (0, 0));
 }
 

@@ -237,7 +237,7 @@ pub(crate) async fn branch(store: &dyn Store, session: SessionNo) -> BranchRecor
 }
 
 pub(crate) async fn stats(store: &dyn Store) -> StoreStats {
-    store.stats(scope().tenant(), Some(scope().memory())).await.unwrap()
+    store.stats(scope().tenant(), Some(scope().memory()), NOW).await.unwrap()
 }
 
 /// Nothing is broken.

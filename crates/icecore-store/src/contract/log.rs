@@ -10,13 +10,14 @@ use crate::store::*;
 
 fn entry(id: &str) -> NewEntry {
     NewEntry {
-        id: id.to_owned(),
+        id: Some(id.to_owned()),
         content: text(&format!("content of {id}")),
         tags: vec![text("plan"), text("subject:Ana")],
         expires_at: None,
         now: NOW,
         secrets_seen: 1,
         hidden: Hidden::new(),
+        claim: None,
     }
 }
 
@@ -120,19 +121,20 @@ pub(super) async fn entries_are_put_and_listed(store: &dyn Store) {
     let second = put(store, "a").await;
     assert_eq!((first.began, second.began), (Position(1), Position(5)));
     assert_eq!((&first.content, first.created_at), (&text("content of b"), NOW));
-    assert_eq!(store.entry(&scope(), "b", NOW).await.unwrap(), Some(first.clone()));
-    assert_eq!(store.entry(&scope(), "c", NOW).await.unwrap(), None);
-    assert_eq!(store.entry(&scope_of("acme", "diary"), "b", NOW).await.unwrap(), None);
-    assert_eq!(store.entry(&scope_of("rival", "notes"), "b", NOW).await.unwrap(), None);
+    assert_eq!(store.entry(&scope(), "b", None, NOW).await.unwrap(), Some(first.clone()));
+    assert_eq!(store.entry(&scope(), "c", None, NOW).await.unwrap(), None);
+    assert_eq!(store.entry(&scope_of("acme", "diary"), "b", None, NOW).await.unwrap(), None);
+    assert_eq!(store.entry(&scope_of("rival", "notes"), "b", None, NOW).await.unwrap(), None);
     let listed = async |at: Option<u64>, limit| {
-        let found = store.entries(&scope(), at.map(Position), NOW, limit).await.unwrap();
+        let filter = EntryFilter { at: at.map(Position), tag: None };
+        let found = store.entries(&scope(), &filter, NOW, limit).await.unwrap();
         found.into_iter().map(|entry| entry.id).collect::<Vec<_>>()
     };
-    assert_eq!(listed(None, 9).await, ["b", "a"]);
-    assert_eq!(listed(None, 1).await, ["b"]);
+    assert_eq!(listed(None, 9).await, ["a", "b"]);
+    assert_eq!(listed(None, 1).await, ["a"]);
     assert_eq!(listed(Some(4), 9).await, ["b"]);
-    assert_eq!(listed(Some(5), 9).await, ["b", "a"]);
-    assert_eq!(listed(Some(u64::MAX), 9).await, ["b", "a"]);
+    assert_eq!(listed(Some(5), 9).await, ["a", "b"]);
+    assert_eq!(listed(Some(u64::MAX), 9).await, ["a", "b"]);
     assert_eq!(listed(Some(0), 9).await, [""; 0]);
     assert_eq!(stats(store).await.entries, 2);
 
@@ -144,10 +146,12 @@ pub(super) async fn entries_are_put_and_listed(store: &dyn Store) {
 pub(super) async fn entries_expire_and_are_erased(store: &dyn Store) {
     let at = |millis| NewEntry { now: Millis(millis), ..entry(&format!("at {millis}")) };
     store.put_entry(&scope(), NewEntry { expires_at: Some(Millis(50)), ..at(10) }).await.unwrap();
-    let in_force = async |now| store.entry(&scope(), "at 10", Millis(now)).await.unwrap().is_some();
+    let in_force =
+        async |now| store.entry(&scope(), "at 10", None, Millis(now)).await.unwrap().is_some();
     assert!(in_force(49).await);
     assert!(!in_force(50).await);
-    assert_eq!(store.entries(&scope(), None, Millis(50), 9).await.unwrap(), []);
+    let all = EntryFilter::default();
+    assert_eq!(store.entries(&scope(), &all, Millis(50), 9).await.unwrap(), []);
 
     store.put_entry(&scope(), at(20)).await.unwrap();
     store.put_entry(&scope(), NewEntry { tags: Vec::new(), ..at(30) }).await.unwrap();
@@ -160,7 +164,7 @@ pub(super) async fn entries_expire_and_are_erased(store: &dyn Store) {
         hash: key().hash_name("name", name),
         tag: text(&format!("subject:{name}")),
     };
-    let count = async || store.entries(&scope(), None, Millis(0), 9).await.unwrap().len();
+    let count = async || store.entries(&scope(), &all, Millis(0), 9).await.unwrap().len();
     assert_eq!(erase(Selector::Before(Millis(40)), true).await, 3);
     assert_eq!(erase(Selector::Session(session_name("s")), false).await, 0);
     assert_eq!((count().await, stats(store).await.epoch), (4, 0));

@@ -300,9 +300,9 @@ pub(super) async fn stats_add_up(store: &dyn Store) {
     assert_eq!(stats.open_turns, 0);
     assert_eq!((stats.chunks, stats.packs), ([9, 4, 2], 1));
     assert!(stats.tier_bytes.iter().all(|bytes| *bytes > 0));
-    let whole = store.stats(scope().tenant(), None).await.unwrap();
+    let whole = store.stats(scope().tenant(), None, NOW).await.unwrap();
     assert_eq!((whole.sessions, whole.turns, whole.tier_turns), (2, 20, [10, 3, 7]));
     assert_eq!(whole.open_turns, 1);
-    assert_eq!(store.stats(&tenant("rival"), None).await.unwrap(), StoreStats::default());
+    assert_eq!(store.stats(&tenant("rival"), None, NOW).await.unwrap(), StoreStats::default());
     clean(store).await;
 }

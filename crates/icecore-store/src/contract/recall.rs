@@ -206,10 +206,10 @@ pub(super) async fn entries_come_in_order(store: &dyn Store) {
     assert_eq!(after(began[0], NOW, 1).await, "a");
     assert_eq!(after(began[2], NOW, 9).await, "");
     let asked = [began[2], Position(1), began[3], began[0]];
-    let at = async |now| names(store.entries_at(&scope(), &asked, now).await.unwrap());
+    let at = async |now| names(store.entries_at(&scope(), &asked, None, now).await.unwrap());
     assert_eq!((at(NOW).await, at(early).await), ("b c".to_owned(), "b short c".to_owned()));
     let diary = scope_of("acme", "diary");
-    assert_eq!(store.entries_at(&diary, &asked, early).await.unwrap(), []);
+    assert_eq!(store.entries_at(&diary, &asked, None, early).await.unwrap(), []);
     assert_eq!(store.entries_after(&diary, Position(0), early, 9).await.unwrap(), []);
     // An index must notice what goes.
     let entry = Selector::Entry("a".to_owned());
@@ -221,8 +221,9 @@ pub(super) async fn entries_come_in_order(store: &dyn Store) {
 
 fn new_entry(id: &str) -> NewEntry {
     let (content, tags) = (text("content"), Vec::new());
-    let (id, hidden) = (id.to_owned(), Hidden::new());
-    NewEntry { id, content, tags, expires_at: None, now: NOW, secrets_seen: 1, hidden }
+    let (id, hidden) = (Some(id.to_owned()), Hidden::new());
+    let (expires_at, claim) = (None, None);
+    NewEntry { id, content, tags, expires_at, now: NOW, secrets_seen: 1, hidden, claim }
 }
 
 async fn put_entry(store: &dyn Store, id: &str) -> EntryRecord {

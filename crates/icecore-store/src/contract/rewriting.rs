@@ -201,13 +201,14 @@ pub(super) async fn a_rewrite_compares_before_it_writes(store: &dyn Store) {
 
 fn entry(id: &str, content: &str, tag: &str) -> NewEntry {
     NewEntry {
-        id: id.to_owned(),
+        id: Some(id.to_owned()),
         content: text(content),
         tags: vec![text(tag)],
         expires_at: None,
         now: NOW,
         secrets_seen: 1,
         hidden: Hidden::new(),
+        claim: None,
     }
 }
 
@@ -316,7 +317,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
     assert_eq!(store.scope_head(&new).await.unwrap().epoch, 1);
     // Counted with what is there: two names, two entries, the text of a fact.
     assert_eq!(told.hidden, counts(&[("v1", 5), ("v2", 2)]));
-    let stats = store.stats(&tenant("acme"), None).await.unwrap();
+    let stats = store.stats(&tenant("acme"), None, NOW).await.unwrap();
     assert_eq!(stats.hidden, counts(&[("v1", 3), ("v2", 2)]));
 }
 

@@ -118,13 +118,14 @@ pub(super) async fn secrets_are_removed(store: &dyn Store) {
 
 fn entry(id: &str) -> NewEntry {
     NewEntry {
-        id: id.to_owned(),
+        id: Some(id.to_owned()),
         content: text("content"),
         tags: Vec::new(),
         expires_at: None,
         now: NOW,
         secrets_seen: 1,
         hidden: Hidden::new(),
+        claim: None,
     }
 }
 
@@ -195,7 +196,7 @@ fn counts(counts: &[(&str, u64)]) -> Hidden {
 }
 
 async fn hidden(store: &dyn Store, memory: Option<&str>) -> Hidden {
-    store.stats(&tenant("acme"), memory).await.unwrap().hidden
+    store.stats(&tenant("acme"), memory, NOW).await.unwrap().hidden
 }
 
 pub(super) async fn what_was_hidden_is_counted(store: &dyn Store) {
@@ -212,7 +213,7 @@ pub(super) async fn what_was_hidden_is_counted(store: &dyn Store) {
     assert_eq!(hidden(store, Some("notes")).await, counts(&[("db", 1), ("jwt", 7), ("mail", 8)]));
     assert_eq!(hidden(store, Some("diary")).await, counts(&[("mail", 8)]));
     assert_eq!(hidden(store, None).await, counts(&[("db", 1), ("jwt", 7), ("mail", 16)]));
-    assert_eq!(store.stats(&tenant("rival"), None).await.unwrap().hidden, Hidden::new());
+    assert_eq!(store.stats(&tenant("rival"), None, NOW).await.unwrap().hidden, Hidden::new());
     let found = store.events(&tenant("acme"), None, Position(0), 9).await.unwrap();
     let redacted: Vec<_> = found
         .iter()

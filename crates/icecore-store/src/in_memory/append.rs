@@ -59,9 +59,8 @@ pub(super) fn append(
         true => {}
     }
     let appended = Appended { session: no, turns, position };
-    if let Some(Claim { operation, key, request, render }) = batch.claim {
-        let body = render(&appended);
-        tenant.put_outcome(NewOutcome { operation, key, request, status: 201, body }, batch.now);
+    if let Some(claim) = batch.claim {
+        tenant.put_outcome(claim.outcome(&appended), batch.now);
     }
     Ok(appended)
 }

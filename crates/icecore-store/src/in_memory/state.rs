@@ -50,6 +50,8 @@ pub(super) struct ScopeState {
     pub(super) facts: Vec<FactRecord>,
     /// By position.
     pub(super) verdicts: Vec<VerdictRecord>,
+    /// Entries that ended at or before this may be gone.
+    pub(super) entries_from: Position,
 }
 
 pub(super) struct LogRecord {
@@ -60,6 +62,8 @@ pub(super) struct LogRecord {
 pub(super) struct EntryState {
     pub(super) memory: String,
     pub(super) record: EntryRecord,
+    /// Where and when it ended.
+    pub(super) ended: Option<(Position, Millis)>,
 }
 
 #[derive(Clone)]
@@ -259,7 +263,9 @@ impl TenantState {
     pub(super) fn raise_epoch(&mut self, memory: &str) {
         self.scopes.iter_mut().filter(|s| s.memory == memory).for_each(|s| s.epoch += 1);
         // Answers kept for retries may quote what was erased; those to reads go.
-        self.outcomes.retain(|(operation, _), _| operation.ends_with("/turns"));
+        let quotes_nothing =
+            |operation: &str| operation.ends_with("/turns") || operation.ends_with("/entries");
+        self.outcomes.retain(|(operation, _), _| quotes_nothing(operation));
     }
 
     /// All events in order, of one memory or of all.
@@ -301,13 +307,14 @@ impl TenantState {
         self.outcomes.insert((operation, key), (StoredOutcome { request, status, body }, now));
     }
 
-    pub(super) fn stats(&self, memory: Option<&str>) -> StoreStats {
+    pub(super) fn stats(&self, memory: Option<&str>, now: Millis) -> StoreStats {
         let mut stats = StoreStats::default();
         for session in self.sessions_of(memory) {
             session.add_to(&mut stats);
         }
         let in_memory = |name: &str| memory.is_none_or(|memory| name == memory);
-        stats.entries = self.entries.iter().filter(|e| in_memory(&e.memory)).count() as u64;
+        let entries = self.entries.iter().filter(|entry| in_memory(&entry.memory));
+        stats.entries = entries.filter(|entry| entry.in_force(None, now)).count() as u64;
         for scope in self.scopes.iter().filter(|scope| in_memory(&scope.memory)) {
             stats.epoch += scope.epoch;
             stats.facts += scope.facts.len() as u64;
@@ -327,8 +334,10 @@ impl TenantState {
 }
 
 impl EntryState {
-    pub(super) fn in_force(&self, now: Millis) -> bool {
-        self.record.expires_at.is_none_or(|at| at > now)
+    pub(super) fn in_force(&self, at: Option<Position>, now: Millis) -> bool {
+        let has_begun = at.is_none_or(|at| self.record.began <= at);
+        let has_ended = self.ended.is_some_and(|(end, _)| at.is_none_or(|at| end <= at));
+        has_begun && !has_ended && self.record.expires_at.is_none_or(|at| at > now)
     }
 }
 

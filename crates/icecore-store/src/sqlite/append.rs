@@ -37,14 +37,7 @@ pub(super) fn append(
     let position = session.finish(c, s, batch.now)?;
     let appended = Appended { session: session.no, turns, position };
     if let Some(claim) = &batch.claim {
-        let outcome = NewOutcome {
-            operation: claim.operation.clone(),
-            key: claim.key.clone(),
-            request: claim.request,
-            status: 201,
-            body: (claim.render)(&appended),
-        };
-        log::put_outcome_of(c, s, no.tenant, &outcome, batch.now)?;
+        log::put_outcome_of(c, s, no.tenant, &claim.outcome(&appended), batch.now)?;
     }
     Ok(appended)
 }

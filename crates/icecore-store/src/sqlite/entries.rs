@@ -6,6 +6,7 @@ use icecore_domain::time::Millis;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::rows::ScopeNo;
 use super::{Shared, erase, log, rows, secrets};
 use crate::error::StoreError;
 use crate::store::*;
@@ -18,87 +19,174 @@ pub(super) fn put(
 ) -> Result<EntryRecord> {
     secrets::refuse_changed(c, s, scope.tenant(), entry.secrets_seen)?;
     let no = rows::ensure_scope(c, s, scope)?;
+    if let Some(claim) = &entry.claim {
+        log::refuse_taken(c, s, no.tenant, claim, entry.now)?;
+    }
+    let id = match &entry.id {
+        Some(id) => id.clone(),
+        None => next_id(c, s, scope)?,
+    };
     let is_there: bool = c
         .prepare_cached(
             "SELECT EXISTS (SELECT 1 FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3)",
         )
-        .and_then(|mut q| q.query_row(params![no.tenant, no.scope, entry.id], |row| row.get(0)))
+        .and_then(|mut q| q.query_row(params![no.tenant, no.scope, id], |row| row.get(0)))
         .map_err(|e| s.failed(e))?;
     if is_there {
-        return Err(StoreError::EntryExists { id: entry.id });
+        return Err(StoreError::EntryExists { id });
     }
-    let put = || {
-        let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": entry.id });
-        let began = log::record(
-            c,
-            no.tenant,
-            Some(no.scope),
-            "memory.written",
-            &payload_with(payload, &entry.hidden),
-            entry.now,
-        )?;
-        let tags: Vec<&str> = entry.tags.iter().map(RedactedText::as_str).collect();
-        c.execute(
-            "INSERT INTO entries (tenant, scope, id, content, tags, created_at, expires_at, began)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            params![
-                no.tenant,
-                no.scope,
-                entry.id,
-                entry.content.as_str().as_bytes(),
-                serde_json::json!(tags).to_string(),
-                entry.now.0,
-                entry.expires_at.map(|at| at.0),
-                began.0 as i64,
-            ],
-        )?;
-        secrets::put_hidden(c, no, began.0 as i64, &entry.hidden)?;
-        Ok(began)
-    };
-    let began = put().map_err(|e: rusqlite::Error| s.failed(e))?;
-    let NewEntry { id, content, tags, expires_at, now, .. } = entry;
-    Ok(EntryRecord { id, content, tags, created_at: now, expires_at, began })
+    let began = insert(c, scope, no, &id, &entry).map_err(|e| s.failed(e))?;
+    let NewEntry { content, tags, expires_at, now, claim, .. } = entry;
+    let record = EntryRecord { id, content, tags, created_at: now, expires_at, began };
+    if let Some(claim) = claim {
+        log::put_outcome_of(c, s, no.tenant, &claim.outcome(&record), now)?;
+    }
+    Ok(record)
+}
+
+/// The id of an entry that is put next.
+fn next_id(c: &Connection, s: &Shared, scope: &Scope) -> Result<String> {
+    let began = Position(log::head(c, s, scope.tenant())?.0 + 1);
+    let (_, key) = rows::ensure_tenant(c, s, scope.tenant())?;
+    Ok(entry_id(&key.identity_key(), began))
+}
+
+fn insert(
+    c: &Connection,
+    scope: &Scope,
+    no: ScopeNo,
+    id: &str,
+    entry: &NewEntry,
+) -> rusqlite::Result<Position> {
+    let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id });
+    let payload = payload_with(payload, &entry.hidden);
+    let began = log::record(c, no.tenant, Some(no.scope), "memory.written", &payload, entry.now)?;
+    let tags: Vec<&str> = entry.tags.iter().map(RedactedText::as_str).collect();
+    c.prepare_cached(
+        "INSERT INTO entries (tenant, scope, id, content, tags, created_at, expires_at, began)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        no.tenant,
+        no.scope,
+        id,
+        entry.content.as_str().as_bytes(),
+        serde_json::json!(tags).to_string(),
+        entry.now.0,
+        entry.expires_at.map(|at| at.0),
+        began.0 as i64,
+    ])?;
+    secrets::put_hidden(c, no, began.0 as i64, &entry.hidden)?;
+    Ok(began)
 }
 
 const COLUMNS: &str = "id, content, tags, created_at, expires_at, began";
+
+/// What holds of an entry that is in force at moment `?3`, as of position `?4` or,
+/// where that is null, now.
+const IN_FORCE: &str = "(expires_at IS NULL OR expires_at > ?3)
+    AND CASE WHEN ?4 IS NULL THEN ended IS NULL
+             ELSE began <= ?4 AND (ended IS NULL OR ended > ?4) END";
 
 pub(super) fn get(
     c: &Connection,
     s: &Shared,
     scope: &Scope,
     id: &str,
+    at: Option<Position>,
     now: Millis,
 ) -> Result<Option<EntryRecord>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(None) };
+    let at = as_of(c, s, no, at)?;
     c.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3
-           AND ended IS NULL AND (expires_at IS NULL OR expires_at > ?4)"
+        "SELECT {COLUMNS} FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?5 AND {IN_FORCE}"
     ))
-    .and_then(|mut q| q.query_row(params![no.tenant, no.scope, id, now.0], read).optional())
+    .and_then(|mut q| q.query_row(params![no.tenant, no.scope, now.0, at, id], read).optional())
     .map_err(|e| s.failed(e))
+}
+
+/// A position as of which entries are read, if all that was in force there is
+/// still kept.
+fn as_of(c: &Connection, s: &Shared, no: ScopeNo, at: Option<Position>) -> Result<Option<i64>> {
+    let Some(at) = at else { return Ok(None) };
+    let oldest: i64 = c
+        .prepare_cached("SELECT entries_from FROM scopes WHERE tenant = ?1 AND scope = ?2")
+        .and_then(|mut q| q.query_row([no.tenant, no.scope], |row| row.get(0)))
+        .map_err(|e| s.failed(e))?;
+    match rows::number(at.0) {
+        at if at >= oldest => Ok(Some(at)),
+        _ => Err(StoreError::SnapshotGone { oldest: Position(oldest as u64) }),
+    }
+}
+
+/// Entries that a filter keeps, newest first.
+fn newest(
+    c: &Connection,
+    s: &Shared,
+    no: ScopeNo,
+    (columns, filter): (&str, &EntryFilter),
+    now: Millis,
+    limit: usize,
+    mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+) -> Result<()> {
+    let at = as_of(c, s, no, filter.at)?;
+    let tag = filter.tag.as_ref().map(RedactedText::as_str);
+    let mut read_all = || {
+        let mut query = c.prepare_cached(&format!(
+            "SELECT {columns} FROM entries INDEXED BY entries_by_time
+             WHERE tenant = ?1 AND scope = ?2 AND {IN_FORCE}
+               AND (?5 IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?5))
+             ORDER BY created_at DESC, began DESC LIMIT ?6"
+        ))?;
+        let limit = rows::number(limit as u64);
+        let mut found = query.query(params![no.tenant, no.scope, now.0, at, tag, limit])?;
+        while let Some(row) = found.next()? {
+            each(row)?;
+        }
+        Ok(())
+    };
+    read_all().map_err(|e| s.failed(e))
 }
 
 pub(super) fn list(
     c: &Connection,
     s: &Shared,
     scope: &Scope,
-    at: Option<Position>,
+    filter: &EntryFilter,
     now: Millis,
     limit: usize,
 ) -> Result<Vec<EntryRecord>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
-    let at = at.map(|position| rows::number(position.0));
+    let mut found = Vec::new();
+    newest(c, s, no, (COLUMNS, filter), now, limit, |row| {
+        found.push(read(row)?);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+pub(super) fn places(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    filter: &EntryFilter,
+    now: Millis,
+) -> Result<Vec<Position>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    newest(c, s, no, ("began", filter), now, usize::MAX, |row| {
+        found.push(Position(row.get::<_, i64>(0)? as u64));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// All entries that are kept, in force or not, by where they began.
+pub(super) fn kept(c: &Connection, s: &Shared, no: ScopeNo) -> Result<Vec<EntryRecord>> {
     c.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM entries WHERE tenant = ?1 AND scope = ?2
-           AND (expires_at IS NULL OR expires_at > ?3)
-           AND CASE WHEN ?4 IS NULL THEN ended IS NULL
-                    ELSE began <= ?4 AND (ended IS NULL OR ended > ?4) END
-         ORDER BY began LIMIT ?5"
+        "SELECT {COLUMNS} FROM entries WHERE tenant = ?1 AND scope = ?2 ORDER BY began"
     ))
-    .and_then(|mut q| {
-        let limit = rows::number(limit as u64);
-        q.query_map(params![no.tenant, no.scope, now.0, at, limit], read)?.collect()
-    })
+    .and_then(|mut q| q.query_map([no.tenant, no.scope], read)?.collect())
     .map_err(|e| s.failed(e))
 }
 
@@ -129,18 +217,19 @@ pub(super) fn at(
     s: &Shared,
     scope: &Scope,
     began: &[Position],
+    at: Option<Position>,
     now: Millis,
 ) -> Result<Vec<EntryRecord>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let at = as_of(c, s, no, at)?;
     let read_all = || {
         let mut query = c.prepare_cached(&format!(
             "SELECT {COLUMNS} FROM entries INDEXED BY entries_by_began
-             WHERE tenant = ?1 AND scope = ?2 AND began = ?3
-               AND ended IS NULL AND (expires_at IS NULL OR expires_at > ?4)"
+             WHERE tenant = ?1 AND scope = ?2 AND began = ?5 AND {IN_FORCE}"
         ))?;
         let mut found = Vec::with_capacity(began.len());
         for began in began {
-            let key = [no.tenant, no.scope, rows::number(began.0), now.0];
+            let key = params![no.tenant, no.scope, now.0, at, rows::number(began.0)];
             found.extend(query.query_row(key, read).optional()?);
         }
         Ok(found)
@@ -161,6 +250,111 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EntryRecord> {
         expires_at: row.get::<_, Option<i64>>(4)?.map(Millis),
         began: Position(row.get::<_, i64>(5)? as u64),
     })
+}
+
+pub(super) fn end(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    id: &str,
+    now: Millis,
+) -> Result<bool> {
+    if get(c, s, scope, id, None, now)?.is_none() {
+        return Ok(false);
+    }
+    let no = rows::ensure_scope(c, s, scope)?;
+    let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id });
+    let end = || {
+        let ended =
+            log::record(c, no.tenant, Some(no.scope), "memory.deleted", &payload.to_string(), now)?;
+        c.prepare_cached(
+            "UPDATE entries SET ended = ?4, ended_at = ?5
+             WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
+        )?
+        .execute(params![no.tenant, no.scope, id, ended.0 as i64, now.0])
+    };
+    end().map(|changed| changed > 0).map_err(|e| s.failed(e))
+}
+
+// What is due to go
+
+pub(super) fn due(
+    c: &Connection,
+    s: &Shared,
+    now: Millis,
+    ended_by: Millis,
+    limit: usize,
+) -> Result<Vec<Scope>> {
+    let found: Vec<(i64, i64)> = c
+        .prepare_cached(
+            "SELECT tenant, scope FROM entries INDEXED BY entries_expiring WHERE expires_at <= ?1
+             UNION SELECT tenant, scope FROM entries INDEXED BY entries_ended WHERE ended_at <= ?2
+             ORDER BY 1, 2 LIMIT ?3",
+        )
+        .and_then(|mut q| {
+            let limit = rows::number(limit as u64);
+            q.query_map([now.0, ended_by.0, limit], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    found.into_iter().map(|(tenant, scope)| rows::scope_of(c, s, tenant, scope)).collect()
+}
+
+/// Where entries to purge began, and where those ended that did.
+fn purgeable(
+    c: &Connection,
+    no: ScopeNo,
+    now: Millis,
+    ended_by: Millis,
+    limit: usize,
+) -> rusqlite::Result<Vec<(i64, Option<i64>)>> {
+    let mine = "tenant = ?1 AND scope = ?2";
+    c.prepare_cached(&format!(
+        "SELECT began, ended FROM entries INDEXED BY entries_expiring
+           WHERE {mine} AND expires_at <= ?3
+         UNION SELECT began, ended FROM entries INDEXED BY entries_ended
+           WHERE {mine} AND ended_at <= ?4
+         ORDER BY 1 LIMIT ?5"
+    ))?
+    .query_map([no.tenant, no.scope, now.0, ended_by.0, rows::number(limit as u64)], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?
+    .collect()
+}
+
+pub(super) fn purge(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    now: Millis,
+    ended_by: Millis,
+    limit: usize,
+) -> Result<u64> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
+    let purge = || {
+        let due = purgeable(c, no, now, ended_by, limit)?;
+        let count = due.len() as u64;
+        if count == 0 {
+            return Ok(0);
+        }
+        for (began, _) in &due {
+            secrets::forget_hidden(c, "SELECT ?2", [no.tenant, *began])?;
+            c.prepare_cached(
+                "DELETE FROM entries WHERE tenant = ?1 AND scope = ?2 AND began = ?3",
+            )?
+            .execute([no.tenant, no.scope, *began])?;
+        }
+        let last_end = due.iter().filter_map(|(_, ended)| *ended).max().unwrap_or(0);
+        c.execute(
+            "UPDATE scopes SET epoch = epoch + 1, entries_from = max(entries_from, ?3)
+             WHERE tenant = ?1 AND scope = ?2",
+            [no.tenant, no.scope, last_end],
+        )?;
+        let payload = serde_json::json!({ "memoryRef": scope.memory(), "entries": count });
+        let payload = payload.to_string();
+        log::record(c, no.tenant, Some(no.scope), "memory.expired", &payload, now)?;
+        Ok(count)
+    };
+    purge().map_err(|e: rusqlite::Error| s.failed(e))
 }
 
 pub(super) fn erase(

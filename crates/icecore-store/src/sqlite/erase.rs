@@ -453,9 +453,11 @@ fn forget_speakers(c: &Connection, tenant: i64, session: i64) -> rusqlite::Resul
 
 /// Marks that something of the scope was erased, for all who may have kept it.
 pub(super) fn raise_epoch(c: &Connection, no: ScopeNo) -> rusqlite::Result<()> {
-    // Answers kept for retries may quote what was erased; those to reads go.
+    // Answers kept for retries may quote what was erased; those to reads go. Those
+    // to turns and entries quote nothing, and keep the erased from coming again.
     c.execute(
-        "DELETE FROM outcomes WHERE tenant = ?1 AND operation NOT LIKE '%/turns'",
+        "DELETE FROM outcomes WHERE tenant = ?1
+           AND operation NOT LIKE '%/turns' AND operation NOT LIKE '%/entries'",
         [no.tenant],
     )?;
     c.execute(

@@ -1,6 +1,7 @@
 //! Looking after the store: what is there, whether it is whole.
 
 use icecore_domain::ids::{Scope, Tenant};
+use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Shared, rows, secrets};
@@ -40,12 +41,18 @@ pub(super) fn stats(
     s: &Shared,
     tenant: &Tenant,
     memory: Option<&str>,
+    now: Millis,
 ) -> Result<StoreStats> {
     let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(StoreStats::default()) };
-    read_stats(c, no, memory).map_err(|e| s.failed(e))
+    read_stats(c, no, memory, now).map_err(|e| s.failed(e))
 }
 
-fn read_stats(c: &Connection, tenant: i64, memory: Option<&str>) -> rusqlite::Result<StoreStats> {
+fn read_stats(
+    c: &Connection,
+    tenant: i64,
+    memory: Option<&str>,
+    now: Millis,
+) -> rusqlite::Result<StoreStats> {
     // Every question is asked of the sessions of the memory, or of the tenant.
     let mine = "tenant = ?1 AND session IN (SELECT o.session FROM sessions o
         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
@@ -141,8 +148,9 @@ fn read_stats(c: &Connection, tenant: i64, memory: Option<&str>) -> rusqlite::Re
         numbers(format!("SELECT sum(length(summary)) FROM summaries WHERE {mine}"), 1)?;
     stats.summary_bytes = bytes[0];
     let in_scope = "tenant = ?1 AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
+    let in_force = format!("ended IS NULL AND (expires_at IS NULL OR expires_at > {})", now.0);
     let entries: Vec<u64> =
-        numbers(format!("SELECT count(*) FROM entries WHERE ended IS NULL AND {in_scope}"), 1)?;
+        numbers(format!("SELECT count(*) FROM entries WHERE {in_force} AND {in_scope}"), 1)?;
     for (count, table) in [(&mut stats.facts, "facts"), (&mut stats.verdicts, "verdicts")] {
         *count = numbers(format!("SELECT count(*) FROM {table} WHERE {in_scope}"), 1)?[0];
     }

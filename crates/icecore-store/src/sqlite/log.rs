@@ -156,11 +156,11 @@ fn turn_events(
 
 // Outcomes
 
-pub(super) fn refuse_taken(
+pub(super) fn refuse_taken<T>(
     c: &Connection,
     s: &Shared,
     tenant: i64,
-    claim: &Claim,
+    claim: &Claim<T>,
     now: Millis,
 ) -> Result<()> {
     let taken: Option<i64> = c
@@ -243,4 +243,10 @@ pub(super) fn put_outcome_of(
         ])
     };
     put().map(|_| ()).map_err(|e| s.failed(e))
+}
+
+pub(super) fn purge_outcomes(c: &Connection, s: &Shared, now: Millis) -> Result<u64> {
+    c.execute("DELETE FROM outcomes WHERE at <= ?1", [now.0 - OUTCOME_KEPT_MILLIS])
+        .map(|gone| gone as u64)
+        .map_err(|e| s.failed(e))
 }

@@ -86,13 +86,14 @@ async fn nothing_rewritten_is_left_in_any_file() {
     let session = add(&store, &format!("about {VALUE}"), &turns).await;
     warm(&store, session, 4).await;
     let entry = NewEntry {
-        id: "e".to_owned(),
+        id: Some("e".to_owned()),
         content: text(VALUE),
         tags: vec![text(&format!("tag {VALUE}"))],
         expires_at: None,
         now: NOW,
         secrets_seen: 1,
         hidden: Default::default(),
+        claim: None,
     };
     store.put_entry(&memory, entry).await.unwrap();
     let verdict = NewVerdict {

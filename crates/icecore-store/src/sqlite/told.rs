@@ -41,7 +41,7 @@ pub(super) fn rewrite(
         let named = rows::scope_of(c, s, no, *scope)?;
         work.derived(at, &named)?;
         work.sessions(at)?;
-        work.entries(at, &named)?;
+        work.entries(at)?;
         work.verdicts(at, &named, &mut fact_ids)?;
         renamed.extend(work.memory(at, &named)?.map(|name| (*scope, name)));
     }
@@ -167,11 +167,9 @@ impl Work<'_> {
         exists.map_err(|e| self.failed(e))
     }
 
-    fn entries(&mut self, at: ScopeNo, scope: &Scope) -> Result<()> {
-        // Also those that have expired, as long as they are there.
-        for entry in
-            entries::after(self.c, self.s, scope, Default::default(), Millis(i64::MIN), usize::MAX)?
-        {
+    fn entries(&mut self, at: ScopeNo) -> Result<()> {
+        // Also those that have expired or ended, as long as they are there.
+        for entry in entries::kept(self.c, self.s, at)? {
             let Some((content, tags, hidden)) = self.again.entry(&entry.content, &entry.tags)
             else {
                 continue;

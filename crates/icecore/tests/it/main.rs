@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod entries;
 mod faults;
 mod forgetting;
 mod importing;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use icecore::{
-    Append, Content, ContextRequest, FactQuery, ForgetRequest, ImportPlan, Memory, MemoryError,
-    Mode, RawTurn, Redactor, Repeat, SearchRequest, Seq, TurnInput, json::JsonText,
+    Append, Content, ContextRequest, EntryQuery, FactQuery, ForgetRequest, ImportPlan, Memory,
+    MemoryError, Mode, NewEntryRequest, RawTurn, Redactor, Repeat, SearchRequest, Seq, TurnInput,
+    json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_store::StoreError;
@@ -19,17 +20,18 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "builder", "check", "chunk", "chunks", "context", "counter", "events", "expand", "facts",
-    "find", "in_memory", "model", "now", "open", "packs", "redactor", "search", "secrets",
-    "sessions", "shown", "shown_name", "stats", "store", "turns", "verify_packs", "view",
+    "builder", "check", "chunk", "chunks", "context", "counter", "entries", "entry",
+    "entry_budget_counter", "entry_settings", "events", "expand", "facts", "find", "in_memory",
+    "model", "now", "open", "packs", "redactor", "search", "secrets", "sessions", "shown",
+    "shown_entry", "shown_name", "stats", "store", "turns", "verify_packs", "view",
 ];
 
 /// Those that do. Each has a case in [`write`].
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "add_secret", "append", "confirm", "forget", "import", "import_text", "learn", "reindex",
-    "reject", "remember", "remove_secret", "rescan", "rotate_master_key", "scope", "settle",
-    "work_until",
+    "add_secret", "append", "confirm", "delete_entry", "forget", "import", "import_text", "learn",
+    "put_entry", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
+    "scope", "settle", "work_until",
 ];
 
 /// A credential that a pattern knows.
@@ -147,6 +149,29 @@ async fn write(bench: &Bench, name: &str) {
                 "confirm" => drop(memory.confirm(scope, &facts[0].id).await.unwrap()),
                 "reject" => drop(memory.reject(scope, &facts[0].id).await.unwrap()),
                 _ => {}
+            }
+        }
+        "put_entry" | "delete_entry" => {
+            let told = format!("the key is {secret}, keep it");
+            let tags = vec![secret.clone(), format!("token:{secret}"), "plain".to_owned()];
+            let request = NewEntryRequest { content: told, tags, ..NewEntryRequest::default() };
+            let put = memory.put_entry(scope, request.clone()).await.unwrap();
+            assert_eq!(
+                memory.shown_entry(scope, &request),
+                (put.content.clone(), put.tags.clone())
+            );
+            assert!(put.content.as_str().contains("[REDACTED:fruit]"), "{put:?}");
+            assert!(put.tags.iter().any(|tag| tag.as_str() == "plain"), "{put:?}");
+            let query = EntryQuery { tag: Some(secret.clone()), ..EntryQuery::default() };
+            let found = memory.entries(scope, &query).await.unwrap().entries;
+            assert_eq!(found.len(), 1, "it is found by the tag that it was given");
+            let large = "x".repeat(70_000) + &secret;
+            let large = NewEntryRequest { content: large, ..NewEntryRequest::default() };
+            hides(memory.put_entry(scope, large).await.map(drop));
+            hides(memory.entry(scope, &secret, None).await.map(drop));
+            if name == "delete_entry" {
+                assert!(!memory.delete_entry(scope, &secret).await.unwrap());
+                assert!(memory.delete_entry(scope, &put.id).await.unwrap());
             }
         }
         "rotate_master_key" => {
