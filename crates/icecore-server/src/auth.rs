@@ -63,6 +63,11 @@ impl Caller {
         self.principal.tenant()
     }
 
+    /// Whether the key allows everything.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.role == Role::Admin
+    }
+
     /// One memory of the caller's tenant.
     pub(crate) async fn scope(&self, app: &App, memory: Option<&str>) -> Result<Scope, ApiError> {
         Ok(app.memory.scope(&self.principal, memory.unwrap_or(DEFAULT_MEMORY)).await?)

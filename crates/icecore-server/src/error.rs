@@ -9,6 +9,8 @@ use axum::response::{IntoResponse, Response};
 use icecore::{MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError};
 use serde_json::{Value, json};
 
+use crate::metrics::Refused;
+
 /// An answer that is not a success.
 #[derive(Debug)]
 pub(crate) struct ApiError {
@@ -114,6 +116,7 @@ impl IntoResponse for ApiError {
             body["details"] = *details;
         }
         let mut response = crate::wire::json(self.status, body.to_string());
+        response.extensions_mut().insert(Refused(self.code));
         if let Some((name, value)) = self.advice.map(Advice::header) {
             response.headers_mut().insert(name, value);
         }

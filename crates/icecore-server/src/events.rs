@@ -129,6 +129,7 @@ async fn send_all(mut log: Log, sender: mpsc::Sender<String>) {
         }
         quiet = 0;
         for piece in pieces {
+            log.app.metrics.sent(piece.len());
             if sender.send(piece).await.is_err() {
                 return;
             }

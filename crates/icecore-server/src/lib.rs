@@ -22,6 +22,7 @@ mod host;
 mod idempotency;
 mod keys;
 mod limits;
+mod metrics;
 mod openapi;
 mod params;
 mod refusal;

@@ -7,7 +7,9 @@ use axum::routing::{get, post};
 
 use crate::app::Shared;
 use crate::error::ApiError;
-use crate::{context, events, facts, forget, guard, health, history, openapi, search, turns};
+use crate::{
+    context, events, facts, forget, guard, health, history, metrics, openapi, search, turns,
+};
 
 /// Where the host's own routes live.
 const PREFIX: &str = "/v1/host/icecore";
@@ -35,6 +37,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .nest(PREFIX, host)
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::metrics))
         .route("/v1/openapi.json", get(openapi::document))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)

@@ -103,7 +103,8 @@ sentences! {
         outcomes_are_kept_for_a_day
         api_keys_are_found_by_hash
         notes_are_kept
-        what_is_there_outlasts_a_scrub;
+        what_is_there_outlasts_a_scrub
+        counts_of_work_only_grow;
     recall:
         a_scope_has_a_head
         turns_of_a_scope_come_in_order

@@ -26,6 +26,7 @@ mod bodies;
 mod check;
 pub mod config;
 mod context;
+mod counters;
 mod error;
 mod forget;
 mod history;
@@ -42,6 +43,7 @@ mod worker;
 
 pub use check::{CheckReport, PackReport};
 pub use context::{Context, ContextRequest};
+pub use counters::Counters;
 pub use error::MemoryError;
 pub use forget::{Erased, ForgetRequest, Receipt};
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
@@ -63,7 +65,8 @@ pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord, NewOutcome,
-    Outcome, Rotated, SecretRecord, Store, StoreError, StoreStats, StoredOutcome, TurnState,
+    Outcome, Rotated, SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome,
+    TIME_BOUNDS_SECONDS, Times, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};

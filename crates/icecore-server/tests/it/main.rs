@@ -9,6 +9,7 @@ mod events;
 mod hostile;
 mod idempotency;
 mod limits;
+mod metrics;
 mod redaction;
 mod routes;
 mod search;

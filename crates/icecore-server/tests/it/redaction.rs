@@ -37,6 +37,9 @@ const READS: &[&str] = &[
     "/stats",
 ];
 
+/// Those that take nothing and tell nothing that anybody gave.
+const OPERATIONS: &[&str] = &["/healthz", "/readyz", "/metrics", "/v1/openapi.json"];
+
 fn token() -> String {
     let kind = Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
     kind.sample(4711)
@@ -64,8 +67,8 @@ fn routes(method: &str) -> BTreeSet<String> {
 fn every_route_has_a_redaction_case() {
     let all = |routes: &[&str]| routes.iter().map(|&path| path.to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(routes("post"), all(WRITES), "add a body for what takes one");
-    let own: BTreeSet<String> =
-        routes("get").into_iter().filter(|path| !path.ends_with('z')).collect();
+    let told = |path: &String| !OPERATIONS.contains(&path.as_str());
+    let own: BTreeSet<String> = routes("get").into_iter().filter(told).collect();
     assert_eq!(own, all(READS));
     for method in ["put", "patch", "delete", "any"] {
         assert_eq!(routes(method), BTreeSet::new(), "`{method}` writes: walk it here too");

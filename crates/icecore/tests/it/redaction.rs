@@ -19,7 +19,7 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "builder", "check", "chunk", "chunks", "context", "counter", "events", "expand", "facts",
+    "builder", "check", "chunk", "chunks", "context", "counter", "counters", "events", "expand", "facts",
     "find", "in_memory", "model", "now", "open", "packs", "redactor", "search", "secrets",
     "sessions", "shown", "shown_name", "stats", "store", "turns", "verify_packs", "view",
 ];
