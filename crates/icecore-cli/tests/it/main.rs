@@ -12,3 +12,4 @@ mod search;
 mod secrets;
 mod serve;
 mod signals;
+mod telemetry;
