@@ -11,6 +11,7 @@
 //! | `stretches` | what two fifths of the tokens keep |
 //! | `scale` | latency and memory of made-up conversations of any length |
 //! | `peers` | other memories on the same questions |
+//! | `host` | what a host bears, with this process as its clients |
 //! | `redact` | what is hidden of secrets and of what only looks like them |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
@@ -18,6 +19,7 @@
 mod baselines;
 mod data;
 mod engine;
+mod host;
 mod measures;
 mod peers;
 mod plot;
@@ -60,6 +62,8 @@ enum Command {
     Scale(scale::Args),
     /// mem0, txtai and chroma on the same questions.
     Peers(peers::Args),
+    /// What a host bears: connections, writers, slow clients, tenants.
+    Host(host::Args),
     /// What is hidden of secrets, and of what only looks like them.
     Redact(redact::Args),
 }
@@ -119,6 +123,7 @@ async fn main() -> ExitCode {
         Command::Dump(args) => dump(&args).await,
         Command::Scale(args) => scale::run(&args).await.map(|()| true),
         Command::Peers(args) => peers::run(&args).await.map(|()| true),
+        Command::Host(args) => host::run(&args).await,
         Command::Redact(args) => redact::run(&args),
     };
     match done {

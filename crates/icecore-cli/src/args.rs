@@ -46,9 +46,23 @@ pub struct Global {
     /// Say nothing but results and errors
     #[arg(long, short, global = true)]
     pub quiet: bool,
+    /// How logs are written to stderr; ICECORE_LOG says how much, like warn or info
+    /// [env: ICECORE_LOG_FORMAT] [default: text]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
     /// No colour [env: NO_COLOR]
     #[arg(long, global = true)]
     pub no_color: bool,
+}
+
+/// How a log line is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One object a line.
+    Json,
 }
 
 /// The commands.
@@ -137,6 +151,9 @@ pub enum Command {
     /// Serve the memory over HTTP
     #[command(after_help = "Example:\n  icecore serve --listen 127.0.0.1:7433")]
     Serve(ServeArgs),
+    /// Ask a host whether it is well
+    #[command(after_help = "Example:\n  icecore health --url http://127.0.0.1:7433")]
+    Health(HealthArgs),
     /// Show the effective settings, or an example file
     #[command(after_help = "Example:\n  icecore config example > ~/.config/icecore/config.toml")]
     Config(ConfigArgs),
@@ -148,6 +165,17 @@ pub enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+}
+
+/// `health`
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    /// The host's address [default: where `serve` listens]
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Whether it can be given work, rather than whether it lives
+    #[arg(long)]
+    pub ready: bool,
 }
 
 /// `add`

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod events;
 pub mod export;
 pub mod forget;
+pub mod health;
 pub mod import;
 pub mod key;
 pub mod learn;

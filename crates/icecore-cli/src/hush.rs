@@ -9,10 +9,14 @@ use std::panic::PanicHookInfo;
 use std::sync::LazyLock;
 
 use icecore::LogRedactor;
-use tracing_subscriber::EnvFilter;
+use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::{EnvFilter, Registry, fmt};
 
+use crate::args::LogFormat;
 use crate::settings::Env;
+use crate::telemetry::Telemetry;
 
 /// One for the process: a panic has nobody to ask for another.
 static LOGS: LazyLock<LogRedactor> = LazyLock::new(LogRedactor::default);
@@ -56,27 +60,37 @@ fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Logs go to stderr; `ICECORE_LOG` says how much. Panics are told there too.
-pub fn start(env: &Env) {
-    let filter = EnvFilter::builder().parse_lossy(env.log.as_deref().unwrap_or("warn"));
-    let color = env.force_color || (std::io::stderr().is_terminal() && !env.no_color);
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(Hushed)
-        .with_ansi(color)
-        .with_target(false)
-        .try_init();
+/// From here on panics are told without secrets.
+pub fn start() {
     std::panic::set_hook(Box::new(tell_panic));
 }
 
+/// From here on logs go to stderr; `ICECORE_LOG` says how much. Spans go to
+/// `telemetry` too, where there is one.
+pub fn log(env: &Env, format: LogFormat, telemetry: Option<&Telemetry>) {
+    let filter = EnvFilter::builder().parse_lossy(env.log.as_deref().unwrap_or("warn"));
+    let color = env.force_color || (std::io::stderr().is_terminal() && !env.no_color);
+    let lines = fmt::layer::<Registry>().with_target(false).with_writer(Hushed(format));
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(color).with_filter(filter).boxed(),
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_span_list(false).with_filter(filter).boxed()
+        }
+    };
+    let mut layers = vec![lines];
+    layers.extend(telemetry.map(|telemetry| telemetry.layer().boxed()));
+    let _ = tracing_subscriber::registry().with(layers).try_init();
+}
+
 /// Writes log lines to stderr, each without its secrets.
-struct Hushed;
+#[derive(Clone, Copy)]
+struct Hushed(LogFormat);
 
 impl MakeWriter<'_> for Hushed {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
-        Hushed
+        *self
     }
 }
 
@@ -84,12 +98,44 @@ impl Write for Hushed {
     /// Lines come whole: the formatter writes each in one piece.
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        std::io::stderr().lock().write_all(said(&text).as_bytes())?;
+        let clean = match self.0 {
+            LogFormat::Text => said(&text),
+            LogFormat::Json => said_json(&text),
+        };
+        std::io::stderr().lock().write_all(clean.as_bytes())?;
         Ok(line.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         std::io::stderr().flush()
+    }
+}
+
+/// As [`said`], for a line that is JSON and stays so. Texts are looked at one by
+/// one, without their escapes; then the line as a whole, since a name may tell what
+/// its value is. If hiding that would break the line, it stands in another as text.
+fn said_json(line: &str) -> Cow<'_, str> {
+    let Ok(mut told) = serde_json::from_str::<Value>(line) else { return said(line) };
+    each_text(&mut told);
+    let whole = told.to_string();
+    let clean = match said(&whole) {
+        Cow::Borrowed(_) => whole,
+        Cow::Owned(clean) if serde_json::from_str::<Value>(&clean).is_ok() => clean,
+        Cow::Owned(clean) => json!({ "level": told["level"], "redacted": clean }).to_string(),
+    };
+    Cow::Owned(clean + "\n")
+}
+
+fn each_text(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(clean) = said(text) {
+                *text = clean;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(each_text),
+        Value::Object(members) => members.values_mut().for_each(each_text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -133,6 +179,27 @@ mod tests {
         let told = TOLD.lock().unwrap();
         assert!(fallen.is_err() && told.contains("hush.rs"), "{told}");
         assert!(told.ends_with("cannot read `[REDACTED:github-token]`"), "{told}");
+    }
+
+    #[test]
+    fn a_json_line_stays_json() {
+        let check = |line: Value| {
+            let text = format!("{line}\n");
+            let clean = said_json(&text);
+            assert!(clean.ends_with('\n') && !clean.contains(&token()), "{clean}");
+            let clean: Value = serde_json::from_str(&clean).unwrap();
+            assert_eq!(clean["level"], "WARN", "{clean}");
+            clean
+        };
+        let plain = json!({"level": "WARN", "message": "a \"b\" \n", "ms": 3, "is": [true]});
+        assert_eq!(check(plain.clone()), plain);
+        let told = check(json!({"level": "WARN", "message": format!("no `{}`", token())}));
+        assert_eq!(told["message"], "no `[REDACTED:github-token]`");
+        // Nested, escaped, and named by its field.
+        check(json!({"level": "WARN", "span": {"name": format!("\"{}\"\n", token())}}));
+        check(json!({"level": "WARN", "password": "correct-horse-7-battery"}));
+        check(json!({"level": "WARN", "authorization": format!("Bearer {}", token())}));
+        check(json!({"level": "WARN", "m": format!("password=\"{}\\\"", token())}));
     }
 
     #[test]

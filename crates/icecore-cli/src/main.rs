@@ -15,6 +15,7 @@ mod printer;
 mod progress;
 mod secret_value;
 mod settings;
+mod telemetry;
 mod turns;
 
 use std::borrow::Cow;
@@ -24,14 +25,15 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::app::App;
-use crate::args::{Cli, Command, Global, RedactArgs};
+use crate::args::{Cli, Command, Global, LogFormat, RedactArgs};
 use crate::failure::{Failure, Outcome, Status};
 use crate::printer::Printer;
 use crate::settings::{Env, Settings};
+use crate::telemetry::Telemetry;
 
 fn main() -> ExitCode {
     let env = Env::read();
-    hush::start(&env);
+    hush::start();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return misused(&error),
@@ -61,6 +63,11 @@ fn misused(error: &clap::Error) -> ExitCode {
 
 fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
     let Cli { global, command } = cli;
+    let format = log_format(&global, env)?;
+    if let Command::Serve(args) = command {
+        return serve(args, decide(global, env)?, env, format, *printer);
+    }
+    hush::log(env, format, None);
     match command {
         Command::Completions { shell } => {
             commands::completions::run(shell, &mut Cli::command(), printer)
@@ -72,6 +79,7 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
         command => {
             let settings = decide(global, env)?;
             match command {
+                Command::Health(args) => commands::health::run(&args, &settings, printer),
                 Command::Config(_) => commands::config::show(&settings, printer),
                 Command::Model(args) => commands::model::run(args, &settings, printer),
                 Command::Key(args) => {
@@ -83,6 +91,35 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
                 command => runtime()?.block_on(with_memory(command, settings, *printer)),
             }
         }
+    }
+}
+
+/// Serves, with traces where a collector is named.
+fn serve(
+    args: args::ServeArgs,
+    settings: Settings,
+    env: &Env,
+    format: LogFormat,
+    printer: Printer,
+) -> Outcome<Status> {
+    let telemetry = Telemetry::start(&settings, env)?;
+    hush::log(env, format, telemetry.as_ref());
+    let served = runtime()?.block_on(with_memory(Command::Serve(args), settings, printer));
+    if let Some(telemetry) = telemetry {
+        telemetry.finish();
+    }
+    served
+}
+
+fn log_format(global: &Global, env: &Env) -> Outcome<LogFormat> {
+    match (global.log_format, env.log_format.as_deref()) {
+        (Some(format), _) => Ok(format),
+        (None, None | Some("text")) => Ok(LogFormat::Text),
+        (None, Some("json")) => Ok(LogFormat::Json),
+        (None, Some(_)) => Err(Failure::refused(
+            "ICECORE_LOG_FORMAT names no format of logs",
+            "set it to text or json",
+        )),
     }
 }
 
@@ -149,6 +186,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Redact(args) => redact::run(args, app).await,
         Command::Serve(args) => serve::run(args, app).await,
         Command::Config(_)
+        | Command::Health(_)
         | Command::Model(_)
         | Command::Key(_)
         | Command::Secret(_)

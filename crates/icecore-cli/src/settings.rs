@@ -24,6 +24,12 @@ pub struct Env {
     pub new_master_key: Option<String>,
     /// `ICECORE_LOG`
     pub log: Option<String>,
+    /// `ICECORE_LOG_FORMAT`
+    pub log_format: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`
+    pub otlp_endpoint: Option<String>,
+    /// `OTEL_SERVICE_NAME`
+    pub otel_service: Option<String>,
     /// `NO_COLOR`, set and not empty, or a terminal that knows none.
     pub no_color: bool,
     /// `CLICOLOR_FORCE`
@@ -63,6 +69,9 @@ impl Env {
             master_key: text("ICECORE_MASTER_KEY"),
             new_master_key: text("ICECORE_NEW_MASTER_KEY"),
             log: text("ICECORE_LOG"),
+            log_format: text("ICECORE_LOG_FORMAT"),
+            otlp_endpoint: text("OTEL_EXPORTER_OTLP_ENDPOINT"),
+            otel_service: text("OTEL_SERVICE_NAME"),
             no_color: text("NO_COLOR").is_some() || text("TERM").as_deref() == Some("dumb"),
             force_color: is_set("CLICOLOR_FORCE"),
             columns: text("COLUMNS").and_then(|columns| columns.parse().ok()),

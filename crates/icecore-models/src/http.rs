@@ -9,7 +9,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 ///
 /// It follows no redirect, which would take the key elsewhere; it trusts what
 /// this machine trusts; and it asks no proxy for a server on this machine.
-pub(crate) fn agent(base_url: &str) -> Agent {
+pub fn agent(base_url: &str) -> Agent {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)

@@ -19,6 +19,8 @@ mod words;
 
 #[cfg(feature = "endpoint")]
 pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
+#[cfg(feature = "endpoint")]
+pub use http::agent as http_agent;
 #[cfg(feature = "local-models")]
 pub use local::{LocalEmbedder, LocalModel, LocalModelError};
 pub use model_file::ModelFileError;

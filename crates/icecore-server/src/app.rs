@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use icecore::Memory;
+use icecore::{Memory, Millis};
 use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{Audit, Denials};
 use crate::idempotency::{Answers, Gates};
 use crate::keyring::KeyRing;
 use crate::limits::Limits;
+use crate::metrics::Metrics;
 
 /// The state behind every route.
 pub(crate) struct App {
@@ -26,6 +27,9 @@ pub(crate) struct App {
     pub(crate) requests: Arc<Semaphore>,
     /// A permit for each follower of the event log.
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) metrics: Metrics,
+    /// When this host began.
+    pub(crate) begun: Millis,
     /// Becomes true when the door closes.
     pub(crate) closing: watch::Receiver<bool>,
 }
@@ -41,6 +45,8 @@ impl App {
         closing: watch::Receiver<bool>,
     ) -> Shared {
         Arc::new(Self {
+            begun: memory.now(),
+            metrics: Metrics::default(),
             memory,
             on_loopback: address.ip().is_loopback(),
             keys: KeyRing::default(),

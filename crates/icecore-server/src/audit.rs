@@ -18,6 +18,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::app::{App, Shared};
+use crate::metrics::known_method;
 use crate::serve::closed;
 
 /// Why somebody was denied.
@@ -122,12 +123,6 @@ pub(crate) fn deny_stranger(app: &App, method: &Method, reason: Reason) {
     app.denials.count(reason);
     let (reason, method) = (reason.as_str(), known_method(method));
     tracing::info!(target: "icecore::audit", reason, method, "denied");
-}
-
-/// A method that we know the name of: callers can invent others.
-fn known_method(method: &Method) -> &'static str {
-    const KNOWN: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"];
-    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
 }
 
 /// How often we look whether a minute is over.

@@ -85,6 +85,7 @@ async fn read(app: &App, headers: &HeaderMap, mut body: Body) -> Result<Bytes, A
             break;
         }
     }
+    app.metrics.received(total);
     match total <= most {
         true => Ok(bytes.into()),
         false => Err(ApiError::too_large(

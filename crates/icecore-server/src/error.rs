@@ -11,6 +11,7 @@ use icecore::{
 };
 use serde_json::{Value, json};
 
+
 /// An answer that is not a success.
 #[derive(Debug)]
 pub(crate) struct ApiError {

@@ -131,6 +131,7 @@ async fn send_all(mut log: Log, sender: mpsc::Sender<String>) {
         }
         quiet = 0;
         for piece in pieces {
+            log.app.metrics.sent(piece.len());
             if sender.send(piece).await.is_err() {
                 return;
             }

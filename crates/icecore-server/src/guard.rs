@@ -8,13 +8,14 @@ use std::time::Instant;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tracing::Instrument;
+use tracing::{Instrument, field};
 
 use crate::app::{App, Shared};
 use crate::audit::{self, Reason};
 use crate::error::ApiError;
 use crate::health::HEALTH;
 use crate::host;
+use crate::metrics::{METRICS, UNKNOWN, known_method};
 use crate::refusal::{self, CalledBy};
 
 pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
@@ -24,10 +25,11 @@ pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next:
     let method = request.method().clone();
     // The template, not the path: a session's name is the user's own.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let route = route.unwrap_or_else(|| "unknown".to_owned());
-    let span = tracing::info_span!("request", %method, route);
+    let route = route.unwrap_or_else(|| UNKNOWN.to_owned());
+    let known = known_method(&method);
+    let span = tracing::info_span!("request", method = known, route, status = field::Empty);
     let answer = match host::check(app.on_loopback, &request) {
-        Ok(()) => run(&app, request, next).instrument(span).await,
+        Ok(()) => run(&app, request, next).instrument(span.clone()).await,
         Err(error) => {
             audit::deny_stranger(&app, &method, Reason::Elsewhere);
             Err(error)
@@ -35,17 +37,20 @@ pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next:
     };
     let response = answer.unwrap_or_else(IntoResponse::into_response);
     let response = refusal::clean(&app, &by, response).await;
+    app.metrics.answered(&method, &route, &response, began.elapsed());
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
-    tracing::info!(%method, route, status, ms, "answered");
+    span.record("status", status);
+    tracing::info!(method = known, route, status, ms, "answered");
     response
 }
 
 /// Runs a request to its end, even if its caller goes away meanwhile: what was
 /// accepted is finished, and a panic ends in an answer.
 async fn run(app: &Arc<App>, request: Request, next: Next) -> Result<Response, ApiError> {
-    if request.uri().path() == HEALTH {
+    if [HEALTH, METRICS].contains(&request.uri().path()) {
         return Ok(next.run(request).await);
     }
+    let waiting = app.metrics.waits();
     let permit = Arc::clone(&app.requests).try_acquire_owned().map_err(|_| {
         let most = app.limits.concurrent_requests;
         ApiError::later(
@@ -53,6 +58,7 @@ async fn run(app: &Arc<App>, request: Request, next: Next) -> Result<Response, A
             format!("the host works on {most} requests at once (`concurrent_requests`)"),
         )
     })?;
+    drop(waiting);
     let time = app.limits.request_time();
     let work = async move {
         let _permit = permit;

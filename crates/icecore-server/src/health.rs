@@ -1,8 +1,10 @@
 //! Whether the host lives, and whether it can be given work.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::response::Response;
-use icecore::StoreError;
+use serde_json::json;
 
 use crate::app::Shared;
 use crate::error::ApiError;
@@ -20,17 +22,32 @@ pub(crate) async fn readyz(State(app): State<Shared>) -> Result<Response, ApiErr
     if *app.closing.borrow() {
         return Err(ApiError::later("shutting_down", "the host is shutting down"));
     }
-    // Nobody has shown a key here, so the details go to the log.
-    let unready = |error: StoreError| {
-        tracing::error!(cause = %error, "the store does not answer");
-        ApiError::later("store_unavailable", "the store does not answer; the log says why")
-    };
-    let pending = app.memory.store().unsettled_count(None, None).await.map_err(unready)?;
-    if pending > app.limits.ready_pending {
-        return Err(ApiError::later(
-            "behind",
-            "derived work is due for more branches than `ready_pending` allows",
-        ));
+    let pending = pending(&app).await?;
+    let most = app.limits.ready_pending;
+    if pending > most {
+        let message = format!(
+            "derived work is due for {pending} branches, more than {most} (`ready_pending`)"
+        );
+        let details = json!({ "limit": "ready_pending", "most": most, "pending": pending });
+        return Err(ApiError::later("behind", message).with(details));
     }
     Ok(wire::ok(r#"{"status":"ready"}"#.to_owned()))
+}
+
+/// A store that takes longer than this to count is of no use to a caller.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Branches with derived work, if the store answers.
+async fn pending(app: &Shared) -> Result<u64, ApiError> {
+    // Nobody has shown a key here, so the details go to the log.
+    let unready = |cause: &dyn std::fmt::Display| {
+        tracing::error!(%cause, "the store does not answer");
+        ApiError::later("store_unavailable", "the store does not answer; the log says why")
+    };
+    let asked = app.memory.store().unsettled_count(None, None);
+    match tokio::time::timeout(STORE_PATIENCE, asked).await {
+        Ok(Ok(pending)) => Ok(pending),
+        Ok(Err(error)) => Err(unready(&error)),
+        Err(_) => Err(unready(&format!("no answer within {} s", STORE_PATIENCE.as_secs()))),
+    }
 }

@@ -26,6 +26,7 @@ mod key_routes;
 mod keyring;
 mod keys;
 mod limits;
+mod metrics;
 mod openapi;
 mod params;
 mod refusal;

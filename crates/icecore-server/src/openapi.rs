@@ -10,7 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use crate::{context, entries, key_routes, wire};
+use crate::{context, entries, key_routes, metrics, wire};
 
 /// What a refused caller is told.
 #[derive(ToSchema)]
@@ -39,6 +39,7 @@ pub(crate) struct ErrorBody {
         entries::list,
         entries::get,
         entries::remove,
+        metrics::metrics,
     ),
     components(schemas(ErrorBody)),
     security(("key" = [])),

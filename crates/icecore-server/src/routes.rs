@@ -12,8 +12,8 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    context, entries, events, facts, forget, guard, health, history, key_routes, openapi, search,
-    turns,
+    context, entries, events, facts, forget, guard, health, history, key_routes, metrics, openapi,
+    search, turns,
 };
 
 /// Where the host's own routes live.
@@ -52,6 +52,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .nest(PREFIX, host)
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::metrics))
         .route("/v1/openapi.json", get(openapi::document))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)

@@ -140,6 +140,7 @@ async fn converse(
     watcher: Watcher,
     _permit: OwnedSemaphorePermit,
 ) {
+    let _open = app.metrics.connected();
     // Small answers should not wait for more of them.
     let _ = stream.set_nodelay(true);
     let connection = http1::Builder::new()

@@ -105,7 +105,8 @@ sentences! {
         outcomes_are_kept_for_a_day
         notes_are_kept
         what_is_of_a_tenant_alone_is_logged
-        what_is_there_outlasts_a_scrub;
+        what_is_there_outlasts_a_scrub
+        counts_of_work_only_grow;
     api_keys:
         api_keys_are_found_by_hash
         api_keys_are_listed

@@ -21,6 +21,7 @@ mod sqlite;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod timings;
 mod told;
 
 pub use error::StoreError;
@@ -33,3 +34,4 @@ pub use pack::{
 pub use packs::{PackObject, Packs};
 pub use sqlite::{BUSY_SECONDS, SqliteStore};
 pub use store::*;
+pub use timings::{StoreTimings, TIME_BOUNDS_SECONDS, Times};

@@ -26,6 +26,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use icecore_domain::chunk::Level;
@@ -40,6 +41,7 @@ use rusqlite::Connection;
 
 use crate::error::StoreError;
 use crate::store::*;
+use crate::timings::{Clocked, StoreTimings};
 use keyring::Keyring;
 use writer::Writer;
 
@@ -60,6 +62,7 @@ struct Shared {
     path: PathBuf,
     keys: Keyring,
     readers: Mutex<Vec<Connection>>,
+    reads: Clocked,
 }
 
 impl SqliteStore {
@@ -70,6 +73,7 @@ impl SqliteStore {
             keys: Keyring::new(&opened),
             path: opened.path,
             readers: Mutex::default(),
+            reads: Clocked::default(),
         });
         let writer = Writer::start(opened.connection, shared.path.clone());
         Ok(Self { shared, writer })
@@ -113,8 +117,11 @@ impl SqliteStore {
         act: impl FnOnce(&Connection, &Shared) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let shared = Arc::clone(&self.shared);
+        let begun = Instant::now();
         let task = tokio::task::spawn_blocking(move || shared.with_reader(|c| act(c, &shared)));
-        task.await.map_err(|_| StoreError::Closed)?
+        let answer = task.await.map_err(|_| StoreError::Closed)?;
+        self.shared.reads.add(begun.elapsed());
+        answer
     }
 }
 
@@ -678,5 +685,9 @@ impl Store for SqliteStore {
 
     async fn scrub(&self) -> Result<()> {
         self.writer.scrub().await
+    }
+
+    fn timings(&self) -> StoreTimings {
+        StoreTimings { reads: self.shared.reads.read(), ..self.writer.timings() }
     }
 }

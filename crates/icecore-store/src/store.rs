@@ -21,6 +21,7 @@ use icecore_domain::time::Millis;
 pub use crate::api_keys::{ApiKeyRecord, KeyRevocation, KeyRotation, KeyState, RotatedKey};
 use crate::error::StoreError;
 use crate::pack::PackKey;
+use crate::timings::StoreTimings;
 
 /// Shorthand for what every call answers.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -523,6 +524,12 @@ pub trait Store: Send + Sync {
     /// holds a copy of the database in memory meanwhile: a temporary file might
     /// be on another file system, and leave there what is to be erased here.
     async fn scrub(&self) -> Result<()>;
+
+    /// How long its work took so far, in this process. Costs nothing to ask. The
+    /// counts only grow; a store that keeps none answers with none.
+    fn timings(&self) -> StoreTimings {
+        StoreTimings::default()
+    }
 }
 
 /// A tenant's registered secrets, opened. Wiped when dropped, never shown.

@@ -643,6 +643,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     async fn scrub(&self) -> Result<()> {
         write!(self.scrub())
     }
+
+    fn timings(&self) -> crate::timings::StoreTimings {
+        self.inner.timings()
+    }
 }
 
 #[cfg(test)]

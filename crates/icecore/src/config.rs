@@ -36,6 +36,8 @@ pub struct FileConfig {
     pub redaction: RedactionSettings,
     /// `[serve]`.
     pub serve: ServeSettings,
+    /// `[telemetry]`.
+    pub telemetry: TelemetrySettings,
     given: BTreeSet<String>,
 }
 
@@ -89,6 +91,31 @@ impl Default for ServeSettings {
             header_seconds: 60,
             shutdown_seconds: 30,
             ready_pending: 10_000,
+        }
+    }
+}
+
+/// Where the host sends its traces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetrySettings {
+    /// `otlp_endpoint`: a collector that speaks OTLP over HTTP, up to and without
+    /// `/v1/traces`; empty sends nothing.
+    pub otlp_endpoint: String,
+    /// `otlp_headers_env`: the environment variable that holds headers for it.
+    pub otlp_headers_env: String,
+    /// `service_name`: what the host is called there.
+    pub service_name: String,
+    /// `sample_percent`: how many of a hundred requests are sent.
+    pub sample_percent: u32,
+}
+
+impl Default for TelemetrySettings {
+    fn default() -> Self {
+        Self {
+            otlp_endpoint: String::new(),
+            otlp_headers_env: String::new(),
+            service_name: "icecore".to_owned(),
+            sample_percent: 100,
         }
     }
 }
@@ -282,11 +309,15 @@ const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
 
+const fn telemetry(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "telemetry", key, kind }
+}
+
 const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u64) -> Kind {
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 53] = {
+static SETTINGS: [Setting; 57] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -366,6 +397,10 @@ static SETTINGS: [Setting; 53] = {
         serve("header_seconds", number(|c| U64(&mut c.serve.header_seconds), 1, 86_400)),
         serve("shutdown_seconds", number(|c| U64(&mut c.serve.shutdown_seconds), 0, 86_400)),
         serve("ready_pending", number(|c| U64(&mut c.serve.ready_pending), 0, MOST)),
+        telemetry("otlp_endpoint", Kind::Text(|c| &mut c.telemetry.otlp_endpoint)),
+        telemetry("otlp_headers_env", Kind::Text(|c| &mut c.telemetry.otlp_headers_env)),
+        telemetry("service_name", Kind::Text(|c| &mut c.telemetry.service_name)),
+        telemetry("sample_percent", number(|c| U32(&mut c.telemetry.sample_percent), 0, 100)),
     ]
 };
 

@@ -114,6 +114,7 @@ const RELEVANT_TOKENS: u32 = 14;
 
 impl Memory {
     /// Builds a context that never exceeds its budget.
+    #[tracing::instrument(skip_all, fields(budget = request.budget))]
     pub async fn context(&self, scope: &Scope, request: ContextRequest) -> Result<Context> {
         let sessions = match &request.session {
             Some(session) => vec![self.session_record(scope, session).await?],
@@ -163,6 +164,7 @@ impl Memory {
         let budget = request.budget;
         let window =
             crate::error::off_thread(move || window::pack(offer, budget, counter.as_ref())).await?;
+        self.inner.counters.context(window.tokens);
         Ok(Context {
             text: window.text,
             tokens: window.tokens,

@@ -93,6 +93,7 @@ impl Memory {
     /// Erases what a request names: of one memory where `memory` is given, else
     /// of the whole tenant. Every copy of ours goes: rows, texts, packs,
     /// summaries, facts, index and side files. Backups are out of reach.
+    #[tracing::instrument(skip_all, fields(dry_run = dry_run))]
     pub async fn forget(
         &self,
         principal: &Principal,

@@ -110,6 +110,7 @@ impl Memory {
         self.import_source(scope, source, plan, &mut tell).await
     }
 
+    #[tracing::instrument(name = "import", skip_all)]
     async fn import_source(
         &self,
         scope: &Scope,

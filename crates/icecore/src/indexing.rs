@@ -212,6 +212,7 @@ impl Memory {
 
     /// Commits what has gathered in a scope, and makes the vectors that are due.
     /// What is too little for files waits in the store for a search.
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn index_scope(&self, scope: &Scope) -> Result<()> {
         let index = self.open_index(scope).await?;
         let head = self.inner.store.scope_head(scope).await?;
@@ -238,6 +239,7 @@ impl Memory {
 
     /// Makes the vectors of documents that wait for them: the model was away, or
     /// is another now. Words find them meanwhile.
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn embed_due(&self, scope: &Scope, index: &Arc<ScopeIndex>) -> Result<()> {
         let Some(embedder) = self.inner.embedder.clone() else { return Ok(()) };
         let _lane = self.inner.indexing.lane(scope).lock().await;

@@ -352,6 +352,7 @@ impl Memory {
     }
 
     /// Takes in what a person tells: the facts in it, or else the whole of it.
+    #[tracing::instrument(skip_all)]
     pub async fn learn(
         &self,
         scope: &Scope,
@@ -380,11 +381,21 @@ impl Memory {
             let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
             let (fact, hidden) = redactor.fact_counted(fact.clone()).map_err(not_redacted)?;
             let (key, now, verdict) = (fact.key(), self.now(), Verdict::Added);
-            let told =
-                NewVerdict { fact, verdict, source: None, now, hidden, secrets_seen: version };
+            let told = NewVerdict {
+                fact,
+                verdict,
+                source: None,
+                now,
+                hidden: hidden.clone(),
+                secrets_seen: version,
+            };
             match self.inner.store.put_verdict(scope, told).await {
                 Err(StoreError::SecretsChanged) => {}
-                done => return Ok(done.map(|_| key)?),
+                Ok(_) => {
+                    self.inner.counters.hidden(&hidden);
+                    return Ok(key);
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         Err(StoreError::SecretsChanged.into())
@@ -400,6 +411,7 @@ impl Memory {
         self.judge(scope, id, Verdict::Rejected).await
     }
 
+    #[tracing::instrument(skip_all)]
     async fn judge(&self, scope: &Scope, id: &str, verdict: Verdict) -> Result<FactInfo> {
         let missing = || not_found(scope, id);
         let key = FactKey::parse(id).ok_or_else(missing)?;

@@ -26,6 +26,7 @@ mod bodies;
 mod check;
 pub mod config;
 mod context;
+mod counters;
 mod entries;
 mod error;
 mod forget;
@@ -43,6 +44,7 @@ mod worker;
 
 pub use check::{CheckReport, PackReport};
 pub use context::{Context, ContextRequest};
+pub use counters::Counters;
 pub use entries::{
     EntryError, EntryList, EntryQuery, EntryRank, MAX_ENTRIES, MAX_ENTRY_QUERY_CHARS,
     NewEntryRequest,
@@ -69,7 +71,8 @@ pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord,
     KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, Outcome, Rotated, RotatedKey,
-    SecretRecord, Store, StoreError, StoreStats, StoredOutcome, TurnState,
+    SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS,
+    Times, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use icecore_domain::embed::{Embedder, ModelId};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId, check_memory};
-use icecore_domain::redact::Redactor;
+use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::time::{Clock, Millis};
 use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn::RawTurn;
@@ -20,6 +20,7 @@ use icecore_store::{
 use tokio::sync::Notify;
 
 use crate::bodies::PackCache;
+use crate::counters::Counting;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
@@ -47,6 +48,7 @@ pub(crate) struct Inner {
     pub(crate) indexing: Indexing,
     pub(crate) learned: LearnedCache,
     pub(crate) embedder: Option<Arc<dyn Embedder>>,
+    pub(crate) counters: Counting,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
@@ -176,6 +178,7 @@ impl MemoryBuilder {
                 indexing: Indexing::new(index),
                 learned: LearnedCache::default(),
                 embedder: self.embedder.filter(|_| auto_embed),
+                counters: Counting::default(),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),
@@ -282,6 +285,7 @@ impl Memory {
     }
 
     /// As [`Memory::remember`], with every choice in the caller's hand.
+    #[tracing::instrument(skip_all, fields(turns = append.turns.len()))]
     pub async fn append(&self, scope: &Scope, append: Append) -> Result<Remembered> {
         if append.turns.is_empty() {
             return Err(MemoryError::NoTurns);
@@ -305,6 +309,8 @@ impl Memory {
         let turns = self.prepare(key, redactor, append.turns.clone(), now).await?;
         let ids: Vec<Option<String>> =
             turns.iter().map(|turn| turn.turn.fields().id.clone()).collect();
+        let weights: Vec<(u32, Hidden)> =
+            turns.iter().map(|turn| (turn.tokens, turn.hidden.clone())).collect();
         let batch = AppendBatch {
             session,
             turns,
@@ -318,7 +324,17 @@ impl Memory {
         // Only a hint. The worker works out what is due from the store itself, so
         // a wake lost in a crash costs a delay and no chunk.
         self.inner.wake.notify_one();
+        self.count_added(&appended, &weights);
         Ok(Remembered::new(&appended, &ids))
+    }
+
+    /// Counts the turns that are new, each with its tokens and what was hidden.
+    fn count_added(&self, appended: &Appended, weights: &[(u32, Hidden)]) {
+        let all = appended.turns.iter().zip(weights);
+        for (_, (tokens, hidden)) in all.filter(|(turn, _)| turn.outcome == Outcome::Added) {
+            self.inner.counters.turns(1, u64::from(*tokens));
+            self.inner.counters.hidden(hidden);
+        }
     }
 
     /// Does all that needs no lock: checks, hashes, redacts and counts.

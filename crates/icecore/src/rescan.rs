@@ -51,6 +51,7 @@ impl Memory {
     ///
     /// A rescan that is cut short is finished by the next one: what is clean
     /// already stays as it is.
+    #[tracing::instrument(skip_all, fields(dry_run = dry_run))]
     pub async fn rescan(
         &self,
         principal: &Principal,
@@ -78,6 +79,7 @@ impl Memory {
             touched.extend(told.touched);
             self.conclude(touched, &done).await?;
             self.note_rescanned(tenant, version).await?;
+            self.inner.counters.hidden(&done.hidden);
         }
         Ok(done)
     }

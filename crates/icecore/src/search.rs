@@ -102,6 +102,7 @@ pub struct Hits {
 impl Memory {
     /// Ranks what is there against a query. What was acknowledged is found, what
     /// was erased is not.
+    #[tracing::instrument(skip_all, fields(limit = request.limit))]
     pub async fn search(&self, scope: &Scope, request: &SearchRequest) -> Result<Hits> {
         if request.query.trim().is_empty() {
             return Err(MemoryError::EmptyQuery);
@@ -133,6 +134,7 @@ impl Memory {
         // The index knows uncommon roles as one.
         hits.retain(|hit| request.role.is_none() || hit.role == request.role);
         hits.truncate(request.limit);
+        self.inner.counters.search();
         Ok(Hits { hits, notices })
     }
 

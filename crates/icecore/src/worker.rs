@@ -182,6 +182,7 @@ impl Memory {
 
     /// Brings one branch up to date, step by step, and answers its version then;
     /// nothing, if it is not there any more.
+    #[tracing::instrument(level = "debug", skip_all, fields(session = due.session.0))]
     async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<Option<u64>> {
         loop {
             let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await?
@@ -223,6 +224,7 @@ impl Memory {
     }
 
     /// Drops all that is derived of a memory and derives it again.
+    #[tracing::instrument(skip_all)]
     pub async fn reindex(&self, scope: &Scope, tell: impl FnMut(u64, u64)) -> Result<Settled> {
         self.inner.store.drop_derived(scope).await?;
         self.drop_index(scope).await?;
@@ -277,6 +279,7 @@ impl Work<'_> {
     }
 
     /// Summarizes and demotes the oldest micros that are due.
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn micros(&self, done: &mut Settled) -> Result<bool> {
         let settings = &self.inner().settings;
         let warm_through = self.warm_through().await?.max(self.branch.warm_through);
@@ -427,6 +430,7 @@ impl Work<'_> {
     }
 
     /// Summarizes minis or macros whose children all have been.
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn upper_summaries(&self, level: Level, done: &mut Settled) -> Result<bool> {
         let below = match level {
             Level::Macro => Level::Mini,
@@ -474,6 +478,7 @@ impl Work<'_> {
     }
 
     /// Packs the oldest macros whose micros are all warm.
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn cool(&self, done: &mut Settled) -> Result<bool> {
         let from = Ordinal(self.branch.cold_through.0 + 1);
         let query = self.query(Level::Macro, from, self.branch.warm_through, MACROS_A_STEP);

@@ -13,3 +13,4 @@ mod search;
 mod secrets;
 mod serve;
 mod signals;
+mod telemetry;

@@ -9,7 +9,7 @@ use crate::signals::signal;
 
 pub struct Host {
     pub child: Child,
-    address: String,
+    pub address: String,
     key: String,
 }
 
@@ -23,9 +23,10 @@ pub fn start_with(place: &Place, log: &str) -> Host {
     started(place.command(&SERVE).env("ICECORE_LOG", "trace").stderr(log))
 }
 
-const SERVE: [&str; 4] = ["serve", "--listen", "127.0.0.1:0", "--json"];
+pub const SERVE: [&str; 4] = ["serve", "--listen", "127.0.0.1:0", "--json"];
 
-fn started(command: &mut Command) -> Host {
+/// As [`start`], with whatever the command was given.
+pub fn started(command: &mut Command) -> Host {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

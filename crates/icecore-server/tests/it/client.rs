@@ -92,9 +92,14 @@ impl Host {
     }
 
     async fn of(memory: Memory, dir: &Path, limits: Limits) -> Host {
+        Host::on("127.0.0.1:0", memory, dir, limits).await
+    }
+
+    /// As the others, and listening there.
+    pub(crate) async fn on(listen: &str, memory: Memory, dir: &Path, limits: Limits) -> Host {
         let key = ensure_admin_key(&memory, dir).await.unwrap();
         let key = std::fs::read_to_string(key.path).unwrap().trim().to_owned();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = tokio::net::TcpListener::bind(listen).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let options = ServerOptions { limits, ..ServerOptions::default() };

@@ -11,6 +11,7 @@ mod hostile;
 mod idempotency;
 mod keys;
 mod limits;
+mod metrics;
 mod redaction;
 mod routes;
 mod search;

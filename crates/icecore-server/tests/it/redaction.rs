@@ -47,7 +47,7 @@ const READS: &[&str] = &[
 ];
 
 /// The routes that take nothing and need no key.
-pub(crate) const OPEN: &[&str] = &["/healthz", "/readyz", "/v1/openapi.json"];
+pub(crate) const OPEN: &[&str] = &["/healthz", "/readyz", "/metrics", "/v1/openapi.json"];
 
 fn token() -> String {
     let kind = Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();

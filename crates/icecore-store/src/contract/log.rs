@@ -269,3 +269,18 @@ pub(super) async fn what_is_there_outlasts_a_scrub(store: &dyn Store) {
     assert_eq!(shown(&next), "Added 10 main");
     clean(store).await;
 }
+
+pub(super) async fn counts_of_work_only_grow(store: &dyn Store) {
+    let counts = || {
+        let timings = store.timings();
+        [timings.reads.count(), timings.writes.count(), timings.committed_writes]
+    };
+    let before = counts();
+    store.put_note("shape", "round").await.unwrap();
+    store.note("shape").await.unwrap();
+    let after = counts();
+    // One that keeps none has none of anything.
+    let expected = if after == [0; 3] { [0; 3] } else { before.map(|count| count + 1) };
+    assert_eq!(after, expected);
+    assert_eq!(store.timings().queue_depth, 0);
+}

@@ -12,6 +12,7 @@ use super::BUSY_SECONDS;
 use super::open::classify;
 use crate::error::StoreError;
 use crate::store::Result;
+use crate::timings::{Clocked, StoreTimings};
 
 /// Writes that may wait before a caller is made to.
 const QUEUE_LENGTH: usize = 1024;
@@ -29,7 +30,7 @@ const SCRUB_PAUSE: Duration = Duration::from_millis(20);
 type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
 enum Job {
-    Write(Box<dyn Write>),
+    Write(Box<dyn Write>, Instant),
     Alone(Alone, oneshot::Sender<Result<()>>),
 }
 
@@ -67,9 +68,18 @@ impl<T: Send + 'static, F: FnOnce(&Connection) -> Result<T> + Send> Write for Wa
     }
 }
 
+/// What the writing thread and those who wait for it count.
+#[derive(Default)]
+struct Counted {
+    writes: Clocked,
+    waits: Clocked,
+    commits: Clocked,
+    committed_writes: AtomicU64,
+}
+
 /// Handle of the writing thread; the thread ends, its queue done, with it.
 pub(super) struct Writer {
-    commits: Arc<AtomicU64>,
+    counted: Arc<Counted>,
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -77,18 +87,32 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(connection: Connection, path: PathBuf) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE_LENGTH);
-        let commits = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&commits);
+        let counted = Arc::new(Counted::default());
+        let counts = Arc::clone(&counted);
         let thread = std::thread::Builder::new()
             .name("icecore-writer".to_owned())
-            .spawn(move || work(&connection, &path, jobs, &counted))
+            .spawn(move || work(&connection, &path, jobs, &counts))
             .ok();
-        Self { commits, queue: Some(queue), thread }
+        Self { counted, queue: Some(queue), thread }
     }
 
     /// Commits so far.
     pub(super) fn commits(&self) -> u64 {
-        self.commits.load(Ordering::Relaxed)
+        self.counted.commits.read().count()
+    }
+
+    /// How it went so far, but for reads.
+    pub(super) fn timings(&self) -> StoreTimings {
+        let waiting =
+            self.queue.as_ref().map_or(0, |queue| queue.max_capacity() - queue.capacity());
+        StoreTimings {
+            writes: self.counted.writes.read(),
+            waits: self.counted.waits.read(),
+            commits: self.counted.commits.read(),
+            committed_writes: self.counted.committed_writes.load(Ordering::Relaxed),
+            queue_depth: waiting as u64,
+            ..StoreTimings::default()
+        }
     }
 
     /// Runs `act` in a transaction and answers once that is durable.
@@ -97,8 +121,11 @@ impl Writer {
         act: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (tell, told) = oneshot::channel();
-        self.send(Job::Write(Box::new(Waiting { act, tell }))).await?;
-        told.await.map_err(|_| StoreError::Closed)?
+        let begun = Instant::now();
+        self.send(Job::Write(Box::new(Waiting { act, tell }), begun)).await?;
+        let answer = told.await.map_err(|_| StoreError::Closed)?;
+        self.counted.writes.add(begun.elapsed());
+        answer
     }
 
     /// Gives freed pages back and empties the write-ahead log if it can.
@@ -132,17 +159,20 @@ impl Drop for Writer {
     }
 }
 
-fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, commits: &AtomicU64) {
+fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, counted: &Counted) {
     let mut next = jobs.blocking_recv();
     while let Some(job) = next.take() {
         match job {
             Job::Alone(work, tell) => {
                 let _ = tell.send(work(connection, path));
             }
-            Job::Write(first) => {
-                let (group, other) = gather(first, &mut jobs);
+            Job::Write(first, asked) => {
+                counted.waits.add(asked.elapsed());
+                let (group, other) = gather(first, &mut jobs, &counted.waits);
+                counted.committed_writes.fetch_add(group.len() as u64, Ordering::Relaxed);
+                let begun = Instant::now();
                 commit_group(connection, path, group);
-                commits.fetch_add(1, Ordering::Relaxed);
+                counted.commits.add(begun.elapsed());
                 next = other;
             }
         }
@@ -156,11 +186,15 @@ fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, com
 fn gather(
     first: Box<dyn Write>,
     jobs: &mut mpsc::Receiver<Job>,
+    waits: &Clocked,
 ) -> (Vec<Box<dyn Write>>, Option<Job>) {
     let mut group = vec![first];
     while group.len() < GROUP_LENGTH {
         match jobs.try_recv() {
-            Ok(Job::Write(write)) => group.push(write),
+            Ok(Job::Write(write, asked)) => {
+                waits.add(asked.elapsed());
+                group.push(write);
+            }
             Ok(other) => return (group, Some(other)),
             Err(_) => break,
         }

@@ -20,7 +20,7 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "builder", "check", "chunk", "chunks", "context", "counter", "entries", "entry",
+    "builder", "check", "chunk", "chunks", "context", "counter", "counters", "entries", "entry",
     "entry_budget_counter", "entry_settings", "events", "expand", "facts", "find", "in_memory",
     "model", "now", "open", "packs", "redactor", "search", "secrets", "sessions", "shown",
     "shown_entry", "shown_name", "stats", "store", "turns", "verify_packs", "view",

@@ -1,0 +1,41 @@
+//! `icecore health`: whether a host lives, for those who watch it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::args::HealthArgs;
+use crate::failure::{Failure, Outcome, Status};
+use crate::printer::Printer;
+use crate::settings::Settings;
+
+/// A host that takes longer is as good as gone.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Asks a host and tells what it says.
+pub fn run(args: &HealthArgs, settings: &Settings, printer: &Printer) -> Outcome<Status> {
+    let here = format!("http://{}", settings.file.serve.listen);
+    let base = args.url.as_deref().unwrap_or(&here).trim_end_matches('/');
+    let path = if args.ready { "/readyz" } else { "/healthz" };
+    let asked = icecore_models::http_agent(base)
+        .get(format!("{base}{path}"))
+        .config()
+        .timeout_global(Some(PATIENCE))
+        .build()
+        .call();
+    let (trouble, hint) = match asked {
+        Ok(answer) if answer.status().is_success() => {
+            printer.talk("The host is well");
+            if printer.is_json() {
+                printer.json(&json!({ "ok": true }))?;
+            }
+            return Ok(Status::Done);
+        }
+        Ok(answer) => (format!("it answers {}", answer.status().as_u16()), "its log says why"),
+        Err(error) => (error.to_string(), "is `icecore serve` running there? name it with --url"),
+    };
+    if printer.is_json() {
+        printer.json(&json!({ "ok": false }))?;
+    }
+    Err(Failure::refused(format!("the host is not well: {trouble}"), hint))
+}
