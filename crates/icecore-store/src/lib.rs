@@ -19,6 +19,9 @@ mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod told;
+mod workspace;
+#[cfg(test)]
+mod workspace_tests;
 
 pub use error::StoreError;
 pub use in_memory::MemoryStore;
