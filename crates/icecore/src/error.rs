@@ -6,6 +6,8 @@ use icecore_domain::turn::TurnError;
 use icecore_index::IndexError;
 use icecore_store::StoreError;
 
+use crate::workspace::WorkspaceError;
+
 /// An operation that did not happen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -117,6 +119,9 @@ pub enum MemoryError {
         /// Why; without the text.
         reason: String,
     },
+    /// A workspace file that cannot be used so.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -175,6 +180,7 @@ impl MemoryError {
             MemoryError::Index(_) => {
                 Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())
             }
+            MemoryError::Workspace(error) => error.hint(),
             MemoryError::Store(error) => error.hint(),
             _ => None,
         }

@@ -364,3 +364,55 @@ pub(super) fn add_hidden(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use icecore_domain::ids::Principal;
+
+    use crate::SqliteStore;
+    use crate::contract::fixtures::*;
+    use crate::contract::new_file;
+    use crate::store::*;
+
+    #[tokio::test]
+    async fn a_damaged_file_is_found() {
+        let check = async |change: &'static str, finding: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let store = SqliteStore::open(dir.path(), None).unwrap();
+            let workspace = Principal::local_operator(tenant("acme")).workspace();
+            for n in 1..4 {
+                let file = new_file("a.md", &format!("text {n}"));
+                store.put_file(&workspace, file).await.unwrap();
+            }
+            clean(&store).await;
+            let change = move |c: &rusqlite::Connection, s: &super::Shared| {
+                c.execute_batch(change).map_err(|e| s.failed(e))
+            };
+            store.write(change).await.unwrap();
+            let findings = store.check().await.unwrap();
+            assert!(findings.iter().any(|found| found == finding), "{finding}: {findings:?}");
+        };
+        check(
+            "UPDATE files SET content = x'74' WHERE version = 2",
+            "a workspace file is damaged: version 2 at position 2",
+        )
+        .await;
+        check(
+            "UPDATE files SET digest = x'00' WHERE version = 3",
+            "a workspace file is damaged: version 3 at position 3",
+        )
+        .await;
+        check("DELETE FROM files WHERE version = 2", "a file's versions are not dense: position 3")
+            .await;
+        check(
+            "UPDATE files SET path = '../a.md' WHERE version = 1",
+            "a workspace file is damaged: version 1 at position 1",
+        )
+        .await;
+        check(
+            "UPDATE files SET path = 'b.md' WHERE version = 1",
+            "a file is not where the log says: position 1",
+        )
+        .await;
+    }
+}

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod faults;
+mod files;
 mod forgetting;
 mod importing;
 mod layers;
