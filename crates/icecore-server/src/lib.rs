@@ -11,6 +11,7 @@ mod app;
 mod auth;
 mod body;
 mod context;
+mod discovery;
 mod error;
 mod events;
 mod facts;
@@ -30,6 +31,7 @@ mod search;
 mod serve;
 mod turns;
 mod wire;
+mod workspace;
 
 pub use auth::Role;
 pub use keys::{ADMIN_KEY_FILE, AdminKey, NewKey, create_key, ensure_admin_key};

@@ -10,7 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use crate::{context, wire};
+use crate::{context, discovery, wire, workspace};
 
 /// What a refused caller is told.
 #[derive(ToSchema)]
@@ -29,7 +29,14 @@ pub(crate) struct ErrorBody {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Icecore", description = "Layered memory for AI agents."),
-    paths(context::build),
+    paths(
+        context::build,
+        discovery::document,
+        workspace::list,
+        workspace::read,
+        workspace::put,
+        workspace::delete,
+    ),
     components(schemas(ErrorBody)),
     security(("key" = [])),
     modifiers(&Key, &Refusals)

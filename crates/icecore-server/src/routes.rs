@@ -7,7 +7,10 @@ use axum::routing::{get, post};
 
 use crate::app::Shared;
 use crate::error::ApiError;
-use crate::{context, events, facts, forget, guard, health, history, openapi, search, turns};
+use crate::{
+    context, discovery, events, facts, forget, guard, health, history, openapi, search, turns,
+    workspace,
+};
 
 /// Where the host's own routes live.
 const PREFIX: &str = "/v1/host/icecore";
@@ -36,6 +39,12 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/v1/openapi.json", get(openapi::document))
+        .route("/.well-known/openwop", get(discovery::document))
+        .route("/v1/host/workspace/files", get(workspace::list))
+        .route(
+            "/v1/host/workspace/files/{*path}",
+            get(workspace::read).put(workspace::put).delete(workspace::delete),
+        )
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))

@@ -4,6 +4,7 @@
 
 mod auth;
 mod client;
+mod discovery;
 mod ending;
 mod events;
 mod hostile;
@@ -12,3 +13,4 @@ mod limits;
 mod redaction;
 mod routes;
 mod search;
+mod workspace;

@@ -7,7 +7,7 @@ use icecore::{Redactor, Tenant};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::client::{Answer, Host, fresh};
+use crate::client::{API, Answer, Host, fresh};
 
 /// A value that no pattern knows.
 const REGISTERED: &str = "kumquat4711zebraParade";
@@ -23,6 +23,10 @@ const WRITES: &[&str] = &[
     "/forget",
 ];
 
+/// The routes that take what is put, each with a case in [`bodies`]; and what is
+/// put can be deleted.
+const PUTS: &[&str] = &["/v1/host/workspace/files/{*path}"];
+
 /// The routes that only read; they are asked for what is secret too.
 const READS: &[&str] = &[
     "/sessions",
@@ -35,6 +39,10 @@ const READS: &[&str] = &[
     "/events",
     "/archives",
     "/stats",
+    "/v1/host/workspace/files",
+    "/v1/host/workspace/files/{*path}",
+    "/v1/openapi.json",
+    "/.well-known/openwop",
 ];
 
 fn token() -> String {
@@ -49,12 +57,12 @@ fn secret() -> String {
 
 /// What the route table says, by method.
 fn routes(method: &str) -> BTreeSet<String> {
-    let source = include_str!("../../src/routes.rs");
+    let source = include_str!("../../src/routes.rs").replace(char::is_whitespace, "");
     let routes = source.split(".route(\"").skip(1).filter_map(|rest| rest.split_once('"'));
     let of_method = |(path, handlers): (&str, &str)| {
         let handlers = handlers.split(".route(").next().unwrap_or_default();
         let takes =
-            handlers.contains(&format!(", {method}(")) || handlers.contains(&format!(".{method}("));
+            handlers.contains(&format!(",{method}(")) || handlers.contains(&format!(".{method}("));
         takes.then(|| path.to_owned())
     };
     routes.filter_map(of_method).collect()
@@ -67,7 +75,8 @@ fn every_route_has_a_redaction_case() {
     let own: BTreeSet<String> =
         routes("get").into_iter().filter(|path| !path.ends_with('z')).collect();
     assert_eq!(own, all(READS));
-    for method in ["put", "patch", "delete", "any"] {
+    assert_eq!((routes("put"), routes("delete")), (all(PUTS), all(PUTS)));
+    for method in ["patch", "any"] {
         assert_eq!(routes(method), BTreeSet::new(), "`{method}` writes: walk it here too");
     }
 }
@@ -101,6 +110,9 @@ fn bodies(route: &str) -> Vec<Value> {
             json!({"before": secret}),
         ],
         "/facts/{id}/confirm" | "/facts/{id}/reject" => vec![json!({})],
+        "/v1/host/workspace/files/{*path}" => {
+            vec![json!({"content": secret, "contentType": secret}), json!({"content": secret})]
+        }
         _ => panic!("`{route}` takes a body and has no redaction case"),
     };
     bodies.push(json!({ secret.clone(): secret, "memoryRef": 7 }));
@@ -137,7 +149,10 @@ fn scan(dir: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_route_lets_a_secret_through() {
     let (dir, host) = host().await;
-    let filled = |route: &str| route.replace("{session}", &secret()).replace("{id}", &secret());
+    let filled = |route: &str| {
+        let route = route.replace("{session}", &secret()).replace("{id}", &secret());
+        route.replace("{*path}", &secret())
+    };
     for route in WRITES {
         for body in bodies(route) {
             let key = secret();
@@ -151,12 +166,34 @@ async fn no_route_lets_a_secret_through() {
             }
         }
     }
+    let tag = secret();
+    let conditions: [&[(&str, &str)]; 4] =
+        [&[], &[("If-Match", &tag)], &[("If-None-Match", &tag)], &[("Idempotency-Key", &tag)]];
+    for route in PUTS {
+        for (body, headers) in bodies(route).iter().flat_map(|b| conditions.map(|c| (b, c))) {
+            for path in [filled(route), route.replace("{*path}", "notes/plain.md")] {
+                hides(&host.ask("PUT", &path, headers, &body.to_string()).await, &path);
+                hides(&host.ask("GET", &path, headers, "").await, &path);
+            }
+            hides(&host.ask("DELETE", &filled(route), headers, "").await, route);
+        }
+    }
     for route in READS {
-        for query in
-            ["", "?memoryRef=S", "?session=S", "?after=S", "?limit=S", "?view=S", "?branch=S"]
-        {
+        for query in [
+            "",
+            "?memoryRef=S",
+            "?session=S",
+            "?after=S",
+            "?limit=S",
+            "?view=S",
+            "?branch=S",
+            "?prefix=S",
+            "?version=S",
+        ] {
             let path = filled(route) + &query.replace('S', &secret());
-            hides(&host.get(&path).await, &path);
+            let is_own = !path.starts_with("/v1/") && !path.starts_with("/.well-known/");
+            let path = if is_own { format!("{API}{path}") } else { path };
+            hides(&host.ask("GET", &path, &[], "").await, &path);
         }
     }
     hides(&host.get(&format!("/{}", secret())).await, "an unknown route");
