@@ -40,6 +40,7 @@ pub fn builder(settings: &Settings) -> Outcome<MemoryBuilder> {
     Ok(Memory::builder()
         .settings(settings.file.memory.clone())
         .index(settings.file.index)
+        .workspace(settings.file.workspace)
         .redactor(redactor)
         .logs(hush::logs())
         .master_key(settings.master_key.clone()))

@@ -333,6 +333,7 @@ pub fn rescanned(done: &Rescanned) -> Value {
         "names": done.names,
         "entries": done.entries,
         "facts": done.facts,
+        "files": done.files,
         "events": done.events,
         "redacted": done.hidden,
         "dryRun": done.dry_run,

@@ -19,6 +19,7 @@
 //! | [`tier`] | what stays hot |
 //! | [`when`] | dates in running text, resolved against a moment |
 //! | [`window`] | the context for one prompt within a budget |
+//! | [`workspace`] | files beside the memory: whose, and under which paths |
 
 pub mod chunk;
 pub mod ctf;
@@ -37,3 +38,4 @@ pub mod turn;
 pub mod turn_jsonl;
 pub mod when;
 pub mod window;
+pub mod workspace;

@@ -165,6 +165,7 @@ impl From<MemoryError> for ApiError {
                     ..failed
                 }
             }
+            MemoryError::Workspace(error) => error.into(),
             MemoryError::Store(error) => error.into(),
             // The enum may grow; what we do not know is ours to explain.
             _ => Self::internal(&message),

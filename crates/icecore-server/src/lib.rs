@@ -12,6 +12,7 @@ mod audit;
 mod auth;
 mod body;
 mod context;
+mod discovery;
 mod entries;
 mod error;
 mod events;
@@ -35,6 +36,7 @@ mod search;
 mod serve;
 mod turns;
 mod wire;
+mod workspace;
 
 pub use auth::Role;
 pub use keys::{

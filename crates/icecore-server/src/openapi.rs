@@ -10,7 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use crate::{context, entries, key_routes, metrics, wire};
+use crate::{context, discovery, entries, key_routes, metrics, wire, workspace};
 
 /// What a refused caller is told.
 #[derive(ToSchema)]
@@ -40,6 +40,11 @@ pub(crate) struct ErrorBody {
         entries::get,
         entries::remove,
         metrics::metrics,
+        discovery::document,
+        workspace::list,
+        workspace::read,
+        workspace::put,
+        workspace::delete,
     ),
     components(schemas(ErrorBody)),
     security(("key" = [])),

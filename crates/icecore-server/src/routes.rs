@@ -12,8 +12,8 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    context, entries, events, facts, forget, guard, health, history, key_routes, metrics, openapi,
-    search, turns,
+    context, discovery, entries, events, facts, forget, guard, health, history, key_routes, metrics,
+    openapi, search, turns, workspace,
 };
 
 /// Where the host's own routes live.
@@ -54,6 +54,12 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::metrics))
         .route("/v1/openapi.json", get(openapi::document))
+        .route("/.well-known/openwop", get(discovery::document))
+        .route("/v1/host/workspace/files", get(workspace::list))
+        .route(
+            "/v1/host/workspace/files/{*path}",
+            get(workspace::read).put(workspace::put).delete(workspace::delete),
+        )
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))

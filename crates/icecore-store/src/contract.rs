@@ -19,6 +19,10 @@ mod pyramid;
 mod recall;
 mod rewriting;
 mod secrets;
+mod workspace;
+
+#[cfg(test)]
+pub(crate) use workspace::file as new_file;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -161,6 +165,20 @@ sentences! {
         the_last_of_verdicts_that_become_the_same_stands
         derived_text_with_a_secret_goes
         what_holds_no_secret_is_left_alone;
+    workspace:
+        a_file_has_versions_from_one
+        so_many_versions_are_kept
+        a_file_is_written_as_expected
+        one_of_two_writers_wins
+        files_are_listed_by_path
+        a_deleted_file_begins_anew
+        a_workspace_has_so_many_files
+        workspaces_are_apart
+        writing_a_file_is_logged
+        files_are_redacted_with_the_secrets_of_now
+        what_was_hidden_in_files_is_counted
+        files_are_redacted_again
+        a_path_that_tells_is_another;
 }
 
 /// Tries every sentence on a store of its own and names those that do not hold.

@@ -69,6 +69,18 @@ pub enum StoreError {
         /// The oldest position that can still be read.
         oldest: Position,
     },
+    /// A file is not what the caller expects it to be.
+    #[error("the file is at version {current}, which is not what was expected")]
+    FileConflict {
+        /// Its last version; 0 where there is none.
+        current: u64,
+    },
+    /// A workspace is full.
+    #[error("a workspace has at most {most} files")]
+    TooManyFiles {
+        /// The most.
+        most: u64,
+    },
     /// A verdict on what quotes a turn that is not there.
     #[error("{turn}, which the fact quotes, is not there or was forgotten")]
     SourceGone {
@@ -290,6 +302,8 @@ impl StoreError {
                 self,
                 StoreError::Cycle { .. }
                     | StoreError::ParentLater { .. }
+                    | StoreError::FileConflict { .. }
+                    | StoreError::TooManyFiles { .. }
                     | StoreError::SourceGone { .. }
             )
     }

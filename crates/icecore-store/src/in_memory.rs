@@ -13,6 +13,7 @@ mod rewrite;
 mod secrets;
 mod state;
 mod told;
+mod workspace;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +26,7 @@ use icecore_domain::ids::{
 };
 use icecore_domain::redact::{Redactor, Secret, SecretName, TagKey};
 use icecore_domain::time::Millis;
+use icecore_domain::workspace::{FilePath, Workspace};
 use sha2::{Digest, Sha256};
 
 use crate::error::StoreError;
@@ -580,6 +582,33 @@ impl Store for MemoryStore {
         dry_run: bool,
     ) -> Result<u64> {
         Ok(erase::erase_entries(&mut self.state(), scope, selector, dry_run))
+    }
+
+    async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {
+        workspace::put(&mut self.state(), workspace, file)
+    }
+
+    async fn file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        version: Option<u64>,
+    ) -> Result<Option<FileRecord>> {
+        Ok(workspace::get(&self.state(), workspace, path, version))
+    }
+
+    async fn files(&self, workspace: &Workspace, prefix: &str) -> Result<Vec<FileHead>> {
+        Ok(workspace::list(&self.state(), workspace, prefix))
+    }
+
+    async fn delete_file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        expect: Expect,
+        now: Millis,
+    ) -> Result<bool> {
+        workspace::delete(&mut self.state(), workspace, path, expect, now)
     }
 
     async fn events(

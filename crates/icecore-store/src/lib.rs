@@ -23,6 +23,9 @@ mod store;
 pub mod testing;
 mod timings;
 mod told;
+mod workspace;
+#[cfg(test)]
+mod workspace_tests;
 
 pub use error::StoreError;
 pub use in_memory::MemoryStore;

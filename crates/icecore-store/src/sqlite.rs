@@ -22,6 +22,7 @@ mod rows;
 mod scrub_tests;
 mod secrets;
 mod told;
+mod workspace;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ use icecore_domain::ids::{
 };
 use icecore_domain::redact::{Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
+use icecore_domain::workspace::{FilePath, Workspace};
 use rusqlite::Connection;
 
 use crate::error::StoreError;
@@ -586,6 +588,37 @@ impl Store for SqliteStore {
     ) -> Result<u64> {
         let (scope, selector) = (scope.clone(), selector.clone());
         self.write(move |c, s| entries::erase(c, s, &scope, &selector, dry_run)).await
+    }
+
+    async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {
+        let workspace = workspace.clone();
+        self.write(move |c, s| workspace::put(c, s, &workspace, file)).await
+    }
+
+    async fn file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        version: Option<u64>,
+    ) -> Result<Option<FileRecord>> {
+        let (workspace, path) = (workspace.clone(), path.clone());
+        self.read(move |c, s| workspace::get(c, s, &workspace, &path, version)).await
+    }
+
+    async fn files(&self, workspace: &Workspace, prefix: &str) -> Result<Vec<FileHead>> {
+        let (workspace, prefix) = (workspace.clone(), prefix.to_owned());
+        self.read(move |c, s| workspace::list(c, s, &workspace, &prefix)).await
+    }
+
+    async fn delete_file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        expect: Expect,
+        now: Millis,
+    ) -> Result<bool> {
+        let (workspace, path) = (workspace.clone(), path.clone());
+        self.write(move |c, s| workspace::delete(c, s, &workspace, &path, expect, now)).await
     }
 
     async fn events(

@@ -17,11 +17,13 @@ use icecore_domain::redact::{
     Hidden, RedactedSummary, RedactedText, RedactedTurn, Redactor, Secret, SecretName, TagKey,
 };
 use icecore_domain::time::Millis;
+use icecore_domain::workspace::{FilePath, Workspace};
 
 pub use crate::api_keys::{ApiKeyRecord, KeyRevocation, KeyRotation, KeyState, RotatedKey};
 use crate::error::StoreError;
 use crate::pack::PackKey;
 use crate::timings::StoreTimings;
+pub use crate::workspace::{Expect, FileHead, FileRecord, NewFile};
 
 /// Shorthand for what every call answers.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -324,8 +326,9 @@ pub trait Store: Send + Sync {
     async fn rewrite(&self, scope: &Scope, rewrite: Rewrite) -> Result<bool>;
 
     /// Puts everything else that a tenant has in words through a redactor, in one
-    /// step: names of sessions and memories, entries, verdicts, the log, kept
-    /// answers. A name that is taken gets a number; of verdicts that say the same
+    /// step: names of sessions and memories, entries, verdicts, all kept versions of
+    /// files, the log, kept answers. A name that is taken gets a number; a file whose
+    /// path holds a secret becomes `redacted-1`, or the next number that is free; of verdicts that say the same
     /// now the last stands. Where a summary or fact has something to hide, all that
     /// was derived in its scope is dropped as with [`Store::drop_derived`]. Epochs
     /// of the scopes touched rise.
@@ -437,6 +440,40 @@ pub trait Store: Send + Sync {
     /// rises if there were any.
     async fn erase_entries(&self, scope: &Scope, selector: &Selector, dry_run: bool)
     -> Result<u64>;
+
+    // Workspace files
+
+    /// Writes the next version of a file, the first of a path that has none, and
+    /// logs `workspace.updated` with the path and the version alone. What is beyond
+    /// `versions_kept` goes, oldest first. Where the last version is not the one
+    /// expected it is [`StoreError::FileConflict`]; a path too many is
+    /// [`StoreError::TooManyFiles`]. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
+    async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord>;
+
+    /// A version of a file that is kept, or its last; nothing of a path that has
+    /// none or was deleted.
+    async fn file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        version: Option<u64>,
+    ) -> Result<Option<FileRecord>>;
+
+    /// The last version of every file whose path begins with `prefix`, by path.
+    async fn files(&self, workspace: &Workspace, prefix: &str) -> Result<Vec<FileHead>>;
+
+    /// Deletes a file with all its versions and logs `workspace.updated` with the
+    /// version that would have been next; false if there is none. What is not as
+    /// expected is [`StoreError::FileConflict`]. A file that is written at this path
+    /// afterwards begins at version 1.
+    async fn delete_file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        expect: Expect,
+        now: Millis,
+    ) -> Result<bool>;
 
     // Log
 
@@ -1307,6 +1344,8 @@ pub struct Told {
     pub entries: u64,
     /// Verdicts.
     pub verdicts: u64,
+    /// Versions of files.
+    pub files: u64,
     /// Records of the log.
     pub events: u64,
     /// Names of API keys.
@@ -1315,7 +1354,7 @@ pub struct Told {
     pub outcomes: u64,
     /// Summaries and facts that were dropped.
     pub derived: u64,
-    /// What was hidden in names, entries and verdicts.
+    /// What was hidden in names, entries, verdicts and files.
     pub hidden: Hidden,
     /// Where anything but the log and kept answers changed, by the names of now.
     pub touched: Vec<Scope>,
@@ -1457,6 +1496,9 @@ pub struct StoreStats {
     pub verdicts: u64,
     /// The scope's epoch, or the sum of them.
     pub epoch: u64,
-    /// Secrets that were hidden in turns, entries and verdicts that are there.
+    /// Files of workspaces; a memory has none.
+    pub files: u64,
+    /// Secrets that were hidden in turns, entries, verdicts and kept versions of
+    /// files that are there.
     pub hidden: Hidden,
 }

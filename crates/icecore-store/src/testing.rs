@@ -15,6 +15,7 @@ use icecore_domain::ids::{
 };
 use icecore_domain::redact::{Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
+use icecore_domain::workspace::{FilePath, Workspace};
 
 use crate::error::StoreError;
 use crate::store::*;
@@ -553,6 +554,33 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         dry_run: bool,
     ) -> Result<u64> {
         write!(self.erase_entries(scope, selector, dry_run))
+    }
+
+    async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {
+        write!(self.put_file(workspace, file))
+    }
+
+    async fn file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        version: Option<u64>,
+    ) -> Result<Option<FileRecord>> {
+        read!(self.file(workspace, path, version))
+    }
+
+    async fn files(&self, workspace: &Workspace, prefix: &str) -> Result<Vec<FileHead>> {
+        read!(self.files(workspace, prefix))
+    }
+
+    async fn delete_file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        expect: Expect,
+        now: Millis,
+    ) -> Result<bool> {
+        write!(self.delete_file(workspace, path, expect, now))
     }
 
     async fn events(

@@ -22,6 +22,7 @@ use crate::settings::{
     BudgetCounter, ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings,
     RedactionSettings, WarmFormat,
 };
+use crate::workspace::WorkspaceSettings;
 
 /// What a settings file says; what it leaves out has its default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,6 +35,8 @@ pub struct FileConfig {
     pub index: IndexSettings,
     /// `[redaction]`.
     pub redaction: RedactionSettings,
+    /// `[workspace]`.
+    pub workspace: WorkspaceSettings,
     /// `[serve]`.
     pub serve: ServeSettings,
     /// `[telemetry]`.
@@ -305,6 +308,10 @@ const fn redaction(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "redaction", key, kind }
 }
 
+const fn workspace(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "workspace", key, kind }
+}
+
 const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
@@ -317,7 +324,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 57] = {
+static SETTINGS: [Setting; 61] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -377,6 +384,10 @@ static SETTINGS: [Setting; 57] = {
         ),
         redaction("tags", Kind::Flag(|c| &mut c.redaction.tags)),
         redaction("pii", Kind::Pii),
+        workspace("enabled", Kind::Flag(|c| &mut c.workspace.enabled)),
+        workspace("file_bytes", number(|c| Usize(&mut c.workspace.file_bytes), 1, 1 << 28)),
+        workspace("files", number(|c| U64(&mut c.workspace.files), 1, 100_000)),
+        workspace("versions", number(|c| U64(&mut c.workspace.versions), 1, 100_000)),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
         serve("page", number(|c| Usize(&mut c.serve.page), 1, 10_000)),

@@ -7,6 +7,7 @@ use icecore_index::IndexError;
 use icecore_store::StoreError;
 
 use crate::entries::EntryError;
+use crate::workspace::WorkspaceError;
 
 /// An operation that did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +123,9 @@ pub enum MemoryError {
         /// Why; without the text.
         reason: String,
     },
+    /// A workspace file that cannot be used so.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -180,6 +184,7 @@ impl MemoryError {
             MemoryError::Index(_) => {
                 Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())
             }
+            MemoryError::Workspace(error) => error.hint(),
             MemoryError::Store(error) => error.hint(),
             _ => None,
         }

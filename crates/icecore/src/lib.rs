@@ -41,6 +41,7 @@ mod secrets;
 mod settings;
 mod veil;
 mod worker;
+mod workspace;
 
 pub use check::{CheckReport, PackReport};
 pub use context::{Context, ContextRequest};
@@ -66,6 +67,7 @@ pub use icecore_domain::time::{Clock, Millis};
 pub use icecore_domain::tokens::TokenCounter;
 pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, TurnError};
 pub use icecore_domain::window::{WindowItem, WindowKind};
+pub use icecore_domain::workspace::{MAX_PATH_BYTES, PathError};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
@@ -85,3 +87,6 @@ pub use settings::{
     RedactionSettings, WarmFormat,
 };
 pub use worker::Settled;
+pub use workspace::{
+    FileInfo, FileMatch, FileWrite, WorkspaceError, WorkspaceFile, WorkspaceSettings,
+};

@@ -26,6 +26,7 @@ use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
 use crate::secrets::{LogRedactor, Redactors, TenantRedactor};
 use crate::settings::MemorySettings;
+use crate::workspace::WorkspaceSettings;
 
 /// A memory of any number of tenants, over one store.
 ///
@@ -42,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) counter: Arc<dyn TokenCounter>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: MemorySettings,
+    pub(crate) workspace: WorkspaceSettings,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) wake: Notify,
     pub(crate) pack_texts: PackCache,
@@ -68,6 +70,7 @@ impl Clock for SystemClock {
 /// comes with the feature `models`.
 pub struct MemoryBuilder {
     settings: MemorySettings,
+    workspace: WorkspaceSettings,
     clock: Arc<dyn Clock>,
     counter: Option<Arc<dyn TokenCounter>>,
     master_key: Option<String>,
@@ -81,6 +84,7 @@ impl Default for MemoryBuilder {
     fn default() -> Self {
         Self {
             settings: MemorySettings::default(),
+            workspace: WorkspaceSettings::default(),
             clock: Arc::new(SystemClock),
             #[cfg(feature = "models")]
             counter: Some(Arc::new(icecore_models::O200k::default())),
@@ -102,6 +106,12 @@ impl MemoryBuilder {
     /// How the memory behaves.
     pub fn settings(mut self, settings: MemorySettings) -> Self {
         self.settings = settings;
+        self
+    }
+
+    /// What bounds workspace files.
+    pub fn workspace(mut self, settings: WorkspaceSettings) -> Self {
+        self.workspace = settings;
         self
     }
 
@@ -172,6 +182,7 @@ impl MemoryBuilder {
                 counter,
                 clock: self.clock,
                 settings: self.settings,
+                workspace: self.workspace,
                 data_dir,
                 wake: Notify::new(),
                 pack_texts: PackCache::default(),

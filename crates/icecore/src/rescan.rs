@@ -36,6 +36,8 @@ pub struct Rescanned {
     pub entries: u64,
     /// What people said of facts that was rewritten.
     pub facts: u64,
+    /// Versions of workspace files that were rewritten.
+    pub files: u64,
     /// Records of the log whose payloads were rewritten.
     pub events: u64,
     /// What was hidden, by kind or name.
@@ -84,7 +86,7 @@ impl Memory {
         Ok(done)
     }
 
-    /// Rewrites what is not in turns: names, entries, verdicts, the log.
+    /// Rewrites what is not in turns: names, entries, verdicts, files, the log.
     async fn rewrite_told(
         &self,
         tenant: &Tenant,
@@ -101,6 +103,7 @@ impl Memory {
         done.names += told.sessions + told.memories.len() as u64 + told.keys;
         done.entries += told.entries;
         done.facts += told.verdicts;
+        done.files += told.files;
         done.events += told.events;
         add(&mut done.hidden, &told.hidden);
         Ok(told)

@@ -93,7 +93,7 @@ pub struct AddedSecret {
     pub record: SecretRecord,
     /// Whether it looks like an ordinary word, and may hide too much.
     pub is_common: bool,
-    /// Whether the tenant has turns or entries that were stored before, which
+    /// Whether the tenant has turns, entries or files that were stored before, which
     /// [`Memory::rescan`] looks through.
     pub has_earlier: bool,
 }
@@ -158,7 +158,7 @@ impl Memory {
         }
     }
 
-    /// Registers a secret: from when this resolves no turn, entry or fact that
+    /// Registers a secret: from when this resolves no turn, entry, fact or file that
     /// holds it is written by anybody. `rotate` adds a newer value to a name that
     /// is there; the older ones go on being hidden.
     pub async fn add_secret(
@@ -174,7 +174,7 @@ impl Memory {
         // The logs of this process shall know it at once.
         let known = self.redactor(tenant).await?;
         let stats = self.inner.store.stats(tenant, None, self.now()).await?;
-        let has_earlier = stats.turns + stats.entries + stats.verdicts > 0;
+        let has_earlier = stats.turns + stats.entries + stats.verdicts + stats.files > 0;
         if !has_earlier {
             // What comes from now on is redacted with it.
             self.note_rescanned(tenant, known.version).await?;

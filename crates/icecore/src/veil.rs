@@ -20,8 +20,13 @@ pub(crate) struct Veil(Redactor);
 impl Memory {
     /// What must be hidden on reading, if anything must.
     pub(crate) async fn veil(&self, scope: &Scope) -> Result<Option<Veil>> {
-        let known = self.redactor(scope.tenant()).await?;
-        match self.is_rescanned(scope.tenant(), &known).await? {
+        self.veil_of(scope.tenant()).await
+    }
+
+    /// The same, for what belongs to a tenant and no memory of it.
+    pub(crate) async fn veil_of(&self, tenant: &Tenant) -> Result<Option<Veil>> {
+        let known = self.redactor(tenant).await?;
+        match self.is_rescanned(tenant, &known).await? {
             true => Ok(None),
             false => Ok(Some(Veil(known.redactor))),
         }
@@ -119,7 +124,11 @@ impl Veil {
     }
 
     pub(crate) fn text(&self, text: &RedactedText) -> RedactedText {
-        self.0.text(text.as_str())
+        self.text_of(text.as_str())
+    }
+
+    pub(crate) fn text_of(&self, text: &str) -> RedactedText {
+        self.0.text(text)
     }
 }
 

@@ -99,7 +99,7 @@ mod tests {
         let all = FileConfig::parse(&uncommented()).unwrap();
         assert_eq!((&all.memory, &all.serve), (&defaults.memory, &defaults.serve));
         assert_eq!((&all.embedding, &all.index), (&defaults.embedding, &defaults.index));
-        assert_eq!(all.redaction, defaults.redaction);
+        assert_eq!((&all.redaction, all.workspace), (&defaults.redaction, defaults.workspace));
         assert_eq!(all.telemetry, defaults.telemetry);
         // The one setting that has no value cannot stand there.
         let missing: Vec<String> =

@@ -50,8 +50,8 @@ async fn rescan(dry_run: bool, app: &App) -> Outcome<Status> {
 fn rescan_lines(done: &Rescanned, printer: &Printer) -> Vec<String> {
     let beside = match done.dry_run {
         // They are few, and rewritten in one step.
-        true => "; names, entries, facts and the log are looked at when it runs",
-        false => ", and at names, entries, facts and the log",
+        true => "; names, entries, facts, files and the log are looked at when it runs",
+        false => ", and at names, entries, facts, files and the log",
     };
     let looked_at = format!("Looked at {}{beside}", count(done.looked_at, "turn"));
     if done.hidden.is_empty() {
@@ -71,6 +71,7 @@ fn rescan_lines(done: &Rescanned, printer: &Printer) -> Vec<String> {
         ("names", done.names),
         ("entries", done.entries),
         ("facts", done.facts),
+        ("files", done.files),
         ("events", done.events),
     ];
     let counts = counts.into_iter().filter(|(_, count)| *count > 0);

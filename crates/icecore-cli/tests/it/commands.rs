@@ -229,6 +229,10 @@ fn settings_come_from_somewhere() {
     index.writer_bytes 50000000 default
     redaction.tags false default
     redaction.pii [] default
+    workspace.enabled true default
+    workspace.file_bytes 1048576 default
+    workspace.files 256 default
+    workspace.versions 20 default
     serve.listen "127.0.0.1:7433" default
     serve.body_bytes 8388608 default
     serve.page 500 default

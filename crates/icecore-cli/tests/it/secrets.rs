@@ -306,7 +306,7 @@ fn what_is_stored_is_rescanned() {
     assert_snapshot!(place.shown(&["redact", "--rescan"]), @r"
     exit 0
     --- stdout
-    Looked at 233 turns, and at names, entries, facts and the log
+    Looked at 233 turns, and at names, entries, facts, files and the log
     Nothing is left to hide
     ");
     let added = place.output_with_input(&["secret", "add", "db", "--json"], value().as_bytes());

@@ -160,6 +160,17 @@ impl Host {
         self.raw(&self.request(method, &path, headers, body.unwrap_or_default().as_bytes())).await
     }
 
+    /// As [`Host::call`], under a path of its own.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        self.raw(&self.request(method, path, headers, body.as_bytes())).await
+    }
+
     pub(crate) fn request(
         &self,
         method: &str,
@@ -171,7 +182,7 @@ impl Host {
         let (host, length) = (self.address.to_string(), body.len().to_string());
         let mut all = vec![("Host", host.as_str()), ("Authorization", bearer.as_str())];
         all.push(("Connection", "close"));
-        if method == "POST" {
+        if matches!(method, "POST" | "PUT") {
             all.push(("Content-Type", "application/json"));
             all.push(("Content-Length", length.as_str()));
         }

@@ -4,6 +4,7 @@
 
 mod auth;
 mod client;
+mod discovery;
 mod ending;
 mod entries;
 mod events;
@@ -16,3 +17,4 @@ mod redaction;
 mod routes;
 mod search;
 mod tenants;
+mod workspace;

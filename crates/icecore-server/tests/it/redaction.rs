@@ -7,7 +7,7 @@ use icecore::{Redactor, Tenant};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::client::{Answer, Host, fresh};
+use crate::client::{API, Answer, Host, fresh};
 
 /// A value that no pattern knows.
 const REGISTERED: &str = "kumquat4711zebraParade";
@@ -26,8 +26,11 @@ const WRITES: &[&str] = &[
     "/keys/{id}/rotate",
 ];
 
+/// The routes that take what is put, each with a case in [`bodies`].
+const PUTS: &[&str] = &["/v1/host/workspace/files/{*path}"];
+
 /// The routes that take something away.
-const DELETES: &[&str] = &["/entries/{id}", "/keys/{id}"];
+const DELETES: &[&str] = &["/entries/{id}", "/keys/{id}", "/v1/host/workspace/files/{*path}"];
 
 /// The routes that only read; they are asked for what is secret too.
 const READS: &[&str] = &[
@@ -44,10 +47,12 @@ const READS: &[&str] = &[
     "/archives",
     "/stats",
     "/keys",
+    "/v1/host/workspace/files",
+    "/v1/host/workspace/files/{*path}",
 ];
 
 /// The routes that take nothing and need no key.
-pub(crate) const OPEN: &[&str] = &["/healthz", "/readyz", "/metrics", "/v1/openapi.json"];
+pub(crate) const OPEN: &[&str] = &["/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/.well-known/openwop"];
 
 fn token() -> String {
     let kind = Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
@@ -61,12 +66,12 @@ fn secret() -> String {
 
 /// What the route table says, by method.
 pub(crate) fn routes(method: &str) -> BTreeSet<String> {
-    let source = include_str!("../../src/routes.rs");
+    let source = include_str!("../../src/routes.rs").replace(char::is_whitespace, "");
     let routes = source.split(".route(\"").skip(1).filter_map(|rest| rest.split_once('"'));
     let of_method = |(path, handlers): (&str, &str)| {
         let handlers = handlers.split(".route(").next().unwrap_or_default();
         let takes =
-            handlers.contains(&format!(", {method}(")) || handlers.contains(&format!(".{method}("));
+            handlers.contains(&format!(",{method}(")) || handlers.contains(&format!(".{method}("));
         takes.then(|| path.to_owned())
     };
     routes.filter_map(of_method).collect()
@@ -79,8 +84,8 @@ fn every_route_has_a_redaction_case() {
     let own: BTreeSet<String> =
         routes("get").into_iter().filter(|path| !OPEN.contains(&path.as_str())).collect();
     assert_eq!(own, all(READS));
-    assert_eq!(routes("delete"), all(DELETES));
-    for method in ["put", "patch", "any"] {
+    assert_eq!((routes("put"), routes("delete")), (all(PUTS), all(DELETES)));
+    for method in ["patch", "any"] {
         assert_eq!(routes(method), BTreeSet::new(), "`{method}` writes: walk it here too");
     }
 }
@@ -127,11 +132,22 @@ fn bodies(route: &str) -> Vec<Value> {
         ],
         "/keys/{id}/rotate" => vec![json!({}), json!({"overlapSeconds": secret})],
         "/facts/{id}/confirm" | "/facts/{id}/reject" => vec![json!({})],
+        "/v1/host/workspace/files/{*path}" => {
+            vec![json!({"content": secret, "contentType": secret}), json!({"content": secret})]
+        }
         _ => panic!("`{route}` takes a body and has no redaction case"),
     };
     bodies.push(json!({ secret.clone(): secret, "memoryRef": 7 }));
     bodies.push(json!(secret));
     bodies
+}
+
+/// Our own routes are nested.
+fn absolute(path: String) -> String {
+    match path.starts_with("/v1/") {
+        true => path,
+        false => format!("{API}{path}"),
+    }
 }
 
 fn hides(answer: &Answer, asked: &str) {
@@ -163,7 +179,10 @@ fn scan(dir: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_route_lets_a_secret_through() {
     let (dir, host) = host().await;
-    let filled = |route: &str| route.replace("{session}", &secret()).replace("{id}", &secret());
+    let filled = |route: &str| {
+        let route = route.replace("{session}", &secret()).replace("{id}", &secret());
+        route.replace("{*path}", &secret())
+    };
     for route in WRITES {
         for body in bodies(route) {
             let key = secret();
@@ -177,20 +196,32 @@ async fn no_route_lets_a_secret_through() {
             }
         }
     }
+    let tag = secret();
+    let conditions: [&[(&str, &str)]; 4] =
+        [&[], &[("If-Match", &tag)], &[("If-None-Match", &tag)], &[("Idempotency-Key", &tag)]];
+    for route in PUTS {
+        for (body, headers) in bodies(route).iter().flat_map(|b| conditions.map(|c| (b, c))) {
+            for path in [filled(route), route.replace("{*path}", "notes/plain.md")] {
+                hides(&host.ask("PUT", &path, headers, &body.to_string()).await, &path);
+                hides(&host.ask("GET", &path, headers, "").await, &path);
+            }
+        }
+    }
     for route in READS {
         for query in
             ["", "?memoryRef=S", "?session=S", "?after=S", "?limit=S", "?view=S", "?branch=S"]
                 .into_iter()
                 .chain(["?tag=S", "?rank=S", "?rank=relevance&query=S", "?tokenBudget=S", "?at=S"])
+                .chain(["?prefix=S", "?version=S"])
         {
-            let path = filled(route) + &query.replace('S', &secret());
-            hides(&host.get(&path).await, &path);
+            let path = absolute(filled(route) + &query.replace('S', &secret()));
+            hides(&host.ask("GET", &path, &[], "").await, &path);
         }
     }
     for route in DELETES {
         for query in ["", "?memoryRef=S"] {
-            let path = filled(route) + &query.replace('S', &secret());
-            hides(&host.call("DELETE", &path, &[], None).await, &path);
+            let path = absolute(filled(route) + &query.replace('S', &secret()));
+            hides(&host.ask("DELETE", &path, &[], "").await, &path);
         }
     }
     hides(&host.get(&format!("/{}", secret())).await, "an unknown route");

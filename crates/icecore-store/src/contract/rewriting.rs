@@ -268,6 +268,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
         memories: vec![format!("of {FIRST}")],
         entries: 2,
         verdicts: 1,
+        files: 0,
         // Three entries, one verdict, one erasure.
         events: 5,
         keys: 0,

@@ -12,6 +12,7 @@ use icecore_domain::turn_jsonl;
 
 use super::api_keys::Keys;
 use super::secrets::Registered;
+use super::workspace::StoredFile;
 use crate::store::*;
 
 #[derive(Default)]
@@ -33,6 +34,8 @@ pub(super) struct TenantState {
     pub(super) log: Vec<LogRecord>,
     pub(super) outcomes: BTreeMap<(String, String), (StoredOutcome, Millis)>,
     pub(super) secrets: Registered,
+    /// Every version that is kept, in the order in which they came.
+    pub(super) files: Vec<StoredFile>,
     /// What was hidden in what got a position, with its memory.
     pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
 }
@@ -212,6 +215,7 @@ impl TenantState {
             log: Vec::new(),
             outcomes: BTreeMap::new(),
             secrets: Registered::default(),
+            files: Vec::new(),
             hidden: BTreeMap::new(),
         }
     }
@@ -324,6 +328,9 @@ impl TenantState {
             for (kind, count) in hidden {
                 *stats.hidden.entry(kind.clone()).or_default() += count;
             }
+        }
+        if memory.is_none() {
+            super::workspace::add_to(&self.files, &mut stats);
         }
         stats
     }

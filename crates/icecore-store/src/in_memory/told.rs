@@ -32,6 +32,7 @@ pub(super) fn rewrite(
             touched.insert(at);
         }
     }
+    super::workspace::rewrite(work.tenant, &work.again, &mut work.told);
     work.events(&fact_ids);
     let Work { tenant, again, mut told, .. } = work;
     for at in touched {

@@ -4,7 +4,7 @@ use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Shared, rows, secrets};
+use super::{Shared, rows, secrets, workspace};
 use crate::store::*;
 
 pub(super) fn scopes(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Vec<Scope>> {
@@ -160,11 +160,15 @@ fn read_stats(
         .prepare(&format!("SELECT kind, sum(count) FROM hidden WHERE {in_scope} GROUP BY kind"))?
         .query_map(params![tenant, memory], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?
         .collect::<rusqlite::Result<_>>()?;
+    if memory.is_none() {
+        stats.files = workspace::count(c, tenant)?;
+        workspace::add_hidden(c, tenant, &mut stats.hidden)?;
+    }
     Ok(stats)
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 17] = [
+const INVARIANTS: [(&str, &str); 19] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -261,6 +265,17 @@ const INVARIANTS: [(&str, &str); 17] = [
            ON t.tenant = v.tenant AND t.session = v.session AND t.seq = v.seq WHERE t.flags & 4 != 0",
     ),
     (
+        "a file's versions are not dense",
+        "SELECT 'position ' || max(position) FROM files GROUP BY tenant, workspace, path
+         HAVING max(version) - min(version) + 1 != count(*) OR min(version) < 1",
+    ),
+    (
+        "a file is not where the log says",
+        "SELECT 'position ' || f.position FROM files f WHERE NOT EXISTS (SELECT 1 FROM log l
+           WHERE l.tenant = f.tenant AND l.position = f.position AND l.kind = 'workspace.updated'
+             AND l.payload ->> '$.path' = f.path AND l.payload ->> '$.version' = f.version)",
+    ),
+    (
         "what was hidden is counted for nothing that is there",
         "SELECT 'position ' || h.position FROM hidden h WHERE NOT EXISTS
            (SELECT 1 FROM runs r JOIN turns t ON t.tenant = r.tenant AND t.session = r.session
@@ -300,5 +315,6 @@ pub(super) fn check(c: &Connection, s: &Shared) -> Result<Vec<String>> {
         }
     }
     findings.extend(secrets::check(c, s)?);
+    findings.extend(workspace::check(c, s)?);
     Ok(findings)
 }

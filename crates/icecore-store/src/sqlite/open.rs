@@ -22,12 +22,13 @@ use crate::store::Result;
 const APPLICATION_ID: i64 = 0x4943_4543;
 
 /// Added, never edited.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../../migrations/0001_ground.sql"),
     include_str!("../../migrations/0002_recall.sql"),
     include_str!("../../migrations/0003_secrets.sql"),
     include_str!("../../migrations/0004_keys.sql"),
     include_str!("../../migrations/0005_entries.sql"),
+    include_str!("../../migrations/0006_workspace.sql"),
 ];
 
 /// The file's name in the data directory.

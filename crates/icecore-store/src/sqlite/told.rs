@@ -9,7 +9,7 @@ use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, api_keys, entries, erase, facts, pyramid, rows, secrets};
+use super::{Shared, api_keys, entries, erase, facts, pyramid, rows, secrets, workspace};
 use crate::keys::TenantKey;
 use crate::store::*;
 use crate::told::{Again, add};
@@ -45,6 +45,7 @@ pub(super) fn rewrite(
         work.verdicts(at, &named, &mut fact_ids)?;
         renamed.extend(work.memory(at, &named)?.map(|name| (*scope, name)));
     }
+    workspace::rewrite(c, no, &work.again, &mut work.told).map_err(|e| s.failed(e))?;
     work.events(no, &fact_ids, &renamed)?;
     work.key_names(tenant)?;
     for scope in std::mem::take(&mut work.touched) {
@@ -302,7 +303,7 @@ impl Work<'_> {
             }
             Ok(changed.len() as u64)
         };
-        self.told.events = rewrite().map_err(|e: rusqlite::Error| self.failed(e))?;
+        self.told.events += rewrite().map_err(|e: rusqlite::Error| self.failed(e))?;
         Ok(())
     }
 

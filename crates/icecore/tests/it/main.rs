@@ -4,6 +4,7 @@
 
 mod entries;
 mod faults;
+mod files;
 mod forgetting;
 mod importing;
 mod layers;

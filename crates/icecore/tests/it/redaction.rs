@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use icecore::{
-    Append, Content, ContextRequest, EntryQuery, FactQuery, ForgetRequest, ImportPlan, Memory,
-    MemoryError, Mode, NewEntryRequest, RawTurn, Redactor, Repeat, SearchRequest, Seq, TurnInput,
+    Append, Content, ContextRequest, EntryQuery, FactQuery, FileMatch, FileWrite, ForgetRequest,
+    ImportPlan, Memory, MemoryError, Mode, NewEntryRequest, RawTurn, Redactor, Repeat,
+    SearchRequest, Seq, TurnInput,
     json::JsonText,
 };
 use icecore_domain::redact::corpus;
@@ -21,16 +22,16 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 #[rustfmt::skip]
 const READS: &[&str] = &[
     "builder", "check", "chunk", "chunks", "context", "counter", "counters", "entries", "entry",
-    "entry_budget_counter", "entry_settings", "events", "expand", "facts", "find", "in_memory",
+    "entry_budget_counter", "entry_settings", "events", "expand", "facts", "file", "files", "find", "in_memory",
     "model", "now", "open", "packs", "redactor", "search", "secrets", "sessions", "shown",
-    "shown_entry", "shown_name", "stats", "store", "turns", "verify_packs", "view",
+    "shown_entry", "shown_name", "stats", "store", "turns", "verify_packs", "view", "workspace",
 ];
 
 /// Those that do. Each has a case in [`write`].
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "add_secret", "append", "confirm", "delete_entry", "forget", "import", "import_text", "learn",
-    "put_entry", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
+    "add_secret", "append", "confirm", "delete_entry", "delete_file", "forget", "import", "import_text", "learn",
+    "put_entry", "put_file", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
     "scope", "settle", "work_until",
 ];
 
@@ -233,8 +234,41 @@ async fn write(bench: &Bench, name: &str) {
             let scope = memory.scope(&me(), &secret).await.unwrap();
             memory.remember(&scope, &secret, vec![telling()]).await.unwrap();
         }
+        "put_file" | "delete_file" => {
+            write_files(memory, &secret).await;
+            if name == "delete_file" {
+                memory.delete_file(&me(), "notes.md", &FileMatch::Anything).await.unwrap();
+            }
+        }
         _ => panic!("`{name}` writes and has no redaction case"),
     }
+}
+
+/// Files with secrets in content, content type, path and tag; and deleted so.
+async fn write_files(memory: &Memory, secret: &str) {
+    let write = |path: &str, content_type: Option<String>, tags: &[&str]| FileWrite {
+        path: path.to_owned(),
+        content: format!("first {secret}\n{secret}"),
+        content_type,
+        expect: match tags {
+            [] => FileMatch::Anything,
+            tags => FileMatch::Tags(tags.iter().map(|&tag| tag.to_owned()).collect()),
+        },
+    };
+    let file = memory.put_file(&me(), write("notes.md", None, &[])).await.unwrap();
+    assert!(file.content.contains("[REDACTED:fruit]"), "{}", file.content);
+    for path in [secret.to_owned(), token(), format!("notes/{REGISTERED}.md")] {
+        hides(memory.put_file(&me(), write(&path, None, &[])).await.map(drop));
+        hides(memory.file(&me(), &path, None).await.map(drop));
+        hides(memory.delete_file(&me(), &path, &FileMatch::Anything).await);
+    }
+    for content_type in [secret.to_owned(), format!("text/{REGISTERED}")] {
+        let written = memory.put_file(&me(), write("notes.md", Some(content_type), &[])).await;
+        assert!(written.is_err());
+        hides(written.map(drop));
+    }
+    hides(memory.put_file(&me(), write("notes.md", None, &[secret])).await.map(drop));
+    assert_eq!(memory.files(&me(), secret).await.unwrap(), []);
 }
 
 /// An error may come of it, but tells no secret.
@@ -307,6 +341,10 @@ async fn careless(bench: &Bench) {
         .learn(&bench.scope, &format!("The code is {REGISTERED}"), None, None)
         .await
         .unwrap();
+    for content in [format!("the code {REGISTERED}"), "no code".to_owned()] {
+        let file = FileWrite { path: "a.md".to_owned(), content, ..FileWrite::default() };
+        bench.memory.put_file(&me(), file).await.unwrap();
+    }
     bench.settle().await;
 }
 
@@ -348,8 +386,8 @@ async fn a_rescan_hides_what_was_stored_before_and_keeps_everything_else() {
     let done = bench.memory.rescan(&me(), false, |at, of| told.push((at, of))).await.unwrap();
     assert_eq!((done.turns, done.looked_at), (49, 334));
     assert_eq!(told.last(), Some(&(334, 334)));
-    // 48 turns with a text and a tag, one text, two names and a fact.
-    assert_eq!(done.hidden["fruit"], 2 * 48 + 1 + 2 + 1, "{done:?}");
+    // 48 turns with a text and a tag, one text, two names, a fact and a file.
+    assert_eq!((done.hidden["fruit"], done.files), (2 * 48 + 1 + 2 + 1 + 1, 1), "{done:?}");
     assert!(done.packs >= 3 && done.names == 2 && done.facts == 1, "{done:?}");
 
     let after = bench.turns("s").await;

@@ -1,0 +1,128 @@
+//! What the host says of itself, and that it is true.
+
+use icecore::{Memory, WorkspaceSettings};
+use icecore_server::Limits;
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Host, fresh};
+
+const PATH: &str = "/.well-known/openwop";
+const NO_KEY: (&str, &str) = ("Authorization", "");
+
+async fn ask(host: &Host, headers: &[(&str, &str)]) -> Answer {
+    host.ask("GET", PATH, headers, "").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_is_open_and_the_same_for_all() {
+    let (_dir, host) = fresh().await;
+    let open = ask(&host, &[NO_KEY]).await;
+    assert_eq!(open.status, 200);
+    let memory = json!({
+        "supported": true,
+        "writable": true,
+        "maxEntrySizeBytes": 65_536,
+        "ttlSupported": true,
+        "search": {"supported": true, "modes": ["semantic", "filter"]},
+        "retention": {"ttl": true, "forget": true},
+        "injectionBudget": {"supported": true, "tokenCounter": "chars"},
+    });
+    let workspace = json!({
+        "supported": true,
+        "versioned": true,
+        "maxFileBytes": 1_048_576,
+        "maxFiles": 256,
+        "maxVersions": 20,
+    });
+    let expected = json!({
+        "protocolVersion": "1.0",
+        "implementation": {"name": "icecore", "version": env!("CARGO_PKG_VERSION")},
+        "supportedTransports": ["rest"],
+        "supportedEnvelopes": [],
+        "schemaVersions": {},
+        "limits": {
+            "clarificationRounds": 0,
+            "schemaRounds": 0,
+            "envelopesPerTurn": 0,
+            "maxRequestBodyBytes": 8 << 20,
+        },
+        "memory": memory,
+        "workspace": workspace,
+        "capabilities": {"memory": memory, "workspace": workspace},
+    });
+    assert_eq!(open.json(), expected);
+    assert_eq!(open.header("cache-control"), Some("public, max-age=300"));
+    assert_eq!(ask(&host, &[]).await.text, open.text);
+    assert_eq!(ask(&host, &[("Authorization", "Bearer nobody")]).await.text, open.text);
+    let put = host.ask("PUT", PATH, &[], "{}").await;
+    assert_eq!(put.code(), "405 method_not_allowed");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_it_is_not_sent_it_again() {
+    let (_dir, host) = fresh().await;
+    let first = ask(&host, &[NO_KEY]).await;
+    let etag = first.header("etag").unwrap().to_owned();
+    assert!(etag.starts_with('"') && etag.ends_with('"') && etag.len() > 10, "{etag}");
+    assert_eq!(first.header("capabilities-etag"), Some(etag.as_str()));
+    let again = ask(&host, &[NO_KEY, ("If-None-Match", &etag)]).await;
+    assert_eq!((again.status, again.text.as_str()), (304, ""));
+    assert_eq!(again.header("etag"), Some(etag.as_str()));
+    assert_eq!(again.header("capabilities-etag"), Some(etag.as_str()));
+    assert_eq!(ask(&host, &[NO_KEY, ("If-None-Match", "\"other\"")]).await.status, 200);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_follows_the_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = WorkspaceSettings { enabled: true, file_bytes: 4096, files: 3, versions: 1 };
+    let memory = Memory::builder().workspace(limits).embedder(None).open(dir.path()).await.unwrap();
+    let host = Host::over(memory, dir.path()).await;
+    let document = ask(&host, &[NO_KEY]).await.json();
+    let workspace = json!({
+        "supported": true,
+        "versioned": false,
+        "maxFileBytes": 4096,
+        "maxFiles": 3,
+        "maxVersions": 1,
+    });
+    assert_eq!(document["workspace"], workspace);
+    assert_eq!(document["memory"]["search"]["modes"], json!(["filter"]));
+    assert_eq!(document["capabilities"]["memory"], document["memory"]);
+    host.stop().await;
+
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { body_bytes: 2048, ..Limits::default() };
+    let host = Host::with(dir.path(), limits).await;
+    let document = ask(&host, &[NO_KEY]).await.json();
+    assert_eq!(document["limits"]["maxRequestBodyBytes"], 2048);
+    assert_eq!(document["workspace"]["maxFileBytes"], 2048);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_switched_off_is_not_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let off = WorkspaceSettings { enabled: false, ..WorkspaceSettings::default() };
+    let memory = Memory::builder().workspace(off).open(dir.path()).await.unwrap();
+    let host = Host::over(memory, dir.path()).await;
+    let document = ask(&host, &[NO_KEY]).await.json();
+    assert_eq!(document.get("workspace"), None);
+    assert_eq!(document["capabilities"].get("workspace"), None::<&Value>);
+    let files = "/v1/host/workspace/files";
+    let file = format!("{files}/a.md");
+    for (method, path, body) in [
+        ("GET", files, ""),
+        ("GET", file.as_str(), ""),
+        ("PUT", file.as_str(), r#"{"content":"x"}"#),
+        ("DELETE", file.as_str(), ""),
+    ] {
+        let refused = host.ask(method, path, &[], body).await;
+        assert_eq!(refused.code(), "501 capability_not_provided", "{method} {path}");
+        let nobody = host.ask(method, path, &[NO_KEY], body).await;
+        assert_eq!(nobody.code(), "401 unauthenticated", "{method} {path}");
+    }
+    host.stop().await;
+}

@@ -1,0 +1,392 @@
+//! Workspace files: small texts that agents share beside the memory.
+//!
+//! A file has a path and versions from 1 on; the last is the file. Its content goes
+//! through the redactor as everything does. A path that holds a secret is refused
+//! rather than rewritten: nobody could find the file again.
+//!
+//! [`Memory::forget`] leaves files alone. They are nobody's turns or entries, and
+//! whoever wrote one can delete it, with all its versions.
+
+use icecore_domain::ids::{Position, Principal};
+use icecore_domain::redact::{Hidden, RedactedText, Redactor};
+use icecore_domain::time::Millis;
+use icecore_domain::workspace::{
+    DEFAULT_CONTENT_TYPE, FilePath, MAX_CONTENT_TYPE_BYTES, PathError, Workspace, check_path,
+    is_content_type,
+};
+use icecore_store::{Expect, FileHead, FileRecord, NewFile, StoreError};
+use sha2::{Digest, Sha256};
+
+use crate::error::{MemoryError, Result, off_thread};
+use crate::memory::{Memory, TRIES};
+use crate::secrets::TenantRedactor;
+
+/// What bounds workspaces. The names are those of the `[workspace]` table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkspaceSettings {
+    /// `enabled`: whether there are workspaces at all.
+    pub enabled: bool,
+    /// `file_bytes`: the largest content of a file.
+    pub file_bytes: usize,
+    /// `files`: files of one workspace.
+    pub files: u64,
+    /// `versions`: versions of a file that are kept, the last among them.
+    pub versions: u64,
+}
+
+impl Default for WorkspaceSettings {
+    fn default() -> Self {
+        Self { enabled: true, file_bytes: 1 << 20, files: 256, versions: 20 }
+    }
+}
+
+/// Something that cannot be done with a workspace file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// Workspaces are switched off.
+    #[error("this memory keeps no workspace files: `workspace.enabled` is false")]
+    Off,
+    /// A path that cannot be one.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A path or a content type that holds a secret.
+    #[error("the {what} of a file may not hold a secret")]
+    Secret {
+        /// `path` or `content type`.
+        what: &'static str,
+    },
+    /// A content type that is none.
+    #[error(
+        "a content type is a media type such as {DEFAULT_CONTENT_TYPE}, of at most {MAX_CONTENT_TYPE_BYTES} bytes"
+    )]
+    ContentType,
+    /// More content than a file may have.
+    #[error("a file has at most {most} bytes (`workspace.file_bytes`), and this one has {bytes}")]
+    TooLarge {
+        /// What it has.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
+    /// More files than a workspace may have.
+    #[error("a workspace has at most {most} files (`workspace.files`)")]
+    TooMany {
+        /// The most.
+        most: u64,
+    },
+    /// The file, or the version of it, is not there.
+    #[error("there is no file `{path}`, or not this version of it")]
+    NotFound {
+        /// Its path.
+        path: String,
+    },
+    /// The file is not what the caller expects.
+    #[error("the file is not as expected: its version is {current}")]
+    Conflict {
+        /// Its last version; 0 where there is none.
+        current: u64,
+    },
+}
+
+impl WorkspaceError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            WorkspaceError::Off => "set `workspace.enabled = true`",
+            WorkspaceError::Secret { .. } => "name it by what it is for",
+            WorkspaceError::TooLarge { .. } => "split it into several files",
+            WorkspaceError::TooMany { .. } => "delete files that are out of use",
+            WorkspaceError::Conflict { .. } => "read the file again and write what follows from it",
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
+/// What a caller expects of a file that it writes or deletes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum FileMatch {
+    /// Nothing: whatever is there gets a next version.
+    #[default]
+    Anything,
+    /// That there is one.
+    Present,
+    /// That there is none.
+    Absent,
+    /// That its entity tag is one of these.
+    Tags(Vec<String>),
+}
+
+/// A file to write.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileWrite {
+    /// Where.
+    pub path: String,
+    /// What it shall hold.
+    pub content: String,
+    /// Its media type; `text/markdown` where none is named.
+    pub content_type: Option<String>,
+    /// What must be there.
+    pub expect: FileMatch,
+}
+
+/// A version of a file, without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Where.
+    pub path: String,
+    /// Its media type.
+    pub content_type: String,
+    /// Which version.
+    pub version: u64,
+    /// Tells this version of this content from any other, in quotes as in HTTP.
+    pub etag: String,
+    /// When it was written.
+    pub updated_at: Millis,
+}
+
+/// A version of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspaceFile {
+    /// All but its content.
+    pub info: FileInfo,
+    /// What it holds.
+    pub content: String,
+}
+
+impl Memory {
+    /// What bounds workspaces here.
+    pub fn workspace(&self) -> &WorkspaceSettings {
+        &self.inner.workspace
+    }
+
+    /// Writes the next version of a file, all or nothing; see [`FileMatch`] for how
+    /// two writers keep out of each other's way.
+    pub async fn put_file(&self, principal: &Principal, file: FileWrite) -> Result<WorkspaceFile> {
+        let settings = *self.workspace_on()?;
+        check_path(&file.path).map_err(WorkspaceError::from)?;
+        let bytes = file.content.len();
+        if bytes > settings.file_bytes {
+            return Err(WorkspaceError::TooLarge { bytes, most: settings.file_bytes }.into());
+        }
+        let workspace = principal.workspace();
+        for _ in 0..TRIES {
+            match self.put_file_once(&workspace, &file, &settings).await {
+                // A secret was registered meanwhile: the file may hold it.
+                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
+                done => return done,
+            }
+        }
+        Err(StoreError::SecretsChanged.into())
+    }
+
+    async fn put_file_once(
+        &self,
+        workspace: &Workspace,
+        file: &FileWrite,
+        settings: &WorkspaceSettings,
+    ) -> Result<WorkspaceFile> {
+        let known = self.redactor(workspace.tenant()).await?;
+        let path = clean_path(&known.redactor, &file.path)?;
+        let content_type = clean_type(&known.redactor, file.content_type.as_deref())?;
+        let expect = self.expected(workspace, &path, &file.expect).await?;
+        let secrets_seen = known.version;
+        let (content, hidden) = redacted(known, file.content.clone()).await?;
+        let file = NewFile {
+            path,
+            content,
+            content_type,
+            expect,
+            versions_kept: settings.versions,
+            most_files: settings.files,
+            now: self.now(),
+            secrets_seen,
+            hidden,
+        };
+        let written = self.inner.store.put_file(workspace, file).await.map_err(refused)?;
+        Ok(written.into())
+    }
+
+    /// A version of a file, or its last. What was written before a secret was
+    /// registered is shown without it.
+    pub async fn file(
+        &self,
+        principal: &Principal,
+        path: &str,
+        version: Option<u64>,
+    ) -> Result<WorkspaceFile> {
+        self.workspace_on()?;
+        let workspace = principal.workspace();
+        let path = self.known_path(&workspace, path).await?;
+        let found = self.veiled_file(&workspace, &path, version).await?;
+        found.map(WorkspaceFile::from).ok_or_else(|| not_found(&path))
+    }
+
+    /// The files whose paths begin with `prefix`, by path. One whose path turned
+    /// out to hold a secret is left out until [`Memory::rescan`] names it anew.
+    pub async fn files(&self, principal: &Principal, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.workspace_on()?;
+        let workspace = principal.workspace();
+        let heads = self.inner.store.files(&workspace, prefix).await?;
+        let Some(veil) = self.veil_of(workspace.tenant()).await? else {
+            return Ok(heads.into_iter().map(FileInfo::from).collect());
+        };
+        let mut files = Vec::new();
+        for head in heads {
+            let path = head.path;
+            if veil.text_of(path.as_str()).as_str() == path.as_str() {
+                // The tag depends on what is shown.
+                files.extend(self.veiled_file(&workspace, &path, None).await?);
+            }
+        }
+        Ok(files.into_iter().map(|file| file.head.into()).collect())
+    }
+
+    /// Deletes a file with all its versions. One that is written at the same path
+    /// later begins at version 1.
+    pub async fn delete_file(
+        &self,
+        principal: &Principal,
+        path: &str,
+        expect: &FileMatch,
+    ) -> Result<()> {
+        self.workspace_on()?;
+        let workspace = principal.workspace();
+        let path = self.known_path(&workspace, path).await?;
+        let expect = self.expected(&workspace, &path, expect).await?;
+        let store = &self.inner.store;
+        match store.delete_file(&workspace, &path, expect, self.now()).await.map_err(refused)? {
+            true => Ok(()),
+            false => Err(not_found(&path)),
+        }
+    }
+
+    fn workspace_on(&self) -> Result<&WorkspaceSettings> {
+        match &self.inner.workspace {
+            settings if settings.enabled => Ok(settings),
+            _ => Err(WorkspaceError::Off.into()),
+        }
+    }
+
+    async fn known_path(&self, workspace: &Workspace, path: &str) -> Result<FilePath> {
+        check_path(path).map_err(WorkspaceError::from)?;
+        clean_path(&self.redactor(workspace.tenant()).await?.redactor, path)
+    }
+
+    async fn veiled_file(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        version: Option<u64>,
+    ) -> Result<Option<FileRecord>> {
+        let mut found = self.inner.store.file(workspace, path, version).await?;
+        if let (Some(file), Some(veil)) = (&mut found, self.veil_of(workspace.tenant()).await?) {
+            file.content = veil.text(&file.content);
+            file.head.digest = Sha256::digest(file.content.as_str()).into();
+            let shown = veil.text(&file.head.content_type);
+            if shown != file.head.content_type {
+                file.head.content_type = veil.text_of(DEFAULT_CONTENT_TYPE);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What must be there, as the store compares it within the write.
+    async fn expected(
+        &self,
+        workspace: &Workspace,
+        path: &FilePath,
+        expect: &FileMatch,
+    ) -> Result<Expect> {
+        let tags = match expect {
+            FileMatch::Anything => return Ok(Expect::Anything),
+            FileMatch::Present => return Ok(Expect::Present),
+            FileMatch::Absent => return Ok(Expect::Absent),
+            FileMatch::Tags(tags) => tags,
+        };
+        let head = self.veiled_file(workspace, path, None).await?.map(|file| file.head);
+        match head {
+            // A position is that of one write, so that what was compared here is
+            // what is replaced there.
+            Some(head) if tags.contains(&etag(&head)) => Ok(Expect::At(head.position)),
+            head => {
+                let current = head.map_or(0, |head| head.version);
+                Err(WorkspaceError::Conflict { current }.into())
+            }
+        }
+    }
+}
+
+/// The path, if it holds no secret.
+fn clean_path(redactor: &Redactor, path: &str) -> Result<FilePath> {
+    let clean = redactor.text(path);
+    match clean.as_str() == path {
+        true => Ok(FilePath::new(clean).map_err(WorkspaceError::from)?),
+        false => Err(WorkspaceError::Secret { what: "path" }.into()),
+    }
+}
+
+/// The content type, or the usual one.
+fn clean_type(redactor: &Redactor, content_type: Option<&str>) -> Result<RedactedText> {
+    let given = content_type.unwrap_or(DEFAULT_CONTENT_TYPE);
+    if !is_content_type(given) {
+        return Err(WorkspaceError::ContentType.into());
+    }
+    let clean = redactor.text(given);
+    match clean.as_str() == given {
+        true => Ok(clean),
+        false => Err(WorkspaceError::Secret { what: "content type" }.into()),
+    }
+}
+
+/// Contents larger than this are redacted off the async threads.
+const INLINE_BYTES: usize = 16 << 10;
+
+async fn redacted(known: TenantRedactor, content: String) -> Result<(RedactedText, Hidden)> {
+    match content.len() <= INLINE_BYTES {
+        true => Ok(known.redactor.text_counted(&content)),
+        false => off_thread(move || known.redactor.text_counted(&content)).await,
+    }
+}
+
+fn not_found(path: &FilePath) -> MemoryError {
+    WorkspaceError::NotFound { path: path.as_str().to_owned() }.into()
+}
+
+fn refused(error: StoreError) -> MemoryError {
+    match error {
+        StoreError::FileConflict { current } => WorkspaceError::Conflict { current }.into(),
+        StoreError::TooManyFiles { most } => WorkspaceError::TooMany { most }.into(),
+        other => other.into(),
+    }
+}
+
+/// A strong entity tag. The position keeps apart two lives of a path, whose
+/// versions and contents may be the same.
+fn etag(head: &FileHead) -> String {
+    let FileHead { version, digest, position: Position(position), .. } = head;
+    let mut hash = Sha256::new();
+    hash.update(version.to_be_bytes());
+    hash.update(position.to_be_bytes());
+    hash.update(digest);
+    format!("\"{}\"", hex::encode(&hash.finalize()[..16]))
+}
+
+impl From<FileHead> for FileInfo {
+    fn from(head: FileHead) -> Self {
+        Self {
+            etag: etag(&head),
+            path: head.path.as_str().to_owned(),
+            content_type: head.content_type.into_string(),
+            version: head.version,
+            updated_at: head.updated_at,
+        }
+    }
+}
+
+impl From<FileRecord> for WorkspaceFile {
+    fn from(file: FileRecord) -> Self {
+        Self { info: file.head.into(), content: file.content.into_string() }
+    }
+}
