@@ -29,7 +29,6 @@ use icecore_domain::time::Millis;
 use icecore_domain::workspace::{FilePath, Workspace};
 use sha2::{Digest, Sha256};
 
-use crate::error::StoreError;
 use crate::store::*;
 use state::{State, TenantState};
 

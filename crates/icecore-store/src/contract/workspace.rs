@@ -80,7 +80,7 @@ pub(super) async fn a_file_has_versions_from_one(store: &dyn Store) {
     // The same content is a version of its own, and has the same digest.
     let (third, again) = (put(store, "a.md", "x").await, put(store, "a.md", "x").await);
     assert_eq!((again.head.version, again.head.digest), (4, third.head.digest));
-    assert_eq!(store.stats(&tenant("acme"), None).await.unwrap().files, 1);
+    assert_eq!(store.stats(&tenant("acme"), None, NOW).await.unwrap().files, 1);
     clean(store).await;
 }
 
@@ -180,7 +180,7 @@ pub(super) async fn a_deleted_file_begins_anew(store: &dyn Store) {
     let anew = put(store, "a.md", "anew").await;
     assert_eq!(anew.head.version, 1);
     assert_eq!(read(store, "a.md", Some(2)).await, None);
-    assert_eq!(store.stats(&tenant("acme"), None).await.unwrap().files, 2);
+    assert_eq!(store.stats(&tenant("acme"), None, NOW).await.unwrap().files, 2);
     clean(store).await;
 }
 
@@ -252,7 +252,7 @@ pub(super) async fn what_was_hidden_in_files_is_counted(store: &dyn Store) {
         versions_kept: 2,
         ..file(name, "x")
     };
-    let hidden = async |memory| store.stats(&tenant("acme"), memory).await.unwrap().hidden;
+    let hidden = async |memory| store.stats(&tenant("acme"), memory, NOW).await.unwrap().hidden;
     for (name, kind, count) in [("a", "jwt", 1), ("a", "db", 2), ("b", "jwt", 4)] {
         store.put_file(&of("acme"), hiding(name, kind, count)).await.unwrap();
     }
@@ -296,7 +296,7 @@ pub(super) async fn files_are_redacted_again(store: &dyn Store) {
     assert_eq!(typed.head.content_type.as_str(), "text/markdown");
     let theirs = store.file(&of("rival"), &path("a.md"), None).await.unwrap().unwrap();
     assert_eq!(theirs.content.as_str(), FIRST);
-    let hidden = store.stats(&tenant("acme"), None).await.unwrap().hidden;
+    let hidden = store.stats(&tenant("acme"), None, NOW).await.unwrap().hidden;
     assert_eq!(hidden["v1"], 3);
 }
 
