@@ -43,7 +43,7 @@ async fn a_file_is_written_read_listed_and_deleted() {
     assert_eq!(read(Some(1)).await.unwrap(), first);
     assert!(matches!(refusal(read(Some(3)).await), WorkspaceError::NotFound { .. }));
     let listed = bench.memory.files(&me(), "behavior/").await.unwrap();
-    assert_eq!(listed, [second.info.clone()]);
+    assert_eq!(listed, std::slice::from_ref(&second.info));
     bench.memory.delete_file(&me(), "behavior/CRUD.md", &FileMatch::Anything).await.unwrap();
     assert!(matches!(refusal(read(None).await), WorkspaceError::NotFound { .. }));
     let again = bench.memory.delete_file(&me(), "behavior/CRUD.md", &FileMatch::Anything).await;
