@@ -292,8 +292,7 @@ pub(crate) async fn remove(
     // Answers to searches may still quote it.
     app.answers.forget(caller.tenant());
     if !is_removed {
-        let (id, memory) = (app.memory.shown(caller.tenant(), &id).into_string(), scope.memory());
-        return Err(MemoryError::NotFound { id, memory: memory.to_owned() }.into());
+        return Err(ApiError::missing("nothing in this memory has that id"));
     }
     let body = EntryRemoved { id, memory_ref: scope.memory().to_owned(), removed: true };
     Ok(wire::ok(json!(body).to_string()))

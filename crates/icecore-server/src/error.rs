@@ -1,7 +1,7 @@
 //! What a refused caller is told: one flat envelope, one table of codes.
 //!
 //! ```json
-//! {"error":"not_found","message":"there is no session `x` in memory `default`"}
+//! {"error":"not_found","message":"there is no such session"}
 //! ```
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -48,6 +48,11 @@ impl ApiError {
     /// The request is malformed; `message` names the field.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "validation_error", message)
+    }
+
+    /// What was asked for is not there, or not the caller's.
+    pub(crate) fn missing(message: &'static str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
     /// Something is larger than a limit of that name.
@@ -133,11 +138,11 @@ impl From<MemoryError> for ApiError {
     fn from(error: MemoryError) -> Self {
         let message = error.to_string();
         match error {
-            MemoryError::NoSession { .. }
-            | MemoryError::NoBranch { .. }
-            | MemoryError::NotFound { .. } => {
-                Self::new(StatusCode::NOT_FOUND, "not_found", message)
-            }
+            // Without the names: they are the caller's own, and whoever compares two
+            // tenants' answers must not find one's names in the other's.
+            MemoryError::NoSession { .. } => Self::missing("there is no such session"),
+            MemoryError::NoBranch { .. } => Self::missing("the session has no such branch"),
+            MemoryError::NotFound { .. } => Self::missing("nothing in this memory has that id"),
             MemoryError::Expired { .. } => Self::new(StatusCode::GONE, "expired", message),
             MemoryError::Turn { index, source } => Self::from(source).of_turn(index),
             MemoryError::Entry(error) => error.into(),

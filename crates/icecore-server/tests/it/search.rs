@@ -89,7 +89,7 @@ async fn refusals_name_the_field_and_the_choices() {
     check(json!({"query":"x","kinds":["dog"]}), invalid, "`turn`, `summary`, `entry`, `fact`")
         .await;
     check(json!({"query":"x","after":"soon"}), invalid, "field `after` must be a timestamp").await;
-    check(json!({"query":"x","session":"no"}), "404 not_found", "no session `no`").await;
+    check(json!({"query":"x","session":"no"}), "404 not_found", "no such session").await;
     host.stop().await;
 }
 
