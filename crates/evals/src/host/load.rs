@@ -143,19 +143,11 @@ pub async fn connections(args: &Args) -> Result<Found> {
         let (door, all_here) = (server.door.clone(), std::sync::Arc::clone(&all_here));
         clients.spawn(async move {
             let mut tally = Tally::default();
-            let connected = Client::connect(&door).await;
+            let mut connected = Client::connect(&door).await;
             all_here.wait().await;
-            let mut client = match connected {
-                Ok(client) => client,
-                Err(error) => {
-                    tally.fail(format!("connect: {error}"));
-                    return tally;
-                }
-            };
-            let mut talk = Talk::new(number);
-            for _ in 0..REQUESTS_EACH {
-                let ask = Side::Reads.next(number, &mut talk);
-                tally.count(ask.kind, &client.ask(&ask).await);
+            match &mut connected {
+                Ok(client) => ask_all(client, number, &mut tally).await,
+                Err(error) => tally.fail(format!("connect: {error}")),
             }
             // Nobody leaves before all are served.
             all_here.wait().await;
@@ -167,6 +159,14 @@ pub async fn connections(args: &Args) -> Result<Found> {
     let mut told = found("connections", &tally, notes);
     told.is_sound &= server.stop()?;
     Ok(told)
+}
+
+async fn ask_all(client: &mut Client, number: u64, tally: &mut Tally) {
+    let mut talk = Talk::new(number);
+    for _ in 0..REQUESTS_EACH {
+        let ask = Side::Reads.next(number, &mut talk);
+        tally.count(ask.kind, &client.ask(&ask).await);
+    }
 }
 
 pub async fn soak(args: &Args) -> Result<Found> {

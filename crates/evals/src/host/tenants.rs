@@ -99,9 +99,9 @@ async fn fill(doors: &[Door], memories: usize) -> Result<()> {
     for filler in 0..FILLERS {
         let doors = Arc::clone(&doors);
         fillers.spawn(async move {
-            for tenant in (filler..doors.len() * memories).step_by(FILLERS) {
-                let (door, memory) = (&doors[tenant / memories], tenant % memories);
-                let mut talk = Talk::new(tenant as u64);
+            for place in (filler..doors.len() * memories).step_by(FILLERS) {
+                let (door, memory) = (&doors[place / memories], place % memories);
+                let mut talk = Talk::new(place as u64);
                 let turns: Vec<String> = (0..TURNS).map(|_| talk.turn()).collect();
                 let mut client = Client::connect(door).await?;
                 let answer = client.ask(&Ask::add(&name(memory), "s", &turns)).await?;

@@ -247,6 +247,10 @@ fn settings_come_from_somewhere() {
     serve.header_seconds 60 default
     serve.shutdown_seconds 30 default
     serve.ready_pending 10000 default
+    telemetry.otlp_endpoint "" default
+    telemetry.otlp_headers_env "" default
+    telemetry.service_name "icecore" default
+    telemetry.sample_percent 100 default
     "#);
     let file = place.file("bad.toml", "[memory]\nhot_chunk = 3\n");
     assert_snapshot!(place.shown(&["stats", "--config", &file]), @r"
