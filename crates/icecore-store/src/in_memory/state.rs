@@ -257,8 +257,8 @@ impl TenantState {
 
     pub(super) fn raise_epoch(&mut self, memory: &str) {
         self.scopes.iter_mut().filter(|s| s.memory == memory).for_each(|s| s.epoch += 1);
-        // Answers kept for retries may quote what was erased; those to reads go.
-        self.outcomes.retain(|(operation, _), _| operation.ends_with("/turns"));
+        // Answers kept for retries may quote what was erased; those that hold ids stay.
+        self.outcomes.retain(|(operation, _), _| !may_quote(operation));
     }
 
     /// All events in order, of one memory or of all.
