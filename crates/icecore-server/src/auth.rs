@@ -109,10 +109,13 @@ impl FromRequestParts<Shared> for Writer {
 }
 
 async fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
-    let caller = known(parts, app).await?;
+    let known = known(parts, app).await;
+    let caller = known.map_err(|refusal| app.rates.denied(parts, refusal))?;
     if let Some(by) = parts.extensions.get::<CalledBy>() {
         by.is(caller.tenant());
+        by.id.settle(app, caller.tenant()).await;
     }
+    app.rates.admit(parts)?;
     Ok(caller)
 }
 

@@ -48,7 +48,9 @@ impl ContextBody {
             None => None,
             Some("text") => Some(ContextFormat::Text),
             Some("messages") => Some(ContextFormat::Messages),
-            Some(_) => return Err(ApiError::invalid("field `format` must be `text` or `messages`")),
+            Some(_) => {
+                return Err(ApiError::invalid("field `format` must be `text` or `messages`"));
+            }
         };
         let body = Self {
             memory_ref: fields.memory(params.memory()?)?,

@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 use icecore::json::quote;
 use icecore::{
     Appended, ChunkInfo, Context, EventRecord, FactInfo, Hit, Hits, Level, Outcome, RawTurn,
-    Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, WindowItem, turn_jsonl,
+    Receipt, Remembered, SessionInfo, Stats, StoredTurn, Tier, Timestamp, TurnId, WindowItem,
+    turn_jsonl,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -4,11 +4,13 @@
 
 mod auth;
 mod client;
+mod crowd;
 mod ending;
 mod events;
 mod hostile;
 mod idempotency;
 mod limits;
+mod listening;
 mod redaction;
 mod routes;
 mod search;
