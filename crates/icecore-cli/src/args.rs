@@ -579,7 +579,7 @@ pub struct CheckArgs {
 /// `serve`
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Address and port; port 0 takes a free one [default: 127.0.0.1:7433]
+    /// Address and port (port 0 takes a free one), or unix:PATH [default: 127.0.0.1:7433]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
 }

@@ -1,23 +1,26 @@
 //! What all requests share.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use icecore::{Memory, Millis};
 use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{Audit, Denials};
+use crate::host::Hosts;
 use crate::idempotency::{Answers, Gates};
 use crate::keyring::KeyRing;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::rates::Rates;
+use crate::work;
 
 /// The state behind every route.
 pub(crate) struct App {
     pub(crate) memory: Memory,
     pub(crate) limits: Limits,
-    /// Whether only this machine can reach us.
-    pub(crate) on_loopback: bool,
+    /// Under which names we may be called.
+    pub(crate) hosts: Hosts,
+    pub(crate) rates: Rates,
     pub(crate) keys: KeyRing,
     pub(crate) audit: Audit,
     pub(crate) denials: Denials,
@@ -25,6 +28,8 @@ pub(crate) struct App {
     pub(crate) answers: Answers,
     /// A permit for each request that may be worked on.
     pub(crate) requests: Arc<Semaphore>,
+    /// Permits for the memory of large bodies.
+    pub(crate) bodies: Arc<Semaphore>,
     /// A permit for each follower of the event log.
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) metrics: Metrics,
@@ -38,23 +43,36 @@ pub(crate) struct App {
 pub(crate) type Shared = Arc<App>;
 
 impl App {
+    #[cfg(test)]
     pub(crate) fn new(
         memory: Memory,
         limits: Limits,
-        address: SocketAddr,
+        address: std::net::SocketAddr,
+        closing: watch::Receiver<bool>,
+    ) -> Shared {
+        Self::under(memory, limits, Hosts::at(address, Vec::new()), closing)
+    }
+
+    /// As [`App::new`], called by other names.
+    pub(crate) fn under(
+        memory: Memory,
+        limits: Limits,
+        hosts: Hosts,
         closing: watch::Receiver<bool>,
     ) -> Shared {
         Arc::new(Self {
             begun: memory.now(),
             metrics: Metrics::default(),
             memory,
-            on_loopback: address.ip().is_loopback(),
+            hosts,
+            rates: Rates::new(&limits),
             keys: KeyRing::default(),
             audit: Audit::default(),
             denials: Denials::default(),
             gates: Gates::default(),
             answers: Answers::default(),
             requests: Arc::new(Semaphore::new(limits.concurrent_requests)),
+            bodies: Arc::new(Semaphore::new(work::pieces(limits.buffered_bytes) as usize)),
             streams: Arc::new(Semaphore::new(limits.event_streams)),
             closing,
             limits,

@@ -140,7 +140,11 @@ impl FromRequestParts<Shared> for Admin {
 async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, ApiError> {
     let deny = |reason, key: Option<&KnownKey>| {
         audit::deny(app, parts, reason, key.map(|key| &key.record));
-        refusal(reason, needed)
+        match reason {
+            Reason::Role => refusal(reason, needed),
+            // Guessing keys is slow.
+            reason => app.rates.denied(parts, refusal(reason, needed)),
+        }
     };
     let hash = match presented(&parts.headers) {
         Ok(key) => hash_key(key),
@@ -153,9 +157,11 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
     // A key that ended still tells whose secrets a refusal must hide.
     if let Some(by) = parts.extensions.get::<CalledBy>() {
         by.is(&key.record.tenant);
+        by.id.settle(app, &key.record.tenant).await;
     }
     match verdict {
         Ok(()) => {
+            app.rates.admit(hash)?;
             let principal = Principal::key_holder(key.record.tenant.clone());
             Ok(Caller { principal, key, hash, only_reads: false })
         }

@@ -4,6 +4,7 @@
 //! and never repeats what was sent, and so that a turn keeps its own spelling.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
@@ -16,7 +17,9 @@ use serde_json::value::RawValue;
 use crate::app::{App, Shared};
 use crate::error::ApiError;
 use crate::idempotency;
+use crate::line::Line;
 use crate::params::MAX_NUMBER;
+use crate::work::{SMALL_BODY, Work};
 
 /// A posted request whose body is at hand.
 pub(crate) struct Posted {
@@ -25,6 +28,8 @@ pub(crate) struct Posted {
     pub(crate) bytes: Bytes,
     /// The caller's `Idempotency-Key`.
     pub(crate) key: Option<String>,
+    /// The request's turn to be worked on.
+    pub(crate) work: Work,
 }
 
 impl FromRequest<Shared> for Posted {
@@ -34,10 +39,16 @@ impl FromRequest<Shared> for Posted {
         let (parts, body) = request.into_parts();
         check_type(&parts.headers)?;
         let key = idempotency::key(&parts.headers, app)?;
-        let bytes = read(app, &parts.headers, body).await?;
+        let work = parts.extensions.get::<Work>().cloned().unwrap_or_else(|| Work::new(app));
+        let line = parts.extensions.get::<Arc<Line>>();
+        let length = announced(&parts.headers, app)?;
+        work.reserve(length).await?;
+        // Who sends slowly does not hold a place meanwhile.
+        let bytes = work.aside(receive(app, line, length, body)).await??;
+        work.keep(bytes.len());
         let query = parts.uri.query().unwrap_or_default().to_owned();
         // `OriginalUri` would be the same: nesting hides a prefix, no more.
-        Ok(Self { path: parts.uri.path().to_owned(), query, bytes, key })
+        Ok(Self { path: parts.uri.path().to_owned(), query, bytes, key, work })
     }
 }
 
@@ -64,37 +75,71 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// A body that is too large is still read up to this many times the limit, and
-/// dropped: a caller that is still sending would miss the answer.
-const DRAINED: usize = 8;
-
-async fn read(app: &App, headers: &HeaderMap, mut body: Body) -> Result<Bytes, ApiError> {
+/// How long the body will be, at most. One that is too long by its own word is
+/// refused before it is asked for.
+fn announced(headers: &HeaderMap, app: &App) -> Result<usize, ApiError> {
     let most = app.limits.body_bytes;
-    let announced = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let mut bytes = Vec::with_capacity(announced.unwrap_or_default().min(most));
-    let mut total = 0_usize;
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return Ok(most);
+    }
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    match length.map(|length| length.parse::<usize>()) {
+        None => Ok(0),
+        Some(Ok(length)) if length <= most => Ok(length),
+        Some(_) => Err(too_large(app)),
+    }
+}
+
+fn too_large(app: &App) -> ApiError {
+    let most = app.limits.body_bytes;
+    ApiError::too_large(
+        "body_too_large",
+        "body_bytes",
+        most,
+        format!("a request's body is at most {most} bytes (`body_bytes`)"),
+    )
+}
+
+/// Reads the body within its time, while its connection counts as waiting.
+async fn receive(
+    app: &App,
+    line: Option<&Arc<Line>>,
+    length: usize,
+    body: Body,
+) -> Result<Bytes, ApiError> {
+    // Nobody is there to be told.
+    let gone = || ApiError::invalid("the connection was closed");
+    if line.is_some_and(|line| !line.await_body()) {
+        return Err(gone());
+    }
+    let time = app.limits.body_time();
+    let read = tokio::time::timeout(time, read(app, length, body)).await;
+    let read = read.unwrap_or_else(|_| {
+        let seconds = time.as_secs();
+        Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "body_timeout",
+            format!("the body took longer than {seconds} s to come (`body_seconds`)"),
+        ))
+    });
+    match line.is_some_and(|line| !line.body_came(read.is_ok())) {
+        true => Err(gone()),
+        false => read,
+    }
+}
+
+async fn read(app: &App, length: usize, mut body: Body) -> Result<Bytes, ApiError> {
+    let mut bytes = Vec::with_capacity(length.min(SMALL_BODY));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| ApiError::invalid("the body ended before it was whole"))?;
         let Some(data) = frame.data_ref() else { continue };
-        total += data.len();
-        if total <= most {
-            bytes.extend_from_slice(data);
-        } else if total > most.saturating_mul(DRAINED) {
-            break;
+        if bytes.len() + data.len() > app.limits.body_bytes {
+            return Err(too_large(app));
         }
+        bytes.extend_from_slice(data);
     }
-    app.metrics.received(total);
-    match total <= most {
-        true => Ok(bytes.into()),
-        false => Err(ApiError::too_large(
-            "body_too_large",
-            "body_bytes",
-            most,
-            format!("a request's body is at most {most} bytes (`body_bytes`)"),
-        )),
-    }
+    app.metrics.received(bytes.len());
+    Ok(bytes.into())
 }
 
 /// The members of a JSON object, each in its own spelling.

@@ -4,6 +4,8 @@
 //! {"error":"not_found","message":"there is no such session"}
 //! ```
 
+use std::time::Duration;
+
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use icecore::{
@@ -11,6 +13,7 @@ use icecore::{
 };
 use serde_json::{Value, json};
 
+use crate::request_id;
 
 /// An answer that is not a success.
 #[derive(Debug)]
@@ -25,8 +28,8 @@ pub(crate) struct ApiError {
 /// What a header adds to a refusal.
 #[derive(Debug, Clone, Copy)]
 enum Advice {
-    /// Ask again in a second.
-    Retry,
+    /// Ask again in so many seconds.
+    Retry(u64),
     /// Show a key.
     Authenticate,
 }
@@ -34,7 +37,7 @@ enum Advice {
 impl Advice {
     fn header(self) -> (HeaderName, HeaderValue) {
         match self {
-            Advice::Retry => (header::RETRY_AFTER, HeaderValue::from_static("1")),
+            Advice::Retry(seconds) => (header::RETRY_AFTER, HeaderValue::from(seconds)),
             Advice::Authenticate => (header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
         }
     }
@@ -68,9 +71,26 @@ impl ApiError {
 
     /// Not now; the caller may try again soon.
     pub(crate) fn later(code: &'static str, message: impl Into<String>) -> Self {
-        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
-        error.advice = Some(Advice::Retry);
-        error
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message).retry(1)
+    }
+
+    /// The caller asks more often than a limit of that name allows.
+    pub(crate) fn too_often(
+        scope: &'static str,
+        limit: &'static str,
+        wait: Duration,
+        message: impl Into<String>,
+    ) -> Self {
+        let millis = wait.as_millis().max(1) as u64;
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
+            .with(json!({ "retryAfterMs": millis, "scope": scope, "limit": limit }))
+            .retry(millis.div_ceil(1_000))
+    }
+
+    /// The same, with the advice to come back in so many seconds.
+    pub(crate) fn retry(mut self, seconds: u64) -> Self {
+        self.advice = Some(Advice::Retry(seconds));
+        self
     }
 
     pub(crate) fn unauthenticated(message: &'static str) -> Self {
@@ -86,7 +106,7 @@ impl ApiError {
 
     /// Our fault. The log says what it was; the caller gets a number to name it by.
     pub(crate) fn internal(cause: &dyn std::fmt::Display) -> Self {
-        let correlation = correlation_id();
+        let correlation = request_id::current();
         tracing::error!(correlation, cause = %cause, "a request failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -109,14 +129,6 @@ impl ApiError {
         self.details = Some(details);
         self
     }
-}
-
-/// A word to find a failure in the log by.
-fn correlation_id() -> String {
-    let mut bytes = [0; 8];
-    // Without randomness the id is of little use, and nothing depends on it.
-    let _ = getrandom::fill(&mut bytes);
-    hex::encode(bytes)
 }
 
 impl IntoResponse for ApiError {
@@ -202,7 +214,7 @@ impl From<StoreError> for ApiError {
             }
             StoreError::KeyEnded { .. } => Self::new(StatusCode::CONFLICT, "key_ended", message),
             StoreError::ClaimTaken => {
-                Self::new(StatusCode::CONFLICT, "idempotency_in_flight", message)
+                Self::new(StatusCode::CONFLICT, "idempotency_in_flight", message).retry(1)
             }
             StoreError::SecretExists { .. } => {
                 Self::new(StatusCode::CONFLICT, "secret_exists", message)

@@ -3,13 +3,14 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{FactKind, FactQuery, FactStatus};
+use icecore::{FactInfo, FactKind, FactQuery, FactStatus, Scope, StoredOutcome};
+use serde_json::{Value, json};
 
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::auth::{Reader, Writer};
 use crate::body::{Fields, Posted};
 use crate::error::ApiError;
-use crate::idempotency::Attempt;
+use crate::idempotency::{Attempt, replay};
 use crate::params::{Params, Segment};
 use crate::wire;
 
@@ -53,20 +54,42 @@ pub(crate) async fn add(
     let given = fields.text("kind")?.as_deref().map(kind).transpose()?;
     let subject = fields.text("subject")?;
 
-    // Answers hold content, so they are kept in this process alone. Telling the
-    // same again, after they are gone, changes nothing but when it was said.
     let attempt = Attempt::begin(&app, &caller, "POST /facts", &posted).await;
     if let Some(attempt) = &attempt
-        && let Some(body) = app.answers.find(attempt)?
+        && let Some(outcome) = attempt.earlier(&app).await?
     {
-        return Ok(crate::idempotency::replay(StatusCode::CREATED.as_u16(), body));
+        return replay_facts(&app, &scope, outcome).await;
     }
     let facts = app.memory.learn(&scope, &text, given, subject.as_deref()).await?;
-    let body = wire::facts(&facts);
     if let Some(attempt) = attempt {
-        app.answers.keep(attempt, &body);
+        attempt.keep_as(&app, StatusCode::CREATED, &ids(&facts)).await?;
     }
-    Ok(wire::json(StatusCode::CREATED, body))
+    Ok(wire::json(StatusCode::CREATED, wire::facts(&facts)))
+}
+
+/// What is kept of an answer: which facts, and nothing that they say. A crash between
+/// the fact and its outcome does no harm: to tell the same again changes nothing but
+/// when it was said.
+fn ids(facts: &[FactInfo]) -> String {
+    let ids: Vec<&str> = facts.iter().map(|fact| fact.id.as_str()).collect();
+    json!({ "ids": ids }).to_string()
+}
+
+/// The facts of an earlier answer, as they are now; those forgotten since are not.
+async fn replay_facts(
+    app: &App,
+    scope: &Scope,
+    outcome: StoredOutcome,
+) -> Result<Response, ApiError> {
+    let kept: Value = serde_json::from_str(&outcome.body)
+        .map_err(|_| ApiError::internal(&"a kept outcome cannot be read"))?;
+    let query = FactQuery { all: true, ..FactQuery::default() };
+    let mut facts = app.memory.facts(scope, &query).await?;
+    let ids: Vec<&str> =
+        kept["ids"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    facts.retain(|fact| ids.contains(&fact.id.as_str()));
+    facts.sort_by_key(|fact| ids.iter().position(|id| *id == fact.id));
+    Ok(replay(outcome.status, wire::facts(&facts)))
 }
 
 /// A person agrees.
@@ -108,19 +131,19 @@ async fn judge(
     let operation = if agrees { "POST /facts/confirm" } else { "POST /facts/reject" };
     let attempt = Attempt::begin(&app, &caller, operation, &posted).await;
     if let Some(attempt) = &attempt
-        && let Some(body) = app.answers.find(attempt)?
+        && let Some(outcome) = attempt.earlier(&app).await?
     {
-        return Ok(crate::idempotency::replay(StatusCode::OK.as_u16(), body));
+        return replay_facts(&app, &scope, outcome).await;
     }
     let fact = match agrees {
         true => app.memory.confirm(&scope, &id).await?,
         false => app.memory.reject(&scope, &id).await?,
     };
-    let body = wire::facts(&[fact]);
+    let facts = [fact];
     if let Some(attempt) = attempt {
-        app.answers.keep(attempt, &body);
+        attempt.keep(&app, &ids(&facts)).await?;
     }
-    Ok(wire::ok(body))
+    Ok(wire::ok(wire::facts(&facts)))
 }
 
 fn kind(word: &str) -> Result<FactKind, ApiError> {

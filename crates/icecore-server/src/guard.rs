@@ -1,4 +1,4 @@
-//! What every request passes before its route: the host check, the limits on
+//! What every request passes before its route: an id, the host check, the limits on
 //! concurrency and time, a net under panics, refusals without secrets, and one line of
 //! log without content.
 
@@ -14,61 +14,79 @@ use crate::app::{App, Shared};
 use crate::audit::{self, Reason};
 use crate::error::ApiError;
 use crate::health::HEALTH;
-use crate::host;
 use crate::metrics::{METRICS, UNKNOWN, known_method};
 use crate::refusal::{self, CalledBy};
+use crate::request_id::{CURRENT, REQUEST_ID};
+use crate::work::{Ending, Work};
 
 pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let by = CalledBy::default();
+    let by = CalledBy::of(request.headers());
     request.extensions_mut().insert(by.clone());
     let method = request.method().clone();
     // The template, not the path: a session's name is the user's own.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = route.unwrap_or_else(|| UNKNOWN.to_owned());
     let known = known_method(&method);
-    let span = tracing::info_span!("request", method = known, route, status = field::Empty);
-    let answer = match host::check(app.on_loopback, &request) {
-        Ok(()) => run(&app, request, next).instrument(span.clone()).await,
+    let span = tracing::info_span!(
+        "request",
+        method = known,
+        route,
+        status = field::Empty,
+        request_id = field::Empty
+    );
+    if !by.id.is_given() {
+        span.record("request_id", by.id.shown());
+    }
+    let answer = match app.hosts.check(&request) {
+        Ok(()) => run(&app, &by, request, next).instrument(span.clone()).await,
         Err(error) => {
             audit::deny_stranger(&app, &method, Reason::Elsewhere);
             Err(error)
         }
     };
     let response = answer.unwrap_or_else(IntoResponse::into_response);
-    let response = refusal::clean(&app, &by, response).await;
+    let mut response = refusal::clean(&app, &by, response).await;
+    response.headers_mut().insert(REQUEST_ID, by.id.header());
     app.metrics.answered(&method, &route, &response, began.elapsed());
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
     span.record("status", status);
-    tracing::info!(method = known, route, status, ms, "answered");
+    span.record("request_id", by.id.shown());
+    tracing::info!(method = known, route, status, ms, request_id = by.id.shown(), "answered");
     response
 }
 
 /// Runs a request to its end, even if its caller goes away meanwhile: what was
 /// accepted is finished, and a panic ends in an answer.
-async fn run(app: &Arc<App>, request: Request, next: Next) -> Result<Response, ApiError> {
+async fn run(
+    app: &Arc<App>,
+    by: &CalledBy,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
     if [HEALTH, METRICS].contains(&request.uri().path()) {
         return Ok(next.run(request).await);
     }
-    let waiting = app.metrics.waits();
-    let permit = Arc::clone(&app.requests).try_acquire_owned().map_err(|_| {
-        let most = app.limits.concurrent_requests;
-        ApiError::later(
-            "overloaded",
-            format!("the host works on {most} requests at once (`concurrent_requests`)"),
-        )
-    })?;
-    drop(waiting);
-    let time = app.limits.request_time();
+    let work = Work::new(app);
+    let ending = Ending(work.clone());
+    work.begin().await?;
+    request.extensions_mut().insert(work.clone());
     let work = async move {
-        let _permit = permit;
-        tokio::time::timeout(time, next.run(request)).await
+        let _ending = ending;
+        tokio::select! {
+            response = next.run(request) => Some(response),
+            () = work.overdue() => None,
+        }
     };
+    let work = CURRENT.scope(by.id.clone(), work);
     match tokio::spawn(work.in_current_span()).await {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(_)) => Err(ApiError::later(
+        Ok(Some(response)) => Ok(response),
+        Ok(None) => Err(ApiError::later(
             "request_timeout",
-            format!("the request took longer than {} s (`request_seconds`)", time.as_secs()),
+            format!(
+                "the request took longer than {} s (`request_seconds`)",
+                app.limits.request_seconds
+            ),
         )),
         // What a panic says may hold content, so it is not repeated here.
         Err(_) => Err(ApiError::internal(&"a handler panicked")),

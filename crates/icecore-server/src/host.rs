@@ -1,33 +1,100 @@
 //! Who may be speaking through somebody's browser.
 //!
 //! A page that rebinds its name to this machine sends its own name as `Host`; a
-//! page from elsewhere sends its own `Origin`. Neither gets further.
+//! page from elsewhere sends its own `Origin`, or says `Sec-Fetch-Site: cross-site`.
+//! None of them gets further, and nothing is ever allowed to other origins (CORS).
+//!
+//! On loopback we answer to its names and to `allowed_hosts`. At another address we
+//! answer to `allowed_hosts`, to bare addresses (a name is what gets rebound) and to
+//! the names of loopback; without such a list, to any name, for it is a proxy's task
+//! then. A socket in the file system is out of every browser's reach, so any `Host`
+//! is good there.
+
+use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 
 use crate::error::ApiError;
 
-/// Refuses requests for other hosts and from other origins.
-pub(crate) fn check(on_loopback: bool, request: &Request) -> Result<(), ApiError> {
-    let host = text(request.headers(), &header::HOST)
-        .or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-    if on_loopback && host.is_some_and(|host| !is_loopback(host)) {
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "forbidden_host",
-            "this host listens on loopback and answers only to localhost, 127.0.0.1 and [::1]",
-        ));
+/// The names we answer to.
+#[derive(Debug, Clone)]
+pub(crate) struct Hosts {
+    reach: Reach,
+    allowed: Vec<String>,
+}
+
+/// Who can reach us at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Loopback,
+    Network,
+    File,
+}
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+impl Hosts {
+    pub(crate) fn at(address: SocketAddr, allowed: Vec<String>) -> Self {
+        let reach = if address.ip().is_loopback() { Reach::Loopback } else { Reach::Network };
+        Self { reach, allowed }
     }
-    let Some(origin) = request.headers().get(header::ORIGIN) else { return Ok(()) };
-    let from = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    match (from, host) {
-        (Some((_, from)), Some(host)) if from.eq_ignore_ascii_case(host) => Ok(()),
-        _ => Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "forbidden_origin",
-            "pages of other origins may not use this host",
-        )),
+
+    pub(crate) fn in_file() -> Self {
+        Self { reach: Reach::File, allowed: Vec::new() }
+    }
+
+    /// Whether only this machine can reach us.
+    pub(crate) fn are_near(&self) -> bool {
+        self.reach != Reach::Network
+    }
+
+    fn knows(&self, host: &str) -> bool {
+        let name = name(host);
+        let listed = || self.allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
+        match self.reach {
+            Reach::File => true,
+            Reach::Loopback => is_loopback(name) || listed(),
+            Reach::Network if self.allowed.is_empty() => true,
+            Reach::Network => name.parse::<IpAddr>().is_ok() || is_loopback(name) || listed(),
+        }
+    }
+
+    /// Refuses requests for other hosts and from other origins.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), ApiError> {
+        let headers = request.headers();
+        let host = text(headers, &header::HOST)
+            .or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+        if host.is_some_and(|host| !self.knows(host)) {
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "forbidden_host",
+                match self.reach {
+                    Reach::Loopback => {
+                        "this host listens on loopback and answers only to localhost, 127.0.0.1, [::1] and `allowed_hosts`"
+                    }
+                    Reach::Network | Reach::File => {
+                        "this host answers only to addresses and to `allowed_hosts`"
+                    }
+                },
+            ));
+        }
+        let elsewhere = || {
+            ApiError::new(
+                StatusCode::FORBIDDEN,
+                "forbidden_origin",
+                "pages of other origins may not use this host",
+            )
+        };
+        if text(headers, &FETCH_SITE).is_some_and(|site| site.eq_ignore_ascii_case("cross-site")) {
+            return Err(elsewhere());
+        }
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let from = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        match (from, host) {
+            (Some((_, from)), Some(host)) if from.eq_ignore_ascii_case(host) => Ok(()),
+            _ => Err(elsewhere()),
+        }
     }
 }
 
@@ -36,42 +103,65 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"))
 }
 
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
+/// A host without its port.
+fn name(host: &str) -> &str {
+    match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
-    };
+    }
+}
+
+fn is_loopback(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn hosts(address: &str, allowed: &[&str]) -> Hosts {
+        let allowed = allowed.iter().map(|name| (*name).to_owned()).collect();
+        Hosts::at(address.parse().unwrap(), allowed)
+    }
+
     #[test]
-    fn loopback_has_few_names() {
-        let yes =
+    fn hosts_have_few_names() {
+        let check = |hosts: &Hosts, yes: &[&str], no: &[&str]| {
+            yes.iter().for_each(|host| assert!(hosts.knows(host), "{hosts:?} {host}"));
+            no.iter().for_each(|host| assert!(!hosts.knows(host), "{hosts:?} {host}"));
+        };
+        let names =
             ["localhost", "LOCALHOST:7433", "127.0.0.1", "127.9.9.9:1", "[::1]:7433", "[::1]"];
-        let no =
-            ["", "example.com", "localhost.example.com", "127.0.0.1.example.com", "10.0.0.1:80"];
-        yes.iter().for_each(|host| assert!(is_loopback(host), "{host}"));
-        no.iter().for_each(|host| assert!(!is_loopback(host), "{host}"));
+        let others = ["", "example.com", "localhost.example.com", "127.0.0.1.example.com"];
+        check(&hosts("127.0.0.1:1", &[]), &names, &others);
+        check(&hosts("127.0.0.1:1", &[]), &[], &["10.0.0.1:80", "memory.example"]);
+        let listed = ["memory.example", "Memory.Example:443"];
+        check(&hosts("127.0.0.1:1", &["memory.example"]), &listed, &others);
+        check(&hosts("0.0.0.0:1", &[]), &others, &[]);
+        check(&hosts("0.0.0.0:1", &["memory.example"]), &listed, &others);
+        let bare = ["10.0.0.1:80", "[2001:db8::1]:80", "localhost:80"];
+        check(&hosts("10.0.0.1:80", &["memory.example"]), &bare, &["evil.example"]);
+        check(&Hosts::in_file(), &others, &[]);
     }
 
     #[test]
     fn origins_must_be_our_own() {
-        let check = |host: &str, origin: Option<&str>| {
+        let check = |host: &str, headers: &[(&str, &str)]| {
             let mut request = Request::builder().header("host", host);
-            if let Some(origin) = origin {
-                request = request.header("origin", origin);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
             }
-            check(false, &request.body(axum::body::Body::empty()).unwrap()).is_ok()
+            let request = request.body(axum::body::Body::empty()).unwrap();
+            hosts("0.0.0.0:80", &[]).check(&request).is_ok()
         };
-        assert!(check("memory.example:80", None));
-        assert!(check("memory.example:80", Some("http://memory.example:80")));
-        assert!(!check("memory.example:80", Some("http://evil.example")));
-        assert!(!check("memory.example:80", Some("http://memory.example:81")));
-        assert!(!check("memory.example:80", Some("null")));
+        assert!(check("memory.example:80", &[]));
+        assert!(check("memory.example:80", &[("origin", "http://memory.example:80")]));
+        assert!(!check("memory.example:80", &[("origin", "http://evil.example")]));
+        assert!(!check("memory.example:80", &[("origin", "http://memory.example:81")]));
+        assert!(!check("memory.example:80", &[("origin", "null")]));
+        assert!(check("memory.example", &[("sec-fetch-site", "same-origin")]));
+        assert!(check("memory.example", &[("sec-fetch-site", "none")]));
+        assert!(!check("memory.example", &[("sec-fetch-site", "cross-site")]));
     }
 }

@@ -1,14 +1,21 @@
 //! `Idempotency-Key`: the same request again gets the same answer, once done.
 //!
+//! A key belongs to its tenant and to the operation, as routed; path, query and body
+//! are the request, and another request under the same key is refused. Outcomes of
+//! requests that write are kept in the store for a day, in a table that holds callers'
+//! keys and nothing else: what the host itself does once (schedules, locks) must never
+//! go there, or a caller could suppress it by guessing its name.
+//!
 //! The outcome of a request that adds turns is committed together with them, so
 //! there is no moment at which one exists without the other. What is kept holds
 //! no content: neither the caller's key nor the path stands in it, only a hash,
-//! and ids that a caller chose are put back from the request itself. So nothing
-//! is left here when a session is forgotten.
+//! and ids that a caller chose are put back from the request itself; facts are kept
+//! by their ids and read again. So nothing is left here when a session is forgotten.
 //!
-//! Only successes are kept. A refused request did nothing, and is judged afresh.
+//! Only successes are kept. A refused request (4xx) did nothing, and is judged
+//! afresh; so is one that failed (5xx) or came too often (429).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,6 +31,7 @@ use crate::auth::Caller;
 use crate::body::Posted;
 use crate::error::ApiError;
 use crate::wire;
+use crate::work::Work;
 
 /// Marks an answer that was given before.
 const REPLAY: HeaderName = HeaderName::from_static("openwop-idempotent-replay");
@@ -48,19 +56,22 @@ pub(crate) fn key(headers: &HeaderMap, app: &App) -> Result<Option<String>, ApiE
 pub(crate) struct Attempt {
     tenant: Tenant,
     pub(crate) operation: &'static str,
-    /// Hash of path and key.
+    /// Hash of the key.
     pub(crate) key: String,
-    /// Hash of query and body.
+    /// Hash of path, query and body.
     pub(crate) request: [u8; 32],
     /// The version of the tenant's secrets that an answer is redacted with.
     secrets: u64,
+    /// Why it may not go on: told where the earlier outcome is asked for.
+    refused: Mutex<Option<ApiError>>,
     // In this order: the gate opens before the ticket is handed back.
-    _open: OwnedMutexGuard<()>,
+    _open: Option<OwnedMutexGuard<()>>,
     _ticket: Ticket,
 }
 
 impl Attempt {
-    /// Begins an attempt, after any other under the same key has ended.
+    /// Begins an attempt, after any other under the same key has ended. If that takes
+    /// too long, asking for the earlier outcome says so.
     pub(crate) async fn begin(
         app: &App,
         caller: &Caller,
@@ -68,9 +79,14 @@ impl Attempt {
         posted: &Posted,
     ) -> Option<Attempt> {
         let key = posted.key.as_ref()?;
-        let key = hex::encode(hash(&[posted.path.as_bytes(), key.as_bytes()]));
-        let ticket = app.gates.ticket(format!("{}\n{operation}\n{key}", caller.tenant()));
-        let open = Arc::clone(&ticket.gate).lock_owned().await;
+        let tenant = caller.tenant().to_string();
+        let parts = [tenant.as_bytes(), operation.as_bytes(), key.as_bytes()];
+        let key = hex::encode(hash(&parts));
+        let ticket = app.gates.ticket(key.clone());
+        let (open, refused) = match enter(app, &ticket, &posted.work).await {
+            Ok(open) => (Some(open), None),
+            Err(error) => (None, Some(error)),
+        };
         // An answer that cannot be told from an older one is not given again.
         let secrets = app.memory.store().secrets_version(caller.tenant()).await;
         Some(Attempt {
@@ -78,7 +94,8 @@ impl Attempt {
             tenant: caller.tenant().clone(),
             operation,
             key,
-            request: hash(&[posted.query.as_bytes(), &posted.bytes]),
+            request: hash(&[posted.path.as_bytes(), posted.query.as_bytes(), &posted.bytes]),
+            refused: Mutex::new(refused),
             _open: open,
             _ticket: ticket,
         })
@@ -87,6 +104,7 @@ impl Attempt {
     /// What the same request was answered earlier. Another request under the
     /// same key is refused.
     pub(crate) async fn earlier(&self, app: &App) -> Result<Option<StoredOutcome>, ApiError> {
+        self.check()?;
         let (store, now) = (app.memory.store(), app.memory.now());
         let found = store.outcome(&self.tenant, self.operation, &self.key, now).await?;
         match found {
@@ -95,17 +113,55 @@ impl Attempt {
         }
     }
 
-    /// Keeps a success.
+    fn check(&self) -> Result<(), ApiError> {
+        let mut refused = self.refused.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match (refused.take(), &self._open) {
+            (Some(error), _) => Err(error),
+            (None, None) => Err(in_flight()),
+            (None, Some(_)) => Ok(()),
+        }
+    }
+
+    /// Keeps a success with status 200.
     pub(crate) async fn keep(self, app: &App, body: &str) -> Result<(), ApiError> {
+        self.keep_as(app, StatusCode::OK, body).await
+    }
+
+    /// Keeps a success. Unless the operation is one of those that the store knows to
+    /// keep ids alone, the outcome goes when something of the tenant is forgotten.
+    pub(crate) async fn keep_as(
+        self,
+        app: &App,
+        status: StatusCode,
+        body: &str,
+    ) -> Result<(), ApiError> {
         let outcome = NewOutcome {
             operation: self.operation.to_owned(),
             key: self.key.clone(),
             request: self.request,
-            status: StatusCode::OK.as_u16(),
+            status: status.as_u16(),
             body: body.to_owned(),
         };
         Ok(app.memory.store().put_outcome(&self.tenant, outcome, app.memory.now()).await?)
     }
+}
+
+/// Waits at a gate, and holds no place meanwhile.
+async fn enter(app: &App, ticket: &Ticket, work: &Work) -> Result<OwnedMutexGuard<()>, ApiError> {
+    if let Ok(open) = Arc::clone(&ticket.gate).try_lock_owned() {
+        return Ok(open);
+    }
+    let wait = tokio::time::timeout(app.limits.retry_time(), Arc::clone(&ticket.gate).lock_owned());
+    work.aside(wait).await?.map_err(|_| in_flight())
+}
+
+fn in_flight() -> ApiError {
+    ApiError::new(
+        StatusCode::CONFLICT,
+        "idempotency_in_flight",
+        "the same request is still being worked on; ask again for its answer",
+    )
+    .retry(1)
 }
 
 fn mismatch() -> ApiError {
@@ -136,7 +192,7 @@ fn hash(parts: &[&[u8]]) -> [u8; 32] {
 
 type Gate = Arc<tokio::sync::Mutex<()>>;
 
-/// One gate for each key in use.
+/// One gate for each key in use, and so no more than there are requests.
 #[derive(Default)]
 pub(crate) struct Gates(Arc<Mutex<BTreeMap<String, Gate>>>);
 
@@ -165,63 +221,156 @@ impl Drop for Ticket {
     }
 }
 
-/// Answers of requests that only read, kept in this process and not for long:
-/// they hold content, and a copy on disk would outlive a forgotten session. If
-/// one is gone, asking again does no harm.
+/// Answers of requests that only read, kept in this process: they hold content, and
+/// a copy on disk would outlive a forgotten session. If one is gone, for want of room
+/// or after a restart, asking again does no harm.
 #[derive(Default)]
-pub(crate) struct Answers(Mutex<VecDeque<Answer>>);
+pub(crate) struct Answers(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    /// By the hash of tenant, operation and key.
+    answers: BTreeMap<String, Answer>,
+    /// The same, oldest first.
+    order: BTreeMap<u64, String>,
+    next: u64,
+    bytes: usize,
+}
 
 struct Answer {
     tenant: Tenant,
-    key: String,
+    number: u64,
     request: [u8; 32],
     secrets: u64,
     body: String,
     until: Instant,
 }
 
-const ANSWER_KEPT: Duration = Duration::from_secs(300);
-
-const MOST_ANSWERS: usize = 256;
+const ANSWER_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 const MOST_ANSWER_BYTES: usize = 64 << 20;
+
+/// What an answer takes up beside its body.
+const ANSWER_COST: usize = 512;
+
+impl Kept {
+    fn remove(&mut self, key: &str) {
+        if let Some(answer) = self.answers.remove(key) {
+            self.order.remove(&answer.number);
+            self.bytes -= answer.cost();
+        }
+    }
+
+    fn put(&mut self, key: String, mut answer: Answer, now: Instant, most: usize) {
+        self.remove(&key);
+        self.next += 1;
+        answer.number = self.next;
+        self.bytes += answer.cost();
+        self.order.insert(self.next, key.clone());
+        self.answers.insert(key, answer);
+        while let Some((_, oldest)) = self.order.first_key_value() {
+            let is_over = self.answers.get(oldest).is_none_or(|answer| answer.until <= now);
+            if self.bytes <= most && !is_over {
+                break;
+            }
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+    }
+}
+
+impl Answer {
+    fn cost(&self) -> usize {
+        self.body.len() + ANSWER_COST
+    }
+}
 
 impl Answers {
     /// What the same question was answered lately.
     pub(crate) fn find(&self, attempt: &Attempt) -> Result<Option<String>, ApiError> {
-        let Ok(mut answers) = self.0.lock() else { return Ok(None) };
-        let now = Instant::now();
+        attempt.check()?;
+        let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Some(answer) = kept.answers.get(&attempt.key) else { return Ok(None) };
         // What was answered before a secret was registered may hold it.
-        let is_stale =
-            |answer: &Answer| answer.tenant == attempt.tenant && answer.secrets != attempt.secrets;
-        answers.retain(|answer| now < answer.until && !is_stale(answer));
-        let same = |answer: &&Answer| answer.tenant == attempt.tenant && answer.key == attempt.key;
-        match answers.iter().find(same) {
-            Some(answer) if answer.request != attempt.request => Err(mismatch()),
-            found => Ok(found.map(|answer| answer.body.clone())),
+        if answer.until <= Instant::now() || answer.secrets != attempt.secrets {
+            kept.remove(&attempt.key);
+            return Ok(None);
+        }
+        match answer.request == attempt.request {
+            true => Ok(Some(answer.body.clone())),
+            false => Err(mismatch()),
         }
     }
 
     pub(crate) fn keep(&self, attempt: Attempt, body: &str) {
-        let Ok(mut answers) = self.0.lock() else { return };
-        answers.push_back(Answer {
+        let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let now = Instant::now();
+        let answer = Answer {
             tenant: attempt.tenant.clone(),
-            key: attempt.key.clone(),
+            number: 0,
             request: attempt.request,
             secrets: attempt.secrets,
             body: body.to_owned(),
-            until: Instant::now() + ANSWER_KEPT,
-        });
-        let mut bytes: usize = answers.iter().map(|answer| answer.body.len()).sum();
-        while answers.len() > MOST_ANSWERS || bytes > MOST_ANSWER_BYTES {
-            let Some(oldest) = answers.pop_front() else { break };
-            bytes -= oldest.body.len();
-        }
+            until: now + ANSWER_KEPT,
+        };
+        kept.put(attempt.key.clone(), answer, now, MOST_ANSWER_BYTES);
     }
 
     /// Lets go of a tenant's answers: something they hold was forgotten.
     pub(crate) fn forget(&self, tenant: &Tenant) {
-        let mut answers = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        answers.retain(|answer| answer.tenant != *tenant);
+        let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let theirs = kept.answers.iter().filter(|(_, answer)| answer.tenant == *tenant);
+        let theirs: Vec<String> = theirs.map(|(key, _)| key.clone()).collect();
+        theirs.iter().for_each(|key| kept.remove(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_same_key_in_flight_waits_and_then_is_told() {
+        let (_, closing) = tokio::sync::watch::channel(false);
+        let limits = crate::limits::Limits { idempotency_wait_seconds: 0, ..Default::default() };
+        let address = ([127, 0, 0, 1], 0).into();
+        let app = App::new(icecore::Memory::in_memory(), limits, address, closing);
+        let work = Work::new(&app);
+        let (first, second) = (app.gates.ticket("k".to_owned()), app.gates.ticket("k".to_owned()));
+        let open = enter(&app, &first, &work).await.unwrap();
+        let refused = enter(&app, &second, &work).await.unwrap_err();
+        assert!(format!("{refused:?}").contains("idempotency_in_flight"), "{refused:?}");
+        drop(open);
+        drop(enter(&app, &second, &work).await.unwrap());
+        drop((first, second));
+        assert!(app.gates.0.lock().unwrap().is_empty(), "nothing is left of them");
+    }
+
+    #[test]
+    fn kept_answers_are_bounded_in_bytes_and_time() {
+        let (mut kept, now) = (Kept::default(), Instant::now());
+        let answer = |bytes: usize, until: Instant| Answer {
+            tenant: Tenant::new("t").unwrap(),
+            number: 0,
+            request: [0; 32],
+            secrets: 0,
+            body: "x".repeat(bytes),
+            until,
+        };
+        let later = now + Duration::from_secs(1);
+        let most = 4 * (ANSWER_COST + 100);
+        for n in 0..100 {
+            kept.put(n.to_string(), answer(100, later), now, most);
+            assert!(kept.bytes <= most && kept.answers.len() == kept.order.len());
+        }
+        assert_eq!(kept.answers.keys().collect::<Vec<_>>(), ["96", "97", "98", "99"]);
+        kept.put("99".to_owned(), answer(10, later), now, most);
+        assert_eq!((kept.answers.len(), kept.bytes), (4, most - 90));
+        // One that is too large for all of it is not kept at all.
+        kept.put("huge".to_owned(), answer(most, later), now, most);
+        assert_eq!((kept.answers.len(), kept.bytes), (0, 0));
+        kept.put("old".to_owned(), answer(1, later), now, most);
+        kept.put("new".to_owned(), answer(1, later + later.elapsed() + ANSWER_KEPT), later, most);
+        assert_eq!(kept.answers.keys().collect::<Vec<_>>(), ["new"]);
     }
 }

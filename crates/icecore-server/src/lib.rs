@@ -27,15 +27,22 @@ mod key_routes;
 mod keyring;
 mod keys;
 mod limits;
+mod line;
+mod listen;
 mod metrics;
+mod open_files;
 mod openapi;
 mod params;
+mod rates;
 mod refusal;
+mod request_id;
 mod routes;
 mod search;
 mod serve;
+mod stream;
 mod turns;
 mod wire;
+mod work;
 mod workspace;
 
 pub use auth::Role;
@@ -44,4 +51,5 @@ pub use keys::{
     create_key_with, ensure_admin_key, rotate_key,
 };
 pub use limits::Limits;
+pub use listen::{ListenError, Listener, SocketFile};
 pub use serve::{ServeError, ServerOptions, serve};

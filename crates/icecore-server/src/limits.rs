@@ -21,18 +21,47 @@ pub struct Limits {
     pub context_tokens: u32,
     /// `idempotency_key_bytes`: length of an `Idempotency-Key`. Default 255.
     pub idempotency_key_bytes: usize,
-    /// `concurrent_requests`: requests worked on at once; more are answered 503.
+    /// `concurrent_requests`: requests worked on at once; more wait in line.
     /// Default 256.
     pub concurrent_requests: usize,
-    /// `connections`: open connections; more wait to be accepted. Default 1,024.
+    /// `queue_seconds`: how long a request waits in line, for a place or for memory,
+    /// before it is answered 503. Default 10.
+    pub queue_seconds: u64,
+    /// `buffered_bytes`: memory for large bodies in all. Default 256 MiB.
+    pub buffered_bytes: usize,
+    /// `connections`: open connections. For one more, that which has waited longest
+    /// for its client is closed. Default 4,096.
     pub connections: usize,
+    /// `rate_per_second`: requests of one key, on average; 0 is no limit.
+    /// Default 20,000.
+    pub rate_per_second: u32,
+    /// `rate_burst`: requests of one key at once. Default 40,000.
+    pub rate_burst: u32,
+    /// `rate_denied_per_second`: requests of one host without a good key, on
+    /// average; 0 is no limit. Default 100.
+    pub rate_denied_per_second: u32,
+    /// `rate_denied_burst`: the same, at once. Default 200.
+    pub rate_denied_burst: u32,
+    /// `idempotency_wait_seconds`: how long a request waits for another under the
+    /// same `Idempotency-Key`. Default 10.
+    pub idempotency_wait_seconds: u64,
     /// `event_streams`: followers of the event log at once. Default 64.
     pub event_streams: usize,
-    /// `request_seconds`: time to read and answer a request. Default 60.
+    /// `request_seconds`: time to work on a request. Default 60.
     pub request_seconds: u64,
-    /// `header_seconds`: time to send a request's head, and how long an idle
-    /// connection stays open. Default 60.
+    /// `idle_seconds`: how long a connection without a request stays open.
+    /// Default 60.
+    pub idle_seconds: u64,
+    /// `header_seconds`: time to send a request's head once it has begun.
+    /// Default 20.
     pub header_seconds: u64,
+    /// `header_bytes`: size of a request's head. Default 64 KiB.
+    pub header_bytes: usize,
+    /// `body_seconds`: time to send a request's body. Default 30.
+    pub body_seconds: u64,
+    /// `write_seconds`: time to take an answer, or the next piece of a stream.
+    /// Default 60.
+    pub write_seconds: u64,
     /// `shutdown_seconds`: time that accepted requests have to finish once the
     /// door closes. Default 30.
     pub shutdown_seconds: u64,
@@ -51,10 +80,21 @@ impl Default for Limits {
             context_tokens: 1_000_000,
             idempotency_key_bytes: 255,
             concurrent_requests: 256,
-            connections: 1_024,
+            queue_seconds: 10,
+            buffered_bytes: 256 << 20,
+            connections: 4_096,
+            rate_per_second: 20_000,
+            rate_burst: 40_000,
+            rate_denied_per_second: 100,
+            rate_denied_burst: 200,
+            idempotency_wait_seconds: 10,
             event_streams: 64,
             request_seconds: 60,
-            header_seconds: 60,
+            idle_seconds: 60,
+            header_seconds: 20,
+            header_bytes: 64 << 10,
+            body_seconds: 30,
+            write_seconds: 60,
             shutdown_seconds: 30,
             ready_pending: 10_000,
         }
@@ -63,6 +103,9 @@ impl Default for Limits {
 
 /// No count of places may be above this.
 const MOST_PLACES: usize = 1 << 16;
+
+/// What the HTTP library's buffer holds.
+const MOST_HEADER_BYTES: usize = 256 << 10;
 
 impl Limits {
     /// The name of a limit under which nothing would work, with what it must be.
@@ -78,8 +121,19 @@ impl Limits {
             ("connections", self.connections, MOST_PLACES),
             ("event_streams", self.event_streams, MOST_PLACES),
             ("request_seconds", self.request_seconds as usize, usize::MAX),
+            ("queue_seconds", self.queue_seconds as usize, usize::MAX),
+            ("rate_burst", self.rate_burst as usize, usize::MAX),
+            ("rate_denied_burst", self.rate_denied_burst as usize, usize::MAX),
+            ("idle_seconds", self.idle_seconds as usize, usize::MAX),
             ("header_seconds", self.header_seconds as usize, usize::MAX),
+            ("header_bytes", self.header_bytes, MOST_HEADER_BYTES),
+            ("body_seconds", self.body_seconds as usize, usize::MAX),
+            ("write_seconds", self.write_seconds as usize, usize::MAX),
         ];
+        if self.buffered_bytes < self.body_bytes {
+            let (most, body) = (self.buffered_bytes, self.body_bytes);
+            return Err(format!("`buffered_bytes` is {most}, less than `body_bytes` ({body})"));
+        }
         match counts.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
             None => Ok(()),
             Some((name, value, usize::MAX)) => {
@@ -95,8 +149,17 @@ impl Limits {
         Duration::from_secs(self.request_seconds)
     }
 
-    pub(crate) fn header_time(&self) -> Duration {
-        Duration::from_secs(self.header_seconds)
+    pub(crate) fn queue_time(&self) -> Duration {
+        Duration::from_secs(self.queue_seconds)
+    }
+
+    pub(crate) fn body_time(&self) -> Duration {
+        Duration::from_secs(self.body_seconds)
+    }
+
+    /// How long a request waits for another under the same key.
+    pub(crate) fn retry_time(&self) -> Duration {
+        Duration::from_secs(self.idempotency_wait_seconds)
     }
 
     pub(crate) fn shutdown_time(&self) -> Duration {
@@ -130,5 +193,9 @@ mod tests {
         check(Limits { concurrent_requests: 0, ..usual() }, "`concurrent_requests`");
         check(Limits { connections: 1 << 20, ..usual() }, "`connections`");
         check(Limits { request_seconds: 0, ..usual() }, "`request_seconds`");
+        check(Limits { buffered_bytes: 1, ..usual() }, "`buffered_bytes`");
+        check(Limits { header_bytes: 1 << 20, ..usual() }, "`header_bytes`");
+        check(Limits { write_seconds: 0, ..usual() }, "`write_seconds`");
+        check(Limits { queue_seconds: 0, ..usual() }, "`queue_seconds`");
     }
 }

@@ -207,7 +207,7 @@ pub(crate) async fn metrics(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (mut parts, _) = request.into_parts();
-    if !app.on_loopback {
+    if !app.hosts.are_near() {
         Admin::from_request_parts(&mut parts, &app).await?;
     }
     let text = written(&app).await.map_err(|error| ApiError::internal(&error))?;

@@ -17,8 +17,12 @@ impl FromRequestParts<Shared> for Params {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, ApiError> {
-        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
-            .map_err(|_| ApiError::invalid("the query string cannot be read"))?;
+        let unreadable = || ApiError::invalid("the query string cannot be read");
+        if !is_well_encoded(parts.uri.query().unwrap_or_default()) {
+            return Err(unreadable());
+        }
+        let Query(pairs) =
+            Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map_err(|_| unreadable())?;
         Ok(Self(pairs))
     }
 }
@@ -68,6 +72,19 @@ impl Params {
     }
 }
 
+/// Whether what is percent-encoded is text. What is not would be taken for another.
+fn is_well_encoded(query: &str) -> bool {
+    let mut pieces = query.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let byte = piece.get(..2).and_then(|digits| hex::decode(digits).ok());
+        let Some(byte) = byte else { return false };
+        bytes.extend(byte);
+        bytes.extend_from_slice(&piece.as_bytes()[2..]);
+    }
+    std::str::from_utf8(&bytes).is_ok()
+}
+
 /// The one variable segment of a path.
 pub(crate) struct Segment(pub(crate) String);
 
@@ -78,6 +95,21 @@ impl FromRequestParts<Shared> for Segment {
         match Path::<String>::from_request_parts(parts, app).await {
             Ok(Path(segment)) => Ok(Segment(segment)),
             Err(_) => Err(ApiError::invalid("the path is not valid UTF-8")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_text_is_read_from_a_query() {
+        for good in ["", "a=b", "a=%C3%bc&b=%20", "a=%25", "a=+"] {
+            assert!(is_well_encoded(good), "{good}");
+        }
+        for bad in ["a=%ff", "a=%", "a=%2", "a=%zz", "%c3=1", "a=%C3%"] {
+            assert!(!is_well_encoded(bad), "{bad}");
         }
     }
 }

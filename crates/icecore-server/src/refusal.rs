@@ -7,23 +7,31 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use icecore::{Redactor, Tenant};
 use serde_json::Value;
 
 use crate::app::App;
+use crate::request_id::RequestId;
 
 /// Who is calling, once that is known: set where the key is found, read where the
 /// answer leaves.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CalledBy(Arc<OnceLock<Tenant>>);
+pub(crate) struct CalledBy {
+    tenant: Arc<OnceLock<Tenant>>,
+    pub(crate) id: RequestId,
+}
 
 impl CalledBy {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        Self { tenant: Arc::default(), id: RequestId::of(headers) }
+    }
+
     pub(crate) fn is(&self, tenant: &Tenant) {
         // A request has one key.
-        let _ = self.0.set(tenant.clone());
+        let _ = self.tenant.set(tenant.clone());
     }
 }
 
@@ -36,7 +44,7 @@ pub(crate) async fn clean(app: &App, by: &CalledBy, response: Response) -> Respo
     if !status.is_client_error() && !status.is_server_error() {
         return response;
     }
-    let redactor = match by.0.get() {
+    let redactor = match by.tenant.get() {
         None => Some(Redactor::standard()),
         Some(tenant) => app.memory.redactor(tenant).await.ok().map(|known| known.redactor),
     };
@@ -56,6 +64,9 @@ pub(crate) async fn clean(app: &App, by: &CalledBy, response: Response) -> Respo
                     each_text(value, &hide);
                 }
             });
+            if status.is_server_error() && told.is_object() {
+                told["details"]["correlationId"] = by.id.shown().into();
+            }
             told.to_string()
         }
         Err(_) if text.is_empty() => String::new(),

@@ -1,36 +1,51 @@
 //! Accepting connections, and ending well.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use icecore::{Memory, MemoryError, StoreError};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
 use crate::app::{App, Shared};
 use crate::audit;
+use crate::host::Hosts;
 use crate::limits::Limits;
+use crate::line::{Line, Lines, Peer, Place};
+use crate::listen::{Accepted, Listener};
+use crate::open_files;
 use crate::routes;
+use crate::stream::{Answering, Watched};
 
 /// How a host is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Where to listen; the caller binds it. Default 127.0.0.1:7433.
-    pub listen: SocketAddr,
+    /// Where to listen; the caller binds it. Default `127.0.0.1:7433`.
+    pub listen: String,
+    /// Names, beside its own, under which the host may be called.
+    pub allowed_hosts: Vec<String>,
     /// What bounds its work.
     pub limits: Limits,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { listen: (Ipv4Addr::LOCALHOST, 7433).into(), limits: Limits::default() }
+        Self {
+            listen: "127.0.0.1:7433".to_owned(),
+            allowed_hosts: Vec::new(),
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -87,24 +102,37 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// (within `shutdown_seconds`), and the call returns.
 pub async fn serve(
     memory: Memory,
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    options.limits.check().map_err(ServeError::Limit)?;
-    let address = listener.local_addr().map_err(ServeError::Listen)?;
+    let ServerOptions { mut limits, allowed_hosts, .. } = options;
+    limits.check().map_err(ServeError::Limit)?;
+    limits.connections = open_files::make_room(limits.connections);
+    let listener = listener.into();
+    let hosts = match &listener {
+        Listener::Tcp(tcp) => {
+            Hosts::at(tcp.local_addr().map_err(ServeError::Listen)?, allowed_hosts)
+        }
+        Listener::Unix(_) => Hosts::in_file(),
+    };
     let (close, closing) = watch::channel(false);
     let worker = tokio::spawn(work(memory.clone(), closing.clone()));
-    let app = App::new(memory, options.limits, address, closing);
+    let lines = Lines::new(&limits);
+    let app = App::under(memory, limits, hosts, closing.clone());
     let log = tokio::spawn(audit::keep_log(Arc::clone(&app)));
 
     let connections = GracefulShutdown::new();
+    let swept = Arc::clone(&lines);
+    let sweeper = tokio::spawn(async move { swept.sweep(|| *closing.borrow()).await });
     tokio::select! {
-        () = accept(&app, listener, &connections) => {}
+        () = accept(&app, &lines, &listener, &connections) => {}
         () = shutdown => {}
     }
+    drop(listener);
     close.send_replace(true);
     finish(&app, connections).await;
+    sweeper.abort();
     let _ = tokio::time::timeout(WORKER_GRACE, log).await;
     audit::finish(&app).await;
     // The worker ends by itself; if it panicked there is nothing left to save.
@@ -113,16 +141,26 @@ pub async fn serve(
 }
 
 /// Accepts for ever.
-async fn accept(app: &Shared, listener: TcpListener, connections: &GracefulShutdown) {
+async fn accept(
+    app: &Shared,
+    lines: &Arc<Lines>,
+    listener: &Listener,
+    connections: &GracefulShutdown,
+) {
     let router = routes::router(Arc::clone(app));
-    let free = Arc::new(Semaphore::new(app.limits.connections));
-    // The semaphore is never closed, so a permit always comes.
-    while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
+    loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let (app, router, watcher) =
-                    (Arc::clone(app), router.clone(), connections.watcher());
-                tokio::spawn(converse(app, stream, router, watcher, permit));
+            Ok(Accepted::Tcp(stream, peer)) => {
+                // Small answers should not wait for more of them.
+                let _ = stream.set_nodelay(true);
+                let place = lines.admit(peer).await;
+                let watcher = connections.watcher();
+                tokio::spawn(converse(stream, place, router.clone(), watcher, Arc::clone(app)));
+            }
+            Ok(Accepted::Unix(stream)) => {
+                let place = lines.admit(Peer::Local).await;
+                let watcher = connections.watcher();
+                tokio::spawn(converse(stream, place, router.clone(), watcher, Arc::clone(app)));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -134,23 +172,58 @@ async fn accept(app: &Shared, listener: TcpListener, connections: &GracefulShutd
 
 /// One connection, to its end.
 async fn converse(
-    app: Shared,
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    place: Place,
     router: Router,
     watcher: Watcher,
-    _permit: OwnedSemaphorePermit,
+    app: Shared,
 ) {
     let _open = app.metrics.connected();
-    // Small answers should not wait for more of them.
-    let _ = stream.set_nodelay(true);
+    let header_bytes = app.limits.header_bytes;
+    let line = Arc::clone(&place.line);
+    let door = Door { router: TowerToHyperService::new(router), line: Arc::clone(&line) };
+    let stream = TokioIo::new(Watched::new(stream, Arc::clone(&line), header_bytes));
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(app.limits.header_time())
+        // Our own watch over lines tells an idle one from a half-sent head.
+        .header_read_timeout(None)
+        .max_header_size(header_bytes)
         // A caller that has said all and closed its side is still heard.
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection ended early");
+        .serve_connection(stream, door);
+    tokio::select! {
+        ended = watcher.watch(connection) => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        }
+        () = line.evicted() => tracing::debug!("a connection waited too long for its client"),
+    }
+}
+
+/// The routes, as one connection reaches them.
+struct Door {
+    router: TowerToHyperService<Router>,
+    line: Arc<Line>,
+}
+
+impl Service<Request<Incoming>> for Door {
+    type Response = Response<Answering>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let has_body = !hyper::body::Body::is_end_stream(request.body());
+        let in_time = self.line.begin(has_body);
+        request.extensions_mut().insert(Arc::clone(&self.line));
+        let (router, line) = (self.router.clone(), Arc::clone(&self.line));
+        Box::pin(async move {
+            if !in_time {
+                // The connection goes before anything is done.
+                std::future::pending::<()>().await;
+            }
+            let response = router.call(request).await?;
+            Ok(response.map(|body| Answering::new(body, line)))
+        })
     }
 }
 

@@ -523,7 +523,8 @@ pub trait Store: Send + Sync {
         now: Millis,
     ) -> Result<Option<StoredOutcome>>;
 
-    /// Keeps the outcome of a request that wrote nothing else.
+    /// Keeps the outcome of a request that wrote nothing else. Only callers' keys are
+    /// kept here: what the host does once must not share their names.
     async fn put_outcome(&self, tenant: &Tenant, outcome: NewOutcome, now: Millis) -> Result<()>;
 
     /// Deletes the outcomes of all tenants that are no longer answered; answers how
@@ -1451,6 +1452,15 @@ pub struct StoredOutcome {
     pub status: u16,
     /// The answer.
     pub body: String,
+}
+
+/// Operations whose outcomes hold ids and counts alone.
+const IDS_ONLY: [&str; 6] =
+    ["/turns", "/entries", "/facts", "/facts/confirm", "/facts/reject", "/forget"];
+
+/// Whether a kept outcome of the operation may quote what is erased later.
+pub(crate) fn may_quote(operation: &str) -> bool {
+    !IDS_ONLY.iter().any(|path| operation.ends_with(path))
 }
 
 /// Outcomes are kept this long.

@@ -47,8 +47,10 @@ pub struct FileConfig {
 /// How the host listens and what it bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeSettings {
-    /// `listen`: address and port.
+    /// `listen`: address and port, or `unix:PATH`.
     pub listen: String,
+    /// `allowed_hosts`: names under which the host may be called, beside its own.
+    pub allowed_hosts: Vec<String>,
     /// `body_bytes`: the largest request body.
     pub body_bytes: usize,
     /// `page`: the most items a list answers with.
@@ -63,14 +65,36 @@ pub struct ServeSettings {
     pub idempotency_key_bytes: usize,
     /// `concurrent_requests`: how many are worked on at once.
     pub concurrent_requests: usize,
-    /// `connections`: open connections; more wait.
+    /// `queue_seconds`: how long a request waits for its turn.
+    pub queue_seconds: u64,
+    /// `buffered_bytes`: memory for large bodies in all.
+    pub buffered_bytes: usize,
+    /// `connections`: open connections; for one more, the most idle goes.
     pub connections: usize,
+    /// `rate_per_second`: requests of one key; 0 is no limit.
+    pub rate_per_second: u32,
+    /// `rate_burst`: requests of one key at once.
+    pub rate_burst: u32,
+    /// `rate_denied_per_second`: requests of one host without a good key; 0 is no limit.
+    pub rate_denied_per_second: u32,
+    /// `rate_denied_burst`: the same, at once.
+    pub rate_denied_burst: u32,
+    /// `idempotency_wait_seconds`: how long a request waits for another under its key.
+    pub idempotency_wait_seconds: u64,
     /// `event_streams`: followers of the event log at once.
     pub event_streams: usize,
-    /// `request_seconds`: time to read and answer a request.
+    /// `request_seconds`: time to work on a request.
     pub request_seconds: u64,
+    /// `idle_seconds`: how long a connection without a request stays open.
+    pub idle_seconds: u64,
     /// `header_seconds`: time to send a request's head.
     pub header_seconds: u64,
+    /// `header_bytes`: the largest head of a request.
+    pub header_bytes: usize,
+    /// `body_seconds`: time to send a request's body.
+    pub body_seconds: u64,
+    /// `write_seconds`: time to take an answer.
+    pub write_seconds: u64,
     /// `shutdown_seconds`: time that accepted requests have to finish at the end.
     pub shutdown_seconds: u64,
     /// `ready_pending`: branches with derived work beyond which the host is not ready.
@@ -81,6 +105,7 @@ impl Default for ServeSettings {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:7433".to_owned(),
+            allowed_hosts: Vec::new(),
             body_bytes: 8 << 20,
             page: 500,
             page_default: 100,
@@ -88,10 +113,21 @@ impl Default for ServeSettings {
             context_tokens: 1_000_000,
             idempotency_key_bytes: 255,
             concurrent_requests: 256,
-            connections: 1_024,
+            queue_seconds: 10,
+            buffered_bytes: 256 << 20,
+            connections: 4_096,
+            rate_per_second: 20_000,
+            rate_burst: 40_000,
+            rate_denied_per_second: 100,
+            rate_denied_burst: 200,
+            idempotency_wait_seconds: 10,
             event_streams: 64,
             request_seconds: 60,
-            header_seconds: 60,
+            idle_seconds: 60,
+            header_seconds: 20,
+            header_bytes: 64 << 10,
+            body_seconds: 30,
+            write_seconds: 60,
             shutdown_seconds: 30,
             ready_pending: 10_000,
         }
@@ -273,6 +309,7 @@ enum Kind {
     Number(fn(&mut FileConfig) -> NumberSlot<'_>, u64, u64),
     Flag(fn(&mut FileConfig) -> &mut bool),
     Text(fn(&mut FileConfig) -> &mut String),
+    Words(fn(&mut FileConfig) -> &mut Vec<String>),
     Warm,
     Cold,
     Provider,
@@ -324,7 +361,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 61] = {
+static SETTINGS: [Setting; 73] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -389,6 +426,7 @@ static SETTINGS: [Setting; 61] = {
         workspace("files", number(|c| U64(&mut c.workspace.files), 1, 100_000)),
         workspace("versions", number(|c| U64(&mut c.workspace.versions), 1, 100_000)),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
+        serve("allowed_hosts", Kind::Words(|c| &mut c.serve.allowed_hosts)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
         serve("page", number(|c| Usize(&mut c.serve.page), 1, 10_000)),
         serve("page_default", number(|c| Usize(&mut c.serve.page_default), 1, 10_000)),
@@ -402,10 +440,27 @@ static SETTINGS: [Setting; 61] = {
             "concurrent_requests",
             number(|c| Usize(&mut c.serve.concurrent_requests), 1, 100_000),
         ),
-        serve("connections", number(|c| Usize(&mut c.serve.connections), 1, 1_000_000)),
+        serve("queue_seconds", number(|c| U64(&mut c.serve.queue_seconds), 1, 3_600)),
+        serve("buffered_bytes", number(|c| Usize(&mut c.serve.buffered_bytes), 1 << 10, 1 << 40)),
+        serve("connections", number(|c| Usize(&mut c.serve.connections), 1, 65_536)),
+        serve("rate_per_second", number(|c| U32(&mut c.serve.rate_per_second), 0, 1_000_000)),
+        serve("rate_burst", number(|c| U32(&mut c.serve.rate_burst), 1, 10_000_000)),
+        serve(
+            "rate_denied_per_second",
+            number(|c| U32(&mut c.serve.rate_denied_per_second), 0, 1_000_000),
+        ),
+        serve("rate_denied_burst", number(|c| U32(&mut c.serve.rate_denied_burst), 1, 10_000_000)),
+        serve(
+            "idempotency_wait_seconds",
+            number(|c| U64(&mut c.serve.idempotency_wait_seconds), 0, 3_600),
+        ),
         serve("event_streams", number(|c| Usize(&mut c.serve.event_streams), 0, 100_000)),
         serve("request_seconds", number(|c| U64(&mut c.serve.request_seconds), 1, 86_400)),
+        serve("idle_seconds", number(|c| U64(&mut c.serve.idle_seconds), 1, 86_400)),
         serve("header_seconds", number(|c| U64(&mut c.serve.header_seconds), 1, 86_400)),
+        serve("header_bytes", number(|c| Usize(&mut c.serve.header_bytes), 1 << 10, 256 << 10)),
+        serve("body_seconds", number(|c| U64(&mut c.serve.body_seconds), 1, 86_400)),
+        serve("write_seconds", number(|c| U64(&mut c.serve.write_seconds), 1, 86_400)),
         serve("shutdown_seconds", number(|c| U64(&mut c.serve.shutdown_seconds), 0, 86_400)),
         serve("ready_pending", number(|c| U64(&mut c.serve.ready_pending), 0, MOST)),
         telemetry("otlp_endpoint", Kind::Text(|c| &mut c.telemetry.otlp_endpoint)),
@@ -434,6 +489,12 @@ impl Kind {
             Kind::Text(slot) => {
                 *slot(config) =
                     value.as_str().ok_or_else(|| wrong(name, "a string", value))?.to_owned();
+            }
+            Kind::Words(slot) => {
+                let words = value.as_array().map(|list| list.iter().map(|word| word.as_str()));
+                let words = words.and_then(|words| words.collect::<Option<Vec<_>>>());
+                let words = words.ok_or_else(|| wrong(name, "a list of strings", value))?;
+                *slot(config) = words.into_iter().map(str::to_owned).collect();
             }
             Kind::Warm => {
                 config.memory.warm_format = match value.as_str() {
@@ -493,6 +554,7 @@ impl Kind {
             Kind::Number(slot, ..) => slot(&mut config).get().to_string(),
             Kind::Flag(slot) => slot(&mut config).to_string(),
             Kind::Text(slot) => Value::from(slot(&mut config).as_str()).to_string(),
+            Kind::Words(slot) => Value::from(slot(&mut config).clone()).to_string(),
             Kind::Warm => match config.memory.warm_format {
                 WarmFormat::Ctf => "\"ctf\"".to_owned(),
                 WarmFormat::Json => "\"json\"".to_owned(),
@@ -618,6 +680,15 @@ mod tests {
              (use `cold_format = \"summary_only\"`, or keep cold bodies for ever)",
         );
         check("[serve]\nlisten = \"[::1]:1\"", "serve.listen = \"[::1]:1\"");
+        check(
+            "[serve]\nallowed_hosts = [\"memory.example\"]",
+            "serve.allowed_hosts = [\"memory.example\"]",
+        );
+        check(
+            "[serve]\nallowed_hosts = \"memory.example\"",
+            "`serve.allowed_hosts` must be a list of strings, not \"memory.example\" (`icecore config example` shows every setting)",
+        );
+        check("[serve]\nrate_per_second = 0", "serve.rate_per_second = 0");
         let config = FileConfig::parse(
             "[memory]\nhot_chunks = 7\nhot_max_tokens = 9\nmini_chunk_interval = 50\n\
              defer_summarization = false\ncold_retention_days = 3\n[serve]\npage = 20",

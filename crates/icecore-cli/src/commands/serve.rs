@@ -1,11 +1,8 @@
 //! `icecore serve`: the host.
 
-use std::net::SocketAddr;
-
 use icecore::config::ServeSettings;
-use icecore_server::{Limits, ServeError, ServerOptions, ensure_admin_key};
+use icecore_server::{Limits, ListenError, Listener, ServeError, ServerOptions, ensure_admin_key};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::App;
@@ -16,28 +13,29 @@ use crate::failure::{Failure, Outcome, Status};
 pub async fn run(args: ServeArgs, app: &App) -> Outcome<Status> {
     let settings = &app.settings.file.serve;
     let wanted = args.listen.as_deref().unwrap_or(&settings.listen);
-    let listener = bind(wanted).await?;
-    let address = listener
-        .local_addr()
-        .map_err(|error| Failure::Broken(format!("cannot listen on {wanted}: {error}")))?;
+    let listener = Listener::bind(wanted).await.map_err(unheard)?;
     // From here on a signal ends it well.
     let shutdown = stopped()?;
     let key = ensure_admin_key(&app.memory, &app.settings.data).await.map_err(failure)?;
     if key.created {
         app.printer.talk(&format!("A new admin key is in {}", key.path.display()));
     }
-    if !address.ip().is_loopback() {
+    if let Some(address) = listener.address().filter(|address| !address.ip().is_loopback()) {
         app.printer.warn(&format!(
             "{address} can be reached from other machines, and keys travel unencrypted; put TLS in front of it"
         ));
     }
-    let url = format!("http://{address}");
+    let shown = listener.shown();
     if app.printer.is_json() {
         app.printer
-            .json(&json!({ "listening": url, "keyFile": key.path.display().to_string() }))?;
+            .json(&json!({ "listening": shown, "keyFile": key.path.display().to_string() }))?;
     }
-    app.printer.talk(&format!("Listening on {url}"));
-    let options = ServerOptions { listen: address, limits: limits(settings) };
+    app.printer.talk(&format!("Listening on {shown}"));
+    let options = ServerOptions {
+        listen: shown,
+        allowed_hosts: settings.allowed_hosts.clone(),
+        limits: limits(settings),
+    };
     icecore_server::serve(app.memory.clone(), listener, options, shutdown)
         .await
         .map_err(failure)?;
@@ -45,23 +43,15 @@ pub async fn run(args: ServeArgs, app: &App) -> Outcome<Status> {
     Ok(Status::Done)
 }
 
-async fn bind(wanted: &str) -> Outcome<TcpListener> {
-    // A name such as `localhost` is looked up.
-    let found = tokio::net::lookup_host(wanted).await;
-    let addresses: Vec<SocketAddr> = found
-        .map_err(|_| {
-            Failure::refused(
-                format!("`{wanted}` is no address to listen on"),
-                "write an address and a port, like 127.0.0.1:7433",
-            )
-        })?
-        .collect();
-    TcpListener::bind(&addresses[..]).await.map_err(|error| {
-        Failure::refused(
-            format!("cannot listen on {wanted}: {error}"),
-            "choose another with --listen; port 0 takes a free one",
-        )
-    })
+fn unheard(error: ListenError) -> Failure {
+    let hint = match &error {
+        ListenError::NoAddress(_) => {
+            "write an address and a port, like 127.0.0.1:7433, or unix:PATH"
+        }
+        ListenError::NoSocket(_) => "choose a path where nothing is yet",
+        _ => "choose another with --listen; port 0 takes a free one",
+    };
+    Failure::refused(error.to_string(), hint)
 }
 
 /// Resolves at SIGTERM or SIGINT.
@@ -98,10 +88,21 @@ fn limits(settings: &ServeSettings) -> Limits {
         context_tokens: settings.context_tokens,
         idempotency_key_bytes: settings.idempotency_key_bytes,
         concurrent_requests: settings.concurrent_requests,
+        queue_seconds: settings.queue_seconds,
+        buffered_bytes: settings.buffered_bytes,
         connections: settings.connections,
+        rate_per_second: settings.rate_per_second,
+        rate_burst: settings.rate_burst,
+        rate_denied_per_second: settings.rate_denied_per_second,
+        rate_denied_burst: settings.rate_denied_burst,
+        idempotency_wait_seconds: settings.idempotency_wait_seconds,
         event_streams: settings.event_streams,
         request_seconds: settings.request_seconds,
+        idle_seconds: settings.idle_seconds,
         header_seconds: settings.header_seconds,
+        header_bytes: settings.header_bytes,
+        body_seconds: settings.body_seconds,
+        write_seconds: settings.write_seconds,
         shutdown_seconds: settings.shutdown_seconds,
         ready_pending: settings.ready_pending,
     }
@@ -115,6 +116,8 @@ mod tests {
     fn the_settings_and_the_door_have_the_same_defaults() {
         let settings = ServeSettings::default();
         assert_eq!(limits(&settings), Limits::default());
-        assert_eq!(settings.listen, ServerOptions::default().listen.to_string());
+        let options = ServerOptions::default();
+        assert_eq!(settings.listen, options.listen);
+        assert_eq!(settings.allowed_hosts, options.allowed_hosts);
     }
 }

@@ -127,7 +127,7 @@ fn an_address_that_cannot_be_used_is_refused() {
     exit 1
     --- stderr
     error: `nonsense` is no address to listen on
-    hint: write an address and a port, like 127.0.0.1:7433
+    hint: write an address and a port, like 127.0.0.1:7433, or unix:PATH
     ");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -138,4 +138,90 @@ fn an_address_that_cannot_be_used_is_refused() {
     error: cannot listen on [ADDRESS]: Address already in use (os error 98)
     hint: choose another with --listen; port 0 takes a free one
     ");
+}
+
+#[test]
+fn a_host_in_the_file_system_ends_without_a_trace() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+    let place = Place::new();
+    let socket = place.dir.path().join("ice.sock");
+    let listen = format!("unix:{}", socket.display());
+    let serve = ["serve", "--listen", listen.as_str(), "--json"];
+    let mut child =
+        place.command(&serve).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let first: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(first["listening"], listen);
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: ice\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // A second host is told that it is taken.
+    let refused = place.output(&serve);
+    assert_eq!(refused.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned()
+        + &String::from_utf8_lossy(&refused.stdout);
+    assert!(told.contains("another process listens on unix:"), "{told}");
+    signal(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
+}
+
+/// Posts one turn; whether it was answered 201. An error means that the host would
+/// not hear it any more.
+fn post(host: &(String, String), content: &str) -> std::io::Result<bool> {
+    let (address, key) = host;
+    let mut stream = TcpStream::connect(address)?;
+    let body = format!(r#"{{"turns":[{{"role":"user","content":"{content}"}}]}}"#);
+    let request = format!(
+        "POST /v1/host/icecore/sessions/s/turns HTTP/1.1\r\nHost: {address}\r\n\
+         Authorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.starts_with("HTTP/1.1 201"))
+}
+
+#[test]
+fn what_was_answered_before_the_end_is_stored() {
+    let place = Place::new();
+    let mut host = start(&place);
+    let door = (host.address.clone(), host.key.clone());
+    let writers: Vec<_> = (0..20)
+        .map(|writer| {
+            let door = door.clone();
+            std::thread::spawn(move || {
+                let mut stored = Vec::new();
+                for n in 0.. {
+                    let content = format!("writer {writer} turn {n}");
+                    match post(&door, &content) {
+                        Ok(true) => stored.push(content),
+                        // Too late: refused, or closed without a word.
+                        Ok(false) | Err(_) => break,
+                    }
+                }
+                stored
+            })
+        })
+        .collect();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    signal(&host.child, "TERM");
+    assert_eq!(host.child.wait().unwrap().code(), Some(0));
+    let stored: Vec<String> =
+        writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    assert!(!stored.is_empty());
+    let exported = place.ok(&["export"]);
+    for content in &stored {
+        assert!(exported.contains(&format!("\"{content}\"")), "{content} was answered 201");
+    }
+    assert!(TcpStream::connect(&door.0).is_err());
+    place.check();
 }

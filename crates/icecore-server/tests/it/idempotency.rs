@@ -32,8 +32,15 @@ async fn the_same_request_gets_the_same_answer() {
     assert_eq!((other.0.as_str(), other.1), ("409 idempotency_key_mismatch", false));
     let other = post(&host, "/sessions/s/turns?memoryRef=x", "k1", TURNS).await;
     assert_eq!(other.0, "409 idempotency_key_mismatch");
-    // Another operation is another key.
-    assert_eq!(post(&host, "/sessions/z/turns", "k1", TURNS).await.0, "201");
+    // Another session is another request, another operation another key.
+    let other = post(&host, "/sessions/z/turns", "k1", TURNS).await;
+    assert_eq!(other.0, "409 idempotency_key_mismatch");
+    assert_eq!(post(&host, "/context", "k1", r#"{"budget":10}"#).await.0, "200");
+    // And another tenant has its own keys.
+    let key = format!("Bearer {}", host.key_of("other", icecore_server::Role::Writer).await);
+    let headers = [("Authorization", key.as_str()), ("Idempotency-Key", "k1")];
+    let theirs = host.call("POST", "/sessions/z/turns", &headers, Some(TURNS)).await;
+    assert_eq!((theirs.status, theirs.header("openwop-idempotent-replay")), (201, None));
     host.stop().await;
 }
 
@@ -65,7 +72,7 @@ async fn a_refusal_is_not_kept() {
     assert_eq!(post(&host, "/sessions/s/turns", "k", TURNS).await.0, "201");
     let ask = r#"{"session":"later","budget":10}"#;
     assert_eq!(post(&host, "/context", "k", ask).await.0, "404 not_found");
-    post(&host, "/sessions/later/turns", "k", TURNS).await;
+    post(&host, "/sessions/later/turns", "k2", TURNS).await;
     assert_eq!(post(&host, "/context", "k", ask).await.0, "200");
     host.stop().await;
 }
@@ -146,4 +153,33 @@ async fn two_hosts_over_one_store_have_one_effect() {
     assert_eq!(answers.iter().filter(|(_, replayed, _)| !replayed).count(), 1, "{answers:?}");
     assert!(answers.iter().all(|(code, _, text)| code == "201" && *text == answers[0].2));
     assert_eq!(hosts[0].get("/stats").await.json()["turns"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_and_verdicts_come_again_after_a_restart() {
+    let (dir, host) = fresh().await;
+    let fact = r#"{"text":"Ana lives in Lisbon.","subject":"Ana"}"#;
+    let told = post(&host, "/facts", "f", fact).await;
+    assert_eq!((told.0.as_str(), told.1), ("201", false), "{told:?}");
+    let id = serde_json::from_str::<serde_json::Value>(&told.2).unwrap()["facts"][0]["id"].clone();
+    let confirm = format!("/facts/{}/confirm", id.as_str().unwrap());
+    let confirmed = post(&host, &confirm, "v", "{}").await;
+    assert_eq!((confirmed.0.as_str(), confirmed.1), ("200", false));
+    // Forgetting something else takes no outcome away.
+    post(&host, "/sessions/s/turns", "t", TURNS).await;
+    let receipt = post(&host, "/forget", "g", r#"{"session":"s"}"#).await;
+    host.stop().await;
+    let host = Host::start(dir.path()).await;
+    let again = post(&host, "/facts", "f", fact).await;
+    assert_eq!((again.0.as_str(), again.1), ("201", true));
+    assert!(again.2.contains(id.as_str().unwrap()) && again.2.contains("Lisbon"), "{}", again.2);
+    let again = post(&host, &confirm, "v", "{}").await;
+    assert_eq!(again, ("200".to_owned(), true, confirmed.2));
+    post(&host, "/sessions/u/turns", "u", TURNS).await;
+    assert_eq!(post(&host, "/forget", "h", r#"{"session":"u"}"#).await.0, "200");
+    let again = post(&host, "/forget", "g", r#"{"session":"s"}"#).await;
+    assert_eq!(again, ("200".to_owned(), true, receipt.2));
+    let other = post(&host, "/facts", "f", &fact.replace("Lisbon", "Porto")).await;
+    assert_eq!(other.0, "409 idempotency_key_mismatch");
+    host.stop().await;
 }

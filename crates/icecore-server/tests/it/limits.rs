@@ -3,7 +3,7 @@
 use icecore_server::Limits;
 use serde_json::json;
 
-use crate::client::{Answer, Host, apart, connect, fresh, read_answer};
+use crate::client::{Answer, Host, apart, connect, fresh};
 
 fn turn(content: &str) -> String {
     json!({"turns":[{"role":"user","content":content}]}).to_string()
@@ -82,35 +82,6 @@ async fn a_request_adds_so_many_turns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_senders_and_crowds_are_turned_away() {
-    use std::io::Write;
-    let dir = tempfile::tempdir().unwrap();
-    let limits = Limits { concurrent_requests: 1, request_seconds: 2, ..Limits::default() };
-    let host = Host::with(dir.path(), limits).await;
-    let headers = [("Content-Length", "100"), ("Expect", "100-continue")];
-    let slow = host.request("POST", "/v1/host/icecore/context", &headers, b"");
-    let address = host.address;
-    // The host asks for the body once the request has the one place.
-    let stream = apart(move || {
-        let mut stream = connect(address);
-        stream.write_all(&slow).unwrap();
-        let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
-        assert!(crate::client::read_head(&mut reader).contains("100 Continue"));
-        stream
-    })
-    .await;
-    let crowded = host.get("/stats").await;
-    assert_eq!(crowded.code(), "503 overloaded");
-    assert_eq!(crowded.header("retry-after"), Some("1"));
-    let health = host.request("GET", "/healthz", &[], b"");
-    assert_eq!(host.raw(&health).await.status, 200);
-    let late = apart(move || read_answer(stream)).await;
-    assert_eq!(late.code(), "503 request_timeout");
-    assert_eq!(host.get("/stats").await.status, 200);
-    host.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn so_many_may_follow_the_events() {
     use std::io::{BufReader, Write};
     let dir = tempfile::tempdir().unwrap();
@@ -133,21 +104,103 @@ async fn so_many_may_follow_the_events() {
     host.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_head_has_its_time() {
+/// Whether the host closes a connection on which only this is sent.
+async fn is_closed(limits: Limits, sent: &'static [u8]) -> bool {
     use std::io::{Read, Write};
     let dir = tempfile::tempdir().unwrap();
-    let host = Host::with(dir.path(), Limits { header_seconds: 1, ..Limits::default() }).await;
+    let host = Host::with(dir.path(), limits).await;
     let address = host.address;
     let rest = apart(move || {
         let mut stream = connect(address);
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n").unwrap();
+        stream.write_all(sent).unwrap();
         let mut rest = Vec::new();
-        stream.read_to_end(&mut rest).map(|_| rest)
-    })
-    .await;
-    let rest = String::from_utf8(rest.unwrap()).unwrap();
-    assert!(!rest.contains(" 200 "), "{rest}");
+        // A reset is an end as well.
+        let end = stream.read_to_end(&mut rest);
+        let timed_out = end.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+        !timed_out && rest.is_empty()
+    });
+    let closed = rest.await;
+    host.stop().await;
+    closed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_and_an_idle_connection_have_their_time() {
+    let head = Limits { header_seconds: 1, idle_seconds: 600, ..Limits::default() };
+    assert!(is_closed(head, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n").await);
+    let idle = Limits { header_seconds: 600, idle_seconds: 1, ..Limits::default() };
+    assert!(is_closed(idle, b"").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_is_at_most_so_many_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::with(dir.path(), Limits { header_bytes: 16 << 10, ..Limits::default() }).await;
+    let check = async |bytes: usize, expected: u16| {
+        let filler = "x".repeat(bytes);
+        let request = host.request("GET", "/healthz", &[("X-Filler", &filler)], b"");
+        let answer = host.raw(&request).await;
+        assert_eq!(answer.status, expected, "{bytes}");
+        answer
+    };
+    check(8 << 10, 200).await;
+    let refused = check(64 << 10, 431).await;
+    assert_eq!(refused.code(), "431 headers_too_large");
+    let details = json!({"limit":"header_bytes","limitBytes":16 << 10});
+    assert_eq!(refused.json()["details"], details);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_asks_so_often() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { rate_per_second: 1, rate_burst: 3, ..Limits::default() };
+    let host = Host::with(dir.path(), limits).await;
+    let other = format!("Bearer {}", host.key_of("other", icecore_server::Role::Reader).await);
+    let mut answers = Vec::new();
+    for _ in 0..20 {
+        answers.push(host.get("/stats").await);
+    }
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
+    assert!((10..=17).contains(&refused.len()), "{}", refused.len());
+    for refused in refused {
+        assert_eq!(refused.code(), "429 rate_limited");
+        let details = refused.json()["details"].clone();
+        assert_eq!(
+            (&details["scope"], &details["limit"]),
+            (&json!("key"), &json!("rate_per_second"))
+        );
+        assert!((1..=1_000).contains(&details["retryAfterMs"].as_u64().unwrap()), "{details}");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+    }
+    // Another key has its own, and the health check none.
+    let auth = [("Authorization", other.as_str())];
+    assert_eq!(host.call("GET", "/stats", &auth, None).await.status, 200);
+    let health = host.request("GET", "/healthz", &[], b"");
+    for _ in 0..10 {
+        assert_eq!(host.raw(&health).await.status, 200);
+    }
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guessing_is_slow_and_shuts_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { rate_denied_per_second: 1, rate_denied_burst: 2, ..Limits::default() };
+    let host = Host::with(dir.path(), limits).await;
+    let mut codes = Vec::new();
+    for n in 0..20 {
+        let guess = format!("Bearer ice_{n}");
+        let answer = host.call("GET", "/stats", &[("Authorization", &guess)], None).await;
+        if answer.status == 429 {
+            assert_eq!(answer.json()["details"]["scope"], "host");
+            assert!(answer.header("retry-after").is_some());
+        }
+        codes.push(answer.code());
+        assert_eq!(host.get("/stats").await.status, 200);
+    }
+    assert_eq!(codes[..2], ["401 unauthenticated", "401 unauthenticated"]);
+    assert!(codes.contains(&"429 rate_limited".to_owned()), "{codes:?}");
     host.stop().await;
 }
 

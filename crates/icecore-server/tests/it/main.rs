@@ -4,6 +4,7 @@
 
 mod auth;
 mod client;
+mod crowd;
 mod discovery;
 mod ending;
 mod entries;
@@ -12,6 +13,7 @@ mod hostile;
 mod idempotency;
 mod keys;
 mod limits;
+mod listening;
 mod metrics;
 mod redaction;
 mod routes;

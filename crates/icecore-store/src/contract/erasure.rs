@@ -275,7 +275,9 @@ pub(super) async fn a_nameless_subject_is_not_found(store: &dyn Store) {
 
 pub(super) async fn kept_answers_that_may_quote_go(store: &dyn Store) {
     let session = add(store, "s", &say_many(2)).await;
-    for operation in ["POST /turns", "POST /context"] {
+    let ids_only =
+        ["POST /turns", "POST /facts", "POST /facts/confirm", "POST /facts/reject", "POST /forget"];
+    for operation in ids_only.into_iter().chain(["POST /context"]) {
         let (operation, key) = (operation.to_owned(), "k".to_owned());
         let body = "answer".to_owned();
         let outcome = NewOutcome { operation, key, request: [1; 32], status: 200, body };
@@ -285,6 +287,8 @@ pub(super) async fn kept_answers_that_may_quote_go(store: &dyn Store) {
     let kept = async |operation| {
         store.outcome(scope().tenant(), operation, "k", NOW).await.unwrap().is_some()
     };
-    assert!(kept("POST /turns").await);
+    for operation in ids_only {
+        assert!(kept(operation).await, "{operation}");
+    }
     assert!(!kept("POST /context").await);
 }

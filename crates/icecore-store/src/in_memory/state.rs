@@ -266,10 +266,8 @@ impl TenantState {
 
     pub(super) fn raise_epoch(&mut self, memory: &str) {
         self.scopes.iter_mut().filter(|s| s.memory == memory).for_each(|s| s.epoch += 1);
-        // Answers kept for retries may quote what was erased; those to reads go.
-        let quotes_nothing =
-            |operation: &str| operation.ends_with("/turns") || operation.ends_with("/entries");
-        self.outcomes.retain(|(operation, _), _| quotes_nothing(operation));
+        // Answers kept for retries may quote what was erased; those that hold ids stay.
+        self.outcomes.retain(|(operation, _), _| !may_quote(operation));
     }
 
     /// All events in order, of one memory or of all.

@@ -453,13 +453,18 @@ fn forget_speakers(c: &Connection, tenant: i64, session: i64) -> rusqlite::Resul
 
 /// Marks that something of the scope was erased, for all who may have kept it.
 pub(super) fn raise_epoch(c: &Connection, no: ScopeNo) -> rusqlite::Result<()> {
-    // Answers kept for retries may quote what was erased; those to reads go. Those
-    // to turns and entries quote nothing, and keep the erased from coming again.
-    c.execute(
-        "DELETE FROM outcomes WHERE tenant = ?1
-           AND operation NOT LIKE '%/turns' AND operation NOT LIKE '%/entries'",
-        [no.tenant],
-    )?;
+    // Answers kept for retries may quote what was erased; those that hold ids stay.
+    let mut operations =
+        c.prepare_cached("SELECT DISTINCT operation FROM outcomes WHERE tenant = ?1")?;
+    let operations = operations.query_map([no.tenant], |row| row.get::<_, String>(0))?;
+    for operation in operations.collect::<rusqlite::Result<Vec<_>>>()? {
+        if may_quote(&operation) {
+            c.execute(
+                "DELETE FROM outcomes WHERE tenant = ?1 AND operation = ?2",
+                params![no.tenant, operation],
+            )?;
+        }
+    }
     c.execute(
         "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
         [no.tenant, no.scope],

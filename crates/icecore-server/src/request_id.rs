@@ -1,0 +1,119 @@
+//! The word by which a request is found in the log.
+//!
+//! A caller may choose it (`X-Request-Id`), unless it looks like something that must
+//! not stand in a log.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use icecore::{Redactor, Tenant};
+
+use crate::app::App;
+
+/// Where it comes from and goes to.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const MOST_CHARS: usize = 128;
+
+tokio::task_local! {
+    /// The id of the request that this task works on.
+    pub(crate) static CURRENT: RequestId;
+}
+
+/// A request's id. The caller's word counts once its secrets were looked for.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    given: Option<String>,
+    shown: OnceLock<String>,
+}
+
+impl RequestId {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+        let given = given.filter(|given| {
+            let is_word = given.bytes().all(|byte| byte.is_ascii_graphic());
+            is_word
+                && (1..=MOST_CHARS).contains(&given.len())
+                && is_open(&Redactor::standard(), given)
+        });
+        Self(Arc::new(Inner { given: given.map(str::to_owned), shown: OnceLock::new() }))
+    }
+
+    pub(crate) fn is_given(&self) -> bool {
+        self.0.given.is_some()
+    }
+
+    /// The tenant is known, and with it what else is secret.
+    pub(crate) async fn settle(&self, app: &App, tenant: &Tenant) {
+        let Some(given) = &self.0.given else { return };
+        let known = app.memory.redactor(tenant).await;
+        if !known.is_ok_and(|known| is_open(&known.redactor, given)) {
+            let _ = self.0.shown.set(made());
+        }
+        tracing::Span::current().record("request_id", self.shown());
+    }
+
+    /// The id, from now on the same.
+    pub(crate) fn shown(&self) -> &str {
+        self.0.shown.get_or_init(|| self.0.given.clone().unwrap_or_else(made))
+    }
+
+    pub(crate) fn header(&self) -> HeaderValue {
+        // Only visible characters got in.
+        HeaderValue::from_str(self.shown()).unwrap_or(HeaderValue::from_static("unknown"))
+    }
+}
+
+impl Default for RequestId {
+    fn default() -> Self {
+        Self::of(&HeaderMap::new())
+    }
+}
+
+fn is_open(redactor: &Redactor, text: &str) -> bool {
+    redactor.text(text).into_string() == text
+}
+
+/// The id of the request at hand, or a new one where there is none.
+pub(crate) fn current() -> String {
+    CURRENT.try_with(|id| id.shown().to_owned()).unwrap_or_else(|_| made())
+}
+
+/// A new id.
+pub(crate) fn made() -> String {
+    let mut bytes = [0; 8];
+    // Without randomness the id is of little use, and nothing depends on it.
+    let _ = getrandom::fill(&mut bytes);
+    hex::encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callers_word_is_kept_unless_it_tells() {
+        let shown = |given: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_bytes(given.as_bytes()).unwrap());
+            RequestId::of(&headers).shown().to_owned()
+        };
+        let keeps = |given: &str| assert_eq!(shown(given), given);
+        keeps("a");
+        keeps("0190f1c4-7a51-7c1e-9d43-2f1a7c9be001");
+        keeps("run-17/step.3:retry~2");
+        keeps(&"x".repeat(128));
+        let replaces = |given: &str| {
+            let shown = shown(given);
+            assert!(shown.len() == 16 && shown != given, "{given}: {shown}");
+        };
+        replaces("");
+        replaces("two words");
+        replaces("b\u{fc}cher");
+        replaces(&"x".repeat(129));
+        replaces(&format!("ghp_{}", "a1B2".repeat(9)));
+    }
+}
