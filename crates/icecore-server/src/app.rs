@@ -1,7 +1,7 @@
 //! What all requests share.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use icecore::Memory;
 use tokio::sync::{Semaphore, watch};
@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::auth::KeyRing;
 use crate::idempotency::{Answers, Gates};
 use crate::limits::Limits;
+use crate::openapi::Served;
 
 /// The state behind every route.
 pub(crate) struct App {
@@ -23,6 +24,8 @@ pub(crate) struct App {
     pub(crate) requests: Arc<Semaphore>,
     /// A permit for each follower of the event log.
     pub(crate) streams: Arc<Semaphore>,
+    /// What describes the routes, once somebody asked.
+    pub(crate) document: OnceLock<Served>,
     /// Becomes true when the door closes.
     pub(crate) closing: watch::Receiver<bool>,
 }
@@ -45,6 +48,7 @@ impl App {
             answers: Answers::default(),
             requests: Arc::new(Semaphore::new(limits.concurrent_requests)),
             streams: Arc::new(Semaphore::new(limits.event_streams)),
+            document: OnceLock::new(),
             closing,
             limits,
         })

@@ -11,6 +11,7 @@ mod app;
 mod auth;
 mod body;
 mod context;
+mod docs;
 mod error;
 mod events;
 mod facts;
@@ -29,7 +30,7 @@ mod routes;
 mod search;
 mod serve;
 mod turns;
-mod wire;
+pub mod wire;
 
 pub use auth::Role;
 pub use keys::{ADMIN_KEY_FILE, AdminKey, NewKey, create_key, ensure_admin_key};

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 
 use crate::app::Shared;
 use crate::error::ApiError;
-use crate::{context, events, facts, forget, guard, health, history, openapi, search, turns};
+use crate::{context, docs, events, facts, forget, guard, health, history, openapi, search, turns};
 
 /// Where the host's own routes live.
 const PREFIX: &str = "/v1/host/icecore";
@@ -36,6 +36,8 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/v1/openapi.json", get(openapi::document))
+        .route("/docs", get(docs::page))
+        .route("/", get(docs::welcome))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))

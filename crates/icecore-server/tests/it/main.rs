@@ -9,6 +9,8 @@ mod events;
 mod hostile;
 mod idempotency;
 mod limits;
+mod openapi;
 mod redaction;
 mod routes;
+mod schema;
 mod search;

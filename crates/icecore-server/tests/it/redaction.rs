@@ -23,6 +23,9 @@ const WRITES: &[&str] = &[
     "/forget",
 ];
 
+/// The routes that take no key and nothing else.
+const OPEN: &[&str] = &["/healthz", "/readyz", "/v1/openapi.json", "/docs", "/"];
+
 /// The routes that only read; they are asked for what is secret too.
 const READS: &[&str] = &[
     "/sessions",
@@ -65,7 +68,7 @@ fn every_route_has_a_redaction_case() {
     let all = |routes: &[&str]| routes.iter().map(|&path| path.to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(routes("post"), all(WRITES), "add a body for what takes one");
     let own: BTreeSet<String> =
-        routes("get").into_iter().filter(|path| !path.ends_with('z')).collect();
+        routes("get").into_iter().filter(|path| !OPEN.contains(&path.as_str())).collect();
     assert_eq!(own, all(READS));
     for method in ["put", "patch", "delete", "any"] {
         assert_eq!(routes(method), BTreeSet::new(), "`{method}` writes: walk it here too");

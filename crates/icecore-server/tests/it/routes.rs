@@ -282,7 +282,7 @@ async fn the_small_routes() {
     };
     assert_eq!(plain("GET", "/healthz").await.text, r#"{"status":"ok"}"#);
     assert_eq!(plain("GET", "/readyz").await.text, r#"{"status":"ready"}"#);
-    assert_eq!(plain("GET", "/").await.code(), "404 not_found");
+    assert_eq!(plain("GET", "/nothing").await.code(), "404 not_found");
     assert_eq!(plain("GET", &format!("{API}/nothing")).await.code(), "404 not_found");
     assert_eq!(plain("GET", &format!("{API}/sessions/")).await.code(), "404 not_found");
     let wrong = plain("DELETE", &format!("{API}/sessions")).await;
