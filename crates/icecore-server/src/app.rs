@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use icecore::{Memory, Millis};
 use tokio::sync::{Semaphore, watch};
@@ -11,6 +11,7 @@ use crate::idempotency::{Answers, Gates};
 use crate::keyring::KeyRing;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::openapi::Served;
 use crate::rates::Rates;
 use crate::work;
 
@@ -35,6 +36,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// When this host began.
     pub(crate) begun: Millis,
+    /// What describes the routes, once somebody asked.
+    pub(crate) document: OnceLock<Served>,
     /// Becomes true when the door closes.
     pub(crate) closing: watch::Receiver<bool>,
 }
@@ -74,6 +77,7 @@ impl App {
             requests: Arc::new(Semaphore::new(limits.concurrent_requests)),
             bodies: Arc::new(Semaphore::new(work::pieces(limits.buffered_bytes) as usize)),
             streams: Arc::new(Semaphore::new(limits.event_streams)),
+            document: OnceLock::new(),
             closing,
             limits,
         })

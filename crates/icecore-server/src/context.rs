@@ -10,7 +10,7 @@ use crate::auth::Reader;
 use crate::body::{Fields, Posted};
 use crate::error::ApiError;
 use crate::idempotency::{Attempt, replay};
-use crate::params::Params;
+use crate::params::{InMemory, Params};
 use crate::wire;
 
 const OPERATION: &str = "POST /context";
@@ -22,13 +22,14 @@ pub(crate) struct ContextBody {
     /// Which memory; `default` where none is named.
     memory_ref: Option<String>,
     /// What the prompt is about.
+    #[schema(example = "When do we leave?")]
     query: Option<String>,
     /// The session that goes on.
     session: Option<String>,
     /// A branch of the session; needs `session`.
     branch: Option<String>,
     /// The most tokens of the text, counted as o200k_base.
-    #[schema(minimum = 0, maximum = 1_000_000)]
+    #[schema(example = 500)]
     budget: u32,
     /// `messages` adds the items as messages of a chat.
     format: Option<ContextFormat>,
@@ -71,8 +72,13 @@ impl ContextBody {
 #[utoipa::path(
     post,
     path = "/v1/host/icecore/context",
+    operation_id = "buildContext",
     tag = "recall",
-    request_body = ContextBody,
+    params(InMemory),
+    request_body(
+        content = ContextBody,
+        example = json!({"query": "When do we leave?", "session": "trip", "budget": 500})
+    ),
     responses((status = 200, description = "The context", body = wire::ContextAnswer))
 )]
 pub(crate) async fn build(
@@ -98,7 +104,7 @@ pub(crate) async fn build(
         return Ok(replay(200, body));
     }
     let context = app.memory.context(&scope, request).await?;
-    let body = wire::context(&context, as_messages);
+    let body = wire::text(&wire::ContextAnswer::of(&context, as_messages));
     if let Some(attempt) = attempt {
         app.answers.keep(attempt, &body);
     }

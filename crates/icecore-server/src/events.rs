@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::app::Shared;
 use crate::auth::{Caller, Reader};
 use crate::error::ApiError;
-use crate::params::{MAX_NUMBER, Params};
+use crate::params::{InTenant, MAX_NUMBER, PageBySeq, Params};
 use crate::serve::closed;
 use crate::wire;
 
@@ -30,6 +30,25 @@ const QUIET_LOOKS: u32 = 75;
 const WAITING: usize = 64;
 
 /// Events after a position, in order, without content.
+///
+/// With `Accept: text/event-stream` the log is followed: each event comes as it
+/// is written, and `Last-Event-ID` goes on where a lost connection left off.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/events",
+    operation_id = "listEvents",
+    tag = "operations",
+    params(
+        InTenant,
+        PageBySeq,
+        ("Last-Event-ID" = Option<u64>, Header, description = "Streams alone: the `seq` of the last event that was seen."),
+    ),
+    responses((
+        status = 200,
+        description = "A page of events, or a stream of them",
+        content((wire::Events = "application/json"), (String = "text/event-stream")),
+    ))
+)]
 pub(crate) async fn events(
     State(app): State<Shared>,
     Reader(caller): Reader,
@@ -39,13 +58,14 @@ pub(crate) async fn events(
     let memory = caller.filter(&app, params.memory()?).await?;
     let after = Position(params.number("after")?.unwrap_or_default());
     let limit = params.page(&app)?;
+    let last = last_event(&headers)?;
     if wants_stream(&headers) {
-        let after = last_event(&headers)?.unwrap_or(after);
+        let after = last.unwrap_or(after);
         let log = Log { app, caller, memory, after };
         return follow(log);
     }
     let events = app.memory.events(caller.tenant(), memory.as_deref(), after, limit).await?;
-    Ok(wire::ok(wire::list("events", events.iter().map(wire::event), "")))
+    Ok(wire::ok(wire::text(&wire::Events::of(&events))))
 }
 
 fn wants_stream(headers: &HeaderMap) -> bool {
@@ -57,7 +77,8 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 /// Where a reader that lost its connection left off.
 fn last_event(headers: &HeaderMap) -> Result<Option<Position>, ApiError> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
-    let number = value.to_str().ok().and_then(|text| text.parse().ok());
+    let digits = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = value.to_str().ok().filter(digits).and_then(|text| text.parse().ok());
     match number.filter(|number| *number <= MAX_NUMBER) {
         Some(number) => Ok(Some(Position(number))),
         None => Err(ApiError::invalid("the header `Last-Event-ID` must be the `seq` of an event")),
@@ -140,7 +161,8 @@ async fn send_all(mut log: Log, sender: mpsc::Sender<String>) {
 }
 
 fn piece(event: &EventRecord) -> String {
-    format!("id: {}\nevent: {}\ndata: {}\n\n", event.position, event.kind, wire::event(event))
+    let data = wire::text(&wire::Event::from(event));
+    format!("id: {}\nevent: {}\ndata: {data}\n\n", event.position, event.kind)
 }
 
 /// The pieces of a stream, as the response's body.

@@ -2,41 +2,101 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::ForgetRequest;
+use icecore::{ForgetRequest, Millis};
+use utoipa::ToSchema;
 
 use crate::app::Shared;
 use crate::auth::Writer;
 use crate::body::{Fields, Posted};
 use crate::error::ApiError;
 use crate::idempotency::{Attempt, replay};
-use crate::params::Params;
+use crate::params::{InTenant, Params};
 use crate::wire;
 
 const OPERATION: &str = "POST /forget";
 
 const FIELDS: [&str; 6] = ["session", "subject", "before", "entry", "dryRun", "memoryRef"];
 
-/// Forgets a session, a subject, what is before a time, or an entry. By subject
-/// or time the whole tenant is meant unless a memory is named.
+/// What to forget: exactly one of `session`, `subject`, `before` and `entry`.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+struct ForgetBody {
+    /// Which memory: of a session or an entry `default` where none is named, of
+    /// a subject or a time all of the tenant's.
+    memory_ref: Option<String>,
+    /// A session by name.
+    #[schema(example = "trip")]
+    session: Option<String>,
+    /// What a person said, by the `name` of the turns, and entries tagged
+    /// `subject:NAME`.
+    subject: Option<String>,
+    /// Turns whose own timestamp is before this.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    before: Option<Millis>,
+    /// An entry by id.
+    entry: Option<String>,
+    /// Only says what would be erased.
+    #[schema(value_type = Option<bool>, example = true)]
+    dry_run: bool,
+}
+
+impl ForgetBody {
+    fn read(fields: &Fields<'_>, params: &Params) -> Result<Self, ApiError> {
+        // Elsewhere an unknown field is ignored. Here a slip in `dryRun` would erase.
+        fields.only(&FIELDS)?;
+        Ok(Self {
+            session: fields.text("session")?,
+            subject: fields.text("subject")?,
+            before: fields.time("before")?,
+            entry: fields.text("entry")?,
+            dry_run: fields.flag("dryRun")?,
+            memory_ref: fields.memory(params.memory()?)?,
+        })
+    }
+
+    /// Exactly one thing to forget.
+    fn what(&self) -> Result<ForgetRequest, ApiError> {
+        let named = |name: &Option<String>| name.clone();
+        match (named(&self.session), named(&self.subject), self.before, named(&self.entry)) {
+            (Some(session), None, None, None) => Ok(ForgetRequest::Session(session)),
+            (None, Some(subject), None, None) if subject.is_empty() => {
+                Err(ApiError::invalid("field `subject` is empty"))
+            }
+            (None, Some(subject), None, None) => Ok(ForgetRequest::Subject(subject)),
+            (None, None, Some(before), None) => Ok(ForgetRequest::Before(before)),
+            (None, None, None, Some(entry)) => Ok(ForgetRequest::Entry(entry)),
+            _ => Err(ApiError::invalid(
+                "give exactly one of `session`, `subject`, `before` and `entry`",
+            )),
+        }
+    }
+}
+
+/// Forgets a session, a subject, what is before a time, or an entry.
+///
+/// By subject or time the whole tenant is meant unless a memory is named.
+#[utoipa::path(
+    post,
+    path = "/v1/host/icecore/forget",
+    operation_id = "forget",
+    tag = "forgetting",
+    params(InTenant),
+    request_body(content = ForgetBody, example = json!({"session": "trip", "dryRun": true})),
+    responses((status = 200, description = "The receipt", body = wire::Receipt))
+)]
 pub(crate) async fn forget(
     State(app): State<Shared>,
     Writer(caller): Writer,
     params: Params,
     posted: Posted,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&posted.bytes)?;
-    // Elsewhere an unknown field is ignored. Here a slip in `dryRun` would erase.
-    fields.only(&FIELDS)?;
-    let request = what(&fields)?;
-    let dry_run = fields.flag("dryRun")?;
-    let memory = fields.memory(params.memory()?)?;
+    let body = ForgetBody::read(&Fields::parse(&posted.bytes)?, &params)?;
+    let (request, memory) = (body.what()?, body.memory_ref.as_deref());
     let memory = match request {
         ForgetRequest::Session(_) | ForgetRequest::Entry(_) => {
-            Some(caller.scope(&app, memory.as_deref()).await?.memory().to_owned())
+            Some(caller.scope(&app, memory).await?.memory().to_owned())
         }
-        ForgetRequest::Subject(_) | ForgetRequest::Before(_) => {
-            caller.filter(&app, memory.as_deref()).await?
-        }
+        ForgetRequest::Subject(_) | ForgetRequest::Before(_) => caller.filter(&app, memory).await?,
     };
 
     let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
@@ -48,33 +108,11 @@ pub(crate) async fn forget(
     // Before and after: a context built meanwhile may still hold what goes.
     app.answers.forget(caller.tenant());
     let memory = memory.as_deref();
-    let receipt = app.memory.forget(caller.principal(), memory, &request, dry_run).await?;
+    let receipt = app.memory.forget(caller.principal(), memory, &request, body.dry_run).await?;
     app.answers.forget(caller.tenant());
-    let body = wire::receipt(&receipt);
+    let body = wire::text(&wire::Receipt::from(&receipt));
     if let Some(attempt) = attempt {
         attempt.keep(&app, &body).await?;
     }
     Ok(wire::ok(body))
-}
-
-/// Exactly one thing to forget.
-fn what(fields: &Fields<'_>) -> Result<ForgetRequest, ApiError> {
-    let given = (
-        fields.text("session")?,
-        fields.text("subject")?,
-        fields.time("before")?,
-        fields.text("entry")?,
-    );
-    match given {
-        (Some(session), None, None, None) => Ok(ForgetRequest::Session(session)),
-        (None, Some(subject), None, None) if subject.is_empty() => {
-            Err(ApiError::invalid("field `subject` is empty"))
-        }
-        (None, Some(subject), None, None) => Ok(ForgetRequest::Subject(subject)),
-        (None, None, Some(before), None) => Ok(ForgetRequest::Before(before)),
-        (None, None, None, Some(entry)) => Ok(ForgetRequest::Entry(entry)),
-        _ => {
-            Err(ApiError::invalid("give exactly one of `session`, `subject`, `before` and `entry`"))
-        }
-    }
 }

@@ -13,11 +13,29 @@ use crate::wire;
 /// The route that answers whatever else happens.
 pub(crate) const HEALTH: &str = "/healthz";
 
+/// Whether the host lives.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "isAlive",
+    tag = "operations",
+    security(()),
+    responses((status = 200, description = "It does", body = wire::Health))
+)]
 pub(crate) async fn healthz() -> Response {
-    wire::ok(r#"{"status":"ok"}"#.to_owned())
+    wire::ok(wire::text(&wire::Health { status: "ok" }))
 }
 
-/// Ready means: open, the store answers, and derived work is not hopelessly behind.
+/// Whether the host can be given work: it is open, the store answers, and derived
+/// work is not hopelessly behind.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "isReady",
+    tag = "operations",
+    security(()),
+    responses((status = 200, description = "It can", body = wire::Health))
+)]
 pub(crate) async fn readyz(State(app): State<Shared>) -> Result<Response, ApiError> {
     if *app.closing.borrow() {
         return Err(ApiError::later("shutting_down", "the host is shutting down"));
@@ -31,7 +49,7 @@ pub(crate) async fn readyz(State(app): State<Shared>) -> Result<Response, ApiErr
         let details = json!({ "limit": "ready_pending", "most": most, "pending": pending });
         return Err(ApiError::later("behind", message).with(details));
     }
-    Ok(wire::ok(r#"{"status":"ready"}"#.to_owned()))
+    Ok(wire::ok(wire::text(&wire::Health { status: "ready" })))
 }
 
 /// A store that takes longer than this to count is of no use to a caller.

@@ -6,11 +6,20 @@ use axum::response::Response;
 use crate::app::{App, Shared};
 use crate::auth::Reader;
 use crate::error::ApiError;
-use crate::params::{Params, Segment};
+use crate::params::{InMemory, InTenant, PageByName, Params, Segment};
 use crate::wire;
 
-/// Sessions in the order they began: all of them, or a page with `limit`, which
-/// goes on with `after` the last name.
+/// Sessions in the order they began.
+///
+/// All of them, or a page with `limit`, which goes on with `after` the last name.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/sessions",
+    operation_id = "listSessions",
+    tag = "sessions",
+    params(InMemory, PageByName),
+    responses((status = 200, description = "The sessions", body = wire::Sessions))
+)]
 pub(crate) async fn sessions(
     State(app): State<Shared>,
     Reader(caller): Reader,
@@ -19,7 +28,7 @@ pub(crate) async fn sessions(
     let scope = caller.scope(&app, params.memory()?).await?;
     let sessions = app.memory.sessions(&scope).await?;
     let sessions = page(&app, &params, sessions, |session| session.session.clone())?;
-    Ok(wire::ok(wire::list("sessions", sessions.iter().map(wire::session), "")))
+    Ok(wire::ok(wire::text(&wire::Sessions::of(&sessions))))
 }
 
 /// Items after the one that `after` names, at most `limit` of them.
@@ -40,8 +49,28 @@ fn page<T>(
     Ok(items.into_iter().skip(from).take(limit).collect())
 }
 
-/// What a person sees of a session, or what a model is sent. The two are the
-/// same until a session is compacted.
+/// Whose view of a session.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes what `view` reads")]
+struct ViewParams {
+    /// What a person sees, or what a model is sent.
+    view: Option<String>,
+    /// A branch of the session; the one that was last added to, where none is named.
+    branch: Option<String>,
+}
+
+/// What a person sees of a session, or what a model is sent.
+///
+/// The two are the same until a session is compacted.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/sessions/{session}/view",
+    operation_id = "viewSession",
+    tag = "sessions",
+    params(("session" = String, Path, description = "The session.", example = "trip"), InMemory, ViewParams),
+    responses((status = 200, description = "The view", body = wire::Viewed))
+)]
 pub(crate) async fn view(
     State(app): State<Shared>,
     Reader(caller): Reader,
@@ -53,11 +82,27 @@ pub(crate) async fn view(
     }
     let scope = caller.scope(&app, params.memory()?).await?;
     let view = app.memory.view(&scope, &session, params.text("branch")?).await?;
-    let tokens = format!(r#""tokens":{}"#, view.tokens);
-    Ok(wire::ok(wire::list("messages", view.messages.iter().map(wire::turn), &tokens)))
+    Ok(wire::ok(wire::view(&view)))
+}
+
+/// Which chunks are listed.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes what `chunks` reads")]
+struct ChunkParams {
+    /// Only those of this session.
+    session: Option<String>,
 }
 
 /// Chunks of a session or of all; paged as sessions are.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/chunks",
+    operation_id = "listChunks",
+    tag = "chunks",
+    params(InMemory, ChunkParams, PageByName),
+    responses((status = 200, description = "The chunks", body = wire::Chunks))
+)]
 pub(crate) async fn chunks(
     State(app): State<Shared>,
     Reader(caller): Reader,
@@ -66,9 +111,18 @@ pub(crate) async fn chunks(
     let scope = caller.scope(&app, params.memory()?).await?;
     let chunks = app.memory.chunks(&scope, params.text("session")?).await?;
     let chunks = page(&app, &params, chunks, |chunk| chunk.id.to_string())?;
-    Ok(wire::ok(wire::list("chunks", chunks.iter().map(wire::chunk), "")))
+    Ok(wire::ok(wire::text(&wire::Chunks::of(&chunks))))
 }
 
+/// One chunk.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/chunks/{id}",
+    operation_id = "getChunk",
+    tag = "chunks",
+    params(("id" = String, Path, description = "The chunk."), InMemory),
+    responses((status = 200, description = "The chunk", body = wire::Chunk))
+)]
 pub(crate) async fn chunk(
     State(app): State<Shared>,
     Reader(caller): Reader,
@@ -76,10 +130,19 @@ pub(crate) async fn chunk(
     params: Params,
 ) -> Result<Response, ApiError> {
     let scope = caller.scope(&app, params.memory()?).await?;
-    Ok(wire::ok(wire::chunk(&app.memory.chunk(&scope, &id).await?)))
+    let chunk = app.memory.chunk(&scope, &id).await?;
+    Ok(wire::ok(wire::text(&wire::Chunk::from(&chunk))))
 }
 
 /// Exactly the turns of a chunk.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/chunks/{id}/expand",
+    operation_id = "expandChunk",
+    tag = "chunks",
+    params(("id" = String, Path, description = "The chunk."), InMemory),
+    responses((status = 200, description = "The turns", body = wire::Turns))
+)]
 pub(crate) async fn expand(
     State(app): State<Shared>,
     Reader(caller): Reader,
@@ -88,20 +151,36 @@ pub(crate) async fn expand(
 ) -> Result<Response, ApiError> {
     let scope = caller.scope(&app, params.memory()?).await?;
     let turns = app.memory.expand(&scope, &id).await?;
-    Ok(wire::ok(wire::list("turns", turns.iter().map(wire::turn), "")))
+    Ok(wire::ok(wire::turns(&turns)))
 }
 
-/// Archives are written by dreams, so there are none yet.
+/// Archives. They are written by dreams, so there are none yet.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/archives",
+    operation_id = "listArchives",
+    tag = "operations",
+    params(InTenant),
+    responses((status = 200, description = "The archives", body = wire::Archives))
+)]
 pub(crate) async fn archives(
     State(app): State<Shared>,
     Reader(caller): Reader,
     params: Params,
 ) -> Result<Response, ApiError> {
     caller.filter(&app, params.memory()?).await?;
-    Ok(wire::ok(wire::list("archives", std::iter::empty(), "")))
+    Ok(wire::ok(wire::text(&wire::Archives { archives: Vec::new() })))
 }
 
 /// What is there and what is still due, of the tenant or of one memory.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/stats",
+    operation_id = "getStats",
+    tag = "operations",
+    params(InTenant),
+    responses((status = 200, description = "The counts", body = wire::Stats))
+)]
 pub(crate) async fn stats(
     State(app): State<Shared>,
     Reader(caller): Reader,
@@ -109,5 +188,5 @@ pub(crate) async fn stats(
 ) -> Result<Response, ApiError> {
     let memory = caller.filter(&app, params.memory()?).await?;
     let stats = app.memory.stats(caller.tenant(), memory.as_deref()).await?;
-    Ok(wire::ok(wire::stats(memory.as_deref(), &stats)))
+    Ok(wire::ok(wire::text(&wire::Stats::of(memory.as_deref(), &stats))))
 }

@@ -42,7 +42,7 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) fn key(headers: &HeaderMap, app: &App) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(KEY) else { return Ok(None) };
     let most = app.limits.idempotency_key_bytes;
-    let key = value.to_str().ok().filter(|key| !key.is_empty() && key.len() <= most);
+    let key = value.to_str().ok().filter(|key| is_key(key, most));
     match key {
         Some(key) => Ok(Some(key.to_owned())),
         None => Err(ApiError::invalid(format!(
@@ -50,6 +50,10 @@ pub(crate) fn key(headers: &HeaderMap, app: &App) -> Result<Option<String>, ApiE
         ))
         .with(json!({ "limit": "idempotency_key_bytes", "most": most }))),
     }
+}
+
+fn is_key(key: &str, most: usize) -> bool {
+    (1..=most).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// A request under a caller's key, while no other under the same key runs here.

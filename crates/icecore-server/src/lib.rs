@@ -13,6 +13,7 @@ mod auth;
 mod body;
 mod context;
 mod discovery;
+mod docs;
 mod entries;
 mod error;
 mod events;
@@ -41,7 +42,7 @@ mod search;
 mod serve;
 mod stream;
 mod turns;
-mod wire;
+pub mod wire;
 mod work;
 mod workspace;
 

@@ -3,9 +3,50 @@
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use serde_json::json;
+use utoipa::IntoParams;
 
 use crate::app::{App, Shared};
 use crate::error::ApiError;
+
+/// Which memory a route works in.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes what `Params::memory` reads")]
+pub(crate) struct InMemory {
+    /// The memory; `default` where none is named.
+    memory_ref: Option<String>,
+}
+
+/// Which memory a list is narrowed to.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes what `Params::memory` reads")]
+pub(crate) struct InTenant {
+    /// One memory; all of the tenant's where none is named.
+    memory_ref: Option<String>,
+}
+
+/// A page that goes on after a number.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes what `Params::number` and `Params::page` read")]
+pub(crate) struct PageBySeq {
+    /// Go on after this `seq`.
+    after: Option<u64>,
+    /// The most items of the page.
+    limit: Option<u64>,
+}
+
+/// A page that goes on after a name; all there is, where no limit is given.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes what `Params::text` and `Params::limit` read")]
+pub(crate) struct PageByName {
+    /// Go on after the item of this name or id.
+    after: Option<String>,
+    /// The most items of the page.
+    limit: Option<u64>,
+}
 
 /// The parameters of a request. Unknown ones are ignored.
 pub(crate) struct Params(Vec<(String, String)>);

@@ -12,16 +12,16 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    context, discovery, entries, events, facts, forget, guard, health, history, key_routes, metrics,
-    openapi, search, turns, workspace,
+    context, discovery, docs, entries, events, facts, forget, guard, health, history, key_routes,
+    metrics, openapi, search, turns, workspace,
 };
 
 /// Where the host's own routes live.
 const PREFIX: &str = "/v1/host/icecore";
 
 /// The routes that need no key. `/metrics` is open on loopback alone.
-const OPEN: [&str; 6] =
-    ["/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/docs", "/.well-known/openwop"];
+const OPEN: [&str; 7] =
+    ["/", "/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/docs", "/.well-known/openwop"];
 
 /// All routes. Whoever reads needs a key of any role; whoever writes, one of a
 /// writer or an admin; the keys themselves are an admin's: the handlers'
@@ -60,6 +60,8 @@ pub(crate) fn router(app: Shared) -> Router {
             "/v1/host/workspace/files/{*path}",
             get(workspace::read).put(workspace::put).delete(workspace::delete),
         )
+        .route("/docs", get(docs::page))
+        .route("/", get(docs::welcome))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))

@@ -7,18 +7,58 @@ use icecore::{
     Append, Claim, MemoryError, Scope, Seq, StoreError, StoredOutcome, TurnInput, turn_jsonl,
 };
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
 use crate::app::{App, Shared};
 use crate::auth::{Reader, Writer};
 use crate::body::{Fields, Posted};
 use crate::error::ApiError;
 use crate::idempotency::{Attempt, replay};
-use crate::params::{Params, Segment};
+use crate::params::{InMemory, PageBySeq, Params, Segment};
 use crate::wire::{self, Added};
 
 const OPERATION: &str = "POST /sessions/{session}/turns";
 
+/// Turns to add.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+struct TurnsBody<'a> {
+    /// Which memory; `default` where none is named.
+    memory_ref: Option<String>,
+    // In their own spelling, which is read later.
+    #[schema(value_type = Vec<wire::NewTurn>)]
+    turns: Vec<&'a RawValue>,
+    /// Adds also what was forgotten once.
+    #[schema(value_type = Option<bool>)]
+    insist: bool,
+}
+
+impl<'a> TurnsBody<'a> {
+    fn read(fields: &Fields<'a>, params: &Params) -> Result<Self, ApiError> {
+        Ok(Self {
+            memory_ref: fields.memory(params.memory()?)?,
+            insist: fields.flag("insist")?,
+            turns: fields.list("turns")?,
+        })
+    }
+}
+
 /// Adds turns, all or none; once answered they survive a crash.
+#[utoipa::path(
+    post,
+    path = "/v1/host/icecore/sessions/{session}/turns",
+    operation_id = "addTurns",
+    tag = "sessions",
+    params(("session" = String, Path, description = "The session; a new name begins one.", example = "trip"), InMemory),
+    request_body(
+        content = TurnsBody,
+        example = json!({"turns": [
+            {"role": "user", "name": "Ana", "content": "We leave for Lisbon on 4 May."},
+            {"role": "assistant", "content": "Noted: Lisbon, 4 May."},
+        ]})
+    ),
+    responses((status = 201, description = "They are kept", body = Added))
+)]
 pub(crate) async fn add(
     State(app): State<Shared>,
     Writer(caller): Writer,
@@ -26,11 +66,10 @@ pub(crate) async fn add(
     params: Params,
     posted: Posted,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&posted.bytes)?;
-    let memory = fields.memory(params.memory()?)?;
-    let scope = caller.scope(&app, memory.as_deref()).await?;
-    let insist = fields.flag("insist")?;
-    let turns = read_turns(&app, &session, fields.list("turns")?)?;
+    let body = TurnsBody::read(&Fields::parse(&posted.bytes)?, &params)?;
+    let scope = caller.scope(&app, body.memory_ref.as_deref()).await?;
+    let insist = body.insist;
+    let turns = read_turns(&app, &session, body.turns)?;
 
     let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
     let ids = client_ids(&app, &scope, &turns);
@@ -126,6 +165,14 @@ fn replay_added(outcome: StoredOutcome, ids: Vec<Option<String>>) -> Result<Resp
 }
 
 /// A page of a session's turns.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/sessions/{session}/turns",
+    operation_id = "listTurns",
+    tag = "sessions",
+    params(("session" = String, Path, description = "The session.", example = "trip"), InMemory, PageBySeq),
+    responses((status = 200, description = "The turns", body = wire::Turns))
+)]
 pub(crate) async fn list(
     State(app): State<Shared>,
     Reader(caller): Reader,
@@ -136,5 +183,5 @@ pub(crate) async fn list(
     let after = Seq(params.number("after")?.unwrap_or_default());
     let limit = params.page(&app)?;
     let turns = app.memory.turns(&scope, &session, after, limit).await?;
-    Ok(wire::ok(wire::list("turns", turns.iter().map(wire::turn), "")))
+    Ok(wire::ok(wire::turns(&turns)))
 }

@@ -57,7 +57,8 @@ pub use icecore_domain::chunk::{ChunkId, Level, Tier};
 pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 pub use icecore_domain::fact::{FactKind, FactStatus};
 pub use icecore_domain::ids::{
-    Branch, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName, Tenant, TurnId,
+    Branch, MAX_NAME_BYTES, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName,
+    Tenant, TurnId,
 };
 pub use icecore_domain::redact::{
     Hidden, Kind, MAX_SECRET_BYTES, Proof, RedactedStream, RedactedText, RedactedTurn, Redactor,

@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use icecore::{ImportPlan, ImportReport, RawTurn, Repeat};
+use icecore_server::wire;
 
 use crate::app::App;
 use crate::args::AddArgs;
@@ -26,7 +27,7 @@ async fn add_one(args: AddArgs, app: &App) -> Outcome<()> {
     turn.name = args.name;
     let remembered = app.memory.remember(&app.scope, &args.session, vec![turn]).await?;
     if app.printer.is_json() {
-        return app.printer.json(&json::remembered(&remembered));
+        return app.printer.line(&wire::Added::from(remembered).to_json());
     }
     let id = remembered.turn_ids.join(", ");
     app.printer.line(&format!("Added {id} to session {}", shown_session(app, &args.session)))

@@ -1,12 +1,12 @@
 //! `icecore context`: the context for a prompt, within its budget.
 
 use icecore::{Context, ContextRequest};
+use icecore_server::wire;
 
 use crate::app::App;
 use crate::args::ContextArgs;
 use crate::draw::harmless;
 use crate::failure::{Outcome, Status};
-use crate::json;
 use crate::picture::budget;
 
 /// Prints the text; where its tokens went goes to stderr.
@@ -31,7 +31,7 @@ pub async fn run(args: ContextArgs, app: &App) -> Outcome<Status> {
 fn print(context: &Context, app: &App) -> Outcome<()> {
     use std::io::IsTerminal;
     match app.printer.is_json() {
-        true => app.printer.json(&json::context(context)),
+        true => app.printer.line(&wire::text(&wire::ContextAnswer::of(context, false))),
         // A pipe gets it byte for byte.
         false if std::io::stdout().is_terminal() => app.printer.raw(&harmless(&context.text)),
         false => app.printer.raw(&context.text),

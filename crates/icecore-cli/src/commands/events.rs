@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use icecore::{EventRecord, Position};
+use icecore_server::wire;
 
 use crate::app::App;
 use crate::args::EventsArgs;
 use crate::draw::{clip, right};
 use crate::failure::{Outcome, Status};
-use crate::json;
 use crate::printer::Tone;
 
 /// Events read at once.
@@ -44,7 +44,7 @@ pub async fn run(args: EventsArgs, app: &App) -> Outcome<Status> {
 fn print(event: &EventRecord, app: &App) -> Outcome<()> {
     let printer = &app.printer;
     if printer.is_json() {
-        return printer.json(&json::event(event));
+        return printer.line(&wire::text(&wire::Event::from(event)));
     }
     let payload = clip(&event.payload, printer.width().saturating_sub(52).max(24));
     printer.line(&format!(

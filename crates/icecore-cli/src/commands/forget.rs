@@ -1,12 +1,12 @@
 //! `icecore forget`: erasure with a receipt.
 
 use icecore::{ForgetRequest, Millis, Receipt};
+use icecore_server::wire;
 
 use crate::app::App;
 use crate::args::{ForgetArgs, ForgetWhat};
 use crate::draw::{count, number};
 use crate::failure::{Failure, Outcome, Status};
-use crate::json;
 use crate::printer::{Printer, Tone};
 
 /// Erases, then derives anew what stood on it.
@@ -23,7 +23,7 @@ pub async fn run(args: ForgetArgs, app: &App) -> Outcome<Status> {
         app.settle().await?;
     }
     if app.printer.is_json() {
-        app.printer.json(&json::receipt(&receipt))?;
+        app.printer.line(&wire::text(&wire::Receipt::from(&receipt)))?;
         return Ok(Status::Done);
     }
     for line in receipt_lines(&receipt, &app.printer) {

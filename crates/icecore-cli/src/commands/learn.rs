@@ -1,12 +1,12 @@
 //! `icecore learn`: what is known, and what people say of it.
 
 use icecore::{FactInfo, FactKind, FactQuery, FactStatus};
+use icecore_server::wire;
 
 use crate::app::App;
 use crate::args::{LearnAction, LearnArgs, LearnWhich};
 use crate::draw::{count, harmless, left, wrap};
 use crate::failure::{Failure, Outcome, Status};
-use crate::json;
 use crate::printer::{Printer, Tone};
 
 /// Lists facts, adds one, or takes a verdict.
@@ -23,7 +23,7 @@ pub async fn run(args: LearnArgs, app: &App) -> Outcome<Status> {
         Some(LearnAction::Reject { id }) => vec![app.memory.reject(&app.scope, &id).await?],
     };
     if app.printer.is_json() {
-        app.printer.json(&json::facts(&facts))?;
+        app.printer.line(&wire::text(&wire::Facts::of(&facts)))?;
         return Ok(Status::Done);
     }
     if facts.is_empty() {

@@ -1,12 +1,12 @@
 //! `icecore search`: what answers a query, best first.
 
 use icecore::{DocKind, Mode, SearchRequest};
+use icecore_server::wire;
 
 use crate::app::App;
 use crate::args::{How, SearchArgs, What};
 use crate::commands::forget::instant;
 use crate::failure::{Outcome, Status};
-use crate::json;
 use crate::picture::hits;
 
 /// Prints ranked hits, each with why.
@@ -24,7 +24,7 @@ pub async fn run(args: SearchArgs, app: &App) -> Outcome<Status> {
     };
     let found = app.memory.search(&app.scope, &request).await?;
     if app.printer.is_json() {
-        app.printer.json(&json::hits(&found))?;
+        app.printer.line(&wire::text(&wire::Hits::from(&found)))?;
     } else {
         for line in hits::lines(&request.query, &found.hits, args.explain, &app.printer) {
             app.printer.line(&line)?;

@@ -1,11 +1,11 @@
 //! `icecore sessions`: what conversations are there.
 
 use icecore::SessionInfo;
+use icecore_server::wire;
 
 use crate::app::App;
 use crate::draw::{clip, number, table};
 use crate::failure::{Outcome, Status};
-use crate::json;
 use crate::printer::Tone;
 
 /// Lists the sessions of a memory.
@@ -14,7 +14,7 @@ pub async fn run(app: &App) -> Outcome<Status> {
     // A forgotten session keeps its number and nothing else.
     sessions.retain(|session| session.turns > 0);
     if app.printer.is_json() {
-        app.printer.json(&json::sessions(&sessions))?;
+        app.printer.line(&wire::text(&wire::Sessions::of(&sessions)))?;
         return Ok(Status::Done);
     }
     if sessions.is_empty() {

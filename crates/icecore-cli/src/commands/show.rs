@@ -1,6 +1,7 @@
 //! `icecore show`: what an id names.
 
 use icecore::{ChunkInfo, EntryRecord, Found, StoredTurn, ctf};
+use icecore_server::wire;
 
 use crate::app::App;
 use crate::args::ShowArgs;
@@ -19,7 +20,7 @@ pub async fn run(args: ShowArgs, app: &App) -> Outcome<Status> {
         Found::Entry(_) if args.ctf => {
             return Err(Failure::refused("an entry has no turns", "leave --ctf out"));
         }
-        Found::Turn(turn) if printer.is_json() => printer.line(&json::turn(&turn))?,
+        Found::Turn(turn) if printer.is_json() => printer.line(&wire::turn(&turn))?,
         Found::Chunk(chunk, turns) if printer.is_json() => {
             printer.line(&json::expanded(&chunk, &turns))?;
         }

@@ -1,15 +1,16 @@
 //! `icecore stats`: the layers, drawn.
 
+use icecore_server::wire;
+
 use crate::app::App;
 use crate::failure::{Outcome, Status};
-use crate::json;
 use crate::picture::layers;
 
 /// Draws what is there: of the memory that was named, or of the tenant.
 pub async fn run(app: &App) -> Outcome<Status> {
     let stats = app.memory.stats(app.scope.tenant(), app.named_memory()).await?;
     if app.printer.is_json() {
-        app.printer.json(&json::stats(&stats, app.named_memory()))?;
+        app.printer.line(&wire::text(&wire::Stats::of(app.named_memory(), &stats)))?;
         return Ok(Status::Done);
     }
     let whose = match app.named_memory() {

@@ -1,10 +1,11 @@
 //! `icecore view`: a session as a person or a model sees it.
 
+use icecore_server::wire;
+
 use crate::app::App;
 use crate::args::{Eyes, ViewArgs};
 use crate::draw::{count, number};
 use crate::failure::{Outcome, Status};
-use crate::json;
 use crate::printer::Tone;
 use crate::turns;
 
@@ -18,7 +19,7 @@ pub async fn run(args: ViewArgs, app: &App) -> Outcome<Status> {
     };
     let printer = &app.printer;
     if printer.is_json() {
-        printer.line(&json::view(&view))?;
+        printer.line(&wire::view(&view))?;
         return Ok(Status::Done);
     }
     for turn in &view.messages {

@@ -52,7 +52,8 @@ const READS: &[&str] = &[
 ];
 
 /// The routes that take nothing and need no key.
-pub(crate) const OPEN: &[&str] = &["/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/.well-known/openwop"];
+pub(crate) const OPEN: &[&str] =
+    &["/", "/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/docs", "/.well-known/openwop"];
 
 fn token() -> String {
     let kind = Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();

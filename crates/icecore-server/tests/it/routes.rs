@@ -285,7 +285,7 @@ async fn the_small_routes() {
     assert_eq!(plain("GET", "/readyz").await.text, r#"{"status":"ready"}"#);
     let keyed =
         async |method: &str, path: &str| host.raw(&host.request(method, path, &[], b"")).await;
-    assert_eq!(keyed("GET", "/").await.code(), "404 not_found");
+    assert_eq!(keyed("GET", "/nothing").await.code(), "404 not_found");
     assert_eq!(keyed("GET", &format!("{API}/nothing")).await.code(), "404 not_found");
     assert_eq!(keyed("GET", &format!("{API}/sessions/")).await.code(), "404 not_found");
     let wrong = keyed("DELETE", &format!("{API}/sessions")).await;

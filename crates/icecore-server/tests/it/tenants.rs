@@ -4,7 +4,7 @@
 //! What a tenant writes carries its mark; names that both use, and ids that either
 //! was told, do not. So a mark of the other in an answer is a leak, wherever it is.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

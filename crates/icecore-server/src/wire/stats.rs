@@ -1,0 +1,111 @@
+//! Counts: what is there and what is still due.
+
+use icecore::{Hidden, StoreStats, Tier};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What is there and what is still due, of a tenant or of one memory.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Stats<'a> {
+    /// The memory that is counted; null for all of the tenant's.
+    memory_ref: Option<&'a str>,
+    /// Branches with derived work to do; 0 is settled.
+    pending: u64,
+    sessions: u64,
+    branches: u64,
+    turns: u64,
+    tokens: u64,
+    /// Turns that no closed chunk holds yet.
+    open_turns: u64,
+    /// Turns of which only that they were there is left.
+    expired: u64,
+    /// Turns that were forgotten.
+    erased: u64,
+    tiers: Tiers,
+    chunks: Levels,
+    summaries: Levels,
+    summary_bytes: u64,
+    packs: u64,
+    entries: u64,
+    epoch: u64,
+    /// Secrets that were hidden, by kind.
+    #[schema(value_type = std::collections::BTreeMap<String, u64>)]
+    redacted: &'a Hidden,
+    /// Bytes of the data directory.
+    disk_bytes: u64,
+    /// The counter of all token counts.
+    tokenizer: &'a str,
+}
+
+/// What each tier holds.
+#[derive(Debug, Serialize, ToSchema)]
+struct Tiers {
+    hot: TierCounts,
+    warm: TierCounts,
+    cold: TierCounts,
+}
+
+/// What a tier holds.
+#[derive(Debug, Serialize, ToSchema)]
+struct TierCounts {
+    turns: u64,
+    tokens: u64,
+    bytes: u64,
+}
+
+/// A count for each level of chunks.
+#[derive(Debug, Serialize, ToSchema)]
+struct Levels {
+    micro: u64,
+    mini: u64,
+    r#macro: u64,
+}
+
+impl<'a> Stats<'a> {
+    /// The counts of `memory`, or of all where none is named.
+    pub fn of(memory: Option<&'a str>, stats: &'a icecore::Stats) -> Self {
+        let store = &stats.store;
+        Self {
+            memory_ref: memory,
+            pending: stats.pending,
+            sessions: store.sessions,
+            branches: store.branches,
+            turns: store.turns,
+            tokens: store.tokens,
+            open_turns: store.open_turns,
+            expired: store.expired,
+            erased: store.erased,
+            tiers: Tiers::from(store),
+            chunks: Levels::from(store.chunks),
+            summaries: Levels::from(store.summaries),
+            summary_bytes: store.summary_bytes,
+            packs: store.packs,
+            entries: store.entries,
+            epoch: store.epoch,
+            redacted: &store.hidden,
+            disk_bytes: stats.disk_bytes,
+            tokenizer: stats.tokenizer,
+        }
+    }
+}
+
+impl From<&StoreStats> for Tiers {
+    fn from(store: &StoreStats) -> Self {
+        let counts = |at: usize| TierCounts {
+            turns: store.tier_turns[at],
+            tokens: store.tier_tokens[at],
+            bytes: store.tier_bytes[at],
+        };
+        // The store counts in the order of `Tier::ALL`.
+        let [hot, warm, cold] = Tier::ALL.map(|tier| counts(tier as usize));
+        Self { hot, warm, cold }
+    }
+}
+
+impl From<[u64; 3]> for Levels {
+    /// In the order of `Level::ALL`.
+    fn from([micro, mini, r#macro]: [u64; 3]) -> Self {
+        Self { micro, mini, r#macro }
+    }
+}

@@ -1,0 +1,255 @@
+//! The document against the host: the same routes, fields that are read, answers
+//! that fit.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::client::{API, Answer, Host, fresh};
+use crate::schema::misfits;
+
+const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+
+/// An operation of the document.
+struct Operation {
+    method: String,
+    path: String,
+    is: Value,
+}
+
+impl Operation {
+    /// What a JSON body may hold, if it takes one.
+    fn body(&self) -> Option<&Value> {
+        self.is.pointer("/requestBody/content/application~1json")
+    }
+
+    /// The path with something in each of its places.
+    fn filled(&self, chunk: &str, fact: &str) -> String {
+        let id = if self.path.contains("/chunks/") { chunk } else { fact };
+        self.path.replace("{session}", "trip").replace("{id}", id)
+    }
+}
+
+async fn get(host: &Host, path: &str, headers: &[(&str, &str)]) -> Answer {
+    host.raw(&host.request("GET", path, headers, b"")).await
+}
+
+async fn document(host: &Host) -> Value {
+    get(host, "/v1/openapi.json", &[("Authorization", "")]).await.json()
+}
+
+fn operations(document: &Value) -> Vec<Operation> {
+    let mut found = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in METHODS {
+            if let Some(is) = item.get(method) {
+                let (method, path) = (method.to_owned(), path.clone());
+                found.push(Operation { method, path, is: is.clone() });
+            }
+        }
+    }
+    found
+}
+
+/// The route table, as `get /path`.
+fn routes() -> BTreeSet<String> {
+    let source = include_str!("../../src/routes.rs");
+    let nested = source.find(".nest(PREFIX").unwrap();
+    let mut found = BTreeSet::new();
+    for (at, _) in source.match_indices(".route(") {
+        let rest = source[at + 7..].trim_start().trim_start_matches('"');
+        let (path, rest) = rest.split_once('"').unwrap();
+        let handlers = rest.split(".route(").next().unwrap();
+        let handlers = handlers.split([';', '}']).next().unwrap();
+        let prefix = if at < nested { API } else { "" };
+        for method in METHODS {
+            let starts =
+                [format!(" {method}("), format!(".{method}("), format!("routing::{method}(")];
+            if starts.iter().any(|start| handlers.contains(start.as_str())) {
+                found.insert(format!("{method} {prefix}{path}"));
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_has_every_route_and_no_other() {
+    let (_dir, host) = fresh().await;
+    let document = document(&host).await;
+    let described: BTreeSet<String> =
+        operations(&document).iter().map(|one| format!("{} {}", one.method, one.path)).collect();
+    assert_eq!(described, routes());
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_is_open_and_can_be_kept() {
+    let (_dir, host) = fresh().await;
+    let first = get(&host, "/v1/openapi.json", &[("Authorization", "")]).await;
+    assert_eq!((first.status, first.header("content-type")), (200, Some("application/json")));
+    let etag = first.header("etag").unwrap();
+    let again = get(&host, "/v1/openapi.json", &[("If-None-Match", etag)]).await;
+    assert_eq!((again.status, again.text.as_str()), (304, ""));
+    let other = get(&host, "/v1/openapi.json", &[("If-None-Match", "\"other\"")]).await;
+    assert_eq!((other.status, other.text), (200, first.text));
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_open_and_closed_to_others() {
+    let (_dir, host) = fresh().await;
+    let page = get(&host, "/docs", &[("Authorization", "")]).await;
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(page.header("x-frame-options"), Some("DENY"));
+    assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
+    assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"), "{policy}");
+    let welcome = get(&host, "/", &[("Authorization", "")]).await.json();
+    assert_eq!(
+        (&welcome["docs"], &welcome["openapi"]),
+        (&json!("/docs"), &json!("/v1/openapi.json"))
+    );
+    host.stop().await;
+}
+
+/// The schema behind a reference or an optional one.
+fn target<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    let branches = schema["oneOf"].as_array().into_iter().flatten();
+    let to = branches.chain([schema]).find_map(|branch| branch["$ref"].as_str());
+    to.map_or(schema, |to| document.pointer(&to[1..]).unwrap())
+}
+
+/// A body whose field `name` has a type that it must not have.
+fn spoiled(body: &Value, name: &str) -> Value {
+    let mut body = body.clone();
+    body[name] = json!({"not": "this"});
+    body
+}
+
+async fn refuses(host: &Host, operation: &Operation, body: &Value, name: &str) {
+    let path = operation.filled("x", "x");
+    let method = operation.method.to_uppercase();
+    let sent = host.request(&method, &path, &[], body.to_string().as_bytes());
+    let answer = host.raw(&sent).await;
+    assert_eq!(answer.code(), "400 validation_error", "{method} {path} {body}");
+    assert!(answer.text.contains(&format!("`{name}`")), "{path} {name}: {}", answer.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_field_of_a_body_is_read() {
+    let (_dir, host) = fresh().await;
+    let document = document(&host).await;
+    for operation in operations(&document) {
+        let Some(media) = operation.body() else { continue };
+        let example = media.get("example").cloned().unwrap_or(json!({}));
+        let schema = target(&document, &media["schema"]);
+        for (name, property) in schema["properties"].as_object().unwrap() {
+            refuses(&host, &operation, &spoiled(&example, name), name).await;
+            if name != "turns" {
+                continue;
+            }
+            let turn = target(&document, &property["items"]);
+            for (name, property) in turn["properties"].as_object().unwrap() {
+                // What may be anything cannot be wrong.
+                if property.get("type").is_some() || property.get("oneOf").is_some() {
+                    let turns = [spoiled(&example["turns"][0], name)];
+                    refuses(&host, &operation, &json!({"turns": turns}), name).await;
+                }
+            }
+        }
+    }
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_parameter_is_read() {
+    let (_dir, host) = fresh().await;
+    let document = document(&host).await;
+    for operation in operations(&document) {
+        let parameters = operation.is["parameters"].as_array().into_iter().flatten();
+        for name in parameters.filter(|one| one["in"] == "query").map(|one| &one["name"]) {
+            let name = name.as_str().unwrap();
+            // Only who reads it sees that it is there twice.
+            let path = format!("{}?{name}=a&{name}=b", operation.filled("x", "x"));
+            let example = operation.body().and_then(|media| media.get("example"));
+            let body = example.map(Value::to_string).unwrap_or_default();
+            let method = operation.method.to_uppercase();
+            let answer = host.raw(&host.request(&method, &path, &[], body.as_bytes())).await;
+            assert_eq!(answer.code(), "400 validation_error", "{method} {path}");
+            assert!(answer.text.contains(&format!("`{name}` is given twice")), "{}", answer.text);
+        }
+    }
+    host.stop().await;
+}
+
+/// Turns enough for chunks, and one that a fact can be learned from.
+async fn fill(host: &Host) {
+    let mut turns: Vec<Value> = (0..60)
+        .map(
+            |n| json!({"role": "user", "content": format!("Point {n} is about glaciers."), "n": n}),
+        )
+        .collect();
+    turns.push(json!({"role": "user", "name": "Ana", "content": "I live in Lisbon.", "seq": 1}));
+    turns.push(json!({"role": "tool", "content": null, "tags": ["a"], "confidence": 0.5}));
+    let body = json!({ "turns": turns }).to_string();
+    assert_eq!(host.post("/sessions/trip/turns", &body).await.status, 201);
+    host.settled().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn examples_work_and_answers_fit_their_schemas() {
+    let (_dir, host) = fresh().await;
+    let document = document(&host).await;
+    fill(&host).await;
+    let chunk = host.get("/chunks").await.json()["chunks"][0]["id"].clone();
+    let fact = host.get("/facts").await.json()["facts"][0]["id"].clone();
+    let mut seen = 0;
+    for operation in operations(&document) {
+        let path = operation.filled(chunk.as_str().unwrap(), fact.as_str().unwrap());
+        // What else stands in a path is another test's to know.
+        if path.contains('{') {
+            continue;
+        }
+        let body = match operation.body() {
+            Some(media) if operation.is["requestBody"]["required"] == true => {
+                media.get("example").unwrap_or_else(|| panic!("{path} has no example")).to_string()
+            }
+            _ => String::new(),
+        };
+        let method = operation.method.to_uppercase();
+        let answer = host.raw(&host.request(&method, &path, &[], body.as_bytes())).await;
+        assert!((200..300).contains(&answer.status), "{method} {path}: {answer:?}");
+        let described = &operation.is["responses"][answer.status.to_string()];
+        let kind = answer.header("content-type").unwrap().split(';').next().unwrap();
+        let media = &described["content"][kind];
+        assert!(media.is_object(), "{method} {path}: {kind} is not described: {described}");
+        if kind == "application/json" {
+            let found = misfits(&document, &media["schema"], &answer.json());
+            assert!(found.is_empty(), "{method} {path}: {found:#?}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 18, "{seen}");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_fit_their_schema() {
+    let (_dir, host) = fresh().await;
+    let document = document(&host).await;
+    let schema = json!({"$ref": "#/components/schemas/Error"});
+    let refusals = [
+        host.get("/sessions/none/turns").await,
+        host.get("/sessions?limit=0").await,
+        host.call("GET", "/stats", &[("Authorization", "")], None).await,
+        host.call("POST", "/search", &[("Content-Type", "text/plain")], Some("x")).await,
+    ];
+    for (answer, status) in refusals.iter().zip([404, 400, 401, 415]) {
+        assert_eq!(answer.status, status);
+        assert_eq!(misfits(&document, &schema, &answer.json()), Vec::<String>::new());
+    }
+    host.stop().await;
+}
