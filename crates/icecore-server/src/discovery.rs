@@ -165,7 +165,9 @@ fn workspace(app: &App) -> Option<WorkspaceFamily> {
 #[utoipa::path(
     get,
     path = "/.well-known/openwop",
-    tag = "host",
+    operation_id = "discover",
+    tag = "operations",
+    security(()),
     security(()),
     params(("If-None-Match" = Option<String>, Header, description = "The `ETag` that the caller has")),
     responses(

@@ -98,6 +98,7 @@ fn answer(scope: &Scope, entry: EntryRecord) -> EntryAnswer {
 #[utoipa::path(
     post,
     path = "/v1/host/icecore/entries",
+    operation_id = "addEntry",
     tag = "entries",
     request_body = EntryBody,
     responses((status = 201, description = "The entry as it is kept", body = EntryAnswer))
@@ -189,6 +190,7 @@ fn replay_put(
 #[utoipa::path(
     get,
     path = "/v1/host/icecore/entries",
+    operation_id = "listEntries",
     tag = "entries",
     params(
         ("memoryRef" = Option<String>, Query, description = "Which memory; `default` where none is named. One that is not, or cannot be, has no entries."),
@@ -246,6 +248,7 @@ fn rank(word: &str) -> Result<EntryRank, ApiError> {
 #[utoipa::path(
     get,
     path = "/v1/host/icecore/entries/{id}",
+    operation_id = "readEntry",
     tag = "entries",
     params(
         ("id" = String, Path, description = "The entry's id."),
@@ -274,6 +277,7 @@ pub(crate) async fn get(
 #[utoipa::path(
     delete,
     path = "/v1/host/icecore/entries/{id}",
+    operation_id = "deleteEntry",
     tag = "entries",
     params(
         ("id" = String, Path, description = "The entry's id."),

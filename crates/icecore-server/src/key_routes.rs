@@ -126,6 +126,7 @@ impl From<&NewKey> for NewKeyAnswer {
 #[utoipa::path(
     get,
     path = "/v1/host/icecore/keys",
+    operation_id = "listKeys",
     tag = "keys",
     params(
         ("after" = Option<String>, Query, description = "The id of the last key of the page before"),
@@ -154,6 +155,7 @@ pub(crate) async fn list(
 #[utoipa::path(
     post,
     path = "/v1/host/icecore/keys",
+    operation_id = "createKey",
     tag = "keys",
     request_body = KeyBody,
     responses((status = 201, description = "The key, shown this once", body = NewKeyAnswer))
@@ -185,6 +187,7 @@ fn terms(fields: &Fields<'_>) -> Result<KeyTerms, ApiError> {
 #[utoipa::path(
     delete,
     path = "/v1/host/icecore/keys/{id}",
+    operation_id = "revokeKey",
     tag = "keys",
     params(("id" = String, Path, description = "The id of a key")),
     responses(
@@ -215,6 +218,7 @@ pub(crate) async fn revoke(
 #[utoipa::path(
     post,
     path = "/v1/host/icecore/keys/{id}/rotate",
+    operation_id = "rotateKey",
     tag = "keys",
     params(("id" = String, Path, description = "The id of a valid key")),
     request_body(content = RotateBody, description = "May be left out"),

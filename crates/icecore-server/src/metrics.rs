@@ -198,7 +198,9 @@ pub(crate) fn known_method(method: &Method) -> &'static str {
 #[utoipa::path(
     get,
     path = "/metrics",
+    operation_id = "metrics",
     tag = "operations",
+    security(()),
     responses((status = 200, description = "Figures as Prometheus reads them", body = String,
         content_type = "text/plain"))
 )]

@@ -87,9 +87,12 @@ pub(crate) struct ErrorBody {
     tags(
         (name = "sessions", description = "Conversations, turn by turn."),
         (name = "recall", description = "What a prompt needs to know."),
+        (name = "entries", description = "Long-term memory, put by hand and read by tag or rank."),
         (name = "chunks", description = "Stretches of a session, and what stands for them."),
         (name = "facts", description = "What is known, and what people say of it."),
         (name = "forgetting", description = "Erasure, with a receipt."),
+        (name = "workspace", description = "Small files that agents share, with versions."),
+        (name = "keys", description = "Who may do what in the caller's tenant."),
         (name = "operations", description = "Events, counts and the host's health."),
         (name = "documents", description = "What you are reading."),
     ),
@@ -244,7 +247,8 @@ const REFUSED_KEY: [(&str, &str); 4] = [
 ];
 
 /// The further refusals of a route that takes a body.
-const REFUSED_BODY: [(&str, &str); 5] = [
+const REFUSED_BODY: [(&str, &str); 6] = [
+    ("408", "The body took longer to come than `body_seconds`."),
     ("409", "Something of that name is there, or the `Idempotency-Key` was used otherwise."),
     ("413", "Larger than a limit, which the message names."),
     ("415", "The body is not `application/json`."),
@@ -256,7 +260,8 @@ fn add_refusals(method: &str, operation: &mut Value) {
     let is_open = operation["security"] == json!([{}]);
     let key = if is_open { &[][..] } else { &REFUSED_KEY };
     let body = if matches!(method, "get" | "delete") { &[][..] } else { &REFUSED_BODY };
-    for (status, why) in REFUSED.iter().chain(key).chain(body) {
+    let conflict = if method == "delete" { &REFUSED_BODY[1..2] } else { &[][..] };
+    for (status, why) in REFUSED.iter().chain(key).chain(body).chain(conflict) {
         let responses = &mut operation["responses"];
         // An operation may know better what a status means.
         if responses.get(status).is_none() {

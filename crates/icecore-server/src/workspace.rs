@@ -103,6 +103,7 @@ impl From<WorkspaceFile> for FileAnswer {
 #[utoipa::path(
     get,
     path = "/v1/host/workspace/files",
+    operation_id = "listFiles",
     tag = "workspace",
     params(("prefix" = Option<String>, Query, description = "Only paths that begin so")),
     responses(
@@ -125,6 +126,7 @@ pub(crate) async fn list(
 #[utoipa::path(
     get,
     path = "/v1/host/workspace/files/{path}",
+    operation_id = "readFile",
     tag = "workspace",
     params(
         ("path" = String, Path, description = "The file's path, with its slashes or percent-encoded"),
@@ -156,6 +158,7 @@ pub(crate) async fn read(
 #[utoipa::path(
     put,
     path = "/v1/host/workspace/files/{path}",
+    operation_id = "putFile",
     tag = "workspace",
     params(
         ("path" = String, Path, description = "The file's path, with its slashes or percent-encoded"),
@@ -199,6 +202,7 @@ pub(crate) async fn put(
 #[utoipa::path(
     delete,
     path = "/v1/host/workspace/files/{path}",
+    operation_id = "deleteFile",
     tag = "workspace",
     params(
         ("path" = String, Path, description = "The file's path, with its slashes or percent-encoded"),
