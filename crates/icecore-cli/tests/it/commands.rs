@@ -234,6 +234,7 @@ fn settings_come_from_somewhere() {
     workspace.files 256 default
     workspace.versions 20 default
     serve.listen "127.0.0.1:7433" default
+    serve.allowed_hosts [] default
     serve.body_bytes 8388608 default
     serve.page 500 default
     serve.page_default 100 default
@@ -241,10 +242,21 @@ fn settings_come_from_somewhere() {
     serve.context_tokens 1000000 default
     serve.idempotency_key_bytes 255 default
     serve.concurrent_requests 256 default
-    serve.connections 1024 default
+    serve.queue_seconds 10 default
+    serve.buffered_bytes 268435456 default
+    serve.connections 4096 default
+    serve.rate_per_second 20000 default
+    serve.rate_burst 40000 default
+    serve.rate_denied_per_second 100 default
+    serve.rate_denied_burst 200 default
+    serve.idempotency_wait_seconds 10 default
     serve.event_streams 64 default
     serve.request_seconds 60 default
-    serve.header_seconds 60 default
+    serve.idle_seconds 60 default
+    serve.header_seconds 20 default
+    serve.header_bytes 65536 default
+    serve.body_seconds 30 default
+    serve.write_seconds 60 default
     serve.shutdown_seconds 30 default
     serve.ready_pending 10000 default
     telemetry.otlp_endpoint "" default

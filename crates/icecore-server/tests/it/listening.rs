@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use icecore::Memory;
 use icecore_server::{Listener, ServerOptions, ensure_admin_key, serve};
 
-use crate::client::{API, apart, read_head};
+use crate::client::{API, apart, connect, read_answer, read_head};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_listens_at_a_path() {
@@ -43,4 +43,36 @@ async fn a_host_listens_at_a_path() {
     let _ = stop.send(());
     host.await.unwrap().unwrap();
     assert!(!path.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_answers_to_the_names_that_it_was_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::open(dir.path()).await.unwrap();
+    let listener = Listener::bind("localhost:0").await.unwrap();
+    let address = listener.address().unwrap();
+    assert_eq!(listener.shown(), format!("http://{address}"));
+    let options =
+        ServerOptions { allowed_hosts: vec!["memory.example".to_owned()], ..Default::default() };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let host = tokio::spawn(serve(memory, listener, options, async {
+        let _ = stopped.await;
+    }));
+    for (name, expected) in [
+        ("memory.example", 200),
+        ("Memory.Example:443", 200),
+        ("localhost", 200),
+        ("other.example", 403),
+        ("memory.example.other", 403),
+    ] {
+        let request = format!("GET /healthz HTTP/1.1\r\nHost: {name}\r\n\r\n");
+        let answer = apart(move || {
+            let mut stream = connect(address);
+            stream.write_all(request.as_bytes()).unwrap();
+            read_answer(stream)
+        });
+        assert_eq!(answer.await.status, expected, "{name}");
+    }
+    let _ = stop.send(());
+    host.await.unwrap().unwrap();
 }
