@@ -4,10 +4,11 @@ use icecore::config::Shown;
 use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
-    AddedSecret, CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo, Hit, Hits,
-    ImportReport, Level, PackReport, RawTurn, Receipt, Remembered, Rescanned, SecretRecord,
-    SessionInfo, Stats, StoredTurn, Tier, Timestamp, View, WindowItem,
+    AddedSecret, ApiKeyRecord, CheckReport, ChunkInfo, Context, EntryRecord, EventRecord, FactInfo,
+    Hit, Hits, ImportReport, Level, PackReport, RawTurn, Receipt, Remembered, Rescanned,
+    SecretRecord, SessionInfo, Stats, StoredTurn, Tier, Timestamp, View, WindowItem,
 };
+use icecore_server::NewKey;
 use serde_json::{Map, Value, json};
 
 /// A turn with where it is kept. Text, because numbers and strings of a
@@ -301,6 +302,26 @@ pub fn stats(stats: &Stats, memory: Option<&str>) -> Value {
         "diskBytes": stats.disk_bytes,
         "tokenizer": stats.tokenizer,
     })
+}
+
+/// An API key, without what its holder presents.
+pub fn key(key: &ApiKeyRecord) -> Value {
+    json!({
+        "id": key.id,
+        "tenant": key.tenant.as_str(),
+        "name": key.name.as_ref().map(|name| name.as_str()),
+        "role": key.role,
+        "createdAt": key.created_at.to_rfc3339(),
+        "expiresAt": key.expires_at.map(|at| at.to_rfc3339()),
+        "revokedAt": key.revoked_at.map(|at| at.to_rfc3339()),
+    })
+}
+
+/// A key that was just made, shown this once.
+pub fn new_key(made: &NewKey) -> Value {
+    let mut value = key(&made.record);
+    value["key"] = json!(made.key);
+    value
 }
 
 /// A registered secret, without its values.

@@ -7,6 +7,7 @@ mod commands;
 mod damage;
 mod forget;
 mod import;
+mod keys;
 mod run;
 mod search;
 mod secrets;
