@@ -79,7 +79,7 @@ fn a_key_is_printed_once_and_listed_without_itself() {
 fn names_lose_their_secrets() {
     let place = Place::new();
     let token = format!("ghp_{}", "a1B2".repeat(9));
-    let (_, _) = create(&place, &["--role", "reader", "--name", &format!("job with {token}")]);
+    create(&place, &["--role", "reader", "--name", &format!("job with {token}")]);
     let listed = place.ok(&["key", "list", "--json"]);
     assert!(listed.contains("[REDACTED:github-token]") && !listed.contains(&token), "{listed}");
 }
