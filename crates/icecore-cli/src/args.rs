@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::lifetime;
+
 /// Layered memory for AI agents: every turn kept, a context within a budget,
 /// each token traced to its source.
 #[derive(Debug, Parser)]
@@ -135,8 +137,10 @@ pub enum Command {
         after_help = "Examples:\n  pass show prod-db | icecore secret add prod-db\n  icecore secret add ci-token --from-env CI_TOKEN\n  icecore secret list"
     )]
     Secret(SecretArgs),
-    /// Look after the key that seals what is stored
-    #[command(after_help = "Example:\n  icecore key rotate-master")]
+    /// Make, list, replace and take back the keys of the host's callers
+    #[command(
+        after_help = "Examples:\n  icecore key create --tenant acme --role writer --name \"deploy job\" --expires 90d\n  icecore key list\n  icecore key rotate key-0123456789abcdef --overlap 1h"
+    )]
     Key(KeyArgs),
     /// Hide secrets in text from standard input, or again in what is stored
     #[command(
@@ -453,11 +457,59 @@ pub struct KeyArgs {
 /// `key …`
 #[derive(Debug, Subcommand)]
 pub enum KeyAction {
+    /// Make a key for a tenant; it is printed this once
+    #[command(
+        after_help = "Examples:\n  icecore key create --role admin\n  icecore key create --tenant acme --role reader --name dashboard --expires 90d"
+    )]
+    Create(KeyCreateArgs),
+    /// List keys: those of all tenants, unless --tenant names one
+    #[command(after_help = "Example:\n  icecore key list --tenant acme")]
+    List,
+    /// Take a key back for good
+    #[command(after_help = "Example:\n  icecore key revoke key-0123456789abcdef")]
+    Revoke {
+        /// Its id, as `key list` shows it
+        id: String,
+    },
+    /// Put a new key in the place of one: same tenant, role and name, made for as long
+    #[command(after_help = "Example:\n  icecore key rotate key-0123456789abcdef --overlap 1h")]
+    Rotate {
+        /// Its id, as `key list` shows it
+        id: String,
+        /// How long the old one still works, like 1h or 7d [default: not at all]
+        #[arg(long, value_name = "TIME", value_parser = lifetime::span)]
+        overlap: Option<std::time::Duration>,
+    },
     /// Seal everything with a new master key [env: ICECORE_NEW_MASTER_KEY] [default: a random one]
     #[command(
         after_help = "Examples:\n  icecore key rotate-master                  a new key, in the key's file\n  ICECORE_NEW_MASTER_KEY=$(openssl rand -hex 32) icecore key rotate-master"
     )]
     RotateMaster,
+}
+
+/// `key create`
+#[derive(Debug, Args)]
+pub struct KeyCreateArgs {
+    /// What it allows
+    #[arg(long, value_enum, value_name = "ROLE")]
+    pub role: KeyRole,
+    /// What to call it
+    #[arg(long, value_name = "LABEL")]
+    pub name: Option<String>,
+    /// When it ends: after a time like 90d, or at a moment like 2030-01-01T00:00:00Z [default: never]
+    #[arg(long, value_name = "WHEN", value_parser = lifetime::ends)]
+    pub expires: Option<lifetime::Ends>,
+}
+
+/// What a key allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeyRole {
+    /// To read.
+    Reader,
+    /// To write too, and to forget.
+    Writer,
+    /// Everything, the keys of its tenant among it.
+    Admin,
 }
 
 /// `redact`

@@ -5,10 +5,10 @@ use icecore::config::Shown;
 use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
-    AddedSecret, CheckReport, ChunkInfo, EntryRecord, ImportReport, PackReport, RawTurn, Rescanned,
-    SecretRecord, StoredTurn, Timestamp,
+    AddedSecret, ApiKeyRecord, CheckReport, ChunkInfo, EntryRecord, ImportReport, PackReport,
+    RawTurn, Rescanned, SecretRecord, StoredTurn, Timestamp,
 };
-use icecore_server::wire;
+use icecore_server::{NewKey, wire};
 use serde_json::{Value, json};
 
 /// A turn as a line that says what was given by default too. What the client
@@ -71,6 +71,26 @@ pub fn entry(entry: &EntryRecord, memory: &str) -> Value {
         body["expiresAt"] = json!(at.to_rfc3339());
     }
     body
+}
+
+/// An API key, without what its holder presents.
+pub fn key(key: &ApiKeyRecord) -> Value {
+    json!({
+        "id": key.id,
+        "tenant": key.tenant.as_str(),
+        "name": key.name.as_ref().map(|name| name.as_str()),
+        "role": key.role,
+        "createdAt": key.created_at.to_rfc3339(),
+        "expiresAt": key.expires_at.map(|at| at.to_rfc3339()),
+        "revokedAt": key.revoked_at.map(|at| at.to_rfc3339()),
+    })
+}
+
+/// A key that was just made, shown this once.
+pub fn new_key(made: &NewKey) -> Value {
+    let mut value = key(&made.record);
+    value["key"] = json!(made.key);
+    value
 }
 
 /// A registered secret, without its values.

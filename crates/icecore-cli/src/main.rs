@@ -9,6 +9,7 @@ mod draw;
 mod failure;
 mod hush;
 mod json;
+mod lifetime;
 mod models;
 mod picture;
 mod printer;

@@ -7,6 +7,7 @@ mod commands;
 mod damage;
 mod forget;
 mod import;
+mod keys;
 mod readme;
 mod run;
 mod search;

@@ -37,15 +37,25 @@ pub fn started(command: &mut Command) -> Host {
 }
 
 impl Host {
+    /// The same host, spoken to with another key.
+    pub fn status_of(&self, key: &str, path: &str) -> String {
+        let answer = self.ask_with(&format!("Bearer {key}"), "GET", path, "");
+        answer.split(' ').nth(1).unwrap().to_owned()
+    }
+
     pub fn get(&self, path: &str) -> String {
         self.ask("GET", path, "")
     }
 
     pub fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        self.ask_with(&format!("Bearer {}", self.key), method, path, body)
+    }
+
+    pub fn ask_with(&self, authorization: &str, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        let (address, key, length) = (&self.address, &self.key, body.len());
+        let (address, length) = (&self.address, body.len());
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {authorization}\r\n\
              Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes()).unwrap();
