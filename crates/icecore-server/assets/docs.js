@@ -64,7 +64,8 @@ function boundsOf(schema) {
   if (schema.maxLength) said.push("at most " + schema.maxLength + " characters");
   if (schema.maxItems) said.push("at most " + schema.maxItems + " items");
   if (schema.format === "date-time") said.push("RFC 3339");
-  if (schema.enum) said.push("one of " + schema.enum.filter((word) => word !== null).join(", "));
+  const words = schema.enum || schema.items?.enum;
+  if (words) said.push((schema.enum ? "one of " : "of ") + words.filter((word) => word !== null).join(", "));
   if (schema.default !== undefined) said.push("usually " + schema.default);
   return said.join("; ");
 }
@@ -202,9 +203,8 @@ function quoted(text) {
 // The key is not in it: a line that is copied ends up in places.
 function curlLine(form) {
   const sent = request(form);
-  const parts = ["curl"];
-  if (sent.method !== "GET") parts.push("-X " + sent.method);
-  parts.push(quoted(location.origin + sent.url));
+  const verb = sent.method === "GET" ? "" : "-X " + sent.method + " ";
+  const parts = ["curl " + verb + quoted(location.origin + sent.url)];
   if (sent.keyed) parts.push('-H "Authorization: Bearer $ICECORE_KEY"');
   for (const [name, value] of Object.entries(sent.headers)) parts.push("-H " + quoted(name + ": " + value));
   if (sent.text !== undefined) parts.push("-d " + quoted(sent.text));
