@@ -100,7 +100,10 @@ fn answer(scope: &Scope, entry: EntryRecord) -> EntryAnswer {
     path = "/v1/host/icecore/entries",
     operation_id = "addEntry",
     tag = "entries",
-    request_body = EntryBody,
+    request_body(
+        content = EntryBody,
+        example = json!({"content": "Ana is allergic to nuts.", "tags": ["subject:Ana"]})
+    ),
     responses((status = 201, description = "The entry as it is kept", body = EntryAnswer))
 )]
 pub(crate) async fn add(

@@ -157,7 +157,7 @@ pub(crate) async fn list(
     path = "/v1/host/icecore/keys",
     operation_id = "createKey",
     tag = "keys",
-    request_body = KeyBody,
+    request_body(content = KeyBody, example = json!({"role": "reader", "name": "dashboard"})),
     responses((status = 201, description = "The key, shown this once", body = NewKeyAnswer))
 )]
 pub(crate) async fn create(
@@ -221,7 +221,7 @@ pub(crate) async fn revoke(
     operation_id = "rotateKey",
     tag = "keys",
     params(("id" = String, Path, description = "The id of a valid key")),
-    request_body(content = RotateBody, description = "May be left out"),
+    request_body = Option<RotateBody>,
     responses(
         (status = 201, description = "The new key, shown this once", body = RotatedKeyAnswer)
     )

@@ -165,7 +165,7 @@ pub(crate) async fn read(
         ("If-Match" = Option<String>, Header, description = "The `ETag` that is to be replaced; `*` replaces any, but makes none"),
         ("If-None-Match" = Option<String>, Header, description = "`*` makes a file, but replaces none"),
     ),
-    request_body = FileBody,
+    request_body(content = FileBody, example = json!({"content": "# Plan"})),
     responses(
         (status = 200, description = "The file as it is stored", body = FileAnswer),
         (status = 409, description = "The file is at another version, which `details.currentVersion` tells", body = crate::openapi::ErrorBody),

@@ -160,12 +160,12 @@ fn names_that_cannot_be_used() {
     exit 1
     --- stderr
     error: a session needs a name, and the one given is empty
-    hint: a name has 1 to 512 bytes and no control characters
+    hint: a name has 1 to 512 bytes and no control characters; that of a memory is no path
     ");
     assert_snapshot!(place.shown(&["add", "--tenant", "a\nb", "x"]), @r"
     exit 1
     --- stderr
     error: the name of a tenant may not hold control characters
-    hint: a name has 1 to 512 bytes and no control characters
+    hint: a name has 1 to 512 bytes and no control characters; that of a memory is no path
     ");
 }

@@ -220,6 +220,11 @@ fn settings_come_from_somewhere() {
     memory.embedding_text_chars 8000 default
     memory.archive_cold_content true default
     memory.cold_retention_days 0 default
+    memory.entry_bytes 65536 default
+    memory.entry_tags 64 default
+    memory.entry_tag_chars 256 default
+    memory.entry_budget_counter "chars" default
+    memory.entry_snapshot_seconds 3600 default
     index.tail_docs 1000 default
     index.tail_most 20000 default
     index.open_scopes 64 default

@@ -31,8 +31,7 @@ fn the_first_conversation_works_as_pasted() {
         .env("TMPDIR", scratch.path())
         .output()
         .unwrap();
-    let (said, told) =
-        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let (said, told) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{said}\n{told}");
     let answers: Vec<serde_json::Value> =
         said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

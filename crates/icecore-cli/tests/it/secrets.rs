@@ -322,8 +322,10 @@ fn what_is_stored_is_rescanned() {
     is_nowhere(&place, &[&done], &value());
     let keys = place.json(&["redact", "--rescan"]);
     let keys: Vec<&String> = keys.as_object().unwrap().keys().collect();
-    let expected =
-        ["lookedAt", "turns", "packs", "names", "entries", "facts", "events", "redacted", "dryRun"];
+    let expected = [
+        "lookedAt", "turns", "packs", "names", "entries", "facts", "files", "events", "redacted",
+        "dryRun",
+    ];
     assert_eq!(keys, expected);
     let turns = place.ok(&["export", "--all"]);
     assert_eq!(turns.lines().count(), 233);

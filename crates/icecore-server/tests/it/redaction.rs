@@ -144,7 +144,7 @@ fn bodies(route: &str) -> Vec<Value> {
 }
 
 /// Our own routes are nested.
-fn absolute(path: String) -> String {
+pub(crate) fn absolute(path: String) -> String {
     match path.starts_with("/v1/") {
         true => path,
         false => format!("{API}{path}"),

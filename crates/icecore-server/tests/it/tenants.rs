@@ -194,7 +194,8 @@ impl Caller {
             route.method, self.address, self.tenant.key
         );
         if !body.is_empty() {
-            head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+            head +=
+                &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
         }
         if self.dice.roll(3) == 0 {
             // Both tenants draw from the same few keys.
@@ -253,6 +254,8 @@ fn gather(value: &Value, found: &mut Vec<String>) {
         Value::Object(members) => {
             for (key, value) in members {
                 match value {
+                    // A key of the callers' own must stay valid.
+                    Value::String(_) if key == "keyId" => {}
                     Value::String(id) if key == "id" || key.ends_with("Id") => {
                         found.push(id.clone());
                     }

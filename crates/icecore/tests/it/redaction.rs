@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use icecore::{
     Append, Content, ContextRequest, EntryQuery, FactQuery, FileMatch, FileWrite, ForgetRequest,
     ImportPlan, Memory, MemoryError, Mode, NewEntryRequest, RawTurn, Redactor, Repeat,
-    SearchRequest, Seq, TurnInput,
-    json::JsonText,
+    SearchRequest, Seq, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_store::StoreError;
