@@ -25,6 +25,9 @@ pub async fn run(args: ServeArgs, app: &App) -> Outcome<Status> {
             "{address} can be reached from other machines, and keys travel unencrypted; put TLS in front of it"
         ));
     }
+    if args.conformance {
+        app.printer.warn("this build has no test seams yet: --conformance changes nothing");
+    }
     let shown = listener.shown();
     if app.printer.is_json() {
         app.printer
