@@ -52,7 +52,8 @@ impl FromRequest<Shared> for Posted {
     }
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+/// Refuses a body of another type than JSON.
+pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let refuse = |message| {
         Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
     };

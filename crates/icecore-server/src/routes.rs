@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::extract::{FromRequestParts, MatchedPath};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::Response;
 use axum::routing::{delete, get, post};
@@ -12,8 +12,8 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    context, discovery, docs, entries, events, facts, forget, guard, health, history, key_routes,
-    metrics, openapi, search, turns, workspace,
+    body, context, discovery, docs, entries, events, facts, forget, guard, health, history,
+    key_routes, metrics, openapi, search, turns, workspace,
 };
 
 /// Where the host's own routes live.
@@ -94,8 +94,10 @@ impl FromRequestParts<Shared> for MayKnow {
     }
 }
 
-async fn no_route(_: MayKnow) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is no such route")
+/// A body that is not JSON is refused as such wherever it is sent.
+async fn no_route(_: MayKnow, headers: HeaderMap) -> ApiError {
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is no such route");
+    body::check_type(&headers).err().unwrap_or_else(unknown)
 }
 
 async fn wrong_method(_: MayKnow) -> ApiError {

@@ -209,6 +209,9 @@ async fn without_a_key_nobody_learns_which_routes_there_are() {
         assert_eq!(caller.code(), known, "{method} {path}");
         assert_eq!(caller.header("allow").is_some(), caller.status == 405, "{method} {path}");
     }
+    let text = [("Content-Type", "text/plain")];
+    let other = host.raw(&host.request("POST", "/v1/runs", &text, b"x")).await;
+    assert_eq!(other.code(), "415 unsupported_media_type");
     // What is open to all is no secret.
     for path in OPEN {
         assert_eq!(ask("GET", path, None).await.status, 200, "{path}");
