@@ -40,6 +40,7 @@ use icecore_domain::redact::{Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::{FilePath, Workspace};
 use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::StoreError;
 use crate::store::*;
@@ -50,8 +51,12 @@ use writer::Writer;
 /// How long a write waits for another process before it gives up.
 pub const BUSY_SECONDS: u64 = 30;
 
-/// Readers kept open between reads.
-const READERS_KEPT: usize = 4;
+/// Reads at once; more wait in line. Each has a connection that stays open, and with
+/// it its prepared statements: to open another for a read takes longer than to wait.
+const READERS: usize = 8;
+
+/// Rows that are read by their keys without changing threads.
+const FEW: usize = 32;
 
 /// The store on one machine.
 pub struct SqliteStore {
@@ -63,7 +68,9 @@ pub struct SqliteStore {
 struct Shared {
     path: PathBuf,
     keys: Keyring,
+    /// Those that nobody reads with.
     readers: Mutex<Vec<Connection>>,
+    places: Arc<Semaphore>,
     reads: Clocked,
 }
 
@@ -75,6 +82,7 @@ impl SqliteStore {
             keys: Keyring::new(&opened),
             path: opened.path,
             readers: Mutex::default(),
+            places: Arc::new(Semaphore::new(READERS)),
             reads: Clocked::default(),
         });
         let writer = Writer::start(opened.connection, shared.path.clone());
@@ -118,12 +126,45 @@ impl SqliteStore {
         &self,
         act: impl FnOnce(&Connection, &Shared) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let shared = Arc::clone(&self.shared);
         let begun = Instant::now();
-        let task = tokio::task::spawn_blocking(move || shared.with_reader(|c| act(c, &shared)));
+        let place = self.place().await?;
+        let shared = Arc::clone(&self.shared);
+        let task = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            shared.with_reader(|c| act(c, &shared))
+        });
         let answer = task.await.map_err(|_| StoreError::Closed)?;
         self.shared.reads.add(begun.elapsed());
         answer
+    }
+
+    /// As [`SqliteStore::read`], for a few rows by their keys: that takes microseconds,
+    /// and to change threads for them would take longer.
+    async fn look<T>(
+        &self,
+        act: impl FnOnce(&Connection, &Shared) -> Result<T> + Send,
+    ) -> Result<T> {
+        let begun = Instant::now();
+        let _place = self.place().await?;
+        let answer = self.shared.with_reader(|c| act(c, &self.shared));
+        self.shared.reads.add(begun.elapsed());
+        answer
+    }
+
+    /// Reads that many rows by their keys, on this thread if they are few.
+    async fn fetch<T: Send + 'static>(
+        &self,
+        rows: usize,
+        act: impl FnOnce(&Connection, &Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        match rows <= FEW {
+            true => self.look(act).await,
+            false => self.read(act).await,
+        }
+    }
+
+    async fn place(&self) -> Result<OwnedSemaphorePermit> {
+        Arc::clone(&self.shared.places).acquire_owned().await.map_err(|_| StoreError::Closed)
     }
 }
 
@@ -140,9 +181,7 @@ impl Shared {
             drop(snapshot);
             result
         };
-        if let Ok(mut readers) = self.readers.lock()
-            && readers.len() < READERS_KEPT
-        {
+        if let Ok(mut readers) = self.readers.lock() {
             readers.push(connection);
         }
         result
@@ -194,7 +233,7 @@ impl Store for SqliteStore {
 
     async fn secrets_version(&self, tenant: &Tenant) -> Result<u64> {
         let tenant = tenant.clone();
-        self.read(move |c, s| secrets::version(c, s, &tenant)).await
+        self.look(move |c, s| secrets::version(c, s, &tenant)).await
     }
 
     async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
@@ -204,7 +243,7 @@ impl Store for SqliteStore {
 
     async fn session(&self, scope: &Scope, name: &SessionName) -> Result<Option<SessionRecord>> {
         let (scope, name) = (scope.clone(), name.clone());
-        self.read(move |c, s| rows::session_by_name(c, s, &scope, &name)).await
+        self.look(move |c, s| rows::session_by_name(c, s, &scope, &name)).await
     }
 
     async fn session_by_number(
@@ -213,12 +252,12 @@ impl Store for SqliteStore {
         no: SessionNo,
     ) -> Result<Option<SessionRecord>> {
         let scope = scope.clone();
-        self.read(move |c, s| rows::session_by_number(c, s, &scope, no)).await
+        self.look(move |c, s| rows::session_by_number(c, s, &scope, no)).await
     }
 
     async fn sessions_at(&self, scope: &Scope, nos: &[SessionNo]) -> Result<Vec<SessionRecord>> {
         let (scope, nos) = (scope.clone(), nos.to_vec());
-        self.read(move |c, s| {
+        self.fetch(nos.len(), move |c, s| {
             let found = nos.iter().map(|no| rows::session_by_number(c, s, &scope, *no));
             found.filter_map(Result::transpose).collect()
         })
@@ -257,7 +296,7 @@ impl Store for SqliteStore {
 
     async fn scope_head(&self, scope: &Scope) -> Result<ScopeHead> {
         let scope = scope.clone();
-        self.read(move |c, s| rows::scope_head(c, s, &scope)).await
+        self.look(move |c, s| rows::scope_head(c, s, &scope)).await
     }
 
     async fn turns_after(
@@ -272,7 +311,7 @@ impl Store for SqliteStore {
 
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        self.read(move |c, s| rows::turns_at(c, s, &scope, &ids)).await
+        self.fetch(ids.len(), move |c, s| rows::turns_at(c, s, &scope, &ids)).await
     }
 
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
@@ -307,7 +346,7 @@ impl Store for SqliteStore {
         ids: &[(SessionNo, Branch, Level, Ordinal)],
     ) -> Result<Vec<ChunkRecord>> {
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        self.read(move |c, s| pyramid::chunks_at(c, s, &scope, &ids)).await
+        self.fetch(ids.len(), move |c, s| pyramid::chunks_at(c, s, &scope, &ids)).await
     }
 
     async fn summaries_after(
@@ -386,7 +425,7 @@ impl Store for SqliteStore {
 
     async fn facts_through(&self, scope: &Scope) -> Result<Position> {
         let scope = scope.clone();
-        self.read(move |c, s| facts::through(c, s, &scope)).await
+        self.look(move |c, s| facts::through(c, s, &scope)).await
     }
 
     async fn facts(&self, scope: &Scope) -> Result<Vec<FactRecord>> {
@@ -405,7 +444,7 @@ impl Store for SqliteStore {
 
     async fn facts_at(&self, scope: &Scope, numbers: &[u64]) -> Result<Vec<FactRecord>> {
         let (scope, numbers) = (scope.clone(), numbers.to_vec());
-        self.read(move |c, s| facts::at(c, s, &scope, &numbers)).await
+        self.fetch(numbers.len(), move |c, s| facts::at(c, s, &scope, &numbers)).await
     }
 
     async fn facts_of(&self, scope: &Scope, key: FactKey) -> Result<Vec<FactRecord>> {
@@ -557,7 +596,7 @@ impl Store for SqliteStore {
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
         let (scope, began) = (scope.clone(), began.to_vec());
-        self.read(move |c, s| entries::at(c, s, &scope, &began, at, now)).await
+        self.fetch(began.len(), move |c, s| entries::at(c, s, &scope, &began, at, now)).await
     }
 
     async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool> {
@@ -634,7 +673,7 @@ impl Store for SqliteStore {
 
     async fn head(&self, tenant: &Tenant) -> Result<Position> {
         let tenant = tenant.clone();
-        self.read(move |c, s| log::head(c, s, &tenant)).await
+        self.look(move |c, s| log::head(c, s, &tenant)).await
     }
 
     async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
@@ -643,7 +682,7 @@ impl Store for SqliteStore {
 
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
         let hash = *hash;
-        self.read(move |c, s| api_keys::by_hash(c, s, &hash)).await
+        self.look(move |c, s| api_keys::by_hash(c, s, &hash)).await
     }
 
     async fn api_keys(&self, tenant: Option<&Tenant>) -> Result<Vec<ApiKeyRecord>> {
@@ -667,7 +706,7 @@ impl Store for SqliteStore {
         now: Millis,
     ) -> Result<Option<StoredOutcome>> {
         let (tenant, operation, key) = (tenant.clone(), operation.to_owned(), key.to_owned());
-        self.read(move |c, s| log::outcome(c, s, &tenant, &operation, &key, now)).await
+        self.look(move |c, s| log::outcome(c, s, &tenant, &operation, &key, now)).await
     }
 
     async fn put_outcome(&self, tenant: &Tenant, outcome: NewOutcome, now: Millis) -> Result<()> {
@@ -709,7 +748,7 @@ impl Store for SqliteStore {
 
     async fn note(&self, name: &str) -> Result<Option<String>> {
         let name = name.to_owned();
-        self.read(move |c, s| health::note(c, s, &name)).await
+        self.look(move |c, s| health::note(c, s, &name)).await
     }
 
     async fn tidy(&self) -> Result<()> {

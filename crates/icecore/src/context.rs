@@ -162,6 +162,7 @@ impl Memory {
         }
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let budget = request.budget;
+        let _place = self.ranking_place().await;
         let window =
             crate::error::off_thread(move || window::pack(offer, budget, counter.as_ref())).await?;
         self.inner.counters.context(window.tokens);

@@ -17,7 +17,7 @@ use icecore_store::{
     AppendBatch, Appended, Claim, NewTurn, Outcome, Packs, ParentRef, SqliteStore, Store,
     StoreError,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::bodies::PackCache;
 use crate::counters::Counting;
@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) workspace: WorkspaceSettings,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) wake: Notify,
+    /// Places to rank and pack at.
+    pub(crate) ranking: Semaphore,
     pub(crate) pack_texts: PackCache,
     pub(crate) indexing: Indexing,
     pub(crate) learned: LearnedCache,
@@ -185,6 +187,9 @@ impl MemoryBuilder {
                 workspace: self.workspace,
                 data_dir,
                 wake: Notify::new(),
+                ranking: Semaphore::new(
+                    std::thread::available_parallelism().map_or(2, usize::from),
+                ),
                 pack_texts: PackCache::default(),
                 indexing: Indexing::new(index),
                 learned: LearnedCache::default(),

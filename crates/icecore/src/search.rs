@@ -11,6 +11,7 @@ use icecore_index::{
     DocKind, Mode, Plan, Ranked, Role, ScopeIndex, Signal, Snapshot, Source, Wanted,
 };
 use icecore_store::{EntryFilter, SessionRecord};
+use tokio::sync::SemaphorePermit;
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Item;
@@ -138,6 +139,12 @@ impl Memory {
         Ok(Hits { hits, notices })
     }
 
+    /// A place to rank or pack at: as many as there are cores. More at once would only
+    /// take turns, each with its memory, and hold up those who write.
+    pub(crate) async fn ranking_place(&self) -> Option<SemaphorePermit<'_>> {
+        self.inner.ranking.acquire().await.ok()
+    }
+
     /// Ranks documents by a query, off the async threads.
     pub(crate) async fn rank(
         &self,
@@ -148,6 +155,7 @@ impl Memory {
         filter: Filter,
     ) -> Result<Ranking> {
         let (index, query, inner) = (Arc::clone(index), query.to_owned(), Arc::clone(&self.inner));
+        let _place = self.ranking_place().await;
         off_thread(move || {
             let mut notices = Vec::new();
             let vector = match mode {
