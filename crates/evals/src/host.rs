@@ -69,6 +69,10 @@ pub struct Args {
     /// Connections of `connections`.
     #[arg(long, default_value_t = 1_000, value_name = "N")]
     clients: usize,
+    /// Milliseconds that each client of `mixed` waits between requests; 0: none, so
+    /// that every client always has a request under way.
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    pause: u64,
     /// Slow clients of `slow`.
     #[arg(long, default_value_t = 2_000, value_name = "N")]
     slow_clients: usize,

@@ -119,13 +119,14 @@ pub async fn joined(clients: JoinSet<Tally>) -> Tally {
 pub async fn mixed(args: &Args) -> Result<Found> {
     let server = filled(args).await?;
     let until = Instant::now() + Duration::from_secs(args.seconds);
-    let tally = joined(sides(&server.door, SIDES, until, Duration::ZERO)).await;
+    let pause = Duration::from_millis(args.pause);
+    let tally = joined(sides(&server.door, SIDES, until, pause)).await;
     let p99 = tally.at(None, 0.99);
     let rate = tally.requests() as f64 / args.seconds.max(1) as f64;
     let notes = vec![
         format!(
-            "{SIDES} writers and {SIDES} readers for {} s: {rate:.0} requests a second",
-            args.seconds
+            "{SIDES} writers and {SIDES} readers for {} s, pausing {} ms: {rate:.0} requests a second",
+            args.seconds, args.pause
         ),
         format!("p99 {p99:.1} ms (to hold: {MIXED_P99_MS} ms)"),
     ];
