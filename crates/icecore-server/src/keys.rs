@@ -15,8 +15,11 @@ use crate::serve::ServeError;
 /// The file in a data directory that holds its admin key, alone.
 pub const ADMIN_KEY_FILE: &str = "admin.key";
 
-/// The tenant of the first key.
-const ADMIN_TENANT: &str = "default";
+/// The tenant of the first key, which is the operator's.
+pub(crate) const ADMIN_TENANT: &str = "default";
+
+/// What every key begins with; the table of secrets knows it too (`icecore-key`).
+pub(crate) const KEY_PREFIX: &str = "ice_";
 
 /// The longest that an old key works beside the one that replaces it: 30 days.
 pub const MAX_OVERLAP_SECONDS: u64 = 30 * 24 * 3600;
@@ -175,7 +178,8 @@ impl From<ServeError> for ApiError {
 
 /// An id to name a key by, and the key.
 fn random_key() -> Result<(String, String), ServeError> {
-    Ok((format!("key-{}", random_hex::<8>()?), format!("ice_{}", random_hex::<32>()?)))
+    let key = format!("{KEY_PREFIX}{}", random_hex::<32>()?);
+    Ok((format!("key-{}", random_hex::<8>()?), key))
 }
 
 fn random_hex<const BYTES: usize>() -> Result<String, ServeError> {
@@ -225,6 +229,17 @@ fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_a_secret_of_a_known_kind() {
+        let redactor = icecore::Redactor::standard();
+        let (id, key) = random_key().unwrap();
+        for text in [&key, &key[..24], &key[..60], &key.to_uppercase()] {
+            let hidden = redactor.text(&format!("use {text}, please")).into_string();
+            assert_eq!(hidden, "use [REDACTED:icecore-key], please");
+        }
+        assert_eq!(redactor.text(&id).into_string(), id);
+    }
 
     #[test]
     fn a_key_that_is_of_no_use_is_told_why() {
