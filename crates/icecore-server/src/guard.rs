@@ -44,7 +44,7 @@ pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next:
         // What is no proper request is no denial.
         Err(error) if error.status == StatusCode::BAD_REQUEST => Err(error),
         Err(error) => {
-            audit::deny_stranger(&app, &method, Reason::Elsewhere);
+            audit::deny_stranger(&app, Reason::Elsewhere);
             Err(error)
         }
     };

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use icecore::{
-    ApiKeyRecord, KeyRotation, KeyState, Memory, MemoryError, Millis, RedactedText, Tenant,
+    ApiKeyRecord, KeyActor, KeyRotation, KeyState, Memory, MemoryError, Millis, RedactedText,
+    Tenant,
 };
 
 use crate::auth::{Role, hash_key};
@@ -65,8 +66,18 @@ pub async fn create_key(
     create_key_with(memory, tenant, KeyTerms { role, name: None, expires_at: None }).await
 }
 
-/// Makes a key and stores its hash.
+/// Makes a key and stores its hash, for whoever runs the host.
 pub async fn create_key_with(
+    memory: &Memory,
+    tenant: &Tenant,
+    terms: KeyTerms,
+) -> Result<NewKey, ServeError> {
+    create_key_by(KeyActor::Operator, memory, tenant, terms).await
+}
+
+/// As [`create_key_with`], for somebody.
+pub(crate) async fn create_key_by(
+    by: KeyActor,
     memory: &Memory,
     tenant: &Tenant,
     terms: KeyTerms,
@@ -89,7 +100,7 @@ pub async fn create_key_with(
         expires_at: terms.expires_at,
         revoked_at: None,
     };
-    memory.store().put_api_key(record.clone(), hash_key(&key)).await?;
+    memory.store().put_api_key(record.clone(), hash_key(&key), by).await?;
     Ok(NewKey { key, record })
 }
 
@@ -114,13 +125,29 @@ pub async fn rotate_key(
     tenant: Option<&Tenant>,
     overlap: Duration,
 ) -> Result<Option<(NewKey, ApiKeyRecord)>, ServeError> {
+    let by = (KeyActor::Operator, Duration::ZERO);
+    rotate_key_by(by, memory, id, tenant, overlap).await
+}
+
+/// As [`rotate_key`], for somebody, and with the least overlap that they need where
+/// it is the last valid admin key of its tenant.
+pub(crate) async fn rotate_key_by(
+    (by, least): (KeyActor, Duration),
+    memory: &Memory,
+    id: &str,
+    tenant: Option<&Tenant>,
+    overlap: Duration,
+) -> Result<Option<(NewKey, ApiKeyRecord)>, ServeError> {
+    let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     let (new_id, key) = random_key()?;
     let rotation = KeyRotation {
         id: id.to_owned(),
         tenant: tenant.cloned(),
         new_id,
         new_hash: hash_key(&key),
-        overlap_millis: i64::try_from(overlap.as_millis()).unwrap_or(i64::MAX),
+        overlap_millis: millis(overlap),
+        last_admin_overlap_millis: millis(least),
+        by,
         at: memory.now(),
     };
     let rotated = memory.store().rotate_api_key(rotation).await?;
