@@ -28,9 +28,12 @@ impl Millis {
             reason: reason.to_owned(),
         };
         check_shape(text.as_bytes()).map_err(refuse)?;
-        let at: jiff::Timestamp =
-            text.parse().map_err(|_| refuse("no such date, time or offset"))?;
-        Ok(Millis(at.as_nanosecond().div_euclid(1_000_000) as i64))
+        let nowhere = || refuse("no such date, time or offset");
+        let at = match text.parse::<jiff::Timestamp>() {
+            Ok(at) => at.as_nanosecond().div_euclid(1_000_000) as i64,
+            Err(_) => at_the_end(text).ok_or_else(nowhere)?,
+        };
+        Ok(Millis(at.min(LAST)))
     }
 
     /// `2024-05-01T10:00:00Z`, with milliseconds where there are any.
@@ -56,6 +59,21 @@ impl fmt::Display for Millis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_rfc3339())
     }
+}
+
+/// The last moment that can be written: the library ends a day before the year 9999
+/// does, so that every offset can be shown.
+const LAST: i64 = 253_402_207_200_000;
+
+/// Moments of the last days of the year 9999, which people write for "never". What
+/// cannot be written is taken as the last moment that can.
+fn at_the_end(text: &str) -> Option<i64> {
+    let rest = text.strip_prefix("9999-12-")?;
+    // The same moment of the year before must be there; it has these days too.
+    let before: jiff::Timestamp = format!("9998-12-{rest}").parse().ok()?;
+    let year: i128 = 365 * 24 * 3600 * 1_000_000_000;
+    let is_past = before.as_nanosecond() + year > jiff::Timestamp::MAX.as_nanosecond();
+    is_past.then_some(LAST)
 }
 
 /// RFC 3339 proper: the date parser we use knows more spellings than it.
@@ -102,6 +120,9 @@ mod tests {
         check("1969-12-31T23:59:59.9999Z", Some(-1));
         check("1970-01-01T02:00:00+02:00", Some(0));
         check("1970-01-01t00:00:00z", Some(0));
+        check("9999-12-30T22:00:00Z", Some(253_402_207_200_000));
+        check("9999-12-31T25:00:00Z", None);
+        check("9999-12-32T00:00:00Z", None);
         check("2024-13-01T00:00:00Z", None);
         check("2024-02-30T00:00:00Z", None);
         check("99999-01-01T00:00:00Z", None);
@@ -118,6 +139,17 @@ mod tests {
         let shown = |text: &str| Millis::parse_rfc3339(text).unwrap_err().to_string();
         assert!(shown("yesterday").starts_with("timestamp `yesterday` is not"));
         assert!(shown(&"x1".repeat(40)).starts_with("timestamp `(80 characters)` is not"));
+    }
+
+    #[test]
+    fn the_end_of_time_can_be_written_and_read_back() {
+        let ends =
+            ["9999-12-31T23:59:59.999Z", "9999-12-30T22:00:00.5Z", "9999-12-29T23:59:00-23:59"];
+        for text in ends {
+            let end = Millis::parse_rfc3339(text).unwrap();
+            assert_eq!(end.0, LAST, "{text}");
+            assert_eq!(Millis::parse_rfc3339(&end.to_rfc3339()), Ok(end), "{text}");
+        }
     }
 
     #[test]

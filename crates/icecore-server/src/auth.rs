@@ -15,6 +15,7 @@ use crate::app::{App, Shared};
 use crate::audit::{self, Reason};
 use crate::error::ApiError;
 use crate::keyring::{self, KnownKey};
+use crate::keys::ADMIN_TENANT;
 use crate::refusal::CalledBy;
 
 /// What a key allows.
@@ -62,6 +63,9 @@ pub(crate) struct Writer(pub(crate) Caller);
 
 /// Proof that the caller may look after the keys of its tenant.
 pub(crate) struct Admin(pub(crate) Caller);
+
+/// Proof that the caller looks after the host: an admin of the first key's tenant.
+pub(crate) struct Operator;
 
 impl Caller {
     pub(crate) fn principal(&self) -> &Principal {
@@ -137,6 +141,23 @@ impl FromRequestParts<Shared> for Admin {
     }
 }
 
+impl FromRequestParts<Shared> for Operator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        let caller = authenticate(parts, app, Role::Admin).await?;
+        if caller.tenant().as_str() == ADMIN_TENANT {
+            return Ok(Operator);
+        }
+        audit::deny(app, parts, Reason::Role, Some(&caller.key.record));
+        Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            format!("only an admin of the tenant `{ADMIN_TENANT}` may read this here"),
+        ))
+    }
+}
+
 async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, ApiError> {
     let deny = |reason, key: Option<&KnownKey>| {
         audit::deny(app, parts, reason, key.map(|key| &key.record));
@@ -159,9 +180,12 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
         by.is(&key.record.tenant);
         by.id.settle(app, &key.record.tenant).await;
     }
+    // Whatever a good key asks for counts, also what its role does not allow.
+    if matches!(verdict, Ok(()) | Err(Reason::Role)) {
+        app.rates.admit(hash)?;
+    }
     match verdict {
         Ok(()) => {
-            app.rates.admit(hash)?;
             let principal = Principal::key_holder(key.record.tenant.clone());
             Ok(Caller { principal, key, hash, only_reads: false })
         }

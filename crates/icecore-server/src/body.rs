@@ -11,6 +11,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use icecore::Millis;
+use icecore::json::brief;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -164,7 +165,7 @@ impl<'a> Fields<'a> {
         match fields.iter().find(|(key, _)| !seen.insert(key.as_str())) {
             None => Ok(Self(fields)),
             Some((key, _)) => {
-                let key: String = key.chars().take(64).collect();
+                let key = brief(key);
                 Err(ApiError::invalid(format!("field `{key}` stands there twice")))
             }
         }
@@ -175,7 +176,7 @@ impl<'a> Fields<'a> {
         match self.0.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             None => Ok(()),
             Some((key, _)) => {
-                let key: String = key.chars().take(64).collect();
+                let key = brief(key);
                 let known = known.join("`, `");
                 Err(ApiError::invalid(format!("field `{key}` is not one of `{known}`")))
             }
@@ -311,6 +312,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_name_that_is_too_long_to_show_is_not_cut() {
+        let body = format!("{{\"{}\":1}}", "hush".repeat(17));
+        let refused = Fields::parse(body.as_bytes()).unwrap().only(&["session"]).unwrap_err();
+        let text = format!("{refused:?}");
+        assert!(text.contains("field `(68 characters)` is not one of"), "{text}");
+        assert!(!text.contains("hush"), "{text}");
+    }
+
+    #[test]
     fn refusals_name_the_field_and_nothing_that_was_sent() {
         let check = |body: &str, expected: &str| {
             let read = |fields: Fields<'_>| {
@@ -327,6 +337,8 @@ mod tests {
         check("[]", "not a JSON object");
         check("\"hush\"", "not a JSON object");
         check("{\"a\":1,\"a\":2}", "field `a` stands there twice");
+        let long = format!("{{\"{0}\":1,\"{0}\":2}}", "hush".repeat(17));
+        check(&long, "field `(68 characters)` stands there twice");
         check("{}", "field `budget` is missing");
         check("{\"budget\":null}", "field `budget` is missing");
         check("{\"budget\":11}", "from 0 to 10 (`most`)");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::{Instrument, field};
@@ -40,8 +41,10 @@ pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next:
     }
     let answer = match app.hosts.check(&request) {
         Ok(()) => run(&app, &by, request, next).instrument(span.clone()).await,
+        // What is no proper request is no denial.
+        Err(error) if error.status == StatusCode::BAD_REQUEST => Err(error),
         Err(error) => {
-            audit::deny_stranger(&app, &method, Reason::Elsewhere);
+            audit::deny_stranger(&app, Reason::Elsewhere);
             Err(error)
         }
     };
@@ -64,12 +67,15 @@ async fn run(
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if [HEALTH, METRICS].contains(&request.uri().path()) {
+    if request.uri().path() == HEALTH {
         return Ok(next.run(request).await);
     }
     let work = Work::new(app);
     let ending = Ending(work.clone());
-    work.begin().await?;
+    // Who watches a busy host must see that it is; figures cost little.
+    if request.uri().path() != METRICS {
+        work.begin().await?;
+    }
     request.extensions_mut().insert(work.clone());
     let work = async move {
         let _ending = ending;
@@ -102,6 +108,33 @@ mod tests {
 
     use super::*;
 
+    /// What is asked of a host with these limits whose `/metrics` is that handler.
+    async fn metrics_of<H: axum::handler::Handler<T, ()>, T: 'static>(
+        handler: H,
+        limits: crate::limits::Limits,
+    ) -> u16 {
+        let (_close, closing) = tokio::sync::watch::channel(false);
+        let address = ([127, 0, 0, 1], 0).into();
+        let app = App::new(icecore::Memory::in_memory(), limits, address, closing);
+        let router: Router = Router::new()
+            .route(METRICS, get(handler))
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), guard));
+        let request = Request::builder().uri(METRICS).header("host", "localhost");
+        let request = request.body(Body::empty()).unwrap();
+        router.oneshot(request).await.unwrap().status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn metrics_have_their_time_and_a_net_and_need_no_place() {
+        let limits = crate::limits::Limits { concurrent_requests: 0, ..Default::default() };
+        assert_eq!(metrics_of(async || "figures", limits.clone()).await, 200);
+        let fall = async || -> &'static str { panic!("a figure") };
+        assert_eq!(metrics_of(fall, limits.clone()).await, 500);
+        let hang = async || std::future::pending::<&'static str>().await;
+        let limits = crate::limits::Limits { request_seconds: 0, ..limits };
+        assert_eq!(metrics_of(hang, limits).await, 503);
+    }
+
     #[tokio::test]
     async fn a_panic_ends_in_an_answer_that_tells_nothing() {
         let (_close, closing) = tokio::sync::watch::channel(false);
@@ -112,7 +145,8 @@ mod tests {
         let router: Router = Router::new()
             .route("/", get(fall))
             .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), guard));
-        let request = Request::builder().uri("/").body(Body::empty()).unwrap();
+        let request =
+            Request::builder().uri("/").header("host", "localhost").body(Body::empty()).unwrap();
         let response = router.oneshot(request).await.unwrap();
         assert_eq!(response.status(), 500);
         let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();

@@ -13,7 +13,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Version, header};
 
 use crate::error::ApiError;
 
@@ -63,9 +63,16 @@ impl Hosts {
     /// Refuses requests for other hosts and from other origins.
     pub(crate) fn check(&self, request: &Request) -> Result<(), ApiError> {
         let headers = request.headers();
-        let host = text(headers, &header::HOST)
-            .or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-        if host.is_some_and(|host| !self.knows(host)) {
+        let header = the_host(headers, request.version())?;
+        let target = request.uri().authority().map(|authority| authority.as_str());
+        // A target that names a host is for that one, whatever the header says; who
+        // reads the header alone must not be misled either.
+        let host = target.or(header);
+        let named = || target.into_iter().chain(header);
+        if named().any(|host| host.contains('@')) {
+            return Err(ApiError::invalid("a host is a name and a port, without `@`"));
+        }
+        if named().any(|host| !self.knows(host)) {
             return Err(ApiError::new(
                 StatusCode::FORBIDDEN,
                 "forbidden_host",
@@ -95,6 +102,16 @@ impl Hosts {
             (Some((_, from)), Some(host)) if from.eq_ignore_ascii_case(host) => Ok(()),
             _ => Err(elsewhere()),
         }
+    }
+}
+
+/// The one header `Host`. Of two, who reads them would choose differently; HTTP/1.1
+/// does not go without.
+fn the_host(headers: &HeaderMap, version: Version) -> Result<Option<&str>, ApiError> {
+    match headers.get_all(header::HOST).iter().count() {
+        0 if version == Version::HTTP_11 => Err(ApiError::invalid("the header `Host` is missing")),
+        0 | 1 => Ok(text(headers, &header::HOST)),
+        _ => Err(ApiError::invalid("send one header `Host`")),
     }
 }
 
@@ -143,6 +160,33 @@ mod tests {
         let bare = ["10.0.0.1:80", "[2001:db8::1]:80", "localhost:80"];
         check(&hosts("10.0.0.1:80", &["memory.example"]), &bare, &["evil.example"]);
         check(&Hosts::in_file(), &others, &[]);
+    }
+
+    #[test]
+    fn every_name_of_the_host_counts() {
+        let check = |version: Version, target: &str, names: &[&str], expected: u16| {
+            let mut request = Request::builder().version(version).uri(target);
+            for name in names {
+                request = request.header("host", *name);
+            }
+            let request = request.body(axum::body::Body::empty()).unwrap();
+            let found = hosts("127.0.0.1:80", &[]).check(&request);
+            let found = found.map_or_else(|error| error.status.as_u16(), |()| 200);
+            assert_eq!(found, expected, "{version:?} {target} {names:?}");
+        };
+        let (old, new) = (Version::HTTP_10, Version::HTTP_11);
+        check(new, "/", &["localhost"], 200);
+        check(new, "/", &[], 400);
+        check(old, "/", &[], 200);
+        check(new, "/", &["localhost", "localhost"], 400);
+        check(old, "/", &["localhost", "evil.example"], 400);
+        check(new, "http://localhost:80/", &["localhost:80"], 200);
+        check(new, "http://localhost/", &[], 400);
+        check(new, "http://evil.example/", &["localhost"], 403);
+        check(new, "http://localhost/", &["evil.example"], 403);
+        check(new, "http://localhost@evil.example/", &["localhost"], 400);
+        check(new, "/", &["localhost:80@evil.example"], 400);
+        check(Version::HTTP_2, "http://localhost/", &[], 200);
     }
 
     #[test]

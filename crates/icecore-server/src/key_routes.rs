@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{ApiKeyRecord, KeyRevocation, Millis};
+use icecore::{ApiKeyRecord, KeyActor, KeyRevocation, Millis, Redactor};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -18,10 +18,14 @@ use crate::auth::{Admin, Caller, Role};
 use crate::body::{Fields, Posted};
 use crate::error::ApiError;
 use crate::idempotency::Attempt;
-use crate::keys::{KeyTerms, MAX_OVERLAP_SECONDS, NewKey, create_key_with, rotate_key};
+use crate::keys::{KeyTerms, MAX_OVERLAP_SECONDS, NewKey, create_key_by, rotate_key_by};
 use crate::openapi::ErrorBody;
 use crate::params::{Params, Segment};
 use crate::wire;
+
+/// How long the last valid admin key of a tenant works beside the one that replaces
+/// it, at least: enough to rotate once more if the answer was lost.
+const LAST_ADMIN_OVERLAP: Duration = Duration::from_secs(60);
 
 /// A key, without what its holder presents.
 #[derive(Debug, Serialize, ToSchema)]
@@ -93,7 +97,8 @@ pub(crate) struct KeyBody {
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "describes what `overlap` reads")]
 pub(crate) struct RotateBody {
-    /// How long the old key still works; without it the old key is revoked at once.
+    /// How long the old key still works; without it the old key is revoked at once,
+    /// or after 60 seconds where it is the last valid admin key.
     #[schema(minimum = 0, maximum = 2_592_000)]
     overlap_seconds: Option<u64>,
 }
@@ -113,6 +118,14 @@ impl From<&ApiKeyRecord> for KeyAnswer {
             expires_at: key.expires_at.map(Millis::to_rfc3339),
             revoked_at: key.revoked_at.map(Millis::to_rfc3339),
         }
+    }
+}
+
+impl KeyAnswer {
+    /// As it may be shown today: its name may hold what was no secret when it was made.
+    fn seen_through(mut self, redactor: &Redactor) -> Self {
+        self.name = self.name.map(|name| redactor.text(&name).into_string());
+        self
     }
 }
 
@@ -145,7 +158,9 @@ pub(crate) async fn list(
         None => 0,
         Some(id) => keys.iter().position(|key| key.id == id).map_or(keys.len(), |at| at + 1),
     };
-    let keys = keys[first..].iter().take(limit).map(KeyAnswer::from).collect();
+    let redactor = app.memory.redactor(caller.tenant()).await?.redactor;
+    let keys = keys[first..].iter().take(limit);
+    let keys = keys.map(|key| KeyAnswer::from(key).seen_through(&redactor)).collect();
     Ok(wire::ok(json!(KeysAnswer { keys }).to_string()))
 }
 
@@ -167,7 +182,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let terms = terms(&Fields::parse(&posted.bytes)?)?;
     let attempt = begin(&app, &caller, "POST /keys", &posted).await?;
-    let made = create_key_with(&app.memory, caller.tenant(), terms).await?;
+    let made = create_key_by(actor(&caller), &app.memory, caller.tenant(), terms).await?;
     tell(&caller, &made.record.id, "a key was made");
     keep(&app, attempt, &made).await;
     Ok(wire::json(StatusCode::CREATED, json!(NewKeyAnswer::from(&made)).to_string()))
@@ -204,16 +219,21 @@ pub(crate) async fn revoke(
         id,
         tenant: Some(caller.tenant().clone()),
         keeps_an_admin: true,
+        by: actor(&caller),
         at: app.memory.now(),
     };
     let revoked = app.memory.store().revoke_api_key(revocation).await?.ok_or_else(no_key)?;
     app.keys.forget(&revoked.id);
     tell(&caller, &revoked.id, "a key was revoked");
-    Ok(wire::ok(json!(KeyAnswer::from(&revoked)).to_string()))
+    let redactor = app.memory.redactor(caller.tenant()).await?.redactor;
+    let answer = KeyAnswer::from(&revoked).seen_through(&redactor);
+    Ok(wire::ok(json!(answer).to_string()))
 }
 
 /// Puts a new key in the place of one: same role and name, made for as long. The
-/// old one is revoked, or ends after `overlapSeconds`. A repeat under the same
+/// old one is revoked, or ends after `overlapSeconds`. The last valid admin key of a
+/// tenant goes on for at least 60 seconds, so that a lost answer shuts nobody out;
+/// `replaces` says when it ends. A repeat under the same
 /// `Idempotency-Key` is answered as for a new key.
 #[utoipa::path(
     post,
@@ -234,12 +254,20 @@ pub(crate) async fn rotate(
 ) -> Result<Response, ApiError> {
     let overlap = overlap(&posted)?;
     let attempt = begin(&app, &caller, "POST /keys/rotate", &posted).await?;
-    let rotated = rotate_key(&app.memory, &id, Some(caller.tenant()), overlap).await?;
+    let by = (actor(&caller), LAST_ADMIN_OVERLAP);
+    let rotated = rotate_key_by(by, &app.memory, &id, Some(caller.tenant()), overlap).await?;
     let (made, old) = rotated.ok_or_else(no_key)?;
     app.keys.forget(&old.id);
     tell(&caller, &old.id, "a key was rotated");
     keep(&app, attempt, &made).await;
-    let answer = RotatedKeyAnswer { new: (&made).into(), replaces: (&old).into() };
+    // The key is made and must be shown, if need be without its name.
+    let redactor = app.memory.redactor(caller.tenant()).await.ok().map(|known| known.redactor);
+    let seen = |key: &ApiKeyRecord| match &redactor {
+        Some(redactor) => KeyAnswer::from(key).seen_through(redactor),
+        None => KeyAnswer { name: None, ..key.into() },
+    };
+    let new = NewKeyAnswer { record: seen(&made.record), key: made.key.clone() };
+    let answer = RotatedKeyAnswer { new, replaces: seen(&old) };
     Ok(wire::json(StatusCode::CREATED, json!(answer).to_string()))
 }
 
@@ -252,7 +280,12 @@ fn overlap(posted: &Posted) -> Result<Duration, ApiError> {
     fields.seconds("overlapSeconds", MAX_OVERLAP_SECONDS).map(Duration::from_secs)
 }
 
-/// Says who did it; the tenant's log says what was done.
+/// Who the tenant's log says did it.
+fn actor(caller: &Caller) -> KeyActor {
+    KeyActor::Key(caller.key_id().to_owned())
+}
+
+/// Says so in our own log too.
 fn tell(caller: &Caller, key_id: &str, what: &'static str) {
     tracing::info!(target: "icecore::audit", by = caller.key_id(), key_id, "{what}");
 }

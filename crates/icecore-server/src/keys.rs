@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use icecore::{
-    ApiKeyRecord, KeyRotation, KeyState, Memory, MemoryError, Millis, RedactedText, Tenant,
+    ApiKeyRecord, KeyActor, KeyRotation, KeyState, Memory, MemoryError, Millis, RedactedText,
+    Tenant,
 };
 
 use crate::auth::{Role, hash_key};
@@ -15,8 +16,11 @@ use crate::serve::ServeError;
 /// The file in a data directory that holds its admin key, alone.
 pub const ADMIN_KEY_FILE: &str = "admin.key";
 
-/// The tenant of the first key.
-const ADMIN_TENANT: &str = "default";
+/// The tenant of the first key, which is the operator's.
+pub(crate) const ADMIN_TENANT: &str = "default";
+
+/// What every key begins with; the table of secrets knows it too (`icecore-key`).
+pub(crate) const KEY_PREFIX: &str = "ice_";
 
 /// The longest that an old key works beside the one that replaces it: 30 days.
 pub const MAX_OVERLAP_SECONDS: u64 = 30 * 24 * 3600;
@@ -62,8 +66,18 @@ pub async fn create_key(
     create_key_with(memory, tenant, KeyTerms { role, name: None, expires_at: None }).await
 }
 
-/// Makes a key and stores its hash.
+/// Makes a key and stores its hash, for whoever runs the host.
 pub async fn create_key_with(
+    memory: &Memory,
+    tenant: &Tenant,
+    terms: KeyTerms,
+) -> Result<NewKey, ServeError> {
+    create_key_by(KeyActor::Operator, memory, tenant, terms).await
+}
+
+/// As [`create_key_with`], for somebody.
+pub(crate) async fn create_key_by(
+    by: KeyActor,
     memory: &Memory,
     tenant: &Tenant,
     terms: KeyTerms,
@@ -86,7 +100,7 @@ pub async fn create_key_with(
         expires_at: terms.expires_at,
         revoked_at: None,
     };
-    memory.store().put_api_key(record.clone(), hash_key(&key)).await?;
+    memory.store().put_api_key(record.clone(), hash_key(&key), by).await?;
     Ok(NewKey { key, record })
 }
 
@@ -111,13 +125,29 @@ pub async fn rotate_key(
     tenant: Option<&Tenant>,
     overlap: Duration,
 ) -> Result<Option<(NewKey, ApiKeyRecord)>, ServeError> {
+    let by = (KeyActor::Operator, Duration::ZERO);
+    rotate_key_by(by, memory, id, tenant, overlap).await
+}
+
+/// As [`rotate_key`], for somebody, and with the least overlap that they need where
+/// it is the last valid admin key of its tenant.
+pub(crate) async fn rotate_key_by(
+    (by, least): (KeyActor, Duration),
+    memory: &Memory,
+    id: &str,
+    tenant: Option<&Tenant>,
+    overlap: Duration,
+) -> Result<Option<(NewKey, ApiKeyRecord)>, ServeError> {
+    let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     let (new_id, key) = random_key()?;
     let rotation = KeyRotation {
         id: id.to_owned(),
         tenant: tenant.cloned(),
         new_id,
         new_hash: hash_key(&key),
-        overlap_millis: i64::try_from(overlap.as_millis()).unwrap_or(i64::MAX),
+        overlap_millis: millis(overlap),
+        last_admin_overlap_millis: millis(least),
+        by,
         at: memory.now(),
     };
     let rotated = memory.store().rotate_api_key(rotation).await?;
@@ -175,7 +205,8 @@ impl From<ServeError> for ApiError {
 
 /// An id to name a key by, and the key.
 fn random_key() -> Result<(String, String), ServeError> {
-    Ok((format!("key-{}", random_hex::<8>()?), format!("ice_{}", random_hex::<32>()?)))
+    let key = format!("{KEY_PREFIX}{}", random_hex::<32>()?);
+    Ok((format!("key-{}", random_hex::<8>()?), key))
 }
 
 fn random_hex<const BYTES: usize>() -> Result<String, ServeError> {
@@ -225,6 +256,17 @@ fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_a_secret_of_a_known_kind() {
+        let redactor = icecore::Redactor::standard();
+        let (id, key) = random_key().unwrap();
+        for text in [&key, &key[..24], &key[..60], &key.to_uppercase()] {
+            let hidden = redactor.text(&format!("use {text}, please")).into_string();
+            assert_eq!(hidden, "use [REDACTED:icecore-key], please");
+        }
+        assert_eq!(redactor.text(&id).into_string(), id);
+    }
 
     #[test]
     fn a_key_that_is_of_no_use_is_told_why() {

@@ -20,7 +20,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::app::{App, Shared};
-use crate::auth::Admin;
+use crate::auth::Operator;
 use crate::error::ApiError;
 
 /// The route; it is answered however busy the host is.
@@ -210,7 +210,7 @@ pub(crate) async fn metrics(
 ) -> Result<Response, ApiError> {
     let (mut parts, _) = request.into_parts();
     if !app.hosts.are_near() {
-        Admin::from_request_parts(&mut parts, &app).await?;
+        Operator::from_request_parts(&mut parts, &app).await?;
     }
     let text = written(&app).await.map_err(|error| ApiError::internal(&error))?;
     let kind = HeaderValue::from_static(content_type(&parts.headers));

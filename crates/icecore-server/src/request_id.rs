@@ -5,10 +5,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use icecore::{Redactor, Tenant};
 
 use crate::app::App;
+use crate::keys::KEY_PREFIX;
 
 /// Where it comes from and goes to.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -37,6 +38,7 @@ impl RequestId {
             let is_word = given.bytes().all(|byte| byte.is_ascii_graphic());
             is_word
                 && (1..=MOST_CHARS).contains(&given.len())
+                && !repeats_key(headers, given)
                 && is_open(&Redactor::standard(), given)
         });
         Self(Arc::new(Inner { given: given.map(str::to_owned), shown: OnceLock::new() }))
@@ -71,6 +73,17 @@ impl Default for RequestId {
     fn default() -> Self {
         Self::of(&HeaderMap::new())
     }
+}
+
+/// Whether a caller sent its own key as an id, with or without the key's prefix.
+/// Of whatever kind it is: the key of somebody else's host is a secret too.
+fn repeats_key(headers: &HeaderMap, given: &str) -> bool {
+    let values = headers.get_all(header::AUTHORIZATION).iter();
+    let mut words = values.filter_map(|value| value.to_str().ok()).flat_map(|value| {
+        let (_, rest) = value.split_once(' ').unwrap_or(("", value));
+        rest.split_ascii_whitespace()
+    });
+    words.any(|key| given.contains(key.strip_prefix(KEY_PREFIX).unwrap_or(key)))
 }
 
 fn is_open(redactor: &Redactor, text: &str) -> bool {
@@ -115,5 +128,28 @@ mod tests {
         replaces("b\u{fc}cher");
         replaces(&"x".repeat(129));
         replaces(&format!("ghp_{}", "a1B2".repeat(9)));
+        let key = format!("{KEY_PREFIX}{}", "0a1b2c3d4e5f6789".repeat(4));
+        replaces(&key);
+        replaces(&key[..40]);
+        replaces(&format!("run-{key}-7"));
+    }
+
+    #[test]
+    fn a_callers_key_is_no_id() {
+        let keeps = |authorization: &str, given: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_str(given).unwrap());
+            let authorization = HeaderValue::from_str(authorization).unwrap();
+            headers.insert(header::AUTHORIZATION, authorization);
+            RequestId::of(&headers).shown() == given
+        };
+        assert!(keeps("Bearer plain-old-word", "run-17"));
+        assert!(!keeps("Bearer plain-old-word", "plain-old-word"));
+        assert!(!keeps("Bearer plain-old-word", "run-plain-old-word-17"));
+        assert!(!keeps("bearer  plain-old-word ", "plain-old-word"));
+        assert!(!keeps("plain-old-word", "plain-old-word"));
+        let digits = "9a1b2c3d4e5f6780".repeat(4);
+        assert!(keeps("Bearer other", &digits));
+        assert!(!keeps(&format!("Bearer {KEY_PREFIX}{digits}"), &digits));
     }
 }

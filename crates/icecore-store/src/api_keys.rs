@@ -53,6 +53,25 @@ impl KeyState {
     }
 }
 
+/// Who makes, ends or replaces a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyActor {
+    /// Whoever runs the host, at its own machine.
+    Operator,
+    /// The holder of the key with this public id.
+    Key(String),
+}
+
+impl KeyActor {
+    /// The word for it in the log.
+    pub fn as_str(&self) -> &str {
+        match self {
+            KeyActor::Operator => "operator",
+            KeyActor::Key(id) => id,
+        }
+    }
+}
+
 /// A key to take back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRevocation {
@@ -62,6 +81,8 @@ pub struct KeyRevocation {
     pub tenant: Option<Tenant>,
     /// Refuses to take back the last valid admin key of its tenant.
     pub keeps_an_admin: bool,
+    /// Who takes it back.
+    pub by: KeyActor,
     /// Now.
     pub at: Millis,
 }
@@ -79,6 +100,11 @@ pub struct KeyRotation {
     pub new_hash: [u8; 32],
     /// How long the old one still works; with 0 it is revoked at once.
     pub overlap_millis: i64,
+    /// The least overlap where it is the last valid admin key of its tenant: who
+    /// does not get to see the new one must not be shut out.
+    pub last_admin_overlap_millis: i64,
+    /// Who rotates it.
+    pub by: KeyActor,
     /// Now.
     pub at: Millis,
 }
@@ -102,19 +128,30 @@ impl ApiKeyRecord {
         }
     }
 
+    /// Whether no other of `keys` is a valid admin key, but this one is.
+    fn is_last_admin(&self, keys: &[ApiKeyRecord], at: Millis) -> bool {
+        let mut others = keys.iter().filter(|other| other.id != self.id);
+        self.is_valid_admin(at) && !others.any(|other| other.is_valid_admin(at))
+    }
+
     fn is_valid_admin(&self, at: Millis) -> bool {
         self.role == ADMIN && self.state(at) == KeyState::Valid
     }
 
     /// What the log says of it.
-    pub(crate) fn created(&self) -> String {
-        json!({ "keyId": self.id, "role": self.role, "expiresAt": time(self.expires_at) })
-            .to_string()
+    pub(crate) fn created(&self, by: &KeyActor) -> String {
+        json!({
+            "keyId": self.id,
+            "role": self.role,
+            "expiresAt": time(self.expires_at),
+            "by": by.as_str(),
+        })
+        .to_string()
     }
 
     /// What the log says when it is taken back.
-    pub(crate) fn revoked(&self) -> String {
-        json!({ "keyId": self.id, "role": self.role }).to_string()
+    pub(crate) fn revoked(&self, by: &KeyActor) -> String {
+        json!({ "keyId": self.id, "role": self.role, "by": by.as_str() }).to_string()
     }
 }
 
@@ -129,9 +166,7 @@ impl KeyRevocation {
         if key.revoked_at.is_some() {
             return Ok(None);
         }
-        let is_other = |other: &&ApiKeyRecord| other.id != key.id;
-        let has_other = || keys.iter().filter(is_other).any(|other| other.is_valid_admin(self.at));
-        match self.keeps_an_admin && key.is_valid_admin(self.at) && !has_other() {
+        match self.keeps_an_admin && key.is_last_admin(keys, self.at) {
             true => Err(StoreError::LastAdminKey { id: key.id.clone() }),
             false => Ok(Some(ApiKeyRecord { revoked_at: Some(self.at), ..key.clone() })),
         }
@@ -141,7 +176,8 @@ impl KeyRevocation {
 impl KeyRotation {
     /// The old key as it will be, and the one in its place: for the same tenant,
     /// with the same role and name, and for as long as the old one was made for.
-    pub(crate) fn of(&self, old: &ApiKeyRecord) -> Result<RotatedKey> {
+    /// `keys` are all of its tenant.
+    pub(crate) fn of(&self, old: &ApiKeyRecord, keys: &[ApiKeyRecord]) -> Result<RotatedKey> {
         if old.state(self.at) != KeyState::Valid {
             return Err(StoreError::KeyEnded { id: old.id.clone() });
         }
@@ -152,8 +188,12 @@ impl KeyRotation {
             expires_at: lifetime.map(|millis| Millis(self.at.0.saturating_add(millis))),
             ..old.clone()
         };
+        let least = match old.is_last_admin(keys, self.at) {
+            true => self.last_admin_overlap_millis,
+            false => 0,
+        };
         let mut old = old.clone();
-        match self.overlap_millis {
+        match self.overlap_millis.max(least) {
             ..=0 => old.revoked_at = Some(self.at),
             overlap => {
                 let end = Millis(self.at.0.saturating_add(overlap));
@@ -166,13 +206,14 @@ impl KeyRotation {
 
 impl RotatedKey {
     /// What the log says of it.
-    pub(crate) fn rotated(&self) -> String {
+    pub(crate) fn rotated(&self, by: &KeyActor) -> String {
         json!({
             "keyId": self.old.id,
             "newKeyId": self.new.id,
             "role": self.new.role,
             "expiresAt": time(self.new.expires_at),
             "oldEndsAt": time(self.old.revoked_at.or(self.old.expires_at)),
+            "by": by.as_str(),
         })
         .to_string()
     }

@@ -118,6 +118,7 @@ sentences! {
         a_revoked_key_stays_revoked
         the_last_admin_key_can_be_kept
         a_rotated_key_has_another_in_its_place
+        the_last_admin_key_is_rotated_with_an_overlap
         a_key_that_ended_is_not_rotated
         names_of_keys_are_redacted_again;
     entries:

@@ -629,8 +629,8 @@ impl Store for MemoryStore {
         Ok(self.state().tenant(tenant).map_or(Position(0), |tenant| tenant.position))
     }
 
-    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
-        api_keys::put(&mut self.state(), key, hash)
+    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()> {
+        api_keys::put(&mut self.state(), key, hash, &by)
     }
 
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {

@@ -676,8 +676,8 @@ impl Store for SqliteStore {
         self.look(move |c, s| log::head(c, s, &tenant)).await
     }
 
-    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
-        self.write(move |c, s| api_keys::put(c, s, &key, &hash)).await
+    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()> {
+        self.write(move |c, s| api_keys::put(c, s, &key, &hash, &by)).await
     }
 
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {

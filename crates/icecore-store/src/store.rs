@@ -19,7 +19,9 @@ use icecore_domain::redact::{
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::{FilePath, Workspace};
 
-pub use crate::api_keys::{ApiKeyRecord, KeyRevocation, KeyRotation, KeyState, RotatedKey};
+pub use crate::api_keys::{
+    ApiKeyRecord, KeyActor, KeyRevocation, KeyRotation, KeyState, RotatedKey,
+};
 use crate::error::StoreError;
 use crate::pack::PackKey;
 use crate::timings::StoreTimings;
@@ -493,7 +495,7 @@ pub trait Store: Send + Sync {
 
     /// Stores the hash of an API key, and says so in its tenant's log
     /// (`key.created`). An id or a hash that is there already is an error.
-    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()>;
+    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()>;
 
     /// The key with that hash, also one that expired or was revoked.
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>>;

@@ -597,8 +597,8 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.head(tenant))
     }
 
-    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
-        write!(self.put_api_key(key, hash))
+    async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()> {
+        write!(self.put_api_key(key, hash, by))
     }
 
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {

@@ -5,7 +5,9 @@ mod master;
 
 use std::time::Duration;
 
-use icecore::{ApiKeyRecord, KeyRevocation, KeyState, Memory, Millis, StoreError, Tenant};
+use icecore::{
+    ApiKeyRecord, KeyActor, KeyRevocation, KeyState, Memory, Millis, StoreError, Tenant,
+};
 use icecore_server::{KeyTerms, MAX_OVERLAP_SECONDS, NewKey, Role, ServeError};
 use serde_json::json;
 
@@ -111,7 +113,8 @@ impl Keys<'_> {
     async fn revoke(&self, id: String) -> Outcome<Status> {
         let at = self.memory.now();
         let (tenant, keeps_an_admin) = (self.named.clone(), false);
-        let revocation = KeyRevocation { id: id.clone(), tenant, keeps_an_admin, at };
+        let revocation =
+            KeyRevocation { id: id.clone(), tenant, keeps_an_admin, by: KeyActor::Operator, at };
         let revoked = self.memory.store().revoke_api_key(revocation).await;
         let revoked = revoked.map_err(icecore::MemoryError::from)?.ok_or_else(|| unknown(&id))?;
         if self.printer.is_json() {

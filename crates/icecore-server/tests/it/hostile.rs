@@ -111,7 +111,7 @@ async fn a_refusal_never_shows_a_secret() {
     let tenant = icecore::Tenant::new("default").unwrap();
     let value = zeroize::Zeroizing::new(registered.clone());
     host.memory.add_secret(&tenant, "db", value, false).await.unwrap();
-    for secret in [format!("ghp_{}", "a1B2".repeat(9)), registered] {
+    for secret in [format!("ghp_{}", "a1B2".repeat(9)), registered, host.key.clone()] {
         let check = async |method: &str, path: &str, body: &str| {
             let answer = host.call(method, path, &[], Some(body)).await;
             assert!(answer.status >= 400, "{method} {path}: {answer:?}");

@@ -121,6 +121,62 @@ async fn a_key_is_rotated_with_or_without_an_overlap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_last_admin_key_outlives_its_rotation_for_a_minute() {
+    let (_dir, host) = fresh().await;
+    let own = ids(&host, &host.key).await.remove(0);
+    let next = host.post(&format!("/keys/{own}/rotate"), "").await;
+    assert_eq!(next.status, 201, "{next:?}");
+    let old = &next.json()["replaces"];
+    assert!(old["revokedAt"].is_null() && old["expiresAt"].is_string(), "{old}");
+    // The answer was lost: the old key serves for another try.
+    let again = host.post(&format!("/keys/{}/rotate", text(&next, "id")), "").await;
+    assert_eq!(again.status, 201, "{again:?}");
+    assert!(again.json()["replaces"]["revokedAt"].is_string(), "there was another admin key");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_who_changed_a_key() {
+    let (_dir, host) = fresh().await;
+    let own = ids(&host, &host.key).await.remove(0);
+    let made = host.post("/keys", r#"{"role":"reader"}"#).await;
+    let next = host.post(&format!("/keys/{}/rotate", text(&made, "id")), "").await;
+    let path = format!("/keys/{}", text(&next, "id"));
+    assert_eq!(host.call("DELETE", &path, &[], None).await.status, 200);
+    let events = host.get("/events").await.json();
+    let by = |event: &Value| format!("{} {}", event["type"], event["payload"]["by"]);
+    let found: Vec<String> = events["events"].as_array().unwrap().iter().map(by).collect();
+    let expected = [
+        r#""key.created" "operator""#.to_owned(),
+        format!(r#""key.created" "{own}""#),
+        format!(r#""key.rotated" "{own}""#),
+        format!(r#""key.revoked" "{own}""#),
+    ];
+    assert_eq!(found, expected, "{events}");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_turns_out_secret_is_not_shown() {
+    let (_dir, host) = fresh().await;
+    let word = ["saxifrage", "7042", "kestrel"].join("-");
+    let body = json!({"role": "reader", "name": format!("job of {word}")}).to_string();
+    let made = host.post("/keys", &body).await;
+    let tenant = icecore::Tenant::new("default").unwrap();
+    let value = zeroize::Zeroizing::new(word.clone());
+    host.memory.add_secret(&tenant, "db", value, false).await.unwrap();
+    let listed = host.get("/keys").await;
+    let rotated = host.post(&format!("/keys/{}/rotate", text(&made, "id")), "").await;
+    let path = format!("/keys/{}", text(&rotated, "id"));
+    let revoked = host.call("DELETE", &path, &[], None).await;
+    for answer in [listed, rotated, revoked] {
+        assert!(answer.text.contains("job of [REDACTED:db]"), "{answer:?}");
+        assert!(!answer.text.contains(&word), "{answer:?}");
+    }
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_terms_are_refused_by_name() {
     let (_dir, host) = fresh().await;
     let long = format!(r#"{{"role":"reader","name":"{}"}}"#, "x".repeat(101));

@@ -184,6 +184,21 @@ async fn a_key_asks_so_often() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_role_does_not_allow_counts_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { rate_per_second: 1, rate_burst: 3, ..Limits::default() };
+    let host = Host::with(dir.path(), limits).await;
+    let reader = host.key_of("default", icecore_server::Role::Reader).await;
+    let mut codes = Vec::new();
+    for _ in 0..20 {
+        codes.push(host.by(&reader, "POST", "/forget", "{}").await.code());
+    }
+    assert_eq!(codes[0], "403 forbidden");
+    assert!(codes.contains(&"429 rate_limited".to_owned()), "{codes:?}");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn guessing_is_slow_and_shuts_nobody_out() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { rate_denied_per_second: 1, rate_denied_burst: 2, ..Limits::default() };

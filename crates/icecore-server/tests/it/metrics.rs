@@ -125,6 +125,8 @@ async fn beyond_loopback_metrics_are_for_admins() {
     };
     assert_eq!(ask("").await.code(), "401 unauthenticated");
     assert_eq!(ask(&host.key_of("default", Role::Writer).await).await.code(), "403 forbidden");
+    assert_eq!(ask(&host.key_of("other", Role::Admin).await).await.code(), "403 forbidden");
+    assert_eq!(ask(&host.key_of("default", Role::Admin).await).await.status, 200);
     assert_eq!(ask(&host.key).await.status, 200);
     host.stop().await;
 }

@@ -25,8 +25,18 @@ fn after(millis: i64) -> Millis {
     Millis(NOW.0 + millis)
 }
 
+fn by_root() -> KeyActor {
+    KeyActor::Key("root".to_owned())
+}
+
 fn revocation(id: &str, of: Option<&str>, keeps_an_admin: bool) -> KeyRevocation {
-    KeyRevocation { id: id.to_owned(), tenant: of.map(tenant), keeps_an_admin, at: after(5) }
+    KeyRevocation {
+        id: id.to_owned(),
+        tenant: of.map(tenant),
+        keeps_an_admin,
+        by: by_root(),
+        at: after(5),
+    }
 }
 
 fn rotation(id: &str, of: Option<&str>, overlap_millis: i64) -> KeyRotation {
@@ -36,6 +46,8 @@ fn rotation(id: &str, of: Option<&str>, overlap_millis: i64) -> KeyRotation {
         new_id: format!("{id}-new"),
         new_hash: [77; 32],
         overlap_millis,
+        last_admin_overlap_millis: 0,
+        by: by_root(),
         at: after(10),
     }
 }
@@ -58,14 +70,14 @@ pub(super) async fn api_keys_are_found_by_hash(store: &dyn Store) {
         expires_at: Some(after(1000)),
         ..record("one", "writer")
     };
-    store.put_api_key(one.clone(), [1; 32]).await.unwrap();
+    store.put_api_key(one.clone(), [1; 32], KeyActor::Operator).await.unwrap();
     assert_eq!(store.api_key(&[1; 32]).await.unwrap(), Some(one.clone()));
     assert_eq!(store.api_key(&[2; 32]).await.unwrap(), None);
-    assert!(store.put_api_key(record("two", "writer"), [1; 32]).await.is_err());
-    assert!(store.put_api_key(one, [2; 32]).await.is_err());
+    assert!(store.put_api_key(record("two", "writer"), [1; 32], KeyActor::Operator).await.is_err());
+    assert!(store.put_api_key(one, [2; 32], KeyActor::Operator).await.is_err());
     // Of the tenant and of no memory; neither the hash nor the name is told.
     let ends = after(1000).to_rfc3339();
-    let told = json!({"keyId": "one", "role": "writer", "expiresAt": ends});
+    let told = json!({"keyId": "one", "role": "writer", "expiresAt": ends, "by": "operator"});
     assert_eq!(logged(store, "acme").await, [("key.created".to_owned(), told)]);
     let of_memory = store.events(&tenant("acme"), Some("notes"), Position(0), 9).await.unwrap();
     assert_eq!(of_memory, []);
@@ -78,7 +90,7 @@ pub(super) async fn api_keys_are_listed(store: &dyn Store) {
     {
         let key =
             ApiKeyRecord { tenant: tenant(of), created_at: after(*at), ..record(id, "reader") };
-        store.put_api_key(key, [number as u8; 32]).await.unwrap();
+        store.put_api_key(key, [number as u8; 32], KeyActor::Operator).await.unwrap();
     }
     store.revoke_api_key(revocation("a", None, false)).await.unwrap();
     assert_eq!(ids(store, None).await, ["d", "c", "a", "b"]);
@@ -100,12 +112,12 @@ pub(super) async fn a_key_is_valid_until_it_ends(store: &dyn Store) {
     // Whatever the clock says by now.
     check(ends(None, Some(after(3))), 2, KeyState::Revoked);
     // The store answers one that ended too, so that its holder can be told why.
-    store.put_api_key(ends(Some(after(-1)), None), [1; 32]).await.unwrap();
+    store.put_api_key(ends(Some(after(-1)), None), [1; 32], KeyActor::Operator).await.unwrap();
     assert!(store.api_key(&[1; 32]).await.unwrap().is_some());
 }
 
 pub(super) async fn a_revoked_key_stays_revoked(store: &dyn Store) {
-    store.put_api_key(record("one", "writer"), [1; 32]).await.unwrap();
+    store.put_api_key(record("one", "writer"), [1; 32], KeyActor::Operator).await.unwrap();
     let none = store.revoke_api_key(revocation("two", None, false)).await.unwrap();
     assert_eq!(none, None);
     let foreign = store.revoke_api_key(revocation("one", Some("rival"), false)).await.unwrap();
@@ -117,7 +129,7 @@ pub(super) async fn a_revoked_key_stays_revoked(store: &dyn Store) {
     let later = KeyRevocation { at: after(8), ..revocation("one", None, true) };
     assert_eq!(store.revoke_api_key(later).await.unwrap(), Some(expected.clone()));
     assert_eq!(store.api_key(&[1; 32]).await.unwrap(), Some(expected));
-    let told = json!({"keyId": "one", "role": "writer"});
+    let told = json!({"keyId": "one", "role": "writer", "by": "root"});
     assert_eq!(logged(store, "acme").await[1..], [("key.revoked".to_owned(), told)]);
 }
 
@@ -127,7 +139,7 @@ pub(super) async fn the_last_admin_key_can_be_kept(store: &dyn Store) {
     for (number, key) in
         [record("one", "admin"), foreign, expired, record("writer", "writer")].iter().enumerate()
     {
-        store.put_api_key(key.clone(), [number as u8; 32]).await.unwrap();
+        store.put_api_key(key.clone(), [number as u8; 32], KeyActor::Operator).await.unwrap();
     }
     let last = store.revoke_api_key(revocation("one", None, true)).await.unwrap_err();
     assert!(matches!(&last, StoreError::LastAdminKey { id } if id == "one"), "{last}");
@@ -137,7 +149,7 @@ pub(super) async fn the_last_admin_key_can_be_kept(store: &dyn Store) {
     for id in ["expired", "writer"] {
         assert!(store.revoke_api_key(revocation(id, None, true)).await.unwrap().is_some());
     }
-    store.put_api_key(record("two", "admin"), [9; 32]).await.unwrap();
+    store.put_api_key(record("two", "admin"), [9; 32], KeyActor::Operator).await.unwrap();
     assert!(store.revoke_api_key(revocation("one", None, true)).await.unwrap().is_some());
     assert!(store.revoke_api_key(revocation("two", None, true)).await.is_err());
     assert!(store.revoke_api_key(revocation("two", None, false)).await.unwrap().is_some());
@@ -150,7 +162,7 @@ pub(super) async fn a_rotated_key_has_another_in_its_place(store: &dyn Store) {
         expires_at: Some(after(1000)),
         ..record("one", "writer")
     };
-    store.put_api_key(old.clone(), [1; 32]).await.unwrap();
+    store.put_api_key(old.clone(), [1; 32], KeyActor::Operator).await.unwrap();
     for foreign in [rotation("two", None, 0), rotation("one", Some("rival"), 0)] {
         assert_eq!(store.rotate_api_key(foreign).await.unwrap(), None);
     }
@@ -175,16 +187,40 @@ pub(super) async fn a_rotated_key_has_another_in_its_place(store: &dyn Store) {
     assert_eq!(rotated.old.expires_at, Some(after(1010)));
     let (ends, made_for) = (after(30).to_rfc3339(), after(1010).to_rfc3339());
     let told = json!({"keyId": "one", "newKeyId": "one-new", "role": "writer",
-        "expiresAt": made_for, "oldEndsAt": ends});
+        "expiresAt": made_for, "oldEndsAt": ends, "by": "root"});
     assert_eq!(logged(store, "acme").await[1], ("key.rotated".to_owned(), told));
+}
+
+pub(super) async fn the_last_admin_key_is_rotated_with_an_overlap(store: &dyn Store) {
+    let rotate = async |id: &str, overlap: i64, hash: u8| {
+        let rotation = rotation(id, None, overlap);
+        let new_hash = [hash; 32];
+        let rotation = KeyRotation { new_hash, last_admin_overlap_millis: 50, ..rotation };
+        store.rotate_api_key(rotation).await.unwrap().unwrap().old
+    };
+    let foreign = ApiKeyRecord { tenant: tenant("rival"), ..record("foreign", "admin") };
+    for (number, key) in
+        [record("one", "admin"), record("writer", "writer"), foreign].iter().enumerate()
+    {
+        store.put_api_key(key.clone(), [number as u8; 32], KeyActor::Operator).await.unwrap();
+    }
+    let writer = rotate("writer", 0, 90).await;
+    assert_eq!(writer.revoked_at, Some(after(10)), "it is no admin's");
+    let one = rotate("one", 20, 91).await;
+    assert_eq!((one.revoked_at, one.expires_at), (None, Some(after(60))));
+    // It is not the last while the old one works.
+    let next = rotate("one-new", 0, 92).await;
+    assert_eq!(next.revoked_at, Some(after(10)));
+    let foreign = rotate("foreign", 80, 93).await;
+    assert_eq!(foreign.expires_at, Some(after(90)), "a longer one stays");
 }
 
 pub(super) async fn a_key_that_ended_is_not_rotated(store: &dyn Store) {
     let expired = ApiKeyRecord { expires_at: Some(after(10)), ..record("expired", "reader") };
     let revoked = ApiKeyRecord { revoked_at: Some(after(10)), ..record("revoked", "reader") };
-    store.put_api_key(expired, [1; 32]).await.unwrap();
-    store.put_api_key(revoked, [2; 32]).await.unwrap();
-    store.put_api_key(record("valid", "reader"), [3; 32]).await.unwrap();
+    store.put_api_key(expired, [1; 32], KeyActor::Operator).await.unwrap();
+    store.put_api_key(revoked, [2; 32], KeyActor::Operator).await.unwrap();
+    store.put_api_key(record("valid", "reader"), [3; 32], KeyActor::Operator).await.unwrap();
     for id in ["expired", "revoked"] {
         let ended = store.rotate_api_key(rotation(id, None, 0)).await.unwrap_err();
         assert!(matches!(&ended, StoreError::KeyEnded { id: found } if found == id), "{ended}");
@@ -203,8 +239,8 @@ pub(super) async fn names_of_keys_are_redacted_again(store: &dyn Store) {
         name: Some(Redactor::standard().text("job of q8Zk2Lm9Xw")),
         ..record(id, "reader")
     };
-    store.put_api_key(named("one", "acme"), [1; 32]).await.unwrap();
-    store.put_api_key(named("two", "rival"), [2; 32]).await.unwrap();
+    store.put_api_key(named("one", "acme"), [1; 32], KeyActor::Operator).await.unwrap();
+    store.put_api_key(named("two", "rival"), [2; 32], KeyActor::Operator).await.unwrap();
     let redactor = redactor_of(&["q8Zk2Lm9Xw"]);
     let told = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
     assert_eq!((told.keys, told.hidden.values().sum::<u64>()), (1, 1));

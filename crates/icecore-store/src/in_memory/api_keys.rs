@@ -13,9 +13,14 @@ use crate::told::{Again, add};
 /// All keys by hash.
 pub(super) type Keys = BTreeMap<[u8; 32], ApiKeyRecord>;
 
-pub(super) fn put(state: &mut State, key: ApiKeyRecord, hash: [u8; 32]) -> Result<()> {
+pub(super) fn put(
+    state: &mut State,
+    key: ApiKeyRecord,
+    hash: [u8; 32],
+    by: &KeyActor,
+) -> Result<()> {
     refuse_known(&state.api_keys, &key.id, &hash)?;
-    let (payload, at) = (key.created(), key.created_at);
+    let (payload, at) = (key.created(by), key.created_at);
     state.ensure_tenant(&key.tenant).record(None, "key.created", payload, at);
     state.api_keys.insert(hash, key);
     Ok(())
@@ -52,19 +57,19 @@ pub(super) fn revoke(
     let Some(revoked) = revocation.of(&key, &keys)? else { return Ok(Some(key)) };
     state.api_keys.insert(hash, revoked.clone());
     let tenant = state.ensure_tenant(&revoked.tenant);
-    tenant.record(None, "key.revoked", revoked.revoked(), revocation.at);
+    tenant.record(None, "key.revoked", revoked.revoked(&revocation.by), revocation.at);
     Ok(Some(revoked))
 }
 
 pub(super) fn rotate(state: &mut State, rotation: &KeyRotation) -> Result<Option<RotatedKey>> {
     let found = find(&state.api_keys, &rotation.id, rotation.tenant.as_ref());
     let Some((hash, key)) = found else { return Ok(None) };
-    let rotated = rotation.of(&key)?;
+    let rotated = rotation.of(&key, &list(&state.api_keys, Some(&key.tenant)))?;
     refuse_known(&state.api_keys, &rotation.new_id, &rotation.new_hash)?;
     state.api_keys.insert(hash, rotated.old.clone());
     state.api_keys.insert(rotation.new_hash, rotated.new.clone());
     let tenant = state.ensure_tenant(&key.tenant);
-    tenant.record(None, "key.rotated", rotated.rotated(), rotation.at);
+    tenant.record(None, "key.rotated", rotated.rotated(&rotation.by), rotation.at);
     Ok(Some(rotated))
 }
 

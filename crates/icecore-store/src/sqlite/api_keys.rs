@@ -11,11 +11,17 @@ use crate::store::*;
 /// What a record is read from.
 const COLUMNS: &str = "id, tenant, role, name, created_at, expires_at, revoked_at";
 
-pub(super) fn put(c: &Connection, s: &Shared, key: &ApiKeyRecord, hash: &[u8; 32]) -> Result<()> {
+pub(super) fn put(
+    c: &Connection,
+    s: &Shared,
+    key: &ApiKeyRecord,
+    hash: &[u8; 32],
+    by: &KeyActor,
+) -> Result<()> {
     let (tenant, _) = rows::ensure_tenant(c, s, &key.tenant)?;
     let put = || {
         insert(c, key, hash)?;
-        log::record(c, tenant, None, "key.created", &key.created(), key.created_at)
+        log::record(c, tenant, None, "key.created", &key.created(by), key.created_at)
     };
     put().map(|_| ()).map_err(|e| s.failed(e))
 }
@@ -101,7 +107,7 @@ pub(super) fn revoke(
     let (tenant, _) = rows::ensure_tenant(c, s, &revoked.tenant)?;
     let write = || {
         end(c, &revoked)?;
-        log::record(c, tenant, None, "key.revoked", &revoked.revoked(), revocation.at)
+        log::record(c, tenant, None, "key.revoked", &revoked.revoked(&revocation.by), revocation.at)
     };
     write().map_err(|e| s.failed(e))?;
     Ok(Some(revoked))
@@ -113,12 +119,12 @@ pub(super) fn rotate(
     rotation: &KeyRotation,
 ) -> Result<Option<RotatedKey>> {
     let Some(key) = by_id(c, s, &rotation.id, rotation.tenant.as_ref())? else { return Ok(None) };
-    let rotated = rotation.of(&key)?;
+    let rotated = rotation.of(&key, &list(c, s, Some(&key.tenant))?)?;
     let (tenant, _) = rows::ensure_tenant(c, s, &key.tenant)?;
     let write = || {
         end(c, &rotated.old)?;
         insert(c, &rotated.new, &rotation.new_hash)?;
-        log::record(c, tenant, None, "key.rotated", &rotated.rotated(), rotation.at)
+        log::record(c, tenant, None, "key.rotated", &rotated.rotated(&rotation.by), rotation.at)
     };
     write().map_err(|e| s.failed(e))?;
     Ok(Some(rotated))

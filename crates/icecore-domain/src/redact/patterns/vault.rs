@@ -4,6 +4,9 @@ use crate::redact::kind::{Kind, Proof};
 
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
+    // Our own host's keys, also where the end of one was cut off.
+    Kind { id: "icecore-key", keywords: &["ice_"], pattern: r"(?i)ice_[0-9a-f]{20,}",
+        hides: "ice_{64h}", keeps: "ice_{16h}", ..Kind::TOKEN },
     Kind { id: "vault-token", keywords: &["hvs.", "hvb.", "hvr."], pattern: r"hv[sbr]\.[\w-]{24,300}",
         hides: "hvs.{90U}", keeps: "hvs.{6w}", ..Kind::TOKEN },
     Kind { id: "doppler-token", keywords: &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."],
