@@ -6,12 +6,14 @@
 
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
-use icecore_domain::redact::{RedactedSummary, RedactedText, Redactor};
+use icecore_domain::redact::{RedactedSummary, RedactedText, RedactedTurn, Redactor};
+use icecore_domain::summary::Summary;
 use icecore_store::{ChunkRecord, EntryRecord, TurnRow};
 
 use crate::error::{Result, not_redacted};
 use crate::indexing::Item;
 use crate::memory::Memory;
+use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
 
 /// A redactor over what was stored before its secrets were known.
@@ -63,12 +65,14 @@ impl Memory {
 
     /// Hides what is secret in turns that were read.
     pub(crate) async fn veil_turns(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
-        if let Some(Veil(redactor)) = self.veil(scope).await? {
-            for body in rows.iter_mut().filter_map(|row| row.body.as_mut()) {
-                *body = redactor.turn(body.fields().clone());
-            }
-        }
-        Ok(())
+        let Some(Veil(redactor)) = self.veil(scope).await? else { return Ok(()) };
+        let bodies = rows.iter_mut().filter_map(|row| row.body.as_mut());
+        let size = |turn: &RedactedTurn| turn.fields().byte_count();
+        in_pieces(bodies, size, move |turn| {
+            *turn = redactor.turn(turn.fields().clone());
+            Ok(())
+        })
+        .await
     }
 
     /// Hides what is secret in whatever was read but turns, which are veiled as
@@ -79,19 +83,22 @@ impl Memory {
         items: impl Iterator<Item = &mut Item>,
     ) -> Result<()> {
         let Some(veil) = self.veil(scope).await? else { return Ok(()) };
-        for item in items {
-            match item {
-                Item::Turn(_) => {}
-                Item::Summary(chunk) => {
-                    chunk.summary =
-                        chunk.summary.as_ref().map(|summary| veil.summary(summary)).transpose()?;
-                }
-                Item::Entry(entry) => veil.entry(entry),
-                Item::Fact(record) => record.fact = veil.fact(&record.fact)?,
-                Item::Told(record) => record.fact = veil.fact(&record.fact)?,
-            }
-        }
-        Ok(())
+        let items = items.filter(|item| !matches!(item, Item::Turn(_)));
+        in_pieces(items, item_bytes, move |item| veil.item(item)).await
+    }
+
+    /// Hides what is secret in entries that were read.
+    pub(crate) async fn veil_entries(
+        &self,
+        scope: &Scope,
+        entries: impl Iterator<Item = &mut EntryRecord>,
+    ) -> Result<()> {
+        let Some(veil) = self.veil(scope).await? else { return Ok(()) };
+        in_pieces(entries, entry_bytes, move |entry| {
+            veil.entry(entry);
+            Ok(())
+        })
+        .await
     }
 
     /// Hides what is secret in summaries that were read.
@@ -101,15 +108,32 @@ impl Memory {
         mut chunks: Vec<ChunkRecord>,
     ) -> Result<Vec<ChunkRecord>> {
         if let Some(veil) = self.veil(scope).await? {
-            for summary in chunks.iter_mut().filter_map(|chunk| chunk.summary.as_mut()) {
+            let summaries = chunks.iter_mut().filter_map(|chunk| chunk.summary.as_mut());
+            in_pieces(summaries, summary_bytes, move |summary| {
                 *summary = veil.summary(summary)?;
-            }
+                Ok(())
+            })
+            .await?;
         }
         Ok(chunks)
     }
 }
 
 impl Veil {
+    fn item(&self, item: &mut Item) -> Result<()> {
+        match item {
+            Item::Turn(_) => {}
+            Item::Summary(chunk) => {
+                chunk.summary =
+                    chunk.summary.as_ref().map(|summary| self.summary(summary)).transpose()?;
+            }
+            Item::Entry(entry) => self.entry(entry),
+            Item::Fact(record) => record.fact = self.fact(&record.fact)?,
+            Item::Told(record) => record.fact = self.fact(&record.fact)?,
+        }
+        Ok(())
+    }
+
     fn summary(&self, summary: &RedactedSummary) -> Result<RedactedSummary> {
         self.0.summary(summary.parts().clone()).map_err(not_redacted)
     }
@@ -118,7 +142,7 @@ impl Veil {
         self.0.fact(fact.clone().into_fact()).map_err(not_redacted)
     }
 
-    pub(crate) fn entry(&self, entry: &mut EntryRecord) {
+    fn entry(&self, entry: &mut EntryRecord) {
         entry.content = self.text(&entry.content);
         entry.tags = entry.tags.iter().map(|tag| self.text(tag)).collect();
     }
@@ -130,6 +154,30 @@ impl Veil {
     pub(crate) fn text_of(&self, text: &str) -> RedactedText {
         self.0.text(text)
     }
+}
+
+fn item_bytes(item: &Item) -> usize {
+    match item {
+        Item::Turn(_) => 0,
+        Item::Summary(chunk) => chunk.summary.as_ref().map_or(0, summary_bytes),
+        Item::Entry(entry) => entry_bytes(entry),
+        Item::Fact(record) => fact_bytes(&record.fact),
+        Item::Told(record) => fact_bytes(&record.fact),
+    }
+}
+
+fn summary_bytes(summary: &RedactedSummary) -> usize {
+    let Summary { text, themes, key_facts } = summary.parts();
+    text.len() + themes.iter().chain(key_facts).map(String::len).sum::<usize>()
+}
+
+fn entry_bytes(entry: &EntryRecord) -> usize {
+    entry.content.as_str().len() + entry.tags.iter().map(|tag| tag.as_str().len()).sum::<usize>()
+}
+
+fn fact_bytes(fact: &RedactedFact) -> usize {
+    let RedactedFact { subject, attribute, value, text, quote, .. } = fact;
+    [subject, attribute, value, text, quote].iter().map(|text| text.as_str().len()).sum()
 }
 
 fn note_of(tenant: &Tenant) -> String {
