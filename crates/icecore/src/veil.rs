@@ -4,6 +4,8 @@
 //! then on no reader and no model sees it; [`Memory::rescan`] takes it out of the
 //! store, and after that reading costs nothing more.
 
+use std::collections::BTreeMap;
+
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::{RedactedSummary, RedactedText, RedactedTurn, Redactor};
@@ -42,6 +44,32 @@ impl Memory {
     ) -> Result<bool> {
         let has_secrets = known.redactor.has_registered();
         Ok(!has_secrets || self.rescanned_with(tenant).await? == known.version)
+    }
+
+    /// Tenants with secrets that what they have stored was not looked through for,
+    /// and how many turns they have. `told` are those that were answered before, with
+    /// the version of their secrets: each is answered once.
+    pub(crate) async fn new_rescans(
+        &self,
+        told: &mut BTreeMap<Tenant, u64>,
+    ) -> Result<Vec<(Tenant, u64)>> {
+        let store = &self.inner.store;
+        let mut found = Vec::new();
+        for tenant in store.tenants().await? {
+            let version = store.secrets_version(&tenant).await?;
+            let is_known = version == 0 || told.get(&tenant) == Some(&version);
+            // Their values are not needed, and may be unreadable.
+            if is_known
+                || store.secret_records(&tenant).await?.is_empty()
+                || self.rescanned_with(&tenant).await? == version
+            {
+                continue;
+            }
+            let turns = store.stats(&tenant, None, self.now()).await?.turns;
+            told.insert(tenant.clone(), version);
+            found.push((tenant, turns));
+        }
+        Ok(found)
     }
 
     /// The version of the tenant's secrets with which all that is stored was last
@@ -182,4 +210,37 @@ fn fact_bytes(fact: &RedactedFact) -> usize {
 
 fn note_of(tenant: &Tenant) -> String {
     format!("rescanned {}", tenant.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use icecore_domain::ids::Principal;
+    use icecore_domain::turn::RawTurn;
+    use icecore_store::{MemoryStore, Packs};
+
+    use super::*;
+    use crate::memory::MemoryBuilder;
+
+    #[tokio::test]
+    async fn a_rescan_that_is_due_is_told_of_once() {
+        let store = Arc::new(MemoryStore::new([1; 32]));
+        let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
+        let me = Principal::local_operator(Tenant::new("t").unwrap());
+        let scope = memory.scope(&me, "m").await.unwrap();
+        let mut told = BTreeMap::new();
+        let turns = vec![RawTurn::new("user", "kumquat4711 and zebra4711")];
+        memory.remember(&scope, "s", turns).await.unwrap();
+        assert_eq!(memory.new_rescans(&mut told).await.unwrap(), []);
+
+        for (name, value) in [("fruit", "kumquat4711"), ("animal", "zebra4711")] {
+            memory.add_secret(me.tenant(), name, value.to_owned().into(), false).await.unwrap();
+            let due = [(me.tenant().clone(), 1)];
+            assert_eq!(memory.new_rescans(&mut told).await.unwrap(), due);
+            assert_eq!(memory.new_rescans(&mut told).await.unwrap(), []);
+        }
+        memory.rescan(&me, false, |_, _| {}).await.unwrap();
+        assert_eq!(memory.new_rescans(&mut BTreeMap::new()).await.unwrap(), []);
+    }
 }
