@@ -339,18 +339,6 @@ impl Memory {
         Ok(is_ended)
     }
 
-    /// Hides what is secret in entries that were read.
-    pub(crate) async fn veil_entries(
-        &self,
-        scope: &Scope,
-        entries: impl Iterator<Item = &mut EntryRecord>,
-    ) -> Result<()> {
-        if let Some(veil) = self.veil(scope).await? {
-            entries.for_each(|entry| veil.entry(entry));
-        }
-        Ok(())
-    }
-
     /// Lets go of entries that nobody can read any more; answers how many.
     ///
     /// A purge takes the index of its memory along, which is then made anew. So a

@@ -13,7 +13,7 @@ use icecore_domain::fact::{
     RedactedFact, Verdict, normalise,
 };
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, TurnId};
-use icecore_domain::redact::{Hidden, RedactedText};
+use icecore_domain::redact::Hidden;
 use icecore_domain::summary::Said;
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -23,6 +23,7 @@ use icecore_store::{
 
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Inner, Memory, TRIES};
+use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
 
 /// Turns read at once.
@@ -75,6 +76,19 @@ pub struct FactInfo {
     pub valid_to: Option<Millis>,
     /// The turns that say so, oldest first; none if only a person told it.
     pub sources: Vec<FactSource>,
+}
+
+impl FactInfo {
+    /// What came from a turn or a person.
+    fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let quotes = self.sources.iter_mut().map(|source| &mut source.quote);
+        [&mut self.text, &mut self.subject].into_iter().chain(quotes)
+    }
+
+    fn byte_count(&self) -> usize {
+        let quotes: usize = self.sources.iter().map(|source| source.quote.len()).sum();
+        self.text.len() + self.subject.len() + quotes
+    }
 }
 
 /// The words of a turn that support a fact.
@@ -313,16 +327,11 @@ impl Memory {
         let turns: BTreeSet<TurnId> =
             facts.iter().flat_map(|known| &known.sources).map(|(turn, _)| *turn).collect();
         let ids = self.client_ids(scope, turns.into_iter().collect()).await?;
-        let veil = self.veil(scope).await?;
-        let seen = |text: &RedactedText| match &veil {
-            Some(veil) => veil.text(text).into_string(),
-            None => text.as_str().to_owned(),
-        };
         let info = |known: &&KnownFact| FactInfo {
             id: known.key.to_string(),
-            text: seen(&known.fact.text),
+            text: known.fact.text.as_str().to_owned(),
             kind: known.fact.kind,
-            subject: seen(&known.fact.subject),
+            subject: known.fact.subject.as_str().to_owned(),
             status: known.status,
             valid_from: known.fact.valid_from,
             valid_to: known.valid_to,
@@ -331,11 +340,19 @@ impl Memory {
                 .iter()
                 .map(|(turn, quote)| FactSource {
                     turn_id: ids.get(turn).cloned().unwrap_or_else(|| turn.to_string()),
-                    quote: seen(quote),
+                    quote: quote.as_str().to_owned(),
                 })
                 .collect(),
         };
-        Ok(facts.iter().map(info).collect())
+        let mut infos: Vec<FactInfo> = facts.iter().map(info).collect();
+        if let Some(veil) = self.veil(scope).await? {
+            in_pieces(&mut infos, FactInfo::byte_count, move |info| {
+                info.texts_mut().for_each(|text| *text = veil.text_of(text).into_string());
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(infos)
     }
 
     /// The ids that clients gave to turns. A damaged body keeps our own.

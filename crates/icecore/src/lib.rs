@@ -35,6 +35,7 @@ mod import;
 mod indexing;
 mod learn;
 mod memory;
+mod pieces;
 mod rescan;
 mod search;
 mod secrets;

@@ -4,14 +4,18 @@
 //! then on no reader and no model sees it; [`Memory::rescan`] takes it out of the
 //! store, and after that reading costs nothing more.
 
+use std::collections::BTreeMap;
+
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
-use icecore_domain::redact::{RedactedSummary, RedactedText, Redactor};
+use icecore_domain::redact::{RedactedSummary, RedactedText, RedactedTurn, Redactor};
+use icecore_domain::summary::Summary;
 use icecore_store::{ChunkRecord, EntryRecord, TurnRow};
 
 use crate::error::{Result, not_redacted};
 use crate::indexing::Item;
 use crate::memory::Memory;
+use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
 
 /// A redactor over what was stored before its secrets were known.
@@ -42,6 +46,32 @@ impl Memory {
         Ok(!has_secrets || self.rescanned_with(tenant).await? == known.version)
     }
 
+    /// Tenants with secrets that what they have stored was not looked through for,
+    /// and how many turns they have. `told` are those that were answered before, with
+    /// the version of their secrets: each is answered once.
+    pub(crate) async fn new_rescans(
+        &self,
+        told: &mut BTreeMap<Tenant, u64>,
+    ) -> Result<Vec<(Tenant, u64)>> {
+        let store = &self.inner.store;
+        let mut found = Vec::new();
+        for tenant in store.tenants().await? {
+            let version = store.secrets_version(&tenant).await?;
+            let is_known = version == 0 || told.get(&tenant) == Some(&version);
+            // Their values are not needed, and may be unreadable.
+            if is_known
+                || store.secret_records(&tenant).await?.is_empty()
+                || self.rescanned_with(&tenant).await? == version
+            {
+                continue;
+            }
+            let turns = store.stats(&tenant, None, self.now()).await?.turns;
+            told.insert(tenant.clone(), version);
+            found.push((tenant, turns));
+        }
+        Ok(found)
+    }
+
     /// The version of the tenant's secrets with which all that is stored was last
     /// looked through.
     async fn rescanned_with(&self, tenant: &Tenant) -> Result<u64> {
@@ -63,12 +93,14 @@ impl Memory {
 
     /// Hides what is secret in turns that were read.
     pub(crate) async fn veil_turns(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
-        if let Some(Veil(redactor)) = self.veil(scope).await? {
-            for body in rows.iter_mut().filter_map(|row| row.body.as_mut()) {
-                *body = redactor.turn(body.fields().clone());
-            }
-        }
-        Ok(())
+        let Some(Veil(redactor)) = self.veil(scope).await? else { return Ok(()) };
+        let bodies = rows.iter_mut().filter_map(|row| row.body.as_mut());
+        let size = |turn: &RedactedTurn| turn.fields().byte_count();
+        in_pieces(bodies, size, move |turn| {
+            *turn = redactor.turn(turn.fields().clone());
+            Ok(())
+        })
+        .await
     }
 
     /// Hides what is secret in whatever was read but turns, which are veiled as
@@ -79,19 +111,22 @@ impl Memory {
         items: impl Iterator<Item = &mut Item>,
     ) -> Result<()> {
         let Some(veil) = self.veil(scope).await? else { return Ok(()) };
-        for item in items {
-            match item {
-                Item::Turn(_) => {}
-                Item::Summary(chunk) => {
-                    chunk.summary =
-                        chunk.summary.as_ref().map(|summary| veil.summary(summary)).transpose()?;
-                }
-                Item::Entry(entry) => veil.entry(entry),
-                Item::Fact(record) => record.fact = veil.fact(&record.fact)?,
-                Item::Told(record) => record.fact = veil.fact(&record.fact)?,
-            }
-        }
-        Ok(())
+        let items = items.filter(|item| !matches!(item, Item::Turn(_)));
+        in_pieces(items, item_bytes, move |item| veil.item(item)).await
+    }
+
+    /// Hides what is secret in entries that were read.
+    pub(crate) async fn veil_entries(
+        &self,
+        scope: &Scope,
+        entries: impl Iterator<Item = &mut EntryRecord>,
+    ) -> Result<()> {
+        let Some(veil) = self.veil(scope).await? else { return Ok(()) };
+        in_pieces(entries, entry_bytes, move |entry| {
+            veil.entry(entry);
+            Ok(())
+        })
+        .await
     }
 
     /// Hides what is secret in summaries that were read.
@@ -101,15 +136,32 @@ impl Memory {
         mut chunks: Vec<ChunkRecord>,
     ) -> Result<Vec<ChunkRecord>> {
         if let Some(veil) = self.veil(scope).await? {
-            for summary in chunks.iter_mut().filter_map(|chunk| chunk.summary.as_mut()) {
+            let summaries = chunks.iter_mut().filter_map(|chunk| chunk.summary.as_mut());
+            in_pieces(summaries, summary_bytes, move |summary| {
                 *summary = veil.summary(summary)?;
-            }
+                Ok(())
+            })
+            .await?;
         }
         Ok(chunks)
     }
 }
 
 impl Veil {
+    fn item(&self, item: &mut Item) -> Result<()> {
+        match item {
+            Item::Turn(_) => {}
+            Item::Summary(chunk) => {
+                chunk.summary =
+                    chunk.summary.as_ref().map(|summary| self.summary(summary)).transpose()?;
+            }
+            Item::Entry(entry) => self.entry(entry),
+            Item::Fact(record) => record.fact = self.fact(&record.fact)?,
+            Item::Told(record) => record.fact = self.fact(&record.fact)?,
+        }
+        Ok(())
+    }
+
     fn summary(&self, summary: &RedactedSummary) -> Result<RedactedSummary> {
         self.0.summary(summary.parts().clone()).map_err(not_redacted)
     }
@@ -118,7 +170,7 @@ impl Veil {
         self.0.fact(fact.clone().into_fact()).map_err(not_redacted)
     }
 
-    pub(crate) fn entry(&self, entry: &mut EntryRecord) {
+    fn entry(&self, entry: &mut EntryRecord) {
         entry.content = self.text(&entry.content);
         entry.tags = entry.tags.iter().map(|tag| self.text(tag)).collect();
     }
@@ -132,6 +184,63 @@ impl Veil {
     }
 }
 
+fn item_bytes(item: &Item) -> usize {
+    match item {
+        Item::Turn(_) => 0,
+        Item::Summary(chunk) => chunk.summary.as_ref().map_or(0, summary_bytes),
+        Item::Entry(entry) => entry_bytes(entry),
+        Item::Fact(record) => fact_bytes(&record.fact),
+        Item::Told(record) => fact_bytes(&record.fact),
+    }
+}
+
+fn summary_bytes(summary: &RedactedSummary) -> usize {
+    let Summary { text, themes, key_facts } = summary.parts();
+    text.len() + themes.iter().chain(key_facts).map(String::len).sum::<usize>()
+}
+
+fn entry_bytes(entry: &EntryRecord) -> usize {
+    entry.content.as_str().len() + entry.tags.iter().map(|tag| tag.as_str().len()).sum::<usize>()
+}
+
+fn fact_bytes(fact: &RedactedFact) -> usize {
+    let RedactedFact { subject, attribute, value, text, quote, .. } = fact;
+    [subject, attribute, value, text, quote].iter().map(|text| text.as_str().len()).sum()
+}
+
 fn note_of(tenant: &Tenant) -> String {
     format!("rescanned {}", tenant.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use icecore_domain::ids::Principal;
+    use icecore_domain::turn::RawTurn;
+    use icecore_store::{MemoryStore, Packs};
+
+    use super::*;
+    use crate::memory::MemoryBuilder;
+
+    #[tokio::test]
+    async fn a_rescan_that_is_due_is_told_of_once() {
+        let store = Arc::new(MemoryStore::new([1; 32]));
+        let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
+        let me = Principal::local_operator(Tenant::new("t").unwrap());
+        let scope = memory.scope(&me, "m").await.unwrap();
+        let mut told = BTreeMap::new();
+        let turns = vec![RawTurn::new("user", "kumquat4711 and zebra4711")];
+        memory.remember(&scope, "s", turns).await.unwrap();
+        assert_eq!(memory.new_rescans(&mut told).await.unwrap(), []);
+
+        for (name, value) in [("fruit", "kumquat4711"), ("animal", "zebra4711")] {
+            memory.add_secret(me.tenant(), name, value.to_owned().into(), false).await.unwrap();
+            let due = [(me.tenant().clone(), 1)];
+            assert_eq!(memory.new_rescans(&mut told).await.unwrap(), due);
+            assert_eq!(memory.new_rescans(&mut told).await.unwrap(), []);
+        }
+        memory.rescan(&me, false, |_, _| {}).await.unwrap();
+        assert_eq!(memory.new_rescans(&mut BTreeMap::new()).await.unwrap(), []);
+    }
 }

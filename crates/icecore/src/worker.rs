@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use icecore_domain::chunk::{ChunkId, Level};
-use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo};
+use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::redact::{RedactedSummary, RedactedTurn, Redactor};
 use icecore_domain::summary::{self, Said, Summary};
 use icecore_domain::tier::micros_kept_hot;
@@ -21,6 +22,7 @@ use icecore_store::{
     TurnState, WarmDemotion, build_pack,
 };
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 use crate::bodies::{damaged, decode_text, encode};
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
@@ -49,8 +51,14 @@ const POLL: Duration = Duration::from_secs(1);
 /// After a failure it waits this long.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// What is due by time alone is looked for this often, however much else is due.
+const UPKEEP: Duration = Duration::from_secs(1);
+
 /// How often packs that a crash left behind are looked for.
 const SWEEP: Duration = Duration::from_secs(3600);
+
+/// How often it is looked whether another process has registered a secret.
+const RESCANS: Duration = Duration::from_secs(30);
 
 /// A branch that changes while it is read is read again so often.
 const READ_TRIES: usize = 3;
@@ -88,7 +96,23 @@ impl Settled {
 impl Memory {
     /// Does all that is due, of every tenant, and returns when nothing is.
     /// `tell` hears after each branch how many are done and how many are left.
-    pub async fn settle(&self, mut tell: impl FnMut(u64, u64)) -> Result<Settled> {
+    pub async fn settle(&self, tell: impl FnMut(u64, u64)) -> Result<Settled> {
+        let mut done = self.settle_branches(tell, |_| true).await?;
+        done.expired = self.expire().await?;
+        done.purged = self.purge_entries().await?;
+        if done.did_something() {
+            self.inner.store.tidy().await?;
+        }
+        Ok(done)
+    }
+
+    /// Settles branches until none is due, which with writers that never stop is
+    /// never, or until `goes_on` says so of what was done.
+    async fn settle_branches(
+        &self,
+        mut tell: impl FnMut(u64, u64),
+        goes_on: impl Fn(&Settled) -> bool,
+    ) -> Result<Settled> {
         self.notice_settings().await?;
         let mut done = Settled::default();
         let mut failed: Vec<DueBranch> = Vec::new();
@@ -138,33 +162,40 @@ impl Memory {
                     store.settle(&due.scope, due.session, due.branch, version).await?;
                 }
             }
+            if !goes_on(&done) {
+                break;
+            }
         }
         // Summaries and facts that were made meanwhile.
         self.index_scopes(&touched).await;
         done.failed = failed.len() as u64;
-        done.expired = self.expire().await?;
-        done.purged = self.purge_entries().await?;
-        if done.did_something() {
-            self.inner.store.tidy().await?;
-        }
         Ok(done)
     }
 
     /// Works in the background until `stop` resolves.
     pub async fn work_until(&self, stop: impl Future<Output = ()>) {
-        tokio::pin!(stop);
-        let mut swept: Option<Instant> = None;
+        let (closing, closed) = watch::channel(false);
+        let is_untidy = AtomicBool::new(false);
+        let stopping = async {
+            stop.await;
+            closing.send_replace(true);
+        };
+        // Side by side: writers may never let all be settled.
+        tokio::join!(
+            stopping,
+            self.settle_until(closed.clone(), &is_untidy),
+            self.keep_up_until(closed, &is_untidy),
+        );
+    }
+
+    /// Settles branches as they come.
+    async fn settle_until(&self, mut closed: watch::Receiver<bool>, is_untidy: &AtomicBool) {
         loop {
-            if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
-                swept = Some(Instant::now());
-                if let Err(error) = self.sweep().await {
-                    tracing::warn!(error = %error, "packs that a crash left could not be removed");
-                }
-                if let Err(error) = self.inner.store.purge_outcomes(self.now()).await {
-                    tracing::warn!(error = %error, "old outcomes could not be removed");
-                }
-            }
-            let pause = match self.settle(|_, _| {}).await {
+            let goes_on = |done: &Settled| {
+                is_untidy.fetch_or(done.did_something(), Ordering::Relaxed);
+                !*closed.borrow()
+            };
+            let pause = match self.settle_branches(|_, _| {}, goes_on).await {
                 Ok(done) if done.failed == 0 => POLL,
                 Ok(_) => RETRY,
                 Err(error) => {
@@ -173,9 +204,66 @@ impl Memory {
                 }
             };
             tokio::select! {
-                () = &mut stop => return,
+                _ = closed.wait_for(|closed| *closed) => return,
                 () = self.inner.wake.notified(), if pause == POLL => {}
                 () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Does what is due by time alone.
+    async fn keep_up_until(&self, mut closed: watch::Receiver<bool>, is_untidy: &AtomicBool) {
+        let (mut sweep, mut rescans) = (Every::new(SWEEP), Every::new(RESCANS));
+        let mut told = BTreeMap::new();
+        loop {
+            if sweep.is_due() {
+                if let Err(error) = self.sweep().await {
+                    tracing::warn!(error = %error, "packs that a crash left could not be removed");
+                }
+                if let Err(error) = self.inner.store.purge_outcomes(self.now()).await {
+                    tracing::warn!(error = %error, "old outcomes could not be removed");
+                }
+            }
+            if rescans.is_due() {
+                self.tell_of_rescans(&mut told).await;
+            }
+            let pause = match self.keep_up(is_untidy).await {
+                Ok(()) => UPKEEP,
+                Err(error) => {
+                    tracing::warn!(error = %error, "what is past its time could not be removed, will try again");
+                    RETRY
+                }
+            };
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Lets go of what is past its time, and gives its space back.
+    async fn keep_up(&self, is_untidy: &AtomicBool) -> Result<()> {
+        let gone = self.expire().await? + self.purge_entries().await?;
+        if is_untidy.swap(false, Ordering::Relaxed) || gone > 0 {
+            self.inner.store.tidy().await?;
+        }
+        Ok(())
+    }
+
+    /// Says which tenants should be rescanned; see [`Memory::new_rescans`].
+    async fn tell_of_rescans(&self, told: &mut BTreeMap<Tenant, u64>) {
+        match self.new_rescans(told).await {
+            Ok(found) => {
+                for (tenant, turns) in found {
+                    tracing::warn!(
+                        tenant = tenant.as_str(),
+                        turns,
+                        "secrets were registered after turns were stored: these turns are redacted whenever they are read, until `icecore redact --rescan`"
+                    );
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = %error, "whether a rescan is due could not be read");
             }
         }
     }
@@ -233,6 +321,27 @@ impl Memory {
         // failure shows here and not at the next search.
         self.caught_up(scope).await?;
         Ok(settled)
+    }
+}
+
+/// Something to do now and then.
+struct Every {
+    pause: Duration,
+    done: Option<Instant>,
+}
+
+impl Every {
+    fn new(pause: Duration) -> Self {
+        Self { pause, done: None }
+    }
+
+    /// Whether it is time again; the first time at once.
+    fn is_due(&mut self) -> bool {
+        let is_due = self.done.is_none_or(|at| at.elapsed() >= self.pause);
+        if is_due {
+            self.done = Some(Instant::now());
+        }
+        is_due
     }
 }
 

@@ -18,8 +18,10 @@ use icecore_store::{Expect, FileHead, FileRecord, NewFile, StoreError};
 use sha2::{Digest, Sha256};
 
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Memory, TRIES};
+use crate::memory::{INLINE_BYTES, Memory, TRIES};
+use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
+use crate::veil::Veil;
 
 /// What bounds workspaces. The names are those of the `[workspace]` table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +142,8 @@ pub struct FileInfo {
     pub content_type: String,
     /// Which version.
     pub version: u64,
-    /// Tells this version of this content from any other, in quotes as in HTTP.
+    /// Tells this version from any other, in quotes as in HTTP. A secret that is
+    /// hidden in it later leaves the tag as it is.
     pub etag: String,
     /// When it was written.
     pub updated_at: Millis,
@@ -228,19 +231,24 @@ impl Memory {
     pub async fn files(&self, principal: &Principal, prefix: &str) -> Result<Vec<FileInfo>> {
         self.workspace_on()?;
         let workspace = principal.workspace();
-        let heads = self.inner.store.files(&workspace, prefix).await?;
-        let Some(veil) = self.veil_of(workspace.tenant()).await? else {
-            return Ok(heads.into_iter().map(FileInfo::from).collect());
-        };
-        let mut files = Vec::new();
-        for head in heads {
-            let path = head.path;
-            if veil.text_of(path.as_str()).as_str() == path.as_str() {
-                // The tag depends on what is shown.
-                files.extend(self.veiled_file(&workspace, &path, None).await?);
-            }
+        let mut heads = self.inner.store.files(&workspace, prefix).await?;
+        if let Some(veil) = self.veil_of(workspace.tenant()).await? {
+            let mut shown: Vec<Option<FileHead>> = heads.into_iter().map(Some).collect();
+            in_pieces(
+                &mut shown,
+                |_| LISTED_BYTES,
+                move |head| {
+                    *head = head.take().filter(|head| veil.shows_path(head)).map(|mut head| {
+                        veil.head(&mut head);
+                        head
+                    });
+                    Ok(())
+                },
+            )
+            .await?;
+            heads = shown.into_iter().flatten().collect();
         }
-        Ok(files.into_iter().map(|file| file.head.into()).collect())
+        Ok(heads.into_iter().map(FileInfo::from).collect())
     }
 
     /// Deletes a file with all its versions. One that is written at the same path
@@ -281,13 +289,17 @@ impl Memory {
         version: Option<u64>,
     ) -> Result<Option<FileRecord>> {
         let mut found = self.inner.store.file(workspace, path, version).await?;
-        if let (Some(file), Some(veil)) = (&mut found, self.veil_of(workspace.tenant()).await?) {
-            file.content = veil.text(&file.content);
-            file.head.digest = Sha256::digest(file.content.as_str()).into();
-            let shown = veil.text(&file.head.content_type);
-            if shown != file.head.content_type {
-                file.head.content_type = veil.text_of(DEFAULT_CONTENT_TYPE);
-            }
+        if found.is_none() {
+            return Ok(found);
+        }
+        if let Some(veil) = self.veil_of(workspace.tenant()).await? {
+            let size = |file: &FileRecord| file.content.as_str().len();
+            in_pieces(found.as_mut(), size, move |file| {
+                file.content = veil.text(&file.content);
+                veil.head(&mut file.head);
+                Ok(())
+            })
+            .await?;
         }
         Ok(found)
     }
@@ -305,7 +317,7 @@ impl Memory {
             FileMatch::Absent => return Ok(Expect::Absent),
             FileMatch::Tags(tags) => tags,
         };
-        let head = self.veiled_file(workspace, path, None).await?.map(|file| file.head);
+        let head = self.inner.store.file(workspace, path, None).await?.map(|file| file.head);
         match head {
             // A position is that of one write, so that what was compared here is
             // what is replaced there.
@@ -314,6 +326,20 @@ impl Memory {
                 let current = head.map_or(0, |head| head.version);
                 Err(WorkspaceError::Conflict { current }.into())
             }
+        }
+    }
+}
+
+impl Veil {
+    fn shows_path(&self, head: &FileHead) -> bool {
+        self.text_of(head.path.as_str()).as_str() == head.path.as_str()
+    }
+
+    /// Hides what is secret in all but the content.
+    fn head(&self, head: &mut FileHead) {
+        if self.text(&head.content_type) != head.content_type {
+            // What is left of a media type is none.
+            head.content_type = self.text_of(DEFAULT_CONTENT_TYPE);
         }
     }
 }
@@ -340,8 +366,8 @@ fn clean_type(redactor: &Redactor, content_type: Option<&str>) -> Result<Redacte
     }
 }
 
-/// Contents larger than this are redacted off the async threads.
-const INLINE_BYTES: usize = 16 << 10;
+/// What hiding secrets in a row of a list costs, about: a path and a media type.
+const LISTED_BYTES: usize = 256;
 
 async fn redacted(known: TenantRedactor, content: String) -> Result<(RedactedText, Hidden)> {
     match content.len() <= INLINE_BYTES {
@@ -362,14 +388,16 @@ fn refused(error: StoreError) -> MemoryError {
     }
 }
 
-/// A strong entity tag. The position keeps apart two lives of a path, whose
-/// versions and contents may be the same.
+/// An entity tag. The position is that of one write, and keeps apart two lives of a
+/// path, whose versions and contents may be the same.
+///
+/// The content is not in it: a list would have to read and veil every file, and who
+/// is not shown a secret could try out guesses at it.
 fn etag(head: &FileHead) -> String {
-    let FileHead { version, digest, position: Position(position), .. } = head;
+    let FileHead { version, position: Position(position), .. } = head;
     let mut hash = Sha256::new();
     hash.update(version.to_be_bytes());
     hash.update(position.to_be_bytes());
-    hash.update(digest);
     format!("\"{}\"", hex::encode(&hash.finalize()[..16]))
 }
 

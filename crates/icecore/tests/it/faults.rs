@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use icecore::{
-    Content, ContextRequest, FactQuery, ForgetRequest, Memory, MemoryBuilder, Principal, Scope,
-    Seq, Store, Tenant,
+    Clock, Content, ContextRequest, FactQuery, ForgetRequest, Memory, MemoryBuilder, Millis,
+    NewEntryRequest, Principal, Scope, Seq, Store, Tenant,
 };
 use icecore_store::testing::{CountingStore, FailingStore};
 use icecore_store::{MemoryStore, Packs};
 
-use crate::support::{Bench, numbered, text};
+use crate::support::{Bench, HandClock, START, me, numbered, said, text};
 
 struct Faulty {
     inner: Arc<dyn Store>,
@@ -155,4 +155,46 @@ async fn a_damaged_branch_does_not_keep_the_others_from_being_settled() {
     let sound = bench.memory.chunks(&bench.scope, Some("sound")).await.unwrap();
     assert!(sound.iter().any(|chunk| chunk.summary.is_some()));
     assert_eq!(bench.memory.stats(bench.scope.tenant(), None).await.unwrap().pending, 1);
+}
+
+#[tokio::test]
+async fn entries_are_purged_while_writers_never_stop() {
+    let clock = Arc::new(HandClock::default());
+    clock.move_to(START);
+    let memory = MemoryBuilder::default().clock(Arc::clone(&clock) as Arc<dyn Clock>).over(
+        Faulty::new().inner,
+        Packs::in_memory(),
+        None,
+    );
+    let scope = memory.scope(&me(), "m").await.unwrap();
+    let writing = async {
+        for number in 1.. {
+            let turns = vec![said(number, "Something is always due.")];
+            memory.remember(&scope, "s", turns).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let purging = async {
+        for _ in 0..2 {
+            let expires_at = Some(Millis(memory.now().0 + 1));
+            let entry = NewEntryRequest { expires_at, ..NewEntryRequest::default() };
+            memory.put_entry(&scope, entry).await.unwrap();
+            let kept = memory.entry_settings().snapshot_seconds as i64 * 1_000;
+            clock.move_to(memory.now().0 + 1 + kept);
+            let now = memory.now();
+            while !memory.store().due_entries(now, now, 1).await.unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let working = memory.work_until(std::future::pending());
+    let all = async {
+        tokio::select! {
+            () = purging => {}
+            () = writing => {}
+            () = working => {}
+        }
+    };
+    let patience = std::time::Duration::from_secs(60);
+    tokio::time::timeout(patience, all).await.expect("nothing was purged");
 }

@@ -145,7 +145,6 @@ async fn a_secret_is_not_shown_from_when_it_is_registered() {
     for is_rescanned in [false, true] {
         let file = bench.memory.file(&me(), "a.md", None).await.unwrap();
         assert_eq!(file.content, "the code [REDACTED:fruit]");
-        assert_ne!(file.info.etag, telling.info.etag);
         tags.push(file.info.etag.clone());
         let listed = bench.memory.files(&me(), "").await.unwrap();
         let mut paths: Vec<_> = listed.iter().map(|info| info.path.as_str()).collect();
@@ -155,7 +154,7 @@ async fn a_secret_is_not_shown_from_when_it_is_registered() {
         let done = bench.memory.rescan(&me(), false, |_, _| {}).await.unwrap();
         assert_eq!(done.files, if is_rescanned { 0 } else { 2 });
     }
-    assert_eq!(tags[0], tags[1], "what is shown is the same, and so is its tag");
+    assert_eq!(tags, [telling.info.etag.as_str(); 2], "it is the same version all the time");
     // Who read it before the rescan may write after it.
     let next = FileWrite { expect: FileMatch::Tags(tags), ..write("a.md", "next") };
     assert_eq!(bench.memory.put_file(&me(), next).await.unwrap().info.version, 2);

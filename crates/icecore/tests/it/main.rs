@@ -14,4 +14,5 @@ mod redaction;
 mod scan;
 mod seed_wrongs;
 mod support;
+mod veiling;
 mod workspace;
