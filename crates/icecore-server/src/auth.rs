@@ -16,6 +16,7 @@ use crate::audit::{self, Reason};
 use crate::error::ApiError;
 use crate::keyring::{self, KnownKey};
 use crate::refusal::CalledBy;
+use crate::work::Work;
 
 /// What a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,6 +163,9 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
     match verdict {
         Ok(()) => {
             app.rates.admit(hash)?;
+            if let Some(work) = parts.extensions.get::<Work>() {
+                work.charge(&key.record.tenant).await?;
+            }
             let principal = Principal::key_holder(key.record.tenant.clone());
             Ok(Caller { principal, key, hash, only_reads: false })
         }

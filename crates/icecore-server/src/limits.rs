@@ -29,6 +29,9 @@ pub struct Limits {
     pub queue_seconds: u64,
     /// `buffered_bytes`: memory for large bodies in all. Default 256 MiB.
     pub buffered_bytes: usize,
+    /// `tenant_percent`: the part of `concurrent_requests`, of
+    /// `buffered_bytes` and of the like that one tenant may hold. Default 50.
+    pub tenant_percent: u32,
     /// `connections`: open connections. For one more, that which has waited longest
     /// for its client is closed. Default 4,096.
     pub connections: usize,
@@ -82,6 +85,7 @@ impl Default for Limits {
             concurrent_requests: 256,
             queue_seconds: 10,
             buffered_bytes: 256 << 20,
+            tenant_percent: 50,
             connections: 4_096,
             rate_per_second: 20_000,
             rate_burst: 40_000,
@@ -118,6 +122,7 @@ impl Limits {
             ("context_tokens", self.context_tokens as usize, usize::MAX),
             ("idempotency_key_bytes", self.idempotency_key_bytes, usize::MAX),
             ("concurrent_requests", self.concurrent_requests, MOST_PLACES),
+            ("tenant_percent", self.tenant_percent as usize, 100),
             ("connections", self.connections, MOST_PLACES),
             ("event_streams", self.event_streams, MOST_PLACES),
             ("request_seconds", self.request_seconds as usize, usize::MAX),
@@ -143,6 +148,22 @@ impl Limits {
                 Err(format!("`{name}` is {value}, and must be from 1 to {most}"))
             }
         }
+    }
+
+    /// A tenant's part of so many, and never less than `least`.
+    fn share(&self, of: usize, least: usize) -> usize {
+        let part = (of as u128 * u128::from(self.tenant_percent)).div_ceil(100);
+        (part as usize).max(least)
+    }
+
+    /// Places that one tenant may hold.
+    pub(crate) fn tenant_requests(&self) -> usize {
+        self.share(self.concurrent_requests, 1)
+    }
+
+    /// Bytes of large bodies that one tenant may hold; one body always fits.
+    pub(crate) fn tenant_buffered(&self) -> usize {
+        self.share(self.buffered_bytes, self.body_bytes)
     }
 
     pub(crate) fn request_time(&self) -> Duration {
@@ -183,6 +204,16 @@ mod tests {
     }
 
     #[test]
+    fn a_tenants_share_is_a_part_that_something_fits_into() {
+        let usual = Limits::default();
+        assert_eq!((usual.tenant_requests(), usual.tenant_buffered()), (128, 128 << 20));
+        let small = Limits { concurrent_requests: 1, buffered_bytes: 8 << 20, ..usual.clone() };
+        assert_eq!((small.tenant_requests(), small.tenant_buffered()), (1, 8 << 20));
+        let whole = Limits { tenant_percent: 100, ..usual };
+        assert_eq!((whole.tenant_requests(), whole.tenant_buffered()), (256, 256 << 20));
+    }
+
+    #[test]
     fn a_limit_that_stops_everything_is_refused() {
         let check = |limits: Limits, name: &str| {
             assert!(limits.check().unwrap_err().contains(name), "{limits:?}");
@@ -196,6 +227,7 @@ mod tests {
         check(Limits { buffered_bytes: 1, ..usual() }, "`buffered_bytes`");
         check(Limits { header_bytes: 1 << 20, ..usual() }, "`header_bytes`");
         check(Limits { write_seconds: 0, ..usual() }, "`write_seconds`");
+        check(Limits { tenant_percent: 101, ..usual() }, "`tenant_percent`");
         check(Limits { queue_seconds: 0, ..usual() }, "`queue_seconds`");
     }
 }

@@ -69,6 +69,8 @@ pub struct ServeSettings {
     pub queue_seconds: u64,
     /// `buffered_bytes`: memory for large bodies in all.
     pub buffered_bytes: usize,
+    /// `tenant_percent`: one tenant's share of places, memory and streams.
+    pub tenant_percent: u32,
     /// `connections`: open connections; for one more, the most idle goes.
     pub connections: usize,
     /// `rate_per_second`: requests of one key; 0 is no limit.
@@ -115,6 +117,7 @@ impl Default for ServeSettings {
             concurrent_requests: 256,
             queue_seconds: 10,
             buffered_bytes: 256 << 20,
+            tenant_percent: 50,
             connections: 4_096,
             rate_per_second: 20_000,
             rate_burst: 40_000,
@@ -361,7 +364,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 73] = {
+static SETTINGS: [Setting; 74] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -442,6 +445,7 @@ static SETTINGS: [Setting; 73] = {
         ),
         serve("queue_seconds", number(|c| U64(&mut c.serve.queue_seconds), 1, 3_600)),
         serve("buffered_bytes", number(|c| Usize(&mut c.serve.buffered_bytes), 1 << 10, 1 << 40)),
+        serve("tenant_percent", number(|c| U32(&mut c.serve.tenant_percent), 1, 100)),
         serve("connections", number(|c| Usize(&mut c.serve.connections), 1, 65_536)),
         serve("rate_per_second", number(|c| U32(&mut c.serve.rate_per_second), 0, 1_000_000)),
         serve("rate_burst", number(|c| U32(&mut c.serve.rate_burst), 1, 10_000_000)),

@@ -93,6 +93,7 @@ fn limits(settings: &ServeSettings) -> Limits {
         concurrent_requests: settings.concurrent_requests,
         queue_seconds: settings.queue_seconds,
         buffered_bytes: settings.buffered_bytes,
+        tenant_percent: settings.tenant_percent,
         connections: settings.connections,
         rate_per_second: settings.rate_per_second,
         rate_burst: settings.rate_burst,

@@ -249,6 +249,7 @@ fn settings_come_from_somewhere() {
     serve.concurrent_requests 256 default
     serve.queue_seconds 10 default
     serve.buffered_bytes 268435456 default
+    serve.tenant_percent 50 default
     serve.connections 4096 default
     serve.rate_per_second 20000 default
     serve.rate_burst 40000 default
