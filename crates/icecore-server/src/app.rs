@@ -32,6 +32,8 @@ pub(crate) struct App {
     pub(crate) requests: Arc<Semaphore>,
     /// Permits for the memory of large bodies.
     pub(crate) bodies: Arc<Semaphore>,
+    /// Permits for the memory of large answers.
+    pub(crate) unread: Arc<Semaphore>,
     /// What each tenant may hold of the above and below.
     pub(crate) shares: Shares,
     /// A permit for each follower of the event log.
@@ -79,6 +81,7 @@ impl App {
             answers: Answers::default(),
             requests: Arc::new(Semaphore::new(limits.concurrent_requests)),
             bodies: Arc::new(Semaphore::new(work::pieces(limits.buffered_bytes) as usize)),
+            unread: Arc::new(Semaphore::new(work::pieces(limits.answers_bytes) as usize)),
             shares: Shares::new(&limits),
             streams: Arc::new(Semaphore::new(limits.event_streams)),
             document: OnceLock::new(),

@@ -15,6 +15,8 @@ pub struct Limits {
     pub page: usize,
     /// `page_default`: items of a page when no `limit` is given. Default 100.
     pub page_default: usize,
+    /// `page_bytes`: content of a page of turns; one turn at least. Default 4 MiB.
+    pub page_bytes: usize,
     /// `turns_per_request`: turns that one request may add. Default 10,000.
     pub turns_per_request: usize,
     /// `context_tokens`: the largest budget of a context. Default 1,000,000.
@@ -29,6 +31,10 @@ pub struct Limits {
     pub queue_seconds: u64,
     /// `buffered_bytes`: memory for large bodies in all. Default 256 MiB.
     pub buffered_bytes: usize,
+    /// `answer_bytes`: the largest view or expanded chunk. Default 64 MiB.
+    pub answer_bytes: usize,
+    /// `answers_bytes`: memory for answers that are being read. Default 256 MiB.
+    pub answers_bytes: usize,
     /// `tenant_percent`: the part of `concurrent_requests`, of
     /// `buffered_bytes` and of the like that one tenant may hold. Default 50.
     pub tenant_percent: u32,
@@ -79,12 +85,15 @@ impl Default for Limits {
             body_bytes: 8 << 20,
             page: 500,
             page_default: 100,
+            page_bytes: 4 << 20,
             turns_per_request: 10_000,
             context_tokens: 1_000_000,
             idempotency_key_bytes: 255,
             concurrent_requests: 256,
             queue_seconds: 10,
             buffered_bytes: 256 << 20,
+            answer_bytes: 64 << 20,
+            answers_bytes: 256 << 20,
             tenant_percent: 50,
             connections: 4_096,
             rate_per_second: 20_000,
@@ -122,6 +131,9 @@ impl Limits {
             ("context_tokens", self.context_tokens as usize, usize::MAX),
             ("idempotency_key_bytes", self.idempotency_key_bytes, usize::MAX),
             ("concurrent_requests", self.concurrent_requests, MOST_PLACES),
+            ("page_bytes", self.page_bytes as usize, usize::MAX),
+            ("answer_bytes", self.answer_bytes as usize, usize::MAX),
+            ("answers_bytes", self.answers_bytes as usize, usize::MAX),
             ("tenant_percent", self.tenant_percent as usize, 100),
             ("connections", self.connections, MOST_PLACES),
             ("event_streams", self.event_streams, MOST_PLACES),
@@ -154,6 +166,11 @@ impl Limits {
     fn share(&self, of: usize, least: usize) -> usize {
         let part = (of as u128 * u128::from(self.tenant_percent)).div_ceil(100);
         (part as usize).max(least)
+    }
+
+    /// Bytes of answers that one tenant may leave unread.
+    pub(crate) fn tenant_answers(&self) -> usize {
+        self.share(self.answers_bytes, 1)
     }
 
     /// Places that one tenant may hold.
@@ -197,6 +214,8 @@ mod tests {
         let limits = Limits::default();
         assert_eq!(limits.body_bytes, 8 * 1024 * 1024);
         assert_eq!(limits.page, 500);
+        assert_eq!((limits.page_bytes, limits.answer_bytes), (4 << 20, 64 << 20));
+        assert_eq!((limits.answers_bytes, limits.tenant_answers()), (256 << 20, 128 << 20));
         assert_eq!(limits.concurrent_requests, 256);
         assert_eq!(limits.request_seconds, 60);
         assert_eq!(icecore::MAX_CONTENT_BYTES, 1024 * 1024);

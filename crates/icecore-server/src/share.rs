@@ -17,6 +17,7 @@ use crate::work::pieces;
 pub(crate) struct Share {
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) bodies: Arc<Semaphore>,
+    pub(crate) answers: Arc<Semaphore>,
 }
 
 /// The shares of all tenants that hold something.
@@ -53,6 +54,7 @@ impl Share {
         let permits = |count: usize| Arc::new(Semaphore::new(count));
         Self {
             requests: permits(limits.tenant_requests()),
+            answers: permits(pieces(limits.tenant_answers()) as usize),
             bodies: permits(pieces(limits.tenant_buffered()) as usize),
         }
     }

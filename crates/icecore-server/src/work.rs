@@ -8,6 +8,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use axum::response::{IntoResponse, Response};
+use hyper::body::Body;
 use icecore::Tenant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -36,6 +38,9 @@ struct Held {
 
 /// Bodies up to this size are within what a connection may cost anyway.
 pub(crate) const SMALL_BODY: usize = 64 << 10;
+
+/// Answers up to this size are within what a connection may cost anyway.
+const SMALL_ANSWER: u64 = 64 << 10;
 
 /// A body gets its memory in steps of this size.
 const STEP: usize = 256 << 10;
@@ -177,6 +182,34 @@ impl Work {
         }
     }
 
+    /// Waits in line for the memory of an answer, which keeps it until it is written.
+    /// The place is kept as well: answers that wait are no more than places.
+    pub(crate) async fn hold(&self, mut response: Response) -> Response {
+        let Some(bytes) = response.body().size_hint().exact().filter(|size| *size > SMALL_ANSWER)
+        else {
+            return response;
+        };
+        let (app, share) = (&self.0.app, self.held().share.clone());
+        let limits = &app.limits;
+        let pieces = |most: usize| pieces(most.min(usize::try_from(bytes).unwrap_or(most)));
+        let mut permits = Vec::new();
+        let own = share.as_ref().map(|share| {
+            let most = limits.tenant_answers();
+            (Arc::clone(&share.answers), most, "of one tenant: `tenant_percent` of `answers_bytes`")
+        });
+        let all = (Arc::clone(&app.unread), limits.answers_bytes, "`answers_bytes`");
+        for (room, most, names) in own.into_iter().chain([all]) {
+            // A single one that is larger than all the room takes all of it.
+            let Some(permit) = self.in_line(&room, pieces(most)).await else {
+                let message = format!("answers of {most} bytes wait for their readers ({names})");
+                return ApiError::later("overloaded", message).into_response();
+            };
+            permits.push(permit);
+        }
+        response.extensions_mut().insert(Hold { _all: Arc::new((share, permits)) });
+        response
+    }
+
     async fn in_line(&self, of: &Arc<Semaphore>, many: u32) -> Option<OwnedSemaphorePermit> {
         let time = self.0.app.limits.queue_time();
         let permit = Arc::clone(of).acquire_many_owned(many);
@@ -201,6 +234,12 @@ impl Work {
         held.places = [None, None];
         held.memory = [None, None];
     }
+}
+
+/// An answer's memory, for as long as the answer is there.
+#[derive(Clone)]
+pub(crate) struct Hold {
+    _all: Arc<(Option<Arc<Share>>, Vec<OwnedSemaphorePermit>)>,
 }
 
 /// Ends a request's work, also if it panics or is given up.
