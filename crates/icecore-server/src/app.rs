@@ -13,6 +13,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::openapi::Served;
 use crate::rates::Rates;
+use crate::share::Shares;
 use crate::work;
 
 /// The state behind every route.
@@ -31,6 +32,10 @@ pub(crate) struct App {
     pub(crate) requests: Arc<Semaphore>,
     /// Permits for the memory of large bodies.
     pub(crate) bodies: Arc<Semaphore>,
+    /// Permits for the memory of large answers.
+    pub(crate) unread: Arc<Semaphore>,
+    /// What each tenant may hold of the above and below.
+    pub(crate) shares: Shares,
     /// A permit for each follower of the event log.
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) metrics: Metrics,
@@ -76,6 +81,8 @@ impl App {
             answers: Answers::default(),
             requests: Arc::new(Semaphore::new(limits.concurrent_requests)),
             bodies: Arc::new(Semaphore::new(work::pieces(limits.buffered_bytes) as usize)),
+            unread: Arc::new(Semaphore::new(work::pieces(limits.answers_bytes) as usize)),
+            shares: Shares::new(&limits),
             streams: Arc::new(Semaphore::new(limits.event_streams)),
             document: OnceLock::new(),
             closing,

@@ -17,6 +17,7 @@ use crate::error::ApiError;
 use crate::keyring::{self, KnownKey};
 use crate::keys::ADMIN_TENANT;
 use crate::refusal::CalledBy;
+use crate::work::Work;
 
 /// What a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,6 +187,9 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
     }
     match verdict {
         Ok(()) => {
+            if let Some(work) = parts.extensions.get::<Work>() {
+                work.charge(&key.record.tenant).await?;
+            }
             let principal = Principal::key_holder(key.record.tenant.clone());
             Ok(Caller { principal, key, hash, only_reads: false })
         }

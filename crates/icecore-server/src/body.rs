@@ -43,9 +43,8 @@ impl FromRequest<Shared> for Posted {
         let work = parts.extensions.get::<Work>().cloned().unwrap_or_else(|| Work::new(app));
         let line = parts.extensions.get::<Arc<Line>>();
         let length = announced(&parts.headers, app)?;
-        work.reserve(length).await?;
-        // Who sends slowly does not hold a place meanwhile.
-        let bytes = work.aside(receive(app, line, length, body)).await??;
+        // Who sends slowly, or waits for memory, does not hold a place meanwhile.
+        let bytes = work.aside(receive(&work, app, line, length, body)).await??;
         work.keep(bytes.len());
         let query = parts.uri.query().unwrap_or_default().to_owned();
         // `OriginalUri` would be the same: nesting hides a prefix, no more.
@@ -104,33 +103,45 @@ fn too_large(app: &App) -> ApiError {
 
 /// Reads the body within its time, while its connection counts as waiting.
 async fn receive(
+    work: &Work,
     app: &App,
     line: Option<&Arc<Line>>,
     length: usize,
     body: Body,
 ) -> Result<Bytes, ApiError> {
+    // Meanwhile the client waits for us, not we for it.
+    work.reserve(length).await?;
     // Nobody is there to be told.
     let gone = || ApiError::invalid("the connection was closed");
     if line.is_some_and(|line| !line.await_body()) {
         return Err(gone());
     }
-    let time = app.limits.body_time();
-    let read = tokio::time::timeout(time, read(app, length, body)).await;
-    let read = read.unwrap_or_else(|_| {
-        let seconds = time.as_secs();
-        Err(ApiError::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "body_timeout",
-            format!("the body took longer than {seconds} s to come (`body_seconds`)"),
-        ))
-    });
+    let read = read_in_time(work, app, length, body).await;
     match line.is_some_and(|line| !line.body_came(read.is_ok())) {
         true => Err(gone()),
         false => read,
     }
 }
 
-async fn read(app: &App, length: usize, mut body: Body) -> Result<Bytes, ApiError> {
+async fn read_in_time(
+    work: &Work,
+    app: &App,
+    length: usize,
+    body: Body,
+) -> Result<Bytes, ApiError> {
+    let time = app.limits.body_time();
+    let read = tokio::time::timeout(time, read(work, app, length, body)).await;
+    read.unwrap_or_else(|_| {
+        let seconds = time.as_secs();
+        Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "body_timeout",
+            format!("the body took longer than {seconds} s to come (`body_seconds`)"),
+        ))
+    })
+}
+
+async fn read(work: &Work, app: &App, length: usize, mut body: Body) -> Result<Bytes, ApiError> {
     let mut bytes = Vec::with_capacity(length.min(SMALL_BODY));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| ApiError::invalid("the body ended before it was whole"))?;
@@ -138,6 +149,7 @@ async fn read(app: &App, length: usize, mut body: Body) -> Result<Bytes, ApiErro
         if bytes.len() + data.len() > app.limits.body_bytes {
             return Err(too_large(app));
         }
+        work.grow(bytes.len() + data.len()).await?;
         bytes.extend_from_slice(data);
     }
     app.metrics.received(bytes.len());

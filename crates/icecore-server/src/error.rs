@@ -156,6 +156,15 @@ impl From<MemoryError> for ApiError {
             MemoryError::NoBranch { .. } => Self::missing("the session has no such branch"),
             MemoryError::NotFound { .. } => Self::missing("nothing in this memory has that id"),
             MemoryError::Expired { .. } => Self::new(StatusCode::GONE, "expired", message),
+            MemoryError::TooMuch { bytes } => Self::too_large(
+                "answer_too_large",
+                "answer_bytes",
+                bytes,
+                format!(
+                    "the answer would have more than {bytes} bytes (`answer_bytes`); \
+                     read the session page by page: `GET /sessions/{{session}}/turns`"
+                ),
+            ),
             MemoryError::Turn { index, source } => Self::from(source).of_turn(index),
             MemoryError::Entry(error) => error.into(),
             MemoryError::Name(_)

@@ -80,7 +80,7 @@ async fn run(
     let work = async move {
         let _ending = ending;
         tokio::select! {
-            response = next.run(request) => Some(response),
+            response = async { work.hold(next.run(request).await).await } => Some(response),
             () = work.overdue() => None,
         }
     };

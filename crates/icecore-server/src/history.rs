@@ -62,7 +62,8 @@ struct ViewParams {
 
 /// What a person sees of a session, or what a model is sent.
 ///
-/// The two are the same until a session is compacted.
+/// The two are the same until a session is compacted. One that is larger than
+/// `answer_bytes` is refused; read its turns page by page.
 #[utoipa::path(
     get,
     path = "/v1/host/icecore/sessions/{session}/view",
@@ -81,7 +82,8 @@ pub(crate) async fn view(
         return Err(ApiError::invalid("parameter `view` must be `display` or `api`"));
     }
     let scope = caller.scope(&app, params.memory()?).await?;
-    let view = app.memory.view(&scope, &session, params.text("branch")?).await?;
+    let (branch, bytes) = (params.text("branch")?, app.limits.answer_bytes);
+    let view = app.memory.view_within(&scope, &session, branch, bytes).await?;
     Ok(wire::ok(wire::view(&view)))
 }
 
@@ -150,7 +152,7 @@ pub(crate) async fn expand(
     params: Params,
 ) -> Result<Response, ApiError> {
     let scope = caller.scope(&app, params.memory()?).await?;
-    let turns = app.memory.expand(&scope, &id).await?;
+    let turns = app.memory.expand_within(&scope, &id, app.limits.answer_bytes).await?;
     Ok(wire::ok(wire::turns(&turns)))
 }
 

@@ -40,6 +40,7 @@ mod request_id;
 mod routes;
 mod search;
 mod serve;
+mod share;
 mod stream;
 mod turns;
 pub mod wire;

@@ -15,6 +15,8 @@ pub struct Limits {
     pub page: usize,
     /// `page_default`: items of a page when no `limit` is given. Default 100.
     pub page_default: usize,
+    /// `page_bytes`: content of a page of turns; one turn at least. Default 4 MiB.
+    pub page_bytes: usize,
     /// `turns_per_request`: turns that one request may add. Default 10,000.
     pub turns_per_request: usize,
     /// `context_tokens`: the largest budget of a context. Default 1,000,000.
@@ -29,6 +31,13 @@ pub struct Limits {
     pub queue_seconds: u64,
     /// `buffered_bytes`: memory for large bodies in all. Default 256 MiB.
     pub buffered_bytes: usize,
+    /// `answer_bytes`: the largest view or expanded chunk. Default 64 MiB.
+    pub answer_bytes: usize,
+    /// `answers_bytes`: memory for answers that are being read. Default 256 MiB.
+    pub answers_bytes: usize,
+    /// `tenant_percent`: the part of `concurrent_requests`, of
+    /// `buffered_bytes` and of the like that one tenant may hold. Default 50.
+    pub tenant_percent: u32,
     /// `connections`: open connections. For one more, that which has waited longest
     /// for its client is closed. Default 4,096.
     pub connections: usize,
@@ -76,12 +85,16 @@ impl Default for Limits {
             body_bytes: 8 << 20,
             page: 500,
             page_default: 100,
+            page_bytes: 4 << 20,
             turns_per_request: 10_000,
             context_tokens: 1_000_000,
             idempotency_key_bytes: 255,
             concurrent_requests: 256,
             queue_seconds: 10,
             buffered_bytes: 256 << 20,
+            answer_bytes: 64 << 20,
+            answers_bytes: 256 << 20,
+            tenant_percent: 50,
             connections: 4_096,
             rate_per_second: 20_000,
             rate_burst: 40_000,
@@ -118,6 +131,10 @@ impl Limits {
             ("context_tokens", self.context_tokens as usize, usize::MAX),
             ("idempotency_key_bytes", self.idempotency_key_bytes, usize::MAX),
             ("concurrent_requests", self.concurrent_requests, MOST_PLACES),
+            ("page_bytes", self.page_bytes as usize, usize::MAX),
+            ("answer_bytes", self.answer_bytes as usize, usize::MAX),
+            ("answers_bytes", self.answers_bytes as usize, usize::MAX),
+            ("tenant_percent", self.tenant_percent as usize, 100),
             ("connections", self.connections, MOST_PLACES),
             ("event_streams", self.event_streams, MOST_PLACES),
             ("request_seconds", self.request_seconds as usize, usize::MAX),
@@ -143,6 +160,27 @@ impl Limits {
                 Err(format!("`{name}` is {value}, and must be from 1 to {most}"))
             }
         }
+    }
+
+    /// A tenant's part of so many, and never less than `least`.
+    fn share(&self, of: usize, least: usize) -> usize {
+        let part = (of as u128 * u128::from(self.tenant_percent)).div_ceil(100);
+        (part as usize).max(least)
+    }
+
+    /// Bytes of answers that one tenant may leave unread.
+    pub(crate) fn tenant_answers(&self) -> usize {
+        self.share(self.answers_bytes, 1)
+    }
+
+    /// Places that one tenant may hold.
+    pub(crate) fn tenant_requests(&self) -> usize {
+        self.share(self.concurrent_requests, 1)
+    }
+
+    /// Bytes of large bodies that one tenant may hold; one body always fits.
+    pub(crate) fn tenant_buffered(&self) -> usize {
+        self.share(self.buffered_bytes, self.body_bytes)
     }
 
     pub(crate) fn request_time(&self) -> Duration {
@@ -176,10 +214,22 @@ mod tests {
         let limits = Limits::default();
         assert_eq!(limits.body_bytes, 8 * 1024 * 1024);
         assert_eq!(limits.page, 500);
+        assert_eq!((limits.page_bytes, limits.answer_bytes), (4 << 20, 64 << 20));
+        assert_eq!((limits.answers_bytes, limits.tenant_answers()), (256 << 20, 128 << 20));
         assert_eq!(limits.concurrent_requests, 256);
         assert_eq!(limits.request_seconds, 60);
         assert_eq!(icecore::MAX_CONTENT_BYTES, 1024 * 1024);
         assert_eq!(limits.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_tenants_share_is_a_part_that_something_fits_into() {
+        let usual = Limits::default();
+        assert_eq!((usual.tenant_requests(), usual.tenant_buffered()), (128, 128 << 20));
+        let small = Limits { concurrent_requests: 1, buffered_bytes: 8 << 20, ..usual.clone() };
+        assert_eq!((small.tenant_requests(), small.tenant_buffered()), (1, 8 << 20));
+        let whole = Limits { tenant_percent: 100, ..usual };
+        assert_eq!((whole.tenant_requests(), whole.tenant_buffered()), (256, 256 << 20));
     }
 
     #[test]
@@ -196,6 +246,7 @@ mod tests {
         check(Limits { buffered_bytes: 1, ..usual() }, "`buffered_bytes`");
         check(Limits { header_bytes: 1 << 20, ..usual() }, "`header_bytes`");
         check(Limits { write_seconds: 0, ..usual() }, "`write_seconds`");
+        check(Limits { tenant_percent: 101, ..usual() }, "`tenant_percent`");
         check(Limits { queue_seconds: 0, ..usual() }, "`queue_seconds`");
     }
 }

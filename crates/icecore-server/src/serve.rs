@@ -27,6 +27,7 @@ use crate::listen::{Accepted, Listener};
 use crate::open_files;
 use crate::routes;
 use crate::stream::{Answering, Watched};
+use crate::work::Hold;
 
 /// How a host is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,7 +223,8 @@ impl Service<Request<Incoming>> for Door {
                 std::future::pending::<()>().await;
             }
             let response = router.call(request).await?;
-            Ok(response.map(|body| Answering::new(body, line)))
+            let hold = response.extensions().get::<Hold>().cloned();
+            Ok(response.map(|body| Answering::new(body, line, hold)))
         })
     }
 }

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::line::Line;
 use crate::request_id;
+use crate::work::Hold;
 
 /// A refused client may still send this much.
 const LINGER_BYTES: usize = 64 << 20;
@@ -188,15 +189,30 @@ fn envelope(status: u16, header_bytes: usize) -> Value {
 }
 
 /// An answer's body that tells its line when it is wholly made.
+///
+/// It is handed on in small copies: what the HTTP library has in hand is then little,
+/// and the answer, with the memory it holds, is there until nearly all is written.
 pub(crate) struct Answering {
     body: axum::body::Body,
+    /// What is left of the piece at hand.
+    rest: Bytes,
     line: Arc<Line>,
+    _hold: Option<Hold>,
 }
 
+/// The size of the copies.
+const COPY: usize = 64 << 10;
+
 impl Answering {
-    pub(crate) fn new(body: axum::body::Body, line: Arc<Line>) -> Self {
+    pub(crate) fn new(body: axum::body::Body, line: Arc<Line>, hold: Option<Hold>) -> Self {
         line.answers();
-        Self { body, line }
+        Self { body, rest: Bytes::new(), line, _hold: hold }
+    }
+
+    /// The next copy of the piece at hand.
+    fn copy(&mut self) -> Option<Bytes> {
+        let next = self.rest.split_to(self.rest.len().min(COPY));
+        (!next.is_empty()).then(|| Bytes::copy_from_slice(&next))
     }
 }
 
@@ -214,15 +230,33 @@ impl Body for Answering {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        if let Some(copy) = self.copy() {
+            return Poll::Ready(Some(Ok(Frame::data(copy))));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let large = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(|data| data.len() > COPY);
+        match frame {
+            Some(Ok(frame)) if large(&frame) => {
+                self.rest = frame.into_data().unwrap_or_default();
+                Poll::Ready(self.copy().map(|copy| Ok(Frame::data(copy))))
+            }
+            frame => Poll::Ready(frame),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = self.rest.len() as u64;
+        let body = self.body.size_hint();
+        let mut whole = SizeHint::new();
+        whole.set_lower(body.lower() + rest);
+        if let Some(upper) = body.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
     }
 }
 

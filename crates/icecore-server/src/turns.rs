@@ -165,6 +165,9 @@ fn replay_added(outcome: StoredOutcome, ids: Vec<Option<String>>) -> Result<Resp
 }
 
 /// A page of a session's turns.
+///
+/// It ends at `limit` turns, or before that when the turns get large (`page_bytes`):
+/// only an empty page says that there are no more. Go on with `after` the last `seq`.
 #[utoipa::path(
     get,
     path = "/v1/host/icecore/sessions/{session}/turns",
@@ -182,6 +185,7 @@ pub(crate) async fn list(
     let scope = caller.scope(&app, params.memory()?).await?;
     let after = Seq(params.number("after")?.unwrap_or_default());
     let limit = params.page(&app)?;
-    let turns = app.memory.turns(&scope, &session, after, limit).await?;
+    let bytes = app.limits.page_bytes;
+    let turns = app.memory.turns_within(&scope, &session, after, limit, bytes).await?;
     Ok(wire::ok(wire::turns(&turns)))
 }

@@ -158,13 +158,23 @@ impl Store for MemoryStore {
     async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
         let state = self.state();
         let Some(session) = state.session(scope, query.session) else { return Ok(Vec::new()) };
+        let mut bytes = 0;
         let wanted = session.turns.iter().map(|turn| &turn.row).filter(|row| {
             row.id.seq > query.after
                 && row.id.seq <= query.through
                 && query.branch.is_none_or(|branch| row.branch == branch)
                 && query.as_of.is_none_or(|position| row.position <= position)
         });
-        Ok(some_of(wanted.cloned().collect(), query.newest, query.limit))
+        let mut rows = some_of(wanted.cloned().collect(), query.newest, query.limit);
+        if query.newest {
+            rows.reverse();
+        }
+        let full = rows.iter().position(|row| query.is_full(&mut bytes, row));
+        rows.truncate(full.unwrap_or(rows.len()));
+        if query.newest {
+            rows.reverse();
+        }
+        Ok(rows)
     }
 
     async fn turns_by_lookup(

@@ -845,6 +845,9 @@ pub struct TurnQuery {
     pub newest: bool,
     /// At most so many.
     pub limit: usize,
+    /// No further ones, in the order they are looked for, once those found have so
+    /// many bytes in their rows.
+    pub bytes: usize,
 }
 
 impl TurnQuery {
@@ -858,7 +861,23 @@ impl TurnQuery {
             as_of: None,
             newest: false,
             limit,
+            bytes: usize::MAX,
         }
+    }
+
+    /// Whether the rows so far, which have so many bytes, are all it wants; counts
+    /// this one to them.
+    pub(crate) fn is_full(&self, so_far: &mut usize, row: &TurnRow) -> bool {
+        let full = *so_far >= self.bytes;
+        *so_far = so_far.saturating_add(row.byte_count());
+        full
+    }
+}
+
+impl TurnRow {
+    /// Bytes of the body in its row.
+    pub fn byte_count(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.fields().byte_count())
     }
 }
 

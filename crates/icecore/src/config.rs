@@ -57,6 +57,8 @@ pub struct ServeSettings {
     pub page: usize,
     /// `page_default`: items of a list when no `limit` is given.
     pub page_default: usize,
+    /// `page_bytes`: content of a page of turns; one turn at least.
+    pub page_bytes: usize,
     /// `turns_per_request`: turns that one request may add.
     pub turns_per_request: usize,
     /// `context_tokens`: the largest budget of a context.
@@ -69,6 +71,12 @@ pub struct ServeSettings {
     pub queue_seconds: u64,
     /// `buffered_bytes`: memory for large bodies in all.
     pub buffered_bytes: usize,
+    /// `answer_bytes`: the largest view or expanded chunk.
+    pub answer_bytes: usize,
+    /// `answers_bytes`: memory for answers that are being read.
+    pub answers_bytes: usize,
+    /// `tenant_percent`: one tenant's share of places, memory and streams.
+    pub tenant_percent: u32,
     /// `connections`: open connections; for one more, the most idle goes.
     pub connections: usize,
     /// `rate_per_second`: requests of one key; 0 is no limit.
@@ -109,12 +117,16 @@ impl Default for ServeSettings {
             body_bytes: 8 << 20,
             page: 500,
             page_default: 100,
+            page_bytes: 4 << 20,
             turns_per_request: 10_000,
             context_tokens: 1_000_000,
             idempotency_key_bytes: 255,
             concurrent_requests: 256,
             queue_seconds: 10,
             buffered_bytes: 256 << 20,
+            answer_bytes: 64 << 20,
+            answers_bytes: 256 << 20,
+            tenant_percent: 50,
             connections: 4_096,
             rate_per_second: 20_000,
             rate_burst: 40_000,
@@ -361,7 +373,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 73] = {
+static SETTINGS: [Setting; 77] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -430,6 +442,7 @@ static SETTINGS: [Setting; 73] = {
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
         serve("page", number(|c| Usize(&mut c.serve.page), 1, 10_000)),
         serve("page_default", number(|c| Usize(&mut c.serve.page_default), 1, 10_000)),
+        serve("page_bytes", number(|c| Usize(&mut c.serve.page_bytes), 1 << 10, 1 << 40)),
         serve("turns_per_request", number(|c| Usize(&mut c.serve.turns_per_request), 1, 1_000_000)),
         serve("context_tokens", number(|c| U32(&mut c.serve.context_tokens), 1, u32::MAX as u64)),
         serve(
@@ -442,6 +455,9 @@ static SETTINGS: [Setting; 73] = {
         ),
         serve("queue_seconds", number(|c| U64(&mut c.serve.queue_seconds), 1, 3_600)),
         serve("buffered_bytes", number(|c| Usize(&mut c.serve.buffered_bytes), 1 << 10, 1 << 40)),
+        serve("answer_bytes", number(|c| Usize(&mut c.serve.answer_bytes), 1 << 10, 1 << 40)),
+        serve("answers_bytes", number(|c| Usize(&mut c.serve.answers_bytes), 1 << 10, 1 << 40)),
+        serve("tenant_percent", number(|c| U32(&mut c.serve.tenant_percent), 1, 100)),
         serve("connections", number(|c| Usize(&mut c.serve.connections), 1, 65_536)),
         serve("rate_per_second", number(|c| U32(&mut c.serve.rate_per_second), 0, 1_000_000)),
         serve("rate_burst", number(|c| U32(&mut c.serve.rate_burst), 1, 10_000_000)),

@@ -24,6 +24,12 @@ pub enum MemoryError {
         /// Why.
         source: TurnError,
     },
+    /// What was asked for has more bytes than the caller wants at once.
+    #[error("this has more than {bytes} bytes")]
+    TooMuch {
+        /// The most that was wanted.
+        bytes: usize,
+    },
     /// No turns were given.
     #[error("no turns were given")]
     NoTurns,

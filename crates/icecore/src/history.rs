@@ -125,6 +125,42 @@ pub struct Stats {
 /// Sessions and turns are read in pages of this size.
 pub(crate) const PAGE: usize = 500;
 
+/// So many bodies are fetched at once where their sizes are not known before.
+const FETCHED: usize = 16;
+
+/// Turns that were read, as long as there is room for them.
+struct Gathered {
+    turns: Vec<StoredTurn>,
+    bytes: usize,
+    most: usize,
+}
+
+impl Gathered {
+    fn new(most: usize) -> Self {
+        Self { turns: Vec::new(), bytes: 0, most }
+    }
+
+    /// Adds turns up to the first without room; the very first always has. Answers
+    /// whether all were added.
+    fn add(&mut self, turns: Vec<StoredTurn>) -> bool {
+        for turn in turns {
+            let size = turn.turn.as_ref().map_or(0, |turn| turn.fields().byte_count());
+            let bytes = self.bytes.saturating_add(size);
+            if bytes > self.most && !self.turns.is_empty() {
+                return false;
+            }
+            self.bytes = bytes;
+            self.turns.push(turn);
+        }
+        true
+    }
+
+    /// Whether the first alone was too much.
+    fn is_over(&self) -> bool {
+        self.bytes > self.most
+    }
+}
+
 impl Memory {
     /// Sessions of a memory, in the order they began.
     pub async fn sessions(&self, scope: &Scope) -> Result<Vec<SessionInfo>> {
@@ -207,22 +243,58 @@ impl Memory {
         after: Seq,
         limit: usize,
     ) -> Result<Vec<StoredTurn>> {
+        self.turns_within(scope, session, after, limit, usize::MAX).await
+    }
+
+    /// As [`Memory::turns`], but only as many, from the first, as have so many bytes
+    /// together; one at least.
+    pub async fn turns_within(
+        &self,
+        scope: &Scope,
+        session: &str,
+        after: Seq,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Vec<StoredTurn>> {
         let record = self.session_record(scope, session).await?;
-        let mut found = Vec::new();
+        let mut found = Gathered::new(bytes);
         let mut after = after;
-        while found.len() < limit {
-            let wanted = limit - found.len();
-            let query = TurnQuery { after, ..TurnQuery::all(record.no, wanted) };
+        while found.turns.len() < limit {
+            let wanted = limit - found.turns.len();
+            let query = TurnQuery { after, bytes, ..TurnQuery::all(record.no, wanted) };
             let rows = self.inner.store.turns(scope, &query).await?;
             let Some(last) = rows.last() else { break };
             after = last.id.seq;
-            let is_last = rows.len() < wanted;
-            found.extend(self.stored(scope, &record, rows).await?);
-            if is_last {
+            let is_last = bytes == usize::MAX && rows.len() < wanted;
+            if !self.gather(scope, &record, rows, &mut found).await? || is_last {
                 break;
             }
         }
-        Ok(found)
+        Ok(found.turns)
+    }
+
+    /// Adds rows as turns while they have room; answers whether all had. What stands
+    /// in their rows is at hand, the rest is fetched a few at a time.
+    async fn gather(
+        &self,
+        scope: &Scope,
+        session: &SessionRecord,
+        rows: Vec<TurnRow>,
+        found: &mut Gathered,
+    ) -> Result<bool> {
+        let is_at_hand = rows.iter().all(|row| row.body.is_some());
+        let piece = match is_at_hand || found.most == usize::MAX {
+            true => rows.len().max(1),
+            false => FETCHED,
+        };
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            let piece = rows.by_ref().take(piece).collect();
+            if !found.add(self.stored(scope, session, piece).await?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Rows as turns, with their bodies, without the erased.
@@ -238,25 +310,44 @@ impl Memory {
 
     /// What a person sees of a branch: every turn, in order, ancestors first.
     pub async fn view(&self, scope: &Scope, session: &str, branch: Option<&str>) -> Result<View> {
+        self.view_within(scope, session, branch, usize::MAX).await
+    }
+
+    /// As [`Memory::view`], unless it has more than so many bytes.
+    pub async fn view_within(
+        &self,
+        scope: &Scope,
+        session: &str,
+        branch: Option<&str>,
+        bytes: usize,
+    ) -> Result<View> {
         let record = self.session_record(scope, session).await?;
         let branch = self.branch_of(scope, &record, session, branch)?;
-        let mut messages = Vec::new();
+        let mut found = Gathered::new(bytes);
         for (branch, through) in lineage(&record, branch) {
             let mut after = Seq(0);
             loop {
-                let query =
-                    TurnQuery { branch: Some(branch), after, ..TurnQuery::all(record.no, PAGE) };
+                let query = TurnQuery {
+                    branch: Some(branch),
+                    after,
+                    bytes: bytes.saturating_add(1),
+                    ..TurnQuery::all(record.no, PAGE)
+                };
                 let mut rows = self.inner.store.turns(scope, &query).await?;
                 let Some(last) = rows.last() else { break };
                 after = last.id.seq;
-                let is_last = rows.len() < PAGE || last.ordinal >= through;
+                let is_short = bytes == usize::MAX && rows.len() < PAGE;
+                let is_last = is_short || last.ordinal >= through;
                 rows.retain(|row| row.ordinal <= through);
-                messages.extend(self.stored(scope, &record, rows).await?);
+                if !self.gather(scope, &record, rows, &mut found).await? || found.is_over() {
+                    return Err(MemoryError::TooMuch { bytes });
+                }
                 if is_last {
                     break;
                 }
             }
         }
+        let messages = found.turns;
         let tokens = messages.iter().map(|turn| u64::from(turn.tokens)).sum();
         Ok(View { messages, tokens })
     }
@@ -386,6 +477,16 @@ impl Memory {
 
     /// Exactly the turns of a chunk, from whatever tier, without the erased.
     pub async fn expand(&self, scope: &Scope, id: &str) -> Result<Vec<StoredTurn>> {
+        self.expand_within(scope, id, usize::MAX).await
+    }
+
+    /// As [`Memory::expand`], unless they have more than so many bytes.
+    pub async fn expand_within(
+        &self,
+        scope: &Scope,
+        id: &str,
+        bytes: usize,
+    ) -> Result<Vec<StoredTurn>> {
         let (record, _, id) = self.find_chunk(scope, id).await?;
         let chunks = ChunkQuery {
             from: id.first,
@@ -399,14 +500,23 @@ impl Memory {
             branch: Some(id.branch),
             after: Seq(chunk.first_seq.0 - 1),
             through: chunk.last_seq,
+            bytes: bytes.saturating_add(1),
             ..TurnQuery::all(id.session, usize::MAX >> 1)
         };
         let mut rows = self.inner.store.turns(scope, &query).await?;
+        let at_hand = rows.iter().fold(0, |sum: usize, row| sum.saturating_add(row.byte_count()));
+        if at_hand > bytes {
+            return Err(MemoryError::TooMuch { bytes });
+        }
         rows.retain(|row| id.first <= row.ordinal && row.ordinal <= id.last);
         if rows.iter().any(|row| row.state == TurnState::Expired) {
             return Err(MemoryError::Expired { chunk: id.to_string() });
         }
-        self.stored(scope, &record, rows).await
+        let mut found = Gathered::new(bytes);
+        match self.gather(scope, &record, rows, &mut found).await? && !found.is_over() {
+            true => Ok(found.turns),
+            false => Err(MemoryError::TooMuch { bytes }),
+        }
     }
 
     /// What has this id: a chunk, a turn (the client's id or ours), an entry.

@@ -243,12 +243,16 @@ fn settings_come_from_somewhere() {
     serve.body_bytes 8388608 default
     serve.page 500 default
     serve.page_default 100 default
+    serve.page_bytes 4194304 default
     serve.turns_per_request 10000 default
     serve.context_tokens 1000000 default
     serve.idempotency_key_bytes 255 default
     serve.concurrent_requests 256 default
     serve.queue_seconds 10 default
     serve.buffered_bytes 268435456 default
+    serve.answer_bytes 67108864 default
+    serve.answers_bytes 268435456 default
+    serve.tenant_percent 50 default
     serve.connections 4096 default
     serve.rate_per_second 20000 default
     serve.rate_burst 40000 default

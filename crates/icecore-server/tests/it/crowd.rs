@@ -101,6 +101,46 @@ async fn large_bodies_share_a_bounded_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_tenant_that_takes_all_it_can_stalls_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        body_bytes: 128 << 10,
+        buffered_bytes: 256 << 10,
+        concurrent_requests: 4,
+        queue_seconds: 2,
+        ..Limits::default()
+    };
+    let host = Host::with(dir.path(), limits).await;
+    let other = host.key_of("other", icecore_server::Role::Reader).await;
+    // Each announces the most that a body may have, and sends none of it.
+    let length = (128 << 10).to_string();
+    let headers = [("Content-Length", length.as_str())];
+    let head = host.request("POST", &format!("{API}/context"), &headers, b"");
+    let address = host.address;
+    let greedy = apart(move || {
+        let open = || {
+            let mut stream = connect(address);
+            stream.write_all(&head).unwrap();
+            stream
+        };
+        std::iter::repeat_with(open).take(24).collect::<Vec<_>>()
+    })
+    .await;
+    let large = format!(r#"{{"budget":10,"query":"{}"}}"#, "x".repeat(100 << 10));
+    for _ in 0..3 {
+        assert_eq!(host.by(&other, "GET", "/stats", "").await.status, 200);
+        assert_eq!(host.by(&other, "POST", "/context", &large).await.status, 200);
+    }
+    // Its own small requests go through as well, large ones do not.
+    assert_eq!(host.get("/stats").await.status, 200);
+    let refused = host.post("/context", &large).await;
+    assert_eq!(refused.code(), "503 overloaded");
+    assert!(refused.text.contains("tenant_percent"), "{}", refused.text);
+    drop(greedy);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_longest_idle_connection_makes_room() {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::with(dir.path(), Limits { connections: 3, ..Limits::default() }).await;

@@ -69,6 +69,77 @@ async fn a_page_is_at_most_five_hundred() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_large_turns_ends_early() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { page_bytes: 250_000, answer_bytes: 450_000, ..Limits::default() };
+    let host = Host::with(dir.path(), limits).await;
+    for content in ["a", "b", "c", "d", "e"] {
+        let added = host.post("/sessions/s/turns", &turn(&content.repeat(100_000))).await;
+        assert_eq!(added.status, 201);
+    }
+    host.post("/sessions/s/turns", &turn(&"f".repeat(300_000))).await;
+    let mut pages = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = host.get(&format!("/sessions/s/turns?limit=500&after={after}")).await.json();
+        let turns = page["turns"].as_array().unwrap().clone();
+        let Some(last) = turns.last() else { break };
+        after = last["seq"].as_u64().unwrap();
+        pages.push(turns.len());
+    }
+    // Two fit; one that fits nowhere comes alone.
+    assert_eq!(pages, [2, 2, 1, 1]);
+    // Half a view would be wrong.
+    let refused = host.get("/sessions/s/view").await;
+    assert_eq!(refused.code(), "413 answer_too_large");
+    let details = json!({"limit": "answer_bytes", "limitBytes": 450_000});
+    assert_eq!(refused.json()["details"], details);
+    assert!(refused.text.contains("/turns"), "{}", refused.text);
+    assert_eq!(host.post("/sessions/t/turns", &turn("small")).await.status, 201);
+    assert_eq!(host.get("/sessions/t/view").await.status, 200);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_nobody_reads_share_a_bounded_memory() {
+    use std::io::Write;
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { answers_bytes: 64 << 20, queue_seconds: 1, ..Limits::default() };
+    let host = Host::with(dir.path(), limits).await;
+    let other = host.key_of("other", icecore_server::Role::Writer).await;
+    let large = turn(&"x".repeat(1 << 20));
+    for _ in 0..30 {
+        assert_eq!(host.post("/sessions/s/turns", &large).await.status, 201);
+        assert_eq!(host.by(&other, "POST", "/sessions/s/turns", &large).await.status, 201);
+    }
+    // Each answer has 30 MiB: more than the buffers between us hold, and nearly the share.
+    let ask = host.request("GET", "/v1/host/icecore/sessions/s/view", &[], b"");
+    let address = host.address;
+    let mut first = apart(move || {
+        let mut stream = connect(address);
+        stream.write_all(&ask).unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut stream, &mut byte).unwrap();
+        stream
+    })
+    .await;
+    let second = host.get("/sessions/s/view").await;
+    assert_eq!(second.code(), "503 overloaded");
+    assert!(second.text.contains("answers_bytes"), "{}", second.text);
+    // Small answers need none of it, and other tenants have their own.
+    assert_eq!(host.get("/stats").await.status, 200);
+    assert_eq!(host.by(&other, "GET", "/sessions/s/view", "").await.status, 200);
+    // Once it is read, or its reader is gone, there is room again.
+    let read = apart(move || {
+        let mut rest = Vec::new();
+        std::io::Read::read_to_end(&mut first, &mut rest).map(|_| rest.len())
+    });
+    assert!(read.await.unwrap() > 30 << 20);
+    assert_eq!(host.get("/sessions/s/view").await.status, 200);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_adds_so_many_turns() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { turns_per_request: 2, ..Limits::default() };

@@ -267,6 +267,11 @@ pub(super) async fn turns_are_read_by_range_branch_and_end(store: &dyn Store) {
     check(|q| (q.branch, q.newest, q.limit) = (Some(Branch::MAIN), true, 2), &[2, 3]).await;
     check(|q| q.through = Seq(u64::MAX), &[1, 2, 3, 4, 5]).await;
     check(|q| q.limit = 0, &[]).await;
+    // Bytes stop it as well, after the row that reaches them.
+    check(|q| q.bytes = 0, &[]).await;
+    check(|q| q.bytes = 1, &[1]).await;
+    check(|q| (q.bytes, q.newest) = (1, true), &[5]).await;
+    check(|q| (q.bytes, q.limit) = (usize::MAX, 2), &[1, 2]).await;
 }
 
 pub(super) async fn a_snapshot_shows_what_was_there(store: &dyn Store) {

@@ -343,7 +343,15 @@ pub(super) fn turns(
                 query.as_of.map(|p| number(p.0)),
                 number(query.limit as u64),
             ];
-            q.query_map(values, read_turn)?.collect()
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            for row in q.query_map(values, read_turn)? {
+                let row = row?;
+                if query.is_full(&mut bytes, &row) {
+                    break;
+                }
+                rows.push(row);
+            }
+            Ok(rows)
         })
         .map_err(|e| s.failed(e))?;
     if query.newest {

@@ -21,9 +21,9 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 #[rustfmt::skip]
 const READS: &[&str] = &[
     "builder", "check", "chunk", "chunks", "context", "counter", "counters", "entries", "entry",
-    "entry_budget_counter", "entry_settings", "events", "expand", "facts", "file", "files", "find", "in_memory",
+    "entry_budget_counter", "entry_settings", "events", "expand", "expand_within", "facts", "file", "files", "find", "in_memory",
     "model", "now", "open", "packs", "redactor", "search", "secrets", "sessions", "shown",
-    "shown_entry", "shown_name", "stats", "store", "turns", "verify_packs", "view", "workspace",
+    "shown_entry", "shown_name", "stats", "store", "turns", "turns_within", "verify_packs", "view", "view_within", "workspace",
 ];
 
 /// Those that do. Each has a case in [`write`].
