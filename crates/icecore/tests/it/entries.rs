@@ -291,8 +291,12 @@ async fn what_ended_long_ago_is_purged_from_every_file() {
     assert_eq!(found(&bench, "heron").await[0], "cobalt heron stays");
     let gone = bench.memory.entries(&bench.scope, &past).await.unwrap_err();
     assert!(matches!(gone, MemoryError::Store(StoreError::SnapshotGone { .. })), "{gone}");
-    let now = EntryQuery { at: Some(Position(u64::MAX >> 1)), ..EntryQuery::default() };
+    let head = bench.memory.store().head(me().tenant()).await.unwrap();
+    let now = EntryQuery { at: Some(head), ..EntryQuery::default() };
     assert_eq!(listed(&bench, now).await, ["cobalt heron stays"]);
+    let ahead = EntryQuery { at: Some(Position(head.0 + 1)), ..EntryQuery::default() };
+    let ahead = bench.memory.entries(&bench.scope, &ahead).await.unwrap_err();
+    assert!(matches!(ahead, MemoryError::Entry(EntryError::Ahead { .. })), "{ahead}");
     let events = bench.memory.events(me().tenant(), None, ended.began, 99).await.unwrap();
     let last = events.last().unwrap();
     assert_eq!(last.kind, "memory.expired");
