@@ -417,6 +417,40 @@ mod tests {
         assert!(app.gates.0.lock().unwrap().is_empty(), "nothing is left of them");
     }
 
+    #[tokio::test]
+    async fn what_goes_while_an_answer_is_made_is_not_given_again() {
+        let (_, closing) = tokio::sync::watch::channel(false);
+        let address = ([127, 0, 0, 1], 0).into();
+        let app = App::new(icecore::Memory::in_memory(), Default::default(), address, closing);
+        let tenant = Tenant::new("t").unwrap();
+        let me = icecore::Principal::local_operator(tenant.clone());
+        let scope = app.memory.scope(&me, "m").await.unwrap();
+        let entry = icecore::NewEntryRequest { content: "ferry".to_owned(), ..Default::default() };
+        let id = app.memory.put_entry(&scope, entry).await.unwrap().id;
+        let attempt = || {
+            let ticket = app.gates.ticket("k".to_owned());
+            Attempt {
+                tenant: tenant.clone(),
+                operation: "POST /search",
+                key: "k".to_owned(),
+                request: [1; 32],
+                ground: OnceLock::new(),
+                refused: Mutex::new(None),
+                _open: Some(Arc::clone(&ticket.gate).try_lock_owned().unwrap()),
+                _ticket: ticket,
+            }
+        };
+        let asked = attempt();
+        assert_eq!(app.answers.find(&app, &asked).await.unwrap(), None);
+        app.memory.delete_entry(&scope, &id).await.unwrap();
+        app.answers.keep(asked, "ferry");
+        let again = attempt();
+        assert_eq!(app.answers.find(&app, &again).await.unwrap(), None);
+        app.answers.keep(again, "nothing");
+        let found = app.answers.find(&app, &attempt()).await.unwrap();
+        assert_eq!(found.as_deref(), Some("nothing"));
+    }
+
     fn answer(tenant: &str, bytes: usize, until: Instant) -> Answer {
         Answer {
             tenant: Tenant::new(tenant).unwrap(),
