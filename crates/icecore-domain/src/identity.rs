@@ -68,6 +68,17 @@ impl IdentityKey {
         short
     }
 
+    /// A keyed hash of several texts, each with its length so that none runs into the
+    /// next. Who has not the key can guess nothing from it.
+    pub fn hash_parts(&self, kind: &str, parts: &[&[u8]]) -> [u8; 32] {
+        self.keyed(kind.as_bytes(), |mac| {
+            for part in parts {
+                mac.update(&(part.len() as u64).to_be_bytes());
+                mac.update(part);
+            }
+        })
+    }
+
     fn keyed(&self, domain: &[u8], write: impl FnOnce(&mut Hmac<Sha256>)) -> [u8; 32] {
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
             .expect("HMAC takes keys of any length");
@@ -160,5 +171,15 @@ mod tests {
         let (a, b) = (IdentityKey::new([1; 32]), IdentityKey::new([2; 32]));
         assert_ne!(a.identify(&turn), b.identify(&turn));
         assert_ne!(a.hash_name("session", "s"), b.hash_name("session", "s"));
+        assert_ne!(a.hash_parts("request", &[b"s"]), b.hash_parts("request", &[b"s"]));
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let hash = |kind: &str, parts: &[&[u8]]| IdentityKey::new([7; 32]).hash_parts(kind, parts);
+        assert_eq!(hash("request", &[b"ab", b"c"]), hash("request", &[b"ab", b"c"]));
+        assert_ne!(hash("request", &[b"ab", b"c"]), hash("request", &[b"a", b"bc"]));
+        assert_ne!(hash("request", &[b"ab"]), hash("request", &[b"ab", b""]));
+        assert_ne!(hash("request", &[b"ab"]), hash("key", &[b"ab"]));
     }
 }

@@ -26,6 +26,8 @@ use crate::work::{SMALL_BODY, Work};
 pub(crate) struct Posted {
     pub(crate) path: String,
     pub(crate) query: String,
+    /// `If-Match` and `If-None-Match`, which say what is asked for as the body does.
+    pub(crate) conditions: Vec<u8>,
     pub(crate) bytes: Bytes,
     /// The caller's `Idempotency-Key`.
     pub(crate) key: Option<String>,
@@ -48,8 +50,21 @@ impl FromRequest<Shared> for Posted {
         work.keep(bytes.len());
         let query = parts.uri.query().unwrap_or_default().to_owned();
         // `OriginalUri` would be the same: nesting hides a prefix, no more.
-        Ok(Self { path: parts.uri.path().to_owned(), query, bytes, key, work })
+        let conditions = conditions(&parts.headers);
+        Ok(Self { path: parts.uri.path().to_owned(), query, conditions, bytes, key, work })
     }
+}
+
+/// The headers on which it depends whether a request is done, each line with its name.
+fn conditions(headers: &HeaderMap) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for name in [header::IF_MATCH, header::IF_NONE_MATCH] {
+        for value in headers.get_all(&name) {
+            // No value holds a line's end.
+            lines.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\n"].concat());
+        }
+    }
+    lines
 }
 
 /// Refuses a body of another type than JSON.

@@ -97,9 +97,9 @@ pub(crate) async fn build(
         budget: body.budget,
     };
 
-    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
+    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await?;
     if let Some(attempt) = &attempt
-        && let Some(body) = app.answers.find(attempt)?
+        && let Some(body) = app.answers.find(&app, attempt).await?
     {
         return Ok(replay(200, body));
     }

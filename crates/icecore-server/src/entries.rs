@@ -117,7 +117,7 @@ pub(crate) async fn add(
     let scope = caller.scope(&app, memory.as_deref()).await?;
     let mut request = request(&fields)?;
 
-    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
+    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await?;
     if let Some(attempt) = &attempt {
         if let Some(outcome) = attempt.earlier(&app).await? {
             return replay_put(&app, &scope, &request, outcome);

@@ -131,7 +131,7 @@ pub(crate) async fn add(
     let told = FactBody::read(&Fields::parse(&posted.bytes)?, &params)?;
     let scope = caller.scope(&app, told.memory_ref.as_deref()).await?;
 
-    let attempt = Attempt::begin(&app, &caller, "POST /facts", &posted).await;
+    let attempt = Attempt::begin(&app, &caller, "POST /facts", &posted).await?;
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {
@@ -220,7 +220,7 @@ async fn judge(
     let verdict = VerdictBody::read(&posted, &params)?;
     let scope = caller.scope(&app, verdict.memory_ref.as_deref()).await?;
     let operation = if agrees { "POST /facts/confirm" } else { "POST /facts/reject" };
-    let attempt = Attempt::begin(&app, &caller, operation, &posted).await;
+    let attempt = Attempt::begin(&app, &caller, operation, &posted).await?;
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {

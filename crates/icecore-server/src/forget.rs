@@ -99,7 +99,7 @@ pub(crate) async fn forget(
         ForgetRequest::Subject(_) | ForgetRequest::Before(_) => caller.filter(&app, memory).await?,
     };
 
-    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
+    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await?;
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {

@@ -302,7 +302,7 @@ async fn begin(
     operation: &'static str,
     posted: &Posted,
 ) -> Result<Option<Attempt>, ApiError> {
-    let Some(attempt) = Attempt::begin(app, caller, operation, posted).await else {
+    let Some(attempt) = Attempt::begin(app, caller, operation, posted).await? else {
         return Ok(None);
     };
     let Some(earlier) = attempt.earlier(app).await? else { return Ok(Some(attempt)) };

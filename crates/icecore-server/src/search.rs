@@ -114,9 +114,9 @@ pub(crate) async fn search(
     let scope = caller.scope(&app, body.memory_ref.as_deref()).await?;
     let request = body.request(&app.limits);
 
-    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
+    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await?;
     if let Some(attempt) = &attempt
-        && let Some(body) = app.answers.find(attempt)?
+        && let Some(body) = app.answers.find(&app, attempt).await?
     {
         return Ok(replay(200, body));
     }

@@ -71,7 +71,7 @@ pub(crate) async fn add(
     let insist = body.insist;
     let turns = read_turns(&app, &session, body.turns)?;
 
-    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
+    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await?;
     let ids = client_ids(&app, &scope, &turns);
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?

@@ -6,12 +6,15 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{FileInfo, FileMatch, FileWrite, WorkspaceError, WorkspaceFile};
-use serde::Serialize;
+use icecore::{
+    Claim, FileInfo, FileMatch, FileWrite, MemoryError, Millis, StoreError, StoredOutcome, Tenant,
+    WorkspaceError, WorkspaceFile,
+};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::auth::{Reader, Writer};
 use crate::body::{Fields, Posted};
 use crate::error::ApiError;
@@ -180,22 +183,68 @@ pub(crate) async fn put(
     posted: Posted,
 ) -> Result<Response, ApiError> {
     let FileBody { content, content_type } = FileBody::read(&Fields::parse(&posted.bytes)?)?;
-    // Answers hold content, so they are kept in this process alone. What is written
-    // again after they are gone is one more version with the same content.
-    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await;
-    if let Some(attempt) = &attempt
-        && let Some(body) = app.answers.find(attempt)?
-    {
-        return Ok(replay(StatusCode::OK.as_u16(), body));
+    let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await?;
+    let mut write =
+        FileWrite { path, content, content_type, expect: expected(&headers), claim: None };
+    if let Some(attempt) = &attempt {
+        if let Some(outcome) = attempt.earlier(&app).await? {
+            return replay_put(&app, caller.tenant(), &write, &outcome).await;
+        }
+        write.claim = Some(claim(attempt));
     }
-    let write = FileWrite { path, content, content_type, expect: expected(&headers) };
-    let file = app.memory.put_file(caller.principal(), write).await?;
-    let etag = file.info.etag.clone();
+    match (app.memory.put_file(caller.principal(), write.clone()).await, attempt) {
+        (Ok(file), _) => Ok(answer(file)),
+        // Another process was faster under the same key.
+        (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
+            match attempt.earlier(&app).await? {
+                Some(outcome) => replay_put(&app, caller.tenant(), &write, &outcome).await,
+                None => Err(StoreError::ClaimTaken.into()),
+            }
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+/// What is kept of an answer for retries: nothing that a file holds, nor where.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    version: u64,
+    etag: String,
+    updated_at: i64,
+}
+
+/// The outcome to be committed with the file.
+fn claim(attempt: &Attempt) -> Claim<FileInfo> {
+    let render = |info: &FileInfo| {
+        let FileInfo { version, etag, updated_at, .. } = info;
+        json!(Kept { version: *version, etag: etag.clone(), updated_at: updated_at.0 }).to_string()
+    };
+    Claim {
+        operation: attempt.operation.to_owned(),
+        key: attempt.key.clone(),
+        request: attempt.request,
+        render: std::sync::Arc::new(render),
+    }
+}
+
+/// A kept answer, with what the file held put back from the request.
+async fn replay_put(
+    app: &App,
+    tenant: &Tenant,
+    write: &FileWrite,
+    outcome: &StoredOutcome,
+) -> Result<Response, ApiError> {
+    let Kept { version, etag, updated_at } = serde_json::from_str(&outcome.body)
+        .map_err(|_| ApiError::internal(&"a kept outcome cannot be read"))?;
+    let (content, content_type) = app.memory.shown_file(tenant, write).await?;
+    let path = app.memory.shown(tenant, &write.path).into_string();
+    let content_type = content_type.into_string();
+    let updated_at = Millis(updated_at);
+    let info = FileInfo { path, content_type, version, etag: etag.clone(), updated_at };
+    let file = WorkspaceFile { info, content: content.into_string() };
     let body = json!(FileAnswer::from(file)).to_string();
-    if let Some(attempt) = attempt {
-        app.answers.keep(attempt, &body);
-    }
-    Ok(tagged(wire::ok(body), &etag))
+    Ok(tagged(replay(StatusCode::OK.as_u16(), body), &etag))
 }
 
 /// Deletes a file with all its versions.

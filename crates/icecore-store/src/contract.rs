@@ -131,6 +131,8 @@ sentences! {
         the_expired_and_the_long_ended_are_purged
         a_purge_leaves_other_answers_alone
         an_entry_keeps_its_claim
+        an_erasure_ends_the_past
+        what_has_gone_can_be_told
         old_outcomes_are_purged;
     recall:
         a_scope_has_a_head
@@ -175,6 +177,7 @@ sentences! {
         a_deleted_file_begins_anew
         a_workspace_has_so_many_files
         workspaces_are_apart
+        a_file_keeps_its_claim
         writing_a_file_is_logged
         files_are_redacted_with_the_secrets_of_now
         what_was_hidden_in_files_is_counted

@@ -639,6 +639,21 @@ impl Store for MemoryStore {
         Ok(self.state().tenant(tenant).map_or(Position(0), |tenant| tenant.position))
     }
 
+    async fn erasures(&self, tenant: &Tenant, after: Position, now: Millis) -> Result<Erasures> {
+        let state = self.state();
+        let Some(tenant) = state.tenant(tenant) else { return Ok(Erasures::default()) };
+        let since = tenant.log.iter().map(|record| &record.event);
+        let ended = since.filter(|e| e.position > after && ENDING.contains(&e.kind.as_str()));
+        let is_over = |entry: &&state::EntryState| {
+            entry.record.expires_at.is_some_and(|expires| expires <= now)
+        };
+        Ok(Erasures {
+            epoch: tenant.scopes.iter().map(|scope| scope.epoch).sum(),
+            ended: ended.count() as u64,
+            expired: tenant.entries.iter().filter(is_over).count() as u64,
+        })
+    }
+
     async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()> {
         api_keys::put(&mut self.state(), key, hash, &by)
     }
@@ -725,8 +740,8 @@ impl Store for MemoryStore {
         Ok(self.state().notes.get(name).cloned())
     }
 
-    async fn tidy(&self) -> Result<()> {
-        Ok(())
+    async fn tidy(&self) -> Result<bool> {
+        Ok(true)
     }
 
     async fn scrub(&self) -> Result<()> {

@@ -676,6 +676,11 @@ impl Store for SqliteStore {
         self.look(move |c, s| log::head(c, s, &tenant)).await
     }
 
+    async fn erasures(&self, tenant: &Tenant, after: Position, now: Millis) -> Result<Erasures> {
+        let tenant = tenant.clone();
+        self.read(move |c, s| log::erasures(c, s, &tenant, after, now)).await
+    }
+
     async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()> {
         self.write(move |c, s| api_keys::put(c, s, &key, &hash, &by)).await
     }
@@ -751,7 +756,7 @@ impl Store for SqliteStore {
         self.look(move |c, s| health::note(c, s, &name)).await
     }
 
-    async fn tidy(&self) -> Result<()> {
+    async fn tidy(&self) -> Result<bool> {
         self.writer.tidy().await
     }
 

@@ -439,7 +439,8 @@ pub trait Store: Send + Sync {
     ) -> Result<u64>;
 
     /// Erases entries by id, tag or age; answers how many. The scope's epoch
-    /// rises if there were any.
+    /// rises if there were any, and no position up to now can be read as of any more:
+    /// it is [`StoreError::SnapshotGone`].
     async fn erase_entries(&self, scope: &Scope, selector: &Selector, dry_run: bool)
     -> Result<u64>;
 
@@ -449,8 +450,9 @@ pub trait Store: Send + Sync {
     /// logs `workspace.updated` with the path and the version alone. What is beyond
     /// `versions_kept` goes, oldest first. Where the last version is not the one
     /// expected it is [`StoreError::FileConflict`]; a path too many is
-    /// [`StoreError::TooManyFiles`]. As with an append, it may be
-    /// [`StoreError::SecretsChanged`].
+    /// [`StoreError::TooManyFiles`]. Its claim is kept in the same step, and one that
+    /// is taken is [`StoreError::ClaimTaken`], whatever the file is like. As with an
+    /// append, it may be [`StoreError::SecretsChanged`].
     async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord>;
 
     /// A version of a file that is kept, or its last; nothing of a path that has
@@ -490,6 +492,13 @@ pub trait Store: Send + Sync {
 
     /// The tenant's last position.
     async fn head(&self, tenant: &Tenant) -> Result<Position>;
+
+    /// What has gone of a tenant. Whoever kept something that it read may show it
+    /// again as long as this is the same, asked for with the same `after`, which is
+    /// the head before it was read. It changes with every erasure, rewriting and
+    /// purge, with every entry that is deleted or expires, and with every body that
+    /// retention lets go; not with what is added.
+    async fn erasures(&self, tenant: &Tenant, after: Position, now: Millis) -> Result<Erasures>;
 
     // Keys and retries
 
@@ -554,8 +563,9 @@ pub trait Store: Send + Sync {
     /// Reads it.
     async fn note(&self, name: &str) -> Result<Option<String>>;
 
-    /// Gives space back, and empties side files where that keeps nobody waiting.
-    async fn tidy(&self) -> Result<()>;
+    /// Gives space back, and empties side files where that keeps nobody waiting;
+    /// answers whether it did.
+    async fn tidy(&self) -> Result<bool>;
 
     /// Nothing that was deleted is left in any file afterwards, or it is an
     /// error. Waits for readers, then answers [`StoreError::StillRead`].
@@ -1449,6 +1459,20 @@ pub struct EventRecord {
     pub payload: String,
 }
 
+/// What has gone of a tenant; only good to be compared. See [`Store::erasures`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Erasures {
+    /// The sum of the epochs of its memories.
+    pub epoch: u64,
+    /// Records of the log that tell of something deleted or let go.
+    pub ended: u64,
+    /// Entries that have expired and are not purged.
+    pub expired: u64,
+}
+
+/// Kinds of records that tell that something is not shown any more.
+pub(crate) const ENDING: [&str; 2] = ["memory.deleted", "memory.expired"];
+
 /// The outcome of a finished request, to be kept.
 #[derive(Debug, Clone)]
 pub struct NewOutcome {
@@ -1476,8 +1500,17 @@ pub struct StoredOutcome {
 }
 
 /// Operations whose outcomes hold ids and counts alone.
-const IDS_ONLY: [&str; 6] =
-    ["/turns", "/entries", "/facts", "/facts/confirm", "/facts/reject", "/forget"];
+const IDS_ONLY: [&str; 9] = [
+    "/turns",
+    "/entries",
+    "/facts",
+    "/facts/confirm",
+    "/facts/reject",
+    "/forget",
+    "/files",
+    "/keys",
+    "/keys/rotate",
+];
 
 /// Whether a kept outcome of the operation may quote what is erased later.
 pub(crate) fn may_quote(operation: &str) -> bool {

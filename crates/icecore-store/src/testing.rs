@@ -163,6 +163,7 @@ impl Rows for Position {}
 impl Rows for IdentityKey {}
 impl Rows for StoreStats {}
 impl Rows for ScopeHead {}
+impl Rows for Erasures {}
 
 impl Rows for TenantSecrets {
     fn rows(&self) -> usize {
@@ -597,6 +598,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.head(tenant))
     }
 
+    async fn erasures(&self, tenant: &Tenant, after: Position, now: Millis) -> Result<Erasures> {
+        read!(self.erasures(tenant, after, now))
+    }
+
     async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()> {
         write!(self.put_api_key(key, hash, by))
     }
@@ -664,7 +669,7 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.note(name))
     }
 
-    async fn tidy(&self) -> Result<()> {
+    async fn tidy(&self) -> Result<bool> {
         write!(self.tidy())
     }
 

@@ -6,6 +6,8 @@ use icecore_domain::time::Millis;
 use icecore_domain::workspace::FilePath;
 use sha2::{Digest, Sha256};
 
+use crate::store::Claim;
+
 /// What must be there for a file to be written or deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
@@ -52,6 +54,8 @@ pub struct NewFile {
     pub secrets_seen: u64,
     /// What was hidden in it.
     pub hidden: Hidden,
+    /// The caller's key, whose outcome is kept in the same step.
+    pub claim: Option<Claim<FileRecord>>,
 }
 
 /// A version of a file, without its content.

@@ -146,6 +146,14 @@ pub enum EntryError {
         "`rank=relevance` needs a parameter `query` of 1 to {MAX_ENTRY_QUERY_CHARS} characters"
     )]
     BadQuery,
+    /// A position that the log has not reached.
+    #[error("parameter `at` is {at}, and the log goes to {head}")]
+    Ahead {
+        /// What was asked for.
+        at: Position,
+        /// The last there is.
+        head: Position,
+    },
     /// A budget for nothing.
     #[error("parameter `tokenBudget` must be at least 1")]
     NoBudget,
@@ -226,6 +234,7 @@ impl Memory {
         id: &str,
         at: Option<Position>,
     ) -> Result<EntryRecord> {
+        self.refuse_ahead(scope, at).await?;
         let mut found = self.inner.store.entry(scope, id, at, self.now()).await?;
         self.veil_entries(scope, found.iter_mut()).await?;
         found.ok_or_else(|| self.not_found(scope, id))
@@ -234,6 +243,7 @@ impl Memory {
     /// Entries in force, as of one moment: the newest, or what answers a query.
     pub async fn entries(&self, scope: &Scope, query: &EntryQuery) -> Result<EntryList> {
         let text = checked_query(query, self.entry_settings())?;
+        self.refuse_ahead(scope, query.at).await?;
         let now = self.now();
         let redactor = self.redactor(scope.tenant()).await?.redactor;
         let tag = query.tag.as_deref().map(|tag| redactor.text(tag));
@@ -263,22 +273,50 @@ impl Memory {
         Ok(list)
     }
 
+    /// What was in force at a position that is yet to come, nobody knows.
+    async fn refuse_ahead(&self, scope: &Scope, at: Option<Position>) -> Result<()> {
+        let Some(at) = at else { return Ok(()) };
+        let head = self.inner.store.head(scope.tenant()).await?;
+        if at > head { Err(EntryError::Ahead { at, head }.into()) } else { Ok(()) }
+    }
+
     /// Entries by what they have to say to a query, the others behind them. All are
     /// read as of one position, so that no other writer comes between.
     async fn relevant_entries(
         &self,
         scope: &Scope,
-        mut filter: EntryFilter,
+        filter: EntryFilter,
+        query: &str,
+        now: Millis,
+        limit: usize,
+    ) -> Result<EntryList> {
+        if filter.at.is_some() {
+            return self.relevant_entries_at(scope, &filter, query, now, limit).await;
+        }
+        let mut at = Position(0);
+        for _ in 0..TRIES {
+            at = at.max(self.inner.store.head(scope.tenant()).await?);
+            let filter = EntryFilter { at: Some(at), ..filter.clone() };
+            match self.relevant_entries_at(scope, &filter, query, now, limit).await {
+                // Entries were erased meanwhile: now is later than it was.
+                Err(MemoryError::Store(StoreError::SnapshotGone { oldest })) => at = oldest,
+                done => return done,
+            }
+        }
+        Err(StoreError::SnapshotGone { oldest: at }.into())
+    }
+
+    async fn relevant_entries_at(
+        &self,
+        scope: &Scope,
+        filter: &EntryFilter,
         query: &str,
         now: Millis,
         limit: usize,
     ) -> Result<EntryList> {
         let store = &self.inner.store;
         let index = self.caught_up(scope).await?;
-        if filter.at.is_none() {
-            filter.at = Some(store.head(scope.tenant()).await?);
-        }
-        let places = store.entry_places(scope, &filter, now).await?;
+        let places = store.entry_places(scope, filter, now).await?;
         let allowed = Filter {
             kinds: vec![DocKind::Entry],
             entries: Some(places.iter().copied().collect()),

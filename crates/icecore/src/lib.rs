@@ -73,7 +73,8 @@ pub use icecore_domain::workspace::{MAX_PATH_BYTES, PathError};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
-    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, EventRecord, KeyActor,
+    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, Erasures, EventRecord,
+    KeyActor,
     KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, Outcome, Rotated, RotatedKey,
     SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS,
     Times, TurnState,

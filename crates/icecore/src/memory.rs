@@ -26,7 +26,7 @@ use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
 use crate::secrets::{LogRedactor, Redactors, TenantRedactor};
 use crate::settings::MemorySettings;
-use crate::workspace::WorkspaceSettings;
+use crate::workspace::{Tidying, WorkspaceSettings};
 
 /// A memory of any number of tenants, over one store.
 ///
@@ -53,6 +53,7 @@ pub(crate) struct Inner {
     pub(crate) learned: LearnedCache,
     pub(crate) embedder: Option<Arc<dyn Embedder>>,
     pub(crate) counters: Counting,
+    pub(crate) tidying: Tidying,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
@@ -195,6 +196,7 @@ impl MemoryBuilder {
                 learned: LearnedCache::default(),
                 embedder: self.embedder.filter(|_| auto_embed),
                 counters: Counting::default(),
+                tidying: Tidying::default(),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),
@@ -367,6 +369,17 @@ impl Memory {
         }
         let inner = Arc::clone(&self.inner);
         off_thread(move || prepare_all(&inner, &key, &redactor.redactor, turns, now)).await?
+    }
+
+    /// A keyed hash of something a caller sent, by which it is recognised when it
+    /// comes again. Nothing can be guessed from it without the tenant's own key.
+    pub async fn request_hash(
+        &self,
+        tenant: &Tenant,
+        kind: &str,
+        parts: &[&[u8]],
+    ) -> Result<[u8; 32]> {
+        Ok(self.identity_key(tenant).await?.hash_parts(kind, parts))
     }
 
     pub(crate) async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {

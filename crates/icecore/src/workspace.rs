@@ -7,14 +7,18 @@
 //! [`Memory::forget`] leaves files alone. They are nobody's turns or entries, and
 //! whoever wrote one can delete it, with all its versions.
 
-use icecore_domain::ids::{Position, Principal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use icecore_domain::ids::{Position, Principal, Tenant};
 use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::{
     DEFAULT_CONTENT_TYPE, FilePath, MAX_CONTENT_TYPE_BYTES, PathError, Workspace, check_path,
     is_content_type,
 };
-use icecore_store::{Expect, FileHead, FileRecord, NewFile, StoreError};
+use icecore_store::{Claim, Expect, FileHead, FileRecord, NewFile, StoreError};
 use sha2::{Digest, Sha256};
 
 use crate::error::{MemoryError, Result, off_thread};
@@ -121,7 +125,7 @@ pub enum FileMatch {
 }
 
 /// A file to write.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct FileWrite {
     /// Where.
     pub path: String,
@@ -131,6 +135,8 @@ pub struct FileWrite {
     pub content_type: Option<String>,
     /// What must be there.
     pub expect: FileMatch,
+    /// The caller's idempotency key.
+    pub claim: Option<Claim<FileInfo>>,
 }
 
 /// A version of a file, without its content.
@@ -196,6 +202,7 @@ impl Memory {
         let expect = self.expected(workspace, &path, &file.expect).await?;
         let secrets_seen = known.version;
         let (content, hidden) = redacted(known, file.content.clone()).await?;
+        let claim = file.claim.clone().map(claim_of_record);
         let file = NewFile {
             path,
             content,
@@ -206,9 +213,24 @@ impl Memory {
             now: self.now(),
             secrets_seen,
             hidden,
+            claim,
         };
         let written = self.inner.store.put_file(workspace, file).await.map_err(refused)?;
         Ok(written.into())
+    }
+
+    /// What a written file holds and of which media type it is, its secrets hidden by
+    /// what is known of the tenant's secrets here and now.
+    pub async fn shown_file(
+        &self,
+        tenant: &Tenant,
+        file: &FileWrite,
+    ) -> Result<(RedactedText, RedactedText)> {
+        let known = self.redactor(tenant).await?;
+        let kind = file.content_type.as_deref().unwrap_or(DEFAULT_CONTENT_TYPE);
+        let kind = known.redactor.text(kind);
+        let (content, _) = redacted(known, file.content.clone()).await?;
+        Ok((content, kind))
     }
 
     /// A version of a file, or its last. What was written before a secret was
@@ -265,9 +287,37 @@ impl Memory {
         let expect = self.expected(&workspace, &path, expect).await?;
         let store = &self.inner.store;
         match store.delete_file(&workspace, &path, expect, self.now()).await.map_err(refused)? {
-            true => Ok(()),
+            true => {
+                self.tidy_soon();
+                Ok(())
+            }
             false => Err(not_found(&path)),
         }
+    }
+
+    /// Has what was deleted leave the store's side files, beside all other work. What
+    /// somebody who reads holds back is tried again.
+    fn tidy_soon(&self) {
+        self.inner.tidying.is_due.store(true, Ordering::SeqCst);
+        let inner = Arc::clone(&self.inner);
+        tokio::spawn(async move {
+            // One at a time: whoever waited finds that it was done on the way.
+            let _alone = inner.tidying.alone.lock().await;
+            if !inner.tidying.is_due.swap(false, Ordering::SeqCst) {
+                return;
+            }
+            for attempt in 0..TIDY_TRIES {
+                match inner.store.tidy().await {
+                    Ok(true) => return,
+                    Ok(false) => tokio::time::sleep(TIDY_PAUSE * 2_u32.pow(attempt)).await,
+                    Err(error) => {
+                        tracing::warn!(error = %error, "deleted files could not be cleared away");
+                        return;
+                    }
+                }
+            }
+            tracing::warn!("deleted files are still in the write-ahead log, which is being read");
+        });
     }
 
     fn workspace_on(&self) -> Result<&WorkspaceSettings> {
@@ -343,6 +393,26 @@ impl Veil {
         }
     }
 }
+
+/// The same claim, made of what the store writes.
+fn claim_of_record(claim: Claim<FileInfo>) -> Claim<FileRecord> {
+    let Claim { operation, key, request, render } = claim;
+    let render = Arc::new(move |file: &FileRecord| render(&file.head.clone().into()));
+    Claim { operation, key, request, render }
+}
+
+/// What keeps clearings of the store's side files from coming one after another.
+#[derive(Debug, Default)]
+pub(crate) struct Tidying {
+    is_due: AtomicBool,
+    alone: tokio::sync::Mutex<()>,
+}
+
+/// How often deleted files are cleared away before the next delete must do.
+const TIDY_TRIES: u32 = 8;
+
+/// The first wait between; each is twice the last.
+const TIDY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The path, if it holds no secret.
 fn clean_path(redactor: &Redactor, path: &str) -> Result<FilePath> {

@@ -116,6 +116,7 @@ async fn lists_have_options_and_refuse_others() {
         "tag=",
         "at=-1",
         "at=x",
+        "at=4711",
         "tag=a&tag=b",
         &format!("tag={long}"),
     ] {
@@ -324,4 +325,67 @@ async fn what_is_missing_is_not_named() {
     assert_eq!(missing.code(), "404 not_found");
     assert!(!missing.text.contains("kumquat"), "{}", missing.text);
     host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_past_of_what_was_forgotten_is_gone() {
+    let (_dir, host, _clock) = timed().await;
+    let gone = put(&host, json!({"content": "The ferry."})).await["id"].clone();
+    put(&host, json!({"content": "The train."})).await;
+    let events = host.get("/events").await.json();
+    let at = events["events"].as_array().unwrap().last().unwrap()["seq"].as_u64().unwrap();
+    assert_eq!(contents(&host, &format!("at={at}")).await.len(), 2);
+    let forgotten = host.post("/forget", &json!({ "entry": gone }).to_string()).await;
+    assert_eq!(forgotten.status, 200, "{forgotten:?}");
+    let refused = host.get(&format!("/entries?at={at}")).await;
+    assert_eq!(refused.status, 410, "{refused:?}");
+    assert_eq!(contents(&host, &format!("at={}", at + 1)).await, ["The train."]);
+    assert_eq!(contents(&host, "rank=relevance&query=train").await, ["The train."]);
+    let ahead = host.get(&format!("/entries?at={}", at + 2)).await;
+    assert_eq!(ahead.code(), "400 validation_error");
+    host.stop().await;
+}
+
+/// What a search under a key finds, and whether that was answered before.
+async fn search(host: &Host, key: &str) -> (bool, bool) {
+    let headers = [("Idempotency-Key", key)];
+    let body = json!({"query": "ferry"}).to_string();
+    let answer = host.call("POST", "/search", &headers, Some(&body)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    (answer.text.contains("The ferry."), answer.header("openwop-idempotent-replay").is_some())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_expired_is_not_found_by_an_earlier_answer() {
+    let (_dir, host, clock) = timed().await;
+    put(&host, json!({"content": "The ferry.", "expiresAt": "2026-01-01T00:01:00Z"})).await;
+    assert_eq!(search(&host, "k").await, (true, false));
+    clock.0.store(START + 59_999, Ordering::SeqCst);
+    assert_eq!(search(&host, "k").await, (true, true));
+    clock.0.store(START + 60_000, Ordering::SeqCst);
+    assert_eq!(search(&host, "k").await, (false, false));
+    assert_eq!(search(&host, "k").await, (false, true));
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_process_took_away_is_not_found_by_an_earlier_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::start(dir.path()).await;
+    let other = Host::start(dir.path()).await;
+    let turns = json!({"turns": [{"role": "user", "content": "The ferry."}]}).to_string();
+    host.post("/sessions/s/turns", &turns).await;
+    assert_eq!(search(&host, "k").await, (true, false));
+    assert_eq!(search(&host, "k").await, (true, true));
+    assert_eq!(other.post("/forget", r#"{"session":"s"}"#).await.status, 200);
+    assert_eq!(search(&host, "k").await, (false, false));
+
+    let id = put(&host, json!({"content": "The ferry."})).await["id"].as_str().unwrap().to_owned();
+    assert_eq!(search(&host, "k2").await, (true, false));
+    assert_eq!(search(&host, "k2").await, (true, true));
+    let deleted = other.call("DELETE", &format!("/entries/{id}"), &[], None).await;
+    assert_eq!(deleted.status, 200, "{deleted:?}");
+    assert_eq!(search(&host, "k2").await, (false, false));
+    host.stop().await;
+    other.stop().await;
 }

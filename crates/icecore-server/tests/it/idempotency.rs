@@ -183,3 +183,30 @@ async fn facts_and_verdicts_come_again_after_a_restart() {
     assert_eq!(other.0, "409 idempotency_key_mismatch");
     host.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_outcome_is_no_fingerprint_of_its_request() {
+    use sha2::{Digest, Sha256};
+    let plain = |parts: &[&[u8]]| {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().to_vec()
+    };
+    let (dir, host) = fresh().await;
+    assert_eq!(post(&host, "/sessions/s/turns", "k", TURNS).await.0, "201");
+    host.stop().await;
+    let mut guesses = vec![Sha256::digest(TURNS).to_vec()];
+    for path in ["/sessions/s/turns", "/v1/host/icecore/sessions/s/turns"] {
+        let (path, body) = (path.as_bytes(), TURNS.as_bytes());
+        guesses.push(plain(&[path, b"", body]));
+        guesses.push(plain(&[path, b"", b"", body]));
+    }
+    for file in std::fs::read_dir(dir.path()).unwrap().flatten().filter(|f| f.path().is_file()) {
+        let bytes = std::fs::read(file.path()).unwrap();
+        let is_guessed = |guess: &Vec<u8>| bytes.windows(32).any(|window| window == &guess[..]);
+        assert!(!guesses.iter().any(is_guessed), "{}", file.path().display());
+    }
+}

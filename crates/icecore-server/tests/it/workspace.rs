@@ -154,15 +154,71 @@ async fn of_many_writers_with_one_tag_one_wins() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retried_write_is_one_version() {
-    let (_dir, host) = fresh().await;
+    let (dir, host) = fresh().await;
     let key = [("Idempotency-Key", "k1")];
     let first = put(&host, "a.md", "text", &key).await;
     let again = put(&host, "a.md", "text", &key).await;
-    assert_eq!(again.json(), first.json());
-    assert_eq!(again.header("openwop-idempotent-replay"), Some("true"));
+    let is_replay = |again: &Answer| {
+        assert_eq!((again.status, again.json()), (200, first.json()));
+        assert_eq!(again.header("openwop-idempotent-replay"), Some("true"));
+        assert_eq!(again.header("etag"), first.header("etag"));
+    };
+    is_replay(&again);
     assert_eq!(put(&host, "a.md", "other", &key).await.code(), "409 idempotency_key_mismatch");
-    // The path is part of the request.
+    // The path is part of the request, and so is what must be there.
     assert_eq!(put(&host, "b.md", "text", &key).await.code(), "409 idempotency_key_mismatch");
+    for condition in ["If-Match", "If-None-Match"] {
+        let headers = [key[0], (condition, "*")];
+        let other = put(&host, "a.md", "text", &headers).await;
+        assert_eq!(other.code(), "409 idempotency_key_mismatch", "{condition}");
+    }
+    // Neither a restart nor an erasure makes it another version.
+    host.stop().await;
+    let host = Host::start(dir.path()).await;
+    is_replay(&put(&host, "a.md", "text", &key).await);
+    host.post("/sessions/s/turns", r#"{"turns":[{"role":"user","content":"a"}]}"#).await;
+    assert_eq!(host.post("/forget", r#"{"session":"s"}"#).await.status, 200);
+    is_replay(&put(&host, "a.md", "text", &key).await);
+    assert_eq!(get(&host, "a.md", &[]).await.json()["version"], 1);
+    host.stop().await;
+}
+
+/// Files below a folder that hold a text.
+fn holding(dir: &std::path::Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for path in std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            found.extend(holding(&path, text));
+        } else if let Ok(bytes) = std::fs::read(&path)
+            && bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_file_leaves_the_disk() {
+    let (dir, host) = fresh().await;
+    let text = ["snow", "leopard", "77"].concat();
+    put(&host, "kept.md", "other", &[]).await;
+    for (path, times) in [("small.md", 1), ("large.md", 2_000)] {
+        put(&host, path, &text.repeat(times), &[("Idempotency-Key", path)]).await;
+    }
+    assert!(!holding(dir.path(), &text).is_empty());
+    for path in ["small.md", "large.md"] {
+        assert_eq!(delete(&host, path, &[]).await.status, 204);
+    }
+    // In the background, while the host goes on.
+    let is_gone = async {
+        while !holding(dir.path(), &text).is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(30), is_gone).await;
+    assert!(waited.is_ok(), "{:?}", holding(dir.path(), &text));
+    assert_eq!(get(&host, "kept.md", &[]).await.json()["content"], "other");
     host.stop().await;
 }
 

@@ -264,3 +264,52 @@ pub(super) async fn old_outcomes_are_purged(store: &dyn Store) {
     let kept = store.outcome(&tenant("rival"), "POST /5", "k", Millis(5)).await.unwrap();
     assert!(kept.is_some());
 }
+
+pub(super) async fn an_erasure_ends_the_past(store: &dyn Store) {
+    put(store, entry("a")).await;
+    let b = put(store, entry("b")).await.began;
+    assert_eq!(ids(store, &as_of(b)).await, "b a");
+    let erase = async |dry_run| {
+        let selector = Selector::Entry("a".to_owned());
+        store.erase_entries(&scope(), &selector, dry_run).await.unwrap()
+    };
+    assert_eq!(erase(true).await, 1);
+    assert_eq!(ids(store, &as_of(b)).await, "b a");
+    assert_eq!(erase(false).await, 1);
+    let gone = store.entries(&scope(), &as_of(b), NOW, 9).await.unwrap_err();
+    assert!(matches!(gone, StoreError::SnapshotGone { oldest } if oldest.0 == b.0 + 1));
+    assert_eq!(erase(false).await, 0);
+    let c = put(store, entry("c")).await.began;
+    assert_eq!((ids(store, &as_of(c)).await, all(store).await), ("c b".into(), "c b".into()));
+    clean(store).await;
+}
+
+pub(super) async fn what_has_gone_can_be_told(store: &dyn Store) {
+    let acme = scope().tenant().clone();
+    let none = store.erasures(&tenant("new"), Position(0), NOW).await.unwrap();
+    assert_eq!(none, Erasures::default());
+    let short = NewEntry { expires_at: Some(Millis(50)), now: Millis(10), ..entry("short") };
+    put(store, short).await;
+    for id in ["a", "b"] {
+        put(store, NewEntry { now: Millis(10), ..entry(id) }).await;
+    }
+    let after = store.head(&acme).await.unwrap();
+    let told = async |now| store.erasures(&acme, after, Millis(now)).await.unwrap();
+    let mut seen = vec![told(20).await];
+    // What is added takes nothing away.
+    put(store, NewEntry { now: Millis(20), ..entry("c") }).await;
+    add(store, "s", &say_many(3)).await;
+    assert_eq!(told(20).await, seen[0]);
+    seen.push(told(50).await);
+    store.end_entry(&scope(), "a", Millis(60)).await.unwrap();
+    seen.push(told(60).await);
+    store.purge_entries(&scope(), Millis(70), Millis(70), 9).await.unwrap();
+    seen.push(told(70).await);
+    store.erase_entries(&scope(), &Selector::Entry("b".to_owned()), false).await.unwrap();
+    seen.push(told(70).await);
+    let is_new = |(at, told): (usize, &Erasures)| !seen[..at].contains(told);
+    assert!(seen.iter().enumerate().all(is_new), "{seen:?}");
+    assert_eq!(told(70).await, seen[4]);
+    // Nothing of this is another tenant's.
+    assert_eq!(store.erasures(&tenant("rival"), Position(0), Millis(70)).await.unwrap(), none);
+}

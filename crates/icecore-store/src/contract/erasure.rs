@@ -275,8 +275,16 @@ pub(super) async fn a_nameless_subject_is_not_found(store: &dyn Store) {
 
 pub(super) async fn kept_answers_that_may_quote_go(store: &dyn Store) {
     let session = add(store, "s", &say_many(2)).await;
-    let ids_only =
-        ["POST /turns", "POST /facts", "POST /facts/confirm", "POST /facts/reject", "POST /forget"];
+    let ids_only = [
+        "POST /turns",
+        "POST /facts",
+        "POST /facts/confirm",
+        "POST /facts/reject",
+        "POST /forget",
+        "POST /keys",
+        "POST /keys/rotate",
+        "PUT /v1/host/workspace/files",
+    ];
     for operation in ids_only.into_iter().chain(["POST /context"]) {
         let (operation, key) = (operation.to_owned(), "k".to_owned());
         let body = "answer".to_owned();

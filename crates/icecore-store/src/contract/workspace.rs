@@ -30,6 +30,7 @@ pub(crate) fn file(name: &str, content: &str) -> NewFile {
         now: NOW,
         secrets_seen: 1,
         hidden: Hidden::new(),
+        claim: None,
     }
 }
 
@@ -319,4 +320,32 @@ pub(super) async fn a_path_that_tells_is_another(store: &dyn Store) {
     // What is said of it in the log is none of the redactor's business.
     let text: RedactedText = redactor_of(&[FIRST]).text(&told.join(" "));
     assert_eq!(text.as_str(), told.join(" "));
+}
+
+pub(super) async fn a_file_keeps_its_claim(store: &dyn Store) {
+    let operation = "PUT /v1/host/workspace/files";
+    let claimed = |name: &str| NewFile {
+        claim: Some(Claim {
+            operation: operation.to_owned(),
+            key: "k".to_owned(),
+            request: [3; 32],
+            render: std::sync::Arc::new(|file: &FileRecord| format!("put {}", file.head.version)),
+        }),
+        ..file(name, "text")
+    };
+    let kept = async || store.outcome(&tenant("acme"), operation, "k", NOW).await.unwrap();
+    // What fails keeps no outcome.
+    let refused = NewFile { expect: Expect::Present, ..claimed("a.md") };
+    assert!(store.put_file(&of("acme"), refused).await.is_err());
+    assert_eq!(kept().await, None);
+    put(store, "a.md", "first").await;
+    store.put_file(&of("acme"), claimed("a.md")).await.unwrap();
+    assert_eq!(kept().await.unwrap().body, "put 2");
+    // Also where the file is not as expected any more.
+    for expect in [Expect::Anything, Expect::Absent] {
+        let again = NewFile { expect, ..claimed("a.md") };
+        let again = store.put_file(&of("acme"), again).await;
+        assert!(matches!(again, Err(StoreError::ClaimTaken)));
+    }
+    assert_eq!(shown(read(store, "a.md", None).await), "2 text");
 }

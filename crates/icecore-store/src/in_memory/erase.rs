@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use icecore_domain::chunk::{ChunkId, Level};
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, Tenant};
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, Tenant};
 use icecore_domain::time::Millis;
 
 use super::facts;
@@ -201,6 +201,9 @@ pub(super) fn erase_entries(
     if tenant.entries.len() < before {
         tenant.prune_hidden();
         tenant.raise_epoch(scope.memory());
+        let next = Position(tenant.position.0 + 1);
+        let known = tenant.scopes.iter_mut().filter(|known| known.memory == scope.memory());
+        known.for_each(|known| known.entries_from = next);
     }
     count as u64
 }

@@ -47,6 +47,13 @@ fn refuse_unexpected(expect: Expect, last: Option<&FileRecord>) -> Result<()> {
 
 pub(super) fn put(state: &mut State, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {
     refuse_changed(state, workspace.tenant(), file.secrets_seen)?;
+    let is_taken = |claim: &Claim<FileRecord>| {
+        let tenant = state.tenant(workspace.tenant());
+        tenant.is_some_and(|t| t.outcome(&claim.operation, &claim.key, file.now).is_some())
+    };
+    if file.claim.as_ref().is_some_and(is_taken) {
+        return Err(StoreError::ClaimTaken);
+    }
     let last = versions(state, workspace, &file.path).next_back();
     refuse_unexpected(file.expect, last)?;
     if last.is_none() && list(state, workspace, "").len() as u64 >= file.most_files {
@@ -60,12 +67,15 @@ pub(super) fn put(state: &mut State, workspace: &Workspace, file: NewFile) -> Re
     tenant
         .files
         .retain(|known| !known.is_of(workspace, &file.path) || known.record.head.version > oldest);
-    let NewFile { path, content, content_type, now, hidden, .. } = file;
+    let NewFile { path, content, content_type, now, hidden, claim, .. } = file;
     let digest = digest(content.as_str());
     let head = FileHead { path, version, content_type, digest, position, updated_at: now };
     let record = FileRecord { head, content };
     let workspace = workspace.name().to_owned();
     tenant.files.push(StoredFile { workspace, record: record.clone(), hidden });
+    if let Some(claim) = claim {
+        tenant.put_outcome(claim.outcome(&record), now);
+    }
     Ok(record)
 }
 

@@ -390,6 +390,13 @@ pub(super) fn erase(
         let gone = c.execute(&format!("DELETE {wanted}"), params![no.tenant, no.scope, value])?;
         if gone > 0 {
             erase::raise_epoch(c, no)?;
+            // Whoever read as of now or earlier would be shown less than there was.
+            c.execute(
+                "UPDATE scopes SET entries_from =
+                     (SELECT position + 1 FROM tenants WHERE tenant = ?1)
+                 WHERE tenant = ?1 AND scope = ?2",
+                [no.tenant, no.scope],
+            )?;
         }
         Ok(gone as i64)
     };

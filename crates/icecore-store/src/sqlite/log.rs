@@ -60,6 +60,30 @@ pub(super) fn head(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Positi
         .map_err(|e| s.failed(e))
 }
 
+pub(super) fn erasures(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    after: Position,
+    now: Millis,
+) -> Result<Erasures> {
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(Erasures::default()) };
+    let [deleted, expired] = ENDING;
+    c.prepare_cached(
+        "SELECT (SELECT coalesce(sum(epoch), 0) FROM scopes WHERE tenant = ?1),
+                (SELECT count(*) FROM log WHERE tenant = ?1 AND position > ?2 AND kind IN (?3, ?4)),
+                (SELECT count(*) FROM entries INDEXED BY entries_expiring
+                 WHERE expires_at <= ?5 AND tenant = ?1)",
+    )
+    .and_then(|mut q| {
+        q.query_row(params![no, rows::number(after.0), deleted, expired, now.0], |row| {
+            let number = |column| row.get::<_, i64>(column).map(|number| number as u64);
+            Ok(Erasures { epoch: number(0)?, ended: number(1)?, expired: number(2)? })
+        })
+    })
+    .map_err(|e| s.failed(e))
+}
+
 pub(super) fn events(
     c: &Connection,
     s: &Shared,

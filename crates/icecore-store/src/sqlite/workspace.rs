@@ -26,6 +26,9 @@ pub(super) fn put(
 ) -> Result<FileRecord> {
     secrets::refuse_changed(c, s, workspace.tenant(), file.secrets_seen)?;
     let (tenant, _) = rows::ensure_tenant(c, s, workspace.tenant())?;
+    if let Some(claim) = &file.claim {
+        log::refuse_taken(c, s, tenant, claim, file.now)?;
+    }
     let last = last(c, s, tenant, workspace.name(), &file.path)?;
     refuse_unexpected(file.expect, last)?;
     if last.is_none() {
@@ -61,9 +64,13 @@ pub(super) fn put(
         Ok(position)
     };
     let position = put().map_err(|e: rusqlite::Error| s.failed(e))?;
-    let NewFile { path, content, content_type, now, .. } = file;
+    let NewFile { path, content, content_type, now, claim, .. } = file;
     let head = FileHead { path, version, content_type, digest: hash, position, updated_at: now };
-    Ok(FileRecord { head, content })
+    let record = FileRecord { head, content };
+    if let Some(claim) = claim {
+        log::put_outcome_of(c, s, tenant, &claim.outcome(&record), now)?;
+    }
+    Ok(record)
 }
 
 /// The last version of a path and where it was written.

@@ -31,11 +31,11 @@ type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
 enum Job {
     Write(Box<dyn Write>, Instant),
-    Alone(Alone, oneshot::Sender<Result<()>>),
+    Alone(Alone, oneshot::Sender<Result<bool>>),
 }
 
-/// Work that cannot be part of a transaction.
-type Alone = fn(&Connection, &Path) -> Result<()>;
+/// Work that cannot be part of a transaction; answers whether all of it is done.
+type Alone = fn(&Connection, &Path) -> Result<bool>;
 
 /// A write that waits for its turn.
 trait Write: Send {
@@ -128,17 +128,18 @@ impl Writer {
         answer
     }
 
-    /// Gives freed pages back and empties the write-ahead log if it can.
-    pub(super) async fn tidy(&self) -> Result<()> {
+    /// Gives freed pages back and empties the write-ahead log if it can; answers
+    /// whether it could.
+    pub(super) async fn tidy(&self) -> Result<bool> {
         self.alone(tidy).await
     }
 
     /// Writes the file anew and empties the write-ahead log.
     pub(super) async fn scrub(&self) -> Result<()> {
-        self.alone(scrub).await
+        self.alone(scrub).await.map(|_| ())
     }
 
-    async fn alone(&self, work: Alone) -> Result<()> {
+    async fn alone(&self, work: Alone) -> Result<bool> {
         let (tell, told) = oneshot::channel();
         self.send(Job::Alone(work, tell)).await?;
         told.await.map_err(|_| StoreError::Closed)?
@@ -282,7 +283,7 @@ fn run_cached(connection: &Connection, sql: &str) -> Result<()> {
     run().map(|_| ()).map_err(StoreError::Database)
 }
 
-fn tidy(connection: &Connection, path: &Path) -> Result<()> {
+fn tidy(connection: &Connection, path: &Path) -> Result<bool> {
     let tidy = || {
         // Each step frees one page, so all rows must be drawn.
         let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
@@ -291,17 +292,14 @@ fn tidy(connection: &Connection, path: &Path) -> Result<()> {
         drop(rows);
         // Waits for nobody and makes nobody wait. What a reader holds back is
         // left for the next time.
-        if checkpoint(connection, "PASSIVE")?.is_whole() {
-            truncate_log(connection)?;
-        }
-        Ok(())
+        Ok(checkpoint(connection, "PASSIVE")?.is_whole() && truncate_log(connection)?)
     };
     tidy().map_err(|error| classify(error, path))
 }
 
 /// Freed cells are zeroed, but where a page was rebuilt a stale copy of a cell
 /// may lie between those that are live. Only a file written anew has none.
-fn scrub(connection: &Connection, path: &Path) -> Result<()> {
+fn scrub(connection: &Connection, path: &Path) -> Result<bool> {
     let failed = |error| classify(error, path);
     connection.execute_batch("VACUUM").map_err(failed)?;
     let end = Instant::now() + Duration::from_secs(SCRUB_SECONDS);
@@ -311,7 +309,7 @@ fn scrub(connection: &Connection, path: &Path) -> Result<()> {
         }
         std::thread::sleep(SCRUB_PAUSE);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What a checkpoint says of itself.

@@ -21,9 +21,10 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 #[rustfmt::skip]
 const READS: &[&str] = &[
     "builder", "check", "chunk", "chunks", "context", "counter", "counters", "entries", "entry",
-    "entry_budget_counter", "entry_settings", "events", "expand", "expand_within", "facts", "file", "files", "find", "in_memory",
-    "model", "now", "open", "packs", "redactor", "search", "secrets", "sessions", "shown",
-    "shown_entry", "shown_name", "stats", "store", "turns", "turns_within", "verify_packs", "view", "view_within", "workspace",
+    "entry_budget_counter", "entry_settings", "events", "expand", "expand_within", "facts", "file",
+    "files", "find", "in_memory", "model", "now", "open", "packs", "redactor", "request_hash",
+    "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
+    "store", "turns", "turns_within", "verify_packs", "view", "view_within", "workspace",
 ];
 
 /// Those that do. Each has a case in [`write`].
@@ -253,6 +254,7 @@ async fn write_files(memory: &Memory, secret: &str) {
             [] => FileMatch::Anything,
             tags => FileMatch::Tags(tags.iter().map(|&tag| tag.to_owned()).collect()),
         },
+        claim: None,
     };
     let file = memory.put_file(&me(), write("notes.md", None, &[])).await.unwrap();
     assert!(file.content.contains("[REDACTED:fruit]"), "{}", file.content);
