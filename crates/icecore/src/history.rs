@@ -164,12 +164,16 @@ impl Gathered {
 impl Memory {
     /// Sessions of a memory, in the order they began.
     pub async fn sessions(&self, scope: &Scope) -> Result<Vec<SessionInfo>> {
+        let veil = self.veil(scope).await?;
         let mut found = Vec::new();
         let mut after = None;
         loop {
-            let page = self.inner.store.sessions(scope, after, PAGE).await?;
+            let mut page = self.inner.store.sessions(scope, after, PAGE).await?;
             after = page.last().map(|record| record.no);
             let is_last = page.len() < PAGE;
+            if let Some(veil) = &veil {
+                page.iter_mut().try_for_each(|record| veil.session(record))?;
+            }
             found.extend(page.into_iter().map(session_info));
             if is_last {
                 return Ok(found);
@@ -208,19 +212,26 @@ impl Memory {
         Ok(stored.and_then(|record| record.name).unwrap_or(name))
     }
 
-    /// The session that is stored under the name `session` itself, though today
-    /// it would be `name`.
+    /// The session that is stored under the name `session` itself, though today it
+    /// would be `redacted`; or one that is shown as `redacted` until a rescan comes.
     async fn session_called(
         &self,
         scope: &Scope,
         redacted: &SessionName,
         name: &str,
     ) -> Result<Option<SessionRecord>> {
-        if redacted.as_str() == name || self.veil(scope).await?.is_none() {
+        // Most names never told anything, and are asked for as they are stored.
+        if redacted.as_str() == name && !name.contains(MARKER) {
             return Ok(None);
         }
+        let Some(veil) = self.veil(scope).await? else { return Ok(None) };
+        // Names are hidden behind tags, so no two are shown alike.
         let is_called = |record: &SessionRecord| {
-            record.name.as_ref().is_some_and(|stored| stored.as_str() == name)
+            let mut shown = record.clone();
+            let is_shown =
+                veil.session(&mut shown).is_ok() && shown.name.as_ref() == Some(redacted);
+            let stored = record.name.as_ref();
+            stored.is_some_and(|stored| stored.as_str() == name || is_shown)
         };
         let mut after = None;
         loop {
@@ -571,7 +582,11 @@ impl Memory {
         after: Position,
         limit: usize,
     ) -> Result<Vec<EventRecord>> {
-        Ok(self.inner.store.events(tenant, memory, after, limit).await?)
+        let mut events = self.inner.store.events(tenant, memory, after, limit).await?;
+        if let Some(veil) = self.veil_of(tenant).await? {
+            events.iter_mut().for_each(|event| veil.event(event));
+        }
+        Ok(events)
     }
 
     /// What is there, of one memory or of a tenant.
@@ -584,6 +599,9 @@ impl Memory {
         })
     }
 }
+
+/// How what stands for a secret begins.
+const MARKER: &str = "[REDACTED:";
 
 fn session_info(record: SessionRecord) -> SessionInfo {
     SessionInfo {

@@ -233,7 +233,10 @@ impl Memory {
     ) -> Result<BTreeMap<SessionNo, SessionRecord>> {
         let numbers: BTreeSet<SessionNo> = sources.iter().filter_map(session_of).collect();
         let numbers: Vec<SessionNo> = numbers.into_iter().collect();
-        let found = self.inner.store.sessions_at(scope, &numbers).await?;
+        let mut found = self.inner.store.sessions_at(scope, &numbers).await?;
+        if let Some(veil) = self.veil(scope).await? {
+            found.iter_mut().try_for_each(|record| veil.session(record))?;
+        }
         Ok(found.into_iter().map(|record| (record.no, record)).collect())
     }
 }

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
+use icecore_domain::json::JsonText;
 use icecore_domain::redact::{RedactedSummary, RedactedText, RedactedTurn, Redactor};
 use icecore_domain::summary::Summary;
-use icecore_store::{ChunkRecord, EntryRecord, TurnRow};
+use icecore_store::{ChunkRecord, EntryRecord, EventRecord, SessionRecord, TurnRow};
 
 use crate::error::{Result, not_redacted};
 use crate::indexing::Item;
-use crate::memory::Memory;
+use crate::memory::{Memory, session_name};
 use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
 
@@ -177,6 +178,22 @@ impl Veil {
 
     pub(crate) fn text(&self, text: &RedactedText) -> RedactedText {
         self.text_of(text.as_str())
+    }
+
+    /// Hides what is secret in the name of a session.
+    pub(crate) fn session(&self, record: &mut SessionRecord) -> Result<()> {
+        if let Some(name) = &mut record.name {
+            *name = session_name(&self.0, name.as_str())?;
+        }
+        Ok(())
+    }
+
+    /// Hides what is secret in what an event says.
+    pub(crate) fn event(&self, event: &mut EventRecord) {
+        event.payload = match JsonText::parse(&event.payload) {
+            Ok(json) => self.0.json(&json).as_str().to_owned(),
+            Err(_) => self.0.text(&event.payload).into_string(),
+        };
     }
 
     pub(crate) fn text_of(&self, text: &str) -> RedactedText {

@@ -510,6 +510,30 @@ async fn names_that_hold_different_secrets_stay_apart() {
 }
 
 #[tokio::test]
+async fn names_that_turn_out_secret_are_not_shown_before_a_rescan() {
+    let bench = Bench::new().await;
+    let scope = bench.memory.scope(&me(), "notes alphaSecret1").await.unwrap();
+    let turns = vec![RawTurn::new("user", "the harvest festival begins on Friday")];
+    bench.memory.remember(&scope, "room alphaSecret1", turns).await.unwrap();
+    bench.settle().await;
+    add_secret(&bench, "one", "alphaSecret1").await;
+    let sessions = bench.memory.sessions(&scope).await.unwrap();
+    let name = &sessions[0].session;
+    assert!(name.starts_with("room [REDACTED:one"), "{name}");
+    // What is shown leads to it, as its old name does.
+    for name in [name.as_str(), "room alphaSecret1"] {
+        assert_eq!(bench.memory.turns(&scope, name, Seq(0), 9).await.unwrap().len(), 1, "{name}");
+    }
+    let found = bench.memory.search(&scope, &SearchRequest::new("harvest festival")).await.unwrap();
+    assert!(!found.hits.is_empty());
+    let events = bench.memory.events(me().tenant(), None, icecore::Position(0), 99).await.unwrap();
+    assert!(events.iter().any(|event| event.payload.contains("[REDACTED:one")), "{events:?}");
+    for shown in [format!("{sessions:?}"), format!("{found:?}"), format!("{events:?}")] {
+        assert!(!shown.contains("alphaSecret1"), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn a_session_whose_name_turns_out_secret_stays_one_session() {
     let bench = Bench::new().await;
     for value in ["alphaSecret1", "betaSecret22"] {
