@@ -10,21 +10,24 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use icecore::{EventRecord, Position};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::app::Shared;
 use crate::auth::{Caller, Reader};
 use crate::error::ApiError;
 use crate::params::{InTenant, MAX_NUMBER, PageBySeq, Params};
 use crate::serve::closed;
+use crate::share::Share;
 use crate::wire;
 
 /// How often a follower looks for news. Other processes write to the same log,
 /// so there is nobody to wake us.
 const POLL: Duration = Duration::from_millis(200);
 
-/// After this many quiet looks (15 s) a comment tells that the stream lives.
-const QUIET_LOOKS: u32 = 75;
+/// After this many quiet looks (1 s) a comment tells that the stream lives. It is also
+/// how we learn that its reader does not: to what is written the system answers that
+/// nobody is there, and the next write fails.
+const QUIET_LOOKS: u32 = 5;
 
 /// Events that wait for a slow reader.
 const WAITING: usize = 64;
@@ -98,23 +101,51 @@ impl Log {
         let limit = self.app.limits.page_default;
         let memory = self.memory.as_deref();
         let tenant = self.caller.tenant();
-        let events = self.app.memory.events(tenant, memory, self.after, limit).await?;
-        if let Some(last) = events.last() {
-            self.after = last.position;
+        // Read before the events, so that none up to it can come later.
+        let head = self.app.memory.store().head(tenant).await?;
+        if head <= self.after {
+            return Ok(Vec::new());
         }
+        let events = self.app.memory.events(tenant, memory, self.after, limit).await?;
+        let last = events.last().map_or(self.after, |last| last.position);
+        self.after = read_through(last, head, events.len() == limit);
         Ok(events)
     }
 }
 
+/// How far the log was read. Unless a page was full, that is to its head: what is not
+/// for this reader need not be looked at again.
+fn read_through(last: Position, head: Position, is_full: bool) -> Position {
+    if is_full { last } else { last.max(head) }
+}
+
+/// What a follower holds.
+struct Stream {
+    _share: Arc<Share>,
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+/// A stream of the tenant's share, and of all.
+fn take_streams(log: &Log) -> Result<Stream, ApiError> {
+    let limits = &log.app.limits;
+    let share = log.app.shares.of(log.caller.tenant());
+    let take = |of: &Arc<Semaphore>, most: usize, names: &str| {
+        Arc::clone(of).try_acquire_owned().map_err(|_| {
+            ApiError::later("overloaded", format!("{most} streams are open ({names})"))
+        })
+    };
+    let own = "of one tenant: `tenant_percent` of `event_streams`";
+    let own = take(&share.streams, limits.tenant_streams(), own)?;
+    let one = take(&log.app.streams, limits.event_streams, "`event_streams`")?;
+    Ok(Stream { _share: share, _permits: [own, one] })
+}
+
 fn follow(log: Log) -> Result<Response, ApiError> {
-    let permit = Arc::clone(&log.app.streams).try_acquire_owned().map_err(|_| {
-        let most = log.app.limits.event_streams;
-        ApiError::later("overloaded", format!("{most} streams are open (`event_streams`)"))
-    })?;
+    let permits = take_streams(&log)?;
     let (sender, receiver) = mpsc::channel(WAITING);
     let closing = log.app.closing.clone();
     tokio::spawn(async move {
-        let _permit = permit;
+        let _permits = permits;
         tokio::select! {
             () = send_all(log, sender) => {}
             () = closed(closing) => {}
@@ -173,5 +204,21 @@ impl futures_core::Stream for Pieces {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(piece.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_for_others_is_read_once() {
+        let check = |last, head, is_full, expected| {
+            assert_eq!(read_through(Position(last), Position(head), is_full), Position(expected));
+        };
+        check(3, 900, false, 900);
+        check(3, 900, true, 3);
+        // One more came between the two looks.
+        check(901, 900, false, 901);
     }
 }

@@ -38,8 +38,9 @@ pub struct Limits {
     /// `tenant_percent`: the part of `concurrent_requests`, of
     /// `buffered_bytes` and of the like that one tenant may hold. Default 50.
     pub tenant_percent: u32,
-    /// `connections`: open connections. For one more, that which has waited longest
-    /// for its client is closed. Default 4,096.
+    /// `connections`: open connections. For one more, one that waits for its client is
+    /// closed: without a request first, of the peer with the most, the longest idle.
+    /// Default 4,096.
     pub connections: usize,
     /// `rate_per_second`: requests of one key, on average; 0 is no limit.
     /// Default 20,000.
@@ -166,6 +167,11 @@ impl Limits {
     fn share(&self, of: usize, least: usize) -> usize {
         let part = (of as u128 * u128::from(self.tenant_percent)).div_ceil(100);
         (part as usize).max(least)
+    }
+
+    /// Followers that one tenant may have.
+    pub(crate) fn tenant_streams(&self) -> usize {
+        self.share(self.event_streams, 1)
     }
 
     /// Bytes of answers that one tenant may leave unread.

@@ -2,9 +2,11 @@
 //!
 //! A client that does nothing costs a place. So every connection says whom it waits
 //! for, us or its client. One whose client is overdue is closed; and when all places
-//! are taken, the one that has waited longest for its client makes room. A request
-//! that we are at work on is never cut.
+//! are taken, one that waits for its client makes room: before one whose request is
+//! under way, one that has none yet; of these one of the peer with the most; of those
+//! the one that has waited longest. A request that we are at work on is never cut.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +54,11 @@ impl Phase {
     fn waits_for_client(self) -> bool {
         !matches!(self, Phase::Work | Phase::Answer | Phase::Evicted)
     }
+
+    /// Whether closing now would cut a request or its answer.
+    fn is_under_way(self) -> bool {
+        matches!(self, Phase::Body | Phase::Stalled | Phase::Leaving)
+    }
 }
 
 /// A client that was refused while it was still sending gets this long to stop, so
@@ -60,6 +67,9 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// Once the door closes, a client that has not sent a whole head gets this long.
 const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// Once the door closes, a client whose body stops coming gets this long.
+const LAST_CALL_BODY: Duration = Duration::from_secs(5);
 
 /// How long each wait may last.
 #[derive(Debug, Clone, Copy)]
@@ -81,12 +91,34 @@ impl Patience {
             Phase::Body | Phase::Work | Phase::Answer | Phase::Evicted => None,
         }
     }
+
+    fn is_over(&self, state: &State, closing: bool) -> bool {
+        let stopped = state.phase == Phase::Body && state.progress.elapsed() > LAST_CALL_BODY;
+        let most = self.with(state.phase, closing);
+        (closing && stopped) || most.is_some_and(|most| state.since.elapsed() > most)
+    }
+}
+
+/// Where a line stands, and since when.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    phase: Phase,
+    since: Instant,
+    /// When bytes last came or went that the phase is about.
+    progress: Instant,
+}
+
+impl State {
+    fn now(phase: Phase) -> Self {
+        let now = Instant::now();
+        Self { phase, since: now, progress: now }
+    }
 }
 
 /// One connection.
 pub(crate) struct Line {
     peer: Peer,
-    state: Mutex<(Phase, Instant)>,
+    state: Mutex<State>,
     /// Whether the client may still be sending what nobody reads.
     unread: AtomicBool,
     evicted: Notify,
@@ -96,7 +128,7 @@ impl Line {
     pub(crate) fn new(peer: Peer) -> Arc<Self> {
         Arc::new(Self {
             peer,
-            state: Mutex::new((Phase::Idle, Instant::now())),
+            state: Mutex::new(State::now(Phase::Idle)),
             unread: AtomicBool::new(false),
             evicted: Notify::new(),
         })
@@ -106,20 +138,28 @@ impl Line {
         self.peer
     }
 
-    fn state(&self) -> MutexGuard<'_, (Phase, Instant)> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Moves on, where `step` knows a next phase; an evicted line stays so.
     fn go(&self, step: impl FnOnce(Phase) -> Option<Phase>) -> bool {
         let mut state = self.state();
-        if state.0 == Phase::Evicted {
+        if state.phase == Phase::Evicted {
             return false;
         }
-        if let Some(next) = step(state.0) {
-            *state = (next, Instant::now());
+        if let Some(next) = step(state.phase) {
+            *state = State::now(next);
         }
         true
+    }
+
+    /// Bytes came or went. In one of these phases that is what we wait for.
+    fn progress(&self, phases: &[Phase]) {
+        let mut state = self.state();
+        if phases.contains(&state.phase) {
+            state.progress = Instant::now();
+        }
     }
 
     /// A head is whole, and its request is ours to answer. False if it is too late.
@@ -156,6 +196,11 @@ impl Line {
 
     pub(crate) fn received(&self) {
         self.go(|phase| (phase == Phase::Idle).then_some(Phase::Head));
+        self.progress(&[Phase::Body]);
+    }
+
+    pub(crate) fn wrote(&self) {
+        self.progress(&[Phase::Stalled, Phase::Leaving]);
     }
 
     pub(crate) fn stalled(&self) {
@@ -172,7 +217,7 @@ impl Line {
 
     /// Whether no request is under way: what is written now is no answer of ours.
     pub(crate) fn is_between_requests(&self) -> bool {
-        matches!(self.state().0, Phase::Idle | Phase::Head)
+        matches!(self.state().phase, Phase::Idle | Phase::Head)
     }
 
     /// The head was refused before it became a request.
@@ -192,26 +237,26 @@ impl Line {
         self.evicted.notified().await;
     }
 
-    /// Since when it has waited for its client, if it does.
-    fn waits_since(&self) -> Option<Instant> {
-        let (phase, since) = *self.state();
-        phase.waits_for_client().then_some(since)
+    /// If it waits for its client: whether a request is under way, and since when
+    /// nothing came or went.
+    fn waits(&self) -> Option<(bool, Instant)> {
+        let State { phase, progress, .. } = *self.state();
+        phase.waits_for_client().then_some((phase.is_under_way(), progress))
     }
 
     /// Ends the connection, unless it is our turn by now.
     fn evict(&self) -> bool {
         let mut state = self.state();
-        let evict = state.0.waits_for_client();
+        let evict = state.phase.waits_for_client();
         if evict {
-            state.0 = Phase::Evicted;
+            state.phase = Phase::Evicted;
             self.evicted.notify_one();
         }
         evict
     }
 
     fn is_overdue(&self, patience: &Patience, closing: bool) -> bool {
-        let (phase, since) = *self.state();
-        patience.with(phase, closing).is_some_and(|most| since.elapsed() > most)
+        patience.is_over(&self.state(), closing)
     }
 }
 
@@ -270,8 +315,16 @@ impl Lines {
     fn try_admit(&self, line: &Arc<Line>) -> Option<u64> {
         let mut open = self.open();
         if open.1.len() >= self.most {
-            let waiting = open.1.iter().filter_map(|(no, line)| Some((line.waits_since()?, *no)));
-            let (_, oldest) = waiting.min()?;
+            let mut of_peer: BTreeMap<Peer, usize> = BTreeMap::new();
+            for line in open.1.values() {
+                *of_peer.entry(line.peer).or_default() += 1;
+            }
+            let waiting = open.1.iter().filter_map(|(no, line)| {
+                let (under_way, since) = line.waits()?;
+                let many = of_peer.get(&line.peer).copied().unwrap_or_default();
+                Some((under_way, Reverse(many), since, *no))
+            });
+            let (.., oldest) = waiting.min()?;
             // It may have begun to work since.
             if !open.1.get(&oldest)?.evict() {
                 return None;
@@ -346,14 +399,70 @@ mod tests {
         waiting.await;
     }
 
+    #[tokio::test]
+    async fn an_upload_in_progress_goes_last_and_the_crowd_first() {
+        let address = |last| Peer::Address(IpAddr::from([192, 0, 2, last]));
+        let lines = lines(5);
+        let uploading = lines.admit(address(1)).await;
+        let stopped = lines.admit(address(2)).await;
+        for place in [&uploading, &stopped] {
+            place.line.begin(true);
+            place.line.await_body();
+        }
+        let alone = lines.admit(address(3)).await;
+        let crowd = [lines.admit(address(4)).await, lines.admit(address(4)).await];
+        uploading.line.received();
+        // The one that waits longest has one connection, the stranger two.
+        let fifth = lines.admit(address(5)).await;
+        assert!(is_evicted(&crowd[0].line).await);
+        let sixth = lines.admit(address(6)).await;
+        assert!(is_evicted(&alone.line).await);
+        for place in [&crowd[1], &fifth, &sixth] {
+            place.line.begin(false);
+        }
+        // Only those with a request under way are left to go.
+        let _seventh = lines.admit(address(7)).await;
+        assert!(is_evicted(&stopped.line).await);
+        assert!(!is_evicted(&uploading.line).await);
+    }
+
+    #[test]
+    fn progress_counts_in_its_own_phase_alone() {
+        let past = Instant::now() - Duration::from_secs(10);
+        let check = |phase: Phase, act: fn(&Line), refreshed: bool| {
+            let line = Line::new(Peer::Local);
+            *line.state() = State { phase, since: past, progress: past };
+            act(&line);
+            let state = *line.state();
+            assert_eq!(state.since, past, "{phase:?}");
+            assert_eq!(state.progress > past, refreshed, "{phase:?}");
+        };
+        check(Phase::Body, Line::received, true);
+        check(Phase::Head, Line::received, false);
+        check(Phase::Leaving, Line::wrote, true);
+        check(Phase::Stalled, Line::wrote, true);
+        check(Phase::Leaving, Line::received, false);
+    }
+
+    #[test]
+    fn a_stopped_body_has_a_last_call() {
+        let patience = Lines::new(&Limits::default()).patience;
+        let check = |seconds: u64, closing: bool, over: bool| {
+            let now = Instant::now();
+            let past = |seconds| now - Duration::from_secs(seconds);
+            let state = State { phase: Phase::Body, since: past(20), progress: past(seconds) };
+            assert_eq!(patience.is_over(&state, closing), over, "{seconds} {closing}");
+        };
+        check(10, false, false);
+        check(10, true, true);
+        check(1, true, false);
+    }
+
     #[test]
     fn a_line_goes_through_its_phases() {
         let line = Line::new(Peer::Local);
         let check = |waits: bool, between: bool| {
-            assert_eq!(
-                (line.waits_since().is_some(), line.is_between_requests()),
-                (waits, between)
-            );
+            assert_eq!((line.waits().is_some(), line.is_between_requests()), (waits, between));
         };
         check(true, true);
         line.received();

@@ -18,6 +18,7 @@ pub(crate) struct Share {
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) bodies: Arc<Semaphore>,
     pub(crate) answers: Arc<Semaphore>,
+    pub(crate) streams: Arc<Semaphore>,
 }
 
 /// The shares of all tenants that hold something.
@@ -54,6 +55,7 @@ impl Share {
         let permits = |count: usize| Arc::new(Semaphore::new(count));
         Self {
             requests: permits(limits.tenant_requests()),
+            streams: permits(limits.tenant_streams()),
             answers: permits(pieces(limits.tenant_answers()) as usize),
             bodies: permits(pieces(limits.tenant_buffered()) as usize),
         }

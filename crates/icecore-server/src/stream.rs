@@ -81,8 +81,9 @@ impl<S: AsyncWrite + Unpin> Watched<S> {
     }
 
     fn watch<T>(&self, polled: Poll<T>) -> Poll<T> {
-        if polled.is_pending() {
-            self.line.stalled();
+        match polled.is_pending() {
+            true => self.line.stalled(),
+            false => self.line.wrote(),
         }
         polled
     }

@@ -46,6 +46,27 @@ async fn an_idle_connection_does_not_hold_up_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stops_does_not_hold_up_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = icecore_server::Limits {
+        body_seconds: 600,
+        shutdown_seconds: 600,
+        ..icecore_server::Limits::default()
+    };
+    let host = Host::with(dir.path(), limits).await;
+    let headers = [("Content-Length", "100")];
+    let head = host.request("POST", &format!("{API}/context"), &headers, b"{");
+    let address = host.address;
+    let mut stalled = apart(move || connect(address)).await;
+    stalled.write_all(&head).unwrap();
+    host.get("/stats").await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // It waits 20 s at most.
+    host.stop().await;
+    drop(stalled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_goes_away_is_still_heard() {
     let (_dir, host) = fresh().await;
     let body = br#"{"turns":[{"role":"user","content":"heard"}]}"#;

@@ -175,6 +175,41 @@ async fn so_many_may_follow_the_events() {
     host.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_follows_in_its_share_and_who_left_is_noticed() {
+    use std::io::{BufReader, Write};
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::with(dir.path(), Limits { event_streams: 2, ..Limits::default() }).await;
+    let other = format!("Bearer {}", host.key_of("other", icecore_server::Role::Reader).await);
+    let stream = [("Accept", "text/event-stream")];
+    let follow = async |headers: &[(&str, &str)]| {
+        let request = host.request("GET", "/v1/host/icecore/events", headers, b"");
+        let address = host.address;
+        apart(move || {
+            let mut stream = connect(address);
+            stream.write_all(&request).unwrap();
+            let mut reader = BufReader::new(stream);
+            (crate::client::read_head(&mut reader).contains(" 200 "), reader)
+        })
+        .await
+    };
+    let first = follow(&stream).await;
+    assert!(first.0);
+    let refused = host.call("GET", "/events", &stream, None).await;
+    assert_eq!(refused.code(), "503 overloaded");
+    assert!(refused.text.contains("tenant_percent"), "{}", refused.text);
+    // Another tenant has a share of its own.
+    assert!(follow(&[stream[0], ("Authorization", &other)]).await.0);
+    drop(first);
+    for _ in 0..40 {
+        if follow(&stream).await.0 {
+            return host.stop().await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    panic!("the closed stream was never noticed");
+}
+
 /// Whether the host closes a connection on which only this is sent.
 async fn is_closed(limits: Limits, sent: &'static [u8]) -> bool {
     use std::io::{Read, Write};

@@ -2,7 +2,7 @@
 
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, Tenant, TurnId};
 use icecore_domain::time::Millis;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{Shared, rows, secrets};
 use crate::error::StoreError;
@@ -112,22 +112,36 @@ fn log_events(
     after: i64,
     limit: usize,
 ) -> rusqlite::Result<Vec<EventRecord>> {
-    c.prepare_cached(
-        "SELECT l.position, l.at, l.kind, l.payload FROM log l
-         LEFT JOIN scopes s ON s.tenant = l.tenant AND s.scope = l.scope
-         WHERE l.tenant = ?1 AND l.position > ?2 AND (?3 IS NULL OR s.memory = ?3)
-         ORDER BY l.position LIMIT ?4",
-    )?
-    .query_map(params![tenant, after, memory, rows::number(limit as u64)], |row| {
+    let read = |row: &Row<'_>| {
         Ok(EventRecord {
             position: Position(row.get::<_, i64>(0)? as u64),
             at: Millis(row.get(1)?),
             kind: row.get(2)?,
             payload: row.get(3)?,
         })
-    })?
-    .collect()
+    };
+    let limit = rows::number(limit as u64);
+    match memory {
+        None => c
+            .prepare_cached(
+                "SELECT position, at, kind, payload FROM log
+                 WHERE tenant = ?1 AND position > ?2 ORDER BY position LIMIT ?3",
+            )?
+            .query_map(params![tenant, after, limit], read)?
+            .collect(),
+        Some(memory) => c
+            .prepare_cached(OF_MEMORY)?
+            .query_map(params![tenant, after, limit, memory], read)?
+            .collect(),
+    }
 }
+
+/// One memory's part of the log. The index is named, for the planner cannot know that
+/// a memory may have little of a long log.
+const OF_MEMORY: &str = "SELECT position, at, kind, payload FROM log INDEXED BY log_by_scope
+     WHERE tenant = ?1 AND position > ?2
+       AND scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?4)
+     ORDER BY position LIMIT ?3";
 
 /// `turn.appended`, read from the turns: a run gives position and time, the
 /// turn's row its branch.
@@ -273,4 +287,25 @@ pub(super) fn purge_outcomes(c: &Connection, s: &Shared, now: Millis) -> Result<
     c.execute("DELETE FROM outcomes WHERE at <= ?1", [now.0 - OUTCOME_KEPT_MILLIS])
         .map(|gone| gone as u64)
         .map_err(|e| s.failed(e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_memorys_events_are_found_by_an_index() {
+        let c = Connection::open_in_memory().unwrap();
+        c.execute_batch(include_str!("../../migrations/0001_ground.sql")).unwrap();
+        c.execute_batch(include_str!("../../migrations/0007_log.sql")).unwrap();
+        let mut plan = c.prepare(&format!("EXPLAIN QUERY PLAN {OF_MEMORY}")).unwrap();
+        let steps: Vec<String> = plan
+            .query_map(params![1, 0, 10, "m"], |row| row.get(3))
+            .unwrap()
+            .collect::<rusqlite::Result<_>>()
+            .unwrap();
+        let found = "log_by_scope (tenant=? AND scope=? AND position>?)";
+        assert!(steps.iter().any(|step| step.contains(found)), "{steps:?}");
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+    }
 }
