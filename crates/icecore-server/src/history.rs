@@ -8,6 +8,7 @@ use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::params::{InMemory, InTenant, PageByName, Params, Segment};
 use crate::wire;
+use crate::work::beside;
 
 /// Sessions in the order they began.
 ///
@@ -82,7 +83,8 @@ pub(crate) async fn view(
     }
     let scope = caller.scope(&app, params.memory()?).await?;
     let view = app.memory.view(&scope, &session, params.text("branch")?).await?;
-    Ok(wire::ok(wire::view(&view)))
+    let body = beside(wire::turn_bytes(&view.messages), move || wire::view(&view)).await?;
+    Ok(wire::ok(body))
 }
 
 /// Which chunks are listed.
@@ -151,7 +153,8 @@ pub(crate) async fn expand(
 ) -> Result<Response, ApiError> {
     let scope = caller.scope(&app, params.memory()?).await?;
     let turns = app.memory.expand(&scope, &id).await?;
-    Ok(wire::ok(wire::turns(&turns)))
+    let body = beside(wire::turn_bytes(&turns), move || wire::turns(&turns)).await?;
+    Ok(wire::ok(body))
 }
 
 /// Archives. They are written by dreams, so there are none yet.
