@@ -8,6 +8,7 @@ use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::params::{InMemory, InTenant, PageByName, Params, Segment};
 use crate::wire;
+use crate::work::beside;
 
 /// Sessions in the order they began.
 ///
@@ -84,7 +85,8 @@ pub(crate) async fn view(
     let scope = caller.scope(&app, params.memory()?).await?;
     let (branch, bytes) = (params.text("branch")?, app.limits.answer_bytes);
     let view = app.memory.view_within(&scope, &session, branch, bytes).await?;
-    Ok(wire::ok(wire::view(&view)))
+    let body = beside(wire::turn_bytes(&view.messages), move || wire::view(&view)).await?;
+    Ok(wire::ok(body))
 }
 
 /// Which chunks are listed.
@@ -153,7 +155,8 @@ pub(crate) async fn expand(
 ) -> Result<Response, ApiError> {
     let scope = caller.scope(&app, params.memory()?).await?;
     let turns = app.memory.expand_within(&scope, &id, app.limits.answer_bytes).await?;
-    Ok(wire::ok(wire::turns(&turns)))
+    let body = beside(wire::turn_bytes(&turns), move || wire::turns(&turns)).await?;
+    Ok(wire::ok(body))
 }
 
 /// Archives. They are written by dreams, so there are none yet.

@@ -15,7 +15,8 @@ pub struct Limits {
     pub page: usize,
     /// `page_default`: items of a page when no `limit` is given. Default 100.
     pub page_default: usize,
-    /// `page_bytes`: content of a page of turns; one turn at least. Default 4 MiB.
+    /// `page_bytes`: content of a page of turns; one turn at least. Default 32 MiB:
+    /// a caller that takes a short page for the last one shall rarely be wrong.
     pub page_bytes: usize,
     /// `turns_per_request`: turns that one request may add. Default 10,000.
     pub turns_per_request: usize,
@@ -86,7 +87,7 @@ impl Default for Limits {
             body_bytes: 8 << 20,
             page: 500,
             page_default: 100,
-            page_bytes: 4 << 20,
+            page_bytes: 32 << 20,
             turns_per_request: 10_000,
             context_tokens: 1_000_000,
             idempotency_key_bytes: 255,
@@ -220,7 +221,7 @@ mod tests {
         let limits = Limits::default();
         assert_eq!(limits.body_bytes, 8 * 1024 * 1024);
         assert_eq!(limits.page, 500);
-        assert_eq!((limits.page_bytes, limits.answer_bytes), (4 << 20, 64 << 20));
+        assert_eq!((limits.page_bytes, limits.answer_bytes), (32 << 20, 64 << 20));
         assert_eq!((limits.answers_bytes, limits.tenant_answers()), (256 << 20, 128 << 20));
         assert_eq!(limits.concurrent_requests, 256);
         assert_eq!(limits.request_seconds, 60);

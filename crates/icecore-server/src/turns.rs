@@ -1,10 +1,13 @@
 //! Adding turns to a session, and reading them back.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
-    Append, Claim, MemoryError, Scope, Seq, StoreError, StoredOutcome, TurnInput, turn_jsonl,
+    Append, Claim, MemoryError, Scope, Seq, StoreError, StoredOutcome, Tenant, TurnInput,
+    turn_jsonl,
 };
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -16,6 +19,7 @@ use crate::error::ApiError;
 use crate::idempotency::{Attempt, replay};
 use crate::params::{InMemory, PageBySeq, Params, Segment};
 use crate::wire::{self, Added};
+use crate::work::beside;
 
 const OPERATION: &str = "POST /sessions/{session}/turns";
 
@@ -66,13 +70,22 @@ pub(crate) async fn add(
     params: Params,
     posted: Posted,
 ) -> Result<Response, ApiError> {
-    let body = TurnsBody::read(&Fields::parse(&posted.bytes)?, &params)?;
-    let scope = caller.scope(&app, body.memory_ref.as_deref()).await?;
-    let insist = body.insist;
-    let turns = read_turns(&app, &session, body.turns)?;
+    let (reader, bytes, of) = (Arc::clone(&app), posted.bytes.clone(), session.clone());
+    let (memory_ref, insist, turns) = beside(bytes.len(), move || {
+        let body = TurnsBody::read(&Fields::parse(&bytes)?, &params)?;
+        Ok::<_, ApiError>((body.memory_ref, body.insist, read_turns(&reader, &of, body.turns)))
+    })
+    .await??;
+    let scope = caller.scope(&app, memory_ref.as_deref()).await?;
+    let turns = turns?;
 
     let attempt = Attempt::begin(&app, &caller, OPERATION, &posted).await?;
-    let ids = client_ids(&app, &scope, &turns);
+    let (reader, tenant) = (Arc::clone(&app), scope.tenant().clone());
+    let (turns, ids) = beside(posted.bytes.len(), move || {
+        let ids = client_ids(&reader, &tenant, &turns);
+        (turns, ids)
+    })
+    .await?;
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {
@@ -139,10 +152,10 @@ fn read_turn(session: &str, text: &str) -> Result<TurnInput, ApiError> {
 }
 
 /// The ids that the caller chose, as they are stored.
-fn client_ids(app: &App, scope: &Scope, turns: &[TurnInput]) -> Vec<Option<String>> {
+fn client_ids(app: &App, tenant: &Tenant, turns: &[TurnInput]) -> Vec<Option<String>> {
     let id = |input: &TurnInput| {
         let id = input.turn.id.as_ref()?;
-        Some(app.memory.shown_name(scope.tenant(), id).into_string())
+        Some(app.memory.shown_name(tenant, id).into_string())
     };
     turns.iter().map(id).collect()
 }
@@ -154,7 +167,7 @@ fn claim(attempt: &Attempt, ids: &[Option<String>]) -> Claim {
         operation: attempt.operation.to_owned(),
         key: attempt.key.clone(),
         request: attempt.request,
-        render: std::sync::Arc::new(move |appended| Added::kept(appended, &chosen).to_json()),
+        render: Arc::new(move |appended| Added::kept(appended, &chosen).to_json()),
     }
 }
 
@@ -187,5 +200,6 @@ pub(crate) async fn list(
     let limit = params.page(&app)?;
     let bytes = app.limits.page_bytes;
     let turns = app.memory.turns_within(&scope, &session, after, limit, bytes).await?;
-    Ok(wire::ok(wire::turns(&turns)))
+    let body = beside(wire::turn_bytes(&turns), move || wire::turns(&turns)).await?;
+    Ok(wire::ok(body))
 }

@@ -31,7 +31,7 @@ pub use receipts::Receipt;
 pub use sessions::Sessions;
 pub use stats::Stats;
 pub use turns::{Added, turn, turns, view};
-pub(crate) use turns::{NewTurn, Turns, Viewed};
+pub(crate) use turns::{NewTurn, Turns, Viewed, turn_bytes};
 
 /// A JSON answer.
 pub(crate) fn json(status: StatusCode, body: String) -> Response {

@@ -48,6 +48,23 @@ const STEP: usize = 256 << 10;
 /// Memory is counted in pieces of this size.
 const PIECE: usize = 1 << 10;
 
+/// What has to do with more bytes than this would hold up others on its thread.
+const INLINE_BYTES: usize = 256 << 10;
+
+/// Does what has to do with `bytes` bytes, beside the async threads where these are
+/// many.
+pub(crate) async fn beside<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    match bytes <= INLINE_BYTES {
+        true => Ok(work()),
+        false => {
+            tokio::task::spawn_blocking(work).await.map_err(|error| ApiError::internal(&error))
+        }
+    }
+}
+
 /// Pieces of memory for so many bytes.
 pub(crate) fn pieces(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX)
@@ -329,5 +346,13 @@ mod tests {
         third.end();
         first.end();
         assert_eq!(app.requests.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn many_bytes_are_worked_on_elsewhere() {
+        let thread = || std::thread::current().id();
+        let here = thread();
+        assert_eq!(beside(INLINE_BYTES, thread).await.unwrap(), here);
+        assert_ne!(beside(INLINE_BYTES + 1, thread).await.unwrap(), here);
     }
 }

@@ -15,6 +15,7 @@ use icecore_store::{
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
+use crate::pieces::in_pieces;
 
 /// A pack can be rewritten by an erasure between finding and reading it.
 const READ_TRIES: usize = 3;
@@ -93,6 +94,57 @@ impl Kept {
             self.by_use.remove(&used);
             self.bytes -= texts.byte_count();
         }
+    }
+}
+
+/// The text of a micro, and the turns in it once it is decoded.
+#[derive(Clone)]
+struct Decoding {
+    id: ChunkId,
+    text: HeldText,
+    turns: Vec<RedactedTurn>,
+}
+
+#[derive(Clone)]
+enum HeldText {
+    Warm(Arc<TextBody>),
+    Packed(Arc<PackTexts>),
+    /// Its turns are in rows, or gone.
+    None,
+}
+
+impl Decoding {
+    fn new(body: &MicroBody, packs: &BTreeMap<String, Arc<PackTexts>>) -> Self {
+        let text = match &body.place {
+            BodyPlace::Text(text) => HeldText::Warm(Arc::new(text.clone())),
+            BodyPlace::Pack(pack) => {
+                packs.get(&pack.name).cloned().map_or(HeldText::None, HeldText::Packed)
+            }
+            BodyPlace::Rows | BodyPlace::Gone => HeldText::None,
+        };
+        Self { id: body.id, text, turns: Vec::new() }
+    }
+
+    fn text(&self) -> Option<(TextFormat, &str)> {
+        match &self.text {
+            HeldText::Warm(body) => Some((body.format, body.text.as_str())),
+            // A pack without it: every turn of this micro was erased.
+            HeldText::Packed(texts) => {
+                texts.get(&self.id).map(|member| (member.format, member.text.as_str()))
+            }
+            HeldText::None => None,
+        }
+    }
+
+    fn byte_count(&self) -> usize {
+        self.text().map_or(0, |(_, text)| text.len())
+    }
+
+    fn decode(&mut self) -> Result<()> {
+        if let Some((format, text)) = self.text() {
+            self.turns = decode_text(&self.id, format, text)?;
+        }
+        Ok(())
     }
 }
 
@@ -221,29 +273,25 @@ impl Memory {
         bodies: &[MicroBody],
         packs: &BTreeMap<String, Arc<PackTexts>>,
     ) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
+        let mut micros: Vec<Decoding> =
+            bodies.iter().map(|body| Decoding::new(body, packs)).collect();
+        in_pieces(&mut micros, Decoding::byte_count, Decoding::decode).await?;
         let mut found = BTreeMap::new();
-        for body in bodies {
-            let turns = match &body.place {
-                BodyPlace::Gone => continue,
+        for (body, micro) in bodies.iter().zip(micros) {
+            match &body.place {
+                BodyPlace::Gone => {}
                 BodyPlace::Rows => {
                     for row in self.micro_rows(scope, body).await? {
                         if let Some(turn) = row.body {
                             found.insert(row.ordinal, turn);
                         }
                     }
-                    continue;
                 }
-                BodyPlace::Text(text) => decode(&body.id, text)?,
-                BodyPlace::Pack(pack) => {
-                    match packs.get(&pack.name).and_then(|members| members.get(&body.id)) {
-                        Some(member) => decode_text(&body.id, member.format, &member.text)?,
-                        // Every turn of this micro was erased.
-                        None => Vec::new(),
+                BodyPlace::Text(_) | BodyPlace::Pack(_) => {
+                    for (ordinal, turn) in self.place(scope, body, micro.turns).await? {
+                        found.insert(ordinal, turn);
                     }
                 }
-            };
-            for (ordinal, turn) in self.place(scope, body, turns).await? {
-                found.insert(ordinal, turn);
             }
         }
         Ok(found)
@@ -307,11 +355,15 @@ impl Memory {
     }
 
     async fn pack_texts(&self, pack: &PackRecord) -> Result<(String, Arc<PackTexts>)> {
-        let members = self.open_pack(pack).await?.members()?;
-        let texts = members.into_iter().map(|member| (member.id, member)).collect();
-        let texts = Arc::new(PackTexts(texts));
-        self.inner.pack_texts.put(&pack.name, &texts);
-        Ok((pack.name.clone(), texts))
+        let reader = self.open_pack(pack).await?;
+        let (inner, name) = (Arc::clone(&self.inner), pack.name.clone());
+        off_thread(move || {
+            let members = reader.members()?.into_iter();
+            let texts = Arc::new(PackTexts(members.map(|member| (member.id, member)).collect()));
+            inner.pack_texts.put(&name, &texts);
+            Ok((name, texts))
+        })
+        .await?
     }
 
     /// Reads a pack and checks that it is the one that was written.

@@ -117,7 +117,7 @@ impl Default for ServeSettings {
             body_bytes: 8 << 20,
             page: 500,
             page_default: 100,
-            page_bytes: 4 << 20,
+            page_bytes: 32 << 20,
             turns_per_request: 10_000,
             context_tokens: 1_000_000,
             idempotency_key_bytes: 255,

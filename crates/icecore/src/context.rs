@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::history::{StoredTurn, lineage, stored_turn, tier_of};
 use crate::indexing::Item;
 use crate::memory::Memory;
+use crate::pieces::in_pieces;
 use crate::search::{Filter, Ranking};
 
 /// What a context is wanted for.
@@ -255,20 +256,28 @@ impl Memory {
         self.veil_items(scope, items.values_mut()).await?;
         let sessions = self.sessions_of(scope, &sources).await?;
         let mut found = Vec::with_capacity(chosen.len());
-        for mut ranked in chosen {
+        for ranked in chosen {
             let Some(Item::Turn(row)) = items.get(&ranked.source) else { continue };
             let Some(session) = sessions.get(&row.id.session) else { continue };
-            let mut candidate = turn_candidate(session.no, stored_turn(session, row.clone()));
-            ranked.read(&plan, &candidate.text);
+            found.push((ranked, turn_candidate(session.no, stored_turn(session, row.clone()))));
+        }
+        let understood = plan.clone();
+        let size = |(_, candidate): &(Ranked, Candidate)| candidate.text.len();
+        in_pieces(&mut found, size, move |(ranked, candidate)| {
+            ranked.read(&understood, &candidate.text);
             candidate.score = f64::from(ranked.score);
             candidate.reason = ranked.reason();
             if candidate.known_tokens > budget / LONG_SHARE {
-                candidate.focus = plan.focus(&candidate.text);
+                candidate.focus = understood.focus(&candidate.text);
             }
-            found.push((worth(ranked.score, row.tokens as f32), ranked.source, candidate));
-        }
-        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
-        let found = found.into_iter().map(|(_, _, candidate)| candidate).collect();
+            Ok(())
+        })
+        .await?;
+        let value = |(ranked, candidate): &(Ranked, Candidate)| {
+            worth(ranked.score, candidate.known_tokens as f32)
+        };
+        found.sort_by(|a, b| value(b).total_cmp(&value(a)).then(b.0.source.cmp(&a.0.source)));
+        let found = found.into_iter().map(|(_, candidate)| candidate).collect();
         Ok((plan, found, notices))
     }
 

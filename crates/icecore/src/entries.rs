@@ -10,12 +10,12 @@ use std::sync::Arc;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
-use icecore_index::{DocKind, Mode, Source};
+use icecore_index::{DocKind, Mode, Ranked, Source};
 use icecore_store::{Claim, EntryFilter, EntryRecord, NewEntry, StoreError};
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{INLINE_BYTES, Memory, TRIES};
-use crate::search::{Filter, Ranking};
+use crate::search::{Filter, Ranking, read_all};
 use crate::secrets::TenantRedactor;
 use crate::settings::{BudgetCounter, EntrySettings};
 
@@ -338,11 +338,10 @@ impl Memory {
         // Their words are known now, and set the order right.
         let texts: BTreeMap<Position, &EntryRecord> =
             read.iter().map(|entry| (entry.began, entry)).collect();
-        for one in &mut ranked {
-            if let Some(entry) = began(&one.source).and_then(|place| texts.get(&place)) {
-                one.read(&plan, entry.content.as_str());
-            }
-        }
+        let entry = |one: &Ranked| began(&one.source).and_then(|place| texts.get(&place));
+        let texts = ranked.iter().map(|one| Some(entry(one)?.content.as_str().to_owned()));
+        let texts = texts.collect();
+        read_all(&plan, &mut ranked, texts).await?;
         icecore_index::sort(&mut ranked);
         let order = ranked.iter().filter_map(|one| began(&one.source)).chain(wanted);
         let mut left: BTreeMap<Position, EntryRecord> =

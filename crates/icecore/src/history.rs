@@ -1,6 +1,7 @@
 //! Reading back: sessions, turns, views, chunks, what is there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use icecore_domain::chunk::{ChunkId, Level, Tier};
 use icecore_domain::ids::{
@@ -14,7 +15,7 @@ use icecore_store::{
     TurnQuery, TurnRow, TurnState,
 };
 
-use crate::error::{MemoryError, Result};
+use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{Memory, session_name};
 
 /// A session as a person sees it.
@@ -591,10 +592,13 @@ impl Memory {
 
     /// What is there, of one memory or of a tenant.
     pub async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<Stats> {
+        let inner = Arc::clone(&self.inner);
+        let disk_bytes =
+            off_thread(move || inner.data_dir.as_deref().map_or(0, directory_bytes)).await?;
         Ok(Stats {
             store: self.inner.store.stats(tenant, memory, self.now()).await?,
             pending: self.inner.store.unsettled_count(Some(tenant), memory).await?,
-            disk_bytes: self.inner.data_dir.as_deref().map_or(0, directory_bytes),
+            disk_bytes,
             tokenizer: self.inner.counter.name(),
         })
     }

@@ -32,6 +32,9 @@ const PAGE: usize = 1_000;
 /// What is known of this many scopes is kept at hand.
 const KEPT_SCOPES: usize = 8;
 
+/// More facts than these are looked through off the async threads.
+const INLINE_FACTS: usize = 500;
+
 /// A fact that a person tells is a sentence or two.
 pub const MAX_FACT_CHARS: usize = 1_000;
 
@@ -312,8 +315,9 @@ impl Memory {
     /// The facts of a memory, in the order in which they began to hold.
     pub async fn facts(&self, scope: &Scope, query: &FactQuery) -> Result<Vec<FactInfo>> {
         let learned = self.learned(scope).await?;
+        let chosen = chosen(&learned, query).await?;
         let mut chosen: Vec<&KnownFact> =
-            learned.known.iter().filter(|known| query.wants(known)).collect();
+            chosen.iter().filter_map(|place| learned.known.get(*place)).collect();
         if let Some(after) = &query.after {
             let place = chosen.iter().position(|known| known.key.to_string() == *after);
             let place = place.ok_or_else(|| not_found(scope, after))?;
@@ -453,6 +457,19 @@ impl Memory {
 
 fn not_found(scope: &Scope, id: &str) -> MemoryError {
     MemoryError::NotFound { id: id.to_owned(), memory: scope.memory().to_owned() }
+}
+
+/// The places of the facts that are asked for.
+async fn chosen(learned: &Arc<Learned>, query: &FactQuery) -> Result<Vec<usize>> {
+    let choose = |learned: &Learned, query: &FactQuery| {
+        let all = learned.known.iter().enumerate();
+        all.filter(|(_, known)| query.wants(known)).map(|(place, _)| place).collect()
+    };
+    if learned.known.len() <= INLINE_FACTS {
+        return Ok(choose(learned, query));
+    }
+    let (learned, query) = (Arc::clone(learned), query.clone());
+    off_thread(move || choose(&learned, &query)).await
 }
 
 impl FactQuery {

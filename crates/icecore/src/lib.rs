@@ -74,10 +74,9 @@ pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, Erasures, EventRecord,
-    KeyActor,
-    KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, Outcome, Rotated, RotatedKey,
-    SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS,
-    Times, TurnState,
+    KeyActor, KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, Outcome, Rotated,
+    RotatedKey, SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome,
+    TIME_BOUNDS_SECONDS, Times, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};

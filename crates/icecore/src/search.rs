@@ -16,6 +16,7 @@ use tokio::sync::SemaphorePermit;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Item;
 use crate::memory::{Inner, Memory};
+use crate::pieces::in_pieces;
 
 /// Hits that are asked for at most.
 pub const MAX_HITS: usize = 500;
@@ -193,11 +194,9 @@ impl Memory {
         self.drop_outdated(scope, &mut items).await?;
         self.veil_items(scope, items.values_mut()).await?;
         let sessions = self.sessions_of(scope, &sources).await?;
-        for ranked in ranked.iter_mut() {
-            if let Some(item) = items.get(&ranked.source) {
-                ranked.read(plan, &item.text());
-            }
-        }
+        let texts = ranked.iter().map(|ranked| items.get(&ranked.source));
+        let texts = texts.map(|item| item.map(|item| item.text().into_owned())).collect();
+        read_all(plan, ranked, texts).await?;
         icecore_index::sort(ranked);
         let mut said = BTreeSet::new();
         let mut hits = Vec::with_capacity(ranked.len());
@@ -239,6 +238,28 @@ impl Memory {
         }
         Ok(found.into_iter().map(|record| (record.no, record)).collect())
     }
+}
+
+/// Sets the scores of documents right by their texts, as far as they are at hand.
+pub(crate) async fn read_all(
+    plan: &Plan,
+    ranked: &mut [Ranked],
+    texts: Vec<Option<String>>,
+) -> Result<()> {
+    let plan = plan.clone();
+    let mut read: Vec<(Ranked, Option<String>)> = ranked.iter().cloned().zip(texts).collect();
+    let size = |(_, text): &(Ranked, Option<String>)| text.as_ref().map_or(0, String::len);
+    in_pieces(&mut read, size, move |(ranked, text)| {
+        if let Some(text) = text {
+            ranked.read(&plan, text);
+        }
+        Ok(())
+    })
+    .await?;
+    for (ranked, (read, _)) in ranked.iter_mut().zip(read) {
+        *ranked = read;
+    }
+    Ok(())
 }
 
 /// The places in `text` of words that `query` has too, in whatever form, in order.

@@ -243,7 +243,7 @@ fn settings_come_from_somewhere() {
     serve.body_bytes 8388608 default
     serve.page 500 default
     serve.page_default 100 default
-    serve.page_bytes 4194304 default
+    serve.page_bytes 33554432 default
     serve.turns_per_request 10000 default
     serve.context_tokens 1000000 default
     serve.idempotency_key_bytes 255 default

@@ -188,6 +188,12 @@ pub(crate) struct Viewed {
 /// Fields that we add to a turn.
 const OURS: [&str; 6] = ["seq", "branch", "tokens", "tier", "expired", "clientFields"];
 
+/// Bytes of what was said in turns.
+pub(crate) fn turn_bytes(turns: &[StoredTurn]) -> usize {
+    let stored = turns.iter().filter_map(|turn| turn.turn.as_ref());
+    stored.map(|turn| turn.fields().byte_count()).sum()
+}
+
 /// `{"turns":[…]}`
 pub fn turns(turns: &[StoredTurn]) -> String {
     list("turns", turns.iter().map(turn), "")

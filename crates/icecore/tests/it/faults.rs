@@ -9,7 +9,7 @@ use icecore::{
 use icecore_store::testing::{CountingStore, FailingStore};
 use icecore_store::{MemoryStore, Packs};
 
-use crate::support::{Bench, HandClock, START, me, numbered, said, text};
+use crate::support::{Bench, HandClock, START, me, numbered, text};
 
 struct Faulty {
     inner: Arc<dyn Store>,
@@ -168,9 +168,9 @@ async fn entries_are_purged_while_writers_never_stop() {
     );
     let scope = memory.scope(&me(), "m").await.unwrap();
     let writing = async {
-        for number in 1.. {
-            let turns = vec![said(number, "Something is always due.")];
-            memory.remember(&scope, "s", turns).await.unwrap();
+        // Each is work that is waited for, and meanwhile comes the next.
+        for session in 1.. {
+            memory.remember(&scope, &format!("s{session}"), numbered(40)).await.unwrap();
             tokio::task::yield_now().await;
         }
     };
