@@ -392,7 +392,7 @@ async fn denials_are_told_to_the_tenant_and_folded() {
     // What waits is written before the host ends.
     host.stop().await;
     let events = memory.events(&tenant, None, icecore::Position(0), 99).await.unwrap();
-    let denied = events.iter().filter(|event| event.kind == "auth.denied");
+    let mut denied = events.iter().filter(|event| event.kind == "auth.denied");
     let last = denied.next_back().unwrap();
     let last: serde_json::Value = serde_json::from_str(&last.payload).unwrap();
     assert_eq!(last, event("POST", "/v1/host/icecore/forget", 2));
