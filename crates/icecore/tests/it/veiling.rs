@@ -64,7 +64,7 @@ fn what_is_large_is_redacted_beside_the_thread_that_reads_it() {
 async fn redact_much() {
     let (memory, scope, _) = memory().await;
     for (name, bytes) in [("small", 10), ("large", LARGE)] {
-        let turn = RawTurn::new("user", &telling(bytes));
+        let turn = RawTurn::new("user", telling(bytes));
         memory.remember(&scope, name, vec![turn]).await.unwrap();
         let entry = NewEntryRequest {
             content: telling(bytes),
@@ -102,7 +102,7 @@ async fn decode_much() {
         // Different words, which no format can say in short.
         let word = |n: usize, word: usize| format!("{n} {} ", (n * words + word) * 7919);
         let said = |n| (0..words).map(|nth| word(n, nth)).collect::<String>();
-        let turn = |n| RawTurn::new("user", &said(n));
+        let turn = |n| RawTurn::new("user", said(n));
         memory.remember(&scope, name, (0..60).map(turn).collect()).await.unwrap();
     }
     memory.settle(|_, _| {}).await.unwrap();
