@@ -106,8 +106,10 @@ impl Ask {
         Self::post("context", "/context".to_owned(), &body)
     }
 
-    pub fn stats() -> Self {
-        Self { kind: "stats", method: "GET", path: format!("{API}/stats"), body: String::new() }
+    /// As many turns as a page has.
+    pub fn page(memory: &str, session: &str) -> Self {
+        let path = format!("{API}/sessions/{session}/turns?memoryRef={memory}&limit=500");
+        Self { kind: "page", method: "GET", path, body: String::new() }
     }
 
     pub fn metrics() -> Self {

@@ -25,6 +25,9 @@ const ARRIVING: Duration = Duration::from_secs(3);
 /// Between the bytes of a slow sender.
 const DRIP: Duration = Duration::from_millis(500);
 
+/// How long one that reads nothing stays.
+const HOLDING: Duration = Duration::from_secs(30);
+
 /// The promise: with slow clients, good ones wait at most so many times as long.
 const TIMES_SLOWER: f64 = 2.0;
 
@@ -109,12 +112,10 @@ async fn half_a_body(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// Asks over and over, and reads nothing of the answers.
+/// Asks for much, and reads nothing of it.
 async fn no_reading(door: &Door) -> Result<()> {
     let mut stream = TcpStream::connect(door.address).await?;
-    let bytes = Ask::stats().bytes(door);
-    loop {
-        stream.write_all(&bytes).await?;
-        tokio::time::sleep(DRIP).await;
-    }
+    stream.write_all(&Ask::page("default", "filled-0").bytes(door)).await?;
+    tokio::time::sleep(HOLDING).await;
+    Ok(())
 }
