@@ -201,7 +201,7 @@ fn replay_put(
         ("tag" = Option<String>, Query, min_length = 1, max_length = 256, description = "Only entries with this tag."),
         ("tokenBudget" = Option<u64>, Query, minimum = 1, description = "Only the first entries whose contents together are no larger, in the unit of `entry_budget_counter`. One that alone is larger is passed over; the first other one that does not fit ends the list. None is cut."),
         ("rank" = Option<String>, Query, description = "`recency`, or `relevance`, which needs a `query`. Without vectors relevance goes by words alone, and a notice says so."),
-        ("query" = Option<String>, Query, max_length = 4096, description = "What to rank by; ignored without `rank=relevance`."),
+        ("query" = Option<String>, Query, description = "What to rank by; ignored without `rank=relevance`."),
         ("at" = Option<u64>, Query, minimum = 0, description = "Only entries that were in force at this position of the log, the `seq` of an event."),
     ),
     responses(

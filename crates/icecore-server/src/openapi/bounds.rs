@@ -20,17 +20,25 @@ pub(super) fn fill(document: &mut Value, limits: &Limits) {
         put(document, &format!("/components/schemas/{schema}"), rules);
     }
     for schema in request_schemas(document) {
-        for property in ["memoryRef", "session"] {
+        let reads = READING_BODIES.contains(&schema.as_str());
+        for property in ["memoryRef", "session"].into_iter().skip(usize::from(reads)) {
             let at = format!("/components/schemas/{schema}/properties/{property}");
             if document.pointer(&at).is_some() {
                 put(document, &at, name());
             }
         }
     }
-    for (_, operation) in operations(document) {
-        fill_parameters(operation, limits);
+    for (method, operation) in operations(document) {
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+        let schema = schema.as_str().and_then(|to| to.rsplit('/').next()).unwrap_or_default();
+        let reads = method == "get" || READING_BODIES.contains(&schema);
+        fill_parameters(operation, limits, reads);
     }
 }
+
+/// Bodies of posts that only read. Who reads of a memory that cannot be finds nothing,
+/// as of one that is not, so any text may name it.
+const READING_BODIES: [&str; 2] = ["ContextBody", "SearchBody"];
 
 /// What a session or a memory may be called.
 fn name() -> Value {
@@ -121,10 +129,12 @@ fn request_schemas(document: &mut Value) -> Vec<String> {
     bodies.filter_map(named).collect()
 }
 
-fn fill_parameters(operation: &mut Value, limits: &Limits) {
+fn fill_parameters(operation: &mut Value, limits: &Limits, reads: bool) {
     let goes_by_number = |parameter: &Value| {
         parameter["name"] == "after" && parameter["schema"]["type"] == "integer"
     };
+    // No limit is 0 there, and more than a page is a page.
+    let is_any = operation["operationId"] == "listEntries";
     let by_number = parameters(operation).any(|parameter| goes_by_number(parameter));
     for parameter in parameters(operation) {
         let place = parameter["in"].as_str().unwrap_or_default().to_owned();
@@ -133,9 +143,11 @@ fn fill_parameters(operation: &mut Value, limits: &Limits) {
             ("query", "limit") if by_number => {
                 json!({"minimum": 1, "maximum": limits.page, "default": limits.page_default})
             }
+            ("query", "limit") if is_any => json!({"default": limits.page_default}),
             ("query", "limit") => json!({"minimum": 1, "maximum": limits.page}),
             ("query", "after") if by_number => json!({"maximum": MAX_NUMBER}),
             ("header", "Last-Event-ID") => json!({"maximum": MAX_NUMBER}),
+            ("query", "memoryRef") if reads => continue,
             ("query", "memoryRef") | ("query" | "path", "session") => name(),
             ("query", "view") => json!({"enum": ["display", "api"], "default": "display"}),
             ("query", "status") => json!({"enum": FactStatus::ALL.map(FactStatus::as_str)}),
