@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::redact::RedactedText;
+use crate::workspace::Workspace;
 
 /// The isolation boundary. Comes only from a credential.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,17 +95,33 @@ impl fmt::Display for Tenant {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     tenant: Tenant,
+    workspace: String,
 }
 
 impl Principal {
     /// The person at the machine, who can read the data directory anyway.
     pub fn local_operator(tenant: Tenant) -> Self {
-        Self { tenant }
+        Self::in_default(tenant)
     }
 
     /// The holder of a key that was found and compared; `tenant` is the key's.
     pub fn key_holder(tenant: Tenant) -> Self {
-        Self { tenant }
+        Self::in_default(tenant)
+    }
+
+    fn in_default(tenant: Tenant) -> Self {
+        Self { tenant, workspace: Workspace::DEFAULT.to_owned() }
+    }
+
+    /// The same, at work in another of the tenant's workspaces.
+    pub fn at_work_in(self, workspace: RedactedText) -> Result<Self, NameError> {
+        check_name("workspace", workspace.as_str())?;
+        Ok(Self { workspace: workspace.into_string(), ..self })
+    }
+
+    /// The name of the workspace that this principal works in.
+    pub(crate) fn workspace_name(&self) -> &str {
+        &self.workspace
     }
 
     /// Whom this principal acts for.

@@ -103,6 +103,10 @@ const PASSWORD_FIELD: &str = "password";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedactedText(String);
 
+/// A JSON value of which every text has been through a [`Redactor`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedactedJson(JsonText);
+
 /// A turn of which every field has been through a [`Redactor`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactedTurn(RawTurn);
@@ -133,6 +137,18 @@ impl RedactedText {
 impl fmt::Display for RedactedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl RedactedJson {
+    /// The value.
+    pub fn json(&self) -> &JsonText {
+        &self.0
+    }
+
+    /// The store's door; see [`RedactedText::read_back`].
+    pub fn read_back(json: JsonText) -> Self {
+        Self(json)
     }
 }
 
@@ -403,6 +419,11 @@ impl Redactor {
             TextPlace::Under(key) => self.replaced_under(key, text),
             TextPlace::Alone => self.replaced(text),
         })
+    }
+
+    /// As [`json`](Self::json), for the store.
+    pub fn redacted_json(&self, json: &JsonText) -> RedactedJson {
+        RedactedJson(self.json(json))
     }
 
     /// The same for the value of a field. The field's name counts for values

@@ -37,10 +37,10 @@ impl Workspace {
 }
 
 impl Principal {
-    /// The workspace that this principal works in. A credential has a tenant and
-    /// no more for now, so that each tenant has one workspace.
+    /// The workspace that this principal works in. A key has a tenant and no more for
+    /// now, so that its holder works in the tenant's default one.
     pub fn workspace(&self) -> Workspace {
-        Workspace { tenant: self.tenant().clone(), name: Workspace::DEFAULT.to_owned() }
+        Workspace { tenant: self.tenant().clone(), name: self.workspace_name().to_owned() }
     }
 }
 

@@ -124,8 +124,11 @@ async fn live(store: &dyn Store, steps: &[Step]) {
     let end = store.head(scope().tenant()).await.unwrap().0;
     for at in std::iter::once(None).chain((0..=end + 1).map(Some)) {
         for tag in [None, Some(0), Some(1)] {
-            let filter =
-                EntryFilter { at: at.map(Position), tag: tag.map(|tag| text(&tag_of(tag))) };
+            let filter = EntryFilter {
+                at: at.map(Position),
+                tag: tag.map(|tag| text(&tag_of(tag))),
+                own: Vec::new(),
+            };
             let found = store.entries(&scope(), &filter, Millis(now), 99).await;
             if at.is_some_and(|at| at < oldest) {
                 assert!(matches!(found, Err(StoreError::SnapshotGone { .. })));

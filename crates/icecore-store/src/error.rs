@@ -111,6 +111,24 @@ pub enum StoreError {
     /// The caller's key was used at the same moment.
     #[error("this idempotency key has just been used by another request")]
     ClaimTaken,
+    /// A run's id is taken.
+    #[error("there is already a run `{id}`")]
+    RunExists {
+        /// Its id.
+        id: String,
+    },
+    /// A commitment without an intention.
+    #[error("there is no entry `{id}` in this memory to be committed to")]
+    NoIntention {
+        /// The entry's id.
+        id: String,
+    },
+    /// More commitments than may be pending.
+    #[error("a memory has at most {most} pending commitments (`commitments.pending`)")]
+    TooManyCommitments {
+        /// The most.
+        most: u64,
+    },
     /// The store was written by a newer version.
     #[error("the store has schema version {found}, and this program knows up to {known}")]
     FromTheFuture {

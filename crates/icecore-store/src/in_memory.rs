@@ -5,11 +5,14 @@
 
 mod api_keys;
 mod append;
+mod commitments;
+mod derivation;
 mod entries;
 mod erase;
 mod facts;
 mod pyramid;
 mod rewrite;
+mod runs;
 mod secrets;
 mod state;
 mod told;
@@ -591,6 +594,109 @@ impl Store for MemoryStore {
         dry_run: bool,
     ) -> Result<u64> {
         Ok(erase::erase_entries(&mut self.state(), scope, selector, dry_run))
+    }
+
+    async fn derive_entries(
+        &self,
+        scope: &Scope,
+        derivation: Derivation,
+    ) -> Result<Option<Derived>> {
+        derivation::derive(&mut self.state(), &self.key_of(scope.tenant()), scope, derivation)
+    }
+
+    async fn sources_of(&self, scope: &Scope, id: &str, now: Millis) -> Result<Vec<EntryRecord>> {
+        derivation::sources(&self.state(), scope, id, now)
+    }
+
+    async fn crowded_memories(
+        &self,
+        count: u64,
+        quiet_since: Millis,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<Scope>> {
+        derivation::crowded(&self.state(), count, quiet_since, now, limit)
+    }
+
+    async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
+        runs::create(&mut self.state(), workspace, run)
+    }
+
+    async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>> {
+        runs::fork(&mut self.state(), tenant, fork)
+    }
+
+    async fn run(&self, tenant: &Tenant, id: &str) -> Result<Option<RunRecord>> {
+        runs::get(&self.state(), tenant, id)
+    }
+
+    async fn step_run(&self, tenant: &Tenant, step: RunStep) -> Result<Option<RunRecord>> {
+        runs::step(&mut self.state(), &self.key_of(tenant), tenant, step)
+    }
+
+    async fn run_events(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<RunEventRecord>> {
+        runs::events(&self.state(), tenant, id, after, limit)
+    }
+
+    async fn unfinished_runs(&self, limit: usize) -> Result<Vec<(Tenant, String)>> {
+        runs::unfinished(&self.state(), limit)
+    }
+
+    async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64> {
+        runs::expire(&mut self.state(), ended_by, now, limit)
+    }
+
+    async fn put_commitment(
+        &self,
+        scope: &Scope,
+        commitment: NewCommitment,
+    ) -> Result<CommitmentRecord> {
+        commitments::put(&mut self.state(), &self.key_of(scope.tenant()), scope, commitment)
+    }
+
+    async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>> {
+        commitments::get(&self.state(), tenant, id)
+    }
+
+    async fn commitments(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<CommitmentRecord>> {
+        commitments::list(&self.state(), tenant, memory, limit)
+    }
+
+    async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>> {
+        commitments::due(&self.state(), now, limit)
+    }
+
+    async fn waiting_commitments(&self, limit: usize) -> Result<Vec<CommitmentRecord>> {
+        commitments::waiting(&self.state(), limit)
+    }
+
+    async fn look_through(&self, tenant: &Tenant, id: &str, through: Position) -> Result<()> {
+        commitments::look_through(&mut self.state(), tenant, id, through)
+    }
+
+    async fn fire_commitment(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        because: Option<&str>,
+        now: Millis,
+    ) -> Result<Option<Fired>> {
+        commitments::fire(&mut self.state(), tenant, id, because, now)
+    }
+
+    async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
+        commitments::cancel(&mut self.state(), tenant, id, now)
     }
 
     async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {

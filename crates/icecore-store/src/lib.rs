@@ -5,8 +5,10 @@
 //! [`MemoryStore`] is what it is compared with.
 
 mod api_keys;
+mod commitments;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
+mod derivation;
 #[cfg(test)]
 mod entries_tests;
 mod error;
@@ -17,6 +19,7 @@ mod keys;
 mod oracle_tests;
 mod pack;
 mod packs;
+mod runs;
 mod sqlite;
 mod store;
 #[cfg(any(test, feature = "testing"))]

@@ -504,7 +504,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
     for scope in scopes() {
         for at in [None, Some(Position(9))] {
             for tag in [None, Some(text("subject:name-1"))] {
-                let filter = EntryFilter { at, tag };
+                let filter = EntryFilter { at, tag, own: Vec::new() };
                 see(format!("{:?}", store.entries(&scope, &filter, NOW, 9).await));
                 see(format!("{:?}", store.entry_places(&scope, &filter, NOW).await));
             }

@@ -7,6 +7,8 @@
 
 mod api_keys;
 mod append;
+mod commitments;
+mod derivation;
 mod entries;
 mod erase;
 mod facts;
@@ -18,6 +20,7 @@ mod pyramid;
 mod rewrite;
 mod rotate;
 mod rows;
+mod runs;
 #[cfg(test)]
 mod scrub_tests;
 mod secrets;
@@ -627,6 +630,122 @@ impl Store for SqliteStore {
     ) -> Result<u64> {
         let (scope, selector) = (scope.clone(), selector.clone());
         self.write(move |c, s| entries::erase(c, s, &scope, &selector, dry_run)).await
+    }
+
+    async fn derive_entries(
+        &self,
+        scope: &Scope,
+        derivation: Derivation,
+    ) -> Result<Option<Derived>> {
+        let scope = scope.clone();
+        self.write(move |c, s| derivation::derive(c, s, &scope, derivation)).await
+    }
+
+    async fn sources_of(&self, scope: &Scope, id: &str, now: Millis) -> Result<Vec<EntryRecord>> {
+        let (scope, id) = (scope.clone(), id.to_owned());
+        self.read(move |c, s| derivation::sources(c, s, &scope, &id, now)).await
+    }
+
+    async fn crowded_memories(
+        &self,
+        count: u64,
+        quiet_since: Millis,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<Scope>> {
+        self.read(move |c, s| derivation::crowded(c, s, count, quiet_since, now, limit)).await
+    }
+
+    async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
+        let workspace = workspace.clone();
+        self.write(move |c, s| runs::create(c, s, &workspace, run)).await
+    }
+
+    async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| runs::fork(c, s, &tenant, fork)).await
+    }
+
+    async fn run(&self, tenant: &Tenant, id: &str) -> Result<Option<RunRecord>> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.read(move |c, s| runs::get(c, s, &tenant, &id)).await
+    }
+
+    async fn step_run(&self, tenant: &Tenant, step: RunStep) -> Result<Option<RunRecord>> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| runs::step(c, s, &tenant, step)).await
+    }
+
+    async fn run_events(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<RunEventRecord>> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.read(move |c, s| runs::events(c, s, &tenant, &id, after, limit)).await
+    }
+
+    async fn unfinished_runs(&self, limit: usize) -> Result<Vec<(Tenant, String)>> {
+        self.read(move |c, s| runs::unfinished(c, s, limit)).await
+    }
+
+    async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64> {
+        self.write(move |c, s| runs::expire(c, s, ended_by, now, limit)).await
+    }
+
+    async fn put_commitment(
+        &self,
+        scope: &Scope,
+        commitment: NewCommitment,
+    ) -> Result<CommitmentRecord> {
+        let scope = scope.clone();
+        self.write(move |c, s| commitments::put(c, s, &scope, commitment)).await
+    }
+
+    async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.read(move |c, s| commitments::get(c, s, &tenant, &id)).await
+    }
+
+    async fn commitments(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<CommitmentRecord>> {
+        let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
+        self.read(move |c, s| commitments::list(c, s, &tenant, memory.as_deref(), limit)).await
+    }
+
+    async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>> {
+        self.read(move |c, s| commitments::due(c, s, now, limit)).await
+    }
+
+    async fn waiting_commitments(&self, limit: usize) -> Result<Vec<CommitmentRecord>> {
+        self.read(move |c, s| commitments::waiting(c, s, limit)).await
+    }
+
+    async fn look_through(&self, tenant: &Tenant, id: &str, through: Position) -> Result<()> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.write(move |c, s| commitments::look_through(c, s, &tenant, &id, through)).await
+    }
+
+    async fn fire_commitment(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        because: Option<&str>,
+        now: Millis,
+    ) -> Result<Option<Fired>> {
+        let (tenant, id, because) = (tenant.clone(), id.to_owned(), because.map(str::to_owned));
+        self.write(move |c, s| commitments::fire(c, s, &tenant, &id, because.as_deref(), now)).await
+    }
+
+    async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.write(move |c, s| commitments::cancel(c, s, &tenant, &id, now)).await
     }
 
     async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {

@@ -22,8 +22,18 @@ use icecore_domain::workspace::{FilePath, Workspace};
 pub use crate::api_keys::{
     ApiKeyRecord, KeyActor, KeyRevocation, KeyRotation, KeyState, RotatedKey,
 };
+pub use crate::commitments::{
+    CommitmentRecord, CommitmentState, Condition, Fired, Intention, NewCommitment,
+};
+pub use crate::derivation::{
+    Derivation, DerivationKind, Derived, DerivedEntry, Replaced, Successor,
+};
 use crate::error::StoreError;
 use crate::pack::PackKey;
+pub use crate::runs::{
+    EntryRef, ForkOf, NewFork, NewRun, NewRunEvent, RunError, RunEventRecord, RunFile, RunRecord,
+    RunStatus, RunStep, RunValue, RunVariable, RunWrite,
+};
 use crate::timings::StoreTimings;
 pub use crate::workspace::{Expect, FileHead, FileRecord, NewFile};
 
@@ -443,6 +453,129 @@ pub trait Store: Send + Sync {
     /// it is [`StoreError::SnapshotGone`].
     async fn erase_entries(&self, scope: &Scope, selector: &Selector, dry_run: bool)
     -> Result<u64>;
+
+    // Derived entries
+
+    /// Writes entries in place of others and logs that once, all in one step. Each
+    /// output gets an id of ours; each entry that is replaced is in force no more and
+    /// names what stands for it, until that expires: then it is in force again.
+    /// Answers nothing, having done nothing, when one that is replaced or kept is not
+    /// in force any more. As with an append, it may be [`StoreError::SecretsChanged`].
+    async fn derive_entries(
+        &self,
+        scope: &Scope,
+        derivation: Derivation,
+    ) -> Result<Option<Derived>>;
+
+    /// The entries that this one stands for, oldest first; those of a derived entry
+    /// that is one of them are not among them.
+    async fn sources_of(&self, scope: &Scope, id: &str, now: Millis) -> Result<Vec<EntryRecord>>;
+
+    /// Memories, of any tenant, with at least `count` entries in force, none of which
+    /// was put after `quiet_since`.
+    async fn crowded_memories(
+        &self,
+        count: u64,
+        quiet_since: Millis,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<Scope>>;
+
+    // Runs
+
+    /// Makes a run with its first events. It begins where the log stands, with the
+    /// files that its workspace has then. An id that is taken is
+    /// [`StoreError::RunExists`]. Its claim is kept in the same step, and one that is
+    /// taken is [`StoreError::ClaimTaken`]. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
+    async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord>;
+
+    /// Makes a run that repeats another of the same tenant, which has ended: its
+    /// events with their times and payloads, its files, inputs, variables, workspace
+    /// and end. Nothing is answered, and nothing done, if that run is not there, has
+    /// not ended or is past its retention. Claims and ids as with
+    /// [`Store::create_run`].
+    async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>>;
+
+    /// A run by id, also one past its retention.
+    async fn run(&self, tenant: &Tenant, id: &str) -> Result<Option<RunRecord>>;
+
+    /// Does the next thing in a run: its writes, which are logged like all others and
+    /// told in the run, its events, its variables and how it stands then. Answers
+    /// nothing, having done nothing, when the run has other than the `seen` number of
+    /// events, has ended or is not there. A write whose id is there already is
+    /// [`StoreError::EntryExists`]. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
+    async fn step_run(&self, tenant: &Tenant, step: RunStep) -> Result<Option<RunRecord>>;
+
+    /// Events of a run after a number, in order; from the first without one.
+    async fn run_events(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<RunEventRecord>>;
+
+    /// Runs, of any tenant, that have not ended, oldest first.
+    async fn unfinished_runs(&self, limit: usize) -> Result<Vec<(Tenant, String)>>;
+
+    /// Lets go of the events, inputs, files, variables and errors of runs, of any
+    /// tenant, that ended at or before a moment; answers how many. What names them
+    /// stays.
+    async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64>;
+
+    // Commitments
+
+    /// Keeps a commitment and logs `commitment.made`, its intention put in the same
+    /// step where that is a new entry. An intention that is not in force is
+    /// [`StoreError::NoIntention`], one too many [`StoreError::TooManyCommitments`].
+    /// Its claim is kept in the same step, and one that is taken is
+    /// [`StoreError::ClaimTaken`]. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
+    async fn put_commitment(
+        &self,
+        scope: &Scope,
+        commitment: NewCommitment,
+    ) -> Result<CommitmentRecord>;
+
+    /// A commitment of a tenant by id. With its intention's erasure it is gone.
+    async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>>;
+
+    /// Commitments of a tenant (and memory), newest first.
+    async fn commitments(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<CommitmentRecord>>;
+
+    /// Commitments, of any tenant, that are pending and whose moment is `now` or past,
+    /// by moment.
+    async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>>;
+
+    /// Commitments, of any tenant, that are pending and wait for an entry, in whose
+    /// memory an entry has begun that was not looked at.
+    async fn waiting_commitments(&self, limit: usize) -> Result<Vec<CommitmentRecord>>;
+
+    /// Notes that no entry up to a position fulfils a pending commitment.
+    async fn look_through(&self, tenant: &Tenant, id: &str, through: Position) -> Result<()>;
+
+    /// Fires a commitment that is pending and logs `commitment.fired` with ids alone;
+    /// `because` is the entry that fulfilled it. Nothing is answered, and nothing
+    /// logged, when it is not pending; or when its intention is not there any more
+    /// (ended or expired, not merely stood for by another): then it is void.
+    async fn fire_commitment(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        because: Option<&str>,
+        now: Millis,
+    ) -> Result<Option<Fired>>;
+
+    /// Calls off a commitment that is pending and logs `commitment.cancelled`; false
+    /// if there is none.
+    async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool>;
 
     // Workspace files
 
@@ -1427,6 +1560,8 @@ pub struct EntryFilter {
     pub at: Option<Position>,
     /// Only what has this tag.
     pub tag: Option<RedactedText>,
+    /// Ids of entries that are seen although they began after `at`.
+    pub own: Vec<String>,
 }
 
 /// An entry as kept.
@@ -1444,6 +1579,10 @@ pub struct EntryRecord {
     pub expires_at: Option<Millis>,
     /// Where it began.
     pub began: Position,
+    /// Whether it was made of others.
+    pub derived: bool,
+    /// The entry that stands for it; then it is not in force.
+    pub successor: Option<String>,
 }
 
 /// A record of the log as an event.

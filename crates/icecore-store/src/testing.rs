@@ -159,6 +159,7 @@ impl<T> Rows for Option<T> {
 }
 
 impl Rows for u64 {}
+impl Rows for RunRecord {}
 impl Rows for Position {}
 impl Rows for IdentityKey {}
 impl Rows for StoreStats {}
@@ -555,6 +556,109 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         dry_run: bool,
     ) -> Result<u64> {
         write!(self.erase_entries(scope, selector, dry_run))
+    }
+
+    async fn derive_entries(
+        &self,
+        scope: &Scope,
+        derivation: Derivation,
+    ) -> Result<Option<Derived>> {
+        write!(self.derive_entries(scope, derivation))
+    }
+
+    async fn sources_of(&self, scope: &Scope, id: &str, now: Millis) -> Result<Vec<EntryRecord>> {
+        read!(self.sources_of(scope, id, now))
+    }
+
+    async fn crowded_memories(
+        &self,
+        count: u64,
+        quiet_since: Millis,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<Scope>> {
+        read!(self.crowded_memories(count, quiet_since, now, limit))
+    }
+
+    async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
+        write!(self.create_run(workspace, run))
+    }
+
+    async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>> {
+        write!(self.fork_run(tenant, fork))
+    }
+
+    async fn run(&self, tenant: &Tenant, id: &str) -> Result<Option<RunRecord>> {
+        read!(self.run(tenant, id))
+    }
+
+    async fn step_run(&self, tenant: &Tenant, step: RunStep) -> Result<Option<RunRecord>> {
+        write!(self.step_run(tenant, step))
+    }
+
+    async fn run_events(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<RunEventRecord>> {
+        read!(self.run_events(tenant, id, after, limit))
+    }
+
+    async fn unfinished_runs(&self, limit: usize) -> Result<Vec<(Tenant, String)>> {
+        read!(self.unfinished_runs(limit))
+    }
+
+    async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64> {
+        write!(self.expire_runs(ended_by, now, limit))
+    }
+
+    async fn put_commitment(
+        &self,
+        scope: &Scope,
+        commitment: NewCommitment,
+    ) -> Result<CommitmentRecord> {
+        write!(self.put_commitment(scope, commitment))
+    }
+
+    async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>> {
+        read!(self.commitment(tenant, id))
+    }
+
+    async fn commitments(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<CommitmentRecord>> {
+        read!(self.commitments(tenant, memory, limit))
+    }
+
+    async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>> {
+        read!(self.due_commitments(now, limit))
+    }
+
+    async fn waiting_commitments(&self, limit: usize) -> Result<Vec<CommitmentRecord>> {
+        read!(self.waiting_commitments(limit))
+    }
+
+    async fn look_through(&self, tenant: &Tenant, id: &str, through: Position) -> Result<()> {
+        write!(self.look_through(tenant, id, through))
+    }
+
+    async fn fire_commitment(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        because: Option<&str>,
+        now: Millis,
+    ) -> Result<Option<Fired>> {
+        write!(self.fire_commitment(tenant, id, because, now))
+    }
+
+    async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
+        write!(self.cancel_commitment(tenant, id, now))
     }
 
     async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {

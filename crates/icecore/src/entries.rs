@@ -89,6 +89,8 @@ pub struct EntryQuery {
     pub query: Option<String>,
     /// Only what was in force at this position of the log.
     pub at: Option<Position>,
+    /// Ids of entries that are seen although they began after `at`: what a run wrote.
+    pub own: Vec<String>,
 }
 
 /// Entries in the order asked.
@@ -247,7 +249,7 @@ impl Memory {
         let now = self.now();
         let redactor = self.redactor(scope.tenant()).await?.redactor;
         let tag = query.tag.as_deref().map(|tag| redactor.text(tag));
-        let filter = EntryFilter { at: query.at, tag };
+        let filter = EntryFilter { at: query.at, tag, own: query.own.clone() };
         let most = match query.limit {
             0 => MAX_ENTRIES,
             limit => limit.min(MAX_ENTRIES),
@@ -522,6 +524,8 @@ mod tests {
             created_at: Millis(0),
             expires_at: None,
             began: Position(1),
+            derived: false,
+            successor: None,
         }
     }
 

@@ -28,7 +28,7 @@ async fn put(store: &dyn Store, entry: NewEntry) -> EntryRecord {
 }
 
 fn as_of(at: Position) -> EntryFilter {
-    EntryFilter { at: Some(at), tag: None }
+    EntryFilter { at: Some(at), ..EntryFilter::default() }
 }
 
 async fn ids_in(store: &dyn Store, scope: &Scope, filter: &EntryFilter, now: Millis) -> String {
@@ -86,7 +86,7 @@ pub(super) async fn entries_are_found_by_tag(store: &dyn Store) {
     put(store, tagged("a", &["odd", "plan"])).await;
     put(store, tagged("b", &["even"])).await;
     put(store, tagged("c", &["plan", "odd", "odd one"])).await;
-    let with = |tag: &str| EntryFilter { at: None, tag: Some(text(tag)) };
+    let with = |tag: &str| EntryFilter { tag: Some(text(tag)), ..EntryFilter::default() };
     assert_eq!(ids(store, &with("odd")).await, "c a");
     assert_eq!(ids(store, &with("plan")).await, "c a");
     assert_eq!(ids(store, &with("od")).await, "");

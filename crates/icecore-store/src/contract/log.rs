@@ -126,7 +126,7 @@ pub(super) async fn entries_are_put_and_listed(store: &dyn Store) {
     assert_eq!(store.entry(&scope_of("acme", "diary"), "b", None, NOW).await.unwrap(), None);
     assert_eq!(store.entry(&scope_of("rival", "notes"), "b", None, NOW).await.unwrap(), None);
     let listed = async |at: Option<u64>, limit| {
-        let filter = EntryFilter { at: at.map(Position), tag: None };
+        let filter = EntryFilter { at: at.map(Position), ..EntryFilter::default() };
         let found = store.entries(&scope(), &filter, NOW, limit).await.unwrap();
         found.into_iter().map(|entry| entry.id).collect::<Vec<_>>()
     };

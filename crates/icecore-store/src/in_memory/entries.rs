@@ -34,7 +34,16 @@ pub(super) fn put(
     let payload = payload_with(payload, &hidden);
     let began = tenant.record(Some(scope.memory()), "memory.written", payload, now);
     tenant.add_hidden(scope.memory(), began, hidden);
-    let record = EntryRecord { id, content, tags, created_at: now, expires_at, began };
+    let record = EntryRecord {
+        id,
+        content,
+        tags,
+        created_at: now,
+        expires_at,
+        began,
+        derived: false,
+        successor: None,
+    };
     let memory = scope.memory().to_owned();
     tenant.entries.push(EntryState { memory, record: record.clone(), ended: None });
     if let Some(claim) = claim {

@@ -37,7 +37,16 @@ pub(super) fn put(
     }
     let began = insert(c, scope, no, &id, &entry).map_err(|e| s.failed(e))?;
     let NewEntry { content, tags, expires_at, now, claim, .. } = entry;
-    let record = EntryRecord { id, content, tags, created_at: now, expires_at, began };
+    let record = EntryRecord {
+        id,
+        content,
+        tags,
+        created_at: now,
+        expires_at,
+        began,
+        derived: false,
+        successor: None,
+    };
     if let Some(claim) = claim {
         log::put_outcome_of(c, s, no.tenant, &claim.outcome(&record), now)?;
     }
@@ -80,7 +89,7 @@ fn insert(
     Ok(began)
 }
 
-const COLUMNS: &str = "id, content, tags, created_at, expires_at, began";
+const COLUMNS: &str = "id, content, tags, created_at, expires_at, began, derived, successor";
 
 /// What holds of an entry that is in force at moment `?3`, as of position `?4` or,
 /// where that is null, now.
@@ -249,6 +258,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EntryRecord> {
         created_at: Millis(row.get(3)?),
         expires_at: row.get::<_, Option<i64>>(4)?.map(Millis),
         began: Position(row.get::<_, i64>(5)? as u64),
+        derived: row.get::<_, i64>(6)? != 0,
+        successor: row.get(7)?,
     })
 }
 

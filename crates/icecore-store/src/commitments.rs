@@ -1,0 +1,112 @@
+//! Commitments, as they cross the store's contract.
+
+use icecore_domain::ids::{Position, Scope};
+use icecore_domain::redact::RedactedText;
+use icecore_domain::time::Millis;
+
+use crate::store::{Claim, NewEntry};
+
+/// An intention to keep until its condition holds.
+#[derive(Debug, Clone)]
+pub struct NewCommitment {
+    /// The intention: a new entry, or one that is there.
+    pub intention: Intention,
+    /// When it fires.
+    pub condition: Condition,
+    /// Now.
+    pub now: Millis,
+    /// The version of the tenant's secrets with which its text was redacted.
+    pub secrets_seen: u64,
+    /// So many may be pending in a memory.
+    pub most_pending: u64,
+    /// The caller's key, whose outcome is kept in the same step.
+    pub claim: Option<Claim<CommitmentRecord>>,
+}
+
+/// Where an intention is written.
+#[derive(Debug, Clone)]
+pub enum Intention {
+    /// In an entry that is put in the same step. Its claim is not looked at.
+    New(NewEntry),
+    /// In an entry in force, by id.
+    Entry(String),
+}
+
+/// When a commitment fires. It fires once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// At a moment.
+    Time(Millis),
+    /// When an entry is put, later, of which all that is asked for holds.
+    Predicate {
+        /// It has this tag.
+        tag: Option<RedactedText>,
+        /// It says all these words.
+        mentions: Option<RedactedText>,
+    },
+}
+
+impl Condition {
+    /// The word for its kind.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Condition::Time(_) => "time",
+            Condition::Predicate { .. } => "predicate",
+        }
+    }
+}
+
+/// How a commitment stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitmentState {
+    /// It waits.
+    Pending,
+    /// It fired.
+    Fired,
+    /// It was called off.
+    Cancelled,
+    /// Its intention was not there any more when it would have fired.
+    Void,
+}
+
+impl CommitmentState {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CommitmentState::Pending => "pending",
+            CommitmentState::Fired => "fired",
+            CommitmentState::Cancelled => "cancelled",
+            CommitmentState::Void => "void",
+        }
+    }
+}
+
+/// A commitment as kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitmentRecord {
+    /// Its id, which nothing else in the tenant has.
+    pub id: String,
+    /// Of which memory.
+    pub scope: Scope,
+    /// The entry that is the intention.
+    pub entry: String,
+    /// When it fires.
+    pub condition: Condition,
+    /// How it stands.
+    pub state: CommitmentState,
+    /// When it was made.
+    pub created_at: Millis,
+    /// When it fired, was called off or found void.
+    pub settled_at: Option<Millis>,
+    /// Entries up to here have been looked at.
+    pub through: Position,
+}
+
+/// What came of firing one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fired {
+    /// The payload of `commitment.fired`.
+    pub payload: String,
+    /// Where in the log.
+    pub position: Position,
+}

@@ -1,0 +1,252 @@
+//! Runs of workflows, as they cross the store's contract.
+
+use icecore_domain::ids::{Position, Scope};
+use icecore_domain::redact::RedactedJson;
+use icecore_domain::time::Millis;
+use icecore_domain::workspace::FilePath;
+use serde::{Deserialize, Serialize};
+
+use crate::store::{Claim, NewEntry};
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunStatus {
+    /// It was made and has not begun.
+    Pending,
+    /// Its nodes are being worked on.
+    Running,
+    /// It did all it had to.
+    Completed,
+    /// It could not go on.
+    Failed,
+    /// It was told to stop.
+    Cancelled,
+}
+
+impl RunStatus {
+    const ALL: [RunStatus; 5] = [
+        RunStatus::Pending,
+        RunStatus::Running,
+        RunStatus::Completed,
+        RunStatus::Failed,
+        RunStatus::Cancelled,
+    ];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunStatus::Pending => "pending",
+            RunStatus::Running => "running",
+            RunStatus::Completed => "completed",
+            RunStatus::Failed => "failed",
+            RunStatus::Cancelled => "cancelled",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(word: &str) -> Option<RunStatus> {
+        RunStatus::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+
+    /// Whether nothing more happens.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled)
+    }
+}
+
+/// A run to make.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    /// Its id, which nothing else in the tenant has.
+    pub id: String,
+    /// Of which workflow.
+    pub workflow: String,
+    /// Who asked for it, by an opaque id.
+    pub principal: String,
+    /// What it was given.
+    pub inputs: RedactedJson,
+    /// What happens first.
+    pub events: Vec<NewRunEvent>,
+    /// Now.
+    pub now: Millis,
+    /// The version of the tenant's secrets with which the inputs were redacted.
+    pub secrets_seen: u64,
+    /// The caller's key, whose outcome is kept in the same step.
+    pub claim: Option<Claim<RunRecord>>,
+}
+
+/// A run that repeats another.
+#[derive(Debug, Clone)]
+pub struct NewFork {
+    /// Its id.
+    pub id: String,
+    /// Which run it repeats.
+    pub source: String,
+    /// From which event on; what comes before is repeated too.
+    pub from_seq: u64,
+    /// Who asked for it, by an opaque id.
+    pub principal: String,
+    /// Now.
+    pub now: Millis,
+    /// The caller's key, whose outcome is kept in the same step.
+    pub claim: Option<Claim<RunRecord>>,
+}
+
+/// Something that happens in a run. It holds no content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRunEvent {
+    /// For example `node.completed`.
+    pub kind: &'static str,
+    /// At which node.
+    pub node: Option<String>,
+    /// Content-free JSON object.
+    pub payload: String,
+}
+
+/// What a run does next, all of it or nothing.
+#[derive(Debug, Clone)]
+pub struct RunStep {
+    /// Which run.
+    pub run: String,
+    /// How many events it has so far.
+    pub seen: u64,
+    /// What it writes. Each is told as `memory.written`, before `events`.
+    pub writes: Vec<RunWrite>,
+    /// What happens besides.
+    pub events: Vec<NewRunEvent>,
+    /// Variables that it sets; a name that is there is set anew.
+    pub variables: Vec<RunVariable>,
+    /// How it stands afterwards.
+    pub status: RunStatus,
+    /// Why it failed.
+    pub error: Option<RunError>,
+    /// Now.
+    pub now: Millis,
+    /// The version of the tenant's secrets with which the variables were redacted.
+    pub secrets_seen: u64,
+}
+
+/// An entry that a node of a run puts.
+#[derive(Debug, Clone)]
+pub struct RunWrite {
+    /// Into which memory, of the run's tenant.
+    pub scope: Scope,
+    /// What. Its claim is not looked at.
+    pub entry: NewEntry,
+    /// By which node.
+    pub node: String,
+    /// For which agent.
+    pub agent: Option<String>,
+}
+
+/// A value that a run leaves behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunVariable {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub value: RunValue,
+}
+
+/// What a variable holds. Entries are named and never quoted: what is forgotten is
+/// not to be found in a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunValue {
+    /// A value of its own.
+    Json(RedactedJson),
+    /// An entry.
+    Entry(EntryRef),
+    /// Entries, in order.
+    Entries(Vec<EntryRef>),
+    /// What an entry says.
+    Content(EntryRef),
+}
+
+/// An entry by its memory and its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EntryRef {
+    /// Its memory's name.
+    pub memory_ref: String,
+    /// Its id.
+    pub memory_id: String,
+}
+
+/// Why a run failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunError {
+    /// For programs.
+    pub code: String,
+    /// For people. It quotes nothing.
+    pub message: String,
+}
+
+/// A file that a run began with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFile {
+    /// Where.
+    pub path: FilePath,
+    /// Which version.
+    pub version: u64,
+}
+
+/// Which run another repeats.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkOf {
+    /// Its id.
+    pub run: String,
+    /// From which event on.
+    pub from_seq: u64,
+}
+
+/// A run as kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRecord {
+    /// Its id.
+    pub id: String,
+    /// In which of the tenant's workspaces.
+    pub workspace: String,
+    /// Who asked for it, by an opaque id.
+    pub principal: String,
+    /// Of which workflow.
+    pub workflow: String,
+    /// How it stands.
+    pub status: RunStatus,
+    /// Where the log stood when it began: it sees memory as it was there.
+    pub position: Position,
+    /// When it was made.
+    pub created_at: Millis,
+    /// When it ended.
+    pub ended_at: Option<Millis>,
+    /// When its events, inputs and variables were let go.
+    pub expired_at: Option<Millis>,
+    /// How many events it has, or had.
+    pub events: u64,
+    /// Which run it repeats, if any.
+    pub fork: Option<ForkOf>,
+    /// Why it failed.
+    pub error: Option<RunError>,
+    /// What it was given.
+    pub inputs: RedactedJson,
+    /// The files it began with, by path.
+    pub files: Vec<RunFile>,
+    /// What it leaves behind, in the order in which it was set first.
+    pub variables: Vec<RunVariable>,
+}
+
+/// An event of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunEventRecord {
+    /// Its number in the run, from 0.
+    pub sequence: u64,
+    /// When it happened; in a run that repeats another, when it did there.
+    pub at: Millis,
+    /// For example `node.completed`.
+    pub kind: String,
+    /// At which node.
+    pub node: Option<String>,
+    /// The event that it repeats, as `RUN:SEQUENCE`.
+    pub cause: Option<String>,
+    /// Content-free JSON object.
+    pub payload: String,
+}
