@@ -3,8 +3,15 @@
 //!
 //! Knows the protocol's rules, and neither HTTP nor SQL.
 
+mod engine;
 mod host;
+mod runs;
 mod settings;
+mod workflow;
 
 pub use host::Host;
+pub use runs::{
+    ForkRequest, MAX_RUN_EVENTS, MAX_RUN_ID_CHARS, RunEvent, RunEvents, RunOwner, RunRequest,
+    RunView, RunsError,
+};
 pub use settings::HostSettings;

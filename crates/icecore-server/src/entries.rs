@@ -222,6 +222,7 @@ pub(crate) async fn list(
         rank: params.text("rank")?.map(rank).transpose()?.unwrap_or_default(),
         query: params.text("query")?.map(str::to_owned),
         at: params.number("at")?.map(Position),
+        own: Vec::new(),
     };
     let found = app.memory.entries(&scope, &query).await?;
     let body = EntriesAnswer {

@@ -127,7 +127,7 @@ pub enum StoreError {
         id: String,
     },
     /// More commitments than may be pending.
-    #[error("a memory has at most {most} pending commitments (`commitments.pending`)")]
+    #[error("a memory has at most {most} pending commitments")]
     TooManyCommitments {
         /// The most.
         most: u64,

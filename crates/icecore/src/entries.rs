@@ -437,7 +437,7 @@ fn without_repeats(tags: impl Iterator<Item = RedactedText>) -> Vec<RedactedText
 }
 
 /// The tags to keep of an entry that may be put.
-fn checked(request: &NewEntryRequest, bounds: &EntrySettings) -> Result<Vec<String>> {
+pub(crate) fn checked(request: &NewEntryRequest, bounds: &EntrySettings) -> Result<Vec<String>> {
     let bytes = request.content.len();
     if bytes > bounds.bytes {
         return Err(EntryError::ContentTooLarge { bytes, most: bounds.bytes }.into());
@@ -476,7 +476,7 @@ fn checked_query<'a>(query: &'a EntryQuery, bounds: &EntrySettings) -> Result<Op
 }
 
 /// Content and tags without what is secret, and how much was hidden in them.
-fn hide(
+pub(crate) fn hide(
     redactor: &Redactor,
     content: &str,
     tags: &[String],

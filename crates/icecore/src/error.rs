@@ -6,6 +6,7 @@ use icecore_domain::turn::TurnError;
 use icecore_index::IndexError;
 use icecore_store::StoreError;
 
+use crate::commitments::CommitmentError;
 use crate::entries::EntryError;
 use crate::workspace::WorkspaceError;
 
@@ -132,6 +133,9 @@ pub enum MemoryError {
     /// A workspace file that cannot be used so.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
+    /// A commitment that cannot be made.
+    #[error(transparent)]
+    Commitment(#[from] CommitmentError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -24,6 +24,7 @@
 
 mod bodies;
 mod check;
+mod commitments;
 pub mod config;
 mod context;
 mod counters;
@@ -37,6 +38,7 @@ mod learn;
 mod memory;
 mod pieces;
 mod rescan;
+mod runs;
 mod search;
 mod secrets;
 mod settings;
@@ -45,6 +47,10 @@ mod worker;
 mod workspace;
 
 pub use check::{CheckReport, PackReport};
+pub use commitments::{
+    COMMITMENT_TAG, CommitmentError, CommitmentRequest, ConditionRequest, IntentionRequest,
+    MAX_COMMITMENTS, MAX_MENTIONS_CHARS, MAX_PENDING_COMMITMENTS,
+};
 pub use context::{Context, ContextRequest};
 pub use counters::Counters;
 pub use entries::{
@@ -73,15 +79,18 @@ pub use icecore_domain::workspace::{MAX_PATH_BYTES, PathError};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
-    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, EntryRecord, Erasures, EventRecord,
-    KeyActor, KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, Outcome, Rotated,
-    RotatedKey, SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome,
-    TIME_BOUNDS_SECONDS, Times, TurnState,
+    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, CommitmentRecord, CommitmentState,
+    Condition, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor, KeyRevocation,
+    KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, Outcome, Rotated, RotatedKey,
+    RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable, SecretRecord,
+    Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, Times,
+    TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use rescan::Rescanned;
+pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{
