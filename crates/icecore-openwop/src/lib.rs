@@ -5,10 +5,13 @@
 
 mod engine;
 mod host;
+mod plan;
+mod probes;
 mod runs;
 mod settings;
 mod workflow;
 
+pub use engine::Stepped;
 pub use host::Host;
 pub use runs::{
     ForkRequest, MAX_RUN_EVENTS, MAX_RUN_ID_CHARS, RunEvent, RunEvents, RunOwner, RunRequest,
