@@ -3,8 +3,17 @@
 //!
 //! Knows the protocol's rules, and neither HTTP nor SQL.
 
+mod agents;
+mod capabilities;
 mod host;
 mod settings;
 
+pub use agents::{AgentEntry, Agents, AgentsError, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MemoryShape};
+pub use capabilities::{
+    AgentsFamily, Attribution, Capabilities, Commitments, Compaction, CompactionMeans, Dimension,
+    Families, InjectionBudget, ManifestRuntime, Means, MemoryConsolidation, MemoryFamily,
+    ReplayFamily, ReplayRetention, Retention, SearchModes, SecretsFamily, WorkspaceFamily,
+    WorkspaceMeans,
+};
 pub use host::Host;
 pub use settings::HostSettings;
