@@ -3,6 +3,8 @@
 //!
 //! Knows the protocol's rules, and neither HTTP nor SQL.
 
+mod agents;
+mod capabilities;
 mod engine;
 mod host;
 mod plan;
@@ -11,6 +13,13 @@ mod runs;
 mod settings;
 mod workflow;
 
+pub use agents::{AgentEntry, Agents, AgentsError, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MemoryShape};
+pub use capabilities::{
+    AgentsFamily, Attribution, Capabilities, Commitments, Compaction, CompactionMeans, Dimension,
+    Families, InjectionBudget, ManifestRuntime, Means, MemoryConsolidation, MemoryFamily,
+    ReplayFamily, ReplayRetention, Retention, SearchModes, SecretsFamily, WorkspaceFamily,
+    WorkspaceMeans,
+};
 pub use engine::Stepped;
 pub use host::Host;
 pub use runs::{
