@@ -60,6 +60,11 @@ impl JsonText {
         Self(quote(text))
     }
 
+    /// An object without members.
+    pub fn empty_object() -> Self {
+        Self("{}".to_owned())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -568,6 +568,7 @@ impl Work<'_> {
             return Ok(entry.id);
         }
         let entry = NewEntryRequest {
+            id: None,
             content: "The ferry is another tenant's.".to_owned(),
             tags: vec![PLANTED_TAG.to_owned()],
             expires_at: Some(Millis(self.memory.now().0.saturating_add(PLANTED_MILLIS))),

@@ -11,7 +11,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use icecore::Millis;
-use icecore::json::brief;
+use icecore::json::{JsonText, brief};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -234,6 +234,36 @@ impl<'a> Fields<'a> {
     /// A flag; absent is false.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
         Ok(self.read(name, "true or false")?.unwrap_or_default())
+    }
+
+    /// The members of an object, if it is given.
+    pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        match raw.get().starts_with('{') {
+            true => Self::parse(raw.get().as_bytes()).map(Some),
+            false => Err(ApiError::invalid(format!("field `{name}` must be an object"))),
+        }
+    }
+
+    /// An object in its own spelling, if it is given.
+    pub(crate) fn json_object(&self, name: &str) -> Result<Option<JsonText>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let wrong = |reason: &str| ApiError::invalid(format!("field `{name}` {reason}"));
+        if !raw.get().starts_with('{') {
+            return Err(wrong("must be an object"));
+        }
+        JsonText::parse(raw.get()).map(Some).map_err(|_| wrong("is nested too deeply"))
+    }
+
+    /// A whole number, if it is given.
+    pub(crate) fn whole(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        let expected = format!("an integer from 0 to {MAX_NUMBER}");
+        match self.read::<u64>(name, &expected)? {
+            Some(number) if number > MAX_NUMBER => {
+                Err(ApiError::invalid(format!("field `{name}` must be {expected}")))
+            }
+            number => Ok(number),
+        }
     }
 
     pub(crate) fn list(&self, name: &str) -> Result<Vec<&'a RawValue>, ApiError> {

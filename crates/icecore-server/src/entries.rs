@@ -53,6 +53,13 @@ pub(crate) struct EntryAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     expires_at: Option<String>,
+    /// Whether it was made of other entries; `/entries/{id}/sources` has them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    derived: bool,
+    /// The entry that stands for it. Then it is in no list, and can be read by its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    superseded_by: Option<String>,
 }
 
 /// Entries in the order asked.
@@ -90,6 +97,8 @@ fn answer(scope: &Scope, entry: EntryRecord) -> EntryAnswer {
         tags: entry.tags.into_iter().map(|tag| tag.into_string()).collect(),
         created_at: entry.created_at.to_rfc3339(),
         expires_at: entry.expires_at.map(Millis::to_rfc3339),
+        derived: entry.derived,
+        superseded_by: entry.successor,
     }
 }
 
@@ -142,6 +151,7 @@ pub(crate) async fn add(
 fn request(fields: &Fields<'_>) -> Result<NewEntryRequest, ApiError> {
     let content = fields.text("content")?;
     Ok(NewEntryRequest {
+        id: None,
         content: content.ok_or_else(|| ApiError::invalid("field `content` is missing"))?,
         tags: fields.words("tags")?,
         expires_at: fields.time("expiresAt")?,
@@ -184,6 +194,8 @@ fn replay_put(
         tags: tags.into_iter().map(|tag| tag.into_string()).collect(),
         created_at: Millis(kept.created_at).to_rfc3339(),
         expires_at: kept.expires_at.map(|at| Millis(at).to_rfc3339()),
+        derived: false,
+        superseded_by: None,
     };
     Ok(replay(outcome.status, json!(body).to_string()))
 }
@@ -274,6 +286,31 @@ pub(crate) async fn get(
     let at = params.number("at")?.map(Position);
     let entry = app.memory.entry(&scope, &id, at).await?;
     Ok(wire::ok(json!(answer(&scope, entry)).to_string()))
+}
+
+/// What an entry stands for, oldest first: the entries that it was made of, or that
+/// said the same.
+#[utoipa::path(
+    get,
+    path = "/v1/host/icecore/entries/{id}/sources",
+    operation_id = "listEntrySources",
+    tag = "entries",
+    params(
+        ("id" = String, Path, description = "The entry's id."),
+        ("memoryRef" = Option<String>, Query, description = "Which memory; `default` where none is named."),
+    ),
+    responses((status = 200, description = "The entries", body = EntriesAnswer))
+)]
+pub(crate) async fn sources(
+    State(app): State<Shared>,
+    Reader(caller): Reader,
+    Segment(id): Segment,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let scope = caller.scope(&app, params.memory()?).await?;
+    let found = app.memory.entry_sources(&scope, &id).await?;
+    let entries = found.into_iter().map(|entry| answer(&scope, entry)).collect();
+    Ok(wire::ok(json!(EntriesAnswer { entries, notices: Vec::new() }).to_string()))
 }
 
 /// Deletes an entry: nobody sees it from now on, but for who reads as of an earlier

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use icecore::{
     EntryError, MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError,
 };
+use icecore_openwop::RunsError;
 use serde_json::{Value, json};
 
 use crate::request_id;
@@ -191,8 +192,42 @@ impl From<MemoryError> for ApiError {
                     ..failed
                 }
             }
+            MemoryError::Commitment(error) => Self::invalid(error.to_string()),
             MemoryError::Workspace(error) => error.into(),
             MemoryError::Store(error) => error.into(),
+            // The enum may grow; what we do not know is ours to explain.
+            _ => Self::internal(&message),
+        }
+    }
+}
+
+impl From<RunsError> for ApiError {
+    fn from(error: RunsError) -> Self {
+        let message = error.to_string();
+        match error {
+            RunsError::UnknownWorkflow | RunsError::NotFound => {
+                Self::new(StatusCode::NOT_FOUND, "not_found", message)
+            }
+            RunsError::BadId | RunsError::BadInputs => Self::invalid(message),
+            RunsError::InputsTooLarge { most, .. } => {
+                Self::too_large("inputs_too_large", "run_input_bytes", most, message)
+            }
+            RunsError::Forbidden => Self::new(StatusCode::FORBIDDEN, "run_forbidden", message),
+            RunsError::ReadOnly => Self::new(StatusCode::FORBIDDEN, "forbidden", message),
+            RunsError::Expired { run, from_seq } => {
+                let mut details = json!({ "sourceRunId": run, "reason": "retention_expired" });
+                if let Some(from_seq) = from_seq {
+                    details["fromSeq"] = json!(from_seq);
+                }
+                Self::new(StatusCode::GONE, "run_expired", message).with(details)
+            }
+            RunsError::Ended { .. } => Self::new(StatusCode::CONFLICT, "run_ended", message),
+            RunsError::Active => Self::new(StatusCode::CONFLICT, "run_already_active", message),
+            RunsError::InvalidFromSeq { from_seq, max } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_from_seq", message)
+                    .with(json!({ "fromSeq": from_seq, "maxFromSeq": max }))
+            }
+            RunsError::Memory(error) => error.into(),
             // The enum may grow; what we do not know is ours to explain.
             _ => Self::internal(&message),
         }
@@ -217,6 +252,14 @@ impl From<StoreError> for ApiError {
             }
             StoreError::EntryExists { .. } => {
                 Self::new(StatusCode::CONFLICT, "entry_exists", message)
+            }
+            // The id is the caller's own, and may be anything.
+            StoreError::NoIntention { .. } => {
+                Self::missing("nothing in this memory has the id `memoryId`")
+            }
+            StoreError::TooManyCommitments { most } => {
+                Self::new(StatusCode::CONFLICT, "too_many_commitments", message)
+                    .with(json!({ "limit": "MAX_PENDING_COMMITMENTS", "most": most }))
             }
             StoreError::LastAdminKey { .. } => {
                 Self::new(StatusCode::CONFLICT, "last_admin_key", message)

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use icecore::{EventRecord, Position};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::auth::{Caller, Reader};
 use crate::error::ApiError;
 use crate::params::{InTenant, MAX_NUMBER, PageBySeq, Params};
@@ -64,21 +64,21 @@ pub(crate) async fn events(
     let last = last_event(&headers)?;
     if wants_stream(&headers) {
         let after = last.unwrap_or(after);
-        let log = Log { app, caller, memory, after };
-        return follow(log);
+        let log = Log { app: Arc::clone(&app), caller: caller.clone(), memory, after };
+        return follow(&app, &caller, log);
     }
     let events = app.memory.events(caller.tenant(), memory.as_deref(), after, limit).await?;
     Ok(wire::ok(wire::text(&wire::Events::of(&events))))
 }
 
-fn wants_stream(headers: &HeaderMap) -> bool {
+pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut kinds = accepted.flat_map(|value| value.split(','));
     kinds.any(|kind| kind.split(';').next().unwrap_or_default().trim() == "text/event-stream")
 }
 
 /// Where a reader that lost its connection left off.
-fn last_event(headers: &HeaderMap) -> Result<Option<Position>, ApiError> {
+pub(crate) fn last_event(headers: &HeaderMap) -> Result<Option<Position>, ApiError> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let digits = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
     let number = value.to_str().ok().filter(digits).and_then(|text| text.parse().ok());
@@ -86,6 +86,21 @@ fn last_event(headers: &HeaderMap) -> Result<Option<Position>, ApiError> {
         Some(number) => Ok(Some(Position(number))),
         None => Err(ApiError::invalid("the header `Last-Event-ID` must be the `seq` of an event")),
     }
+}
+
+/// What a reader can follow.
+pub(crate) trait Followed: Send + 'static {
+    /// What is new since the last look.
+    fn next(&mut self) -> impl Future<Output = Result<News, ApiError>> + Send;
+}
+
+/// What came since the last look.
+#[derive(Default)]
+pub(crate) struct News {
+    /// Each as it is sent.
+    pub(crate) pieces: Vec<String>,
+    /// Whether nothing more can come.
+    pub(crate) is_last: bool,
 }
 
 /// A place in a tenant's log.
@@ -96,20 +111,20 @@ struct Log {
     after: Position,
 }
 
-impl Log {
-    async fn next(&mut self) -> Result<Vec<EventRecord>, ApiError> {
+impl Followed for Log {
+    async fn next(&mut self) -> Result<News, ApiError> {
         let limit = self.app.limits.page_default;
         let memory = self.memory.as_deref();
         let tenant = self.caller.tenant();
         // Read before the events, so that none up to it can come later.
         let head = self.app.memory.store().head(tenant).await?;
         if head <= self.after {
-            return Ok(Vec::new());
+            return Ok(News::default());
         }
         let events = self.app.memory.events(tenant, memory, self.after, limit).await?;
         let last = events.last().map_or(self.after, |last| last.position);
         self.after = read_through(last, head, events.len() == limit);
-        Ok(events)
+        Ok(News { pieces: events.iter().map(piece_of).collect(), is_last: false })
     }
 }
 
@@ -126,9 +141,9 @@ struct Stream {
 }
 
 /// A stream of the tenant's share, and of all.
-fn take_streams(log: &Log) -> Result<Stream, ApiError> {
-    let limits = &log.app.limits;
-    let share = log.app.shares.of(log.caller.tenant());
+fn take_streams(app: &App, caller: &Caller) -> Result<Stream, ApiError> {
+    let limits = &app.limits;
+    let share = app.shares.of(caller.tenant());
     let take = |of: &Arc<Semaphore>, most: usize, names: &str| {
         Arc::clone(of).try_acquire_owned().map_err(|_| {
             ApiError::later("overloaded", format!("{most} streams are open ({names})"))
@@ -136,18 +151,24 @@ fn take_streams(log: &Log) -> Result<Stream, ApiError> {
     };
     let own = "of one tenant: `tenant_percent` of `event_streams`";
     let own = take(&share.streams, limits.tenant_streams(), own)?;
-    let one = take(&log.app.streams, limits.event_streams, "`event_streams`")?;
+    let one = take(&app.streams, limits.event_streams, "`event_streams`")?;
     Ok(Stream { _share: share, _permits: [own, one] })
 }
 
-fn follow(log: Log) -> Result<Response, ApiError> {
-    let permits = take_streams(&log)?;
+/// A stream of what comes, until nothing more can.
+pub(crate) fn follow(
+    app: &Shared,
+    caller: &Caller,
+    followed: impl Followed,
+) -> Result<Response, ApiError> {
+    let permits = take_streams(app, caller)?;
     let (sender, receiver) = mpsc::channel(WAITING);
-    let closing = log.app.closing.clone();
+    let closing = app.closing.clone();
+    let (app, caller) = (Arc::clone(app), caller.clone());
     tokio::spawn(async move {
         let _permits = permits;
         tokio::select! {
-            () = send_all(log, sender) => {}
+            () = send_all(&app, &caller, followed, sender) => {}
             () = closed(closing) => {}
         }
     });
@@ -158,42 +179,50 @@ fn follow(log: Log) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-/// Sends what the log has and gets, until the reader is gone, its key has ended or
-/// reading fails; a reader that comes back says where it was.
-async fn send_all(mut log: Log, sender: mpsc::Sender<String>) {
+/// Sends what there is and comes, until that is all, the reader is gone, its key has
+/// ended or reading fails; a reader that comes back says where it was.
+async fn send_all(
+    app: &App,
+    caller: &Caller,
+    mut followed: impl Followed,
+    sender: mpsc::Sender<String>,
+) {
     let mut quiet = 0;
     // Lets the reader know at once that it is connected.
     if sender.send(": connected\n\n".to_owned()).await.is_err() {
         return;
     }
-    while log.caller.is_still_valid(&log.app).await {
-        let Ok(events) = log.next().await else { return };
-        let pieces = match events.is_empty() {
-            false => events.iter().map(piece).collect(),
-            true if quiet >= QUIET_LOOKS => vec![": still here\n\n".to_owned()],
-            true => Vec::new(),
-        };
-        if pieces.is_empty() {
-            quiet += 1;
+    while caller.is_still_valid(app).await {
+        let Ok(News { mut pieces, is_last }) = followed.next().await else { return };
+        if pieces.is_empty() && quiet >= QUIET_LOOKS {
+            pieces.push(": still here\n\n".to_owned());
+        }
+        quiet = if pieces.is_empty() { quiet + 1 } else { 0 };
+        for piece in pieces {
+            app.metrics.sent(piece.len());
+            if sender.send(piece).await.is_err() {
+                return;
+            }
+        }
+        if is_last {
+            return;
+        }
+        if quiet > 0 {
             tokio::select! {
                 () = tokio::time::sleep(POLL) => {}
                 () = sender.closed() => return,
-            }
-            continue;
-        }
-        quiet = 0;
-        for piece in pieces {
-            log.app.metrics.sent(piece.len());
-            if sender.send(piece).await.is_err() {
-                return;
             }
         }
     }
 }
 
-fn piece(event: &EventRecord) -> String {
-    let data = wire::text(&wire::Event::from(event));
-    format!("id: {}\nevent: {}\ndata: {data}\n\n", event.position, event.kind)
+fn piece_of(event: &EventRecord) -> String {
+    piece(event.position.0, &event.kind, &wire::text(&wire::Event::from(event)))
+}
+
+/// An event as a stream sends it.
+pub(crate) fn piece(id: u64, kind: &str, data: &str) -> String {
+    format!("id: {id}\nevent: {kind}\ndata: {data}\n\n")
 }
 
 /// The pieces of a stream, as the response's body.

@@ -18,8 +18,8 @@ use utoipa::{Modify, OpenApi, ToSchema};
 use crate::app::Shared;
 use crate::limits::Limits;
 use crate::{
-    context, discovery, docs, entries, events, facts, forget, health, history, key_routes, metrics,
-    search, turns, workspace,
+    commitments, consolidation, context, discovery, docs, entries, events, facts, forget, health, history,
+    key_routes, metrics, runs, search, turns, workspace,
 };
 
 /// What a refused caller is told.
@@ -55,6 +55,8 @@ pub(crate) struct ErrorBody {
         entries::list,
         entries::get,
         entries::remove,
+        entries::sources,
+        consolidation::consolidate,
         history::chunks,
         history::chunk,
         history::expand,
@@ -62,6 +64,10 @@ pub(crate) struct ErrorBody {
         facts::add,
         facts::confirm,
         facts::reject,
+        commitments::add,
+        commitments::list,
+        commitments::get,
+        commitments::cancel,
         forget::forget,
         events::events,
         history::stats,
@@ -74,6 +80,12 @@ pub(crate) struct ErrorBody {
         workspace::read,
         workspace::put,
         workspace::delete,
+        runs::create,
+        runs::read,
+        runs::cancel,
+        runs::fork,
+        runs::events,
+        runs::poll,
         discovery::document,
         metrics::metrics,
         health::healthz,
@@ -88,10 +100,12 @@ pub(crate) struct ErrorBody {
         (name = "sessions", description = "Conversations, turn by turn."),
         (name = "recall", description = "What a prompt needs to know."),
         (name = "entries", description = "Long-term memory, put by hand and read by tag or rank."),
+        (name = "commitments", description = "Intentions that wait for their moment."),
         (name = "chunks", description = "Stretches of a session, and what stands for them."),
         (name = "facts", description = "What is known, and what people say of it."),
         (name = "forgetting", description = "Erasure, with a receipt."),
         (name = "workspace", description = "Small files that agents share, with versions."),
+        (name = "runs", description = "Workflows that use memory, and what happened in them."),
         (name = "keys", description = "Who may do what in the caller's tenant."),
         (name = "operations", description = "Events, counts and the host's health."),
         (name = "documents", description = "What you are reading."),

@@ -12,8 +12,8 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    body, context, discovery, docs, entries, events, facts, forget, guard, health, history,
-    key_routes, metrics, openapi, search, turns, workspace,
+    body, commitments, consolidation, context, discovery, docs, entries, events, facts, forget, guard, health,
+    history, key_routes, metrics, openapi, runs, seams, search, turns, workspace,
 };
 
 /// Where the host's own routes live.
@@ -41,6 +41,10 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/facts", get(facts::list).post(facts::add))
         .route("/facts/{id}/confirm", post(facts::confirm))
         .route("/facts/{id}/reject", post(facts::reject))
+        .route("/entries/{id}/sources", get(entries::sources))
+        .route("/consolidate", post(consolidation::consolidate))
+        .route("/commitments", get(commitments::list).post(commitments::add))
+        .route("/commitments/{id}", get(commitments::get).delete(commitments::cancel))
         .route("/events", get(events::events))
         .route("/archives", get(history::archives))
         .route("/stats", get(history::stats))
@@ -60,8 +64,18 @@ pub(crate) fn router(app: Shared) -> Router {
             "/v1/host/workspace/files/{*path}",
             get(workspace::read).put(workspace::put).delete(workspace::delete),
         )
+        .route("/v1/runs", post(runs::create))
+        .route("/v1/runs/{id}", get(runs::read).post(runs::fork))
+        .route("/v1/runs/{id}/cancel", post(runs::cancel))
+        .route("/v1/runs/{id}/events", get(runs::events))
+        .route("/v1/runs/{id}/events/poll", get(runs::poll))
         .route("/docs", get(docs::page))
-        .route("/", get(docs::welcome))
+        .route("/", get(docs::welcome));
+    let all = match app.openwop.settings().conformance {
+        true => all.merge(seams::router()),
+        false => all,
+    };
+    let all = all
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))

@@ -96,6 +96,12 @@ impl From<FileInfo> for FileRow {
     }
 }
 
+impl From<Vec<FileInfo>> for FilesAnswer {
+    fn from(files: Vec<FileInfo>) -> Self {
+        Self { files: files.into_iter().map(FileRow::from).collect() }
+    }
+}
+
 impl From<WorkspaceFile> for FileAnswer {
     fn from(file: WorkspaceFile) -> Self {
         Self { row: file.info.into(), content: file.content }
@@ -121,8 +127,7 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let prefix = params.text("prefix")?.unwrap_or_default();
     let files = app.memory.files(caller.principal(), prefix).await?;
-    let answer = FilesAnswer { files: files.into_iter().map(FileRow::from).collect() };
-    Ok(wire::ok(json!(answer).to_string()))
+    Ok(wire::ok(json!(FilesAnswer::from(files)).to_string()))
 }
 
 /// One file, or an earlier version of it.

@@ -1657,7 +1657,9 @@ pub struct StoredOutcome {
 }
 
 /// Operations whose outcomes hold ids and counts alone.
-const IDS_ONLY: [&str; 11] = [
+const IDS_ONLY: [&str; 13] = [
+    "/commitments",
+    "/consolidate",
     "/turns",
     "/entries",
     "/facts",

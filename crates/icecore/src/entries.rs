@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use icecore_domain::ids::{Position, Scope};
+use icecore_domain::ids::{Position, Scope, check_name};
 use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
 use icecore_index::{DocKind, Mode, Ranked, Source};
@@ -31,9 +31,11 @@ const PURGED_A_STEP: usize = 500;
 /// Memories whose entries are purged before it is asked again.
 const SCOPES_A_ROUND: usize = 64;
 
-/// An entry to put. Its id and time are given by the memory.
+/// An entry to put. Its time is given by the memory.
 #[derive(Debug, Clone, Default)]
 pub struct NewEntryRequest {
+    /// Its id, where the caller chooses one; else the memory gives one.
+    pub id: Option<String>,
     /// What it says, which may be nothing.
     pub content: String,
     /// Its tags; empty ones are left out, and so is what is there twice.
@@ -197,13 +199,14 @@ impl Memory {
             return Err(EntryError::Expired.into());
         }
         let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
+        let id = request.id.as_deref().map(|id| entry_id(&redactor, id)).transpose()?;
         let (content, tags) = (request.content.clone(), tags.to_vec());
         let (content, tags, hidden) = match content.len() <= INLINE_BYTES {
             true => hide(&redactor, &content, &tags),
             false => off_thread(move || hide(&redactor, &content, &tags)).await?,
         };
         let entry = NewEntry {
-            id: None,
+            id,
             content,
             tags,
             expires_at: request.expires_at,
@@ -416,6 +419,12 @@ impl Memory {
         tracing::debug!(%scope, purged, "entries that ended are gone");
         Ok(purged)
     }
+}
+
+/// A caller's own id, which is a name like others and may hold no secret.
+fn entry_id(redactor: &Redactor, id: &str) -> Result<String> {
+    check_name("entry", id)?;
+    Ok(redactor.name(id).into_string())
 }
 
 /// Tags that say something, each once, with their places.

@@ -235,6 +235,7 @@ impl Memory {
             return Err(EntryError::Expired.into());
         }
         let request = NewEntryRequest {
+            id: None,
             content: put.content.clone(),
             tags: put.tags.clone(),
             expires_at,

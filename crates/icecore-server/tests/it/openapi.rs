@@ -19,6 +19,9 @@ struct Ids {
     chunk: String,
     fact: String,
     entry: String,
+    commitment: String,
+    run: String,
+    run_to_cancel: String,
     key: String,
     key_to_rotate: String,
 }
@@ -41,6 +44,9 @@ impl Operation {
         let known = [
             ("/chunks/", &ids.chunk),
             ("/entries/", &ids.entry),
+            ("/commitments/", &ids.commitment),
+            ("/cancel", &ids.run_to_cancel),
+            ("/runs/", &ids.run),
             ("/rotate", &ids.key_to_rotate),
             ("/keys/", &ids.key),
             ("/facts/", &ids.fact),
@@ -89,6 +95,9 @@ fn routes() -> BTreeSet<String> {
             if starts.iter().any(|start| handlers.contains(start.as_str())) {
                 // The document has no sign for a place of many segments.
                 let path = path.replace("{*", "{");
+                // The router knows no ending of a segment.
+                let is_fork = format!("{method} {path}") == "post /v1/runs/{id}";
+                let path = if is_fork { format!("{path}:fork") } else { path };
                 found.insert(format!("{method} {prefix}{path}"));
             }
         }
@@ -170,6 +179,10 @@ async fn every_field_of_a_body_is_read() {
         let example = media.get("example").cloned().unwrap_or(json!({}));
         let schema = target(&document, &media["schema"]);
         for (name, property) in schema["properties"].as_object().unwrap() {
+            // Any object will do, and so no object is wrong.
+            if property["type"].to_string().contains("object") {
+                continue;
+            }
             refuses(&host, &operation, &spoiled(&example, name), name).await;
             if name != "turns" {
                 continue;
@@ -227,9 +240,30 @@ async fn fill(host: &Host) -> Ids {
     Ids {
         chunk: id(&host.get("/chunks").await.json()["chunks"][0]),
         fact: id(&host.get("/facts").await.json()["facts"][0]),
+        commitment: made("/commitments", r#"{"intention":"x","at":"2999-01-01T00:00:00Z"}"#).await,
+        run: ended_run(host).await,
+        // It waits for an entry to lapse, and so can be stopped.
+        run_to_cancel: new_run(host, "conformance-agent-memory-ttl").await,
         entry: made("/entries", r#"{"content":"x","expiresAt":"2999-01-01T00:00:00Z"}"#).await,
         key: made("/keys", r#"{"role":"reader"}"#).await,
         key_to_rotate: made("/keys", r#"{"role":"reader"}"#).await,
+    }
+}
+
+async fn new_run(host: &Host, workflow: &str) -> String {
+    let body = json!({ "workflowId": workflow }).to_string();
+    let made = host.ask("POST", "/v1/runs", &[], &body).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    made.json()["runId"].as_str().unwrap().to_owned()
+}
+
+async fn ended_run(host: &Host) -> String {
+    let run = new_run(host, "conformance-noop").await;
+    loop {
+        let polled = format!("/v1/runs/{run}/events/poll?lastSequence=900&timeout=5");
+        if host.ask("GET", &polled, &[], "").await.json()["isComplete"] == true {
+            return run;
+        }
     }
 }
 

@@ -21,16 +21,22 @@ const WRITES: &[&str] = &[
     "/facts",
     "/facts/{id}/confirm",
     "/facts/{id}/reject",
+    "/commitments",
+    "/consolidate",
     "/forget",
     "/keys",
     "/keys/{id}/rotate",
+    "/v1/runs",
+    "/v1/runs/{id}",
+    "/v1/runs/{id}/cancel",
 ];
 
 /// The routes that take what is put, each with a case in [`bodies`].
 const PUTS: &[&str] = &["/v1/host/workspace/files/{*path}"];
 
 /// The routes that take something away.
-const DELETES: &[&str] = &["/entries/{id}", "/keys/{id}", "/v1/host/workspace/files/{*path}"];
+const DELETES: &[&str] =
+    &["/commitments/{id}", "/entries/{id}", "/keys/{id}", "/v1/host/workspace/files/{*path}"];
 
 /// The routes that only read; they are asked for what is secret too.
 const READS: &[&str] = &[
@@ -42,13 +48,19 @@ const READS: &[&str] = &[
     "/chunks/{id}/expand",
     "/entries",
     "/entries/{id}",
+    "/entries/{id}/sources",
     "/facts",
+    "/commitments",
+    "/commitments/{id}",
     "/events",
     "/archives",
     "/stats",
     "/keys",
     "/v1/host/workspace/files",
     "/v1/host/workspace/files/{*path}",
+    "/v1/runs/{id}",
+    "/v1/runs/{id}/events",
+    "/v1/runs/{id}/events/poll",
 ];
 
 /// The routes that take nothing and need no key.
@@ -121,6 +133,28 @@ fn bodies(route: &str) -> Vec<Value> {
             json!({"text": format!("The code is {secret}"), "subject": secret}),
             json!({"kind": secret, "text": "x"}),
         ],
+        "/commitments" => vec![
+            json!({"intention": secret, "at": "2999-01-01T00:00:00Z"}),
+            json!({"intention": secret, "when": {"tag": secret, "mentions": secret}}),
+            json!({"memoryId": secret, "when": {"mentions": secret}}),
+            json!({"intention": "x", "at": secret}),
+            json!({"intention": "x", "when": {secret.clone(): secret}}),
+        ],
+        "/consolidate" => vec![json!({}), json!({"memoryRef": secret})],
+        "/v1/runs" => vec![
+            json!({"workflowId": "conformance-noop", "inputs": {secret.clone(): secret}}),
+            json!({"workflowId": "conformance-identity", "inputs": {"plain": secret, secret.clone(): [secret]}}),
+            json!({"workflowId": secret, "inputs": {}}),
+            json!({"workflowId": "conformance-noop", "tenantId": secret, "tags": [secret],
+                "configurable": {"ai": {"credentialRef": secret}}, "metadata": {"a": secret}}),
+        ],
+        "/v1/runs/{id}" => vec![
+            json!({"mode": "replay", "fromSeq": 0}),
+            json!({"mode": secret}),
+            json!({"mode": "replay", "fromSeq": secret}),
+            json!({"mode": "replay", "runOptionsOverlay": {"a": secret}}),
+        ],
+        "/v1/runs/{id}/cancel" => vec![json!({})],
         "/forget" => vec![
             json!({"subject": secret}),
             json!({"session": secret}),

@@ -126,7 +126,7 @@ impl Caller {
         if matches!(route.method.as_str(), "GET" | "DELETE") {
             return None;
         }
-        let name = route.path.rsplit_once("/v1/host/").map_or("", |(_, rest)| rest);
+        let name = route.path.trim_start_matches("/v1/").trim_start_matches("host/");
         let mut body = match name {
             "icecore/sessions/{session}/turns" => {
                 let turns: Vec<Value> = (0..=self.dice.roll(3)).map(|_| self.turn()).collect();
@@ -140,6 +140,17 @@ impl Caller {
                 let tags = json!([self.tenant.mark, "subject:Ana"]);
                 json!({ "content": self.words(), "tags": tags })
             }
+            "icecore/commitments" => {
+                let tag = self.dice.of(&["subject:Ana", "never"]);
+                json!({ "intention": self.words(), "when": { "tag": tag } })
+            }
+            "icecore/consolidate" => json!({}),
+            "runs" => {
+                let workflow = self.dice.of(&["conformance-noop", "conformance-identity"]);
+                json!({ "workflowId": workflow, "inputs": { "note": self.words() } })
+            }
+            "runs/{id}:fork" => json!({ "mode": "replay" }),
+            "runs/{id}/cancel" => json!({}),
             "icecore/forget" => match self.dice.roll(20) {
                 0 => json!({ "subject": "Ben" }),
                 1 => json!({ "session": "work" }),

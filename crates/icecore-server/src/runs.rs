@@ -1,0 +1,560 @@
+//! Runs of workflows: made, read, followed, cancelled, repeated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use icecore::json::JsonText;
+use icecore::{Claim, MemoryError, Millis, RunRecord, StoreError, StoredOutcome};
+use icecore_openwop::{ForkRequest, Host, RunEvent, RunRequest, RunView, RunsError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use crate::app::Shared;
+use crate::auth::{Caller, Reader, Writer};
+use crate::body::{Fields, Posted};
+use crate::error::ApiError;
+use crate::events::{Followed, News, follow, last_event, piece, wants_stream};
+use crate::idempotency::{Attempt, replay};
+use crate::params::{Params, Segment};
+use crate::wire;
+use crate::work::Work;
+
+const CREATE: &str = "POST /v1/runs";
+const FORK: &str = "POST /v1/runs/fork";
+
+/// The longest that a poll waits for news.
+const MAX_POLL_SECONDS: u64 = 30;
+
+/// What ends the path of a fork.
+const FORK_SUFFIX: &str = ":fork";
+
+/// A run to make. What a host of memory has no use for is read and left alone: the
+/// tenant comes from the key, and nobody is called back.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes what `create` reads")]
+pub(crate) struct RunBody {
+    /// Which workflow.
+    workflow_id: String,
+    /// What it is given; at most `run_input_bytes`. Secrets in it are hidden.
+    #[schema(value_type = Object)]
+    inputs: Option<Map<String, Value>>,
+    /// A hint that changes nothing: the tenant comes from the key.
+    tenant_id: Option<String>,
+    /// Left alone.
+    scope_id: Option<String>,
+    /// Left alone: nobody is called back.
+    callback_url: Option<String>,
+    /// Left alone.
+    #[schema(value_type = Object)]
+    configurable: Option<Map<String, Value>>,
+    /// Left alone.
+    tags: Option<Vec<String>>,
+    /// Left alone.
+    #[schema(value_type = Object)]
+    metadata: Option<Map<String, Value>>,
+}
+
+/// A run to repeat.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes what `fork` reads")]
+pub(crate) struct ForkBody {
+    /// `replay`: what was recorded is told again. There is no other mode here.
+    mode: String,
+    /// From which event on; 0 where none is named.
+    #[schema(minimum = 0)]
+    from_seq: Option<u64>,
+    /// Refused: a replay takes no other options.
+    #[schema(value_type = Object)]
+    run_options_overlay: Option<Map<String, Value>>,
+}
+
+/// That a run was made.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunCreated {
+    run_id: String,
+    status: String,
+    events_url: String,
+    status_url: String,
+}
+
+/// That a run repeats another.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunForked {
+    run_id: String,
+    source_run_id: String,
+    from_seq: u64,
+    mode: String,
+    status: String,
+    events_url: String,
+    status_url: String,
+}
+
+/// A run.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Run)]
+pub(crate) struct RunAnswer {
+    run_id: String,
+    workflow_id: String,
+    /// `pending`, `running`, `completed`, `failed` or `cancelled`.
+    status: String,
+    /// Whose it is.
+    owner: RunOwner,
+    /// What it leaves behind. Entries that are gone by now are null, or left out of a
+    /// list: a run quotes nothing that was forgotten.
+    #[schema(value_type = Object)]
+    variables: Map<String, Value>,
+    /// The files that it began with.
+    workspace: Vec<RunFileRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<RunFailure>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    ended_at: Option<String>,
+    /// The run that it repeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_run_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_seq: Option<u64>,
+    events_url: String,
+}
+
+/// Whose a run is, by ids that tell nothing else.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunOwner {
+    tenant: String,
+    workspace: String,
+    /// The id of the key that asked for it.
+    principal: String,
+}
+
+/// A file that a run began with.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RunFile)]
+pub(crate) struct RunFileRow {
+    path: String,
+    version: u64,
+}
+
+/// Why a run failed.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RunError)]
+pub(crate) struct RunFailure {
+    code: String,
+    message: String,
+}
+
+/// Something that happened in a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = RunEvent)]
+pub(crate) struct RunEventRow {
+    event_id: String,
+    run_id: String,
+    r#type: String,
+    /// Ids and counts, never content.
+    #[schema(value_type = Object)]
+    payload: Value,
+    #[schema(format = DateTime)]
+    timestamp: String,
+    /// From 0.
+    sequence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_id: Option<String>,
+    /// The event that this one repeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    causation_id: Option<String>,
+}
+
+/// Events of a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = RunEvents)]
+pub(crate) struct RunEventsAnswer {
+    events: Vec<RunEventRow>,
+    /// Whether the run has ended and these are its last.
+    is_complete: bool,
+}
+
+impl From<RunView> for RunAnswer {
+    fn from(view: RunView) -> Self {
+        let RunView { record, owner, variables } = view;
+        let fork = record.fork;
+        Self {
+            workflow_id: record.workflow,
+            status: record.status.as_str().to_owned(),
+            owner: RunOwner {
+                tenant: owner.tenant,
+                workspace: owner.workspace,
+                principal: owner.principal,
+            },
+            variables,
+            workspace: record
+                .files
+                .into_iter()
+                .map(|file| RunFileRow { path: file.path.to_string(), version: file.version })
+                .collect(),
+            error: record
+                .error
+                .map(|error| RunFailure { code: error.code, message: error.message }),
+            created_at: record.created_at.to_rfc3339(),
+            ended_at: record.ended_at.map(Millis::to_rfc3339),
+            source_run_id: fork.as_ref().map(|fork| fork.run.clone()),
+            from_seq: fork.map(|fork| fork.from_seq),
+            events_url: events_url(&record.id),
+            run_id: record.id,
+        }
+    }
+}
+
+impl From<RunEvent> for RunEventRow {
+    fn from(event: RunEvent) -> Self {
+        Self {
+            event_id: event.event_id,
+            run_id: event.run_id,
+            r#type: event.kind,
+            payload: event.payload,
+            timestamp: event.timestamp.to_rfc3339(),
+            sequence: event.sequence,
+            node_id: event.node_id,
+            causation_id: event.causation_id,
+        }
+    }
+}
+
+fn events_url(id: &str) -> String {
+    format!("/v1/runs/{id}/events")
+}
+
+fn created(record: &RunRecord) -> RunCreated {
+    RunCreated {
+        run_id: record.id.clone(),
+        status: record.status.as_str().to_owned(),
+        events_url: events_url(&record.id),
+        status_url: format!("/v1/runs/{}", record.id),
+    }
+}
+
+fn forked(record: &RunRecord) -> RunForked {
+    let RunCreated { run_id, status, events_url, status_url } = created(record);
+    let source = record.fork.as_ref();
+    RunForked {
+        run_id,
+        source_run_id: source.map(|fork| fork.run.clone()).unwrap_or_default(),
+        from_seq: source.map(|fork| fork.from_seq).unwrap_or_default(),
+        mode: "replay".to_owned(),
+        status,
+        events_url,
+        status_url,
+    }
+}
+
+/// A new run's id: nobody can guess it, and it tells nothing.
+pub(crate) fn new_id() -> Result<String, ApiError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| ApiError::internal(&error))?;
+    Ok(format!("run-{}", hex::encode(bytes)))
+}
+
+/// What a run is given that is given nothing.
+pub(crate) fn no_inputs() -> JsonText {
+    JsonText::empty_object()
+}
+
+/// The outcome to be committed with the run. It holds ids alone.
+fn claim<T: Serialize>(
+    attempt: &Attempt,
+    answer: impl Fn(&RunRecord) -> T + Send + Sync + 'static,
+) -> Claim<RunRecord> {
+    Claim {
+        operation: attempt.operation.to_owned(),
+        key: attempt.key.clone(),
+        request: attempt.request,
+        render: Arc::new(move |record| json!(answer(record)).to_string()),
+    }
+}
+
+fn replayed(outcome: StoredOutcome) -> Response {
+    replay(outcome.status, outcome.body)
+}
+
+/// Makes a run. It goes on by itself: read it, or follow its events.
+#[utoipa::path(
+    post,
+    path = "/v1/runs",
+    operation_id = "createRun",
+    tag = "runs",
+    request_body(content = RunBody, example = json!({"workflowId": "conformance-noop"})),
+    responses(
+        (status = 201, description = "The run was made", body = RunCreated),
+        (status = 404, description = "There is no such workflow", body = crate::openapi::ErrorBody),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<Shared>,
+    Writer(caller): Writer,
+    posted: Posted,
+) -> Result<Response, ApiError> {
+    let fields = Fields::parse(&posted.bytes)?;
+    let workflow = fields.text("workflowId")?;
+    let workflow = workflow.ok_or_else(|| ApiError::invalid("field `workflowId` is missing"))?;
+    let inputs = fields.json_object("inputs")?;
+    for hint in ["tenantId", "scopeId", "callbackUrl"] {
+        fields.text(hint)?;
+    }
+    for left in ["configurable", "metadata"] {
+        fields.json_object(left)?;
+    }
+    fields.words("tags")?;
+
+    let attempt = Attempt::begin(&app, &caller, CREATE, &posted).await?;
+    let mut request = RunRequest {
+        id: new_id()?,
+        workflow_id: workflow,
+        principal_id: caller.key_id().to_owned(),
+        inputs: inputs.unwrap_or_else(no_inputs),
+        claim: None,
+    };
+    if let Some(attempt) = &attempt {
+        if let Some(outcome) = attempt.earlier(&app).await? {
+            return Ok(replayed(outcome));
+        }
+        request.claim = Some(claim(attempt, created));
+    }
+    match (app.openwop.create_run(caller.principal(), request).await, attempt) {
+        (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, json!(created(&run)).to_string())),
+        (Err(error), attempt) => otherwise(&app, error, attempt).await,
+    }
+}
+
+/// Another process may have been faster under the same key.
+async fn otherwise(
+    app: &Shared,
+    error: RunsError,
+    attempt: Option<Attempt>,
+) -> Result<Response, ApiError> {
+    let is_taken =
+        matches!(error, RunsError::Memory(MemoryError::Store(StoreError::ClaimTaken)));
+    let earlier = match attempt.filter(|_| is_taken) {
+        Some(attempt) => attempt.earlier(app).await?,
+        None => None,
+    };
+    earlier.map(replayed).ok_or_else(|| error.into())
+}
+
+/// A run, with what it leaves behind.
+#[utoipa::path(
+    get,
+    path = "/v1/runs/{id}",
+    operation_id = "readRun",
+    tag = "runs",
+    params(("id" = String, Path, description = "The run's id.")),
+    responses(
+        (status = 200, description = "The run", body = RunAnswer),
+        (status = 410, description = "The run is past its retention", body = crate::openapi::ErrorBody),
+    )
+)]
+pub(crate) async fn read(
+    State(app): State<Shared>,
+    Reader(caller): Reader,
+    Segment(id): Segment,
+) -> Result<Response, ApiError> {
+    let view = app.openwop.run(caller.principal(), &id).await?;
+    Ok(wire::ok(json!(RunAnswer::from(view)).to_string()))
+}
+
+/// Stops a run that has not ended. What it wrote stays.
+#[utoipa::path(
+    post,
+    path = "/v1/runs/{id}/cancel",
+    operation_id = "cancelRun",
+    tag = "runs",
+    params(("id" = String, Path, description = "The run's id.")),
+    responses(
+        (status = 200, description = "It does nothing more", body = RunCreated),
+        (status = 409, description = "It has ended already", body = crate::openapi::ErrorBody),
+        (status = 410, description = "The run is past its retention", body = crate::openapi::ErrorBody),
+    )
+)]
+pub(crate) async fn cancel(
+    State(app): State<Shared>,
+    Writer(caller): Writer,
+    Segment(id): Segment,
+) -> Result<Response, ApiError> {
+    let run = app.openwop.cancel_run(caller.principal(), &id).await?;
+    Ok(wire::ok(json!(created(&run)).to_string()))
+}
+
+/// Repeats a run that has ended: its recorded facts are told again, with the same ids
+/// and times, and nothing is written to memory.
+#[utoipa::path(
+    post,
+    path = "/v1/runs/{id}:fork",
+    operation_id = "forkRun",
+    tag = "runs",
+    params(("id" = String, Path, description = "The id of the run to repeat.")),
+    request_body(content = ForkBody, example = json!({"mode": "replay", "fromSeq": 0})),
+    responses(
+        (status = 201, description = "The run that repeats it", body = RunForked),
+        (status = 409, description = "It has not ended yet", body = crate::openapi::ErrorBody),
+        (status = 410, description = "The run is past its retention", body = crate::openapi::ErrorBody),
+        (status = 422, description = "The run has no such event", body = crate::openapi::ErrorBody),
+    )
+)]
+pub(crate) async fn fork(
+    State(app): State<Shared>,
+    Writer(caller): Writer,
+    Segment(target): Segment,
+    posted: Posted,
+) -> Result<Response, ApiError> {
+    // The router knows no ending of a segment.
+    let Some(source) = target.strip_suffix(FORK_SUFFIX) else {
+        return Err(ApiError::missing("there is no such route"));
+    };
+    let fields = Fields::parse(&posted.bytes)?;
+    let from_seq = fork_from(&fields)?;
+
+    let attempt = Attempt::begin(&app, &caller, FORK, &posted).await?;
+    let mut request = ForkRequest {
+        id: new_id()?,
+        source: source.to_owned(),
+        from_seq,
+        principal_id: caller.key_id().to_owned(),
+        claim: None,
+    };
+    if let Some(attempt) = &attempt {
+        if let Some(outcome) = attempt.earlier(&app).await? {
+            return Ok(replayed(outcome));
+        }
+        request.claim = Some(claim(attempt, forked));
+    }
+    match (app.openwop.fork_run(caller.principal(), request).await, attempt) {
+        (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, json!(forked(&run)).to_string())),
+        (Err(error), attempt) => otherwise(&app, error, attempt).await,
+    }
+}
+
+/// The event to begin at, of a request for a replay.
+fn fork_from(fields: &Fields<'_>) -> Result<u64, ApiError> {
+    fields.only(&["mode", "fromSeq", "runOptionsOverlay"])?;
+    match fields.text("mode")?.as_deref() {
+        Some("replay") => {}
+        _ => return Err(ApiError::invalid("field `mode` must be `replay`")),
+    }
+    if fields.json_object("runOptionsOverlay")?.is_some() {
+        return Err(ApiError::invalid("field `runOptionsOverlay` has no place in a replay"));
+    }
+    Ok(fields.whole("fromSeq")?.unwrap_or_default())
+}
+
+/// What happened in a run. With `Accept: text/event-stream` it is followed to its end,
+/// and `Last-Event-ID` goes on where a lost connection left off.
+#[utoipa::path(
+    get,
+    path = "/v1/runs/{id}/events",
+    operation_id = "listRunEvents",
+    tag = "runs",
+    params(
+        ("id" = String, Path, description = "The run's id."),
+        ("Last-Event-ID" = Option<u64>, Header, description = "Streams alone: the `sequence` of the last event that was seen."),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "All events, or a stream of them",
+            content((RunEventsAnswer = "application/json"), (String = "text/event-stream")),
+        ),
+        (status = 410, description = "The run is past its retention", body = crate::openapi::ErrorBody),
+    )
+)]
+pub(crate) async fn events(
+    State(app): State<Shared>,
+    Reader(caller): Reader,
+    Segment(id): Segment,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let last = last_event(&headers)?;
+    if wants_stream(&headers) {
+        // Whether there is such a run is said before the stream begins.
+        app.openwop.run(caller.principal(), &id).await?;
+        let after = last.map(|position| position.0);
+        let run = RunLog { host: app.openwop.clone(), caller: caller.clone(), id, after };
+        return follow(&app, &caller, run);
+    }
+    let found = app.openwop.run_events(caller.principal(), &id, None, 0).await?;
+    Ok(wire::ok(json!(answer(found)).to_string()))
+}
+
+fn answer(found: icecore_openwop::RunEvents) -> RunEventsAnswer {
+    let is_complete = found.is_complete;
+    RunEventsAnswer { events: found.events.into_iter().map(RunEventRow::from).collect(), is_complete }
+}
+
+/// A place among the events of a run.
+struct RunLog {
+    host: Host,
+    caller: Caller,
+    id: String,
+    after: Option<u64>,
+}
+
+impl Followed for RunLog {
+    async fn next(&mut self) -> Result<News, ApiError> {
+        let principal = self.caller.principal();
+        let found = self.host.run_events(principal, &self.id, self.after, 0).await?;
+        self.after = found.events.last().map(|event| event.sequence).or(self.after);
+        let is_last = found.is_complete;
+        let row = |event: RunEvent| {
+            let (sequence, kind) = (event.sequence, event.kind.clone());
+            piece(sequence, &kind, &json!(RunEventRow::from(event)).to_string())
+        };
+        Ok(News { pieces: found.events.into_iter().map(row).collect(), is_last })
+    }
+}
+
+/// What happened in a run after an event, as soon as something did.
+#[utoipa::path(
+    get,
+    path = "/v1/runs/{id}/events/poll",
+    operation_id = "pollRunEvents",
+    tag = "runs",
+    params(
+        ("id" = String, Path, description = "The run's id."),
+        ("lastSequence" = Option<u64>, Query, description = "The last event that was seen; all where none is named."),
+        ("timeout" = Option<u64>, Query, minimum = 0, maximum = 30, description = "Seconds to wait for news."),
+    ),
+    responses(
+        (status = 200, description = "The events", body = RunEventsAnswer),
+        (status = 410, description = "The run is past its retention", body = crate::openapi::ErrorBody),
+    )
+)]
+pub(crate) async fn poll(
+    State(app): State<Shared>,
+    Reader(caller): Reader,
+    Segment(id): Segment,
+    params: Params,
+    Extension(work): Extension<Work>,
+) -> Result<Response, ApiError> {
+    let after = params.number("lastSequence")?;
+    let seconds = params.number("timeout")?.unwrap_or_default();
+    if seconds > MAX_POLL_SECONDS {
+        let message = format!("parameter `timeout` must be from 0 to {MAX_POLL_SECONDS}");
+        return Err(ApiError::invalid(message));
+    }
+    let wait = Duration::from_secs(seconds);
+    // Who waits holds no place meanwhile.
+    let news = app.openwop.wait_for_events(caller.principal(), &id, after, 0, wait);
+    let found = work.aside(news).await??;
+    Ok(wire::ok(json!(answer(found)).to_string()))
+}
