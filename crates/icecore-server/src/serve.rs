@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use icecore::{Memory, MemoryError, StoreError};
+use icecore_openwop::Host;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
@@ -98,15 +99,16 @@ const WORKER_GRACE: Duration = Duration::from_secs(2);
 /// After a failed accept (say, no more file handles) we wait before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves `memory` on `listener` and does its background work, until `shutdown`
-/// resolves. Then no new connection is accepted, what was accepted is finished
+/// Serves a host, or a memory with the default settings of one, on `listener` and
+/// does its background work, until `shutdown` resolves. Then no new connection is accepted, what was accepted is finished
 /// (within `shutdown_seconds`), and the call returns.
 pub async fn serve(
-    memory: Memory,
+    host: impl Into<Host>,
     listener: impl Into<Listener>,
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    let host = host.into();
     let ServerOptions { mut limits, allowed_hosts, .. } = options;
     limits.check().map_err(ServeError::Limit)?;
     limits.connections = open_files::make_room(limits.connections);
@@ -118,9 +120,9 @@ pub async fn serve(
         Listener::Unix(_) => Hosts::in_file(),
     };
     let (close, closing) = watch::channel(false);
-    let worker = tokio::spawn(work(memory.clone(), closing.clone()));
+    let worker = tokio::spawn(work(host.memory().clone(), closing.clone()));
     let lines = Lines::new(&limits);
-    let app = App::under(memory, limits, hosts, closing.clone());
+    let app = App::under(host, limits, hosts, closing.clone());
     let log = tokio::spawn(audit::keep_log(Arc::clone(&app)));
 
     let connections = GracefulShutdown::new();
