@@ -18,8 +18,8 @@ use utoipa::{Modify, OpenApi, ToSchema};
 use crate::app::Shared;
 use crate::limits::Limits;
 use crate::{
-    context, discovery, docs, entries, events, facts, forget, health, history, key_routes, metrics,
-    search, turns, workspace,
+    agents, context, discovery, docs, entries, events, facts, forget, health, history, key_routes,
+    metrics, search, turns, workspace,
 };
 
 /// What a refused caller is told.
@@ -70,6 +70,8 @@ pub(crate) struct ErrorBody {
         key_routes::create,
         key_routes::revoke,
         key_routes::rotate,
+        agents::list,
+        agents::get,
         workspace::list,
         workspace::read,
         workspace::put,
@@ -91,6 +93,7 @@ pub(crate) struct ErrorBody {
         (name = "chunks", description = "Stretches of a session, and what stands for them."),
         (name = "facts", description = "What is known, and what people say of it."),
         (name = "forgetting", description = "Erasure, with a receipt."),
+        (name = "agents", description = "Who is installed, and what it has to do without."),
         (name = "workspace", description = "Small files that agents share, with versions."),
         (name = "keys", description = "Who may do what in the caller's tenant."),
         (name = "operations", description = "Events, counts and the host's health."),

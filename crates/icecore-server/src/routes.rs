@@ -12,7 +12,7 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    body, context, discovery, docs, entries, events, facts, forget, guard, health, history,
+    agents, body, context, discovery, docs, entries, events, facts, forget, guard, health, history,
     key_routes, metrics, openapi, search, turns, workspace,
 };
 
@@ -55,6 +55,8 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/v1/openapi.json", get(openapi::document))
         .route("/.well-known/openwop", get(discovery::document))
+        .route("/v1/agents", get(agents::list))
+        .route("/v1/agents/{id}", get(agents::get))
         .route("/v1/host/workspace/files", get(workspace::list))
         .route(
             "/v1/host/workspace/files/{*path}",
