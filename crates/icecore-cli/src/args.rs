@@ -634,7 +634,7 @@ pub struct ServeArgs {
     /// Address and port (port 0 takes a free one), or unix:PATH [default: 127.0.0.1:7433]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
-    /// For a conformance run: also serve its test seams, of which there are none yet
+    /// For a conformance run: also serve its fixtures and test seams
     #[arg(long)]
     pub conformance: bool,
 }

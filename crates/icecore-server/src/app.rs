@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use icecore::{Memory, Millis};
+use icecore_openwop::Host;
 use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{Audit, Denials};
@@ -19,6 +20,8 @@ use crate::work;
 /// The state behind every route.
 pub(crate) struct App {
     pub(crate) memory: Memory,
+    /// How the memory is served by the protocol's rules.
+    pub(crate) openwop: Host,
     pub(crate) limits: Limits,
     /// Under which names we may be called.
     pub(crate) hosts: Hosts,
@@ -53,25 +56,27 @@ pub(crate) type Shared = Arc<App>;
 impl App {
     #[cfg(test)]
     pub(crate) fn new(
-        memory: Memory,
+        openwop: impl Into<Host>,
         limits: Limits,
         address: std::net::SocketAddr,
         closing: watch::Receiver<bool>,
     ) -> Shared {
-        Self::under(memory, limits, Hosts::at(address, Vec::new()), closing)
+        Self::under(openwop.into(), limits, Hosts::at(address, Vec::new()), closing)
     }
 
     /// As [`App::new`], called by other names.
     pub(crate) fn under(
-        memory: Memory,
+        openwop: Host,
         limits: Limits,
         hosts: Hosts,
         closing: watch::Receiver<bool>,
     ) -> Shared {
+        let memory = openwop.memory().clone();
         Arc::new(Self {
             begun: memory.now(),
             metrics: Metrics::default(),
             memory,
+            openwop,
             hosts,
             rates: Rates::new(&limits),
             keys: KeyRing::default(),

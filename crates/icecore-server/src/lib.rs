@@ -7,6 +7,7 @@
 //!
 //! Knows wire formats, and no SQL, no flags and no model files.
 
+mod agents;
 mod app;
 mod audit;
 mod auth;

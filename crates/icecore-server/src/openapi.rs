@@ -18,8 +18,8 @@ use utoipa::{Modify, OpenApi, ToSchema};
 use crate::app::Shared;
 use crate::limits::Limits;
 use crate::{
-    commitments, consolidation, context, discovery, docs, entries, events, facts, forget, health, history,
-    key_routes, metrics, runs, search, turns, workspace,
+    agents, commitments, consolidation, context, discovery, docs, entries, events, facts, forget,
+    health, history, key_routes, metrics, runs, search, turns, workspace,
 };
 
 /// What a refused caller is told.
@@ -76,6 +76,8 @@ pub(crate) struct ErrorBody {
         key_routes::create,
         key_routes::revoke,
         key_routes::rotate,
+        agents::list,
+        agents::get,
         workspace::list,
         workspace::read,
         workspace::put,
@@ -104,6 +106,7 @@ pub(crate) struct ErrorBody {
         (name = "chunks", description = "Stretches of a session, and what stands for them."),
         (name = "facts", description = "What is known, and what people say of it."),
         (name = "forgetting", description = "Erasure, with a receipt."),
+        (name = "agents", description = "Who is installed, and what it has to do without."),
         (name = "workspace", description = "Small files that agents share, with versions."),
         (name = "runs", description = "Workflows that use memory, and what happened in them."),
         (name = "keys", description = "Who may do what in the caller's tenant."),

@@ -12,8 +12,9 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    body, commitments, consolidation, context, discovery, docs, entries, events, facts, forget, guard, health,
-    history, key_routes, metrics, openapi, runs, seams, search, turns, workspace,
+    agents, body, commitments, consolidation, context, discovery, docs, entries, events, facts,
+    forget, guard, health, history, key_routes, metrics, openapi, runs, seams, search, turns,
+    workspace,
 };
 
 /// Where the host's own routes live.
@@ -59,6 +60,8 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/v1/openapi.json", get(openapi::document))
         .route("/.well-known/openwop", get(discovery::document))
+        .route("/v1/agents", get(agents::list))
+        .route("/v1/agents/{id}", get(agents::get))
         .route("/v1/host/workspace/files", get(workspace::list))
         .route(
             "/v1/host/workspace/files/{*path}",

@@ -344,8 +344,7 @@ async fn otherwise(
     error: RunsError,
     attempt: Option<Attempt>,
 ) -> Result<Response, ApiError> {
-    let is_taken =
-        matches!(error, RunsError::Memory(MemoryError::Store(StoreError::ClaimTaken)));
+    let is_taken = matches!(error, RunsError::Memory(MemoryError::Store(StoreError::ClaimTaken)));
     let earlier = match attempt.filter(|_| is_taken) {
         Some(attempt) => attempt.earlier(app).await?,
         None => None,
@@ -498,7 +497,10 @@ pub(crate) async fn events(
 
 fn answer(found: icecore_openwop::RunEvents) -> RunEventsAnswer {
     let is_complete = found.is_complete;
-    RunEventsAnswer { events: found.events.into_iter().map(RunEventRow::from).collect(), is_complete }
+    RunEventsAnswer {
+        events: found.events.into_iter().map(RunEventRow::from).collect(),
+        is_complete,
+    }
 }
 
 /// A place among the events of a run.

@@ -39,6 +39,8 @@ pub struct FileConfig {
     pub workspace: WorkspaceSettings,
     /// `[serve]`.
     pub serve: ServeSettings,
+    /// `[openwop]`.
+    pub openwop: OpenwopSettings,
     /// `[telemetry]`.
     pub telemetry: TelemetrySettings,
     given: BTreeSet<String>,
@@ -142,6 +144,30 @@ impl Default for ServeSettings {
             write_seconds: 60,
             shutdown_seconds: 30,
             ready_pending: 10_000,
+        }
+    }
+}
+
+/// How the host behaves towards OpenWOP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenwopSettings {
+    /// `read_only`: nobody writes through the host's doors.
+    pub read_only: bool,
+    /// `run_retention_seconds`: how long a run that ended can be read and repeated.
+    pub run_retention_seconds: u64,
+    /// `run_input_bytes`: bytes of a run's inputs, as JSON.
+    pub run_input_bytes: usize,
+    /// `agents`: the directory of agent manifests; empty for none.
+    pub agents: String,
+}
+
+impl Default for OpenwopSettings {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            run_retention_seconds: 604_800,
+            run_input_bytes: 65_536,
+            agents: String::new(),
         }
     }
 }
@@ -365,6 +391,10 @@ const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
 
+const fn openwop(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "openwop", key, kind }
+}
+
 const fn telemetry(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "telemetry", key, kind }
 }
@@ -373,7 +403,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 77] = {
+static SETTINGS: [Setting; 81] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -479,6 +509,13 @@ static SETTINGS: [Setting; 77] = {
         serve("write_seconds", number(|c| U64(&mut c.serve.write_seconds), 1, 86_400)),
         serve("shutdown_seconds", number(|c| U64(&mut c.serve.shutdown_seconds), 0, 86_400)),
         serve("ready_pending", number(|c| U64(&mut c.serve.ready_pending), 0, MOST)),
+        openwop("read_only", Kind::Flag(|c| &mut c.openwop.read_only)),
+        openwop(
+            "run_retention_seconds",
+            number(|c| U64(&mut c.openwop.run_retention_seconds), 0, 3_153_600_000),
+        ),
+        openwop("run_input_bytes", number(|c| Usize(&mut c.openwop.run_input_bytes), 2, 1 << 24)),
+        openwop("agents", Kind::Text(|c| &mut c.openwop.agents)),
         telemetry("otlp_endpoint", Kind::Text(|c| &mut c.telemetry.otlp_endpoint)),
         telemetry("otlp_headers_env", Kind::Text(|c| &mut c.telemetry.otlp_headers_env)),
         telemetry("service_name", Kind::Text(|c| &mut c.telemetry.service_name)),
@@ -779,6 +816,27 @@ mod tests {
             "`memory.entry_budget_counter` must be \"chars\" or \"o200k_base\", not \"words\" (`icecore config example` shows every setting)",
         );
         check("[memory]\nentry_bytes = 65536", "memory.entry_bytes = 65536");
+    }
+
+    #[test]
+    fn the_protocol_is_set_by_name() {
+        let config = FileConfig::parse(
+            "[openwop]\nread_only = true\nrun_retention_seconds = 0\nrun_input_bytes = 9\n\
+             agents = \"/srv/agents\"",
+        )
+        .unwrap();
+        let expected = OpenwopSettings {
+            read_only: true,
+            run_retention_seconds: 0,
+            run_input_bytes: 9,
+            agents: "/srv/agents".to_owned(),
+        };
+        assert_eq!(config.openwop, expected);
+        check("[openwop]\nagents = \"\"", "openwop.agents = \"\"");
+        check(
+            "[openwop]\nread_only = 1",
+            "`openwop.read_only` must be `true` or `false`, not 1 (`icecore config example` shows every setting)",
+        );
     }
 
     #[test]

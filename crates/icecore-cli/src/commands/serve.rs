@@ -1,6 +1,9 @@
 //! `icecore serve`: the host.
 
-use icecore::config::ServeSettings;
+use std::path::PathBuf;
+
+use icecore::config::{OpenwopSettings, ServeSettings};
+use icecore_openwop::{AgentsError, Host, HostSettings};
 use icecore_server::{Limits, ListenError, Listener, ServeError, ServerOptions, ensure_admin_key};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,6 +15,8 @@ use crate::failure::{Failure, Outcome, Status};
 /// Serves until it is told to stop, and then finishes what it accepted.
 pub async fn run(args: ServeArgs, app: &App) -> Outcome<Status> {
     let settings = &app.settings.file.serve;
+    let protocol = host_settings(&app.settings.file.openwop, args.conformance);
+    let host = Host::open(app.memory.clone(), protocol).map_err(uninstalled)?;
     let wanted = args.listen.as_deref().unwrap_or(&settings.listen);
     let listener = Listener::bind(wanted).await.map_err(unheard)?;
     // From here on a signal ends it well.
@@ -25,8 +30,8 @@ pub async fn run(args: ServeArgs, app: &App) -> Outcome<Status> {
             "{address} can be reached from other machines, and keys travel unencrypted; put TLS in front of it"
         ));
     }
-    if args.conformance {
-        app.printer.warn("this build has no test seams yet: --conformance changes nothing");
+    for warning in host.agents().warnings(&host.capabilities(settings.body_bytes)) {
+        app.printer.warn(&warning);
     }
     let shown = listener.shown();
     if app.printer.is_json() {
@@ -39,11 +44,13 @@ pub async fn run(args: ServeArgs, app: &App) -> Outcome<Status> {
         allowed_hosts: settings.allowed_hosts.clone(),
         limits: limits(settings),
     };
-    icecore_server::serve(app.memory.clone(), listener, options, shutdown)
-        .await
-        .map_err(failure)?;
+    icecore_server::serve(host, listener, options, shutdown).await.map_err(failure)?;
     app.printer.talk("Stopped; everything accepted is stored");
     Ok(Status::Done)
+}
+
+fn uninstalled(error: AgentsError) -> Failure {
+    Failure::refused(error.to_string(), error.hint())
 }
 
 fn unheard(error: ListenError) -> Failure {
@@ -79,6 +86,16 @@ fn failure(error: ServeError) -> Failure {
             "make it readable for this user, or remove it to get a new one",
         ),
         other => Failure::Broken(other.to_string()),
+    }
+}
+
+fn host_settings(settings: &OpenwopSettings, conformance: bool) -> HostSettings {
+    HostSettings {
+        conformance,
+        read_only: settings.read_only,
+        run_retention_seconds: settings.run_retention_seconds,
+        run_input_bytes: settings.run_input_bytes,
+        agents: (!settings.agents.is_empty()).then(|| PathBuf::from(&settings.agents)),
     }
 }
 
@@ -126,5 +143,7 @@ mod tests {
         let options = ServerOptions::default();
         assert_eq!(settings.listen, options.listen);
         assert_eq!(settings.allowed_hosts, options.allowed_hosts);
+        let protocol = host_settings(&OpenwopSettings::default(), false);
+        assert_eq!(protocol, HostSettings::default());
     }
 }

@@ -268,6 +268,10 @@ fn settings_come_from_somewhere() {
     serve.write_seconds 60 default
     serve.shutdown_seconds 30 default
     serve.ready_pending 10000 default
+    openwop.read_only false default
+    openwop.run_retention_seconds 604800 default
+    openwop.run_input_bytes 65536 default
+    openwop.agents "" default
     telemetry.otlp_endpoint "" default
     telemetry.otlp_headers_env "" default
     telemetry.service_name "icecore" default

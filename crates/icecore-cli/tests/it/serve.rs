@@ -150,6 +150,62 @@ fn an_address_that_cannot_be_used_is_refused() {
     ");
 }
 
+/// A settings file that names a directory with one manifest.
+fn with_agent(place: &Place, manifest: &str) -> String {
+    let dir = place.dir.path().join("agents");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("pilot.json"), manifest).unwrap();
+    place.file("agents.toml", format!("[openwop]\nagents = \"{}\"\n", dir.display()))
+}
+
+#[test]
+fn a_manifest_that_cannot_be_used_keeps_the_host_from_starting() {
+    let place = Place::new();
+    let check = |manifest: &str| {
+        let config = with_agent(&place, manifest);
+        place.shown(&["serve", "--listen", "127.0.0.1:0", "--config", &config])
+    };
+    insta::assert_snapshot!(check("{"), @r"
+    exit 1
+    --- stderr
+    error: the agent manifest `pilot.json` is not valid JSON: EOF while parsing an object at line 1 column 1
+    hint: correct it, or move it away; a manifest has `agentId`, `persona`, `label`, `modelClass`, `packName` and `packVersion`
+    ");
+    insta::assert_snapshot!(check(r#"{"agentId":"harbour.pilot","persona":7}"#), @r"
+    exit 1
+    --- stderr
+    error: in the agent manifest `pilot.json`, `persona` must be a text of 1 to 4096 characters, without control characters
+    hint: correct it, or move it away; a manifest has `agentId`, `persona`, `label`, `modelClass`, `packName` and `packVersion`
+    ");
+    let config = place.file("none.toml", "[openwop]\nagents = \"/nowhere/agents\"\n");
+    let shown = place.shown(&["serve", "--listen", "127.0.0.1:0", "--config", &config]);
+    insta::assert_snapshot!(shown, @r"
+    exit 1
+    --- stderr
+    error: cannot read the directory of agent manifests `/nowhere/agents`: No such file or directory (os error 2)
+    hint: give `openwop.agents` a directory that this user can read, or leave it out
+    ");
+}
+
+#[test]
+fn an_agent_that_asks_for_too_much_is_warned_about_and_listed() {
+    let place = Place::new();
+    let config = with_agent(
+        &place,
+        r#"{"agentId":"harbour.pilot","persona":"pilot","label":"Pilot","modelClass":"general",
+            "packName":"harbour","packVersion":"1","requiresCapabilities":["tides.forecast"]}"#,
+    );
+    let mut command = place.command(&SERVE);
+    let mut host = started(command.args(["--config", &config]).stderr(Stdio::piped()));
+    let listed = lasting(&host.get("/v1/agents"));
+    assert_eq!(listed["agents"][0]["degraded"], serde_json::json!(["tides.forecast"]));
+    signal(&host.child, "TERM");
+    assert_eq!(host.child.wait().unwrap().code(), Some(0));
+    let mut told = String::new();
+    host.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(told.contains("warning: the agent `harbour.pilot` is listed as degraded"), "{told}");
+}
+
 #[test]
 fn a_host_in_the_file_system_ends_without_a_trace() {
     use std::os::unix::fs::PermissionsExt;

@@ -55,7 +55,8 @@ pub(super) async fn fire(
     let made = app.memory.commit(&scope, request).await?;
     if is_waiting {
         let tags = vec![tag];
-        let request = NewEntryRequest { content: "It was done.".to_owned(), tags, ..Default::default() };
+        let request =
+            NewEntryRequest { content: "It was done.".to_owned(), tags, ..Default::default() };
         app.memory.put_entry(&scope, request).await?;
     }
     let event = fired(&app, &scope, &made).await?;
@@ -95,12 +96,12 @@ async fn events_of(
 ) -> Result<Vec<Value>, ApiError> {
     let (mut after, mut found) = (made.through, Vec::new());
     loop {
-        let page =
-            app.memory.events(scope.tenant(), Some(scope.memory()), after, PAGE).await?;
+        let page = app.memory.events(scope.tenant(), Some(scope.memory()), after, PAGE).await?;
         let Some(last) = page.last() else { return Ok(found) };
         after = Position(last.position.0);
         let fired = page.iter().filter(|event| event.kind == "commitment.fired");
         let payloads = fired.filter_map(|event| serde_json::from_str(&event.payload).ok());
-        found.extend(payloads.filter(|payload: &Value| payload["commitmentId"] == made.id.as_str()));
+        found
+            .extend(payloads.filter(|payload: &Value| payload["commitmentId"] == made.id.as_str()));
     }
 }

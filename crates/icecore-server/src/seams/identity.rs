@@ -46,9 +46,11 @@ pub(super) async fn cross_read(
 ) -> Result<Response, ApiError> {
     let id = run_of(&app, &caller).await?;
     let elsewhere = app.memory.shown_name(caller.tenant(), ELSEWHERE);
-    let other = caller.principal().clone().at_work_in(elsewhere).map_err(|_| {
-        ApiError::internal(&"a workspace of the seams cannot be called so")
-    })?;
+    let other = caller
+        .principal()
+        .clone()
+        .at_work_in(elsewhere)
+        .map_err(|_| ApiError::internal(&"a workspace of the seams cannot be called so"))?;
     let view = app.openwop.run(&other, &id).await?;
     Ok(wire::ok(json!(RunAnswer::from(view)).to_string()))
 }

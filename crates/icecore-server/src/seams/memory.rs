@@ -52,7 +52,8 @@ pub(super) async fn seed(
             return Err(ApiError::invalid(message));
         }
         let entry = Fields::parse(raw.get().as_bytes())?;
-        let missing = |name| ApiError::invalid(format!("field `entries[{index}].{name}` is missing"));
+        let missing =
+            |name| ApiError::invalid(format!("field `entries[{index}].{name}` is missing"));
         let request = NewEntryRequest {
             id: Some(entry.text("id")?.ok_or_else(|| missing("id"))?),
             content: entry.text("content")?.ok_or_else(|| missing("content"))?,

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use icecore::{Clock, Memory, Millis, Tenant};
+use icecore_openwop::HostSettings;
 use icecore_server::{Limits, Role, ServerOptions, create_key, ensure_admin_key, serve};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -97,13 +98,28 @@ impl Host {
 
     /// As the others, and listening there.
     pub(crate) async fn on(listen: &str, memory: Memory, dir: &Path, limits: Limits) -> Host {
+        Host::serving(listen, memory.into(), dir, limits).await
+    }
+
+    /// As the others, with other settings of the protocol.
+    pub(crate) async fn behaving(memory: Memory, dir: &Path, settings: HostSettings) -> Host {
+        let served = icecore_openwop::Host::open(memory, settings).unwrap();
+        Host::serving("127.0.0.1:0", served, dir, Limits::default()).await
+    }
+
+    async fn serving(
+        listen: &str,
+        served: icecore_openwop::Host,
+        dir: &Path,
+        limits: Limits,
+    ) -> Host {
+        let memory = served.memory().clone();
         let key = ensure_admin_key(&memory, dir).await.unwrap();
         let key = std::fs::read_to_string(key.path).unwrap().trim().to_owned();
         let listener = tokio::net::TcpListener::bind(listen).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let options = ServerOptions { limits, ..ServerOptions::default() };
-        let served = memory.clone();
         let task = tokio::spawn(async move {
             let until = async {
                 let _ = stopped.await;
@@ -251,5 +267,19 @@ pub(crate) fn read_head(reader: &mut impl BufRead) -> String {
 pub(crate) async fn fresh() -> (tempfile::TempDir, Host) {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::start(dir.path()).await;
+    (dir, host)
+}
+
+/// The same, as for a conformance run.
+pub(crate) async fn in_conformance() -> (tempfile::TempDir, Host) {
+    let settings = HostSettings { conformance: true, ..HostSettings::default() };
+    behaving(settings).await
+}
+
+/// A host over a fresh directory, with other settings of the protocol.
+pub(crate) async fn behaving(settings: HostSettings) -> (tempfile::TempDir, Host) {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::open(dir.path()).await.unwrap();
+    let host = Host::behaving(memory, dir.path(), settings).await;
     (dir, host)
 }

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod agents;
 mod auth;
 mod client;
 mod crowd;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::client::{API, Answer, Host, fresh};
+use crate::client::{API, Answer, Host, fresh, in_conformance};
 use crate::schema::misfits;
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
@@ -24,6 +24,7 @@ struct Ids {
     run_to_cancel: String,
     key: String,
     key_to_rotate: String,
+    agent: String,
 }
 
 /// An operation of the document.
@@ -50,6 +51,7 @@ impl Operation {
             ("/rotate", &ids.key_to_rotate),
             ("/keys/", &ids.key),
             ("/facts/", &ids.fact),
+            ("/agents/", &ids.agent),
         ];
         let id = known.iter().find(|(part, _)| self.path.contains(part)).map(|(_, id)| id.as_str());
         let path = self.path.replace("{session}", "trip").replace("{path}", FILE);
@@ -247,6 +249,10 @@ async fn fill(host: &Host) -> Ids {
         entry: made("/entries", r#"{"content":"x","expiresAt":"2999-01-01T00:00:00Z"}"#).await,
         key: made("/keys", r#"{"role":"reader"}"#).await,
         key_to_rotate: made("/keys", r#"{"role":"reader"}"#).await,
+        agent: get(host, "/v1/agents", &[]).await.json()["agents"][0]["agentId"]
+            .as_str()
+            .unwrap()
+            .to_owned(),
     }
 }
 
@@ -269,7 +275,7 @@ async fn ended_run(host: &Host) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_work_and_answers_fit_their_schemas() {
-    let (_dir, host) = fresh().await;
+    let (_dir, host) = in_conformance().await;
     let document = document(&host).await;
     let ids = fill(&host).await;
     let mut seen = 0;

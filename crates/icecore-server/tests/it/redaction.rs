@@ -7,7 +7,7 @@ use icecore::{Redactor, Tenant};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::client::{API, Answer, Host, fresh};
+use crate::client::{API, Answer, Host, in_conformance};
 
 /// A value that no pattern knows.
 const REGISTERED: &str = "kumquat4711zebraParade";
@@ -56,6 +56,8 @@ const READS: &[&str] = &[
     "/archives",
     "/stats",
     "/keys",
+    "/v1/agents",
+    "/v1/agents/{id}",
     "/v1/host/workspace/files",
     "/v1/host/workspace/files/{*path}",
     "/v1/runs/{id}",
@@ -191,7 +193,7 @@ fn hides(answer: &Answer, asked: &str) {
 }
 
 async fn host() -> (tempfile::TempDir, Host) {
-    let (dir, host) = fresh().await;
+    let (dir, host) = in_conformance().await;
     let (tenant, value) = (Tenant::new("default").unwrap(), Zeroizing::new(REGISTERED.to_owned()));
     host.memory.add_secret(&tenant, "fruit", value, false).await.unwrap();
     (dir, host)

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use icecore_server::Role;
 use serde_json::{Value, json};
 
-use crate::client::{apart, connect, fresh, read_head};
+use crate::client::{apart, connect, in_conformance, read_head};
 
 /// All requests, of both tenants.
 const REQUESTS: usize = 10_000;
@@ -291,7 +291,7 @@ fn encoded(text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn not_one_byte_crosses() {
-    let (_dir, host) = fresh().await;
+    let (_dir, host) = in_conformance().await;
     let document = host.raw(&host.request("GET", "/v1/openapi.json", &[], b"")).await.json();
     let routes = Arc::new(routes(&document));
     let ids = Ids::default();
