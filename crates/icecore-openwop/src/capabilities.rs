@@ -409,7 +409,7 @@ impl Host {
                 files: workspace.files,
                 versions: workspace.versions,
             }),
-            workflows: Vec::new(),
+            workflows: self.workflows().into_iter().map(str::to_owned).collect(),
             conformance: self.settings.conformance,
             run_retention_seconds: self.settings.run_retention_seconds,
             agents: self.agents.count(),

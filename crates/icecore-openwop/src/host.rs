@@ -5,6 +5,7 @@ use std::sync::Arc;
 use icecore::Memory;
 
 use crate::agents::{Agents, AgentsError};
+use crate::engine::Runs;
 use crate::settings::HostSettings;
 
 /// What all routes of the protocol are answered by.
@@ -15,13 +16,15 @@ pub struct Host {
     pub(crate) memory: Memory,
     pub(crate) settings: HostSettings,
     pub(crate) agents: Arc<Agents>,
+    pub(crate) runs: Arc<Runs>,
 }
 
 impl Host {
     /// A host over a memory, without agents; [`Host::open`] has those that the
     /// settings name.
     pub fn new(memory: Memory, settings: HostSettings) -> Self {
-        Self { memory, settings, agents: Arc::default() }
+        let runs = Arc::new(Runs::new(&settings));
+        Self { memory, settings, agents: Arc::default(), runs }
     }
 
     /// A host over a memory, with the agents of its settings.

@@ -5,8 +5,13 @@
 
 mod agents;
 mod capabilities;
+mod engine;
 mod host;
+mod plan;
+mod probes;
+mod runs;
 mod settings;
+mod workflow;
 
 pub use agents::{AgentEntry, Agents, AgentsError, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MemoryShape};
 pub use capabilities::{
@@ -15,5 +20,10 @@ pub use capabilities::{
     ManifestRuntimeBlock, Means, MemoryFamily, ReplayFamily, ReplayWindow, RetentionBlock,
     SearchBlock, SecretsFamily, WorkspaceFamily, WorkspaceMeans,
 };
+pub use engine::Stepped;
 pub use host::Host;
+pub use runs::{
+    ForkRequest, MAX_RUN_EVENTS, MAX_RUN_ID_CHARS, RunEvent, RunEvents, RunOwner, RunRequest,
+    RunView, RunsError,
+};
 pub use settings::HostSettings;

@@ -11,6 +11,7 @@
 
 mod api_keys;
 mod append;
+mod derivation;
 mod entries;
 mod erasure;
 pub(crate) mod fixtures;
@@ -18,6 +19,7 @@ mod log;
 mod pyramid;
 mod recall;
 mod rewriting;
+pub(crate) mod runs;
 mod secrets;
 mod workspace;
 
@@ -134,6 +136,19 @@ sentences! {
         an_erasure_ends_the_past
         what_has_gone_can_be_told
         old_outcomes_are_purged;
+    derivation:
+        a_derived_entry_stands_for_others
+        one_that_stays_can_stand_for_another
+        nothing_is_derived_of_what_is_not_in_force
+        what_expires_shows_what_it_stood_for
+        what_is_back_can_be_replaced_again
+        a_deleted_entry_takes_what_it_stands_for
+        a_deleted_entry_takes_what_quotes_it
+        a_deletion_reaches_down_and_up
+        an_erasure_takes_what_quotes_it
+        an_erased_entry_takes_what_it_stands_for
+        own_entries_are_seen_although_they_are_later
+        crowded_memories_are_found;
     recall:
         a_scope_has_a_head
         turns_of_a_scope_come_in_order
@@ -168,6 +183,20 @@ sentences! {
         the_last_of_verdicts_that_become_the_same_stands
         derived_text_with_a_secret_goes
         what_holds_no_secret_is_left_alone;
+    runs:
+        a_run_begins_where_the_log_stands
+        a_runs_id_is_taken_once
+        a_step_does_all_it_says
+        a_step_compares_before_it_is_done
+        a_refused_step_leaves_nothing
+        events_of_a_run_are_paged
+        a_fork_repeats_what_has_ended
+        only_what_has_ended_is_repeated
+        a_run_keeps_its_claim
+        unfinished_runs_are_listed_oldest_first
+        of_an_expired_run_its_name_stays
+        a_run_outlasts_what_it_names
+        runs_are_redacted_again;
     workspace:
         a_file_has_versions_from_one
         so_many_versions_are_kept
@@ -248,6 +277,15 @@ mod tests {
         let sqlite = SqliteStore::open(dir.path(), None).unwrap();
         rewriting_is_one_step(std::sync::Arc::new(sqlite)).await;
         rewriting_is_one_step(std::sync::Arc::new(MemoryStore::new([3; 32]))).await;
+    }
+
+    #[tokio::test]
+    async fn deriving_is_one_step_everywhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
+        super::derivation::deriving_is_one_step(std::sync::Arc::new(sqlite)).await;
+        let memory = MemoryStore::new([3; 32]);
+        super::derivation::deriving_is_one_step(std::sync::Arc::new(memory)).await;
     }
 
     #[test]

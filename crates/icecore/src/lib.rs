@@ -38,6 +38,7 @@ mod learn;
 mod memory;
 mod pieces;
 mod rescan;
+mod runs;
 mod search;
 mod secrets;
 mod settings;
@@ -79,14 +80,17 @@ pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, CommitmentRecord, CommitmentState,
-    Condition, EntryRecord, Erasures, EventRecord, KeyActor, KeyRevocation, KeyRotation, KeyState,
-    LogKind, NewOutcome, Outcome, Rotated, RotatedKey, SecretRecord, Store, StoreError, StoreStats,
-    StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, Times, TurnState,
+    Condition, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor, KeyRevocation,
+    KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, Outcome, Rotated, RotatedKey,
+    RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable, SecretRecord,
+    Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, Times,
+    TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use rescan::Rescanned;
+pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{

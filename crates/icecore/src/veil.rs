@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::json::JsonText;
-use icecore_domain::redact::{RedactedSummary, RedactedText, RedactedTurn, Redactor};
+use icecore_domain::redact::{RedactedJson, RedactedSummary, RedactedText, RedactedTurn, Redactor};
 use icecore_domain::summary::Summary;
 use icecore_store::{ChunkRecord, EntryRecord, EventRecord, SessionRecord, TurnRow};
 
@@ -190,10 +190,18 @@ impl Veil {
 
     /// Hides what is secret in what an event says.
     pub(crate) fn event(&self, event: &mut EventRecord) {
-        event.payload = match JsonText::parse(&event.payload) {
+        self.payload(&mut event.payload);
+    }
+
+    pub(crate) fn payload(&self, payload: &mut String) {
+        *payload = match JsonText::parse(payload) {
             Ok(json) => self.0.json(&json).as_str().to_owned(),
-            Err(_) => self.0.text(&event.payload).into_string(),
+            Err(_) => self.0.text(payload).into_string(),
         };
+    }
+
+    pub(crate) fn json(&self, json: &RedactedJson) -> RedactedJson {
+        self.0.redacted_json(json.json())
     }
 
     pub(crate) fn text_of(&self, text: &str) -> RedactedText {
