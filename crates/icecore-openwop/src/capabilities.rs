@@ -158,21 +158,21 @@ pub struct MemoryFamily {
     /// Whether `expiresAt` is honoured.
     pub ttl_supported: bool,
     /// Finding them.
-    pub search: SearchModes,
+    pub search: SearchBlock,
     /// Losing them.
-    pub retention: Retention,
+    pub retention: RetentionBlock,
     /// Pressing many into few, unless it is switched off.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub compaction: Option<Compaction>,
+    pub compaction: Option<CompactionBlock>,
     /// Saying which run wrote what.
-    pub attribution: Attribution,
+    pub attribution: AttributionBlock,
     /// Listing as many as fit.
-    pub injection_budget: InjectionBudget,
+    pub injection_budget: InjectionBudgetBlock,
 }
 
 /// How entries are found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct SearchModes {
+pub struct SearchBlock {
     /// Whether they can be.
     pub supported: bool,
     /// `semantic` needs a model that makes vectors.
@@ -181,7 +181,7 @@ pub struct SearchModes {
 
 /// How entries go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Retention {
+pub struct RetentionBlock {
     /// By themselves, at a time.
     pub ttl: bool,
     /// All that are about a subject, when told.
@@ -191,7 +191,7 @@ pub struct Retention {
 /// How entries are compacted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Compaction {
+pub struct CompactionBlock {
     /// Whether they are.
     pub supported: bool,
     /// Who begins it.
@@ -205,7 +205,7 @@ pub struct Compaction {
 /// What is told of writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Attribution {
+pub struct AttributionBlock {
     /// Whether anything is.
     pub supported: bool,
     /// Whether runs have an event for each.
@@ -215,7 +215,7 @@ pub struct Attribution {
 /// How lists of entries are bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct InjectionBudget {
+pub struct InjectionBudgetBlock {
     /// Whether they are.
     pub supported: bool,
     /// What a budget of entries is counted in.
@@ -230,18 +230,18 @@ pub struct AgentsFamily {
     pub memory_backends: Vec<&'static str>,
     /// Merging entries that say the same.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_consolidation: Option<MemoryConsolidation>,
+    pub memory_consolidation: Option<ConsolidationBlock>,
     /// Intentions that are kept until their condition holds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub commitments: Option<Commitments>,
+    pub commitments: Option<CommitmentsBlock>,
     /// The inventory of agents, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub manifest_runtime: Option<ManifestRuntime>,
+    pub manifest_runtime: Option<ManifestRuntimeBlock>,
 }
 
 /// How entries are merged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct MemoryConsolidation {
+pub struct ConsolidationBlock {
     /// Whether they are.
     pub supported: bool,
     /// When.
@@ -251,7 +251,7 @@ pub struct MemoryConsolidation {
 /// What can bring an intention back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Commitments {
+pub struct CommitmentsBlock {
     /// Whether anything can.
     pub supported: bool,
     /// What.
@@ -261,7 +261,7 @@ pub struct Commitments {
 /// The inventory of agents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ManifestRuntime {
+pub struct ManifestRuntimeBlock {
     /// Whether there is one.
     pub supported: bool,
     /// For whom agents are installed.
@@ -304,7 +304,7 @@ pub struct ReplayFamily {
     /// How.
     pub modes: Vec<&'static str>,
     /// For how long.
-    pub retention: ReplayRetention,
+    pub retention: ReplayWindow,
     /// What a repeated run does instead of acting again.
     pub side_effect_suppression: &'static str,
 }
@@ -312,7 +312,7 @@ pub struct ReplayFamily {
 /// How long runs can be repeated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ReplayRetention {
+pub struct ReplayWindow {
     /// From their end on.
     pub window_seconds: u64,
 }
@@ -431,7 +431,7 @@ fn can_run(means: &Means) -> bool {
 
 fn memory(means: &Means) -> MemoryFamily {
     let semantic = means.semantic.then_some("semantic");
-    let compaction = |bounds: CompactionMeans| Compaction {
+    let compaction = |bounds: CompactionMeans| CompactionBlock {
         supported: true,
         trigger: "host-managed",
         max_input_entries: bounds.input_entries,
@@ -442,14 +442,14 @@ fn memory(means: &Means) -> MemoryFamily {
         writable: means.writable,
         max_entry_size_bytes: means.entry_bytes,
         ttl_supported: true,
-        search: SearchModes {
+        search: SearchBlock {
             supported: true,
             modes: semantic.into_iter().chain(["filter"]).collect(),
         },
-        retention: Retention { ttl: true, forget: means.writable },
+        retention: RetentionBlock { ttl: true, forget: means.writable },
         compaction: means.compaction.map(compaction),
-        attribution: Attribution { supported: true, emits_write_events: true },
-        injection_budget: InjectionBudget {
+        attribution: AttributionBlock { supported: true, emits_write_events: true },
+        injection_budget: InjectionBudgetBlock {
             supported: true,
             token_counter: means.budget_counter.as_str(),
         },
@@ -461,12 +461,13 @@ fn agents(means: &Means) -> AgentsFamily {
         memory_backends: vec![LONG_TERM],
         memory_consolidation: means
             .writable
-            .then_some(MemoryConsolidation { supported: true, schedule: "on-demand" }),
-        commitments: means
-            .writable
-            .then(|| Commitments { supported: true, fire_conditions: vec!["time", "predicate"] }),
+            .then_some(ConsolidationBlock { supported: true, schedule: "on-demand" }),
+        commitments: means.writable.then(|| CommitmentsBlock {
+            supported: true,
+            fire_conditions: vec!["time", "predicate"],
+        }),
         manifest_runtime: (means.agents > 0)
-            .then_some(ManifestRuntime { supported: true, install_scope: "host" }),
+            .then_some(ManifestRuntimeBlock { supported: true, install_scope: "host" }),
     }
 }
 
@@ -487,7 +488,7 @@ fn replay(means: &Means) -> Option<ReplayFamily> {
     can_run(means).then(|| ReplayFamily {
         supported: true,
         modes: vec!["replay"],
-        retention: ReplayRetention { window_seconds: means.run_retention_seconds },
+        retention: ReplayWindow { window_seconds: means.run_retention_seconds },
         side_effect_suppression: "recorded-outcome",
     })
 }

@@ -15,10 +15,10 @@ mod workflow;
 
 pub use agents::{AgentEntry, Agents, AgentsError, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MemoryShape};
 pub use capabilities::{
-    AgentsFamily, Attribution, Capabilities, Commitments, Compaction, CompactionMeans, Dimension,
-    Families, InjectionBudget, ManifestRuntime, Means, MemoryConsolidation, MemoryFamily,
-    ReplayFamily, ReplayRetention, Retention, SearchModes, SecretsFamily, WorkspaceFamily,
-    WorkspaceMeans,
+    AgentsFamily, AttributionBlock, Capabilities, CommitmentsBlock, CompactionBlock,
+    CompactionMeans, ConsolidationBlock, Dimension, Families, InjectionBudgetBlock,
+    ManifestRuntimeBlock, Means, MemoryFamily, ReplayFamily, ReplayWindow, RetentionBlock,
+    SearchBlock, SecretsFamily, WorkspaceFamily, WorkspaceMeans,
 };
 pub use engine::Stepped;
 pub use host::Host;

@@ -59,7 +59,7 @@ pub(crate) struct Caller {
 /// Proof that the caller may read.
 pub(crate) struct Reader(pub(crate) Caller);
 
-/// Proof that the caller may write.
+/// Proof that the caller may write, and that anybody may.
 pub(crate) struct Writer(pub(crate) Caller);
 
 /// Proof that the caller may look after the keys of its tenant.
@@ -130,7 +130,15 @@ impl FromRequestParts<Shared> for Writer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        authenticate(parts, app, Role::Writer).await.map(Writer)
+        let caller = authenticate(parts, app, Role::Writer).await?;
+        match app.openwop.settings().read_only {
+            true => Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                "nobody writes here: the host runs with `openwop.read_only`",
+            )),
+            false => Ok(Writer(caller)),
+        }
     }
 }
 

@@ -1,18 +1,20 @@
 //! `GET /.well-known/openwop`: what this host can do, worked out when it is asked.
 //!
-//! A family stands here only if its routes work. Families are at the root, where
-//! the protocol reads them now, and once more under `capabilities`, where earlier
-//! versions of it do.
+//! What that is, [`Capabilities`](icecore_openwop::Capabilities) decides; here it gets
+//! its place on the wire. Families are at the root, where the protocol reads them now,
+//! and once more under `capabilities`, where earlier versions of it do.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use icecore_openwop::Families;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use crate::app::{App, Shared};
+use crate::routes::PREFIX;
 use crate::wire;
 use crate::workspace::{has, tagged};
 
@@ -29,10 +31,15 @@ pub(crate) struct Discovery {
     protocol_version: &'static str,
     implementation: Implementation,
     supported_transports: Vec<&'static str>,
-    /// None: envelopes belong to runs, and there are none yet.
+    /// None: no run of this host speaks in envelopes.
     supported_envelopes: Vec<String>,
     schema_versions: Map<String, Value>,
     limits: ProtocolLimits,
+    /// The fixture workflows of the conformance suite, in a conformance run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fixtures: Vec<String>,
+    #[serde(rename = "x-host-icecore-memory-query")]
+    memory_query: MemoryQuery,
     #[serde(flatten)]
     families: Families,
     /// The same families, for those who look here.
@@ -57,62 +64,18 @@ struct ProtocolLimits {
     max_request_body_bytes: usize,
 }
 
-/// What the host can do, by family; one that it cannot is left out.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-struct Families {
-    memory: MemoryFamily,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    workspace: Option<WorkspaceFamily>,
-}
-
-/// Long-term entries.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct MemoryFamily {
+/// The routes by which this host's memory is asked. The protocol has none.
+#[derive(Debug, Serialize, ToSchema)]
+struct MemoryQuery {
     supported: bool,
-    writable: bool,
-    max_entry_size_bytes: usize,
-    ttl_supported: bool,
-    search: SearchModes,
-    retention: Retention,
-    injection_budget: InjectionBudget,
-}
-
-#[derive(Debug, Clone, Serialize, ToSchema)]
-struct SearchModes {
-    supported: bool,
-    /// `semantic` needs a model that makes vectors.
-    modes: Vec<&'static str>,
-}
-
-#[derive(Debug, Clone, Serialize, ToSchema)]
-struct Retention {
-    ttl: bool,
-    forget: bool,
-}
-
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct InjectionBudget {
-    supported: bool,
-    /// What a budget of entries is counted in.
-    token_counter: &'static str,
-}
-
-/// Workspace files.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct WorkspaceFamily {
-    supported: bool,
-    versioned: bool,
-    max_file_bytes: usize,
-    max_files: u64,
-    max_versions: u64,
+    entries: String,
+    search: String,
+    context: String,
 }
 
 impl Discovery {
     fn of(app: &App) -> Self {
-        let families = Families { memory: memory(app), workspace: workspace(app) };
+        let able = app.openwop.capabilities(app.limits.body_bytes);
         Self {
             protocol_version: PROTOCOL_VERSION,
             implementation: Implementation { name: "icecore", version: env!("CARGO_PKG_VERSION") },
@@ -125,40 +88,17 @@ impl Discovery {
                 envelopes_per_turn: 0,
                 max_request_body_bytes: app.limits.body_bytes,
             },
-            capabilities: families.clone(),
-            families,
+            fixtures: able.fixtures().to_vec(),
+            memory_query: MemoryQuery {
+                supported: true,
+                entries: format!("{PREFIX}/entries"),
+                search: format!("{PREFIX}/search"),
+                context: format!("{PREFIX}/context"),
+            },
+            capabilities: able.families().clone(),
+            families: able.families().clone(),
         }
     }
-}
-
-fn memory(app: &App) -> MemoryFamily {
-    let entries = app.memory.entry_settings();
-    let token_counter = app.memory.entry_budget_counter().as_str();
-    let semantic = app.memory.model().map(|_| "semantic");
-    MemoryFamily {
-        supported: true,
-        writable: true,
-        max_entry_size_bytes: entries.bytes,
-        ttl_supported: true,
-        search: SearchModes {
-            supported: true,
-            modes: semantic.into_iter().chain(["filter"]).collect(),
-        },
-        retention: Retention { ttl: true, forget: true },
-        injection_budget: InjectionBudget { supported: true, token_counter },
-    }
-}
-
-fn workspace(app: &App) -> Option<WorkspaceFamily> {
-    let settings = app.memory.workspace();
-    settings.enabled.then(|| WorkspaceFamily {
-        supported: true,
-        versioned: settings.versions > 1,
-        // A larger one could not arrive.
-        max_file_bytes: settings.file_bytes.min(app.limits.body_bytes),
-        max_files: settings.files,
-        max_versions: settings.versions,
-    })
 }
 
 /// What this host can do. Needs no key, and is the same with one.

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Where the host's own routes live.
-const PREFIX: &str = "/v1/host/icecore";
+pub(crate) const PREFIX: &str = "/v1/host/icecore";
 
 /// The routes that need no key. `/metrics` is open on loopback alone.
 const OPEN: [&str; 7] =

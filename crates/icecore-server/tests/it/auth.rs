@@ -138,7 +138,7 @@ async fn the_check_of_hosts_covers_every_route() {
 }
 
 /// Posts that only read.
-const READING_POSTS: [&str; 2] = ["/context", "/search"];
+pub(crate) const READING_POSTS: [&str; 2] = ["/context", "/search"];
 
 /// The routes of keys, which are an admin's.
 fn is_for_admins(path: &str) -> bool {

@@ -1,10 +1,11 @@
 //! What the host says of itself, and that it is true.
 
 use icecore::{Memory, WorkspaceSettings};
+use icecore_openwop::HostSettings;
 use icecore_server::Limits;
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Host, fresh};
+use crate::client::{Answer, Host, behaving, fresh, in_conformance};
 
 const PATH: &str = "/.well-known/openwop";
 const NO_KEY: (&str, &str) = ("Authorization", "");
@@ -13,28 +14,38 @@ async fn ask(host: &Host, headers: &[(&str, &str)]) -> Answer {
     host.ask("GET", PATH, headers, "").await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_document_is_open_and_the_same_for_all() {
-    let (_dir, host) = fresh().await;
-    let open = ask(&host, &[NO_KEY]).await;
-    assert_eq!(open.status, 200);
-    let memory = json!({
-        "supported": true,
-        "writable": true,
-        "maxEntrySizeBytes": 65_536,
-        "ttlSupported": true,
-        "search": {"supported": true, "modes": ["semantic", "filter"]},
-        "retention": {"ttl": true, "forget": true},
-        "injectionBudget": {"supported": true, "tokenCounter": "chars"},
-    });
-    let workspace = json!({
-        "supported": true,
-        "versioned": true,
-        "maxFileBytes": 1_048_576,
-        "maxFiles": 256,
-        "maxVersions": 20,
-    });
-    let expected = json!({
+/// The families of a host as it comes.
+fn usual() -> Value {
+    json!({
+        "memory": {
+            "supported": true,
+            "writable": true,
+            "maxEntrySizeBytes": 65_536,
+            "ttlSupported": true,
+            "search": {"supported": true, "modes": ["semantic", "filter"]},
+            "retention": {"ttl": true, "forget": true},
+            "attribution": {"supported": true, "emitsWriteEvents": true},
+            "injectionBudget": {"supported": true, "tokenCounter": "chars"},
+        },
+        "agents": {
+            "memoryBackends": ["long-term"],
+            "memoryConsolidation": {"supported": true, "schedule": "on-demand"},
+            "commitments": {"supported": true, "fireConditions": ["time", "predicate"]},
+        },
+        "workspace": {
+            "supported": true,
+            "versioned": true,
+            "maxFileBytes": 1_048_576,
+            "maxFiles": 256,
+            "maxVersions": 20,
+        },
+        "secrets": {"supported": true, "scopes": ["tenant"], "resolution": "host-managed"},
+    })
+}
+
+/// A whole document: what is always there, and these families in both places.
+fn whole(families: Value, fixtures: &[&str]) -> Value {
+    let mut document = json!({
         "protocolVersion": "1.0",
         "implementation": {"name": "icecore", "version": env!("CARGO_PKG_VERSION")},
         "supportedTransports": ["rest"],
@@ -46,11 +57,29 @@ async fn the_document_is_open_and_the_same_for_all() {
             "envelopesPerTurn": 0,
             "maxRequestBodyBytes": 8 << 20,
         },
-        "memory": memory,
-        "workspace": workspace,
-        "capabilities": {"memory": memory, "workspace": workspace},
+        "x-host-icecore-memory-query": {
+            "supported": true,
+            "entries": "/v1/host/icecore/entries",
+            "search": "/v1/host/icecore/search",
+            "context": "/v1/host/icecore/context",
+        },
+        "capabilities": families,
     });
-    assert_eq!(open.json(), expected);
+    if !fixtures.is_empty() {
+        document["fixtures"] = json!(fixtures);
+    }
+    for (name, family) in families.as_object().unwrap() {
+        document[name] = family.clone();
+    }
+    document
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_is_open_and_the_same_for_all() {
+    let (_dir, host) = fresh().await;
+    let open = ask(&host, &[NO_KEY]).await;
+    assert_eq!(open.status, 200);
+    assert_eq!(open.json(), whole(usual(), &[]));
     assert_eq!(open.header("cache-control"), Some("public, max-age=300"));
     assert_eq!(ask(&host, &[]).await.text, open.text);
     assert_eq!(ask(&host, &[("Authorization", "Bearer nobody")]).await.text, open.text);
@@ -99,6 +128,60 @@ async fn it_follows_the_settings() {
     let document = ask(&host, &[NO_KEY]).await.json();
     assert_eq!(document["limits"]["maxRequestBodyBytes"], 2048);
     assert_eq!(document["workspace"]["maxFileBytes"], 2048);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conformance_run_is_told_of_agents() {
+    let (_dir, host) = in_conformance().await;
+    let mut families = usual();
+    families["agents"]["manifestRuntime"] = json!({"supported": true, "installScope": "host"});
+    assert_eq!(ask(&host, &[NO_KEY]).await.json(), whole(families, &[]));
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_only_reads_claims_no_writing() {
+    let settings = HostSettings { conformance: true, read_only: true, ..HostSettings::default() };
+    let (_dir, host) = behaving(settings).await;
+    let mut families = usual();
+    families["memory"]["writable"] = json!(false);
+    families["memory"]["retention"]["forget"] = json!(false);
+    families["agents"] = json!({
+        "memoryBackends": ["long-term"],
+        "manifestRuntime": {"supported": true, "installScope": "host"},
+    });
+    // Its block cannot say that files are only read.
+    families.as_object_mut().unwrap().remove("workspace");
+    assert_eq!(ask(&host, &[NO_KEY]).await.json(), whole(families, &[]));
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_model_nothing_is_found_by_meaning() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::builder().embedder(None).open(dir.path()).await.unwrap();
+    let host = Host::over(memory, dir.path()).await;
+    let mut families = usual();
+    families["memory"]["search"]["modes"] = json!(["filter"]);
+    assert_eq!(ask(&host, &[NO_KEY]).await.json(), whole(families, &[]));
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_query_api_that_is_named_is_there() {
+    let (_dir, host) = fresh().await;
+    let query = ask(&host, &[NO_KEY]).await.json()["x-host-icecore-memory-query"].clone();
+    for (name, method, body) in [
+        ("entries", "GET", ""),
+        ("search", "POST", r#"{"query":"x"}"#),
+        ("context", "POST", r#"{"query":"x","budget":9}"#),
+    ] {
+        let answer = host.ask(method, query[name].as_str().unwrap(), &[], body).await;
+        assert_eq!(answer.status, 200, "{name}: {answer:?}");
+    }
+    // The protocol has no route for this, and so neither have we.
+    assert_eq!(host.ask("GET", "/v1/memory", &[], "").await.code(), "404 not_found");
     host.stop().await;
 }
 

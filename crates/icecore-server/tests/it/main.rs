@@ -17,6 +17,7 @@ mod limits;
 mod listening;
 mod metrics;
 mod openapi;
+mod read_only;
 mod redaction;
 mod routes;
 mod schema;
