@@ -6,9 +6,9 @@ use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, Tenant};
 use icecore_domain::time::Millis;
 
-use super::facts;
 use super::pyramid::unrevised;
 use super::state::{BranchState, PackState, SessionState, State, StoredTurn};
+use super::{commitments, facts};
 use crate::store::*;
 
 pub(super) fn select(
@@ -200,6 +200,7 @@ pub(super) fn erase_entries(
     tenant.entries.retain(|entry| !goes(&entry.memory, &entry.record));
     if tenant.entries.len() < before {
         tenant.prune_hidden();
+        commitments::forget_erased(tenant, scope.memory());
         tenant.raise_epoch(scope.memory());
         let next = Position(tenant.position.0 + 1);
         let known = tenant.scopes.iter_mut().filter(|known| known.memory == scope.memory());

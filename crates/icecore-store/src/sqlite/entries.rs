@@ -7,7 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, erase, log, rows, secrets};
+use super::{Shared, commitments, erase, log, rows, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -400,6 +400,7 @@ pub(super) fn erase(
         )?;
         let gone = c.execute(&format!("DELETE {wanted}"), params![no.tenant, no.scope, value])?;
         if gone > 0 {
+            commitments::forget_erased(c, no)?;
             erase::raise_epoch(c, no)?;
             // Whoever read as of now or earlier would be shown less than there was.
             c.execute(
