@@ -536,7 +536,8 @@ async fn view_recall(store: &dyn Store, scope: &Scope) -> Vec<String> {
     }
     let positions = [9, 3, 12, 6].map(Position);
     for at in [None, Some(Position(9))] {
-        lines.push(format!("{:?}", store.entries_at(scope, &positions, at, NOW).await));
+        let filter = EntryFilter { at, ..EntryFilter::default() };
+        lines.push(format!("{:?}", store.entries_at(scope, &positions, &filter, NOW).await));
     }
     let turn = |(session, seq)| TurnId { session: SessionNo(session), seq: Seq(seq) };
     let turns = [(2, 1), (1, 7), (1, 2), (3, 1)].map(turn);
