@@ -240,7 +240,9 @@ impl Memory {
         let mut found: Vec<EntryRecord> = Vec::new();
         let mut bytes = 0;
         for places in places.chunks(ENTRIES_A_READ) {
-            for entry in self.inner.store.entries_at(scope, places, None, now).await? {
+            for entry in
+                self.inner.store.entries_at(scope, places, &EntryFilter::default(), now).await?
+            {
                 bytes += entry.content.as_str().len();
                 if found.len() == most || (found.len() > 1 && bytes > MAX_READ_BYTES) {
                     return Ok(found);

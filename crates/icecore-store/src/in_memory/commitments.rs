@@ -54,7 +54,7 @@ pub(super) fn put(
             entries::put(state, key, scope, NewEntry { claim: None, ..entry })?.id
         }
         Intention::Entry(id) => {
-            let is_it = |entry: &EntryState| entry.record.id == id && entry.in_force(None, now);
+            let is_it = |entry: &EntryState| entry.record.id == id && entry.in_force_now(now);
             match state.entries(scope).any(is_it) {
                 true => id,
                 false => return Err(StoreError::NoIntention { id }),
@@ -176,7 +176,7 @@ pub(super) fn fire(
 
 /// Whether an intention is in force, or another entry stands for it.
 fn is_there(entry: &EntryState, now: Millis) -> bool {
-    entry.in_force(None, now)
+    entry.is_kept(now)
 }
 
 pub(super) fn cancel(state: &mut State, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
