@@ -21,7 +21,7 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 #[rustfmt::skip]
 const READS: &[&str] = &[
     "builder", "check", "chunk", "chunks", "context", "counter", "counters", "entries", "entry",
-    "entry_budget_counter", "entry_settings", "events", "expand", "expand_within", "facts", "file",
+    "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
     "files", "find", "in_memory", "model", "now", "open", "packs", "redactor", "request_hash",
     "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
     "store", "turns", "turns_within", "verify_packs", "view", "view_within", "workspace",
@@ -170,6 +170,7 @@ async fn write(bench: &Bench, name: &str) {
             let large = NewEntryRequest { content: large, ..NewEntryRequest::default() };
             hides(memory.put_entry(scope, large).await.map(drop));
             hides(memory.entry(scope, &secret, None).await.map(drop));
+            hides(memory.entry_sources(scope, &secret).await.map(drop));
             if name == "delete_entry" {
                 assert!(!memory.delete_entry(scope, &secret).await.unwrap());
                 assert!(memory.delete_entry(scope, &put.id).await.unwrap());
