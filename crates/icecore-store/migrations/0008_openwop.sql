@@ -10,6 +10,12 @@ ALTER TABLE entries ADD COLUMN superseded_until INTEGER;
 CREATE INDEX entries_by_successor ON entries (tenant, scope, successor)
     WHERE successor IS NOT NULL;
 
+-- What is in force now: what never ended, and what is back. However much others
+-- stand for, a list does not pass over it.
+CREATE INDEX entries_shown ON entries (tenant, scope, created_at, began) WHERE ended IS NULL;
+CREATE INDEX entries_back ON entries (tenant, scope, superseded_until)
+    WHERE superseded_until IS NOT NULL;
+
 -- Which derived entries quote which others. A derived entry that ended stands for
 -- nothing any more, and still quotes what it was made of: this stays until one of
 -- them is gone.

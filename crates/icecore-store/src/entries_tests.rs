@@ -13,16 +13,37 @@ use crate::{MemoryStore, SqliteStore};
 
 #[derive(Debug, Clone)]
 enum Step {
-    Put { tag: u8, lives: Option<i64> },
-    End { pick: usize },
-    Purge { kept: i64 },
-    Wait { millis: i64 },
+    Put {
+        tag: u8,
+        lives: Option<i64>,
+    },
+    /// The first stays if that is said, and stands for the others.
+    Derive {
+        picks: Vec<usize>,
+        lives: Option<i64>,
+        first_stays: bool,
+    },
+    Erase {
+        pick: usize,
+    },
+    End {
+        pick: usize,
+    },
+    Purge {
+        kept: i64,
+    },
+    Wait {
+        millis: i64,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         5 => (0_u8..3, prop::option::of(1_i64..30)).prop_map(|(tag, lives)| Step::Put { tag, lives }),
-        3 => (0_usize..20).prop_map(|pick| Step::End { pick }),
+        3 => (prop::collection::vec(0_usize..20, 1..4), prop::option::of(1_i64..20), any::<bool>())
+            .prop_map(|(picks, lives, first_stays)| Step::Derive { picks, lives, first_stays }),
+        1 => (0_usize..20).prop_map(|pick| Step::Erase { pick }),
+        2 => (0_usize..20).prop_map(|pick| Step::End { pick }),
         1 => (0_i64..20).prop_map(|kept| Step::Purge { kept }),
         3 => (-3_i64..12).prop_map(|millis| Step::Wait { millis }),
     ]
@@ -36,17 +57,84 @@ struct Known {
     created_at: i64,
     expires_at: Option<i64>,
     began: u64,
-    ended: Option<(u64, i64)>,
+    /// Where and when it was deleted, or from where on another stood for it then.
+    deleted: Option<(u64, i64)>,
+    /// Where what began, when that expires and what it is.
+    standing: Option<Standing>,
+    /// All that it was made of, and what that was made of.
+    made_of: Vec<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Standing {
+    from: u64,
+    until: Option<i64>,
+    by: String,
 }
 
 impl Known {
+    fn lives(&self, now: i64) -> bool {
+        self.expires_at.is_none_or(|expires| now < expires)
+    }
+
+    /// From where on another stands for it.
+    fn standing(&self, now: i64) -> Option<&Standing> {
+        self.standing.as_ref().filter(|standing| standing.until.is_none_or(|until| now < until))
+    }
+
+    fn is_kept(&self, now: i64) -> bool {
+        self.lives(now) && self.deleted.is_none()
+    }
+
     fn is_seen(&self, at: Option<u64>, now: i64) -> bool {
-        let lives = self.expires_at.is_none_or(|expires| now < expires);
+        let ends = [self.deleted.map(|(end, _)| end), self.standing(now).map(|one| one.from)];
+        let end = ends.into_iter().flatten().min();
         let is_in_force = match at {
-            None => self.ended.is_none(),
-            Some(at) => self.began <= at && self.ended.is_none_or(|(end, _)| at < end),
+            None => end.is_none(),
+            Some(at) => self.began <= at && end.is_none_or(|end| at < end),
         };
-        lives && is_in_force
+        self.lives(now) && is_in_force
+    }
+}
+
+/// What goes with an entry: itself first, then by where they began.
+fn going_with(known: &[Known], first: usize, now: Option<i64>) -> Vec<usize> {
+    let mut down = vec![first];
+    let mut looked = 0;
+    while looked < down.len() {
+        let by = &known[down[looked]].id;
+        for (index, entry) in known.iter().enumerate() {
+            let standing = match now {
+                Some(now) if !entry.is_kept(now) => None,
+                Some(now) => entry.standing(now),
+                None => entry.standing.as_ref(),
+            };
+            if standing.is_some_and(|one| one.by == *by) && !down.contains(&index) {
+                down.push(index);
+            }
+        }
+        looked += 1;
+    }
+    let places: Vec<u64> = down.iter().map(|index| known[*index].began).collect();
+    let mut going: Vec<usize> = (0..known.len())
+        .filter(|index| {
+            let entry = &known[*index];
+            let is_made_of = entry.made_of.iter().any(|place| places.contains(place));
+            let is_there = now.is_none_or(|now| entry.is_kept(now));
+            down.contains(index) || (is_made_of && is_there)
+        })
+        .filter(|index| *index != first)
+        .collect();
+    going.insert(0, first);
+    going
+}
+
+/// What stood for them is gone.
+fn restore(known: &mut [Known], gone: &[String]) {
+    for entry in known {
+        if entry.standing.as_ref().is_some_and(|one| gone.contains(&one.by)) {
+            entry.standing = None;
+        }
     }
 }
 
@@ -62,6 +150,80 @@ fn expected(known: &[Known], at: Option<u64>, tag: Option<u8>, now: i64) -> Vec<
 
 fn tag_of(number: u8) -> String {
     format!("tag-{number}")
+}
+
+/// Derives an entry from others, or lets the first of them stand for the rest.
+async fn derive(
+    store: &dyn Store,
+    known: &mut Vec<Known>,
+    picks: &[usize],
+    expires_at: Option<i64>,
+    first_stays: bool,
+    now: i64,
+) {
+    if known.is_empty() {
+        return;
+    }
+    let picks: Vec<usize> = picks.iter().map(|pick| pick % known.len()).collect();
+    let (outputs, replaced) = match first_stays {
+        true => (Vec::new(), &picks[1..]),
+        false => {
+            let (content, tags) = (text("in short"), vec![text("all"), text(&tag_of(0))]);
+            let (expires_at, hidden) = (expires_at.map(Millis), Hidden::new());
+            (vec![DerivedEntry { content, tags, expires_at, hidden }], &picks[..])
+        }
+    };
+    let by = match first_stays {
+        true => Successor::Kept(known[picks[0]].id.clone()),
+        false => Successor::Output(0),
+    };
+    let derivation = Derivation {
+        outputs,
+        replaced: replaced
+            .iter()
+            .map(|pick| Replaced { id: known[*pick].id.clone(), by: by.clone() })
+            .collect(),
+        kind: DerivationKind::Consolidated,
+        payload: std::sync::Arc::new(|ids| serde_json::json!({ "ids": ids })),
+        now: Millis(now),
+        secrets_seen: 1,
+    };
+    let mut distinct = picks.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    // One that stays for nothing is not looked at.
+    let is_sound = replaced.is_empty()
+        || (distinct.len() == picks.len() && picks.iter().all(|at| known[*at].is_seen(None, now)));
+    let derived = store.derive_entries(&scope(), derivation).await.unwrap();
+    assert_eq!(derived.is_some(), is_sound);
+    let Some(derived) = derived else { return };
+    let (from, until, by) = match derived.outputs.first() {
+        None => {
+            let kept = &known[picks[0]];
+            (derived.position.0, kept.expires_at, kept.id.clone())
+        }
+        Some(output) => {
+            let sources = || replaced.iter().map(|at| &known[*at]);
+            let first = sources().filter_map(|entry| entry.expires_at).chain(expires_at).min();
+            assert_eq!(output.expires_at, first.map(Millis));
+            let made_of =
+                sources().flat_map(|entry| entry.made_of.iter().copied().chain([entry.began]));
+            known.push(Known {
+                id: output.id.clone(),
+                tag: 0,
+                created_at: now,
+                expires_at: first,
+                began: output.began.0,
+                deleted: None,
+                standing: None,
+                made_of: made_of.collect(),
+            });
+            (output.began.0, first, output.id.clone())
+        }
+    };
+    for at in replaced {
+        known[*at].standing = Some(Standing { from, until, by: by.clone() });
+    }
 }
 
 /// Lives a life, and looks at every position in the end.
@@ -89,37 +251,75 @@ async fn live(store: &dyn Store, steps: &[Step]) {
                     created_at: now,
                     expires_at,
                     began: put.began.0,
-                    ended: None,
+                    deleted: None,
+                    standing: None,
+                    made_of: Vec::new(),
                 });
             }
+            Step::Derive { picks, lives, first_stays } => {
+                derive(store, &mut known, picks, lives.map(|lives| now + lives), *first_stays, now)
+                    .await;
+            }
+            Step::Erase { pick } => {
+                let Some(entry) = known.get(pick % known.len().max(1)) else { continue };
+                let selector = Selector::Entry(entry.id.clone());
+                let going = going_with(&known, pick % known.len(), None);
+                let erased = store.erase_entries(&scope(), &selector, false).await.unwrap();
+                assert_eq!(erased, going.len() as u64);
+                let gone: Vec<String> = going.iter().map(|at| known[*at].id.clone()).collect();
+                known.retain(|entry| !gone.contains(&entry.id));
+                restore(&mut known, &gone);
+                oldest = store.head(scope().tenant()).await.unwrap().0 + 1;
+            }
             Step::End { pick } => {
-                let count = known.len();
-                let Some(entry) = known.get_mut(pick % count.max(1)) else { continue };
-                let is_there = entry.is_seen(None, now);
-                let ended = store.end_entry(&scope(), &entry.id, Millis(now)).await.unwrap();
+                let Some(entry) = known.get(pick % known.len().max(1)) else { continue };
+                let (id, is_there) = (entry.id.clone(), entry.is_kept(now));
+                let before = store.head(scope().tenant()).await.unwrap().0;
+                let ended = store.end_entry(&scope(), &id, Millis(now)).await.unwrap();
                 assert_eq!(ended, is_there);
                 if ended {
+                    let going = going_with(&known, pick % known.len(), Some(now));
+                    let gone: Vec<String> = going.iter().map(|at| known[*at].id.clone()).collect();
+                    for (end, at) in (before + 1..).zip(&going) {
+                        let from = known[*at].standing(now).map_or(end, |standing| standing.from);
+                        known[*at].deleted = Some((from, now));
+                        known[*at].standing = None;
+                    }
+                    restore(&mut known, &gone);
                     let end = store.head(scope().tenant()).await.unwrap().0;
-                    entry.ended = Some((end, now));
+                    assert_eq!(end, before + going.len() as u64);
                 }
             }
             Step::Purge { kept } => {
                 let ended_by = now - kept;
                 let is_due = |entry: &Known| {
-                    entry.expires_at.is_some_and(|at| at <= now)
-                        || entry.ended.is_some_and(|(_, at)| at <= ended_by)
+                    !entry.lives(now) || entry.deleted.is_some_and(|(_, at)| at <= ended_by)
                 };
                 let due = known.iter().filter(|entry| is_due(entry));
                 let last_end =
-                    due.clone().filter_map(|entry| entry.ended).map(|(end, _)| end).max();
-                let count = due.count() as u64;
+                    due.clone().filter_map(|entry| entry.deleted).map(|(end, _)| end).max();
+                let gone: Vec<String> = due.map(|entry| entry.id.clone()).collect();
+                let count = gone.len() as u64;
                 let purged =
                     store.purge_entries(&scope(), Millis(now), Millis(ended_by), 99).await.unwrap();
                 assert_eq!(purged, count);
                 oldest = oldest.max(last_end.unwrap_or(0));
                 known.retain(|entry| !is_due(entry));
+                restore(&mut known, &gone);
             }
         }
+    }
+    for entry in &known {
+        let shown = store.entry(&scope(), &entry.id, None, Millis(now)).await.unwrap();
+        assert_eq!(shown.is_some(), entry.is_kept(now), "{entry:?}");
+        let by = shown.and_then(|shown| shown.successor);
+        let standing = entry.standing(now).filter(|_| entry.is_kept(now));
+        assert_eq!(by, standing.map(|standing| standing.by.clone()));
+        let sources = store.sources_of(&scope(), &entry.id, Millis(now)).await.unwrap();
+        let is_source = |other: &&Known| {
+            other.lives(now) && other.standing(now).is_some_and(|one| one.by == entry.id)
+        };
+        assert_eq!(sources.len(), known.iter().filter(is_source).count());
     }
     let end = store.head(scope().tenant()).await.unwrap().0;
     for at in std::iter::once(None).chain((0..=end + 1).map(Some)) {

@@ -232,7 +232,8 @@ impl Memory {
         (shown(&request.content), without_repeats(tags))
     }
 
-    /// An entry in force, now or at a position of the log.
+    /// An entry in force, now or at a position of the log. Now, one that another
+    /// stands for is answered as well, and names that other.
     pub async fn entry(
         &self,
         scope: &Scope,
@@ -243,6 +244,17 @@ impl Memory {
         let mut found = self.inner.store.entry(scope, id, at, self.now()).await?;
         self.veil_entries(scope, found.iter_mut()).await?;
         found.ok_or_else(|| self.not_found(scope, id))
+    }
+
+    /// The entries that one stands for, oldest first.
+    pub async fn entry_sources(&self, scope: &Scope, id: &str) -> Result<Vec<EntryRecord>> {
+        let (store, now) = (&self.inner.store, self.now());
+        if store.entry(scope, id, None, now).await?.is_none() {
+            return Err(self.not_found(scope, id));
+        }
+        let mut found = store.sources_of(scope, id, now).await?;
+        self.veil_entries(scope, found.iter_mut()).await?;
+        Ok(found)
     }
 
     /// Entries in force, as of one moment: the newest, or what answers a query.
@@ -373,8 +385,10 @@ impl Memory {
         }
     }
 
-    /// Deletes an entry in force: nobody sees it from now on, but for who reads as
-    /// of an earlier position. Answers false if there is none.
+    /// Deletes an entry: nobody sees it from now on, but for who reads as of an
+    /// earlier position. What it stands for goes with it, and what was made of any of
+    /// these; what that stood for besides is in force again. Answers false if there is
+    /// none.
     pub async fn delete_entry(&self, scope: &Scope, id: &str) -> Result<bool> {
         let is_ended = self.inner.store.end_entry(scope, id, self.now()).await?;
         self.inner.wake.notify_one();

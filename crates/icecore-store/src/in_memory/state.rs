@@ -335,6 +335,7 @@ impl TenantState {
 
     pub(super) fn put_outcome(&mut self, outcome: NewOutcome, now: Millis) {
         let NewOutcome { operation, key, request, status, body } = outcome;
+        self.outcomes.retain(|_, (_, at)| at.0 > now.0 - OUTCOME_KEPT_MILLIS);
         self.outcomes.insert((operation, key), (StoredOutcome { request, status, body }, now));
     }
 

@@ -176,14 +176,18 @@ pub(super) fn crowded(
     now: Millis,
     limit: usize,
 ) -> Result<Vec<Scope>> {
+    let of_scope = "entries.tenant = p.tenant AND entries.scope = p.scope";
     // No more is counted than is asked for.
     let found: Vec<(i64, i64)> = c
         .prepare_cached(&format!(
             "SELECT p.tenant, p.scope FROM scopes p
-             WHERE NOT EXISTS (SELECT 1 FROM entries e WHERE e.tenant = p.tenant
-                 AND e.scope = p.scope AND e.created_at > ?2 AND {IN_FORCE_NOW})
-               AND ?1 <= (SELECT count(*) FROM (SELECT 1 FROM entries e WHERE e.tenant = p.tenant
-                 AND e.scope = p.scope AND {IN_FORCE_NOW} LIMIT ?1))
+             WHERE NOT EXISTS (SELECT 1 FROM entries INDEXED BY entries_by_time
+                 WHERE {of_scope} AND created_at > ?2 AND {LIVES}
+                   AND (ended IS NULL OR superseded_until <= ?3))
+               AND ?1 <= (SELECT count(*) FROM (SELECT 1 FROM entries INDEXED BY entries_shown
+                   WHERE {of_scope} AND ended IS NULL AND {LIVES} LIMIT ?1))
+                 + (SELECT count(*) FROM entries INDEXED BY entries_back
+                   WHERE {of_scope} AND superseded_until <= ?3 AND {LIVES})
              ORDER BY p.tenant, p.scope LIMIT ?4"
         ))
         .and_then(|mut q| {
@@ -194,10 +198,6 @@ pub(super) fn crowded(
         .map_err(|e| s.failed(e))?;
     found.into_iter().map(|(tenant, scope)| rows::scope_of(c, s, tenant, scope)).collect()
 }
-
-/// What holds of an entry that is in force at moment `?3`.
-const IN_FORCE_NOW: &str = "(expires_at IS NULL OR expires_at > ?3)
-    AND (ended IS NULL OR superseded_until <= ?3)";
 
 // What goes along
 

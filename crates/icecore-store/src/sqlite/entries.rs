@@ -158,6 +158,30 @@ fn as_of(c: &Connection, s: &Shared, no: ScopeNo, at: Option<Position>) -> Resul
 /// What holds of an entry that has tag `?6`, if one is asked for.
 const HAS_TAG: &str = "(?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?6))";
 
+/// What reads entries in force as of a position, newest first, `?7` of them.
+fn shown_then(columns: &str) -> String {
+    format!(
+        "SELECT {columns} FROM entries INDEXED BY entries_by_time
+         WHERE tenant = ?1 AND scope = ?2 AND {IN_FORCE} AND {HAS_TAG}
+         ORDER BY created_at DESC, began DESC LIMIT ?7"
+    )
+}
+
+/// What reads entries in force now, newest first, `?7` of them: those that never
+/// ended, merged with those that are in force again.
+fn shown_now(columns: &str) -> String {
+    let of = |index: &str, condition: &str| {
+        format!(
+            "SELECT {columns}, created_at AS put_at, began AS place
+             FROM entries INDEXED BY {index}
+             WHERE tenant = ?1 AND scope = ?2 AND {condition} AND {LIVES} AND {HAS_TAG}"
+        )
+    };
+    let (stayed, back) =
+        (of("entries_shown", "ended IS NULL"), of("entries_back", "superseded_until <= ?3"));
+    format!("{stayed} UNION ALL {back} ORDER BY put_at DESC, place DESC LIMIT ?7")
+}
+
 /// Entries that a filter keeps, newest first.
 fn newest(
     c: &Connection,
@@ -170,13 +194,12 @@ fn newest(
 ) -> Result<()> {
     let at = as_of(c, s, no, filter.at)?;
     let tag = filter.tag.as_ref().map(RedactedText::as_str);
+    let sql = match at {
+        Some(_) => shown_then(columns),
+        None => shown_now(columns),
+    };
     let mut read_all = || {
-        let mut query = c.prepare_cached(&format!(
-            "SELECT {columns} FROM entries INDEXED BY entries_by_time
-             WHERE tenant = ?1 AND scope = ?2 AND {IN_FORCE}
-               AND {HAS_TAG}
-             ORDER BY created_at DESC, began DESC LIMIT ?7"
-        ))?;
+        let mut query = c.prepare_cached(&sql)?;
         let limit = rows::number(limit as u64);
         let values = params![no.tenant, no.scope, now.0, at, own(filter), tag, limit];
         let mut found = query.query(values)?;

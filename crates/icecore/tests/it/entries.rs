@@ -2,9 +2,10 @@
 
 use icecore::{
     DocKind, EntryError, EntryQuery, EntryRank, EntryRecord, EntrySettings, ForgetRequest, Found,
-    Memory, MemoryError, MemorySettings, Millis, NewEntryRequest, Position, Principal, Scope,
+    Memory, MemoryError, MemorySettings, Millis, Mode, NewEntryRequest, Position, Principal, Scope,
     SearchRequest, StoreError, Tenant,
 };
+use icecore_store::{Derivation, DerivationKind, DerivedEntry, Replaced, Successor};
 use zeroize::Zeroizing;
 
 use crate::support::{Bench, START, me, numbered};
@@ -398,4 +399,124 @@ async fn nowhere_is_empty() {
     assert_eq!(bench.memory.search(&nowhere, &asked).await.unwrap().hits, []);
     assert_eq!(bench.memory.sessions(&nowhere).await.unwrap(), []);
     bench.check().await;
+}
+
+/// What has a word in it.
+async fn with_word(bench: &Bench, word: &str) -> Vec<String> {
+    let request = SearchRequest { mode: Mode::Lexical, ..SearchRequest::new(word) };
+    let found = bench.memory.search(&bench.scope, &request).await.unwrap();
+    found.hits.into_iter().map(|hit| hit.text).collect()
+}
+
+/// Writes an entry in place of others.
+async fn press(bench: &Bench, sources: &[&EntryRecord], content: &str) -> EntryRecord {
+    let redactor = bench.memory.redactor(me().tenant()).await.unwrap();
+    let (content, hidden) = redactor.redactor.text_counted(content);
+    let replaced =
+        |source: &&EntryRecord| Replaced { id: source.id.clone(), by: Successor::Output(0) };
+    let derivation = Derivation {
+        outputs: vec![DerivedEntry { content, tags: Vec::new(), expires_at: None, hidden }],
+        replaced: sources.iter().map(replaced).collect(),
+        kind: DerivationKind::Compacted,
+        payload: std::sync::Arc::new(|ids| serde_json::json!({ "outputId": ids[0] })),
+        now: bench.memory.now(),
+        secrets_seen: redactor.version,
+    };
+    let derived = bench.memory.store().derive_entries(&bench.scope, derivation).await.unwrap();
+    derived.unwrap().outputs.remove(0)
+}
+
+async fn three_sources(bench: &Bench) -> [EntryRecord; 3] {
+    [
+        put(bench, saying("the obsidian ptarmigan nests late")).await,
+        put(bench, saying("a cobalt heron waits by the weir")).await,
+        put(bench, saying("vermilion albatross over the bay")).await,
+    ]
+}
+
+#[tokio::test]
+async fn what_stands_for_others_is_found_in_their_place() {
+    let bench = Bench::new().await;
+    let sources = three_sources(&bench).await;
+    // They are in the index before, or come to it after.
+    assert_eq!(with_word(&bench, "heron").await.len(), 1);
+    let birds = "Birds: ptarmigan, heron, albatross.";
+    let made = press(&bench, &sources.each_ref(), birds).await;
+    for word in ["ptarmigan", "heron", "albatross"] {
+        assert_eq!(with_word(&bench, word).await, [birds], "{word}");
+    }
+    bench.memory.reindex(&bench.scope, |_, _| {}).await.unwrap();
+    assert_eq!(with_word(&bench, "heron").await, [birds]);
+    assert_eq!(listed(&bench, EntryQuery::default()).await, [birds]);
+    let read = bench.memory.entry(&bench.scope, &sources[1].id, None).await.unwrap();
+    assert_eq!(read.successor.as_ref(), Some(&made.id));
+    let of_made = bench.memory.entry_sources(&bench.scope, &made.id).await.unwrap();
+    assert_eq!(
+        of_made.iter().map(|entry| &entry.id).collect::<Vec<_>>(),
+        sources.each_ref().map(|s| &s.id)
+    );
+    let error = bench.memory.entry_sources(&bench.scope, "e-never").await.unwrap_err();
+    assert!(matches!(error, MemoryError::NotFound { .. }));
+
+    // Deleting one of them deletes what quotes it. The others are found again.
+    assert!(bench.memory.delete_entry(&bench.scope, &sources[0].id).await.unwrap());
+    assert_eq!(with_word(&bench, "ptarmigan").await, [""; 0]);
+    assert_eq!(with_word(&bench, "heron").await, [sources[1].content.as_str()]);
+    assert_eq!(listed(&bench, EntryQuery::default()).await.len(), 2);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn forgetting_a_source_forgets_what_quotes_it() {
+    let bench = Bench::new().await;
+    let sources = three_sources(&bench).await;
+    let made = press(&bench, &[&sources[0], &sources[1]], "ptarmigan and heron").await;
+    let again = press(&bench, &[&made, &sources[2]], "ptarmigan, heron and albatross").await;
+    assert_eq!(with_word(&bench, "ptarmigan").await.len(), 1);
+    // One that was deleted before still quotes it.
+    let deleted = put(&bench, saying("the heron is grey")).await;
+    let old = press(&bench, &[&deleted, &again], "ptarmigan, heron, albatross, grey").await;
+    bench.memory.delete_entry(&bench.scope, &deleted.id).await.unwrap();
+    assert!(bench.memory.entry(&bench.scope, &old.id, None).await.is_err());
+    assert_eq!(with_word(&bench, "ptarmigan").await, ["ptarmigan, heron and albatross"]);
+
+    let forget = ForgetRequest::Entry(sources[0].id.clone());
+    let dry = bench.memory.forget(&me(), Some("m"), &forget, true).await.unwrap();
+    let receipt = bench.memory.forget(&me(), Some("m"), &forget, false).await.unwrap();
+    assert_eq!((dry.erased.entries, receipt.erased.entries), (4, 4));
+    for entry in [&sources[0], &made, &again, &old] {
+        assert!(bench.memory.entry(&bench.scope, &entry.id, None).await.is_err());
+    }
+    assert!(!is_in_files(bench.dir.path(), "ptarmigan"));
+    assert_eq!(with_word(&bench, "heron").await, [sources[1].content.as_str()]);
+    assert_eq!(with_word(&bench, "albatross").await, [sources[2].content.as_str()]);
+    assert_eq!(listed(&bench, EntryQuery::default()).await.len(), 2);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn own_entries_are_seen_as_of_an_earlier_position() {
+    let bench = Bench::new().await;
+    put(&bench, saying("the first ferry leaves at nine")).await;
+    let at = put(&bench, saying("bring a coat")).await.began;
+    let own = put(&bench, saying("the ferry is full")).await;
+    put(&bench, saying("somebody else writes of a ferry")).await;
+    for (rank, own, expected) in [
+        (EntryRank::Recency, vec![], vec!["bring a coat", "the first ferry leaves at nine"]),
+        (
+            EntryRank::Recency,
+            vec![own.id.clone()],
+            vec!["the ferry is full", "bring a coat", "the first ferry leaves at nine"],
+        ),
+        (EntryRank::Relevance, vec![], vec!["the first ferry leaves at nine", "bring a coat"]),
+        (
+            EntryRank::Relevance,
+            vec![own.id],
+            vec!["the ferry is full", "the first ferry leaves at nine", "bring a coat"],
+        ),
+    ] {
+        let query = Some("full ferry".to_owned());
+        let query = EntryQuery { rank, query, at: Some(at), own, ..EntryQuery::default() };
+        assert_eq!(listed(&bench, query).await, expected, "{rank:?}");
+    }
 }

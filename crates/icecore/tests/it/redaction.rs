@@ -170,6 +170,7 @@ async fn write(bench: &Bench, name: &str) {
             let large = NewEntryRequest { content: large, ..NewEntryRequest::default() };
             hides(memory.put_entry(scope, large).await.map(drop));
             hides(memory.entry(scope, &secret, None).await.map(drop));
+            hides(memory.entry_sources(scope, &secret).await.map(drop));
             if name == "delete_entry" {
                 assert!(!memory.delete_entry(scope, &secret).await.unwrap());
                 assert!(memory.delete_entry(scope, &put.id).await.unwrap());
