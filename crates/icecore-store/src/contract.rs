@@ -19,6 +19,7 @@ mod log;
 mod pyramid;
 mod recall;
 mod rewriting;
+pub(crate) mod runs;
 mod secrets;
 mod workspace;
 
@@ -182,6 +183,20 @@ sentences! {
         the_last_of_verdicts_that_become_the_same_stands
         derived_text_with_a_secret_goes
         what_holds_no_secret_is_left_alone;
+    runs:
+        a_run_begins_where_the_log_stands
+        a_runs_id_is_taken_once
+        a_step_does_all_it_says
+        a_step_compares_before_it_is_done
+        a_refused_step_leaves_nothing
+        events_of_a_run_are_paged
+        a_fork_repeats_what_has_ended
+        only_what_has_ended_is_repeated
+        a_run_keeps_its_claim
+        unfinished_runs_are_listed_oldest_first
+        of_an_expired_run_its_name_stays
+        a_run_outlasts_what_it_names
+        runs_are_redacted_again;
     workspace:
         a_file_has_versions_from_one
         so_many_versions_are_kept

@@ -117,6 +117,9 @@ pub enum StoreError {
         /// Its id.
         id: String,
     },
+    /// A run that would write where another tenant's memories are.
+    #[error("a run writes into the memories of its own tenant alone")]
+    OtherTenant,
     /// A commitment without an intention.
     #[error("there is no entry `{id}` in this memory to be committed to")]
     NoIntention {

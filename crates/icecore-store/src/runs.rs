@@ -1,12 +1,17 @@
 //! Runs of workflows, as they cross the store's contract.
 
-use icecore_domain::ids::{Position, Scope};
-use icecore_domain::redact::RedactedJson;
+use std::collections::BTreeMap;
+
+use icecore_domain::ids::{Position, Scope, Tenant};
+use icecore_domain::json::JsonText;
+use icecore_domain::redact::{RedactedJson, RedactedText};
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::FilePath;
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Claim, NewEntry};
+use crate::error::StoreError;
+use crate::store::{Claim, NewEntry, Result};
+use crate::told::Again;
 
 /// How a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,4 +254,159 @@ pub struct RunEventRecord {
     pub cause: Option<String>,
     /// Content-free JSON object.
     pub payload: String,
+}
+
+/// What a run of which nothing is kept was given.
+pub(crate) const NO_INPUTS: &str = "{}";
+
+/// A value as it lies in a store, if that is what was written.
+#[expect(clippy::disallowed_methods, reason = "runs come from our own rows")]
+pub(crate) fn stored_json(text: &str) -> Option<RedactedJson> {
+    JsonText::parse(text).ok().map(RedactedJson::read_back)
+}
+
+/// A path as it lies in a store, if that is what was written.
+#[expect(clippy::disallowed_methods, reason = "runs come from our own rows")]
+pub(crate) fn stored_path(path: &str) -> Option<FilePath> {
+    FilePath::new(RedactedText::read_back(path.to_owned())).ok()
+}
+
+/// How a run tells of an entry that it put.
+pub(crate) fn written(write: &RunWrite, id: &str) -> NewRunEvent {
+    let mut payload = serde_json::json!({
+        "memoryRef": write.scope.memory(),
+        "memoryId": id,
+        "nodeId": write.node,
+    });
+    if let Some(agent) = &write.agent {
+        payload["agentId"] = agent.as_str().into();
+    }
+    let node = Some(write.node.clone());
+    NewRunEvent { kind: "memory.written", node, payload: payload.to_string() }
+}
+
+/// Refuses a step that would write into a memory of another tenant.
+pub(crate) fn refuse_foreign(tenant: &Tenant, step: &RunStep) -> Result<()> {
+    match step.writes.iter().all(|write| write.scope.tenant() == tenant) {
+        true => Ok(()),
+        false => Err(StoreError::OtherTenant),
+    }
+}
+
+/// Sets variables, each where it was set first.
+pub(crate) fn set_variables(known: &mut Vec<RunVariable>, new: Vec<RunVariable>) {
+    for variable in new {
+        match known.iter_mut().find(|known| known.name == variable.name) {
+            Some(known) => known.value = variable.value,
+            None => known.push(variable),
+        }
+    }
+}
+
+/// An event that repeats one of another run.
+pub(crate) fn repeated(run: &str, event: RunEventRecord) -> RunEventRecord {
+    RunEventRecord { cause: Some(format!("{run}:{}", event.sequence)), ..event }
+}
+
+/// The run that repeats another, which has ended.
+pub(crate) fn forked(source: RunRecord, fork: &NewFork) -> RunRecord {
+    RunRecord {
+        id: fork.id.clone(),
+        principal: fork.principal.clone(),
+        created_at: fork.now,
+        ended_at: Some(fork.now),
+        fork: Some(ForkOf { run: source.id.clone(), from_seq: fork.from_seq }),
+        ..source
+    }
+}
+
+// Rewriting
+
+/// Names that were changed because they told a secret, old to new.
+#[derive(Default)]
+pub(crate) struct Renamed {
+    /// Of memories.
+    pub(crate) memories: BTreeMap<String, String>,
+    /// Of files, each by its workspace and path.
+    pub(crate) files: BTreeMap<(String, String), FilePath>,
+}
+
+impl Renamed {
+    fn memory(&self, again: &Again<'_>, name: &mut String) {
+        let hidden = || again.text(name).map(|(clean, _)| clean.into_string());
+        if let Some(new) = self.memories.get(name.as_str()).cloned().or_else(hidden) {
+            *name = new;
+        }
+    }
+
+    /// A run with nothing in it that a redactor would hide; none if it is so already.
+    pub(crate) fn run(&self, again: &Again<'_>, run: &RunRecord) -> Option<RunRecord> {
+        let mut clean = run.clone();
+        let text = |text: &mut String| {
+            if let Some((hidden, _)) = again.text(text) {
+                *text = hidden.into_string();
+            }
+        };
+        text(&mut clean.workflow);
+        if let Some(error) = &mut clean.error {
+            text(&mut error.message);
+        }
+        json(again, &mut clean.inputs);
+        for variable in &mut clean.variables {
+            text(&mut variable.name);
+            self.value(again, &mut variable.value);
+        }
+        clean.files =
+            clean.files.into_iter().filter_map(|file| self.file(again, run, file)).collect();
+        clean.files.sort_by(|a, b| a.path.cmp(&b.path));
+        (clean != *run).then_some(clean)
+    }
+
+    fn value(&self, again: &Again<'_>, value: &mut RunValue) {
+        match value {
+            RunValue::Json(value) => json(again, value),
+            RunValue::Entry(entry) | RunValue::Content(entry) => {
+                self.memory(again, &mut entry.memory_ref);
+            }
+            RunValue::Entries(entries) => {
+                entries.iter_mut().for_each(|entry| self.memory(again, &mut entry.memory_ref));
+            }
+        }
+    }
+
+    /// One that has gone has no name of now, and is left out if its own tells.
+    fn file(&self, again: &Again<'_>, run: &RunRecord, file: RunFile) -> Option<RunFile> {
+        let key = (run.workspace.clone(), file.path.as_str().to_owned());
+        match self.files.get(&key) {
+            Some(path) => Some(RunFile { path: path.clone(), ..file }),
+            None => again.text(file.path.as_str()).is_none().then_some(file),
+        }
+    }
+
+    /// The same for the node and the payload of an event.
+    pub(crate) fn event(
+        &self,
+        again: &Again<'_>,
+        event: &RunEventRecord,
+    ) -> Option<RunEventRecord> {
+        let payload: serde_json::Value = serde_json::from_str(&event.payload).unwrap_or_default();
+        let memory = payload["memoryRef"].as_str().and_then(|name| self.memories.get(name));
+        let payload = again.payload(&event.payload, &BTreeMap::new(), memory.map(String::as_str));
+        let node = event.node.as_deref().and_then(|node| again.text(node));
+        if payload.is_none() && node.is_none() {
+            return None;
+        }
+        Some(RunEventRecord {
+            node: node.map(|(node, _)| node.into_string()).or_else(|| event.node.clone()),
+            payload: payload.unwrap_or_else(|| event.payload.clone()),
+            ..event.clone()
+        })
+    }
+}
+
+fn json(again: &Again<'_>, value: &mut RedactedJson) {
+    let clean = again.json(value.json().as_str()).and_then(|clean| stored_json(&clean));
+    if let Some(clean) = clean {
+        *value = clean;
+    }
 }

@@ -339,9 +339,10 @@ pub trait Store: Send + Sync {
 
     /// Puts everything else that a tenant has in words through a redactor, in one
     /// step: names of sessions and memories, entries, verdicts, all kept versions of
-    /// files, the log, kept answers. A name that is taken gets a number; a file whose
-    /// path holds a secret becomes `redacted-1`, or the next number that is free; of verdicts that say the same
-    /// now the last stands. Where a summary or fact has something to hide, all that
+    /// files, runs, commitments, the log, kept answers. A name that is taken gets a
+    /// number; a file whose path holds a secret becomes `redacted-1`, or the next
+    /// number that is free, also in runs, which leave out one that is not there any
+    /// more; of verdicts that say the same now the last stands. Where a summary or fact has something to hide, all that
     /// was derived in its scope is dropped as with [`Store::drop_derived`]. Epochs
     /// of the scopes touched rise.
     async fn rewrite_told(
@@ -506,14 +507,16 @@ pub trait Store: Send + Sync {
     /// [`Store::create_run`].
     async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>>;
 
-    /// A run by id, also one past its retention.
+    /// A run by id, also one past its retention. It names entries and quotes none: what
+    /// is erased elsewhere leaves it as it is.
     async fn run(&self, tenant: &Tenant, id: &str) -> Result<Option<RunRecord>>;
 
     /// Does the next thing in a run: its writes, which are logged like all others and
     /// told in the run, its events, its variables and how it stands then. Answers
     /// nothing, having done nothing, when the run has other than the `seen` number of
     /// events, has ended or is not there. A write whose id is there already is
-    /// [`StoreError::EntryExists`]. As with an append, it may be
+    /// [`StoreError::EntryExists`], one into another tenant's memory
+    /// [`StoreError::OtherTenant`]. As with an append, it may be
     /// [`StoreError::SecretsChanged`].
     async fn step_run(&self, tenant: &Tenant, step: RunStep) -> Result<Option<RunRecord>>;
 
@@ -1520,6 +1523,10 @@ pub struct Told {
     pub verdicts: u64,
     /// Versions of files.
     pub files: u64,
+    /// Runs, each with its events.
+    pub runs: u64,
+    /// Commitments.
+    pub commitments: u64,
     /// Records of the log.
     pub events: u64,
     /// Names of API keys.
@@ -1530,7 +1537,8 @@ pub struct Told {
     pub derived: u64,
     /// What was hidden in names, entries, verdicts and files.
     pub hidden: Hidden,
-    /// Where anything but the log and kept answers changed, by the names of now.
+    /// Where anything but runs, commitments, the log and kept answers changed, by the
+    /// names of now.
     pub touched: Vec<Scope>,
 }
 
@@ -1649,7 +1657,7 @@ pub struct StoredOutcome {
 }
 
 /// Operations whose outcomes hold ids and counts alone.
-const IDS_ONLY: [&str; 9] = [
+const IDS_ONLY: [&str; 11] = [
     "/turns",
     "/entries",
     "/facts",
@@ -1659,6 +1667,8 @@ const IDS_ONLY: [&str; 9] = [
     "/files",
     "/keys",
     "/keys/rotate",
+    "/runs",
+    "/fork",
 ];
 
 /// Whether a kept outcome of the operation may quote what is erased later.

@@ -269,6 +269,8 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
         entries: 2,
         verdicts: 1,
         files: 0,
+        runs: 0,
+        commitments: 0,
         // Three entries, one verdict, one erasure.
         events: 5,
         keys: 0,

@@ -1,23 +1,104 @@
 //! Runs of workflows and their events.
 
+use std::collections::BTreeSet;
+
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Position, Scope, Tenant};
+use icecore_domain::ids::{Position, Tenant};
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::Workspace;
 
-use super::state::State;
+use super::state::{State, TenantState};
+use super::{entries, secrets, workspace};
+use crate::error::StoreError;
+use crate::runs::{
+    NO_INPUTS, Renamed, forked, refuse_foreign, repeated, set_variables, stored_json, written,
+};
 use crate::store::*;
+use crate::told::Again;
+
+pub(super) struct RunState {
+    record: RunRecord,
+    events: Vec<RunEventRecord>,
+}
+
+impl RunState {
+    fn add(&mut self, events: Vec<NewRunEvent>, now: Millis) {
+        for NewRunEvent { kind, node, payload } in events {
+            let sequence = self.events.len() as u64;
+            let kind = kind.to_owned();
+            let event = RunEventRecord { sequence, at: now, kind, node, cause: None, payload };
+            self.events.push(event);
+        }
+        self.record.events = self.events.len() as u64;
+    }
+}
+
+fn find<'a>(state: &'a State, tenant: &Tenant, id: &str) -> Option<&'a RunState> {
+    state.tenant(tenant)?.runs.iter().find(|run| run.record.id == id)
+}
+
+fn refuse_known(state: &State, tenant: &Tenant, id: &str) -> Result<()> {
+    match find(state, tenant, id) {
+        Some(_) => Err(StoreError::RunExists { id: id.to_owned() }),
+        None => Ok(()),
+    }
+}
 
 pub(super) fn create(state: &mut State, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
-    todo!()
+    let tenant = workspace.tenant();
+    secrets::refuse_changed(state, tenant, run.secrets_seen)?;
+    state.refuse_taken(tenant, run.claim.as_ref(), run.now)?;
+    refuse_known(state, tenant, &run.id)?;
+    let files = workspace::list(state, workspace, "").into_iter();
+    let record = RunRecord {
+        id: run.id,
+        workspace: workspace.name().to_owned(),
+        principal: run.principal,
+        workflow: run.workflow,
+        status: RunStatus::Pending,
+        position: state.tenant(tenant).map_or(Position(0), |tenant| tenant.position),
+        created_at: run.now,
+        ended_at: None,
+        expired_at: None,
+        events: 0,
+        fork: None,
+        error: None,
+        inputs: run.inputs,
+        files: files.map(|head| RunFile { path: head.path, version: head.version }).collect(),
+        variables: Vec::new(),
+    };
+    let mut new = RunState { record, events: Vec::new() };
+    new.add(run.events, run.now);
+    let record = new.record.clone();
+    let tenant = state.ensure_tenant(tenant);
+    tenant.runs.push(new);
+    if let Some(claim) = run.claim {
+        tenant.put_outcome(claim.outcome(&record), run.now);
+    }
+    Ok(record)
 }
 
 pub(super) fn fork(state: &mut State, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>> {
-    todo!()
+    state.refuse_taken(tenant, fork.claim.as_ref(), fork.now)?;
+    let has_ended =
+        |run: &&RunState| run.record.status.is_terminal() && run.record.expired_at.is_none();
+    let Some(source) = find(state, tenant, &fork.source).filter(has_ended) else {
+        return Ok(None);
+    };
+    refuse_known(state, tenant, &fork.id)?;
+    let record = forked(source.record.clone(), &fork);
+    let copy = |event: &RunEventRecord| repeated(&fork.source, event.clone());
+    let events = source.events.iter().map(copy).collect();
+    let tenant = state.ensure_tenant(tenant);
+    tenant.runs.push(RunState { record: record.clone(), events });
+    if let Some(claim) = fork.claim {
+        tenant.put_outcome(claim.outcome(&record), fork.now);
+    }
+    Ok(Some(record))
 }
 
 pub(super) fn get(state: &State, tenant: &Tenant, id: &str) -> Result<Option<RunRecord>> {
-    todo!()
+    Ok(find(state, tenant, id).map(|run| run.record.clone()))
 }
 
 pub(super) fn step(
@@ -26,7 +107,45 @@ pub(super) fn step(
     tenant: &Tenant,
     step: RunStep,
 ) -> Result<Option<RunRecord>> {
-    todo!()
+    refuse_foreign(tenant, &step)?;
+    let as_seen = |run: &RunRecord| run.events == step.seen && !run.status.is_terminal();
+    if !find(state, tenant, &step.run).is_some_and(|run| as_seen(&run.record)) {
+        return Ok(None);
+    }
+    secrets::refuse_changed(state, tenant, step.secrets_seen)?;
+    refuse_writes(state, tenant, &step.writes)?;
+    let mut events = Vec::new();
+    for write in step.writes {
+        let entry = NewEntry { claim: None, ..write.entry.clone() };
+        let put = entries::put(state, key, &write.scope, entry)?;
+        events.push(written(&write, &put.id));
+    }
+    events.extend(step.events);
+    let mut runs = state.ensure_tenant(tenant).runs.iter_mut();
+    let Some(run) = runs.find(|run| run.record.id == step.run) else { return Ok(None) };
+    run.add(events, step.now);
+    let record = &mut run.record;
+    record.status = step.status;
+    if step.error.is_some() {
+        record.error = step.error;
+    }
+    record.ended_at = step.status.is_terminal().then_some(step.now);
+    set_variables(&mut record.variables, step.variables);
+    Ok(Some(record.clone()))
+}
+
+/// Refuses all writes if one of them cannot be done.
+fn refuse_writes(state: &State, tenant: &Tenant, writes: &[RunWrite]) -> Result<()> {
+    let mut new = BTreeSet::new();
+    for RunWrite { scope, entry, .. } in writes {
+        secrets::refuse_changed(state, tenant, entry.secrets_seen)?;
+        let Some(id) = &entry.id else { continue };
+        let is_there = state.entries(scope).any(|known| known.record.id == *id);
+        if is_there || !new.insert((scope, id)) {
+            return Err(StoreError::EntryExists { id: id.clone() });
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn events(
@@ -36,11 +155,21 @@ pub(super) fn events(
     after: Option<u64>,
     limit: usize,
 ) -> Result<Vec<RunEventRecord>> {
-    todo!()
+    let events = find(state, tenant, id).into_iter().flat_map(|run| &run.events);
+    let is_after = |event: &&RunEventRecord| after.is_none_or(|after| event.sequence > after);
+    Ok(events.filter(is_after).take(limit).cloned().collect())
 }
 
 pub(super) fn unfinished(state: &State, limit: usize) -> Result<Vec<(Tenant, String)>> {
-    todo!()
+    let mut found = Vec::new();
+    for (at, tenant) in state.tenants.iter().enumerate() {
+        let open = tenant.runs.iter().map(|run| &run.record).filter(|run| run.ended_at.is_none());
+        found.extend(open.map(|run| (run.created_at, at, &run.id)));
+    }
+    found.sort();
+    let named =
+        |(_, at, id): (Millis, usize, &String)| (state.tenants[at].name.clone(), id.clone());
+    Ok(found.into_iter().take(limit).map(named).collect())
 }
 
 pub(super) fn expire(
@@ -49,5 +178,46 @@ pub(super) fn expire(
     now: Millis,
     limit: usize,
 ) -> Result<u64> {
-    todo!()
+    let mut due = Vec::new();
+    for (at, tenant) in state.tenants.iter_mut().enumerate() {
+        for run in tenant.runs.iter_mut().filter(|run| run.record.expired_at.is_none()) {
+            let ended_at = run.record.ended_at.filter(|at| *at <= ended_by);
+            due.extend(ended_at.map(|ended_at| (ended_at, at, run)));
+        }
+    }
+    due.sort_by(|(a_ended, a_at, a), (b_ended, b_at, b)| {
+        (a_ended, a_at, &a.record.id).cmp(&(b_ended, b_at, &b.record.id))
+    });
+    due.truncate(limit);
+    for (_, _, run) in &mut due {
+        run.events.clear();
+        let record = &mut run.record;
+        record.inputs = stored_json(NO_INPUTS).expect("it is JSON");
+        record.files.clear();
+        record.variables.clear();
+        record.error = None;
+        record.expired_at = Some(now);
+    }
+    Ok(due.len() as u64)
+}
+
+/// Puts runs and their events through a redactor; answers how many runs are other than
+/// they were.
+pub(super) fn rewrite(tenant: &mut TenantState, again: &Again<'_>, renamed: &Renamed) -> u64 {
+    let mut changed = 0;
+    for run in &mut tenant.runs {
+        let record = renamed.run(again, &run.record);
+        let mut is_new = record.is_some();
+        if let Some(record) = record {
+            run.record = record;
+        }
+        for event in &mut run.events {
+            if let Some(clean) = renamed.event(again, event) {
+                *event = clean;
+                is_new = true;
+            }
+        }
+        changed += u64::from(is_new);
+    }
+    changed
 }

@@ -11,8 +11,10 @@ use icecore_domain::time::Millis;
 use icecore_domain::turn_jsonl;
 
 use super::api_keys::Keys;
+use super::runs::RunState;
 use super::secrets::Registered;
 use super::workspace::StoredFile;
+use crate::error::StoreError;
 use crate::store::*;
 
 #[derive(Default)]
@@ -38,6 +40,8 @@ pub(super) struct TenantState {
     pub(super) secrets: Registered,
     /// Every version that is kept, in the order in which they came.
     pub(super) files: Vec<StoredFile>,
+    /// In the order in which they came.
+    pub(super) runs: Vec<RunState>,
     /// What was hidden in what got a position, with its memory.
     pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
 }
@@ -205,6 +209,18 @@ impl State {
         sessions.flat_map(|session| session.branches.values_mut())
     }
 
+    /// Refuses a claim whose key was used by another request.
+    pub(super) fn refuse_taken<T>(
+        &self,
+        tenant: &Tenant,
+        claim: Option<&Claim<T>>,
+        now: Millis,
+    ) -> Result<()> {
+        let taken =
+            claim.and_then(|claim| self.tenant(tenant)?.outcome(&claim.operation, &claim.key, now));
+        if taken.is_some() { Err(StoreError::ClaimTaken) } else { Ok(()) }
+    }
+
     pub(super) fn entries(&self, scope: &Scope) -> impl Iterator<Item = &EntryState> {
         let entries = self.tenant(scope.tenant()).into_iter().flat_map(|t| &t.entries);
         entries.filter(|entry| entry.memory == scope.memory())
@@ -224,6 +240,7 @@ impl TenantState {
             outcomes: BTreeMap::new(),
             secrets: Registered::default(),
             files: Vec::new(),
+            runs: Vec::new(),
             hidden: BTreeMap::new(),
         }
     }

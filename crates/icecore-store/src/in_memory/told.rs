@@ -9,6 +9,7 @@ use icecore_domain::time::Millis;
 
 use super::pyramid::drop_all;
 use super::state::{TenantState, stored_text};
+use crate::runs::Renamed;
 use crate::store::*;
 use crate::told::{Again, add};
 
@@ -20,19 +21,20 @@ pub(super) fn rewrite(
 ) -> Told {
     let mut work = Work { tenant, key, again: Again(redactor), told: Told::default() };
     let mut touched = BTreeSet::new();
-    let mut fact_ids = BTreeMap::new();
+    let (mut fact_ids, mut names) = (BTreeMap::new(), Renamed::default());
     for at in 0..work.tenant.scopes.len() {
         let before = work.told.clone();
         work.derived(at, &mut touched);
         work.sessions(at);
         work.entries(at);
         work.verdicts(at, &mut fact_ids);
-        work.memory(at);
+        names.memories.extend(work.memory(at));
         if work.told != before {
             touched.insert(at);
         }
     }
-    super::workspace::rewrite(work.tenant, &work.again, &mut work.told);
+    names.files = super::workspace::rewrite(work.tenant, &work.again, &mut work.told);
+    work.told.runs = super::runs::rewrite(work.tenant, &work.again, &names);
     work.events(&fact_ids);
     let Work { tenant, again, mut told, .. } = work;
     for at in touched {
@@ -138,11 +140,12 @@ impl Work<'_> {
         self.tenant.prune_hidden();
     }
 
-    fn memory(&mut self, at: usize) {
+    /// Answers the old name and the new, if the memory gets one.
+    fn memory(&mut self, at: usize) -> Option<(String, String)> {
         let old = self.tenant.scopes[at].memory.clone();
         let scopes = &self.tenant.scopes;
         let is_taken = |name: &str| Ok(scopes.iter().any(|scope| scope.memory == name));
-        let Ok(Some((name, hidden))) = self.again.name(&old, is_taken) else { return };
+        let Ok(Some((name, hidden))) = self.again.name(&old, is_taken) else { return None };
         let tenant = &mut *self.tenant;
         let sessions = tenant.sessions.iter_mut().map(|session| &mut session.memory);
         let entries = tenant.entries.iter_mut().map(|entry| &mut entry.memory);
@@ -150,9 +153,10 @@ impl Work<'_> {
         let counts = tenant.hidden.values_mut().map(|(memory, _)| memory);
         let places = sessions.chain(entries).chain(log).chain(counts);
         places.filter(|memory| **memory == old).for_each(|memory| memory.clone_from(&name));
-        tenant.scopes[at].memory = name;
+        tenant.scopes[at].memory.clone_from(&name);
         add(&mut self.told.hidden, &hidden);
-        self.told.memories.push(old);
+        self.told.memories.push(old.clone());
+        Some((old, name))
     }
 
     fn events(&mut self, fact_ids: &BTreeMap<String, String>) {

@@ -1,6 +1,6 @@
 //! Files of workspaces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
@@ -125,8 +125,14 @@ pub(super) fn add_to(files: &[StoredFile], stats: &mut StoreStats) {
     files.iter().for_each(|file| add(&mut stats.hidden, &file.hidden));
 }
 
-/// Puts every version through a redactor, and then the paths.
-pub(super) fn rewrite(tenant: &mut TenantState, again: &Again<'_>, told: &mut Told) {
+/// Puts every version through a redactor, and then the paths; answers the new path of
+/// each old one, by workspace.
+pub(super) fn rewrite(
+    tenant: &mut TenantState,
+    again: &Again<'_>,
+    told: &mut Told,
+) -> BTreeMap<(String, String), FilePath> {
+    let mut new_paths = BTreeMap::new();
     let mut changed = BTreeSet::new();
     for (at, file) in tenant.files.iter_mut().enumerate() {
         let FileRecord { head, content } = &mut file.record;
@@ -164,8 +170,10 @@ pub(super) fn rewrite(tenant: &mut TenantState, again: &Again<'_>, told: &mut To
         }
         add(&mut told.hidden, &hidden);
         told.events += rename_in_log(tenant, &old, &new);
+        new_paths.insert((workspace, old.as_str().to_owned()), new);
     }
     told.files += changed.len() as u64;
+    new_paths
 }
 
 fn rename_in_log(tenant: &mut TenantState, old: &FilePath, new: &FilePath) -> u64 {

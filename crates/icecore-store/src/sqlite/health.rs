@@ -4,7 +4,7 @@ use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Shared, rows, secrets, workspace};
+use super::{Shared, rows, runs, secrets, workspace};
 use crate::store::*;
 
 pub(super) fn scopes(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<Vec<Scope>> {
@@ -171,7 +171,7 @@ fn read_stats(
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 22] = [
+const INVARIANTS: [(&str, &str); 25] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -279,6 +279,23 @@ const INVARIANTS: [(&str, &str); 22] = [
              AND l.payload ->> '$.path' = f.path AND l.payload ->> '$.version' = f.version)",
     ),
     (
+        "a run's count of events is wrong",
+        "SELECT 'run ' || r.run FROM workflow_runs r WHERE
+           (SELECT count(*) FROM run_events e WHERE e.tenant = r.tenant AND e.run = r.run) !=
+           CASE WHEN r.expired_at IS NULL THEN r.events ELSE 0 END",
+    ),
+    (
+        "a run's events are not numbered from 0 on",
+        "SELECT 'run ' || run FROM run_events GROUP BY tenant, run
+         HAVING min(sequence) != 0 OR max(sequence) + 1 != count(*)",
+    ),
+    (
+        "a run's end does not fit its status",
+        "SELECT 'run ' || run FROM workflow_runs
+         WHERE (status IN ('completed', 'failed', 'cancelled')) != (ended_at IS NOT NULL)
+            OR expired_at IS NOT NULL AND ended_at IS NULL",
+    ),
+    (
         "what stands for an entry is not there",
         "SELECT 'entry at position ' || e.began FROM entries e WHERE e.successor IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM entries x
@@ -338,5 +355,6 @@ pub(super) fn check(c: &Connection, s: &Shared) -> Result<Vec<String>> {
     }
     findings.extend(secrets::check(c, s)?);
     findings.extend(workspace::check(c, s)?);
+    findings.extend(runs::check(c, s)?);
     Ok(findings)
 }

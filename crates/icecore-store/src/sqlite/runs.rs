@@ -1,12 +1,20 @@
 //! Runs of workflows and their events.
 
-use icecore_domain::ids::{Position, Scope, Tenant};
+use icecore_domain::ids::{Position, Tenant};
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::Workspace;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::Shared;
+use super::{Shared, entries, log, rows, secrets, workspace};
+use crate::error::StoreError;
+use crate::runs::{
+    NO_INPUTS, Renamed, forked, refuse_foreign, repeated, set_variables, stored_json, stored_path,
+    written,
+};
 use crate::store::*;
+use crate::told::Again;
 
 pub(super) fn create(
     c: &Connection,
@@ -14,7 +22,121 @@ pub(super) fn create(
     workspace: &Workspace,
     run: NewRun,
 ) -> Result<RunRecord> {
-    todo!()
+    secrets::refuse_changed(c, s, workspace.tenant(), run.secrets_seen)?;
+    let (tenant, _) = rows::ensure_tenant(c, s, workspace.tenant())?;
+    if let Some(claim) = &run.claim {
+        log::refuse_taken(c, s, tenant, claim, run.now)?;
+    }
+    refuse_known(c, s, tenant, &run.id)?;
+    let files = workspace::list(c, s, workspace, "")?;
+    let record = RunRecord {
+        id: run.id,
+        workspace: workspace.name().to_owned(),
+        principal: run.principal,
+        workflow: run.workflow,
+        status: RunStatus::Pending,
+        position: log::head(c, s, workspace.tenant())?,
+        created_at: run.now,
+        ended_at: None,
+        expired_at: None,
+        events: run.events.len() as u64,
+        fork: None,
+        error: None,
+        inputs: run.inputs,
+        files: files
+            .into_iter()
+            .map(|head| RunFile { path: head.path, version: head.version })
+            .collect(),
+        variables: Vec::new(),
+    };
+    insert(c, tenant, &record)
+        .and_then(|()| add_events(c, tenant, &record.id, 0, &run.events, run.now))
+        .map_err(|e| s.failed(e))?;
+    if let Some(claim) = run.claim {
+        log::put_outcome_of(c, s, tenant, &claim.outcome(&record), run.now)?;
+    }
+    Ok(record)
+}
+
+fn refuse_known(c: &Connection, s: &Shared, tenant: i64, id: &str) -> Result<()> {
+    let is_known = c
+        .prepare_cached("SELECT 1 FROM workflow_runs WHERE tenant = ?1 AND run = ?2")
+        .and_then(|mut q| q.exists(params![tenant, id]))
+        .map_err(|e| s.failed(e))?;
+    if is_known { Err(StoreError::RunExists { id: id.to_owned() }) } else { Ok(()) }
+}
+
+fn insert(c: &Connection, tenant: i64, run: &RunRecord) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "INSERT INTO workflow_runs (tenant, run, workspace, principal, workflow, status, position,
+                                    created_at, ended_at, events, source, from_seq, error, inputs,
+                                    files, variables)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+    )?
+    .execute(params![
+        tenant,
+        run.id,
+        run.workspace,
+        run.principal,
+        run.workflow,
+        run.status.as_str(),
+        rows::number(run.position.0),
+        run.created_at.0,
+        run.ended_at.map(|at| at.0),
+        rows::number(run.events),
+        run.fork.as_ref().map(|fork| &fork.run),
+        run.fork.as_ref().map(|fork| rows::number(fork.from_seq)),
+        write_error(run),
+        run.inputs.json().as_str(),
+        write_files(run),
+        write_variables(run),
+    ])?;
+    Ok(())
+}
+
+fn add_events(
+    c: &Connection,
+    tenant: i64,
+    run: &str,
+    first: u64,
+    events: &[NewRunEvent],
+    now: Millis,
+) -> rusqlite::Result<()> {
+    for (sequence, event) in (first..).zip(events) {
+        let event = RunEventRecord {
+            sequence,
+            at: now,
+            kind: event.kind.to_owned(),
+            node: event.node.clone(),
+            cause: None,
+            payload: event.payload.clone(),
+        };
+        add_event(c, tenant, run, &event)?;
+    }
+    Ok(())
+}
+
+fn add_event(
+    c: &Connection,
+    tenant: i64,
+    run: &str,
+    event: &RunEventRecord,
+) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "INSERT INTO run_events (tenant, run, sequence, at, kind, node, cause, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        tenant,
+        run,
+        rows::number(event.sequence),
+        event.at.0,
+        event.kind,
+        event.node,
+        event.cause,
+        event.payload,
+    ])?;
+    Ok(())
 }
 
 pub(super) fn fork(
@@ -23,7 +145,27 @@ pub(super) fn fork(
     tenant: &Tenant,
     fork: NewFork,
 ) -> Result<Option<RunRecord>> {
-    todo!()
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(None) };
+    if let Some(claim) = &fork.claim {
+        log::refuse_taken(c, s, no, claim, fork.now)?;
+    }
+    let source = read(c, s, no, &fork.source)?;
+    let has_ended = |run: &RunRecord| run.status.is_terminal() && run.expired_at.is_none();
+    let Some(source) = source.filter(has_ended) else { return Ok(None) };
+    refuse_known(c, s, no, &fork.id)?;
+    let record = forked(source, &fork);
+    let copy = || {
+        insert(c, no, &record)?;
+        for event in read_events(c, no, &fork.source, -1, i64::MAX)? {
+            add_event(c, no, &record.id, &repeated(&fork.source, event))?;
+        }
+        Ok(())
+    };
+    copy().map_err(|e: rusqlite::Error| s.failed(e))?;
+    if let Some(claim) = fork.claim {
+        log::put_outcome_of(c, s, no, &claim.outcome(&record), fork.now)?;
+    }
+    Ok(Some(record))
 }
 
 pub(super) fn get(
@@ -32,7 +174,10 @@ pub(super) fn get(
     tenant: &Tenant,
     id: &str,
 ) -> Result<Option<RunRecord>> {
-    todo!()
+    match rows::tenant_no(c, s, tenant)? {
+        Some(tenant) => read(c, s, tenant, id),
+        None => Ok(None),
+    }
 }
 
 pub(super) fn step(
@@ -41,7 +186,42 @@ pub(super) fn step(
     tenant: &Tenant,
     step: RunStep,
 ) -> Result<Option<RunRecord>> {
-    todo!()
+    refuse_foreign(tenant, &step)?;
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(None) };
+    let as_seen = |run: &RunRecord| run.events == step.seen && !run.status.is_terminal();
+    let Some(mut run) = read(c, s, no, &step.run)?.filter(as_seen) else { return Ok(None) };
+    secrets::refuse_changed(c, s, tenant, step.secrets_seen)?;
+    let mut events = Vec::with_capacity(step.writes.len() + step.events.len());
+    for write in step.writes {
+        let entry = NewEntry { claim: None, ..write.entry.clone() };
+        let put = entries::put(c, s, &write.scope, entry)?;
+        events.push(written(&write, &put.id));
+    }
+    events.extend(step.events);
+    add_events(c, no, &run.id, run.events, &events, step.now).map_err(|e| s.failed(e))?;
+    run.events += events.len() as u64;
+    run.status = step.status;
+    run.error = step.error.or(run.error);
+    run.ended_at = step.status.is_terminal().then_some(step.now);
+    set_variables(&mut run.variables, step.variables);
+    c.prepare_cached(
+        "UPDATE workflow_runs SET status = ?3, ended_at = ?4, events = ?5, error = ?6,
+                                  variables = ?7
+         WHERE tenant = ?1 AND run = ?2",
+    )
+    .and_then(|mut q| {
+        q.execute(params![
+            no,
+            run.id,
+            run.status.as_str(),
+            run.ended_at.map(|at| at.0),
+            rows::number(run.events),
+            write_error(&run),
+            write_variables(&run),
+        ])
+    })
+    .map_err(|e| s.failed(e))?;
+    Ok(Some(run))
 }
 
 pub(super) fn events(
@@ -52,7 +232,33 @@ pub(super) fn events(
     after: Option<u64>,
     limit: usize,
 ) -> Result<Vec<RunEventRecord>> {
-    todo!()
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(Vec::new()) };
+    let after = after.map_or(-1, rows::number);
+    read_events(c, no, id, after, rows::number(limit as u64)).map_err(|e| s.failed(e))
+}
+
+fn read_events(
+    c: &Connection,
+    tenant: i64,
+    run: &str,
+    after: i64,
+    limit: i64,
+) -> rusqlite::Result<Vec<RunEventRecord>> {
+    c.prepare_cached(
+        "SELECT sequence, at, kind, node, cause, payload FROM run_events
+         WHERE tenant = ?1 AND run = ?2 AND sequence > ?3 ORDER BY sequence LIMIT ?4",
+    )?
+    .query_map(params![tenant, run, after, limit], |row| {
+        Ok(RunEventRecord {
+            sequence: row.get::<_, i64>(0)? as u64,
+            at: Millis(row.get(1)?),
+            kind: row.get(2)?,
+            node: row.get(3)?,
+            cause: row.get(4)?,
+            payload: row.get(5)?,
+        })
+    })?
+    .collect()
 }
 
 pub(super) fn unfinished(
@@ -60,7 +266,23 @@ pub(super) fn unfinished(
     s: &Shared,
     limit: usize,
 ) -> Result<Vec<(Tenant, String)>> {
-    todo!()
+    let found: Vec<(String, String)> = c
+        .prepare_cached(
+            "SELECT t.name, r.run
+             FROM workflow_runs r INDEXED BY workflow_runs_open
+             JOIN tenants t ON t.tenant = r.tenant
+             WHERE r.ended_at IS NULL ORDER BY r.created_at, r.tenant, r.run LIMIT ?1",
+        )
+        .and_then(|mut q| {
+            q.query_map([rows::number(limit as u64)], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    let named = |(tenant, run)| match Tenant::new(tenant) {
+        Ok(tenant) => Ok((tenant, run)),
+        Err(_) => Err(rows::damaged(s, "a stored name of a tenant is not valid")),
+    };
+    found.into_iter().map(named).collect()
 }
 
 pub(super) fn expire(
@@ -70,5 +292,230 @@ pub(super) fn expire(
     now: Millis,
     limit: usize,
 ) -> Result<u64> {
-    todo!()
+    let expire = || {
+        let due: Vec<(i64, String)> = c
+            .prepare_cached(
+                "SELECT tenant, run FROM workflow_runs INDEXED BY workflow_runs_ended
+                 WHERE ended_at IS NOT NULL AND expired_at IS NULL AND ended_at <= ?1
+                 ORDER BY ended_at, tenant, run LIMIT ?2",
+            )?
+            .query_map([ended_by.0, rows::number(limit as u64)], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?
+            .collect::<rusqlite::Result<_>>()?;
+        for (tenant, run) in &due {
+            c.prepare_cached("DELETE FROM run_events WHERE tenant = ?1 AND run = ?2")?
+                .execute(params![tenant, run])?;
+            c.prepare_cached(
+                "UPDATE workflow_runs SET inputs = ?3, files = '[]', variables = '[]',
+                                          error = NULL, expired_at = ?4
+                 WHERE tenant = ?1 AND run = ?2",
+            )?
+            .execute(params![tenant, run, NO_INPUTS, now.0])?;
+        }
+        Ok(due.len() as u64)
+    };
+    expire().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+// Rows
+
+const COLUMNS: &str = "run, workspace, principal, workflow, status, position, created_at, ended_at,
+    expired_at, events, source, from_seq, error, inputs, files, variables";
+
+fn read(c: &Connection, s: &Shared, tenant: i64, id: &str) -> Result<Option<RunRecord>> {
+    c.prepare_cached(&format!("SELECT {COLUMNS} FROM workflow_runs WHERE tenant = ?1 AND run = ?2"))
+        .and_then(|mut q| q.query_row(params![tenant, id], read_row).optional())
+        .map_err(|e| s.failed(e))?
+        .map(|run| whole(s, run))
+        .transpose()
+}
+
+fn whole(s: &Shared, run: Option<RunRecord>) -> Result<RunRecord> {
+    run.ok_or_else(|| rows::damaged(s, "the row of a run is not valid"))
+}
+
+/// None where a row is not what was written.
+fn read_row(row: &Row<'_>) -> rusqlite::Result<Option<RunRecord>> {
+    let (status, inputs): (String, String) = (row.get(4)?, row.get(13)?);
+    let (error, files, variables): (Option<String>, String, String) =
+        (row.get(12)?, row.get(14)?, row.get(15)?);
+    let error: Option<RunError> = match error.map(|error| serde_json::from_str(&error)) {
+        Some(Err(_)) => return Ok(None),
+        read => read.and_then(std::result::Result::ok),
+    };
+    let (Some(status), Some(inputs), Some(files), Some(variables)) = (
+        RunStatus::parse(&status),
+        stored_json(&inputs),
+        read_files(&files),
+        read_variables(&variables),
+    ) else {
+        return Ok(None);
+    };
+    let (source, from_seq): (Option<String>, Option<i64>) = (row.get(10)?, row.get(11)?);
+    let millis = |column| row.get::<_, Option<i64>>(column).map(|at| at.map(Millis));
+    Ok(Some(RunRecord {
+        id: row.get(0)?,
+        workspace: row.get(1)?,
+        principal: row.get(2)?,
+        workflow: row.get(3)?,
+        status,
+        position: Position(row.get::<_, i64>(5)? as u64),
+        created_at: Millis(row.get(6)?),
+        ended_at: millis(7)?,
+        expired_at: millis(8)?,
+        events: row.get::<_, i64>(9)? as u64,
+        fork: source.zip(from_seq).map(|(run, from_seq)| ForkOf { run, from_seq: from_seq as u64 }),
+        error,
+        inputs,
+        files,
+        variables,
+    }))
+}
+
+fn write_error(run: &RunRecord) -> Option<String> {
+    run.error.as_ref().map(|error| serde_json::json!(error).to_string())
+}
+
+fn write_files(run: &RunRecord) -> String {
+    let files = run.files.iter().map(|file| (file.path.as_str(), file.version));
+    serde_json::json!(files.collect::<Vec<_>>()).to_string()
+}
+
+fn read_files(text: &str) -> Option<Vec<RunFile>> {
+    let files: Vec<(String, u64)> = serde_json::from_str(text).ok()?;
+    let file =
+        |(path, version): (String, u64)| stored_path(&path).map(|path| RunFile { path, version });
+    files.into_iter().map(file).collect()
+}
+
+/// A variable's value as its column has it. JSON keeps its spelling.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Kept {
+    Json(Box<RawValue>),
+    Entry(EntryRef),
+    Entries(Vec<EntryRef>),
+    Content(EntryRef),
+}
+
+fn write_variables(run: &RunRecord) -> String {
+    let kept = |variable: &RunVariable| {
+        let value = match &variable.value {
+            RunValue::Json(json) => {
+                Kept::Json(RawValue::from_string(json.json().as_str().to_owned()).ok()?)
+            }
+            RunValue::Entry(entry) => Kept::Entry(entry.clone()),
+            RunValue::Entries(entries) => Kept::Entries(entries.clone()),
+            RunValue::Content(entry) => Kept::Content(entry.clone()),
+        };
+        Some((variable.name.clone(), value))
+    };
+    let kept: Vec<(String, Kept)> = run.variables.iter().filter_map(kept).collect();
+    serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
+}
+
+fn read_variables(text: &str) -> Option<Vec<RunVariable>> {
+    let kept: Vec<(String, Kept)> = serde_json::from_str(text).ok()?;
+    let variable = |(name, value)| {
+        let value = match value {
+            Kept::Json(json) => RunValue::Json(stored_json(json.get())?),
+            Kept::Entry(entry) => RunValue::Entry(entry),
+            Kept::Entries(entries) => RunValue::Entries(entries),
+            Kept::Content(entry) => RunValue::Content(entry),
+        };
+        Some(RunVariable { name, value })
+    };
+    kept.into_iter().map(variable).collect()
+}
+
+// Rewriting
+
+/// Puts the runs of a tenant through a redactor, with their events; answers how many
+/// are other than they were.
+pub(super) fn rewrite(
+    c: &Connection,
+    s: &Shared,
+    tenant: i64,
+    again: &Again<'_>,
+    renamed: &Renamed,
+) -> Result<u64> {
+    let ids: Vec<String> = c
+        .prepare("SELECT run FROM workflow_runs WHERE tenant = ?1")
+        .and_then(|mut q| q.query_map([tenant], |row| row.get(0))?.collect())
+        .map_err(|e| s.failed(e))?;
+    let mut changed = 0;
+    for id in ids {
+        let Some(run) = read(c, s, tenant, &id)? else { continue };
+        let clean = renamed.run(again, &run);
+        if let Some(clean) = &clean {
+            rewrite_row(c, tenant, clean).map_err(|e| s.failed(e))?;
+        }
+        let events = rewrite_events(c, tenant, &id, again, renamed).map_err(|e| s.failed(e))?;
+        changed += u64::from(events || clean.is_some());
+    }
+    Ok(changed)
+}
+
+fn rewrite_row(c: &Connection, tenant: i64, run: &RunRecord) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "UPDATE workflow_runs SET workflow = ?3, error = ?4, inputs = ?5, files = ?6,
+                                  variables = ?7
+         WHERE tenant = ?1 AND run = ?2",
+    )?
+    .execute(params![
+        tenant,
+        run.id,
+        run.workflow,
+        write_error(run),
+        run.inputs.json().as_str(),
+        write_files(run),
+        write_variables(run),
+    ])?;
+    Ok(())
+}
+
+fn rewrite_events(
+    c: &Connection,
+    tenant: i64,
+    run: &str,
+    again: &Again<'_>,
+    renamed: &Renamed,
+) -> rusqlite::Result<bool> {
+    let mut changed = false;
+    for event in read_events(c, tenant, run, -1, i64::MAX)? {
+        let Some(clean) = renamed.event(again, &event) else { continue };
+        c.prepare_cached(
+            "UPDATE run_events SET node = ?4, payload = ?5
+             WHERE tenant = ?1 AND run = ?2 AND sequence = ?3",
+        )?
+        .execute(params![
+            tenant,
+            run,
+            rows::number(clean.sequence),
+            clean.node,
+            clean.payload
+        ])?;
+        changed = true;
+    }
+    Ok(changed)
+}
+
+// Looking after them
+
+/// Runs whose rows are not what was written.
+pub(super) fn check(c: &Connection, s: &Shared) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    let look = |findings: &mut Vec<String>| {
+        let mut query = c.prepare(&format!("SELECT {COLUMNS} FROM workflow_runs"))?;
+        let mut found = query.query([])?;
+        while let Some(row) = found.next()? {
+            if read_row(row)?.is_none() {
+                findings.push(format!("a run is damaged: {}", row.get::<_, String>(0)?));
+            }
+        }
+        Ok(())
+    };
+    look(&mut findings).map_err(|e: rusqlite::Error| s.failed(e))?;
+    Ok(findings)
 }

@@ -9,8 +9,9 @@ use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, api_keys, entries, erase, facts, pyramid, rows, secrets, workspace};
+use super::{Shared, api_keys, entries, erase, facts, pyramid, rows, runs, secrets, workspace};
 use crate::keys::TenantKey;
+use crate::runs::Renamed;
 use crate::store::*;
 use crate::told::{Again, add};
 
@@ -35,7 +36,7 @@ pub(super) fn rewrite(
         .and_then(|mut q| q.query_map([no], |row| row.get(0))?.collect())
         .map_err(|e| s.failed(e))?;
     let mut fact_ids = BTreeMap::new();
-    let mut renamed = BTreeMap::new();
+    let (mut renamed, mut names) = (BTreeMap::new(), Renamed::default());
     for scope in &scopes {
         let at = ScopeNo { tenant: no, scope: *scope };
         let named = rows::scope_of(c, s, no, *scope)?;
@@ -43,9 +44,14 @@ pub(super) fn rewrite(
         work.sessions(at)?;
         work.entries(at)?;
         work.verdicts(at, &named, &mut fact_ids)?;
-        renamed.extend(work.memory(at, &named)?.map(|name| (*scope, name)));
+        if let Some(name) = work.memory(at, &named)? {
+            names.memories.insert(named.memory().to_owned(), name.clone());
+            renamed.insert(*scope, name);
+        }
     }
-    workspace::rewrite(c, no, &work.again, &mut work.told).map_err(|e| s.failed(e))?;
+    names.files =
+        workspace::rewrite(c, no, &work.again, &mut work.told).map_err(|e| s.failed(e))?;
+    work.told.runs = runs::rewrite(c, s, no, &work.again, &names)?;
     work.events(no, &fact_ids, &renamed)?;
     work.key_names(tenant)?;
     for scope in std::mem::take(&mut work.touched) {

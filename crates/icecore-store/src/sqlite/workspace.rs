@@ -1,5 +1,7 @@
 //! Files of workspaces, by path and version.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use icecore_domain::ids::Position;
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
@@ -8,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{Shared, log, rows, secrets};
 use crate::error::StoreError;
+use crate::runs::stored_path;
 use crate::store::*;
 use crate::told::{Again, add};
 use crate::workspace::{digest, renamed, updated};
@@ -206,18 +209,19 @@ fn content(row: &Row<'_>, column: usize) -> rusqlite::Result<RedactedText> {
 
 // Rewriting
 
-/// Puts the files of a tenant through a redactor: every version that is kept.
+/// Puts the files of a tenant through a redactor: every version that is kept. Answers
+/// the new path of each old one, by workspace.
 pub(super) fn rewrite(
     c: &Connection,
     tenant: i64,
     again: &Again<'_>,
     told: &mut Told,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<BTreeMap<(String, String), FilePath>> {
     let kept: Vec<(String, String, i64)> = c
         .prepare("SELECT workspace, path, version FROM files WHERE tenant = ?1")?
         .query_map([tenant], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    let mut changed = std::collections::BTreeSet::new();
+    let (mut changed, mut new_paths) = (BTreeSet::new(), BTreeMap::new());
     for at in &kept {
         if rewrite_version(c, tenant, at, again, told)? {
             changed.insert(at.clone());
@@ -229,13 +233,14 @@ pub(super) fn rewrite(
     paths.dedup();
     for (workspace, path) in paths {
         let Some((_, hidden)) = again.text(&path) else { continue };
-        rename(c, tenant, &workspace, &path, again, told)?;
+        let new = rename(c, tenant, &workspace, &path, again, told)?;
         add(&mut told.hidden, &hidden);
         let versions = kept.iter().filter(|at| at.0 == workspace && at.1 == path);
         changed.extend(versions.cloned());
+        new_paths.extend(stored_path(&new).map(|new| ((workspace, path), new)));
     }
     told.files += changed.len() as u64;
-    Ok(())
+    Ok(new_paths)
 }
 
 /// Rewrites one version, if there is something to hide in it.
@@ -284,7 +289,8 @@ fn rewrite_version(
     Ok(true)
 }
 
-/// Gives a file whose path tells a secret another, also where the log names it.
+/// Gives a file whose path tells a secret another, also where the log names it, and
+/// answers that.
 fn rename(
     c: &Connection,
     tenant: i64,
@@ -292,7 +298,7 @@ fn rename(
     old: &str,
     again: &Again<'_>,
     told: &mut Told,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<String> {
     let mut taken = c.prepare_cached(
         "SELECT 1 FROM files WHERE tenant = ?1 AND workspace = ?2 AND path = ?3 LIMIT 1",
     )?;
@@ -318,7 +324,7 @@ fn rename(
         params![tenant, old, new],
     )?;
     told.events += renamed as u64;
-    Ok(())
+    Ok(new)
 }
 
 // Looking after them
