@@ -237,12 +237,12 @@ impl Memory {
         now: Millis,
         is_wanted: impl Fn(&EntryRecord) -> bool,
     ) -> Result<Vec<EntryRecord>> {
+        let filter = EntryFilter::default();
         let mut found: Vec<EntryRecord> = Vec::new();
         let mut bytes = 0;
         for places in places.chunks(ENTRIES_A_READ) {
-            for entry in
-                self.inner.store.entries_at(scope, places, &EntryFilter::default(), now).await?
-            {
+            let read = self.inner.store.entries_at(scope, places, &filter, now);
+            for entry in read.await? {
                 bytes += entry.content.as_str().len();
                 if found.len() == most || (found.len() > 1 && bytes > MAX_READ_BYTES) {
                     return Ok(found);
@@ -384,6 +384,8 @@ fn payload_of(scope: &Scope, sources: &[String], bytes: usize) -> Payload {
 
 #[cfg(test)]
 mod tests {
+    use icecore_domain::redact::{Secret, SecretName, TagKey};
+
     use super::*;
 
     #[test]
@@ -392,6 +394,11 @@ mod tests {
         let told = format!("{failed} {failed:?}");
         assert!(told.contains("compaction_redaction_failed"), "{told}");
         assert!(told.contains("nothing was written") && !told.contains("hunter2"), "{told}");
+    }
+
+    #[test]
+    fn intentions_are_known_by_their_tag() {
+        assert_eq!(crate::commitments::COMMITMENT_TAG, compaction::COMMITMENT_TAG);
     }
 
     #[test]
@@ -404,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_by_being_hidden_still_fits() {
+    fn what_is_secret_now_is_hidden_and_still_fits() {
         let record = |n: usize, content: &str| EntryRecord {
             id: format!("e{n}"),
             content: Redactor::standard().text(content),
@@ -415,10 +422,15 @@ mod tests {
             derived: false,
             successor: None,
         };
-        let records = [record(1, "Plums are ripe."), record(2, "Figs are not.")];
-        for max_output_bytes in 0..80 {
+        let records = [record(1, "Plums of Alcobaca are ripe."), record(2, "Figs are not.")];
+        // What stands for it is longer than the secret.
+        let name = SecretName::new("the-town-where-the-plums-are").unwrap();
+        let secret = Secret::new(name, "Alcobaca".to_owned().into()).unwrap();
+        let redactor = Redactor::standard().for_tenant(&[secret], TagKey::default());
+        for max_output_bytes in 0..120 {
             let limits = Limits { max_input_entries: 9, max_output_bytes };
-            let made = draft(&Redactor::standard(), &records, limits, "0a", 64).unwrap().unwrap();
+            let made = draft(&redactor, &records, limits, "0a", 64).unwrap().unwrap();
+            assert!(!made.content.as_str().contains("Alcobaca"));
             assert!(made.content.as_str().len() <= max_output_bytes);
         }
     }

@@ -2,18 +2,22 @@
 //! them when something goes wrong.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use icecore::{
-    Clock, Compaction, CompactionRequest, CompactionSettings, EntryQuery, EntryRecord,
-    EntrySettings, ForgetRequest, Memory, MemoryBuilder, MemoryError, MemorySettings, Millis,
-    NewEntryRequest, Position, Principal, Scope, SearchRequest, Store, Tenant,
+    Clock, Compaction, CompactionRequest, CompactionSettings, ConsolidationTrigger, EntryQuery,
+    EntryRecord, EntrySettings, ForgetRequest, Memory, MemoryBuilder, MemoryError, MemorySettings,
+    Millis, NewEntryRequest, Position, Principal, Scope, SearchRequest, Store, Tenant,
 };
 use icecore_store::testing::FailingStore;
 use icecore_store::{MemoryStore, Packs};
 use serde_json::{Value, json};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 use zeroize::Zeroizing;
 
+use crate::redaction::spoil;
 use crate::support::{Bench, HandClock, START, me};
 
 const AMPLE: CompactionRequest =
@@ -347,7 +351,7 @@ async fn to_forget_a_source_forgets_what_quotes_it() {
     back.sort();
     assert_eq!(back, ["Figs are not.", "Pears fell."]);
     let found = bench.memory.search(&bench.scope, &SearchRequest::new("plum")).await.unwrap();
-    assert_eq!(found.hits, []);
+    assert!(found.hits.iter().all(|hit| !hit.text.contains("plum")), "{:?}", found.hits);
     bench.check().await;
 }
 
@@ -402,4 +406,77 @@ async fn interrupted_at_any_write_all_is_old_or_new() {
             assert_eq!(again.is_none(), is_new, "write {nth}");
         }
     }
+}
+
+#[tokio::test]
+async fn without_its_secrets_nothing_is_compacted() {
+    let bench = Bench::new().await;
+    put_all(&bench, &["Plums are ripe.", "Figs are not."]).await;
+    let value = Zeroizing::new("kumquat4711zebraParade".to_owned());
+    bench.memory.add_secret(me().tenant(), "fruit", value, false).await.unwrap();
+    spoil(&bench);
+    let bench = bench.reopen().await;
+    let failed = bench.memory.compact_entries(&bench.scope, AMPLE).await.unwrap_err();
+    assert!(matches!(failed, MemoryError::CompactionRedactionFailed { .. }), "{failed}");
+    assert!(failed.to_string().starts_with("compaction_redaction_failed: "), "{failed}");
+    let trigger = ConsolidationTrigger::OnDemand;
+    let failed = bench.memory.consolidate(&bench.scope, trigger).await.unwrap_err();
+    assert!(matches!(failed, MemoryError::CompactionRedactionFailed { .. }), "{failed}");
+
+    bench.memory.remove_secret(me().tenant(), "fruit").await.unwrap();
+    assert_eq!(listed(&bench).await, ["Figs are not.", "Plums are ripe."]);
+    assert_eq!(events(&bench, "memory.compacted").await, [Value::Null; 0]);
+    assert!(compact(&bench, AMPLE).await.is_some());
+}
+
+/// Hears what is told of the work, as one line for each event.
+#[derive(Clone, Default)]
+struct Listener(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!(" {field}={value:?}"));
+    }
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().target().to_owned());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn it_is_told_without_content() {
+    let bench = Bench::new().await;
+    put_all(&bench, &["Plums are ripe.", "Figs are not."]).await;
+    let listener = Listener::default();
+    let listening = tracing::subscriber::set_default(listener.clone());
+    let made = compact(&bench, AMPLE).await.unwrap();
+    drop(listening);
+    let heard = listener.0.lock().unwrap().clone();
+    let told: Vec<&String> =
+        heard.iter().filter(|line| line.starts_with("openwop.memory.compacted ")).collect();
+    let [told] = told[..] else { panic!("{heard:?}") };
+    assert!(told.contains(&made.entry.id) && told.contains("source_count=2"), "{told}");
+    assert!(heard.iter().all(|line| !line.contains("Plums")), "{heard:?}");
 }

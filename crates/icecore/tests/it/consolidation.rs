@@ -124,13 +124,14 @@ async fn what_gave_way_is_back_when_what_stands_for_it_ends() {
 }
 
 #[tokio::test]
-async fn to_forget_what_stays_brings_the_others_back() {
+async fn to_forget_what_stays_forgets_what_said_the_same() {
     let bench = Bench::new().await;
-    let ids = put_all(&bench, &[TWIN, TWIN]).await;
+    let ids = put_all(&bench, &[TWIN, TWIN, "Figs are not."]).await;
     consolidate(&bench).await;
     let request = ForgetRequest::Entry(ids[1].clone());
     bench.memory.forget(&me(), None, &request, false).await.unwrap();
-    assert_eq!(listed(&bench).await, [TWIN]);
+    assert_eq!(listed(&bench).await, ["Figs are not."]);
+    assert!(bench.memory.entry(&bench.scope, &ids[0], None).await.is_err());
     bench.check().await;
 }
 

@@ -476,7 +476,7 @@ async fn turns_that_come_while_a_secret_is_added_are_redacted_with_it() {
 }
 
 /// Spoils the sealed value of every secret, as a damaged disk would.
-fn spoil(bench: &Bench) {
+pub(crate) fn spoil(bench: &Bench) {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
     let database = bench.dir.path().join("icecore.db");
     let connection = rusqlite::Connection::open_with_flags(database, flags).unwrap();
