@@ -13,7 +13,7 @@ use icecore::{
     NewEntryRequest, NewRunEvent, NewRunValue, Principal, RunError, RunEventRecord, RunPut,
     RunRecord, RunStatus, RunStepRequest, StoreError, Tenant,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{Notify, broadcast};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -386,7 +386,7 @@ impl Work<'_> {
                 Ok(step_of(self.run, plan::begun(self.workflow, &owner)))
             }
             Next::Pass(node) => Ok(step_of(self.run, plan::completed(self.workflow, node))),
-            Next::PassOn(node) => Ok(self.leaving(node, self.inputs())),
+            Next::PassOn(node) => Ok(self.leaving(node, probes::fields(self.run.inputs.json()))),
             Next::Write(node, action) => self.write(node, action).await,
             Next::Read(node, action) => Ok(self.leaving(node, self.read(node, action).await?)),
             Next::TimeOut(_) => Err(Trouble::Fails(RunError {
@@ -403,16 +403,6 @@ impl Work<'_> {
         let mut events = plan::changed(self.workflow, node, names);
         events.extend(plan::completed(self.workflow, node));
         RunStepRequest { variables, ..step_of(self.run, events) }
-    }
-
-    /// What the run was given, as variables.
-    fn inputs(&self) -> Vec<(String, NewRunValue)> {
-        match self.run.inputs.json().to_value() {
-            Value::Object(inputs) => {
-                inputs.into_iter().map(|(name, value)| (name, probes::value(value))).collect()
-            }
-            _ => Vec::new(),
-        }
     }
 
     async fn write(&self, node: &Node, action: &MemoryAction) -> Result<RunStepRequest, Trouble> {

@@ -199,7 +199,7 @@ impl Host {
         if bytes > most {
             return Err(RunsError::InputsTooLarge { bytes, most });
         }
-        if !request.inputs.to_value().is_object() {
+        if !request.inputs.as_str().starts_with('{') {
             return Err(RunsError::BadInputs);
         }
         let RunRequest { id, workflow_id, inputs, principal_id, claim } = request;
