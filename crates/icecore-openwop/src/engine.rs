@@ -1,18 +1,54 @@
 //! The engine: works on runs until they end.
+//!
+//! What a run does next follows from what has happened in it, and each step is written
+//! whole or not at all, if nobody else has written one meanwhile. So a crash costs a
+//! delay and nothing else, and two engines over one store waste some work and do
+//! nothing twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use icecore::{NewRunEvent, Tenant};
-use serde_json::Value;
+use icecore::{
+    BudgetCounter, EntryQuery, EntryRank, EntryRecord, EntryRef, Memory, MemoryError, Millis,
+    NewEntryRequest, NewRunEvent, NewRunValue, Principal, RunError, RunEventRecord, RunPut,
+    RunRecord, RunStatus, RunStepRequest, StoreError, Tenant,
+};
+use serde_json::{Value, json};
 use tokio::sync::{Notify, broadcast};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use zeroize::Zeroizing;
 
 use crate::host::Host;
-use crate::runs::RunsError;
+use crate::plan::{self, Next, Progress, event};
+use crate::probes::{self, PLANTED_MILLIS, PLANTED_TAG};
+use crate::runs::{RunsError, owner_of};
 use crate::settings::HostSettings;
-use crate::workflow::Workflow;
+use crate::workflow::{self, MemoryAction, Node, Workflow};
 
 /// News that are kept for who is slow to hear them.
 const NEWS: usize = 1_024;
+
+/// Runs that are worked on at once.
+const RUNS_AT_ONCE: usize = 8;
+
+/// Events read at once.
+const EVENTS_A_READ: usize = 500;
+
+/// Entries of a list that a variable names.
+const LISTED: usize = 50;
+
+/// Without a wake the engine looks this often: another process may have made a run.
+const POLL: Duration = Duration::from_secs(1);
+
+/// A run whose step failed is left alone this long.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How often runs past their retention are looked for.
+const EXPIRY: Duration = Duration::from_secs(60);
+
+/// A run that waits is looked at again after this long at most: its clock is not ours.
+const WAIT: Duration = Duration::from_millis(20);
 
 /// What all clones of a host share of its runs.
 pub(crate) struct Runs {
@@ -21,13 +57,20 @@ pub(crate) struct Runs {
     /// There may be something to do.
     pub(crate) wake: Notify,
     /// In which run something happened.
-    pub(crate) news: broadcast::Sender<(Tenant, String)>,
+    pub(crate) news: broadcast::Sender<RunKey>,
 }
 
+/// A run of any tenant.
+pub(crate) type RunKey = (Tenant, String);
+
 impl Runs {
-    pub(crate) fn new(_settings: &HostSettings) -> Self {
+    pub(crate) fn new(settings: &HostSettings) -> Self {
         let (news, _) = broadcast::channel(NEWS);
-        Self { workflows: BTreeMap::new(), wake: Notify::new(), news }
+        let workflows = match settings.conformance {
+            true => workflow::fixtures(),
+            false => BTreeMap::new(),
+        };
+        Self { workflows, wake: Notify::new(), news }
     }
 
     /// Tells whoever follows a run that something happened in it.
@@ -37,20 +80,571 @@ impl Runs {
     }
 }
 
-/// Something that happens in a run.
-pub(crate) fn event(kind: &'static str, node: Option<&str>, payload: Value) -> NewRunEvent {
-    NewRunEvent { kind, node: node.map(str::to_owned), payload: payload.to_string() }
+/// What came of looking after a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stepped {
+    /// It went on, by us or by somebody else.
+    On,
+    /// It waits for a moment.
+    Waits(Millis),
+    /// It has ended, or is not there.
+    Ended,
 }
 
 impl Host {
     /// Works on runs, those that a crash left unfinished among them, until `stop`
-    /// resolves, and lets go of those past their retention.
+    /// resolves, and lets go of those past their retention. A host that is read-only
+    /// leaves runs as they are.
     pub async fn work_until(&self, stop: impl Future<Output = ()>) {
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            () = self.work() => {}
+            () = self.expire() => {}
+        }
     }
 
     /// Works on all runs that have not ended until they have.
     pub async fn settle_runs(&self) -> Result<(), RunsError> {
+        if self.settings.read_only {
+            return Ok(());
+        }
+        loop {
+            let due = self.memory.unfinished_runs(RUNS_AT_ONCE).await?;
+            if due.is_empty() {
+                return Ok(());
+            }
+            for (tenant, run) in due {
+                self.finish(&tenant, &run).await?;
+            }
+        }
+    }
+
+    /// Lets go of what runs held that are past their retention; answers of how many.
+    pub async fn expire_runs(&self) -> Result<u64, RunsError> {
+        Ok(self.memory.expire_runs(self.kept_since()).await?)
+    }
+
+    /// Does the next thing in a run.
+    pub async fn step_run(&self, tenant: &Tenant, id: &str) -> Result<Stepped, RunsError> {
+        let principal = Principal::local_operator(tenant.clone());
+        let memory = &self.memory;
+        let Some(run) = memory.run(&principal, id).await? else { return Ok(Stepped::Ended) };
+        let step = match self.runs.workflows.get(&run.workflow) {
+            _ if run.status.is_terminal() => return Ok(Stepped::Ended),
+            None => failed(&run, None, unavailable()),
+            Some(workflow) => {
+                let events = events_of(memory, &principal, &run).await?;
+                // They were read one after the other, and somebody may have come between.
+                if events.len() as u64 != run.events {
+                    return Ok(Stepped::On);
+                }
+                let progress = Progress::of(&events);
+                let next = plan::next(workflow, &run, &progress, memory.now());
+                match next {
+                    Next::Nothing => return Ok(Stepped::Ended),
+                    Next::Wait(until) => return Ok(Stepped::Waits(until)),
+                    _ => {}
+                }
+                let work = Work { memory, principal: &principal, workflow, run: &run, progress };
+                return self.take_step(&work, &next).await;
+            }
+        };
+        self.write_step(&principal, step).await?;
+        Ok(Stepped::On)
+    }
+
+    async fn take_step(&self, work: &Work<'_>, next: &Next<'_>) -> Result<Stepped, RunsError> {
+        let written = match work.step(next).await {
+            Ok(step) => self.write_step(work.principal, step).await,
+            Err(trouble) => Err(trouble),
+        };
+        match written {
+            Ok(()) => Ok(Stepped::On),
+            Err(Trouble::Fails(error)) => {
+                let step = failed(work.run, node_of(next), error);
+                self.write_step(work.principal, step).await?;
+                Ok(Stepped::On)
+            }
+            Err(Trouble::Memory(error)) => Err(error.into()),
+        }
+    }
+
+    async fn write_step(&self, principal: &Principal, step: RunStepRequest) -> Result<(), Trouble> {
+        let run = step.run.clone();
+        // Nothing is answered where somebody else was first: then it is looked again.
+        if self.memory.step_run(principal, step).await?.is_some() {
+            self.runs.tell(principal.tenant(), &run);
+        }
         Ok(())
     }
+
+    /// Works on a run until it ends.
+    async fn finish(&self, tenant: &Tenant, id: &str) -> Result<(), RunsError> {
+        loop {
+            match self.step_run(tenant, id).await? {
+                Stepped::On => {}
+                Stepped::Ended => return Ok(()),
+                Stepped::Waits(until) => {
+                    let left = until.0.saturating_sub(self.memory.now().0).max(1);
+                    sleep(Duration::from_millis(left.unsigned_abs()).min(WAIT)).await;
+                }
+            }
+        }
+    }
+
+    /// Works on runs as they come, a few at once.
+    async fn work(&self) {
+        if self.settings.read_only {
+            return std::future::pending().await;
+        }
+        let mut tasks: JoinSet<(RunKey, Result<(), RunsError>)> = JoinSet::new();
+        let mut busy: BTreeSet<RunKey> = BTreeSet::new();
+        let mut resting: BTreeMap<RunKey, Instant> = BTreeMap::new();
+        loop {
+            let now = Instant::now();
+            resting.retain(|_, until| *until > now);
+            if let Err(error) = self.take_up(&mut tasks, &mut busy, &resting).await {
+                tracing::warn!(error = %error, "runs cannot be looked for, will try again");
+            }
+            tokio::select! {
+                Some(Ok((key, done))) = tasks.join_next() => {
+                    busy.remove(&key);
+                    if let Err(error) = done {
+                        tracing::warn!(tenant = key.0.as_str(), run = key.1, error = %error,
+                            "a run cannot go on, will try again");
+                        resting.insert(key, Instant::now() + RETRY);
+                    }
+                }
+                () = self.runs.wake.notified() => {}
+                () = sleep(POLL) => {}
+            }
+        }
+    }
+
+    async fn take_up(
+        &self,
+        tasks: &mut JoinSet<(RunKey, Result<(), RunsError>)>,
+        busy: &mut BTreeSet<RunKey>,
+        resting: &BTreeMap<RunKey, Instant>,
+    ) -> Result<(), RunsError> {
+        if busy.len() >= RUNS_AT_ONCE {
+            return Ok(());
+        }
+        // Those that are known already come first, being older.
+        let limit = RUNS_AT_ONCE + busy.len() + resting.len();
+        for key in self.memory.unfinished_runs(limit).await? {
+            if busy.len() >= RUNS_AT_ONCE {
+                break;
+            }
+            if resting.contains_key(&key) || !busy.insert(key.clone()) {
+                continue;
+            }
+            let host = self.clone();
+            tasks.spawn(async move {
+                let done = host.finish(&key.0, &key.1).await;
+                (key, done)
+            });
+        }
+        Ok(())
+    }
+
+    async fn expire(&self) {
+        loop {
+            if let Err(error) = self.expire_runs().await {
+                tracing::warn!(error = %error, "runs past their retention cannot be let go");
+            }
+            sleep(EXPIRY).await;
+        }
+    }
+}
+
+/// Why a step was not made.
+enum Trouble {
+    /// The run cannot go on, now or later.
+    Fails(RunError),
+    /// It may be otherwise another time.
+    Memory(MemoryError),
+}
+
+impl From<MemoryError> for Trouble {
+    fn from(error: MemoryError) -> Self {
+        match failure_of(&error) {
+            Some(failure) => Trouble::Fails(failure),
+            None => Trouble::Memory(error),
+        }
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        MemoryError::from(error).into()
+    }
+}
+
+impl From<Trouble> for RunsError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Memory(error) => error.into(),
+            Trouble::Fails(error) => MemoryError::Internal(error.message).into(),
+        }
+    }
+}
+
+/// What a run fails by, and would again. The rest passes: a disk that is full, a store
+/// that is busy.
+fn failure_of(error: &MemoryError) -> Option<RunError> {
+    let (code, message) = match error {
+        MemoryError::Entry(refused) => ("memory_refused", refused.to_string()),
+        MemoryError::Name(_) => ("memory_ref_invalid", "its memory cannot be named so".to_owned()),
+        MemoryError::Secret(_)
+        | MemoryError::Store(StoreError::TooManySecrets | StoreError::NameTells) => {
+            ("secret_refused", "the secret that it needs cannot be registered".to_owned())
+        }
+        MemoryError::Store(StoreError::EntryExists { .. }) => {
+            ("memory_conflict", "an entry with an id of this run's is there already".to_owned())
+        }
+        MemoryError::Store(StoreError::SnapshotGone { .. }) => (
+            "memory_snapshot_unavailable",
+            "memory cannot be read any more as it was when the run began".to_owned(),
+        ),
+        _ => return None,
+    };
+    Some(RunError { code: code.to_owned(), message })
+}
+
+fn unavailable() -> RunError {
+    RunError {
+        code: "workflow_unavailable".to_owned(),
+        message: "its workflow is not on this host any more".to_owned(),
+    }
+}
+
+/// The node that a step is about.
+fn node_of<'w>(next: &Next<'w>) -> Option<&'w Node> {
+    match next {
+        Next::Pass(node) | Next::PassOn(node) => Some(node),
+        Next::Write(node, _) | Next::Read(node, _) => Some(node),
+        Next::TimeOut(node) => *node,
+        Next::Nothing | Next::Begin | Next::Wait(_) | Next::Finish => None,
+    }
+}
+
+/// A run fails, at a node if at one.
+fn failed(run: &RunRecord, node: Option<&Node>, error: RunError) -> RunStepRequest {
+    let payload = json!({"error": {"code": error.code, "message": error.message}});
+    let at_node = node.map(|node| event("node.failed", Some(&node.id), payload.clone()));
+    let events = at_node.into_iter().chain([event("run.failed", None, payload)]).collect();
+    let step = step_of(run, events);
+    RunStepRequest { status: RunStatus::Failed, error: Some(error), ..step }
+}
+
+/// A run goes on, with these events.
+fn step_of(run: &RunRecord, events: Vec<NewRunEvent>) -> RunStepRequest {
+    RunStepRequest {
+        run: run.id.clone(),
+        seen: run.events,
+        puts: Vec::new(),
+        events,
+        variables: Vec::new(),
+        status: RunStatus::Running,
+        error: None,
+    }
+}
+
+async fn events_of(
+    memory: &Memory,
+    principal: &Principal,
+    run: &RunRecord,
+) -> Result<Vec<RunEventRecord>, MemoryError> {
+    let mut events: Vec<RunEventRecord> = Vec::new();
+    loop {
+        let after = events.last().map(|event| event.sequence);
+        let more = memory.run_events(principal, &run.id, after, EVENTS_A_READ).await?;
+        let is_all = more.len() < EVENTS_A_READ;
+        events.extend(more);
+        if is_all {
+            return Ok(events);
+        }
+    }
+}
+
+/// A step of a run, in the making.
+struct Work<'a> {
+    memory: &'a Memory,
+    principal: &'a Principal,
+    workflow: &'a Workflow,
+    run: &'a RunRecord,
+    progress: Progress,
+}
+
+impl Work<'_> {
+    async fn step(&self, next: &Next<'_>) -> Result<RunStepRequest, Trouble> {
+        match next {
+            Next::Nothing | Next::Wait(_) => Ok(step_of(self.run, Vec::new())),
+            Next::Begin => {
+                let owner = owner_of(self.principal, self.run);
+                Ok(step_of(self.run, plan::begun(self.workflow, &owner)))
+            }
+            Next::Pass(node) => Ok(step_of(self.run, plan::completed(self.workflow, node))),
+            Next::PassOn(node) => Ok(self.leaving(node, self.inputs())),
+            Next::Write(node, action) => self.write(node, action).await,
+            Next::Read(node, action) => Ok(self.leaving(node, self.read(node, action).await?)),
+            Next::TimeOut(_) => Err(Trouble::Fails(RunError {
+                code: "run_timeout".to_owned(),
+                message: "it took longer than its workflow allows".to_owned(),
+            })),
+            Next::Finish => self.finish().await,
+        }
+    }
+
+    /// A node is done and leaves variables behind.
+    fn leaving(&self, node: &Node, variables: Vec<(String, NewRunValue)>) -> RunStepRequest {
+        let names = variables.iter().map(|(name, _)| name.as_str());
+        let mut events = plan::changed(self.workflow, node, names);
+        events.extend(plan::completed(self.workflow, node));
+        RunStepRequest { variables, ..step_of(self.run, events) }
+    }
+
+    /// What the run was given, as variables.
+    fn inputs(&self) -> Vec<(String, NewRunValue)> {
+        match self.run.inputs.json().to_value() {
+            Value::Object(inputs) => {
+                inputs.into_iter().map(|(name, value)| (name, probes::value(value))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    async fn write(&self, node: &Node, action: &MemoryAction) -> Result<RunStepRequest, Trouble> {
+        let scope = self.memory.scope(self.principal, &node.memory_ref).await?;
+        let secret = match probes::secret_of(action) {
+            Some(name) => self.secret(name).await?,
+            None => Zeroizing::default(),
+        };
+        let put = |(number, draft): (usize, probes::Draft)| RunPut {
+            scope: scope.clone(),
+            id: format!("mem-{}-{}-{number}", self.run.id, node.id),
+            content: draft.content,
+            tags: vec!["source:run".to_owned(), self.run_tag()],
+            lives_millis: draft.lives_millis,
+            node: node.id.clone(),
+            agent: node.agent.clone(),
+        };
+        let puts = (1..).zip(probes::drafts(action, &secret)).map(put).collect();
+        Ok(RunStepRequest { puts, ..step_of(self.run, Vec::new()) })
+    }
+
+    /// The value of a tenant's secret. One that is not registered is made up here, so
+    /// that there is something to hide.
+    async fn secret(&self, name: &str) -> Result<Zeroizing<String>, Trouble> {
+        let tenant = self.principal.tenant();
+        for _ in 0..2 {
+            let known = self.memory.store().secrets(tenant).await?;
+            let newest = known.secrets.iter().rfind(|secret| secret.name().as_str() == name);
+            if let Some(secret) = newest {
+                return Ok(Zeroizing::new(secret.value().to_owned()));
+            }
+            match self.memory.add_secret(tenant, name, random_value()?, false).await {
+                // Somebody else was first.
+                Ok(_) | Err(MemoryError::Store(StoreError::SecretExists { .. })) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(MemoryError::NoSecret { name: name.to_owned() }.into())
+    }
+
+    async fn read(
+        &self,
+        node: &Node,
+        action: &MemoryAction,
+    ) -> Result<Vec<(String, NewRunValue)>, Trouble> {
+        let variables = match action {
+            MemoryAction::WriteThenRead | MemoryAction::RedactionProbe { .. } => {
+                vec![("memoryReadback", self.readback(node).await?)]
+            }
+            MemoryAction::TtlProbe => self.left_over(node).await?,
+            MemoryAction::CrossTenantProbe { probe_ref } => {
+                self.beyond_the_fence(node, probe_ref).await?
+            }
+            MemoryAction::InjectionBudget { token_budget, query, .. } => {
+                self.budgeted(node, *token_budget, query).await?
+            }
+        };
+        Ok(variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// The entry that a node put, as its memory lists it.
+    async fn readback(&self, node: &Node) -> Result<NewRunValue, Trouble> {
+        let put = self.put(node, 0)?;
+        let listed = self.list(&node.memory_ref, EntryQuery::default()).await?;
+        match listed.iter().any(|entry| entry.id == put.memory_id) {
+            true => Ok(NewRunValue::Entry(put)),
+            false => Err(gone()),
+        }
+    }
+
+    async fn left_over(&self, node: &Node) -> Result<Variables, Trouble> {
+        let (fresh, expired) = (self.put(node, 0)?, self.put(node, 1)?);
+        let query = EntryQuery { limit: LISTED, ..EntryQuery::default() };
+        let listed = self.list(&node.memory_ref, query).await?;
+        Ok(vec![
+            ("memoryList", probes::entries(&node.memory_ref, &listed)),
+            ("freshId", probes::value(json!(fresh.memory_id))),
+            ("expiredId", probes::value(json!(expired.memory_id))),
+        ])
+    }
+
+    async fn beyond_the_fence(&self, node: &Node, probe_ref: &str) -> Result<Variables, Trouble> {
+        let put = self.put(node, 0)?;
+        let query = || EntryQuery { limit: LISTED, ..EntryQuery::default() };
+        let owned = self.list(&node.memory_ref, query()).await?;
+        let foreign = self.foreign(probe_ref, query()).await?;
+        Ok(vec![
+            ("ownerEntryId", probes::value(json!(put.memory_id))),
+            ("ownerProbe", probes::entries(&node.memory_ref, &owned)),
+            ("crossTenantProbe", probes::entries(probe_ref, &foreign)),
+        ])
+    }
+
+    async fn budgeted(&self, node: &Node, budget: u64, query: &str) -> Result<Variables, Trouble> {
+        let memory_ref = &node.memory_ref;
+        let (large, secret) = (self.put(node, probes::LARGE)?, self.put(node, probes::SECRET)?);
+        // Runs of other times put the same; the orders are those of this one's entries.
+        let mine = || EntryQuery { tag: Some(self.run_tag()), ..EntryQuery::default() };
+        let within = || EntryQuery { token_budget: Some(budget), ..mine() };
+        let by_query =
+            EntryQuery { rank: EntryRank::Relevance, query: Some(query.to_owned()), ..mine() };
+        let fitting = self.list(memory_ref, within()).await?;
+        let newest = self.list(memory_ref, mine()).await?;
+        let relevant = self.list(memory_ref, by_query).await?;
+        let planted = EntryQuery { tag: Some(PLANTED_TAG.to_owned()), ..within() };
+        let foreign = self.foreign(memory_ref, planted).await?;
+        let total: u64 = fitting.iter().map(|entry| self.size(entry)).sum();
+        let is_omitted = fitting.iter().all(|entry| entry.id != large.memory_id);
+        Ok(vec![
+            ("tokenBudget", probes::value(json!(budget))),
+            ("budgetedTokenTotal", probes::value(json!(total))),
+            ("overBudgetEntryOmitted", probes::value(json!(is_omitted))),
+            ("overBudgetEntryId", probes::value(json!(large.memory_id))),
+            ("budgetedEntries", probes::entries(memory_ref, &fitting)),
+            ("redactedContentSample", NewRunValue::Content(secret)),
+            ("crossTenantBudgetedProbe", probes::entries(memory_ref, &foreign)),
+            ("recencyOrder", probes::ids(&newest)),
+            ("relevanceOrder", probes::ids(&relevant)),
+        ])
+    }
+
+    /// How large an entry is, in the unit of the host's budgets.
+    fn size(&self, entry: &EntryRecord) -> u64 {
+        let text = entry.content.as_str();
+        match self.memory.entry_budget_counter() {
+            BudgetCounter::Chars => text.chars().count() as u64,
+            BudgetCounter::O200kBase => u64::from(self.memory.counter().count(text)),
+        }
+    }
+
+    /// What the run's tenant finds in a memory under whose name another tenant has an
+    /// entry. The run looks for that one as if it were its own.
+    async fn foreign(
+        &self,
+        memory_ref: &str,
+        query: EntryQuery,
+    ) -> Result<Vec<EntryRecord>, Trouble> {
+        let planted = self.plant(memory_ref).await?;
+        self.list(memory_ref, EntryQuery { own: vec![planted], ..query }).await
+    }
+
+    /// Sees to it that another tenant has an entry in a memory of this name; answers
+    /// its id. It is the host's, and no write of the run.
+    async fn plant(&self, memory_ref: &str) -> Result<String, Trouble> {
+        let mut other = Tenant::new(OTHER_TENANT).map_err(MemoryError::from)?;
+        if other == *self.principal.tenant() {
+            other = Tenant::new(ANOTHER_TENANT).map_err(MemoryError::from)?;
+        }
+        let scope = self.memory.scope(&Principal::local_operator(other), memory_ref).await?;
+        let tag = Some(PLANTED_TAG.to_owned());
+        let query = EntryQuery { limit: 1, tag, ..EntryQuery::default() };
+        if let Some(entry) = self.memory.entries(&scope, &query).await?.entries.pop() {
+            return Ok(entry.id);
+        }
+        let entry = NewEntryRequest {
+            content: "The ferry is another tenant's.".to_owned(),
+            tags: vec![PLANTED_TAG.to_owned()],
+            expires_at: Some(Millis(self.memory.now().0.saturating_add(PLANTED_MILLIS))),
+            claim: None,
+        };
+        Ok(self.memory.put_entry(&scope, entry).await?.id)
+    }
+
+    /// Entries as the run sees them: what was there when it began, and what it put.
+    async fn list(
+        &self,
+        memory_ref: &str,
+        mut query: EntryQuery,
+    ) -> Result<Vec<EntryRecord>, Trouble> {
+        let scope = self.memory.scope(self.principal, memory_ref).await?;
+        query.at = Some(self.run.position);
+        query.own.extend(self.progress.own());
+        Ok(self.memory.entries(&scope, &query).await?.entries)
+    }
+
+    /// What a node put as its nth, from 0.
+    fn put(&self, node: &Node, nth: usize) -> Result<EntryRef, Trouble> {
+        let put = self.progress.written_by(node).nth(nth);
+        put.map(|written| written.entry.clone()).ok_or_else(gone)
+    }
+
+    /// The run sums itself up and ends, in one.
+    async fn finish(&self) -> Result<RunStepRequest, Trouble> {
+        let scope = self.memory.scope(self.principal, &self.workflow.memory_ref()).await?;
+        let nodes: Vec<&str> = self.workflow.nodes.iter().map(|node| node.id.as_str()).collect();
+        let content = format!(
+            "Workflow {} ran to its end. Nodes: {}. Entries put: {}. Variables set: {}.",
+            self.workflow.id,
+            nodes.join(", "),
+            self.progress.writes(),
+            self.run.variables.len(),
+        );
+        let workflow_tag = format!("workflow:{}", self.workflow.id);
+        let last = self.workflow.nodes.last();
+        let summary = RunPut {
+            scope,
+            id: format!("mem-{}-summary", self.run.id),
+            content,
+            tags: vec!["run-summary".to_owned(), self.run_tag(), workflow_tag],
+            lives_millis: None,
+            node: last.map(|node| node.id.clone()).unwrap_or_default(),
+            agent: last.and_then(|node| node.agent.clone()),
+        };
+        let events = vec![event("run.completed", None, json!({}))];
+        let step = step_of(self.run, events);
+        Ok(RunStepRequest { puts: vec![summary], status: RunStatus::Completed, ..step })
+    }
+
+    fn run_tag(&self) -> String {
+        format!("run-id:{}", self.run.id)
+    }
+}
+
+type Variables = Vec<(&'static str, NewRunValue)>;
+
+/// Who has entries that a run must not see.
+const OTHER_TENANT: &str = "icecore-conformance-other";
+
+/// Who has them where that is the run's own tenant.
+const ANOTHER_TENANT: &str = "icecore-conformance-another";
+
+/// What a node put was deleted before it looked.
+fn gone() -> Trouble {
+    Trouble::Fails(RunError {
+        code: "memory_entry_gone".to_owned(),
+        message: "an entry that the run put is not there any more".to_owned(),
+    })
+}
+
+/// A value that nobody can guess.
+fn random_value() -> Result<Zeroizing<String>, MemoryError> {
+    let mut bytes = Zeroizing::new([0_u8; 16]);
+    getrandom::fill(bytes.as_mut()).map_err(|error| MemoryError::Internal(error.to_string()))?;
+    Ok(Zeroizing::new(hex::encode(bytes.as_ref())))
 }

@@ -3,12 +3,24 @@
 //!
 //! Knows the protocol's rules, and neither HTTP nor SQL.
 
+mod agents;
+mod capabilities;
 mod engine;
 mod host;
+mod plan;
+mod probes;
 mod runs;
 mod settings;
 mod workflow;
 
+pub use agents::{AgentEntry, Agents, AgentsError, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MemoryShape};
+pub use capabilities::{
+    AgentsFamily, Attribution, Capabilities, Commitments, Compaction, CompactionMeans, Dimension,
+    Families, InjectionBudget, ManifestRuntime, Means, MemoryConsolidation, MemoryFamily,
+    ReplayFamily, ReplayRetention, Retention, SearchModes, SecretsFamily, WorkspaceFamily,
+    WorkspaceMeans,
+};
+pub use engine::Stepped;
 pub use host::Host;
 pub use runs::{
     ForkRequest, MAX_RUN_EVENTS, MAX_RUN_ID_CHARS, RunEvent, RunEvents, RunOwner, RunRequest,

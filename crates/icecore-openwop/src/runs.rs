@@ -13,8 +13,8 @@ use icecore::{
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::engine::event;
 use crate::host::Host;
+use crate::plan::event;
 
 /// Characters of a run's id.
 pub const MAX_RUN_ID_CHARS: usize = 64;

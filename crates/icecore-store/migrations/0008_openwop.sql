@@ -10,6 +10,19 @@ ALTER TABLE entries ADD COLUMN superseded_until INTEGER;
 CREATE INDEX entries_by_successor ON entries (tenant, scope, successor)
     WHERE successor IS NOT NULL;
 
+-- Which derived entries quote which others. A derived entry that ended stands for
+-- nothing any more, and still quotes what it was made of: this stays until one of
+-- them is gone.
+CREATE TABLE entry_quotes (
+    tenant INTEGER NOT NULL,
+    scope  INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    output TEXT NOT NULL,
+    PRIMARY KEY (tenant, scope, source, output)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX entry_quotes_by_output ON entry_quotes (tenant, scope, output, source);
+
 -- Runs of workflows. `files` are the paths and versions that it began with,
 -- `variables` what it ended with, both as JSON; entries are named there, and never
 -- quoted. `events` counts its events. A run past its retention keeps its id, its

@@ -12,6 +12,7 @@
 mod api_keys;
 mod append;
 pub(crate) mod commitments;
+mod derivation;
 mod entries;
 mod erasure;
 pub(crate) mod fixtures;
@@ -136,6 +137,19 @@ sentences! {
         an_erasure_ends_the_past
         what_has_gone_can_be_told
         old_outcomes_are_purged;
+    derivation:
+        a_derived_entry_stands_for_others
+        one_that_stays_can_stand_for_another
+        nothing_is_derived_of_what_is_not_in_force
+        what_expires_shows_what_it_stood_for
+        what_is_back_can_be_replaced_again
+        a_deleted_entry_takes_what_it_stands_for
+        a_deleted_entry_takes_what_quotes_it
+        a_deletion_reaches_down_and_up
+        an_erasure_takes_what_quotes_it
+        an_erased_entry_takes_what_it_stands_for
+        own_entries_are_seen_although_they_are_later
+        crowded_memories_are_found;
     recall:
         a_scope_has_a_head
         turns_of_a_scope_come_in_order
@@ -195,6 +209,7 @@ sentences! {
         a_commitment_fires_once
         a_cancelled_commitment_stays_so
         without_its_intention_it_is_void
+        an_intention_may_be_stood_for
         a_commitment_goes_with_its_intention
         commitments_are_redacted_again;
     workspace:
@@ -277,6 +292,15 @@ mod tests {
         let sqlite = SqliteStore::open(dir.path(), None).unwrap();
         rewriting_is_one_step(std::sync::Arc::new(sqlite)).await;
         rewriting_is_one_step(std::sync::Arc::new(MemoryStore::new([3; 32]))).await;
+    }
+
+    #[tokio::test]
+    async fn deriving_is_one_step_everywhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
+        super::derivation::deriving_is_one_step(std::sync::Arc::new(sqlite)).await;
+        let memory = MemoryStore::new([3; 32]);
+        super::derivation::deriving_is_one_step(std::sync::Arc::new(memory)).await;
     }
 
     #[test]

@@ -33,7 +33,7 @@ use icecore_domain::workspace::{FilePath, Workspace};
 use sha2::{Digest, Sha256};
 
 use crate::store::*;
-use state::{State, TenantState};
+use state::{EntryState, State, TenantState};
 
 /// A store in memory.
 pub struct MemoryStore {
@@ -513,8 +513,15 @@ impl Store for MemoryStore {
     ) -> Result<Option<EntryRecord>> {
         let state = self.state();
         entries::refuse_purged(&state, scope, at)?;
-        let mut found = state.entries(scope).filter(|entry| entry.in_force(at, now));
-        Ok(found.find(|entry| entry.record.id == id).map(|entry| entry.record.clone()))
+        let found = state.entries(scope).find(|entry| entry.record.id == id);
+        Ok(match at {
+            None => found.filter(|entry| entry.is_kept(now)).map(|entry| entry.record_now(now)),
+            at => {
+                let filter = EntryFilter { at, ..EntryFilter::default() };
+                let found = found.filter(|entry| entry.in_force(&filter, now));
+                found.map(EntryState::in_force_record)
+            }
+        })
     }
 
     async fn entries(
@@ -547,25 +554,20 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Vec<EntryRecord>> {
         let state = self.state();
-        let found = state
-            .entries(scope)
-            .filter(|entry| entry.in_force(None, now) && entry.record.began > after);
-        Ok(found.take(limit).map(|entry| entry.record.clone()).collect())
+        let found =
+            state.entries(scope).filter(|entry| entry.is_kept(now) && entry.record.began > after);
+        Ok(found.take(limit).map(|entry| entry.record_now(now)).collect())
     }
 
     async fn entries_at(
         &self,
         scope: &Scope,
         began: &[Position],
-        at: Option<Position>,
+        filter: &EntryFilter,
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
-        let state = self.state();
-        entries::refuse_purged(&state, scope, at)?;
-        let find = |began: &Position| {
-            let mut entries = state.entries(scope).filter(|entry| entry.in_force(at, now));
-            entries.find(|entry| entry.record.began == *began).map(|entry| entry.record.clone())
-        };
+        let found = entries::newest(&self.state(), scope, filter, now)?;
+        let find = |began: &Position| found.iter().find(|entry| entry.began == *began).cloned();
         Ok(began.iter().filter_map(find).collect())
     }
 
@@ -750,9 +752,8 @@ impl Store for MemoryStore {
         let Some(tenant) = state.tenant(tenant) else { return Ok(Erasures::default()) };
         let since = tenant.log.iter().map(|record| &record.event);
         let ended = since.filter(|e| e.position > after && ENDING.contains(&e.kind.as_str()));
-        let is_over = |entry: &&state::EntryState| {
-            entry.record.expires_at.is_some_and(|expires| expires <= now)
-        };
+        let is_over =
+            |entry: &&EntryState| entry.record.expires_at.is_some_and(|expires| expires <= now);
         Ok(Erasures {
             epoch: tenant.scopes.iter().map(|scope| scope.epoch).sum(),
             ended: ended.count() as u64,

@@ -595,11 +595,11 @@ impl Store for SqliteStore {
         &self,
         scope: &Scope,
         began: &[Position],
-        at: Option<Position>,
+        filter: &EntryFilter,
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
-        let (scope, began) = (scope.clone(), began.to_vec());
-        self.fetch(began.len(), move |c, s| entries::at(c, s, &scope, &began, at, now)).await
+        let (scope, began, filter) = (scope.clone(), began.to_vec(), filter.clone());
+        self.fetch(began.len(), move |c, s| entries::at(c, s, &scope, &began, &filter, now)).await
     }
 
     async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool> {

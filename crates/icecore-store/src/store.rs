@@ -381,7 +381,8 @@ pub trait Store: Send + Sync {
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord>;
 
     /// An entry by id, unless it was not in force as of `at` (default: now), has
-    /// expired or never was. As with [`Store::entries`], it may be
+    /// expired or never was. Now, one that another stands for is answered as well, and
+    /// names that other. As with [`Store::entries`], it may be
     /// [`StoreError::SnapshotGone`].
     async fn entry(
         &self,
@@ -410,7 +411,8 @@ pub trait Store: Send + Sync {
         now: Millis,
     ) -> Result<Vec<Position>>;
 
-    /// Entries in force by where they began, after `after`.
+    /// Entries by where they began, after `after`: those in force, and those that
+    /// others stand for, which may be in force again.
     async fn entries_after(
         &self,
         scope: &Scope,
@@ -419,19 +421,21 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<EntryRecord>>;
 
-    /// The entries that began at these positions and are in force as of `at`
-    /// (default: now), in the order asked.
+    /// The entries that began at these positions and that [`Store::entries`] would
+    /// answer, in the order asked.
     async fn entries_at(
         &self,
         scope: &Scope,
         began: &[Position],
-        at: Option<Position>,
+        filter: &EntryFilter,
         now: Millis,
     ) -> Result<Vec<EntryRecord>>;
 
-    /// Ends an entry in force and logs `memory.deleted`: nobody sees it from there
-    /// on, and whoever reads as of an earlier position still does. Answers false,
-    /// having done nothing, if there is none.
+    /// Ends an entry that [`Store::entry`] answers now and logs `memory.deleted`:
+    /// nobody sees it from there on, and whoever reads as of an earlier position still
+    /// does. What it stands for ends with it, and so does every entry that was made of
+    /// any of these, each with its record; what those stood for besides is in force
+    /// again. Answers false, having done nothing, if there is none.
     async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool>;
 
     /// Memories, of any tenant, with entries that have expired or that ended at or
@@ -440,7 +444,8 @@ pub trait Store: Send + Sync {
 
     /// Deletes such entries of a memory, with what was counted of them, and logs how
     /// many as `memory.expired`; answers that. The scope's epoch rises if there were
-    /// any. Kept answers stay: none quotes an entry.
+    /// any. What such an entry stood for is in force for good. Kept answers stay: none
+    /// quotes an entry.
     async fn purge_entries(
         &self,
         scope: &Scope,
@@ -449,27 +454,31 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<u64>;
 
-    /// Erases entries by id, tag or age; answers how many. The scope's epoch
-    /// rises if there were any, and no position up to now can be read as of any more:
-    /// it is [`StoreError::SnapshotGone`].
+    /// Erases entries by id, tag or age; answers how many. With one by its id goes
+    /// what it stands for; with any go the entries that were made of it, whether they
+    /// still stand for it or not; and what these stood for besides is in force again.
+    /// The scope's epoch rises if there were any, and no position up to now can be
+    /// read as of any more: it is [`StoreError::SnapshotGone`].
     async fn erase_entries(&self, scope: &Scope, selector: &Selector, dry_run: bool)
     -> Result<u64>;
 
     // Derived entries
 
-    /// Writes entries in place of others and logs that once, all in one step. Each
-    /// output gets an id of ours; each entry that is replaced is in force no more and
-    /// names what stands for it, until that expires: then it is in force again.
-    /// Answers nothing, having done nothing, when one that is replaced or kept is not
-    /// in force any more. As with an append, it may be [`StoreError::SecretsChanged`].
+    /// Writes entries in place of others, all in one step, and logs `memory.written`
+    /// for each, then the derivation once. Each output gets an id of ours, and expires
+    /// no later than any that it stands for; each entry that is replaced is in force
+    /// no more and names what stands for it, until that expires: then it is in force
+    /// again. Answers nothing, having done nothing, when one that is replaced or kept
+    /// is not in force any more, which holds of one that is named as replaced twice,
+    /// or as both. As with an append, it may be [`StoreError::SecretsChanged`].
     async fn derive_entries(
         &self,
         scope: &Scope,
         derivation: Derivation,
     ) -> Result<Option<Derived>>;
 
-    /// The entries that this one stands for, oldest first; those of a derived entry
-    /// that is one of them are not among them.
+    /// The entries that this one stands for now, oldest first; those of a derived
+    /// entry that is one of them are not among them.
     async fn sources_of(&self, scope: &Scope, id: &str, now: Millis) -> Result<Vec<EntryRecord>>;
 
     /// Memories, of any tenant, with at least `count` entries in force, none of which
@@ -1565,7 +1574,8 @@ pub(crate) fn entry_id(key: &IdentityKey, began: Position) -> String {
 /// Which entries to read. Those that have expired are never among them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EntryFilter {
-    /// Only what was in force at this position: had begun and not ended.
+    /// Only what was in force at this position: had begun and not ended, or had an
+    /// entry stand for it that has expired.
     pub at: Option<Position>,
     /// Only what has this tag.
     pub tag: Option<RedactedText>,

@@ -525,10 +525,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         &self,
         scope: &Scope,
         began: &[Position],
-        at: Option<Position>,
+        filter: &EntryFilter,
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
-        read!(self.entries_at(scope, began, at, now))
+        read!(self.entries_at(scope, began, filter, now))
     }
 
     async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool> {

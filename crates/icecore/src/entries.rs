@@ -335,7 +335,7 @@ impl Memory {
         let known: BTreeSet<Position> = first.iter().copied().collect();
         let rest = places.into_iter().filter(|place| !known.contains(place));
         let wanted: Vec<Position> = first.into_iter().chain(rest).take(limit).collect();
-        let read = store.entries_at(scope, &wanted, filter.at, now).await?;
+        let read = store.entries_at(scope, &wanted, filter, now).await?;
 
         // Their words are known now, and set the order right.
         let texts: BTreeMap<Position, &EntryRecord> =

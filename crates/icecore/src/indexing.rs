@@ -19,7 +19,7 @@ use icecore_index::{
     Batch, Document, Index, Push, Role, ScopeIndex, Source, Watermark, passages, signs,
 };
 use icecore_store::{
-    ChunkRecord, EntryRecord, FactRecord, ScopeHead, TurnRow, TurnState, VerdictRecord,
+    ChunkRecord, EntryFilter, EntryRecord, FactRecord, ScopeHead, TurnRow, TurnState, VerdictRecord,
 };
 use tokio::sync::Mutex;
 
@@ -311,7 +311,8 @@ impl Memory {
             );
         }
         if !entries.is_empty() {
-            let found = store.entries_at(scope, &entries, None, self.now()).await?;
+            let found =
+                store.entries_at(scope, &entries, &EntryFilter::default(), self.now()).await?;
             items.extend(found.into_iter().map(Item::Entry));
         }
         if !facts.is_empty() {

@@ -35,7 +35,7 @@ async fn ids_in(store: &dyn Store, scope: &Scope, filter: &EntryFilter, now: Mil
     let found = store.entries(scope, filter, now, 99).await.unwrap();
     let places: Vec<Position> = found.iter().map(|entry| entry.began).collect();
     assert_eq!(store.entry_places(scope, filter, now).await.unwrap(), places);
-    let at = store.entries_at(scope, &places, filter.at, now).await.unwrap();
+    let at = store.entries_at(scope, &places, filter, now).await.unwrap();
     assert_eq!(at, found, "read one by one");
     for entry in &found {
         let read = store.entry(scope, &entry.id, filter.at, now).await.unwrap();
@@ -104,7 +104,10 @@ pub(super) async fn an_ended_entry_is_gone_at_once(store: &dyn Store) {
     assert!(store.end_entry(&scope(), "a", Millis(7)).await.unwrap());
     assert_eq!(all(store).await, "b");
     assert_eq!(store.entry(&scope(), "a", None, NOW).await.unwrap(), None);
-    assert_eq!(store.entries_at(&scope(), &[first.began], None, NOW).await.unwrap(), []);
+    assert_eq!(
+        store.entries_at(&scope(), &[first.began], &EntryFilter::default(), NOW).await.unwrap(),
+        []
+    );
     let after = store.entries_after(&scope(), Position(0), NOW, 9).await.unwrap();
     assert_eq!(after.len(), 1);
     assert_eq!(stats(store).await.entries, 1);
@@ -149,7 +152,7 @@ pub(super) async fn the_past_can_be_read_until_it_is_purged(store: &dyn Store) {
     assert!(is_refused(store.entries(&scope(), &as_of(b), NOW, 9).await.unwrap_err()));
     assert!(is_refused(store.entry_places(&scope(), &as_of(b), NOW).await.unwrap_err()));
     assert!(is_refused(store.entry(&scope(), "b", Some(b), NOW).await.unwrap_err()));
-    assert!(is_refused(store.entries_at(&scope(), &[b], Some(a), NOW).await.unwrap_err()));
+    assert!(is_refused(store.entries_at(&scope(), &[b], &as_of(a), NOW).await.unwrap_err()));
     assert_eq!(shown(end).await, "b");
     assert_eq!(all(store).await, "c b");
     clean(store).await;
@@ -163,7 +166,7 @@ pub(super) async fn what_expired_is_never_read(store: &dyn Store) {
         assert_eq!(ids_in(store, &scope(), &filter, Millis(50)).await, "");
         let read = store.entry(&scope(), "short", filter.at, Millis(50)).await.unwrap();
         assert_eq!(read, None);
-        let read = store.entries_at(&scope(), &[began], filter.at, Millis(50)).await.unwrap();
+        let read = store.entries_at(&scope(), &[began], &filter, Millis(50)).await.unwrap();
         assert_eq!(read, []);
     }
     let count = async |now| store.stats(scope().tenant(), None, Millis(now)).await.unwrap().entries;

@@ -206,10 +206,11 @@ pub(super) async fn entries_come_in_order(store: &dyn Store) {
     assert_eq!(after(began[0], NOW, 1).await, "a");
     assert_eq!(after(began[2], NOW, 9).await, "");
     let asked = [began[2], Position(1), began[3], began[0]];
-    let at = async |now| names(store.entries_at(&scope(), &asked, None, now).await.unwrap());
+    let all = EntryFilter::default();
+    let at = async |now| names(store.entries_at(&scope(), &asked, &all, now).await.unwrap());
     assert_eq!((at(NOW).await, at(early).await), ("b c".to_owned(), "b short c".to_owned()));
     let diary = scope_of("acme", "diary");
-    assert_eq!(store.entries_at(&diary, &asked, None, early).await.unwrap(), []);
+    assert_eq!(store.entries_at(&diary, &asked, &all, early).await.unwrap(), []);
     assert_eq!(store.entries_after(&diary, Position(0), early, 9).await.unwrap(), []);
     // An index must notice what goes.
     let entry = Selector::Entry("a".to_owned());

@@ -4,8 +4,8 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::time::Millis;
 
-use super::secrets;
-use super::state::{EntryState, State};
+use super::state::{EntryState, State, TenantState};
+use super::{derivation, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -44,8 +44,7 @@ pub(super) fn put(
         derived: false,
         successor: None,
     };
-    let memory = scope.memory().to_owned();
-    tenant.entries.push(EntryState { memory, record: record.clone(), ended: None });
+    tenant.entries.push(EntryState::new(scope.memory(), record.clone()));
     if let Some(claim) = claim {
         tenant.put_outcome(claim.outcome(&record), now);
     }
@@ -68,35 +67,51 @@ pub(super) fn newest(
     now: Millis,
 ) -> Result<Vec<EntryRecord>> {
     refuse_purged(state, scope, filter.at)?;
-    let has_tag = |entry: &EntryRecord| match &filter.tag {
-        Some(tag) => entry.tags.contains(tag),
+    let has_tag = |entry: &EntryState| match &filter.tag {
+        Some(tag) => entry.record.tags.contains(tag),
         None => true,
     };
-    let found = state.entries(scope).filter(|entry| entry.in_force(filter.at, now));
-    let mut found: Vec<EntryRecord> =
-        found.map(|entry| &entry.record).filter(|entry| has_tag(entry)).cloned().collect();
+    let found = state.entries(scope).filter(|entry| entry.in_force(filter, now) && has_tag(entry));
+    let mut found: Vec<EntryRecord> = found.map(EntryState::in_force_record).collect();
     found.sort_by_key(|entry| std::cmp::Reverse((entry.created_at, entry.began)));
     Ok(found)
 }
 
 pub(super) fn end(state: &mut State, scope: &Scope, id: &str, now: Millis) -> bool {
-    let is_it = |entry: &EntryState| entry.in_force(None, now) && entry.record.id == id;
-    if !state.entries(scope).any(is_it) {
+    let is_it = |entry: &&EntryState| entry.is_kept(now) && entry.record.id == id;
+    let Some(first) = state.entries(scope).find(is_it).map(|entry| entry.record.began) else {
         return false;
-    }
+    };
     let tenant = state.ensure_scope(scope);
-    let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id }).to_string();
-    let position = tenant.record(Some(scope.memory()), "memory.deleted", payload, now);
-    let mine = tenant.entries.iter_mut().filter(|entry| entry.memory == scope.memory());
-    for entry in mine.filter(|entry| is_it(entry)) {
-        entry.ended = Some((position, now));
-    }
+    let mut ending = derivation::going_with(tenant, scope.memory(), &[first], Some(now), true);
+    ending.remove(&first);
+    let ending = std::iter::once(first).chain(ending);
+    let ended: Vec<String> =
+        ending.filter_map(|began| end_one(tenant, scope, began, now)).collect();
+    ended.iter().for_each(|id| derivation::restore(tenant, scope.memory(), id));
     true
 }
 
+fn end_one(
+    tenant: &mut TenantState,
+    scope: &Scope,
+    began: Position,
+    now: Millis,
+) -> Option<String> {
+    let at = tenant.entries.iter().position(|entry| entry.record.began == began)?;
+    let id = tenant.entries[at].record.id.clone();
+    let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id }).to_string();
+    let position = tenant.record(Some(scope.memory()), "memory.deleted", payload, now);
+    let entry = &mut tenant.entries[at];
+    // What another stood for was not in force from there on, and stays so.
+    let ended = entry.ended.filter(|_| entry.is_superseded(now));
+    entry.restore();
+    (entry.ended, entry.deleted_at) = (Some(ended.unwrap_or(position)), Some(now));
+    Some(id)
+}
+
 fn is_due(entry: &EntryState, now: Millis, ended_by: Millis) -> bool {
-    entry.record.expires_at.is_some_and(|at| at <= now)
-        || entry.ended.is_some_and(|(_, at)| at <= ended_by)
+    !entry.lives(now) || entry.deleted_at.is_some_and(|at| at <= ended_by)
 }
 
 pub(super) fn due(state: &State, now: Millis, ended_by: Millis, limit: usize) -> Vec<Scope> {
@@ -123,7 +138,7 @@ pub(super) fn purge(
     let due: Vec<(Position, Option<Position>)> = state
         .entries(scope)
         .filter(|entry| is_due(entry, now, ended_by))
-        .map(|entry| (entry.record.began, entry.ended.map(|(position, _)| position)))
+        .map(|entry| (entry.record.began, entry.ended.filter(|_| entry.deleted_at.is_some())))
         .take(limit)
         .collect();
     if due.is_empty() {
@@ -131,8 +146,7 @@ pub(super) fn purge(
     }
     let count = due.len() as u64;
     let tenant = state.ensure_scope(scope);
-    tenant.entries.retain(|entry| !due.iter().any(|(began, _)| *began == entry.record.began));
-    tenant.prune_hidden();
+    derivation::delete(tenant, scope.memory(), &due.iter().map(|(began, _)| *began).collect());
     let last_end = due.iter().filter_map(|(_, ended)| *ended).max().unwrap_or_default();
     for known in tenant.scopes.iter_mut().filter(|known| known.memory == scope.memory()) {
         known.epoch += 1;

@@ -8,7 +8,7 @@ use icecore_domain::time::Millis;
 
 use super::pyramid::unrevised;
 use super::state::{BranchState, PackState, SessionState, State, StoredTurn};
-use super::{commitments, facts};
+use super::{commitments, derivation, facts};
 use crate::store::*;
 
 pub(super) fn select(
@@ -191,15 +191,17 @@ pub(super) fn erase_entries(
         Selector::Subject { tag, .. } => entry.tags.contains(tag),
         Selector::Before(at) => entry.created_at < *at,
     };
-    let before = tenant.entries.len();
-    let goes = |memory: &str, record: &EntryRecord| memory == scope.memory() && chosen(record);
-    let count = tenant.entries.iter().filter(|e| goes(&e.memory, &e.record)).count();
+    let mine = tenant.entries.iter().filter(|entry| entry.memory == scope.memory());
+    let named: Vec<Position> =
+        mine.filter(|e| chosen(&e.record)).map(|entry| entry.record.began).collect();
+    let is_one = matches!(selector, Selector::Entry(_));
+    let going = derivation::going_with(tenant, scope.memory(), &named, None, is_one);
+    let count = going.len();
     if dry_run {
         return count as u64;
     }
-    tenant.entries.retain(|entry| !goes(&entry.memory, &entry.record));
-    if tenant.entries.len() < before {
-        tenant.prune_hidden();
+    derivation::delete(tenant, scope.memory(), &going);
+    if count > 0 {
         commitments::forget_erased(tenant, scope.memory());
         tenant.raise_epoch(scope.memory());
         let next = Position(tenant.position.0 + 1);

@@ -34,6 +34,8 @@ pub(super) struct TenantState {
     /// By number, from 1.
     pub(super) sessions: Vec<SessionState>,
     pub(super) entries: Vec<EntryState>,
+    /// Which entries were made of which: where the source began, and the other.
+    pub(super) quotes: BTreeSet<(Position, Position)>,
     pub(super) log: Vec<LogRecord>,
     pub(super) outcomes: BTreeMap<(String, String), (StoredOutcome, Millis)>,
     pub(super) secrets: Registered,
@@ -71,9 +73,14 @@ pub(super) struct LogRecord {
 
 pub(super) struct EntryState {
     pub(super) memory: String,
+    /// Its successor may have expired.
     pub(super) record: EntryRecord,
-    /// Where and when it ended.
-    pub(super) ended: Option<(Position, Millis)>,
+    /// From where on it is not in force.
+    pub(super) ended: Option<Position>,
+    /// When it was deleted.
+    pub(super) deleted_at: Option<Millis>,
+    /// When its successor expires.
+    pub(super) superseded_until: Option<Millis>,
 }
 
 #[derive(Clone)]
@@ -231,6 +238,7 @@ impl TenantState {
             scopes: Vec::new(),
             sessions: Vec::new(),
             entries: Vec::new(),
+            quotes: BTreeSet::new(),
             log: Vec::new(),
             outcomes: BTreeMap::new(),
             secrets: Registered::default(),
@@ -337,7 +345,7 @@ impl TenantState {
         }
         let in_memory = |name: &str| memory.is_none_or(|memory| name == memory);
         let entries = self.entries.iter().filter(|entry| in_memory(&entry.memory));
-        stats.entries = entries.filter(|entry| entry.in_force(None, now)).count() as u64;
+        stats.entries = entries.filter(|entry| entry.in_force_now(now)).count() as u64;
         for scope in self.scopes.iter().filter(|scope| in_memory(&scope.memory)) {
             stats.epoch += scope.epoch;
             stats.facts += scope.facts.len() as u64;
@@ -360,10 +368,52 @@ impl TenantState {
 }
 
 impl EntryState {
-    pub(super) fn in_force(&self, at: Option<Position>, now: Millis) -> bool {
-        let has_begun = at.is_none_or(|at| self.record.began <= at);
-        let has_ended = self.ended.is_some_and(|(end, _)| at.is_none_or(|at| end <= at));
-        has_begun && !has_ended && self.record.expires_at.is_none_or(|at| at > now)
+    pub(super) fn new(memory: &str, record: EntryRecord) -> Self {
+        let (memory, ended) = (memory.to_owned(), None);
+        Self { memory, record, ended, deleted_at: None, superseded_until: None }
+    }
+
+    pub(super) fn lives(&self, now: Millis) -> bool {
+        self.record.expires_at.is_none_or(|at| at > now)
+    }
+
+    /// Whether another stands for it.
+    pub(super) fn is_superseded(&self, now: Millis) -> bool {
+        self.record.successor.is_some() && self.superseded_until.is_none_or(|until| until > now)
+    }
+
+    pub(super) fn in_force_now(&self, now: Millis) -> bool {
+        self.lives(now) && self.deleted_at.is_none() && !self.is_superseded(now)
+    }
+
+    /// Whether it is read by id: in force, or another stands for it.
+    pub(super) fn is_kept(&self, now: Millis) -> bool {
+        self.lives(now) && self.deleted_at.is_none()
+    }
+
+    /// Whether a filter's position, if it has one, is one at which it is in force.
+    pub(super) fn in_force(&self, filter: &EntryFilter, now: Millis) -> bool {
+        let Some(at) = filter.at else { return self.in_force_now(now) };
+        let has_begun = self.record.began <= at || filter.own.contains(&self.record.id);
+        let is_back = self.record.successor.is_some() && !self.is_superseded(now);
+        let has_ended = self.ended.is_some_and(|end| end <= at) && !is_back;
+        has_begun && !has_ended && self.lives(now)
+    }
+
+    /// As it is read where it is in force.
+    pub(super) fn in_force_record(&self) -> EntryRecord {
+        EntryRecord { successor: None, ..self.record.clone() }
+    }
+
+    /// As it is read now.
+    pub(super) fn record_now(&self, now: Millis) -> EntryRecord {
+        if self.is_superseded(now) { self.record.clone() } else { self.in_force_record() }
+    }
+
+    /// Nothing stands for it any more.
+    pub(super) fn restore(&mut self) {
+        self.record.successor = None;
+        (self.ended, self.superseded_until) = (None, None);
     }
 }
 

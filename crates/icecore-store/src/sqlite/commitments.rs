@@ -21,12 +21,13 @@ pub(super) fn put(
 ) -> Result<CommitmentRecord> {
     let NewCommitment { intention, condition, now, secrets_seen, most_pending, claim } = commitment;
     secrets::refuse_changed(c, s, scope.tenant(), secrets_seen)?;
-    let no = rows::ensure_scope(c, s, scope)?;
-    if let Some(claim) = &claim {
-        log::refuse_taken(c, s, no.tenant, claim, now)?;
+    if let (Some(claim), Some(tenant)) = (&claim, rows::tenant_no(c, s, scope.tenant())?) {
+        log::refuse_taken(c, s, tenant, claim, now)?;
     }
-    refuse_crowd(c, s, no, most_pending)?;
+    refuse_crowd(c, s, scope, most_pending)?;
+    // Before the tenant is made, if it is new: its first entry may make it.
     let entry = intended(c, s, scope, intention, now)?;
+    let no = rows::ensure_scope(c, s, scope)?;
     let position = Position(log::head(c, s, scope.tenant())?.0 + 1);
     let (_, key) = rows::ensure_tenant(c, s, scope.tenant())?;
     let record = CommitmentRecord {
@@ -46,14 +47,17 @@ pub(super) fn put(
     Ok(record)
 }
 
-fn refuse_crowd(c: &Connection, s: &Shared, no: ScopeNo, most: u64) -> Result<()> {
-    let count: i64 = c
-        .prepare_cached(
-            "SELECT count(*) FROM commitments INDEXED BY commitments_by_entry
-             WHERE tenant = ?1 AND scope = ?2 AND state = 0",
-        )
-        .and_then(|mut q| q.query_row([no.tenant, no.scope], |row| row.get(0)))
-        .map_err(|e| s.failed(e))?;
+fn refuse_crowd(c: &Connection, s: &Shared, scope: &Scope, most: u64) -> Result<()> {
+    let count: i64 = match rows::scope_no(c, s, scope)? {
+        None => 0,
+        Some(no) => c
+            .prepare_cached(
+                "SELECT count(*) FROM commitments INDEXED BY commitments_by_entry
+                 WHERE tenant = ?1 AND scope = ?2 AND state = 0",
+            )
+            .and_then(|mut q| q.query_row([no.tenant, no.scope], |row| row.get(0)))
+            .map_err(|e| s.failed(e))?,
+    };
     if count as u64 >= most { Err(StoreError::TooManyCommitments { most }) } else { Ok(()) }
 }
 

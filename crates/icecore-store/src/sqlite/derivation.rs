@@ -1,11 +1,20 @@
 //! Entries that stand for others.
+//!
+//! Two things are kept of them. What an entry stands for is said by the columns of
+//! what is replaced, and ends with it. What an entry was made of is said by
+//! `entry_quotes` for as long as both are there: forgetting a source must find every
+//! copy of its words, also in an entry that ended and is still kept for who reads
+//! the past.
 
-use icecore_domain::ids::{Position, Scope, Tenant};
+use std::collections::BTreeSet;
+
+use icecore_domain::ids::{Position, Scope};
 use icecore_domain::time::Millis;
-use icecore_domain::workspace::Workspace;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::Shared;
+use super::entries::{COLUMNS, LIVES, SUPERSEDED};
+use super::rows::ScopeNo;
+use super::{Shared, entries, log, rows, secrets};
 use crate::store::*;
 
 pub(super) fn derive(
@@ -14,7 +23,130 @@ pub(super) fn derive(
     scope: &Scope,
     derivation: Derivation,
 ) -> Result<Option<Derived>> {
-    todo!()
+    secrets::refuse_changed(c, s, scope.tenant(), derivation.secrets_seen)?;
+    let named = rows::scope_no(c, s, scope)?;
+    let Some(expiries) = still_there(c, s, named, &derivation)? else { return Ok(None) };
+    let no = rows::ensure_scope(c, s, scope)?;
+    let Derivation { outputs, replaced, kind, payload, now, .. } = derivation;
+    let mut written = Vec::with_capacity(outputs.len());
+    for (output, expires_at) in outputs.into_iter().zip(expiries.outputs) {
+        let DerivedEntry { content, tags, hidden, .. } = output;
+        let mut record = EntryRecord {
+            id: entries::next_id(c, s, scope)?,
+            content,
+            tags,
+            created_at: now,
+            expires_at,
+            began: Position(0),
+            derived: true,
+            successor: None,
+        };
+        record.began = entries::insert(c, scope, no, &record, &hidden).map_err(|e| s.failed(e))?;
+        written.push(record);
+    }
+    let ids: Vec<String> = written.iter().map(|entry| entry.id.clone()).collect();
+    let payload = payload(&ids).to_string();
+    let replace = || {
+        let kind = kind.as_str();
+        let position = log::record(c, no.tenant, Some(no.scope), kind, &payload, now)?;
+        for (one, kept_until) in replaced.iter().zip(expiries.kept) {
+            match &one.by {
+                // At every position one of the two is in force.
+                Successor::Output(index) => {
+                    let by = &written[*index];
+                    supersede(c, no, &one.id, by.began, (&by.id, by.expires_at))?;
+                    quote(c, no, &one.id, &by.id)?;
+                }
+                Successor::Kept(id) => supersede(c, no, &one.id, position, (id, kept_until))?,
+            }
+        }
+        Ok(position)
+    };
+    let position = replace().map_err(|e: rusqlite::Error| s.failed(e))?;
+    Ok(Some(Derived { outputs: written, payload, position }))
+}
+
+/// When what stands for others expires.
+struct Expiries {
+    /// The outputs, by their place.
+    outputs: Vec<Option<Millis>>,
+    /// What each replaced entry is kept for, by the place of that entry.
+    kept: Vec<Option<Millis>>,
+}
+
+/// Nothing, if anything that is named is not in force.
+fn still_there(
+    c: &Connection,
+    s: &Shared,
+    no: Option<ScopeNo>,
+    derivation: &Derivation,
+) -> Result<Option<Expiries>> {
+    let mut outputs: Vec<_> = derivation.outputs.iter().map(|output| output.expires_at).collect();
+    let mut kept = Vec::with_capacity(derivation.replaced.len());
+    let replaced: BTreeSet<&str> = derivation.replaced.iter().map(|one| one.id.as_str()).collect();
+    if replaced.len() < derivation.replaced.len() {
+        return Ok(None);
+    }
+    let expiry = |id: &str| match no {
+        Some(no) => expiry_in_force(c, no, id, derivation.now).map_err(|e| s.failed(e)),
+        None => Ok(None),
+    };
+    for one in &derivation.replaced {
+        let Some(mine) = expiry(&one.id)? else { return Ok(None) };
+        match &one.by {
+            Successor::Output(index) => {
+                let Some(output) = outputs.get_mut(*index) else { return Ok(None) };
+                *output = [*output, mine].into_iter().flatten().min();
+                kept.push(None);
+            }
+            Successor::Kept(id) if replaced.contains(id.as_str()) => return Ok(None),
+            Successor::Kept(id) => match expiry(id)? {
+                Some(until) => kept.push(until),
+                None => return Ok(None),
+            },
+        }
+    }
+    Ok(Some(Expiries { outputs, kept }))
+}
+
+/// When an entry in force expires, if it does; nothing for one that is not in force.
+fn expiry_in_force(
+    c: &Connection,
+    no: ScopeNo,
+    id: &str,
+    now: Millis,
+) -> rusqlite::Result<Option<Option<Millis>>> {
+    c.prepare_cached(&format!(
+        "SELECT expires_at FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?4 AND {LIVES}
+           AND (ended IS NULL OR superseded_until <= ?3)"
+    ))?
+    .query_row(params![no.tenant, no.scope, now.0, id], |row| {
+        Ok(row.get::<_, Option<i64>>(0)?.map(Millis))
+    })
+    .optional()
+}
+
+fn supersede(
+    c: &Connection,
+    no: ScopeNo,
+    id: &str,
+    from: Position,
+    (by, until): (&str, Option<Millis>),
+) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "UPDATE entries SET ended = ?4, successor = ?5, superseded_until = ?6
+         WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
+    )?
+    .execute(params![no.tenant, no.scope, id, from.0 as i64, by, until.map(|at| at.0)])?;
+    Ok(())
+}
+
+fn quote(c: &Connection, no: ScopeNo, source: &str, output: &str) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "INSERT INTO entry_quotes (tenant, scope, source, output) VALUES (?1, ?2, ?3, ?4)",
+    )?
+    .execute(params![no.tenant, no.scope, source, output])?;
+    Ok(())
 }
 
 pub(super) fn sources(
@@ -24,7 +156,16 @@ pub(super) fn sources(
     id: &str,
     now: Millis,
 ) -> Result<Vec<EntryRecord>> {
-    todo!()
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    c.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM entries INDEXED BY entries_by_successor
+         WHERE tenant = ?1 AND scope = ?2 AND successor = ?4 AND {SUPERSEDED} AND {LIVES}
+         ORDER BY created_at, began"
+    ))
+    .and_then(|mut q| {
+        q.query_map(params![no.tenant, no.scope, now.0, id], entries::read)?.collect()
+    })
+    .map_err(|e| s.failed(e))
 }
 
 pub(super) fn crowded(
@@ -35,5 +176,136 @@ pub(super) fn crowded(
     now: Millis,
     limit: usize,
 ) -> Result<Vec<Scope>> {
-    todo!()
+    // No more is counted than is asked for.
+    let found: Vec<(i64, i64)> = c
+        .prepare_cached(&format!(
+            "SELECT p.tenant, p.scope FROM scopes p
+             WHERE NOT EXISTS (SELECT 1 FROM entries e WHERE e.tenant = p.tenant
+                 AND e.scope = p.scope AND e.created_at > ?2 AND {IN_FORCE_NOW})
+               AND ?1 <= (SELECT count(*) FROM (SELECT 1 FROM entries e WHERE e.tenant = p.tenant
+                 AND e.scope = p.scope AND {IN_FORCE_NOW} LIMIT ?1))
+             ORDER BY p.tenant, p.scope LIMIT ?4"
+        ))
+        .and_then(|mut q| {
+            let (count, limit) = (rows::number(count), rows::number(limit as u64));
+            q.query_map([count, quiet_since.0, now.0, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    found.into_iter().map(|(tenant, scope)| rows::scope_of(c, s, tenant, scope)).collect()
+}
+
+/// What holds of an entry that is in force at moment `?3`.
+const IN_FORCE_NOW: &str = "(expires_at IS NULL OR expires_at > ?3)
+    AND (ended IS NULL OR superseded_until <= ?3)";
+
+// What goes along
+
+/// The entries that end with one that is shown: itself, what it stands for, and what
+/// was made of any of these. It comes first, the others by where they began.
+pub(super) fn ending_with(
+    c: &Connection,
+    no: ScopeNo,
+    id: &str,
+    now: Millis,
+) -> rusqlite::Result<Vec<String>> {
+    let mut ending = BTreeSet::from([id.to_owned()]);
+    follow(&mut ending, |id| stood_for(c, no, id, now))?;
+    follow(&mut ending, |id| {
+        let quoting = format!("{QUOTING} AND e.ended_at IS NULL AND {LIVES}");
+        names(c, &quoting, params![no.tenant, no.scope, now.0, id])
+    })?;
+    ending.remove(id);
+    let mut others = ending
+        .into_iter()
+        .map(|other| Ok((began(c, no, &other)?, other)))
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    others.sort();
+    let others = others.into_iter().map(|(_, other)| other);
+    Ok(std::iter::once(id.to_owned()).chain(others).collect())
+}
+
+/// The entries that are erased with some: these, what they stand for or stood for
+/// when they expired if `down`, and what was made of any of these, ended or not.
+pub(super) fn erased_with(
+    c: &Connection,
+    no: ScopeNo,
+    named: Vec<String>,
+    down: bool,
+) -> rusqlite::Result<BTreeSet<String>> {
+    let mut erased: BTreeSet<String> = named.into_iter().collect();
+    if down {
+        // As if nothing had ever expired.
+        follow(&mut erased, |id| stood_for(c, no, id, Millis(i64::MIN)))?;
+    }
+    follow(&mut erased, |id| names(c, QUOTING, params![no.tenant, no.scope, None::<i64>, id]))?;
+    Ok(erased)
+}
+
+const QUOTING: &str = "SELECT e.id FROM entry_quotes q
+    JOIN entries e ON e.tenant = q.tenant AND e.scope = q.scope AND e.id = q.output
+    WHERE q.tenant = ?1 AND q.scope = ?2 AND q.source = ?4";
+
+fn stood_for(c: &Connection, no: ScopeNo, id: &str, now: Millis) -> rusqlite::Result<Vec<String>> {
+    let stood_for = format!(
+        "SELECT id FROM entries INDEXED BY entries_by_successor
+         WHERE tenant = ?1 AND scope = ?2 AND successor = ?4 AND {SUPERSEDED} AND {LIVES}"
+    );
+    names(c, &stood_for, params![no.tenant, no.scope, now.0, id])
+}
+
+fn names(
+    c: &Connection,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<Vec<String>> {
+    c.prepare_cached(sql)?.query_map(values, |row| row.get(0))?.collect()
+}
+
+fn began(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<i64> {
+    c.prepare_cached("SELECT began FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3")?
+        .query_row(params![no.tenant, no.scope, id], |row| row.get(0))
+}
+
+/// Adds what can be reached, step by step, from what is there.
+fn follow(
+    known: &mut BTreeSet<String>,
+    next: impl Fn(&str) -> rusqlite::Result<Vec<String>>,
+) -> rusqlite::Result<()> {
+    let mut open: Vec<String> = known.iter().cloned().collect();
+    while let Some(id) = open.pop() {
+        for reached in next(&id)? {
+            if known.insert(reached.clone()) {
+                open.push(reached);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What an entry stood for is in force again.
+pub(super) fn restore(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "UPDATE entries SET ended = NULL, successor = NULL, superseded_until = NULL
+         WHERE tenant = ?1 AND scope = ?2 AND successor = ?3",
+    )?
+    .execute(params![no.tenant, no.scope, id])?;
+    Ok(())
+}
+
+/// Lets go of what is known of an entry that is gone.
+pub(super) fn forget(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<()> {
+    restore(c, no, id)?;
+    // What was made of it was made of what it was made of.
+    for sql in [
+        "INSERT OR IGNORE INTO entry_quotes (tenant, scope, source, output)
+         SELECT ?1, ?2, s.source, o.output FROM entry_quotes s, entry_quotes o
+         WHERE s.tenant = ?1 AND s.scope = ?2 AND s.output = ?3
+           AND o.tenant = ?1 AND o.scope = ?2 AND o.source = ?3",
+        "DELETE FROM entry_quotes WHERE tenant = ?1 AND scope = ?2 AND source = ?3",
+        "DELETE FROM entry_quotes WHERE tenant = ?1 AND scope = ?2 AND output = ?3",
+    ] {
+        c.prepare_cached(sql)?.execute(params![no.tenant, no.scope, id])?;
+    }
+    Ok(())
 }

@@ -1,13 +1,13 @@
 //! Long-term entries, with the positions between which they are in force.
 
 use icecore_domain::ids::{Position, Scope};
-use icecore_domain::redact::RedactedText;
+use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::time::Millis;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, commitments, erase, log, rows, secrets};
+use super::{Shared, commitments, derivation, erase, log, rows, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -35,18 +35,18 @@ pub(super) fn put(
     if is_there {
         return Err(StoreError::EntryExists { id });
     }
-    let began = insert(c, scope, no, &id, &entry).map_err(|e| s.failed(e))?;
-    let NewEntry { content, tags, expires_at, now, claim, .. } = entry;
-    let record = EntryRecord {
+    let NewEntry { content, tags, expires_at, now, hidden, claim, .. } = entry;
+    let mut record = EntryRecord {
         id,
         content,
         tags,
         created_at: now,
         expires_at,
-        began,
+        began: Position(0),
         derived: false,
         successor: None,
     };
+    record.began = insert(c, scope, no, &record, &hidden).map_err(|e| s.failed(e))?;
     if let Some(claim) = claim {
         log::put_outcome_of(c, s, no.tenant, &claim.outcome(&record), now)?;
     }
@@ -54,26 +54,28 @@ pub(super) fn put(
 }
 
 /// The id of an entry that is put next.
-fn next_id(c: &Connection, s: &Shared, scope: &Scope) -> Result<String> {
+pub(super) fn next_id(c: &Connection, s: &Shared, scope: &Scope) -> Result<String> {
     let began = Position(log::head(c, s, scope.tenant())?.0 + 1);
     let (_, key) = rows::ensure_tenant(c, s, scope.tenant())?;
     Ok(entry_id(&key.identity_key(), began))
 }
 
-fn insert(
+/// Writes an entry and its record; answers where it began.
+pub(super) fn insert(
     c: &Connection,
     scope: &Scope,
     no: ScopeNo,
-    id: &str,
-    entry: &NewEntry,
+    entry: &EntryRecord,
+    hidden: &Hidden,
 ) -> rusqlite::Result<Position> {
+    let (id, now) = (&entry.id, entry.created_at);
     let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id });
-    let payload = payload_with(payload, &entry.hidden);
-    let began = log::record(c, no.tenant, Some(no.scope), "memory.written", &payload, entry.now)?;
+    let payload = payload_with(payload, hidden);
+    let began = log::record(c, no.tenant, Some(no.scope), "memory.written", &payload, now)?;
     let tags: Vec<&str> = entry.tags.iter().map(RedactedText::as_str).collect();
     c.prepare_cached(
-        "INSERT INTO entries (tenant, scope, id, content, tags, created_at, expires_at, began)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO entries (tenant, scope, id, content, tags, created_at, expires_at, began, derived)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?
     .execute(params![
         no.tenant,
@@ -81,21 +83,34 @@ fn insert(
         id,
         entry.content.as_str().as_bytes(),
         serde_json::json!(tags).to_string(),
-        entry.now.0,
+        now.0,
         entry.expires_at.map(|at| at.0),
         began.0 as i64,
+        entry.derived,
     ])?;
-    secrets::put_hidden(c, no, began.0 as i64, &entry.hidden)?;
+    secrets::put_hidden(c, no, began.0 as i64, hidden)?;
     Ok(began)
 }
 
-const COLUMNS: &str = "id, content, tags, created_at, expires_at, began, derived, successor";
+/// An entry's columns at moment `?3`. One that is in force again has no successor.
+pub(super) const COLUMNS: &str = "id, content, tags, created_at, expires_at, began, derived,
+    CASE WHEN superseded_until <= ?3 THEN NULL ELSE successor END";
+
+/// An entry's columns where all that are read are in force.
+const OF_SHOWN: &str = "id, content, tags, created_at, expires_at, began, derived, NULL";
+
+/// What holds of an entry that has not expired at moment `?3`.
+pub(super) const LIVES: &str = "(expires_at IS NULL OR expires_at > ?3)";
+
+/// What holds of an entry that another stands for at moment `?3`.
+pub(super) const SUPERSEDED: &str =
+    "(successor IS NOT NULL AND (superseded_until IS NULL OR superseded_until > ?3))";
 
 /// What holds of an entry that is in force at moment `?3`, as of position `?4` or,
-/// where that is null, now.
+/// where that is null, now; those that `?5` names may have begun later.
 const IN_FORCE: &str = "(expires_at IS NULL OR expires_at > ?3)
-    AND CASE WHEN ?4 IS NULL THEN ended IS NULL
-             ELSE began <= ?4 AND (ended IS NULL OR ended > ?4) END";
+    AND (ended IS NULL OR superseded_until <= ?3 OR ended > ?4)
+    AND (?4 IS NULL OR began <= ?4 OR id IN (SELECT value FROM json_each(?5)))";
 
 pub(super) fn get(
     c: &Connection,
@@ -107,11 +122,23 @@ pub(super) fn get(
 ) -> Result<Option<EntryRecord>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(None) };
     let at = as_of(c, s, no, at)?;
+    let (columns, is_shown) = match at {
+        Some(_) => (OF_SHOWN, IN_FORCE.to_owned()),
+        // Who is asked for what stands for another may ask for that other.
+        None => (COLUMNS, format!("{LIVES} AND (ended IS NULL OR successor IS NOT NULL)")),
+    };
     c.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?5 AND {IN_FORCE}"
+        "SELECT {columns} FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?6 AND {is_shown}"
     ))
-    .and_then(|mut q| q.query_row(params![no.tenant, no.scope, now.0, at, id], read).optional())
+    .and_then(|mut q| {
+        q.query_row(params![no.tenant, no.scope, now.0, at, None::<&str>, id], read).optional()
+    })
     .map_err(|e| s.failed(e))
+}
+
+/// The ids of a filter's own entries, as JSON.
+fn own(filter: &EntryFilter) -> String {
+    serde_json::json!(filter.own).to_string()
 }
 
 /// A position as of which entries are read, if all that was in force there is
@@ -127,6 +154,9 @@ fn as_of(c: &Connection, s: &Shared, no: ScopeNo, at: Option<Position>) -> Resul
         _ => Err(StoreError::SnapshotGone { oldest: Position(oldest as u64) }),
     }
 }
+
+/// What holds of an entry that has tag `?6`, if one is asked for.
+const HAS_TAG: &str = "(?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?6))";
 
 /// Entries that a filter keeps, newest first.
 fn newest(
@@ -144,11 +174,12 @@ fn newest(
         let mut query = c.prepare_cached(&format!(
             "SELECT {columns} FROM entries INDEXED BY entries_by_time
              WHERE tenant = ?1 AND scope = ?2 AND {IN_FORCE}
-               AND (?5 IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?5))
-             ORDER BY created_at DESC, began DESC LIMIT ?6"
+               AND {HAS_TAG}
+             ORDER BY created_at DESC, began DESC LIMIT ?7"
         ))?;
         let limit = rows::number(limit as u64);
-        let mut found = query.query(params![no.tenant, no.scope, now.0, at, tag, limit])?;
+        let values = params![no.tenant, no.scope, now.0, at, own(filter), tag, limit];
+        let mut found = query.query(values)?;
         while let Some(row) = found.next()? {
             each(row)?;
         }
@@ -167,7 +198,7 @@ pub(super) fn list(
 ) -> Result<Vec<EntryRecord>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
-    newest(c, s, no, (COLUMNS, filter), now, limit, |row| {
+    newest(c, s, no, (OF_SHOWN, filter), now, limit, |row| {
         found.push(read(row)?);
         Ok(())
     })?;
@@ -193,7 +224,7 @@ pub(super) fn places(
 /// All entries that are kept, in force or not, by where they began.
 pub(super) fn kept(c: &Connection, s: &Shared, no: ScopeNo) -> Result<Vec<EntryRecord>> {
     c.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM entries WHERE tenant = ?1 AND scope = ?2 ORDER BY began"
+        "SELECT {OF_SHOWN} FROM entries WHERE tenant = ?1 AND scope = ?2 ORDER BY began"
     ))
     .and_then(|mut q| q.query_map([no.tenant, no.scope], read)?.collect())
     .map_err(|e| s.failed(e))
@@ -210,13 +241,13 @@ pub(super) fn after(
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
     c.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM entries INDEXED BY entries_by_began
-         WHERE tenant = ?1 AND scope = ?2 AND began > ?3
-           AND ended IS NULL AND (expires_at IS NULL OR expires_at > ?4)
+         WHERE tenant = ?1 AND scope = ?2 AND began > ?4
+           AND (ended IS NULL OR successor IS NOT NULL) AND {LIVES}
          ORDER BY began LIMIT ?5"
     ))
     .and_then(|mut q| {
         let (after, limit) = (rows::number(after.0), rows::number(limit as u64));
-        q.query_map([no.tenant, no.scope, after, now.0, limit], read)?.collect()
+        q.query_map([no.tenant, no.scope, now.0, after, limit], read)?.collect()
     })
     .map_err(|e| s.failed(e))
 }
@@ -226,19 +257,21 @@ pub(super) fn at(
     s: &Shared,
     scope: &Scope,
     began: &[Position],
-    at: Option<Position>,
+    filter: &EntryFilter,
     now: Millis,
 ) -> Result<Vec<EntryRecord>> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
-    let at = as_of(c, s, no, at)?;
+    let at = as_of(c, s, no, filter.at)?;
+    let (own, tag) = (own(filter), filter.tag.as_ref().map(RedactedText::as_str));
     let read_all = || {
         let mut query = c.prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM entries INDEXED BY entries_by_began
-             WHERE tenant = ?1 AND scope = ?2 AND began = ?5 AND {IN_FORCE}"
+            "SELECT {OF_SHOWN} FROM entries INDEXED BY entries_by_began
+             WHERE tenant = ?1 AND scope = ?2 AND began = ?7 AND {IN_FORCE} AND {HAS_TAG}"
         ))?;
         let mut found = Vec::with_capacity(began.len());
         for began in began {
-            let key = params![no.tenant, no.scope, now.0, at, rows::number(began.0)];
+            let began = rows::number(began.0);
+            let key = params![no.tenant, no.scope, now.0, at, own, tag, began];
             found.extend(query.query_row(key, read).optional()?);
         }
         Ok(found)
@@ -247,7 +280,7 @@ pub(super) fn at(
 }
 
 #[expect(clippy::disallowed_methods, reason = "entries come from our own rows")]
-fn read(row: &Row<'_>) -> rusqlite::Result<EntryRecord> {
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<EntryRecord> {
     let content: Vec<u8> = row.get(1)?;
     let tags: String = row.get(2)?;
     let tags: Vec<String> = serde_json::from_str(&tags).unwrap_or_default();
@@ -274,17 +307,33 @@ pub(super) fn end(
         return Ok(false);
     }
     let no = rows::ensure_scope(c, s, scope)?;
-    let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id });
     let end = || {
-        let ended =
-            log::record(c, no.tenant, Some(no.scope), "memory.deleted", &payload.to_string(), now)?;
-        c.prepare_cached(
-            "UPDATE entries SET ended = ?4, ended_at = ?5
-             WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
-        )?
-        .execute(params![no.tenant, no.scope, id, ended.0 as i64, now.0])
+        let ending = derivation::ending_with(c, no, id, now)?;
+        for id in &ending {
+            end_one(c, scope, no, id, now)?;
+        }
+        ending.iter().try_for_each(|id| derivation::restore(c, no, id))
     };
-    end().map(|changed| changed > 0).map_err(|e| s.failed(e))
+    end().map(|()| true).map_err(|e| s.failed(e))
+}
+
+fn end_one(
+    c: &Connection,
+    scope: &Scope,
+    no: ScopeNo,
+    id: &str,
+    now: Millis,
+) -> rusqlite::Result<()> {
+    let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id }).to_string();
+    let ended = log::record(c, no.tenant, Some(no.scope), "memory.deleted", &payload, now)?;
+    // What another stood for was not in force from there on, and stays so.
+    c.prepare_cached(&format!(
+        "UPDATE entries SET ended = iif({SUPERSEDED}, ended, ?4), ended_at = ?3,
+             successor = NULL, superseded_until = NULL
+         WHERE tenant = ?1 AND scope = ?2 AND id = ?5"
+    ))?
+    .execute(params![no.tenant, no.scope, now.0, ended.0 as i64, id])?;
+    Ok(())
 }
 
 // What is due to go
@@ -310,26 +359,42 @@ pub(super) fn due(
     found.into_iter().map(|(tenant, scope)| rows::scope_of(c, s, tenant, scope)).collect()
 }
 
-/// Where entries to purge began, and where those ended that did.
+/// An entry that goes.
+struct Going {
+    id: String,
+    began: i64,
+    /// Where it was deleted, if it was.
+    deleted: Option<i64>,
+}
+
 fn purgeable(
     c: &Connection,
     no: ScopeNo,
     now: Millis,
     ended_by: Millis,
     limit: usize,
-) -> rusqlite::Result<Vec<(i64, Option<i64>)>> {
+) -> rusqlite::Result<Vec<Going>> {
     let mine = "tenant = ?1 AND scope = ?2";
+    let columns = "began, id, iif(ended_at IS NULL, NULL, ended)";
     c.prepare_cached(&format!(
-        "SELECT began, ended FROM entries INDEXED BY entries_expiring
+        "SELECT {columns} FROM entries INDEXED BY entries_expiring
            WHERE {mine} AND expires_at <= ?3
-         UNION SELECT began, ended FROM entries INDEXED BY entries_ended
+         UNION SELECT {columns} FROM entries INDEXED BY entries_ended
            WHERE {mine} AND ended_at <= ?4
          ORDER BY 1 LIMIT ?5"
     ))?
     .query_map([no.tenant, no.scope, now.0, ended_by.0, rows::number(limit as u64)], |row| {
-        Ok((row.get(0)?, row.get(1)?))
+        Ok(Going { began: row.get(0)?, id: row.get(1)?, deleted: row.get(2)? })
     })?
     .collect()
+}
+
+/// Deletes an entry, with what was counted of it. What it stood for is in force.
+fn delete(c: &Connection, no: ScopeNo, going: &Going) -> rusqlite::Result<()> {
+    secrets::forget_hidden(c, "SELECT ?2", [no.tenant, going.began])?;
+    c.prepare_cached("DELETE FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3")?
+        .execute(params![no.tenant, no.scope, going.id])?;
+    derivation::forget(c, no, &going.id)
 }
 
 pub(super) fn purge(
@@ -347,14 +412,9 @@ pub(super) fn purge(
         if count == 0 {
             return Ok(0);
         }
-        for (began, _) in &due {
-            secrets::forget_hidden(c, "SELECT ?2", [no.tenant, *began])?;
-            c.prepare_cached(
-                "DELETE FROM entries WHERE tenant = ?1 AND scope = ?2 AND began = ?3",
-            )?
-            .execute([no.tenant, no.scope, *began])?;
-        }
-        let last_end = due.iter().filter_map(|(_, ended)| *ended).max().unwrap_or(0);
+        due.iter().try_for_each(|going| delete(c, no, going))?;
+        // What another stood for when it expired was read by nobody as of any position.
+        let last_end = due.iter().filter_map(|going| going.deleted).max().unwrap_or(0);
         c.execute(
             "UPDATE scopes SET epoch = epoch + 1, entries_from = max(entries_from, ?3)
              WHERE tenant = ?1 AND scope = ?2",
@@ -376,30 +436,10 @@ pub(super) fn erase(
     dry_run: bool,
 ) -> Result<u64> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
-    let (chosen, value) = match selector {
-        Selector::Session(_) => return Ok(0),
-        Selector::Entry(id) => ("id = ?3", Value::from(id.clone())),
-        Selector::Subject { tag, .. } => (
-            "EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?3)",
-            Value::from(tag.as_str().to_owned()),
-        ),
-        Selector::Before(at) => ("created_at < ?3", Value::from(at.0)),
-    };
-    let wanted = format!("FROM entries WHERE tenant = ?1 AND scope = ?2 AND {chosen}");
     let erase = || {
-        if dry_run {
-            let count = format!("SELECT count(*) {wanted}");
-            return c.query_row(&count, params![no.tenant, no.scope, value], |row| {
-                row.get::<_, i64>(0)
-            });
-        }
-        secrets::forget_hidden(
-            c,
-            &format!("SELECT began {wanted}"),
-            params![no.tenant, no.scope, value],
-        )?;
-        let gone = c.execute(&format!("DELETE {wanted}"), params![no.tenant, no.scope, value])?;
-        if gone > 0 {
+        let going = erasable(c, no, selector)?;
+        if !dry_run && !going.is_empty() {
+            going.iter().try_for_each(|going| delete(c, no, going))?;
             commitments::forget_erased(c, no)?;
             erase::raise_epoch(c, no)?;
             // Whoever read as of now or earlier would be shown less than there was.
@@ -410,7 +450,37 @@ pub(super) fn erase(
                 [no.tenant, no.scope],
             )?;
         }
-        Ok(gone as i64)
+        Ok(going.len() as u64)
     };
-    erase().map(|count| count as u64).map_err(|e| s.failed(e))
+    erase().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+/// The entries that a selector names, and those that go with them.
+fn erasable(c: &Connection, no: ScopeNo, selector: &Selector) -> rusqlite::Result<Vec<Going>> {
+    let (chosen, value) = match selector {
+        Selector::Session(_) => return Ok(Vec::new()),
+        Selector::Entry(id) => ("id = ?3", Value::from(id.clone())),
+        Selector::Subject { tag, .. } => (
+            "EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?3)",
+            Value::from(tag.as_str().to_owned()),
+        ),
+        Selector::Before(at) => ("created_at < ?3", Value::from(at.0)),
+    };
+    let named: Vec<String> = c
+        .prepare_cached(&format!(
+            "SELECT id FROM entries WHERE tenant = ?1 AND scope = ?2 AND {chosen}"
+        ))?
+        .query_map(params![no.tenant, no.scope, value], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let is_one = matches!(selector, Selector::Entry(_));
+    let ids = derivation::erased_with(c, no, named, is_one)?;
+    let began = |id: String| {
+        let began = c
+            .prepare_cached(
+                "SELECT began FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
+            )?
+            .query_row(params![no.tenant, no.scope, id], |row| row.get(0))?;
+        Ok(Going { id, began, deleted: None })
+    };
+    ids.into_iter().map(began).collect()
 }

@@ -148,7 +148,10 @@ fn read_stats(
         numbers(format!("SELECT sum(length(summary)) FROM summaries WHERE {mine}"), 1)?;
     stats.summary_bytes = bytes[0];
     let in_scope = "tenant = ?1 AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
-    let in_force = format!("ended IS NULL AND (expires_at IS NULL OR expires_at > {})", now.0);
+    let in_force = format!(
+        "(ended IS NULL OR superseded_until <= {now}) AND (expires_at IS NULL OR expires_at > {now})",
+        now = now.0
+    );
     let entries: Vec<u64> =
         numbers(format!("SELECT count(*) FROM entries WHERE {in_force} AND {in_scope}"), 1)?;
     for (count, table) in [(&mut stats.facts, "facts"), (&mut stats.verdicts, "verdicts")] {
@@ -168,7 +171,7 @@ fn read_stats(
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 24] = [
+const INVARIANTS: [(&str, &str); 27] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -301,6 +304,25 @@ const INVARIANTS: [(&str, &str); 24] = [
         "a commitment's end does not fit its state",
         "SELECT 'commitment ' || id FROM commitments
          WHERE state NOT BETWEEN 0 AND 3 OR (state = 0) != (settled_at IS NULL)",
+    ),
+    (
+        "what stands for an entry is not there",
+        "SELECT 'entry at position ' || e.began FROM entries e WHERE e.successor IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM entries x
+             WHERE x.tenant = e.tenant AND x.scope = e.scope AND x.id = e.successor)",
+    ),
+    (
+        "an entry ended neither by its end nor for another",
+        "SELECT 'entry at position ' || began FROM entries
+         WHERE (ended IS NOT NULL) != (ended_at IS NOT NULL OR successor IS NOT NULL)
+            OR (ended_at IS NOT NULL AND successor IS NOT NULL)
+            OR (successor IS NULL AND superseded_until IS NOT NULL)",
+    ),
+    (
+        "what an entry was made of, or what was made of it, is not there",
+        "SELECT 'entry ' || q.output FROM entry_quotes q WHERE 2 !=
+           (SELECT count(*) FROM entries e WHERE e.tenant = q.tenant AND e.scope = q.scope
+              AND e.id IN (q.source, q.output))",
     ),
     (
         "what was hidden is counted for nothing that is there",

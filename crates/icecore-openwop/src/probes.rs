@@ -1,0 +1,109 @@
+//! What nodes with a memory action put and look for.
+
+use icecore::json::JsonText;
+use icecore::{EntryRecord, EntryRef, Millis, NewRunValue};
+use serde_json::{Value, json};
+
+use crate::workflow::MemoryAction;
+
+/// How long the entry lives that is to expire.
+const BRIEF_MILLIS: u64 = 150;
+
+/// How long the entry lives that is to be there still.
+const FRESH_MILLIS: u64 = 3_600_000;
+
+/// The tag of what another tenant has where a run looks.
+pub(crate) const PLANTED_TAG: &str = "cross-tenant-probe";
+
+/// How long that lives.
+pub(crate) const PLANTED_MILLIS: i64 = 3_600_000;
+
+/// Sentences of the entry that is larger than any budget of ours.
+const SENTENCES: usize = 48;
+
+/// An entry to put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Draft {
+    /// What it says.
+    pub(crate) content: String,
+    /// How long it lives, if not for good.
+    pub(crate) lives_millis: Option<u64>,
+}
+
+/// The name of the secret that an action needs.
+pub(crate) fn secret_of(action: &MemoryAction) -> Option<&str> {
+    match action {
+        MemoryAction::RedactionProbe { secret } => Some(secret),
+        MemoryAction::InjectionBudget { secret, .. } => Some(secret),
+        _ => None,
+    }
+}
+
+/// When what an action put can be looked for, where that is not at once.
+pub(crate) fn ready_at(action: &MemoryAction, put_at: Millis) -> Option<Millis> {
+    match action {
+        MemoryAction::TtlProbe => Some(Millis(put_at.0.saturating_add(BRIEF_MILLIS as i64))),
+        _ => None,
+    }
+}
+
+/// What an action puts, in order. `secret` is the value of the secret that it needs.
+pub(crate) fn drafts(action: &MemoryAction, secret: &str) -> Vec<Draft> {
+    let lasting = |content: String| Draft { content, lives_millis: None };
+    let said = |content: &str| lasting(content.to_owned());
+    match action {
+        MemoryAction::WriteThenRead => vec![said("The harbour light was repaired in March.")],
+        MemoryAction::RedactionProbe { .. } => {
+            vec![lasting(format!("The relay at the harbour answers to {secret} from now on."))]
+        }
+        MemoryAction::TtlProbe => {
+            let living = |content: &str, millis| Draft {
+                content: content.to_owned(),
+                lives_millis: Some(millis),
+            };
+            vec![
+                living("The tide table of this hour.", FRESH_MILLIS),
+                living("The tide table of the hour before.", BRIEF_MILLIS),
+            ]
+        }
+        MemoryAction::CrossTenantProbe { .. } => {
+            vec![said("The harbour master keeps the spare key.")]
+        }
+        // The first answers the query best and is the oldest, so that the two orders
+        // cannot be the same.
+        MemoryAction::InjectionBudget { query, .. } => vec![
+            lasting(format!("{query} It does so at nine.")),
+            said("Breakfast is served on the terrace."),
+            lasting("The cook lists what is in the larder, jar by jar. ".repeat(SENTENCES)),
+            lasting(format!("The guide signs in with {secret}.")),
+            said("Umbrellas stand behind the door."),
+        ],
+    }
+}
+
+/// The places, among what [`drafts`] puts, of an entry that is too large for the
+/// budget and of one that holds a secret.
+pub(crate) const LARGE: usize = 2;
+pub(crate) const SECRET: usize = 3;
+
+/// A value of a run's own.
+pub(crate) fn value(value: Value) -> NewRunValue {
+    // What was written as JSON can be read as it.
+    let text = value.to_string();
+    NewRunValue::Json(JsonText::parse(&text).unwrap_or_else(|_| JsonText::string("")))
+}
+
+/// Entries that were found, by name.
+pub(crate) fn entries(memory_ref: &str, found: &[EntryRecord]) -> NewRunValue {
+    let named = |entry: &EntryRecord| EntryRef {
+        memory_ref: memory_ref.to_owned(),
+        memory_id: entry.id.clone(),
+    };
+    NewRunValue::Entries(found.iter().map(named).collect())
+}
+
+/// The ids of entries, in order.
+pub(crate) fn ids(found: &[EntryRecord]) -> NewRunValue {
+    let ids: Vec<&str> = found.iter().map(|entry| entry.id.as_str()).collect();
+    value(json!(ids))
+}
