@@ -355,3 +355,45 @@ pub(super) fn rewrite(c: &Connection, s: &Shared, tenant: i64, again: &Again<'_>
     }
     Ok(changed)
 }
+
+#[cfg(test)]
+mod tests {
+    use icecore_domain::ids::{Position, Principal};
+
+    use crate::SqliteStore;
+    use crate::contract::commitments::new_commitment;
+    use crate::contract::fixtures::*;
+    use crate::contract::runs::{new_run, next, write};
+    use crate::store::*;
+
+    #[tokio::test]
+    async fn of_two_processes_one_does_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let stores = [(); 2].map(|()| SqliteStore::open(dir.path(), None).unwrap());
+        let (acme, [here, there]) = (tenant("acme"), &stores);
+        let workspace = Principal::local_operator(acme.clone()).workspace();
+        for number in 0..20 {
+            let intention = Intention::New(write("notes", &format!("e{number}")).entry);
+            let new = new_commitment(intention, Condition::Time(NOW));
+            let id = here.put_commitment(&scope(), new).await.unwrap().id;
+            let (a, b) = tokio::join!(
+                here.fire_commitment(&acme, &id, None, NOW),
+                there.fire_commitment(&acme, &id, None, NOW)
+            );
+            assert_ne!(a.unwrap().is_some(), b.unwrap().is_some());
+
+            let run = format!("r{number}");
+            here.create_run(&workspace, new_run(&run)).await.unwrap();
+            let step = || RunStep {
+                writes: vec![write("notes", &format!("by {run}"))],
+                ..next(&run, 1, RunStatus::Running)
+            };
+            let (a, b) = tokio::join!(here.step_run(&acme, step()), there.step_run(&acme, step()));
+            assert_ne!(a.unwrap().is_some(), b.unwrap().is_some());
+        }
+        let log = there.events(&acme, None, Position(0), 999).await.unwrap();
+        let count = |kind: &str| log.iter().filter(|event| event.kind == kind).count();
+        assert_eq!((count("commitment.fired"), count("memory.written")), (20, 40));
+        clean(here).await;
+    }
+}
