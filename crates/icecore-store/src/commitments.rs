@@ -1,10 +1,12 @@
 //! Commitments, as they cross the store's contract.
 
+use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
 use crate::store::{Claim, NewEntry};
+use crate::told::Again;
 
 /// An intention to keep until its condition holds.
 #[derive(Debug, Clone)]
@@ -109,4 +111,61 @@ pub struct Fired {
     pub payload: String,
     /// Where in the log.
     pub position: Position,
+}
+
+/// The id of a commitment. As with an entry's, it tells nothing, and follows from where
+/// the commitment was made.
+pub(crate) fn commitment_id(key: &IdentityKey, made: Position) -> String {
+    let hash = key.hash_name("commitment", &made.to_string());
+    format!("c-{}", hex::encode(&hash[..10]))
+}
+
+/// The payload of `commitment.made`.
+pub(crate) fn made(record: &CommitmentRecord) -> String {
+    let payload = serde_json::json!({
+        "memoryRef": record.scope.memory(),
+        "commitmentId": record.id,
+        "memoryId": record.entry,
+        "condition": record.condition.as_str(),
+    });
+    payload.to_string()
+}
+
+/// The payload of `commitment.fired`.
+pub(crate) fn fired(record: &CommitmentRecord, because: Option<&str>) -> String {
+    let mut payload = serde_json::json!({
+        "commitmentId": record.id,
+        "memoryRef": record.scope.memory(),
+        "condition": record.condition.as_str(),
+        "memoryId": record.entry,
+    });
+    if let Some(entry) = because {
+        payload["triggerId"] = entry.into();
+    }
+    payload.to_string()
+}
+
+/// The payload of `commitment.cancelled`.
+pub(crate) fn cancelled(record: &CommitmentRecord) -> String {
+    let payload = serde_json::json!({
+        "memoryRef": record.scope.memory(),
+        "commitmentId": record.id,
+        "memoryId": record.entry,
+    });
+    payload.to_string()
+}
+
+/// The tag and the words that a commitment waits for without what a redactor would
+/// hide; none if they are so already.
+pub(crate) fn rewritten(
+    again: &Again<'_>,
+    condition: &Condition,
+) -> Option<(Option<RedactedText>, Option<RedactedText>)> {
+    let Condition::Predicate { tag, mentions } = condition else { return None };
+    let clean = |text: &Option<RedactedText>| {
+        let text = text.as_ref()?;
+        Some(again.text(text.as_str()).map_or_else(|| text.clone(), |(clean, _)| clean))
+    };
+    let (new_tag, new_mentions) = (clean(tag), clean(mentions));
+    ((&new_tag, &new_mentions) != (tag, mentions)).then_some((new_tag, new_mentions))
 }

@@ -11,6 +11,7 @@
 
 mod api_keys;
 mod append;
+pub(crate) mod commitments;
 mod derivation;
 mod entries;
 mod erasure;
@@ -197,6 +198,20 @@ sentences! {
         of_an_expired_run_its_name_stays
         a_run_outlasts_what_it_names
         runs_are_redacted_again;
+    commitments:
+        a_commitment_is_made_with_its_intention
+        a_refused_commitment_leaves_nothing
+        a_memory_has_so_many_pending
+        a_commitment_keeps_its_claim
+        commitments_are_listed_newest_first
+        commitments_are_due_by_their_moment
+        a_commitment_waits_for_an_entry
+        a_commitment_fires_once
+        a_cancelled_commitment_stays_so
+        without_its_intention_it_is_void
+        an_intention_may_be_stood_for
+        a_commitment_goes_with_its_intention
+        commitments_are_redacted_again;
     workspace:
         a_file_has_versions_from_one
         so_many_versions_are_kept

@@ -551,7 +551,8 @@ pub trait Store: Send + Sync {
         commitment: NewCommitment,
     ) -> Result<CommitmentRecord>;
 
-    /// A commitment of a tenant by id. With its intention's erasure it is gone.
+    /// A commitment of a tenant by id. With its intention's erasure it is gone; so it is
+    /// with the next erasure in its memory if its intention was purged before.
     async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>>;
 
     /// Commitments of a tenant (and memory), newest first.

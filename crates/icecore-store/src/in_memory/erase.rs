@@ -8,7 +8,7 @@ use icecore_domain::time::Millis;
 
 use super::pyramid::unrevised;
 use super::state::{BranchState, PackState, SessionState, State, StoredTurn};
-use super::{derivation, facts};
+use super::{commitments, derivation, facts};
 use crate::store::*;
 
 pub(super) fn select(
@@ -202,6 +202,7 @@ pub(super) fn erase_entries(
     }
     derivation::delete(tenant, scope.memory(), &going);
     if count > 0 {
+        commitments::forget_erased(tenant, scope.memory());
         tenant.raise_epoch(scope.memory());
         let next = Position(tenant.position.0 + 1);
         let known = tenant.scopes.iter_mut().filter(|known| known.memory == scope.memory());

@@ -11,6 +11,7 @@ use icecore_domain::time::Millis;
 use icecore_domain::turn_jsonl;
 
 use super::api_keys::Keys;
+use super::commitments::CommitmentKept;
 use super::runs::RunState;
 use super::secrets::Registered;
 use super::workspace::StoredFile;
@@ -42,6 +43,8 @@ pub(super) struct TenantState {
     pub(super) files: Vec<StoredFile>,
     /// In the order in which they came.
     pub(super) runs: Vec<RunState>,
+    /// In the order in which they were made.
+    pub(super) commitments: Vec<CommitmentKept>,
     /// What was hidden in what got a position, with its memory.
     pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
 }
@@ -241,6 +244,7 @@ impl TenantState {
             secrets: Registered::default(),
             files: Vec::new(),
             runs: Vec::new(),
+            commitments: Vec::new(),
             hidden: BTreeMap::new(),
         }
     }

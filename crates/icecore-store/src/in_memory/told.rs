@@ -35,6 +35,7 @@ pub(super) fn rewrite(
     }
     names.files = super::workspace::rewrite(work.tenant, &work.again, &mut work.told);
     work.told.runs = super::runs::rewrite(work.tenant, &work.again, &names);
+    work.told.commitments = super::commitments::rewrite(work.tenant, &work.again);
     work.events(&fact_ids);
     let Work { tenant, again, mut told, .. } = work;
     for at in touched {
@@ -154,6 +155,8 @@ impl Work<'_> {
         let places = sessions.chain(entries).chain(log).chain(counts);
         places.filter(|memory| **memory == old).for_each(|memory| memory.clone_from(&name));
         tenant.scopes[at].memory.clone_from(&name);
+        let scope = tenant.scope(&name);
+        super::commitments::rename(tenant, &old, &scope);
         add(&mut self.told.hidden, &hidden);
         self.told.memories.push(old.clone());
         Some((old, name))

@@ -7,7 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, derivation, erase, log, rows, secrets};
+use super::{Shared, commitments, derivation, erase, log, rows, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -440,6 +440,7 @@ pub(super) fn erase(
         let going = erasable(c, no, selector)?;
         if !dry_run && !going.is_empty() {
             going.iter().try_for_each(|going| delete(c, no, going))?;
+            commitments::forget_erased(c, no)?;
             erase::raise_epoch(c, no)?;
             // Whoever read as of now or earlier would be shown less than there was.
             c.execute(

@@ -171,7 +171,7 @@ fn read_stats(
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 25] = [
+const INVARIANTS: [(&str, &str); 27] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -294,6 +294,16 @@ const INVARIANTS: [(&str, &str); 25] = [
         "SELECT 'run ' || run FROM workflow_runs
          WHERE (status IN ('completed', 'failed', 'cancelled')) != (ended_at IS NOT NULL)
             OR expired_at IS NOT NULL AND ended_at IS NULL",
+    ),
+    (
+        "a commitment is in no memory",
+        "SELECT 'commitment ' || k.id FROM commitments k WHERE NOT EXISTS
+           (SELECT 1 FROM scopes p WHERE p.tenant = k.tenant AND p.scope = k.scope)",
+    ),
+    (
+        "a commitment's end does not fit its state",
+        "SELECT 'commitment ' || id FROM commitments
+         WHERE state NOT BETWEEN 0 AND 3 OR (state = 0) != (settled_at IS NULL)",
     ),
     (
         "what stands for an entry is not there",

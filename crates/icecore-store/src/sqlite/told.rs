@@ -9,7 +9,9 @@ use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, api_keys, entries, erase, facts, pyramid, rows, runs, secrets, workspace};
+use super::{
+    Shared, api_keys, commitments, entries, erase, facts, pyramid, rows, runs, secrets, workspace,
+};
 use crate::keys::TenantKey;
 use crate::runs::Renamed;
 use crate::store::*;
@@ -52,6 +54,7 @@ pub(super) fn rewrite(
     names.files =
         workspace::rewrite(c, no, &work.again, &mut work.told).map_err(|e| s.failed(e))?;
     work.told.runs = runs::rewrite(c, s, no, &work.again, &names)?;
+    work.told.commitments = commitments::rewrite(c, s, no, &work.again)?;
     work.events(no, &fact_ids, &renamed)?;
     work.key_names(tenant)?;
     for scope in std::mem::take(&mut work.touched) {
