@@ -5,7 +5,7 @@
 //! delay and nothing else, and two engines over one store waste some work and do
 //! nothing twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use icecore::{
@@ -13,9 +13,9 @@ use icecore::{
     NewEntryRequest, NewRunEvent, NewRunValue, Principal, RunError, RunEventRecord, RunPut,
     RunRecord, RunStatus, RunStepRequest, StoreError, Tenant,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{Notify, broadcast};
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep};
 use zeroize::Zeroizing;
 
@@ -197,20 +197,18 @@ impl Host {
         if self.settings.read_only {
             return std::future::pending().await;
         }
-        let mut tasks: JoinSet<(RunKey, Result<(), RunsError>)> = JoinSet::new();
-        let mut busy: BTreeSet<RunKey> = BTreeSet::new();
+        let mut tasks = Tasks::default();
         let mut resting: BTreeMap<RunKey, Instant> = BTreeMap::new();
         loop {
             let now = Instant::now();
             resting.retain(|_, until| *until > now);
-            if let Err(error) = self.take_up(&mut tasks, &mut busy, &resting).await {
+            if let Err(error) = self.take_up(&mut tasks, &resting).await {
                 tracing::warn!(error = %error, "runs cannot be looked for, will try again");
             }
             tokio::select! {
-                Some(Ok((key, done))) = tasks.join_next() => {
-                    busy.remove(&key);
-                    if let Err(error) = done {
-                        tracing::warn!(tenant = key.0.as_str(), run = key.1, error = %error,
+                Some(ended) = tasks.ended() => {
+                    if let (key, Some(error)) = ended {
+                        tracing::warn!(tenant = key.0.as_str(), run = key.1, error,
                             "a run cannot go on, will try again");
                         resting.insert(key, Instant::now() + RETRY);
                     }
@@ -223,27 +221,21 @@ impl Host {
 
     async fn take_up(
         &self,
-        tasks: &mut JoinSet<(RunKey, Result<(), RunsError>)>,
-        busy: &mut BTreeSet<RunKey>,
+        tasks: &mut Tasks,
         resting: &BTreeMap<RunKey, Instant>,
     ) -> Result<(), RunsError> {
-        if busy.len() >= RUNS_AT_ONCE {
+        if tasks.is_full() {
             return Ok(());
         }
         // Those that are known already come first, being older.
-        let limit = RUNS_AT_ONCE + busy.len() + resting.len();
+        let limit = RUNS_AT_ONCE + tasks.busy.len() + resting.len();
         for key in self.memory.unfinished_runs(limit).await? {
-            if busy.len() >= RUNS_AT_ONCE {
+            if tasks.is_full() {
                 break;
             }
-            if resting.contains_key(&key) || !busy.insert(key.clone()) {
-                continue;
+            if !resting.contains_key(&key) {
+                tasks.begin(self, key);
             }
-            let host = self.clone();
-            tasks.spawn(async move {
-                let done = host.finish(&key.0, &key.1).await;
-                (key, done)
-            });
         }
         Ok(())
     }
@@ -255,6 +247,38 @@ impl Host {
             }
             sleep(EXPIRY).await;
         }
+    }
+}
+
+/// The runs that are being worked on.
+#[derive(Default)]
+struct Tasks {
+    set: JoinSet<Result<(), RunsError>>,
+    busy: HashMap<task::Id, RunKey>,
+}
+
+impl Tasks {
+    fn is_full(&self) -> bool {
+        self.busy.len() >= RUNS_AT_ONCE
+    }
+
+    /// Begins to work on a run, unless that is being done.
+    fn begin(&mut self, host: &Host, key: RunKey) {
+        if self.busy.values().any(|busy| *busy == key) {
+            return;
+        }
+        let (host, (tenant, id)) = (host.clone(), key.clone());
+        let task = self.set.spawn(async move { host.finish(&tenant, &id).await });
+        self.busy.insert(task.id(), key);
+    }
+
+    /// The next that ends, and why if before its run did. Nothing if there is none.
+    async fn ended(&mut self) -> Option<(RunKey, Option<String>)> {
+        let (task, error) = match self.set.join_next_with_id().await? {
+            Ok((task, done)) => (task, done.err().map(|error| error.to_string())),
+            Err(error) => (error.id(), Some("its task broke off".to_owned())),
+        };
+        self.busy.remove(&task).map(|key| (key, error))
     }
 }
 
@@ -386,7 +410,7 @@ impl Work<'_> {
                 Ok(step_of(self.run, plan::begun(self.workflow, &owner)))
             }
             Next::Pass(node) => Ok(step_of(self.run, plan::completed(self.workflow, node))),
-            Next::PassOn(node) => Ok(self.leaving(node, self.inputs())),
+            Next::PassOn(node) => Ok(self.leaving(node, probes::fields(self.run.inputs.json()))),
             Next::Write(node, action) => self.write(node, action).await,
             Next::Read(node, action) => Ok(self.leaving(node, self.read(node, action).await?)),
             Next::TimeOut(_) => Err(Trouble::Fails(RunError {
@@ -403,16 +427,6 @@ impl Work<'_> {
         let mut events = plan::changed(self.workflow, node, names);
         events.extend(plan::completed(self.workflow, node));
         RunStepRequest { variables, ..step_of(self.run, events) }
-    }
-
-    /// What the run was given, as variables.
-    fn inputs(&self) -> Vec<(String, NewRunValue)> {
-        match self.run.inputs.json().to_value() {
-            Value::Object(inputs) => {
-                inputs.into_iter().map(|(name, value)| (name, probes::value(value))).collect()
-            }
-            _ => Vec::new(),
-        }
     }
 
     async fn write(&self, node: &Node, action: &MemoryAction) -> Result<RunStepRequest, Trouble> {

@@ -1,7 +1,11 @@
 //! What nodes with a memory action put and look for.
 
+use std::fmt;
+
 use icecore::json::JsonText;
 use icecore::{EntryRecord, EntryRef, Millis, NewRunValue};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::workflow::MemoryAction;
@@ -93,6 +97,41 @@ pub(crate) fn value(value: Value) -> NewRunValue {
     NewRunValue::Json(JsonText::parse(&text).unwrap_or_else(|_| JsonText::string("")))
 }
 
+/// The fields of an object, each as it is written. A field that is there twice is set
+/// twice.
+pub(crate) fn fields(object: &JsonText) -> Vec<(String, NewRunValue)> {
+    let Fields(fields) = serde_json::from_str(object.as_str()).unwrap_or_default();
+    let value = |json: &RawValue| JsonText::parse(json.get()).ok().map(NewRunValue::Json);
+    fields.into_iter().filter_map(|(name, json)| Some((name, value(&json)?))).collect()
+}
+
+#[derive(Default)]
+struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Read;
+
+        impl<'de> Visitor<'de> for Read {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        from.deserialize_map(Read)
+    }
+}
+
 /// Entries that were found, by name.
 pub(crate) fn entries(memory_ref: &str, found: &[EntryRecord]) -> NewRunValue {
     let named = |entry: &EntryRecord| EntryRef {
@@ -106,4 +145,37 @@ pub(crate) fn entries(memory_ref: &str, found: &[EntryRecord]) -> NewRunValue {
 pub(crate) fn ids(found: &[EntryRecord]) -> NewRunValue {
     let ids: Vec<&str> = found.iter().map(|entry| entry.id.as_str()).collect();
     value(json!(ids))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_keep_their_spelling() {
+        let check = |object: &str, expected: &[(&str, &str)]| {
+            let found = fields(&JsonText::parse(object).unwrap());
+            let json = |json: &str| NewRunValue::Json(JsonText::parse(json).unwrap());
+            let expected: Vec<(String, NewRunValue)> =
+                expected.iter().map(|(name, value)| ((*name).to_owned(), json(value))).collect();
+            assert_eq!(found, expected, "{object}");
+        };
+        check("{}", &[]);
+        check(r#"{"b": 1e999, "a\n": [ 1.0 ]}"#, &[("b", "1e999"), ("a\n", "[ 1.0 ]")]);
+        check(r#"{"a": 1, "a": null}"#, &[("a", "1"), ("a", "null")]);
+        check("[1]", &[]);
+    }
+
+    #[test]
+    fn what_a_query_is_answered_by_is_the_oldest() {
+        let action = MemoryAction::InjectionBudget {
+            secret: "s".to_owned(),
+            token_budget: 120,
+            query: "Where is the key?".to_owned(),
+        };
+        let drafts = drafts(&action, "plaintext");
+        assert!(drafts[0].content.starts_with("Where is the key?"));
+        assert!(drafts[LARGE].content.split_whitespace().count() > 240);
+        assert!(drafts[SECRET].content.contains("plaintext"));
+    }
 }

@@ -209,6 +209,7 @@ sentences! {
         a_commitment_fires_once
         a_cancelled_commitment_stays_so
         without_its_intention_it_is_void
+        an_intention_may_be_stood_for
         a_commitment_goes_with_its_intention
         commitments_are_redacted_again;
     workspace:

@@ -7,12 +7,15 @@ use std::sync::{Arc, LazyLock};
 use icecore_domain::chunk::Level;
 use icecore_domain::cut::CutPolicy;
 use icecore_domain::fact::{RedactedFact, Verdict};
-use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
-use icecore_domain::redact::{Hidden, Redactor, Secret, SecretName};
+use icecore_domain::ids::{Branch, Ordinal, Position, Principal, Scope, Seq, SessionNo, TurnId};
+use icecore_domain::json::JsonText;
+use icecore_domain::redact::{Hidden, RedactedJson, Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
 use proptest::prelude::*;
 
+use crate::contract::commitments::new_commitment;
 use crate::contract::fixtures::*;
+use crate::contract::runs::{new_run, next, write};
 use crate::store::*;
 use crate::{MemoryStore, SqliteStore};
 
@@ -72,6 +75,11 @@ enum Step {
     RemoveSecret { place: Place, name: u8 },
     Rewrite { place: Place, picks: Vec<u8> },
     Retell { place: Place },
+    Begin { place: Place, id: u8, fork: bool },
+    Advance { place: Place, id: u8, status: u8, writes: Vec<u8>, sets: u8 },
+    LetGo { at: u8 },
+    Commit { place: Place, id: u8, is_new: bool, condition: u8 },
+    Fulfil { place: Place, pick: u8, how: u8 },
 }
 
 fn scopes() -> [Scope; 3] {
@@ -154,6 +162,17 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (place(), prop::collection::vec(any::<u8>(), 0..4))
             .prop_map(|(place, picks)| Step::Rewrite { place, picks }),
         1 => place().prop_map(|place| Step::Retell { place }),
+        3 => (place(), 0_u8..4, prop::bool::weighted(0.4))
+            .prop_map(|(place, id, fork)| Step::Begin { place, id, fork }),
+        4 => (place(), 0_u8..4, 0_u8..5, prop::collection::vec(0_u8..6, 0..3), 0_u8..6).prop_map(
+            |(place, id, status, writes, sets)| Step::Advance { place, id, status, writes, sets }
+        ),
+        1 => (0_u8..4).prop_map(|at| Step::LetGo { at }),
+        3 => (place(), 0_u8..6, any::<bool>(), 0_u8..4).prop_map(
+            |(place, id, is_new, condition)| Step::Commit { place, id, is_new, condition }
+        ),
+        3 => (place(), any::<u8>(), 0_u8..4)
+            .prop_map(|(place, pick, how)| Step::Fulfil { place, pick, how }),
     ]
 }
 
@@ -183,6 +202,12 @@ enum Act {
     RemoveSecret(SecretName),
     Rewrite(Rewrite),
     Retell,
+    Begin(NewRun),
+    Fork(NewFork),
+    Advance(RunStep),
+    LetGo(Millis),
+    Commit(NewCommitment),
+    Fulfil(String, u8),
 }
 
 fn say_drawn(drawn: &Drawn) -> Say {
@@ -406,11 +431,124 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             Act::Rewrite(rewriting(store, &scope, session.no, branch, &seqs).await)
         }
         Step::Retell { .. } => Act::Retell,
+        Step::Begin { id, fork: true, .. } => Act::Fork(NewFork {
+            id: format!("run-{id}"),
+            source: format!("run-{}", id / 2),
+            from_seq: 1,
+            principal: "key-2".to_owned(),
+            now: Millis(number as i64),
+            claim: None,
+        }),
+        Step::Begin { place, id, .. } => Act::Begin(NewRun {
+            id: format!("run-{id}"),
+            workflow: format!("content {id}"),
+            inputs: drawn_json(*id),
+            now: Millis(number as i64 / 3),
+            secrets_seen: seen(place).await,
+            ..new_run("")
+        }),
+        Step::Advance { place, id, status, writes, sets } => {
+            let (scope, id) = (&scopes()[place.scope as usize], format!("run-{id}"));
+            let run = store.run(scope.tenant(), &id).await.unwrap();
+            let secrets_seen = seen(place).await;
+            let write = |pick: &u8| RunWrite {
+                scope: scope.clone(),
+                entry: NewEntry { secrets_seen, ..drawn_entry(*pick) },
+                node: format!("node {pick}"),
+                agent: (*pick == 2).then(|| "agent".to_owned()),
+            };
+            let message = format!("content {sets}");
+            Act::Advance(RunStep {
+                writes: writes.iter().map(write).collect(),
+                variables: (0..*sets).step_by(2).map(drawn_variable).collect(),
+                error: (*status == 3).then(|| RunError { code: "c".to_owned(), message }),
+                now: Millis(i64::from(*sets)),
+                secrets_seen,
+                ..next(&id, run.map_or(0, |run| run.events), drawn_status(*status))
+            })
+        }
+        Step::LetGo { at } => Act::LetGo(Millis(i64::from(*at))),
+        Step::Commit { place, id, is_new, condition } => {
+            let secrets_seen = seen(place).await;
+            let entry = NewEntry { secrets_seen, ..drawn_entry(*id) };
+            let intention = match is_new {
+                true => Intention::New(entry),
+                false => Intention::Entry(format!("entry-{id}")),
+            };
+            let condition = match condition {
+                0 | 1 => Condition::Time(Millis(i64::from(*condition))),
+                _ => Condition::Predicate {
+                    tag: Some(text("content 1")),
+                    mentions: (*condition == 3).then(|| text("w")),
+                },
+            };
+            let (now, most_pending) = (Millis(i64::from(*id)), 4);
+            let new = new_commitment(intention, condition);
+            Act::Commit(NewCommitment { now, secrets_seen, most_pending, ..new })
+        }
+        Step::Fulfil { place, pick, how } => {
+            let tenant = scopes()[place.scope as usize].tenant().clone();
+            let known = store.commitments(&tenant, None, 9).await.unwrap();
+            match known.get(*pick as usize % known.len().max(1)) {
+                Some(one) => Act::Fulfil(one.id.clone(), *how),
+                None => Act::Nothing,
+            }
+        }
         Step::PutSecret { name, value, rotate, .. } => {
             Act::PutSecret(drawn_secret(*name, *value), *rotate)
         }
         Step::RemoveSecret { name, .. } => Act::RemoveSecret(drawn_secret(*name, 4).name().clone()),
     }
+}
+
+/// One of few values.
+fn drawn_json(pick: u8) -> RedactedJson {
+    let value = format!(r#"{{ "said": ["content {pick}", {pick}.50] }}"#);
+    redactor_of(&[]).redacted_json(&JsonText::parse(&value).unwrap())
+}
+
+/// An entry that a run or a commitment puts.
+fn drawn_entry(pick: u8) -> NewEntry {
+    NewEntry {
+        hidden: drawn_hidden(pick),
+        expires_at: (pick == 4).then_some(NOW),
+        ..write("notes", &format!("entry-{pick}")).entry
+    }
+}
+
+fn drawn_status(pick: u8) -> RunStatus {
+    [
+        RunStatus::Pending,
+        RunStatus::Running,
+        RunStatus::Completed,
+        RunStatus::Failed,
+        RunStatus::Cancelled,
+    ][pick as usize]
+}
+
+fn drawn_variable(pick: u8) -> RunVariable {
+    let entry =
+        EntryRef { memory_ref: "notes".to_owned(), memory_id: format!("entry-{}", pick % 3) };
+    let value = match pick {
+        0 | 1 => RunValue::Json(drawn_json(pick + 1)),
+        2 => RunValue::Entry(entry),
+        3 => RunValue::Entries(vec![entry.clone(), entry]),
+        _ => RunValue::Content(entry),
+    };
+    RunVariable { name: format!("content {}", pick % 3), value }
+}
+
+/// A text in which ids of commitments, which follow from the store's own key, are all
+/// the same.
+fn masked(text: String) -> String {
+    let mut parts = text.split("\"c-");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_id = part.len() >= 20 && part.as_bytes()[..20].iter().all(u8::is_ascii_hexdigit);
+        out.push_str("\"c-");
+        out.push_str(if is_id { &part[20..] } else { part });
+    }
+    out
 }
 
 /// One of few facts.
@@ -449,8 +587,12 @@ fn scope_of_step(step: &Step) -> Scope {
         | Step::PutSecret { place, .. }
         | Step::RemoveSecret { place, .. }
         | Step::Rewrite { place, .. }
+        | Step::Begin { place, .. }
+        | Step::Advance { place, .. }
+        | Step::Commit { place, .. }
+        | Step::Fulfil { place, .. }
         | Step::Retell { place } => place.scope,
-        Step::ExpireOldest | Step::UnsettleAll => 0,
+        Step::ExpireOldest | Step::UnsettleAll | Step::LetGo { .. } => 0,
     };
     scopes()[place as usize].clone()
 }
@@ -506,6 +648,29 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         Act::RemoveSecret(name) => {
             format!("{:?}", store.remove_secret(scope.tenant(), &name, NOW).await)
         }
+        Act::Begin(run) => {
+            let workspace = Principal::local_operator(scope.tenant().clone()).workspace();
+            format!("{:?}", store.create_run(&workspace, run).await)
+        }
+        Act::Fork(fork) => format!("{:?}", store.fork_run(scope.tenant(), fork).await),
+        Act::Advance(step) => format!("{:?}", store.step_run(scope.tenant(), step).await),
+        Act::LetGo(ended_by) => format!("{:?}", store.expire_runs(ended_by, NOW, 2).await),
+        Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),
+        Act::Fulfil(id, how) => {
+            let tenant = scope.tenant();
+            masked(match how {
+                0 => format!("{:?}", store.cancel_commitment(tenant, &id, Millis(3)).await),
+                1 => {
+                    let head = store.head(tenant).await.unwrap();
+                    format!("{:?}", store.look_through(tenant, &id, head).await)
+                }
+                _ => {
+                    let because = (how == 2).then_some("entry-1");
+                    let fired = store.fire_commitment(tenant, &id, because, NOW).await.unwrap();
+                    format!("{fired:?}").replace("\\\"", "\"")
+                }
+            })
+        }
     }
 }
 
@@ -522,6 +687,12 @@ async fn view(store: &dyn Store) -> Vec<String> {
     }
     see(format!("{:?}", store.packs_older_than(Millis(999), 2).await.unwrap()));
     see(format!("{:?}", store.crowded_memories(2, Millis(3), NOW, 9).await.unwrap()));
+    see(format!("{:?}", store.unfinished_runs(3).await.unwrap()));
+    see(masked(format!("{:?}", store.waiting_commitments(3).await.unwrap())));
+    // Of those of one moment the ids decide, which are not the same.
+    for moment in [0, 1] {
+        see(format!("{:?}", store.due_commitments(Millis(moment), 99).await.unwrap().len()));
+    }
     for tenant in [tenant("acme"), tenant("rival")] {
         see(format!("{:?}", store.head(&tenant).await.unwrap()));
         see(format!("{:?}", store.scopes(&tenant).await.unwrap()));
@@ -539,13 +710,22 @@ async fn view(store: &dyn Store) -> Vec<String> {
             see(format!("{}", store.unsettled_count(Some(&tenant), memory).await.unwrap()));
             for after in [0, 7] {
                 for event in store.events(&tenant, memory, Position(after), 50).await.unwrap() {
-                    see(format!("{event:?}"));
+                    see(masked(format!("{event:?}").replace("\\\"", "\"")));
                 }
             }
             let session = Selector::Session(session_name("session-0"));
             for selector in [session, subject("name-0"), Selector::Before(Millis(2))] {
                 see(format!("{:?}", store.select(&tenant, memory, &selector).await.unwrap()));
             }
+        }
+        for id in ["run-0", "run-1", "run-2", "run-3"] {
+            see(format!("{:?}", store.run(&tenant, id).await.unwrap()));
+            see(format!("{:?}", store.run_events(&tenant, id, None, 99).await.unwrap()));
+            see(format!("{:?}", store.run_events(&tenant, id, Some(1), 2).await.unwrap()));
+        }
+        for memory in [None, Some("diary")] {
+            let made = store.commitments(&tenant, memory, 9).await.unwrap();
+            see(masked(format!("{made:?}")));
         }
         for key in ["0", "1", "2"] {
             see(format!("{:?}", store.outcome(&tenant, "POST /turns", key, NOW).await.unwrap()));
@@ -725,7 +905,7 @@ proptest! {
     #[test]
     fn sqlite_is_like_the_oracle(
         plain in 0_usize..24,
-        steps in prop::collection::vec((prop::bool::weighted(0.3), step()), 5..40),
+        steps in prop::collection::vec((prop::bool::weighted(0.3), step()), 5..48),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(run(plain, &steps));

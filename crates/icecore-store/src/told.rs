@@ -203,6 +203,7 @@ mod tests {
             serde_json::json!({ "memoryRef": "notes", "factId": format!("fact-{hex}") }),
             serde_json::json!({ "memoryRef": "notes", "memoryId": "e1", "redacted": { "jwt": 2 } }),
             serde_json::json!({ "name": "prod-db-password" }),
+            serde_json::json!({ "commitmentId": format!("c-{hex}9f86"), "condition": "time" }),
             serde_json::json!({ "chunk": "chunk-1.main.macro.1-8", "turns": 8 }),
         ] {
             let payload = payload.to_string();

@@ -16,6 +16,7 @@ use icecore_store::{
 use crate::entries::{self, EntryError, NewEntryRequest};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{INLINE_BYTES, Memory, TRIES};
+use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
 use crate::veil::Veil;
 
@@ -203,14 +204,19 @@ impl Memory {
             let name = redactor.text(name).into_string();
             variables.push(RunVariable { name, value: run_value(&redactor, value).await? });
         }
+        let events = request.events.iter().map(|event| told(&redactor, event)).collect();
+        let error = request.error.as_ref().map(|error| RunError {
+            code: redactor.text(&error.code).into_string(),
+            message: redactor.text(&error.message).into_string(),
+        });
         let step = RunStep {
             run: redactor.name(&request.run).into_string(),
             seen: request.seen,
             writes,
-            events: request.events.clone(),
+            events,
             variables,
             status: request.status,
-            error: request.error.clone(),
+            error,
             now,
             secrets_seen: version,
         };
@@ -242,13 +248,15 @@ impl Memory {
             claim: None,
         };
         let tags = entries::checked(&request, self.entry_settings())?;
+        let name = |name: &String| redactor.name(name).into_string();
+        let (id, node, agent) = (name(&put.id), name(&put.node), put.agent.as_ref().map(name));
         let (content, redactor) = (request.content, redactor.clone());
         let (content, tags, hidden) = match content.len() <= INLINE_BYTES {
             true => entries::hide(&redactor, &content, &tags),
             false => off_thread(move || entries::hide(&redactor, &content, &tags)).await?,
         };
         let entry = NewEntry {
-            id: Some(put.id.clone()),
+            id: Some(id),
             content,
             tags,
             expires_at,
@@ -257,7 +265,6 @@ impl Memory {
             hidden,
             claim: None,
         };
-        let (node, agent) = (put.node.clone(), put.agent.clone());
         Ok(RunWrite { scope: put.scope.clone(), entry, node, agent })
     }
 
@@ -273,7 +280,12 @@ impl Memory {
         let id = self.redactor(tenant).await?.redactor.name(id);
         let mut events = self.inner.store.run_events(tenant, id.as_str(), after, limit).await?;
         if let Some(veil) = self.veil_of(tenant).await? {
-            events.iter_mut().for_each(|event| veil.payload(&mut event.payload));
+            let size = |event: &RunEventRecord| event.payload.len();
+            in_pieces(&mut events, size, move |event| {
+                veil.payload(&mut event.payload);
+                Ok(())
+            })
+            .await?;
         }
         Ok(events)
     }
@@ -301,16 +313,18 @@ impl Memory {
         Ok(expired)
     }
 
-    /// Hides what is secret in runs that were read. One at a time is read, and its
-    /// size is bounded by what it was given.
+    /// Hides what is secret in runs that were read.
     async fn veil_runs(
         &self,
         tenant: &Tenant,
         runs: impl Iterator<Item = &mut RunRecord>,
     ) -> Result<()> {
         let Some(veil) = self.veil_of(tenant).await? else { return Ok(()) };
-        runs.for_each(|run| veil.run(run));
-        Ok(())
+        in_pieces(runs, run_bytes, move |run| {
+            veil.run(run);
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -332,12 +346,35 @@ impl Veil {
 const EXPIRED_A_STEP: usize = 200;
 
 async fn run_value(redactor: &Redactor, value: &NewRunValue) -> Result<RunValue> {
+    let named = |entry: &EntryRef| EntryRef {
+        memory_ref: redactor.name(&entry.memory_ref).into_string(),
+        memory_id: redactor.name(&entry.memory_id).into_string(),
+    };
     Ok(match value {
         NewRunValue::Json(json) => RunValue::Json(redacted(redactor, json).await?),
-        NewRunValue::Entry(entry) => RunValue::Entry(entry.clone()),
-        NewRunValue::Entries(entries) => RunValue::Entries(entries.clone()),
-        NewRunValue::Content(entry) => RunValue::Content(entry.clone()),
+        NewRunValue::Entry(entry) => RunValue::Entry(named(entry)),
+        NewRunValue::Entries(entries) => RunValue::Entries(entries.iter().map(named).collect()),
+        NewRunValue::Content(entry) => RunValue::Content(named(entry)),
     })
+}
+
+/// An event without what is secret. None has any: who tells it quotes nothing.
+fn told(redactor: &Redactor, event: &NewRunEvent) -> NewRunEvent {
+    let payload = match JsonText::parse(&event.payload) {
+        Ok(json) => redactor.json(&json).as_str().to_owned(),
+        Err(_) => redactor.text(&event.payload).into_string(),
+    };
+    let node = event.node.as_ref().map(|node| redactor.name(node).into_string());
+    NewRunEvent { kind: event.kind, node, payload }
+}
+
+fn run_bytes(run: &RunRecord) -> usize {
+    let bytes = |variable: &RunVariable| match &variable.value {
+        RunValue::Json(json) => json.json().as_str().len(),
+        _ => 0,
+    };
+    let files: usize = run.files.iter().map(|file| file.path.as_str().len()).sum();
+    run.inputs.json().as_str().len() + files + run.variables.iter().map(bytes).sum::<usize>()
 }
 
 async fn redacted(redactor: &Redactor, json: &JsonText) -> Result<RedactedJson> {

@@ -10,11 +10,12 @@ use serde_json::{Map, Value};
 
 use crate::support::{Bench, HandClock, finish, host_over, me, request, settings};
 
-const WORKFLOWS: [(&str, &str); 6] = [
+const WORKFLOWS: [(&str, &str); 7] = [
     ("conformance-noop", "runs/conformance-noop"),
     ("conformance-identity", "runs/conformance-identity"),
     ("conformance-agent-memory-roundtrip", "conformance/agent-memory-roundtrip"),
     ("conformance-agent-memory-redaction", "conformance/agent-memory-redaction"),
+    ("conformance-agent-memory-ttl", "conformance/agent-memory-ttl"),
     ("conformance-agent-memory-cross-tenant", "runs/conformance-agent-memory-cross-tenant"),
     ("conformance-agent-memory-injection-budget", "conformance/agent-memory-injection-budget"),
 ];
@@ -58,6 +59,7 @@ async fn a_crash_at_any_write_costs_a_delay_and_nothing_else() {
         live(counting.clone(), &bench.clock, workflow).await.unwrap();
         let expected = result(&bench, memory).await;
         assert_eq!(expected.status, RunStatus::Completed);
+        assert!(counting.writes() >= 4, "it is made, begins, does something and ends");
 
         for nth in 1..=counting.writes() {
             for is_done in [false, true] {

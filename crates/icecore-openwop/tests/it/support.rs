@@ -9,7 +9,7 @@ use icecore::{
     Tenant,
 };
 use icecore_openwop::{ForkRequest, Host, HostSettings, RunEvent, RunRequest, RunsError, Stepped};
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::{MemoryStore, Packs, SqliteStore};
 
 pub(crate) const ROUNDTRIP: &str = "conformance-agent-memory-roundtrip";
 pub(crate) const ROUNDTRIP_REF: &str = "conformance/agent-memory-roundtrip";
@@ -43,6 +43,7 @@ pub(crate) struct Bench {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<HandClock>,
     pub(crate) host: Host,
+    _dir: Option<tempfile::TempDir>,
 }
 
 pub(crate) fn principal(tenant: &str) -> Principal {
@@ -82,10 +83,17 @@ impl Bench {
         Self::over(Arc::new(MemoryStore::new([1; 32])))
     }
 
+    /// One over each kind of store.
+    pub(crate) fn both() -> [Self; 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let on_disk = Self::over(Arc::new(SqliteStore::open(dir.path(), None).unwrap()));
+        [Self::new(), Self { _dir: Some(dir), ..on_disk }]
+    }
+
     pub(crate) fn over(store: Arc<dyn Store>) -> Self {
         let clock = Arc::new(HandClock(AtomicI64::new(START)));
         let host = host_over(Arc::clone(&store), &clock, settings());
-        Self { store, clock, host }
+        Self { store, clock, host, _dir: None }
     }
 
     /// Another host over the same store, as after a restart.

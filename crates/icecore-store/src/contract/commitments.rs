@@ -114,6 +114,10 @@ pub(super) async fn a_commitment_is_made_with_its_intention(store: &dyn Store) {
     store.look_through(&rival, &first.id, Position(99)).await.unwrap();
     assert_eq!(read(store, &first.id).await, Some(first));
     assert_eq!(store.tenants().await.unwrap(), [acme()]);
+    // The first thing that a tenant does may be this.
+    let entry = NewEntry { secrets_seen: 0, ..entry(None) };
+    let new = NewCommitment { secrets_seen: 0, ..new_commitment(Intention::New(entry), at(5)) };
+    store.put_commitment(&scope_of("new", "notes"), new).await.unwrap();
     clean(store).await;
 }
 
@@ -307,6 +311,40 @@ pub(super) async fn without_its_intention_it_is_void(store: &dyn Store) {
     }
     assert_eq!(store.head(&acme()).await.unwrap(), head, "nothing is logged");
     assert_eq!(store.due_commitments(NOW, 9).await.unwrap(), []);
+    clean(store).await;
+}
+
+pub(super) async fn an_intention_may_be_stood_for(store: &dyn Store) {
+    let one = commit(store, intend("a", at(5))).await;
+    put(store, "b").await;
+    let derivation = Derivation {
+        outputs: vec![DerivedEntry {
+            content: text("in short"),
+            tags: Vec::new(),
+            expires_at: None,
+            hidden: Hidden::new(),
+        }],
+        replaced: ["a", "b"]
+            .map(|id| Replaced { id: id.to_owned(), by: Successor::Output(0) })
+            .to_vec(),
+        kind: DerivationKind::Compacted,
+        payload: Arc::new(|ids| serde_json::json!({ "outputs": ids })),
+        now: NOW,
+        secrets_seen: 1,
+    };
+    let derived = store.derive_entries(&scope(), derivation).await.unwrap().unwrap();
+    // It is not in force, so that nobody commits to it any more.
+    let again = new_commitment(Intention::Entry("a".to_owned()), at(5));
+    let error = store.put_commitment(&scope(), again).await.unwrap_err();
+    assert!(matches!(error, StoreError::NoIntention { .. }));
+    let made = Intention::Entry(derived.outputs[0].id.clone());
+    let made = commit(store, new_commitment(made, at(5))).await;
+    assert!(fire(store, &one.id).await.unwrap().payload.contains(r#""memoryId":"a""#));
+    // What was made of the erased goes with it, and so does what waits for it.
+    let by_id = Selector::Entry("b".to_owned());
+    store.erase_entries(&scope(), &by_id, false).await.unwrap();
+    assert_eq!(read(store, &made.id).await, None);
+    assert!(read(store, &one.id).await.is_some());
     clean(store).await;
 }
 

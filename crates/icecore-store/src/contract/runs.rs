@@ -200,8 +200,11 @@ pub(super) async fn a_step_does_all_it_says(store: &dyn Store) {
         log.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(),
         ["memory.written", "memory.written"]
     );
+    // As deep as JSON may be.
+    let deep = json(&format!("{}{}", "[".repeat(127), "]".repeat(127)));
     let last = RunStep {
         variables: vec![
+            variable("deep", RunValue::Json(deep)),
             variable("m", RunValue::Entries(vec![entry_ref("notes", "e1"); 2])),
             variable("z", RunValue::Content(entry_ref("diary", "e2"))),
         ],
@@ -210,7 +213,7 @@ pub(super) async fn a_step_does_all_it_says(store: &dyn Store) {
     };
     let ended = step(store, last).await;
     let names: Vec<_> = ended.variables.iter().map(|set| set.name.as_str()).collect();
-    assert_eq!(names, ["z", "a", "m"]);
+    assert_eq!(names, ["z", "a", "deep", "m"]);
     assert_eq!(ended.variables[0].value, RunValue::Content(entry_ref("diary", "e2")));
     assert_eq!(ended.ended_at, Some(Millis(NOW.0 + 10)));
     assert_eq!(ended.error.as_ref().unwrap().code, "no_such");

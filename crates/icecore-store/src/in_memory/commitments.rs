@@ -159,7 +159,8 @@ pub(super) fn fire(
     now: Millis,
 ) -> Result<Option<Fired>> {
     let Some(record) = get(state, tenant, id)? else { return Ok(None) };
-    let is_it = |entry: &EntryState| entry.record.id == record.entry && is_there(entry, now);
+    // One that another stands for is there.
+    let is_it = |entry: &EntryState| entry.record.id == record.entry && entry.is_kept(now);
     if !state.entries(&record.scope).any(is_it) {
         settle(state, tenant, id, CommitmentState::Void, now);
         return Ok(None);
@@ -172,11 +173,6 @@ pub(super) fn fire(
     let memory = Some(record.scope.memory());
     let position = known.record(memory, "commitment.fired", payload.clone(), now);
     Ok(Some(Fired { payload, position }))
-}
-
-/// Whether an intention is in force, or another entry stands for it.
-fn is_there(entry: &EntryState, now: Millis) -> bool {
-    entry.is_kept(now)
 }
 
 pub(super) fn cancel(state: &mut State, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {

@@ -21,12 +21,13 @@ pub(super) fn put(
 ) -> Result<CommitmentRecord> {
     let NewCommitment { intention, condition, now, secrets_seen, most_pending, claim } = commitment;
     secrets::refuse_changed(c, s, scope.tenant(), secrets_seen)?;
-    let no = rows::ensure_scope(c, s, scope)?;
-    if let Some(claim) = &claim {
-        log::refuse_taken(c, s, no.tenant, claim, now)?;
+    if let (Some(claim), Some(tenant)) = (&claim, rows::tenant_no(c, s, scope.tenant())?) {
+        log::refuse_taken(c, s, tenant, claim, now)?;
     }
-    refuse_crowd(c, s, no, most_pending)?;
+    refuse_crowd(c, s, scope, most_pending)?;
+    // Before the tenant is made, if it is new: its first entry may make it.
     let entry = intended(c, s, scope, intention, now)?;
+    let no = rows::ensure_scope(c, s, scope)?;
     let position = Position(log::head(c, s, scope.tenant())?.0 + 1);
     let (_, key) = rows::ensure_tenant(c, s, scope.tenant())?;
     let record = CommitmentRecord {
@@ -46,14 +47,17 @@ pub(super) fn put(
     Ok(record)
 }
 
-fn refuse_crowd(c: &Connection, s: &Shared, no: ScopeNo, most: u64) -> Result<()> {
-    let count: i64 = c
-        .prepare_cached(
-            "SELECT count(*) FROM commitments INDEXED BY commitments_by_entry
-             WHERE tenant = ?1 AND scope = ?2 AND state = 0",
-        )
-        .and_then(|mut q| q.query_row([no.tenant, no.scope], |row| row.get(0)))
-        .map_err(|e| s.failed(e))?;
+fn refuse_crowd(c: &Connection, s: &Shared, scope: &Scope, most: u64) -> Result<()> {
+    let count: i64 = match rows::scope_no(c, s, scope)? {
+        None => 0,
+        Some(no) => c
+            .prepare_cached(
+                "SELECT count(*) FROM commitments INDEXED BY commitments_by_entry
+                 WHERE tenant = ?1 AND scope = ?2 AND state = 0",
+            )
+            .and_then(|mut q| q.query_row([no.tenant, no.scope], |row| row.get(0)))
+            .map_err(|e| s.failed(e))?,
+    };
     if count as u64 >= most { Err(StoreError::TooManyCommitments { most }) } else { Ok(()) }
 }
 
@@ -350,4 +354,46 @@ pub(super) fn rewrite(c: &Connection, s: &Shared, tenant: i64, again: &Again<'_>
         changed += 1;
     }
     Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use icecore_domain::ids::{Position, Principal};
+
+    use crate::SqliteStore;
+    use crate::contract::commitments::new_commitment;
+    use crate::contract::fixtures::*;
+    use crate::contract::runs::{new_run, next, write};
+    use crate::store::*;
+
+    #[tokio::test]
+    async fn of_two_processes_one_does_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let stores = [(); 2].map(|()| SqliteStore::open(dir.path(), None).unwrap());
+        let (acme, [here, there]) = (tenant("acme"), &stores);
+        let workspace = Principal::local_operator(acme.clone()).workspace();
+        for number in 0..20 {
+            let intention = Intention::New(write("notes", &format!("e{number}")).entry);
+            let new = new_commitment(intention, Condition::Time(NOW));
+            let id = here.put_commitment(&scope(), new).await.unwrap().id;
+            let (a, b) = tokio::join!(
+                here.fire_commitment(&acme, &id, None, NOW),
+                there.fire_commitment(&acme, &id, None, NOW)
+            );
+            assert_ne!(a.unwrap().is_some(), b.unwrap().is_some());
+
+            let run = format!("r{number}");
+            here.create_run(&workspace, new_run(&run)).await.unwrap();
+            let step = || RunStep {
+                writes: vec![write("notes", &format!("by {run}"))],
+                ..next(&run, 1, RunStatus::Running)
+            };
+            let (a, b) = tokio::join!(here.step_run(&acme, step()), there.step_run(&acme, step()));
+            assert_ne!(a.unwrap().is_some(), b.unwrap().is_some());
+        }
+        let log = there.events(&acme, None, Position(0), 999).await.unwrap();
+        let count = |kind: &str| log.iter().filter(|event| event.kind == kind).count();
+        assert_eq!((count("commitment.fired"), count("memory.written")), (20, 40));
+        clean(here).await;
+    }
 }

@@ -296,6 +296,16 @@ const INVARIANTS: [(&str, &str); 27] = [
             OR expired_at IS NOT NULL AND ended_at IS NULL",
     ),
     (
+        "a commitment is in no memory",
+        "SELECT 'commitment ' || k.id FROM commitments k WHERE NOT EXISTS
+           (SELECT 1 FROM scopes p WHERE p.tenant = k.tenant AND p.scope = k.scope)",
+    ),
+    (
+        "a commitment's end does not fit its state",
+        "SELECT 'commitment ' || id FROM commitments
+         WHERE state NOT BETWEEN 0 AND 3 OR (state = 0) != (settled_at IS NULL)",
+    ),
+    (
         "what stands for an entry is not there",
         "SELECT 'entry at position ' || e.began FROM entries e WHERE e.successor IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM entries x
@@ -313,16 +323,6 @@ const INVARIANTS: [(&str, &str); 27] = [
         "SELECT 'entry ' || q.output FROM entry_quotes q WHERE 2 !=
            (SELECT count(*) FROM entries e WHERE e.tenant = q.tenant AND e.scope = q.scope
               AND e.id IN (q.source, q.output))",
-    ),
-    (
-        "a commitment is in no memory",
-        "SELECT 'commitment ' || k.id FROM commitments k WHERE NOT EXISTS
-           (SELECT 1 FROM scopes p WHERE p.tenant = k.tenant AND p.scope = k.scope)",
-    ),
-    (
-        "a commitment's end does not fit its state",
-        "SELECT 'commitment ' || id FROM commitments
-         WHERE state NOT BETWEEN 0 AND 3 OR (state = 0) != (settled_at IS NULL)",
     ),
     (
         "what was hidden is counted for nothing that is there",

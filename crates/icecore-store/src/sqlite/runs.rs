@@ -519,3 +519,69 @@ pub(super) fn check(c: &Connection, s: &Shared) -> Result<Vec<String>> {
     look(&mut findings).map_err(|e: rusqlite::Error| s.failed(e))?;
     Ok(findings)
 }
+
+#[cfg(test)]
+mod tests {
+    use icecore_domain::ids::Principal;
+
+    use crate::SqliteStore;
+    use crate::contract::commitments::new_commitment;
+    use crate::contract::fixtures::*;
+    use crate::contract::runs::{new_run, next, write};
+    use crate::store::*;
+
+    async fn change(store: &SqliteStore, sql: &'static str) {
+        store.write(move |c, s| c.execute_batch(sql).map_err(|e| s.failed(e))).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_runs_and_commitments_is_found() {
+        let check = async |sql: &'static str, finding: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let store = SqliteStore::open(dir.path(), None).unwrap();
+            let workspace = Principal::local_operator(tenant("acme")).workspace();
+            for id in ["a", "b"] {
+                store.create_run(&workspace, new_run(id)).await.unwrap();
+            }
+            let step =
+                RunStep { writes: vec![write("notes", "e")], ..next("a", 1, RunStatus::Completed) };
+            store.step_run(&tenant("acme"), step).await.unwrap().unwrap();
+            let intention = Intention::Entry("e".to_owned());
+            let new = new_commitment(intention, Condition::Time(NOW));
+            store.put_commitment(&scope(), new).await.unwrap();
+            clean(&store).await;
+            change(&store, sql).await;
+            let findings = store.check().await.unwrap();
+            assert!(findings.iter().any(|found| found.starts_with(finding)), "{findings:?}");
+        };
+        for sql in [
+            "DELETE FROM run_events WHERE run = 'a' AND sequence = 2",
+            "UPDATE workflow_runs SET events = 4 WHERE run = 'a'",
+            "UPDATE workflow_runs SET expired_at = 5 WHERE run = 'a'",
+        ] {
+            check(sql, "a run's count of events is wrong: run a").await;
+        }
+        check(
+            "UPDATE run_events SET sequence = 7 WHERE run = 'a' AND sequence = 1",
+            "a run's events are not numbered from 0 on: run a",
+        )
+        .await;
+        for sql in [
+            "UPDATE workflow_runs SET ended_at = NULL WHERE run = 'a'",
+            "UPDATE workflow_runs SET status = 'running' WHERE run = 'a'",
+        ] {
+            check(sql, "a run's end does not fit its status: run a").await;
+        }
+        for sql in [
+            "UPDATE workflow_runs SET status = 'lost' WHERE run = 'b'",
+            "UPDATE workflow_runs SET inputs = '{' WHERE run = 'b'",
+            "UPDATE workflow_runs SET error = '{}' WHERE run = 'b'",
+            "UPDATE workflow_runs SET files = '[[\"../a\",1]]' WHERE run = 'b'",
+            "UPDATE workflow_runs SET variables = '[[\"v\",{\"text\":1}]]' WHERE run = 'b'",
+        ] {
+            check(sql, "a run is damaged: b").await;
+        }
+        check("UPDATE commitments SET state = 1", "a commitment's end does not fit its state: ")
+            .await;
+    }
+}

@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
+use icecore_domain::ids::Principal;
+use icecore_domain::json::JsonText;
 use rusqlite::Connection;
 
 use super::SqliteStore;
+use crate::contract::commitments::new_commitment;
 use crate::contract::fixtures::*;
+use crate::contract::runs::{new_run, next, write};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -105,6 +109,23 @@ async fn nothing_rewritten_is_left_in_any_file() {
         hidden: Default::default(),
     };
     store.put_verdict(&scope(), verdict).await.unwrap();
+    let workspace = Principal::local_operator(tenant("acme")).workspace();
+    let json = JsonText::parse(&format!("{{\"a\":\"{VALUE}\"}}")).unwrap();
+    let inputs = redactor_of(&[]).redacted_json(&json);
+    let run = NewRun { inputs: inputs.clone(), workflow: VALUE.to_owned(), ..new_run("r") };
+    store.create_run(&workspace, run).await.unwrap();
+    let mut written = write("notes", "by r");
+    written.scope = memory.clone();
+    let variable = RunVariable { name: VALUE.to_owned(), value: RunValue::Json(inputs) };
+    let step = RunStep {
+        writes: vec![written],
+        variables: vec![variable],
+        ..next("r", 1, RunStatus::Completed)
+    };
+    store.step_run(&tenant("acme"), step).await.unwrap().unwrap();
+    let waits = Condition::Predicate { tag: Some(text(VALUE)), mentions: Some(text(VALUE)) };
+    let intention = Intention::Entry("by r".to_owned());
+    store.put_commitment(&memory, new_commitment(intention, waits)).await.unwrap();
     let body = format!("{{\"session\":\"{VALUE}\"}}");
     let (operation, key) = ("POST /turns".to_owned(), VALUE.to_owned());
     let outcome = NewOutcome { operation, key, request: [1; 32], status: 201, body };

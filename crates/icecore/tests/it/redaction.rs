@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use icecore::{
-    Append, CompactionRequest, ConsolidationTrigger, Content, ContextRequest, EntryQuery,
-    FactQuery, FileMatch, FileWrite, ForgetRequest, ImportPlan, Memory, MemoryError, Mode,
-    NewEntryRequest, RawTurn, Redactor, Repeat, SearchRequest, Seq, TurnInput, json::JsonText,
+    Append, CommitmentRequest, CompactionRequest, ConditionRequest, ConsolidationTrigger, Content, ContextRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite,
+    ForgetRequest, ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest,
+    NewRunEvent, NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError, RunPut,
+    RunStatus, RunStepRequest, SearchRequest, Seq, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_store::StoreError;
@@ -20,19 +21,22 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "builder", "check", "chunk", "chunks", "compaction_settings", "context", "counter", "counters", "entries", "entry",
+    "builder", "check", "chunk", "chunks", "commitment", "commitments", "compaction_settings", "context", "counter", "counters", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
     "files", "find", "in_memory", "model", "now", "open", "packs", "redactor", "request_hash",
-    "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
-    "store", "turns", "turns_within", "verify_packs", "view", "view_within", "workspace",
+    "run", "run_events", "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
+    "store", "turns", "turns_within", "unfinished_runs", "verify_packs", "view", "view_within",
+    "workspace",
 ];
 
 /// Those that do. Each has a case in [`write`].
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "add_secret", "append", "compact_due", "compact_entries", "confirm", "consolidate", "delete_entry", "delete_file", "forget", "import", "import_text", "learn",
+    "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "confirm", "consolidate", "create_run",
+    "delete_entry", "delete_file", "expire_runs", "fire_commitments", "forget", "fork_run",
+    "import", "import_text", "learn",
     "put_entry", "put_file", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
-    "scope", "settle", "work_until",
+    "scope", "settle", "step_run", "work_until",
 ];
 
 /// A credential that a pattern knows.
@@ -242,6 +246,12 @@ async fn write(bench: &Bench, name: &str) {
                 memory.delete_file(&me(), "notes.md", &FileMatch::Anything).await.unwrap();
             }
         }
+        "create_run" | "step_run" | "fork_run" | "expire_runs" => {
+            write_runs(bench, &secret).await;
+            if name == "expire_runs" {
+                assert_eq!(memory.expire_runs(memory.now()).await.unwrap(), 2);
+            }
+        }
         _ => panic!("`{name}` writes and has no redaction case"),
     }
 }
@@ -300,6 +310,63 @@ async fn write_files(memory: &Memory, secret: &str) {
     }
     hides(memory.put_file(&me(), write("notes.md", None, &[secret])).await.map(drop));
     assert_eq!(memory.files(&me(), secret).await.unwrap(), []);
+}
+
+/// A run with secrets in all that it is given, does and leaves, and one that repeats it.
+async fn write_runs(bench: &Bench, secret: &str) {
+    let (memory, word) = (&bench.memory, || secret.to_owned());
+    let json = || JsonText::parse(&serde_json::json!({ secret: [secret] }).to_string()).unwrap();
+    let run = NewRunRequest {
+        id: word(),
+        workflow: word(),
+        principal: word(),
+        inputs: json(),
+        claim: None,
+    };
+    let made = memory.create_run(&me(), run.clone()).await.unwrap();
+    hides(memory.create_run(&me(), run).await.map(drop));
+    assert!(made.inputs.json().as_str().contains("[REDACTED:fruit]"), "{made:?}");
+    assert_eq!(memory.run(&me(), secret).await.unwrap().unwrap(), made);
+    let put = RunPut {
+        scope: bench.scope.clone(),
+        id: word(),
+        content: word(),
+        tags: vec![word()],
+        lives_millis: None,
+        node: word(),
+        agent: Some(word()),
+    };
+    let entry = || EntryRef { memory_ref: word(), memory_id: word() };
+    let values = [
+        NewRunValue::Json(json()),
+        NewRunValue::Entry(entry()),
+        NewRunValue::Entries(vec![entry()]),
+        NewRunValue::Content(entry()),
+    ];
+    let named = |(number, value)| (format!("{number} {secret}"), value);
+    let event = |payload: String| NewRunEvent { kind: "x", node: Some(word()), payload };
+    let step = RunStepRequest {
+        run: word(),
+        seen: 0,
+        puts: vec![put],
+        events: vec![event(json().as_str().to_owned()), event(word())],
+        variables: (0..).zip(values).map(named).collect(),
+        status: RunStatus::Failed,
+        error: Some(RunError { code: word(), message: word() }),
+    };
+    assert!(memory.step_run(&me(), step.clone()).await.unwrap().is_some());
+    assert!(memory.step_run(&me(), step).await.unwrap().is_none());
+    assert_eq!(memory.run_events(&me(), secret, None, 9).await.unwrap().len(), 3);
+    let fork = NewForkRequest {
+        id: format!("again {secret}"),
+        source: word(),
+        from_seq: 0,
+        principal: word(),
+        claim: None,
+    };
+    assert!(memory.fork_run(&me(), fork.clone()).await.unwrap().is_some());
+    hides(memory.fork_run(&me(), fork).await.map(drop));
+    assert_eq!(memory.unfinished_runs(9).await.unwrap(), []);
 }
 
 /// An error may come of it, but tells no secret.
