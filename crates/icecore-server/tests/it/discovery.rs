@@ -132,11 +132,26 @@ async fn it_follows_the_settings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conformance_run_is_told_of_agents() {
+async fn a_conformance_run_is_told_of_agents_workflows_and_replay() {
     let (_dir, host) = in_conformance().await;
     let mut families = usual();
     families["agents"]["manifestRuntime"] = json!({"supported": true, "installScope": "host"});
-    assert_eq!(ask(&host, &[NO_KEY]).await.json(), whole(families, &[]));
+    families["replay"] = json!({
+        "supported": true,
+        "modes": ["replay"],
+        "retention": {"windowSeconds": 604_800},
+        "sideEffectSuppression": "recorded-outcome",
+    });
+    let fixtures = [
+        "conformance-agent-memory-cross-tenant",
+        "conformance-agent-memory-injection-budget",
+        "conformance-agent-memory-redaction",
+        "conformance-agent-memory-roundtrip",
+        "conformance-agent-memory-ttl",
+        "conformance-identity",
+        "conformance-noop",
+    ];
+    assert_eq!(ask(&host, &[NO_KEY]).await.json(), whole(families, &fixtures));
     host.stop().await;
 }
 
