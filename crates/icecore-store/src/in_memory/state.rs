@@ -334,6 +334,8 @@ impl TenantState {
     }
 
     pub(super) fn put_outcome(&mut self, outcome: NewOutcome, now: Millis) {
+        // Those that are past go with it, also for one whose clock is behind.
+        self.outcomes.retain(|_, (_, at)| at.0 > now.0 - OUTCOME_KEPT_MILLIS);
         let NewOutcome { operation, key, request, status, body } = outcome;
         self.outcomes.retain(|_, (_, at)| at.0 > now.0 - OUTCOME_KEPT_MILLIS);
         self.outcomes.insert((operation, key), (StoredOutcome { request, status, body }, now));

@@ -4,7 +4,7 @@ use icecore_domain::ids::{Position, Scope, Tenant};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::rows::ScopeNo;
 use super::{Shared, entries, log, rows, secrets};

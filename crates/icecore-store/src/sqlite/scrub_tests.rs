@@ -130,7 +130,6 @@ async fn nothing_rewritten_is_left_in_any_file() {
     let (operation, key) = ("POST /turns".to_owned(), VALUE.to_owned());
     let outcome = NewOutcome { operation, key, request: [1; 32], status: 201, body };
     store.put_outcome(&tenant("acme"), outcome, NOW).await.unwrap();
-    let workspace = icecore_domain::ids::Principal::local_operator(tenant("acme")).workspace();
     for content in [format!("a {VALUE}"), format!("b {VALUE}")] {
         let file = crate::contract::new_file(&format!("of-{VALUE}.md"), &content);
         store.put_file(&workspace, file).await.unwrap();
