@@ -79,14 +79,6 @@ impl Memory {
         self.compact(scope, request, 0).await
     }
 
-    /// The entries that one stands for, oldest first; none if it stands for none, or is
-    /// not there.
-    pub async fn entry_sources(&self, scope: &Scope, id: &str) -> Result<Vec<EntryRecord>> {
-        let mut found = self.inner.store.sources_of(scope, id, self.now()).await?;
-        self.veil_entries(scope, found.iter_mut()).await?;
-        Ok(found)
-    }
-
     /// Compacts every memory, of any tenant, that is crowded and has been quiet for a
     /// while; answers how many entries were written for that.
     pub async fn compact_due(&self) -> Result<u64> {

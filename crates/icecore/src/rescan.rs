@@ -38,6 +38,10 @@ pub struct Rescanned {
     pub facts: u64,
     /// Versions of workspace files that were rewritten.
     pub files: u64,
+    /// Runs that were rewritten.
+    pub runs: u64,
+    /// Commitments that were rewritten.
+    pub commitments: u64,
     /// Records of the log whose payloads were rewritten.
     pub events: u64,
     /// What was hidden, by kind or name.
@@ -104,6 +108,8 @@ impl Memory {
         done.entries += told.entries;
         done.facts += told.verdicts;
         done.files += told.files;
+        done.runs += told.runs;
+        done.commitments += told.commitments;
         done.events += told.events;
         add(&mut done.hidden, &told.hidden);
         Ok(told)

@@ -250,8 +250,9 @@ impl Memory {
         }
     }
 
-    /// Lets go of what is past its time, and gives its space back.
+    /// Fires what is due, lets go of what is past its time, and gives its space back.
     async fn keep_up(&self, is_untidy: &AtomicBool) -> Result<()> {
+        self.fire_commitments().await?;
         let gone = self.expire().await? + self.purge_entries().await?;
         if is_untidy.swap(false, Ordering::Relaxed) || gone > 0 {
             self.inner.store.tidy().await?;

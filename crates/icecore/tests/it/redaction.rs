@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use icecore::{
-    Append, CommitmentRequest, CompactionRequest, ConditionRequest, ConsolidationTrigger, Content, ContextRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite,
-    ForgetRequest, ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest,
+    Append, CommitmentRequest, CompactionRequest, ConditionRequest, ConsolidationTrigger, Content,
+    ContextRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite, ForgetRequest,
+    ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest,
     NewRunEvent, NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError, RunPut,
     RunStatus, RunStepRequest, SearchRequest, Seq, TurnInput, json::JsonText,
 };
@@ -178,6 +179,27 @@ async fn write(bench: &Bench, name: &str) {
             if name == "delete_entry" {
                 assert!(!memory.delete_entry(scope, &secret).await.unwrap());
                 assert!(memory.delete_entry(scope, &put.id).await.unwrap());
+            }
+        }
+        "commit" | "fire_commitments" | "cancel_commitment" => {
+            let when = ConditionRequest::Predicate {
+                tag: Some(secret.clone()),
+                mentions: Some(secret.clone()),
+            };
+            let intention = IntentionRequest::Text(secret.clone());
+            let request = CommitmentRequest { intention, condition: when.clone(), claim: None };
+            let made = memory.commit(scope, request).await.unwrap();
+            let intention = IntentionRequest::Entry(secret.clone());
+            let request = CommitmentRequest { intention, condition: when, claim: None };
+            hides(memory.commit(scope, request).await.map(drop));
+            assert!(!memory.cancel_commitment(scope.tenant(), &secret).await.unwrap());
+            if name == "fire_commitments" {
+                let (content, tags) = (secret.clone(), vec![secret.clone()]);
+                let entry = NewEntryRequest { content, tags, ..NewEntryRequest::default() };
+                memory.put_entry(scope, entry).await.unwrap();
+                memory.fire_commitments().await.unwrap();
+            } else if name == "cancel_commitment" {
+                assert!(memory.cancel_commitment(scope.tenant(), &made.id).await.unwrap());
             }
         }
         "compact_due" | "compact_entries" | "consolidate" => put_together(bench, name).await,
