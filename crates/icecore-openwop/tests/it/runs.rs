@@ -390,6 +390,29 @@ async fn inputs_are_bounded() {
 }
 
 #[tokio::test]
+async fn a_key_makes_one_run() {
+    for bench in Bench::both() {
+        let claimed = |id: &str| {
+            let render = Arc::new(|run: &icecore::RunRecord| run.id.clone());
+            let (operation, key) = ("POST /v1/runs".to_owned(), "once".to_owned());
+            let claim = Some(icecore::Claim { operation, key, request: [7; 32], render });
+            icecore_openwop::RunRequest { claim, ..request(id, NOOP) }
+        };
+        bench.host.create_run(&me(), claimed("r")).await.unwrap();
+        let again = bench.host.create_run(&me(), claimed("r2")).await;
+        let is_taken =
+            matches!(again, Err(RunsError::Memory(MemoryError::Store(StoreError::ClaimTaken))));
+        assert!(is_taken, "{again:?}");
+        let now = bench.memory().now();
+        let kept = bench.store.outcome(me().tenant(), "POST /v1/runs", "once", now).await.unwrap();
+        assert_eq!(kept.unwrap().body, "r");
+        assert!(matches!(bench.host.run(&me(), "r2").await, Err(RunsError::NotFound)));
+        // Another tenant's key is its own.
+        bench.host.create_run(&principal("other"), claimed("r")).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_read_only_host_runs_nothing() {
     for bench in Bench::both() {
         bench.run("r", NOOP).await;
@@ -459,6 +482,13 @@ async fn a_secret_that_is_registered_later_is_hidden_in_runs() {
         assert!(!format!("{run:?}").contains(word));
         bench.host.fork_run(&me(), fork("f", "r", 0)).await.unwrap();
         assert!(!format!("{:?}", bench.host.run(&me(), "f").await.unwrap()).contains(word));
+        // And gone from the store once that was looked through.
+        bench.memory().rescan(&me(), false, |_, _| {}).await.unwrap();
+        for id in ["r", "f"] {
+            let kept = format!("{:?}", bench.store.run(me().tenant(), id).await.unwrap());
+            assert!(!kept.contains(word), "{kept}");
+            assert_eq!(bench.variables(id).await["value"], "[REDACTED:fruit]");
+        }
     }
 }
 
