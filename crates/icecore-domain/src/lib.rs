@@ -13,6 +13,7 @@
 //! | [`tokens`] | counting, by a named counter |
 //! | [`cut`], [`chunk`] | where micros, minis and macros end, and what they are |
 //! | [`ctf`] | the Compact Turn Format |
+//! | [`compaction`], [`consolidation`] | many entries pressed into one; the same said once |
 //! | [`summary`] | extractive summaries, themes, key facts |
 //! | [`fact`] | what is worth knowing by itself, and what a person thinks of it |
 //! | [`embed`] | text as a point in meaning, by a model with an identity |
@@ -22,6 +23,8 @@
 //! | [`workspace`] | files beside the memory: whose, and under which paths |
 
 pub mod chunk;
+pub mod compaction;
+pub mod consolidation;
 pub mod ctf;
 pub mod cut;
 pub mod embed;

@@ -378,6 +378,16 @@ impl Redactor {
         }))
     }
 
+    /// Hides what is secret in one derived text, and looks again; and how many
+    /// secrets were hidden. Markers that were already there are not counted.
+    pub fn derived_text(&self, text: &str) -> Result<(RedactedText, Hidden), NotClean> {
+        let redacted = RedactedText(self.derived(text)?);
+        let mut hidden = Tally::default();
+        hidden.before(text);
+        hidden.after(redacted.as_str());
+        Ok((redacted, hidden.hidden()))
+    }
+
     /// Hides what is secret in every text of a fact, and looks again.
     pub fn fact(&self, fact: Fact) -> Result<RedactedFact, NotClean> {
         let text = |text: String| self.derived(&text).map(RedactedText);

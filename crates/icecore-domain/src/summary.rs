@@ -9,6 +9,7 @@
 //! Maps are sorted lists, logarithms come from `libm`, and ties go to what was
 //! said first, so that equal turns give equal bytes on every machine.
 
+mod choose;
 mod cues;
 pub(crate) mod facts;
 mod pick;
@@ -22,6 +23,7 @@ mod summary_tests;
 
 use std::borrow::Cow;
 
+pub use choose::{Chosen, choose_sentences};
 pub use facts::MAX_KEY_FACTS;
 pub use themes::MAX_THEMES;
 

@@ -18,6 +18,7 @@ use icecore_domain::redact::pii_kinds;
 use icecore_index::IndexSettings;
 use toml::Value;
 
+use crate::compaction::MAX_COMPACTED_ENTRIES;
 use crate::settings::{
     BudgetCounter, ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings,
     RedactionSettings, WarmFormat,
@@ -403,7 +404,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 81] = {
+static SETTINGS: [Setting; 86] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -450,6 +451,27 @@ static SETTINGS: [Setting; 81] = {
         memory(
             "entry_snapshot_seconds",
             number(|c| U64(&mut c.memory.entries.snapshot_seconds), 0, 31_536_000),
+        ),
+        memory("compact_entries", number(|c| U64(&mut c.memory.compaction.entries), 0, 10_000_000)),
+        memory(
+            "compact_idle_seconds",
+            number(|c| U64(&mut c.memory.compaction.idle_seconds), 0, 31_536_000),
+        ),
+        memory(
+            "compact_keep_entries",
+            number(|c| Usize(&mut c.memory.compaction.keep_entries), 0, 10_000_000),
+        ),
+        memory(
+            "compact_input_entries",
+            number(
+                |c| Usize(&mut c.memory.compaction.input_entries),
+                2,
+                MAX_COMPACTED_ENTRIES as u64,
+            ),
+        ),
+        memory(
+            "compact_output_bytes",
+            number(|c| Usize(&mut c.memory.compaction.output_bytes), 1, 1 << 20),
         ),
         index("tail_docs", number(|c| Usize(&mut c.index.tail_docs), 1, 1_000_000)),
         index("tail_most", number(|c| Usize(&mut c.index.tail_most), 1, 10_000_000)),
@@ -837,6 +859,24 @@ mod tests {
             "[openwop]\nread_only = 1",
             "`openwop.read_only` must be `true` or `false`, not 1 (`icecore config example` shows every setting)",
         );
+    }
+
+    #[test]
+    fn compaction_is_set_by_name() {
+        let config = FileConfig::parse(
+            "[memory]\ncompact_entries = 0\ncompact_idle_seconds = 1\n\
+             compact_keep_entries = 2\ncompact_input_entries = 3\ncompact_output_bytes = 4",
+        )
+        .unwrap();
+        let expected = crate::settings::CompactionSettings {
+            entries: 0,
+            idle_seconds: 1,
+            keep_entries: 2,
+            input_entries: 3,
+            output_bytes: 4,
+        };
+        assert_eq!(config.memory.compaction, expected);
+        assert!(FileConfig::parse("[memory]\ncompact_input_entries = 1").is_err());
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub enum MemoryError {
         /// Why; without the text.
         reason: String,
     },
+    /// Entries were put together again and again, and each time one had gone meanwhile.
+    #[error("the entries of this memory change too fast to be put together; nothing was written")]
+    EntriesChanged,
     /// A workspace file that cannot be used so.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
@@ -191,6 +194,7 @@ impl MemoryError {
             MemoryError::CompactionRedactionFailed { .. } => {
                 Some("it is tried again by itself; `icecore check` tells whether secrets can be read".to_owned())
             }
+            MemoryError::EntriesChanged => Some("try again when fewer are deleted".to_owned()),
             MemoryError::Index(_) => {
                 Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())
             }

@@ -25,7 +25,9 @@
 mod bodies;
 mod check;
 mod commitments;
+mod compaction;
 pub mod config;
+mod consolidation;
 mod context;
 mod counters;
 mod entries;
@@ -51,6 +53,8 @@ pub use commitments::{
     COMMITMENT_TAG, CommitmentError, CommitmentRequest, ConditionRequest, IntentionRequest,
     MAX_COMMITMENTS, MAX_MENTIONS_CHARS, MAX_PENDING_COMMITMENTS,
 };
+pub use compaction::{Compaction, CompactionRequest, MAX_COMPACTED_ENTRIES, MAX_TOLD_IDS};
+pub use consolidation::{Consolidation, ConsolidationTrigger, MAX_CONSOLIDATED_ENTRIES};
 pub use context::{Context, ContextRequest};
 pub use counters::Counters;
 pub use entries::{
@@ -94,8 +98,8 @@ pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepReques
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{
-    BudgetCounter, ColdFormat, EmbeddingProvider, EmbeddingSettings, EntrySettings, MemorySettings,
-    RedactionSettings, WarmFormat,
+    BudgetCounter, ColdFormat, CompactionSettings, EmbeddingProvider, EmbeddingSettings,
+    EntrySettings, MemorySettings, RedactionSettings, WarmFormat,
 };
 pub use worker::Settled;
 pub use workspace::{

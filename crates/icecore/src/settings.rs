@@ -48,6 +48,8 @@ pub struct MemorySettings {
     pub cold_retention_days: u32,
     /// What begins with `entry_`.
     pub entries: EntrySettings,
+    /// What begins with `compact_`.
+    pub compaction: CompactionSettings,
 }
 
 /// What bounds long-term entries. The names are those of the `[memory]` table,
@@ -66,6 +68,34 @@ pub struct EntrySettings {
     /// read as of a moment before, and what has expired is kept unseen. After at
     /// most twice that it is gone from the store.
     pub snapshot_seconds: u64,
+}
+
+/// When entries are compacted by themselves, and how. The names are those of the
+/// `[memory]` table, which puts `compact_` before them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactionSettings {
+    /// `compact_entries`: a memory of so many entries is compacted; 0: never.
+    pub entries: u64,
+    /// `compact_idle_seconds`: once nothing was put into it for so long.
+    pub idle_seconds: u64,
+    /// `compact_keep_entries`: the newest, which stay as they are.
+    pub keep_entries: usize,
+    /// `compact_input_entries`: how many become one.
+    pub input_entries: usize,
+    /// `compact_output_bytes`: bytes of that one, as UTF-8; no more than `entry_bytes`.
+    pub output_bytes: usize,
+}
+
+impl Default for CompactionSettings {
+    fn default() -> Self {
+        Self {
+            entries: 1_000,
+            idle_seconds: 600,
+            keep_entries: 100,
+            input_entries: 1_000,
+            output_bytes: 65_536,
+        }
+    }
 }
 
 /// What the budget of a list of entries is counted in.
@@ -114,6 +144,7 @@ impl Default for MemorySettings {
             archive_cold_content: true,
             cold_retention_days: 0,
             entries: EntrySettings::default(),
+            compaction: CompactionSettings::default(),
         }
     }
 }
@@ -189,8 +220,10 @@ impl RedactionSettings {
 impl MemorySettings {
     /// Tells whether branches settled under other settings must be looked at again.
     pub(crate) fn fingerprint(&self) -> String {
-        // Branches do not depend on what bounds entries.
-        let settled_with = Self { entries: EntrySettings::default(), ..self.clone() };
+        // Branches do not depend on what bounds entries, nor on when those are compacted.
+        let entries = EntrySettings::default();
+        let compaction = CompactionSettings::default();
+        let settled_with = Self { entries, compaction, ..self.clone() };
         format!("{settled_with:?}")
     }
 }

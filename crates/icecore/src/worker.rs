@@ -57,6 +57,9 @@ const UPKEEP: Duration = Duration::from_secs(1);
 /// How often packs that a crash left behind are looked for.
 const SWEEP: Duration = Duration::from_secs(3600);
 
+/// How often memories are looked for that have many entries.
+const COMPACTIONS: Duration = Duration::from_secs(10);
+
 /// How often it is looked whether another process has registered a secret.
 const RESCANS: Duration = Duration::from_secs(30);
 
@@ -214,6 +217,7 @@ impl Memory {
     /// Does what is due by time alone.
     async fn keep_up_until(&self, mut closed: watch::Receiver<bool>, is_untidy: &AtomicBool) {
         let (mut sweep, mut rescans) = (Every::new(SWEEP), Every::new(RESCANS));
+        let mut compactions = Every::new(COMPACTIONS);
         let mut told = BTreeMap::new();
         loop {
             if sweep.is_due() {
@@ -226,6 +230,11 @@ impl Memory {
             }
             if rescans.is_due() {
                 self.tell_of_rescans(&mut told).await;
+            }
+            if compactions.is_due()
+                && let Err(error) = self.compact_due().await
+            {
+                tracing::warn!(error = %error, "crowded memories could not be found, will look again");
             }
             let pause = match self.keep_up(is_untidy).await {
                 Ok(()) => UPKEEP,

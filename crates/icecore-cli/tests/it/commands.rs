@@ -225,6 +225,11 @@ fn settings_come_from_somewhere() {
     memory.entry_tag_chars 256 default
     memory.entry_budget_counter "chars" default
     memory.entry_snapshot_seconds 3600 default
+    memory.compact_entries 1000 default
+    memory.compact_idle_seconds 600 default
+    memory.compact_keep_entries 100 default
+    memory.compact_input_entries 1000 default
+    memory.compact_output_bytes 65536 default
     index.tail_docs 1000 default
     index.tail_most 20000 default
     index.open_scopes 64 default

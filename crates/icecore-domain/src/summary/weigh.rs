@@ -8,7 +8,7 @@ use super::sentence::Kind;
 use super::words::{Sort, Word, fold, for_each_word, sort_of, stem, term};
 
 /// Sentences compared with each other; of more, the weightiest by themselves.
-const MAX_CANDIDATES: usize = 256;
+pub(super) const MAX_CANDIDATES: usize = 256;
 
 /// A sentence that may go into a summary.
 #[derive(Debug, Clone)]

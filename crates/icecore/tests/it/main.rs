@@ -2,6 +2,8 @@
 
 #![cfg(test)]
 
+mod compaction;
+mod consolidation;
 mod entries;
 mod faults;
 mod files;

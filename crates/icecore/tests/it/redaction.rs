@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use icecore::{
-    Append, Content, ContextRequest, EntryQuery, FactQuery, FileMatch, FileWrite, ForgetRequest,
-    ImportPlan, Memory, MemoryError, Mode, NewEntryRequest, RawTurn, Redactor, Repeat,
-    SearchRequest, Seq, TurnInput, json::JsonText,
+    Append, CompactionRequest, ConsolidationTrigger, Content, ContextRequest, EntryQuery,
+    FactQuery, FileMatch, FileWrite, ForgetRequest, ImportPlan, Memory, MemoryError, Mode,
+    NewEntryRequest, RawTurn, Redactor, Repeat, SearchRequest, Seq, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_store::StoreError;
 use zeroize::Zeroizing;
 
 use crate::scan::Findings;
-use crate::support::{Bench, me, numbered, said, text};
+use crate::support::{Bench, START, me, numbered, said, text};
 
 /// A value that no pattern knows.
 const REGISTERED: &str = "kumquat4711zebraParade";
@@ -20,8 +20,8 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "builder", "check", "chunk", "chunks", "context", "counter", "counters", "entries", "entry",
-    "entry_budget_counter", "entry_settings", "events", "expand", "expand_within", "facts", "file",
+    "builder", "check", "chunk", "chunks", "compaction_settings", "context", "counter", "counters", "entries", "entry",
+    "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
     "files", "find", "in_memory", "model", "now", "open", "packs", "redactor", "request_hash",
     "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
     "store", "turns", "turns_within", "verify_packs", "view", "view_within", "workspace",
@@ -30,7 +30,7 @@ const READS: &[&str] = &[
 /// Those that do. Each has a case in [`write`].
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "add_secret", "append", "confirm", "delete_entry", "delete_file", "forget", "import", "import_text", "learn",
+    "add_secret", "append", "compact_due", "compact_entries", "confirm", "consolidate", "delete_entry", "delete_file", "forget", "import", "import_text", "learn",
     "put_entry", "put_file", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
     "scope", "settle", "work_until",
 ];
@@ -175,6 +175,7 @@ async fn write(bench: &Bench, name: &str) {
                 assert!(memory.delete_entry(scope, &put.id).await.unwrap());
             }
         }
+        "compact_due" | "compact_entries" | "consolidate" => put_together(bench, name).await,
         "rotate_master_key" => {
             // What is given is a key. One that is none is refused without being told.
             let given = Some(Zeroizing::new(secret.clone()));
@@ -241,6 +242,34 @@ async fn write(bench: &Bench, name: &str) {
             }
         }
         _ => panic!("`{name}` writes and has no redaction case"),
+    }
+}
+
+/// Entries with secrets, put together.
+async fn put_together(bench: &Bench, name: &str) {
+    let (memory, scope, secret) = (&bench.memory, &bench.scope, secrets());
+    let count = if name == "compact_due" { 1_000 } else { 40 };
+    for n in 0..count {
+        let place = if n % 2 == 0 { "vault" } else { "safe in the cellar" };
+        let content = format!("the key {secret} opens the old {place} of the house quite well");
+        let request = NewEntryRequest { content, ..NewEntryRequest::default() };
+        memory.put_entry(scope, request).await.unwrap();
+    }
+    match name {
+        "compact_due" => {
+            bench.clock.move_to(START + 3_600_000);
+            assert_eq!(memory.compact_due().await.unwrap(), 1);
+        }
+        "compact_entries" => {
+            let request = CompactionRequest { max_input_entries: 40, max_output_bytes: 4_096 };
+            let made = memory.compact_entries(scope, request).await.unwrap().unwrap();
+            assert!(made.entry.content.as_str().contains("[REDACTED:fruit]"), "{made:?}");
+            hides(memory.entry_sources(scope, &secret).await.map(drop));
+        }
+        _ => {
+            let made = memory.consolidate(scope, ConsolidationTrigger::OnDemand).await.unwrap();
+            assert!(made.position.is_some(), "{made:?}");
+        }
     }
 }
 
@@ -446,7 +475,7 @@ async fn turns_that_come_while_a_secret_is_added_are_redacted_with_it() {
 }
 
 /// Spoils the sealed value of every secret, as a damaged disk would.
-fn spoil(bench: &Bench) {
+pub(crate) fn spoil(bench: &Bench) {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
     let database = bench.dir.path().join("icecore.db");
     let connection = rusqlite::Connection::open_with_flags(database, flags).unwrap();

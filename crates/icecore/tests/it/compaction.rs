@@ -1,0 +1,482 @@
+//! Compaction of entries: what stands for them, for how long, and what is left of
+//! them when something goes wrong.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use icecore::{
+    Clock, Compaction, CompactionRequest, CompactionSettings, ConsolidationTrigger, EntryQuery,
+    EntryRecord, EntrySettings, ForgetRequest, Memory, MemoryBuilder, MemoryError, MemorySettings,
+    Millis, NewEntryRequest, Position, Principal, Scope, SearchRequest, Store, Tenant,
+};
+use icecore_store::testing::FailingStore;
+use icecore_store::{MemoryStore, Packs};
+use serde_json::{Value, json};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+use zeroize::Zeroizing;
+
+use crate::redaction::spoil;
+use crate::support::{Bench, HandClock, START, me};
+
+const AMPLE: CompactionRequest =
+    CompactionRequest { max_input_entries: 1_000, max_output_bytes: 65_536 };
+
+fn saying(content: &str) -> NewEntryRequest {
+    NewEntryRequest { content: content.to_owned(), ..NewEntryRequest::default() }
+}
+
+async fn put(bench: &Bench, content: &str) -> EntryRecord {
+    bench.memory.put_entry(&bench.scope, saying(content)).await.unwrap()
+}
+
+async fn put_all(bench: &Bench, contents: &[&str]) -> Vec<String> {
+    let mut ids = Vec::new();
+    for (n, content) in contents.iter().enumerate() {
+        bench.clock.move_to(START + n as i64);
+        ids.push(put(bench, content).await.id);
+    }
+    ids
+}
+
+async fn compact(bench: &Bench, request: CompactionRequest) -> Option<Compaction> {
+    bench.memory.compact_entries(&bench.scope, request).await.unwrap()
+}
+
+async fn listed_in(memory: &Memory, scope: &Scope) -> Vec<String> {
+    let found = memory.entries(scope, &EntryQuery::default()).await.unwrap().entries;
+    found.into_iter().map(|entry| entry.content.into_string()).collect()
+}
+
+async fn listed(bench: &Bench) -> Vec<String> {
+    listed_in(&bench.memory, &bench.scope).await
+}
+
+async fn events(bench: &Bench, kind: &str) -> Vec<Value> {
+    let found = bench.memory.events(bench.scope.tenant(), None, Position(0), 10_000).await;
+    let found = found.unwrap().into_iter().filter(|event| event.kind == kind);
+    found.map(|event| serde_json::from_str(&event.payload).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn one_entry_stands_for_all() {
+    let bench = Bench::new().await;
+    let ids = put_all(&bench, &["Plums are ripe.", "Figs are not.", "Pears fell."]).await;
+    let made = compact(&bench, AMPLE).await.unwrap();
+    let text = "2026-01-01: Plums are ripe.\n2026-01-01: Figs are not.\n2026-01-01: Pears fell.";
+    assert_eq!(made.entry.content.as_str(), text);
+    assert_eq!(made.source_ids, ids);
+    let payload = json!({
+        "memoryRef": "m",
+        "outputId": made.entry.id,
+        "sourceCount": 3,
+        "trigger": "host-managed",
+        "byteSize": text.len(),
+        "sourceIds": ids,
+    });
+    assert_eq!(serde_json::from_str::<Value>(&made.payload).unwrap(), payload);
+    assert_eq!(events(&bench, "memory.compacted").await, [payload]);
+
+    let bench = bench.reopen().await;
+    let read = bench.memory.entry(&bench.scope, &made.entry.id, None).await.unwrap();
+    assert_eq!(read, made.entry);
+    assert_eq!(listed(&bench).await, [text]);
+    let sources = bench.memory.entry_sources(&bench.scope, &made.entry.id).await.unwrap();
+    assert_eq!(sources.iter().map(|entry| entry.id.clone()).collect::<Vec<_>>(), ids);
+    let found = bench.memory.search(&bench.scope, &SearchRequest::new("figs")).await.unwrap();
+    assert_eq!(found.hits.len(), 1, "{:?}", found.hits);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn the_output_names_its_run_and_what_all_were_tagged_with() {
+    let bench = Bench::new().await;
+    for (content, tags) in [("a", ["north", "old"]), ("b", ["new", "north"])] {
+        let tags = tags.map(str::to_owned).to_vec();
+        let request = NewEntryRequest { tags, ..saying(content) };
+        bench.memory.put_entry(&bench.scope, request).await.unwrap();
+    }
+    let first = compact(&bench, AMPLE).await.unwrap().entry;
+    put(&bench, "c").await;
+    let second = compact(&bench, AMPLE).await.unwrap().entry;
+    let tags = |entry: &EntryRecord| {
+        entry.tags.iter().map(|tag| tag.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    let run = |entry: &EntryRecord| {
+        let tag = tags(entry).remove(0);
+        let name = tag.strip_prefix("compacted-from:").unwrap().to_owned();
+        assert!(name.len() == 16 && name.bytes().all(|b| b.is_ascii_hexdigit()), "{tag}");
+        name
+    };
+    assert_ne!(run(&first), run(&second));
+    assert_eq!(tags(&first)[1..], ["north"]);
+    assert_eq!(tags(&second).len(), 1);
+    assert_eq!(second.content.as_str(), "2026-01-01: a\n2026-01-01: b\n2026-01-01: c");
+}
+
+#[tokio::test]
+async fn of_fewer_than_two_nothing_is_made() {
+    let bench = Bench::new().await;
+    assert_eq!(compact(&bench, AMPLE).await, None);
+    put(&bench, "Alone.").await;
+    let tags = vec!["commitment".to_owned()];
+    let intention = NewEntryRequest { tags, ..saying("call Ana") };
+    bench.memory.put_entry(&bench.scope, intention).await.unwrap();
+    assert_eq!(compact(&bench, AMPLE).await, None);
+    put(&bench, "Not alone.").await;
+    compact(&bench, AMPLE).await.unwrap();
+    // What stands for others is not compacted alone.
+    assert_eq!(compact(&bench, AMPLE).await, None);
+    assert_eq!(listed(&bench).await.len(), 2);
+    assert_eq!(events(&bench, "memory.compacted").await.len(), 1);
+}
+
+#[tokio::test]
+async fn markers_are_carried_forward_in_our_form() {
+    let bench = Bench::new().await;
+    let (byok, old) = ("[BYOK:hk_live_canary_42]", "<REDACTED:db-prod-creds>");
+    put_all(
+        &bench,
+        &[
+            &format!("They signed in with {byok}"),
+            &format!("Rotated {old} at noon."),
+            "Someone asked for the price list.",
+        ],
+    )
+    .await;
+    let text = compact(&bench, AMPLE).await.unwrap().entry.content.into_string();
+    assert!(!text.contains(byok) && !text.contains(old), "{text}");
+    assert_eq!(text.matches("[REDACTED:").count(), 2, "{text}");
+}
+
+#[tokio::test]
+async fn a_secret_registered_since_is_hidden_in_the_output() {
+    let bench = Bench::new().await;
+    let secret = "kumquat4711zebraParade";
+    put_all(&bench, &[&format!("The vault opens with {secret}."), "Figs are not ripe."]).await;
+    let value = Zeroizing::new(secret.to_owned());
+    bench.memory.add_secret(me().tenant(), "vault", value, false).await.unwrap();
+    let made = compact(&bench, AMPLE).await.unwrap();
+    assert!(made.entry.content.as_str().contains("opens with [REDACTED:vault]."), "{made:?}");
+    assert!(!made.payload.contains(secret));
+    // As it is stored, whoever reads it.
+    let now = bench.memory.now();
+    let stored = bench.memory.store().entry(&bench.scope, &made.entry.id, None, now).await;
+    assert!(!stored.unwrap().unwrap().content.as_str().contains(secret));
+    let sources = bench.memory.entry_sources(&bench.scope, &made.entry.id).await.unwrap();
+    assert!(sources.iter().all(|entry| !entry.content.as_str().contains(secret)));
+}
+
+#[tokio::test]
+async fn nothing_is_quoted_past_its_end() {
+    let bench = Bench::new().await;
+    let end = START + 1_000;
+    for (content, expires_at) in
+        [("for good", None), ("for a while", Some(end)), ("longer", Some(end + 1_000))]
+    {
+        let expires_at = expires_at.map(Millis);
+        let request = NewEntryRequest { expires_at, ..saying(content) };
+        bench.memory.put_entry(&bench.scope, request).await.unwrap();
+    }
+    let made = compact(&bench, AMPLE).await.unwrap();
+    assert_eq!(made.entry.expires_at, Some(Millis(end)));
+    bench.clock.move_to(end - 1);
+    assert_eq!(listed(&bench).await, [made.entry.content.as_str()]);
+    // What does not end yet is back at that very moment.
+    bench.clock.move_to(end);
+    let mut back = listed(&bench).await;
+    back.sort();
+    assert_eq!(back, ["for good", "longer"]);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn outputs_keep_to_every_limit() {
+    let entries = EntrySettings { bytes: 300, ..EntrySettings::default() };
+    for max_output_bytes in [1, 40, 299, 300, 301, 1 << 20] {
+        let settings = MemorySettings { entries: entries.clone(), ..MemorySettings::default() };
+        let bench = Bench::with(settings).await;
+        for n in 0..30 {
+            put(&bench, &format!("We decided that ship {n} calls at port {}.", n * 7)).await;
+        }
+        let request = CompactionRequest { max_input_entries: 20, max_output_bytes };
+        let made = compact(&bench, request).await.unwrap();
+        let bytes = made.entry.content.as_str().len();
+        assert!(bytes <= max_output_bytes.min(300), "{bytes} of {max_output_bytes}");
+        assert!(bytes > 0 || max_output_bytes < 4, "{max_output_bytes}");
+        assert_eq!(made.source_ids.len(), 20);
+        assert_eq!(listed(&bench).await.len(), 11);
+    }
+}
+
+#[tokio::test]
+async fn thousands_become_few_once_they_are_left_alone() {
+    let compaction = CompactionSettings {
+        entries: 1_000,
+        keep_entries: 100,
+        input_entries: 900,
+        ..CompactionSettings::default()
+    };
+    let settings = MemorySettings { compaction, ..MemorySettings::default() };
+    let bench = Bench::with(settings).await;
+    let other = bench.memory.scope(&me(), "other").await.unwrap();
+    for n in 0..2_500 {
+        bench.clock.move_to(START + n);
+        put(&bench, &format!("Ship {n} of the northern line calls at Kvalsund.")).await;
+        if n % 100 == 0 {
+            bench.memory.put_entry(&other, saying(&format!("few {n}"))).await.unwrap();
+        }
+    }
+    let idle = bench.memory.compaction_settings().idle_seconds as i64 * 1_000;
+    bench.clock.move_to(START + 2_499 + idle - 1);
+    assert_eq!(bench.memory.compact_due().await.unwrap(), 0, "not yet");
+    bench.clock.move_to(START + 2_499 + idle);
+    assert_eq!(bench.memory.compact_due().await.unwrap(), 2);
+    assert_eq!(bench.memory.compact_due().await.unwrap(), 0);
+
+    let left = bench.memory.entries(&bench.scope, &EntryQuery::default()).await.unwrap().entries;
+    let outputs: Vec<&EntryRecord> = left.iter().filter(|entry| entry.derived).collect();
+    assert_eq!(outputs.len(), 2);
+    // Those that came last are as they were.
+    assert_eq!(left.iter().filter(|entry| !entry.derived).count(), 498);
+    let newest = left.iter().find(|entry| !entry.derived).unwrap();
+    assert_eq!(newest.content.as_str(), "Ship 2499 of the northern line calls at Kvalsund.");
+    for event in events(&bench, "memory.compacted").await {
+        assert_eq!(event["sourceCount"], 900);
+        assert_eq!(event.get("sourceIds"), None, "too many to be named");
+    }
+    assert_eq!(listed_in(&bench.memory, &other).await.len(), 25);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn what_is_switched_off_does_nothing() {
+    let compaction =
+        CompactionSettings { entries: 0, idle_seconds: 0, ..CompactionSettings::default() };
+    let bench = Bench::with(MemorySettings { compaction, ..MemorySettings::default() }).await;
+    put_all(&bench, &["a", "b", "c"]).await;
+    assert_eq!(bench.memory.compact_due().await.unwrap(), 0);
+    assert_eq!(listed(&bench).await.len(), 3);
+    // By hand it goes on.
+    assert!(compact(&bench, AMPLE).await.is_some());
+}
+
+#[tokio::test]
+async fn the_worker_compacts() {
+    let compaction = CompactionSettings {
+        entries: 3,
+        idle_seconds: 0,
+        keep_entries: 1,
+        ..CompactionSettings::default()
+    };
+    let bench = Bench::with(MemorySettings { compaction, ..MemorySettings::default() }).await;
+    put_all(&bench, &["a", "b", "c"]).await;
+    let compacted = async {
+        while listed(&bench).await.len() > 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let patience = std::time::Duration::from_secs(60);
+    let working = bench.memory.work_until(compacted);
+    tokio::time::timeout(patience, working).await.expect("nothing was compacted");
+    let mut left = listed(&bench).await;
+    left.sort();
+    assert_eq!(left, ["2026-01-01: a\n2026-01-01: b", "c"]);
+}
+
+#[tokio::test]
+async fn writers_and_deleters_lose_nothing() {
+    let bench = Bench::new().await;
+    let mut ids = Vec::new();
+    for n in 0..60 {
+        ids.push(put(&bench, &format!("early {n}.")).await.id);
+    }
+    let writing = async {
+        let mut put_ids = Vec::new();
+        for n in 0..40 {
+            put_ids.push(put(&bench, &format!("late {n}.")).await.id);
+            tokio::task::yield_now().await;
+        }
+        put_ids
+    };
+    let deleting = async {
+        let mut deleted = Vec::new();
+        for id in ids.iter().step_by(7) {
+            if bench.memory.delete_entry(&bench.scope, id).await.unwrap() {
+                deleted.push(id.clone());
+            }
+            tokio::task::yield_now().await;
+        }
+        deleted
+    };
+    let compacting = async {
+        let mut made = Vec::new();
+        let request = CompactionRequest { max_input_entries: 10, ..AMPLE };
+        for _ in 0..12 {
+            match bench.memory.compact_entries(&bench.scope, request).await {
+                Ok(done) => made.extend(done),
+                Err(error) => assert!(matches!(error, MemoryError::EntriesChanged), "{error}"),
+            }
+        }
+        made
+    };
+    let (late, deleted, made) = tokio::join!(writing, deleting, compacting);
+    assert!(!made.is_empty());
+    let all: Vec<String> = ids.iter().chain(&late).cloned().collect();
+    // Everything that was not deleted is in force, or something in force stands for it.
+    let left = bench.memory.entries(&bench.scope, &EntryQuery::default()).await.unwrap().entries;
+    let mut covered: BTreeSet<String> = BTreeSet::new();
+    let mut open: Vec<String> = left.into_iter().map(|entry| entry.id).collect();
+    while let Some(id) = open.pop() {
+        let sources = bench.memory.entry_sources(&bench.scope, &id).await.unwrap();
+        open.extend(sources.into_iter().map(|entry| entry.id));
+        covered.insert(id);
+    }
+    for id in &all {
+        assert!(covered.contains(id) || deleted.contains(id), "{id} is lost");
+    }
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn to_forget_a_source_forgets_what_quotes_it() {
+    let bench = Bench::new().await;
+    let ids = put_all(&bench, &["Ana owes a plum.", "Figs are not.", "Pears fell."]).await;
+    let made = compact(&bench, AMPLE).await.unwrap();
+    let request = ForgetRequest::Entry(ids[0].clone());
+    bench.memory.forget(&me(), None, &request, false).await.unwrap();
+    assert!(bench.memory.entry(&bench.scope, &made.entry.id, None).await.is_err());
+    let mut back = listed(&bench).await;
+    back.sort();
+    assert_eq!(back, ["Figs are not.", "Pears fell."]);
+    let found = bench.memory.search(&bench.scope, &SearchRequest::new("plum")).await.unwrap();
+    assert!(found.hits.iter().all(|hit| !hit.text.contains("plum")), "{:?}", found.hits);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn another_tenants_memory_of_the_same_name_stays_as_it_is() {
+    let bench = Bench::new().await;
+    let stranger = Principal::local_operator(Tenant::new("stranger").unwrap());
+    let theirs = bench.memory.scope(&stranger, "m").await.unwrap();
+    for scope in [&bench.scope, &theirs] {
+        for content in ["one", "two"] {
+            bench.memory.put_entry(scope, saying(content)).await.unwrap();
+        }
+    }
+    let made = compact(&bench, AMPLE).await.unwrap();
+    assert_eq!(listed_in(&bench.memory, &theirs).await, ["two", "one"]);
+    assert!(bench.memory.entry(&theirs, &made.entry.id, None).await.is_err());
+    assert_eq!(bench.memory.entry_sources(&theirs, &made.entry.id).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn interrupted_at_any_write_all_is_old_or_new() {
+    let contents = ["Plums are ripe.", "Figs are not.", "Pears fell."];
+    for is_lost_answer in [false, true] {
+        for nth in 1.. {
+            let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
+            let clock = Arc::new(HandClock::default());
+            clock.move_to(START);
+            let over = |store: Arc<dyn Store>| {
+                let clock = Arc::clone(&clock) as Arc<dyn Clock>;
+                MemoryBuilder::default().clock(clock).over(store, Packs::in_memory(), None)
+            };
+            let memory = over(Arc::clone(&inner));
+            let scope = memory.scope(&me(), "m").await.unwrap();
+            for content in contents {
+                memory.put_entry(&scope, saying(content)).await.unwrap();
+            }
+            let before = listed_in(&memory, &scope).await;
+            let failing = match is_lost_answer {
+                true => FailingStore::after(nth, Arc::clone(&inner)),
+                false => FailingStore::instead_of(nth, Arc::clone(&inner)),
+            };
+            let done = over(Arc::new(failing)).compact_entries(&scope, AMPLE).await;
+            let after = listed_in(&memory, &scope).await;
+            let is_new = after.len() == 1 && contents.iter().all(|one| after[0].contains(one));
+            assert!(is_new || after == before, "write {nth}: {after:?}");
+            if done.is_ok() {
+                assert!(is_new && nth > 1);
+                break;
+            }
+            // The next attempt finishes, or finds that nothing is left to do.
+            let again = memory.compact_entries(&scope, AMPLE).await.unwrap();
+            assert_eq!(again.is_none(), is_new, "write {nth}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_its_secrets_nothing_is_compacted() {
+    let bench = Bench::new().await;
+    put_all(&bench, &["Plums are ripe.", "Figs are not."]).await;
+    let value = Zeroizing::new("kumquat4711zebraParade".to_owned());
+    bench.memory.add_secret(me().tenant(), "fruit", value, false).await.unwrap();
+    spoil(&bench);
+    let bench = bench.reopen().await;
+    let failed = bench.memory.compact_entries(&bench.scope, AMPLE).await.unwrap_err();
+    assert!(matches!(failed, MemoryError::CompactionRedactionFailed { .. }), "{failed}");
+    assert!(failed.to_string().starts_with("compaction_redaction_failed: "), "{failed}");
+    let trigger = ConsolidationTrigger::OnDemand;
+    let failed = bench.memory.consolidate(&bench.scope, trigger).await.unwrap_err();
+    assert!(matches!(failed, MemoryError::CompactionRedactionFailed { .. }), "{failed}");
+
+    bench.memory.remove_secret(me().tenant(), "fruit").await.unwrap();
+    assert_eq!(listed(&bench).await, ["Figs are not.", "Plums are ripe."]);
+    assert_eq!(events(&bench, "memory.compacted").await, [Value::Null; 0]);
+    assert!(compact(&bench, AMPLE).await.is_some());
+}
+
+/// Hears what is told of the work, as one line for each event.
+#[derive(Clone, Default)]
+struct Listener(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!(" {field}={value:?}"));
+    }
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().target().to_owned());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn it_is_told_without_content() {
+    let bench = Bench::new().await;
+    put_all(&bench, &["Plums are ripe.", "Figs are not."]).await;
+    let listener = Listener::default();
+    let listening = tracing::subscriber::set_default(listener.clone());
+    let made = compact(&bench, AMPLE).await.unwrap();
+    drop(listening);
+    let heard = listener.0.lock().unwrap().clone();
+    let told: Vec<&String> =
+        heard.iter().filter(|line| line.starts_with("openwop.memory.compacted ")).collect();
+    let [told] = told[..] else { panic!("{heard:?}") };
+    assert!(told.contains(&made.entry.id) && told.contains("source_count=2"), "{told}");
+    assert!(heard.iter().all(|line| !line.contains("Plums")), "{heard:?}");
+}
