@@ -397,12 +397,17 @@ impl Host {
 
     fn means(&self, body_bytes: usize) -> Means {
         let (entries, workspace) = (self.memory.entry_settings(), self.memory.workspace());
+        let compaction = self.memory.compaction_settings();
         Means {
             writable: !self.settings.read_only,
             semantic: self.memory.model().is_some(),
             entry_bytes: entries.bytes,
             budget_counter: self.memory.entry_budget_counter(),
-            compaction: None,
+            compaction: (compaction.entries > 0).then(|| CompactionMeans {
+                input_entries: compaction.input_entries,
+                // What it writes is an entry.
+                output_bytes: compaction.output_bytes.min(entries.bytes),
+            }),
             workspace: workspace.enabled.then(|| WorkspaceMeans {
                 // A larger one could not arrive.
                 file_bytes: workspace.file_bytes.min(body_bytes),
