@@ -403,12 +403,11 @@ impl Host {
             semantic: self.memory.model().is_some(),
             entry_bytes: entries.bytes,
             budget_counter: self.memory.entry_budget_counter(),
-            compaction: (compaction.entries > 0 && !self.settings.read_only).then_some(
-                CompactionMeans {
-                    input_entries: compaction.input_entries,
-                    output_bytes: compaction.output_bytes,
-                },
-            ),
+            compaction: (compaction.entries > 0).then(|| CompactionMeans {
+                input_entries: compaction.input_entries,
+                // What it writes is an entry.
+                output_bytes: compaction.output_bytes.min(entries.bytes),
+            }),
             workspace: workspace.enabled.then(|| WorkspaceMeans {
                 // A larger one could not arrive.
                 file_bytes: workspace.file_bytes.min(body_bytes),

@@ -1,6 +1,6 @@
 //! What the host says of itself, and that it is true.
 
-use icecore::{Memory, WorkspaceSettings};
+use icecore::{CompactionSettings, Memory, MemorySettings, WorkspaceSettings};
 use icecore_openwop::HostSettings;
 use icecore_server::Limits;
 use serde_json::{Value, json};
@@ -24,6 +24,12 @@ fn usual() -> Value {
             "ttlSupported": true,
             "search": {"supported": true, "modes": ["semantic", "filter"]},
             "retention": {"ttl": true, "forget": true},
+            "compaction": {
+                "supported": true,
+                "trigger": "host-managed",
+                "maxInputEntries": 1_000,
+                "maxOutputBytes": 65_536,
+            },
             "attribution": {"supported": true, "emitsWriteEvents": true},
             "injectionBudget": {"supported": true, "tokenCounter": "chars"},
         },
@@ -181,6 +187,27 @@ async fn without_a_model_nothing_is_found_by_meaning() {
     families["memory"]["search"]["modes"] = json!(["filter"]);
     assert_eq!(ask(&host, &[NO_KEY]).await.json(), whole(families, &[]));
     host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compaction_is_told_of_while_it_is_on() {
+    let open = async |compaction: CompactionSettings, entry_bytes: usize| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = MemorySettings { compaction, ..MemorySettings::default() };
+        settings.entries.bytes = entry_bytes;
+        let memory = Memory::builder().settings(settings).open(dir.path()).await.unwrap();
+        let host = Host::over(memory, dir.path()).await;
+        let document = ask(&host, &[NO_KEY]).await.json();
+        host.stop().await;
+        document
+    };
+    let off = CompactionSettings { entries: 0, ..CompactionSettings::default() };
+    let mut families = usual();
+    families["memory"].as_object_mut().unwrap().remove("compaction");
+    assert_eq!(open(off, 65_536).await, whole(families, &[]));
+    let small = CompactionSettings { input_entries: 7, ..CompactionSettings::default() };
+    let told = open(small, 900).await["memory"]["compaction"].clone();
+    assert_eq!((&told["maxInputEntries"], &told["maxOutputBytes"]), (&json!(7), &json!(900)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
