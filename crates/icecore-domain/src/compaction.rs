@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fact::normalise;
+use crate::consolidation::words;
 use crate::summary::choose_sentences;
 use crate::time::Millis;
 
@@ -153,11 +153,8 @@ fn dated(line: &str) -> Option<(&str, &str)> {
 fn distinct(blocks: Vec<Block<'_>>) -> Vec<Block<'_>> {
     let mut blocks = blocks;
     blocks.sort_by(|a, b| a.day.cmp(&b.day));
-    let key = |block: &Block<'_>| match normalise(block.text) {
-        plain if plain.is_empty() => block.text.to_owned(),
-        plain => plain,
-    };
-    let last: BTreeMap<String, usize> =
+    let key = |block: &Block<'_>| words(block.text);
+    let last: BTreeMap<Vec<String>, usize> =
         blocks.iter().enumerate().map(|(at, block)| (key(block), at)).collect();
     let mut at = 0;
     blocks.retain(|block| {
@@ -244,6 +241,7 @@ mod tests {
         let expected = "2026-01-02: Figs are not.\n2026-01-03: PLUMS are ripe!";
         assert_eq!(said(&["Plums are ripe.", "Figs are not.", "PLUMS are ripe!"]), expected);
         assert_eq!(said(&["", " "]), "");
+        assert_eq!(said(&["-5 degrees", "5 degrees"]).lines().count(), 2);
         assert_eq!(said(&["!!!", "???"]), "2026-01-01: !!!\n2026-01-02: ???");
     }
 

@@ -144,11 +144,12 @@ impl Node {
         let others = self.members.iter().filter(|at| Some(**at) != self.kept);
         made.replaced.extend(others.map(|at| (*at, stands)));
         if self.kept.is_none() {
+            let ends = self.members.iter().filter_map(|at| entries[*at].expires_at);
             let tags = self.members.first().map_or(&[][..], |at| entries[*at].tags);
             made.outputs.push(Merged {
                 text: self.text,
                 tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-                expires_at: self.expires_at,
+                expires_at: ends.min(),
             });
         }
     }
@@ -169,7 +170,7 @@ fn settled(mut nodes: Vec<Node>, max_bytes: usize) -> Vec<Node> {
 
 /// The words of a text, by which it is compared: lower case, without the punctuation
 /// around them. A question mark is a word, for it changes what is said.
-fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     const EDGES: [char; 20] = [
         '.', ',', ';', ':', '!', '?', '"', '\'', '(', ')', '…', '“', '”', '‘', '’', '«', '»', '。',
         '，', '！',
@@ -643,6 +644,8 @@ mod tests {
                     .filter(|(_, stands)| *stands == Stands::Output(place))
                     .map(|(at, _)| &entries[*at]).collect();
                 prop_assert!(sources.len() >= 2);
+                let first = sources.iter().filter_map(|one| one.expires_at).min();
+                prop_assert_eq!(output.expires_at, first);
                 prop_assert!(output.text.len() <= 2_000);
             }
         }

@@ -17,6 +17,7 @@ use icecore_store::{
 };
 use serde_json::json;
 
+use crate::entries::without_repeats;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Memory, TRIES};
 use crate::secrets::TenantRedactor;
@@ -294,7 +295,7 @@ fn draft(
         }
         let shared = plan.tags.iter().take(most_tags.saturating_sub(1));
         let shared = shared.map(|tag| redactor.text(tag));
-        let tags = run_tag(redactor, run).into_iter().chain(shared).collect();
+        let tags = without_repeats(run_tag(redactor, run).into_iter().chain(shared));
         return Ok(Some(DerivedEntry { content, tags, expires_at: plan.expires_at, hidden }));
     }
     Err(not_redacted("derived text is too long once its secrets are hidden"))

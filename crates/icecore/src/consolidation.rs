@@ -12,6 +12,7 @@ use icecore_store::{
 use serde_json::json;
 
 use crate::compaction::{Clean, MAX_TOLD_IDS, looked_at};
+use crate::entries::without_repeats;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{Memory, TRIES};
 use crate::secrets::TenantRedactor;
@@ -164,7 +165,7 @@ fn draft(
             continue;
         }
         places.push(Some(outputs.len()));
-        let tags = merged.tags.iter().map(|tag| redactor.text(tag)).collect();
+        let tags = without_repeats(merged.tags.iter().map(|tag| redactor.text(tag)));
         outputs.push(DerivedEntry { content, tags, expires_at: merged.expires_at, hidden });
     }
     let replaced = replaced.into_iter().filter_map(|(at, stands)| {

@@ -449,7 +449,7 @@ fn distinct(tags: &[String]) -> impl Iterator<Item = (usize, &String)> {
 }
 
 /// Different tags may be the same once their secrets are hidden.
-fn without_repeats(tags: impl Iterator<Item = RedactedText>) -> Vec<RedactedText> {
+pub(crate) fn without_repeats(tags: impl Iterator<Item = RedactedText>) -> Vec<RedactedText> {
     let mut kept: Vec<RedactedText> = Vec::new();
     for tag in tags {
         if !kept.contains(&tag) {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use icecore::{
-    Consolidation, ConsolidationTrigger, EntryQuery, ForgetRequest, Memory, MemoryBuilder, Millis,
-    NewEntryRequest, Position, Principal, Scope, Store, Tenant,
+    Consolidation, ConsolidationTrigger, EntryQuery, ForgetRequest, Memory, MemoryBuilder,
+    MemoryError, Millis, NewEntryRequest, Position, Principal, Scope, Store, Tenant,
 };
 use icecore_store::testing::FailingStore;
 use icecore_store::{MemoryStore, Packs};
@@ -147,6 +147,44 @@ async fn a_secret_registered_since_is_hidden_in_what_is_merged() {
     let [output] = &done.outputs[..] else { panic!("{done:?}") };
     assert!(output.content.as_str().contains("[REDACTED:vault]"), "{output:?}");
     assert!(!output.content.as_str().contains(secret));
+}
+
+#[tokio::test]
+async fn writers_and_deleters_lose_nothing() {
+    let bench = Bench::new().await;
+    let said = |n: usize| format!("Ship {} calls at Kvalsund in the spring.", n % 10);
+    let put = async |n| bench.memory.put_entry(&bench.scope, saying(&said(n))).await.unwrap().id;
+    let mut ids = Vec::new();
+    for n in 0..40 {
+        ids.push(put(n).await);
+    }
+    let writing = async {
+        for n in 0..40 {
+            put(n).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let deleting = async {
+        // All that speak of ship 3 so far, and so all that stand for one of them.
+        for id in ids.iter().skip(3).step_by(10) {
+            bench.memory.delete_entry(&bench.scope, id).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let consolidating = async {
+        for _ in 0..6 {
+            let done = bench.memory.consolidate(&bench.scope, ConsolidationTrigger::OnDemand).await;
+            assert!(matches!(done, Ok(_) | Err(MemoryError::EntriesChanged)), "{done:?}");
+        }
+    };
+    tokio::join!(writing, deleting, consolidating);
+    consolidate(&bench).await;
+    let mut left = listed(&bench).await;
+    left.sort();
+    left.retain(|content| *content != said(3));
+    let expected: Vec<String> = (0..10).filter(|n| *n != 3).map(said).collect();
+    assert_eq!(left, expected, "each is said, and once");
+    bench.check().await;
 }
 
 #[tokio::test]
