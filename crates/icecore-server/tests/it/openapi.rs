@@ -19,6 +19,7 @@ struct Ids {
     chunk: String,
     fact: String,
     entry: String,
+    entry_kept: String,
     commitment: String,
     run: String,
     run_to_cancel: String,
@@ -44,6 +45,7 @@ impl Operation {
     fn filled(&self, ids: &Ids) -> String {
         let known = [
             ("/chunks/", &ids.chunk),
+            ("/sources", &ids.entry_kept),
             ("/entries/", &ids.entry),
             ("/commitments/", &ids.commitment),
             ("/cancel", &ids.run_to_cancel),
@@ -246,6 +248,7 @@ async fn fill(host: &Host) -> Ids {
         run: ended_run(host).await,
         // It waits for an entry to lapse, and so can be stopped.
         run_to_cancel: new_run(host, "conformance-agent-memory-ttl").await,
+        entry_kept: made("/entries", r#"{"content":"y"}"#).await,
         entry: made("/entries", r#"{"content":"x","expiresAt":"2999-01-01T00:00:00Z"}"#).await,
         key: made("/keys", r#"{"role":"reader"}"#).await,
         key_to_rotate: made("/keys", r#"{"role":"reader"}"#).await,
