@@ -42,7 +42,7 @@ pub(crate) struct RunBody {
     /// Which workflow.
     workflow_id: String,
     /// What it is given; at most `run_input_bytes`. Secrets in it are hidden.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     inputs: Option<Map<String, Value>>,
     /// A hint that changes nothing: the tenant comes from the key.
     tenant_id: Option<String>,
@@ -51,12 +51,12 @@ pub(crate) struct RunBody {
     /// Left alone: nobody is called back.
     callback_url: Option<String>,
     /// Left alone.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     configurable: Option<Map<String, Value>>,
     /// Left alone.
     tags: Option<Vec<String>>,
     /// Left alone.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct ForkBody {
     #[schema(minimum = 0)]
     from_seq: Option<u64>,
     /// Refused: a replay takes no other options.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     run_options_overlay: Option<Map<String, Value>>,
 }
 
