@@ -1,9 +1,11 @@
 //! Commitments (RFC 0068).
 
+use icecore::{Clock, Millis};
 use serde_json::json;
 
 use super::shape::{Kind, fits};
 use super::suite::{Suite, text};
+use crate::client::API;
 
 const FIRED: Kind = Kind::Open(&[
     ("commitmentId", Kind::Word),
@@ -43,4 +45,28 @@ async fn commitment_event_shape() {
     for condition in ["time", "predicate"] {
         fires("mem://check/commit", condition).await;
     }
+}
+
+/// Who forgets what was intended is not reminded of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_forgotten_does_not_fire() {
+    let (clock, suite) = Suite::timed().await;
+    let (memory, path) = ("check/forgotten", format!("{API}/commitments"));
+    let at = Millis(clock.now().0 + 60_000).to_rfc3339();
+    for condition in [json!({ "at": at }), json!({"when": {"tag": "rain"}})] {
+        let mut body = json!({"memoryRef": memory, "intention": "bring the quince in"});
+        body.as_object_mut().unwrap().extend(condition.as_object().unwrap().clone());
+        let made = suite.post(&path, body).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        let body = json!({"memoryRef": memory, "entry": made.json()["memoryId"]});
+        let forgotten = suite.post(&format!("{API}/forget"), body).await;
+        assert_eq!(forgotten.status, 200, "{forgotten:?}");
+    }
+    clock.advance(60_000);
+    suite.put_as(memory, json!({"content": "It rains.", "tags": ["rain"]})).await;
+    assert_eq!(suite.host.memory.fire_commitments().await.unwrap(), 0);
+    assert_eq!(suite.told("commitment.fired", memory).await, [json!(0); 0]);
+    let listed = suite.get(&format!("{path}?memoryRef=check%2Fforgotten")).await;
+    assert!(!listed.text.contains("pending") && !listed.text.contains("quince"), "{listed:?}");
+    suite.end().await;
 }

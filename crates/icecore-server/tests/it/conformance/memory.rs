@@ -1,6 +1,7 @@
 //! Entries: the adapter as runs see it (RFC 0004), the budget of a list (RFC 0113),
 //! and what the host's own routes give.
 
+use icecore::{Clock, Millis};
 use serde_json::{Value, json};
 
 use super::shape::{ENTRY, Kind, fits};
@@ -84,6 +85,7 @@ async fn memory_injection_budget_relevance() {
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_round_trip() {
     let suite = Suite::begin().await;
+    assert_eq!(suite.entries("check/entry").await.json(), json!({"entries": []}));
     let tags = json!(["source:check", "travel"]);
     let entry = json!({"content": "The ferry leaves at nine.", "tags": tags});
     let entry = suite.put_as("check/entry", entry).await;
@@ -95,6 +97,26 @@ async fn entries_round_trip() {
     assert_eq!(suite.host.ask("DELETE", &path, &[], "").await.status, 200);
     assert_eq!(suite.entry("check/entry", id).await.code(), "404 not_found");
     assert_eq!(suite.entries("check/entry").await.json(), json!({"entries": []}));
+    suite.end().await;
+}
+
+/// To the millisecond, and no other with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_ttl() {
+    let (clock, suite) = Suite::timed().await;
+    let now = clock.now();
+    let until = |millis: i64| Millis(now.0 + millis).to_rfc3339();
+    let short = json!({"content": "gone in a moment", "expiresAt": until(1_500)});
+    let short = suite.put_as("check/ttl", short).await;
+    let long = json!({"content": "here for an hour", "expiresAt": until(3_600_000)});
+    let long = suite.put_as("check/ttl", long).await;
+    let (id, memory) = (text(&short, "id"), "check/ttl");
+    clock.advance(1_499);
+    assert_eq!(suite.entry(memory, id).await.json()["expiresAt"], until(1_500));
+    assert_eq!(suite.entries(memory).await.json(), json!({ "entries": [long, short] }));
+    clock.advance(1);
+    assert_eq!(suite.entries(memory).await.json(), json!({ "entries": [long] }));
+    assert_eq!(suite.entry(memory, id).await.code(), "404 not_found");
     suite.end().await;
 }
 

@@ -2,16 +2,18 @@
 //! share.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use icecore::{Millis, Redactor};
+use icecore::{Clock, Memory, Millis, Redactor};
+use icecore_openwop::HostSettings;
 use icecore_server::Role;
 use serde_json::{Value, json};
 
 use super::shape::{Kind, fits};
-use crate::client::{API, Answer, Host, apart, connect, in_conformance};
+use crate::client::{API, Answer, HandClock, Host, apart, connect, in_conformance};
 
 pub(crate) const DISCOVERY: &str = "/.well-known/openwop";
 pub(crate) const FILES: &str = "/v1/host/workspace/files";
@@ -36,6 +38,20 @@ pub(crate) struct Suite {
 impl Suite {
     pub(crate) async fn begin() -> Self {
         let (dir, host) = in_conformance().await;
+        Self::over(dir, host).await
+    }
+
+    /// One whose time moves by hand.
+    pub(crate) async fn timed() -> (Arc<HandClock>, Self) {
+        let (dir, clock) = (tempfile::tempdir().unwrap(), HandClock::new());
+        let shared: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
+        let memory = Memory::builder().clock(shared).open(dir.path()).await.unwrap();
+        let settings = HostSettings { conformance: true, ..HostSettings::default() };
+        let host = Host::behaving(memory, dir.path(), settings).await;
+        (clock, Self::over(dir, host).await)
+    }
+
+    async fn over(dir: tempfile::TempDir, host: Host) -> Self {
         let other = host.key_of("other", Role::Writer).await;
         let reader = host.key_of("default", Role::Reader).await;
         Self { dir, host, other, reader }
