@@ -5,6 +5,7 @@
 mod agents;
 mod auth;
 mod client;
+mod conformance;
 mod crowd;
 mod discovery;
 mod ending;
