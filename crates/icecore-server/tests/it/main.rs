@@ -20,6 +20,7 @@ mod openapi;
 mod read_only;
 mod redaction;
 mod routes;
+mod runs;
 mod schema;
 mod search;
 mod tenants;
