@@ -5,6 +5,8 @@
 mod agents;
 mod auth;
 mod client;
+mod commitments;
+mod consolidation;
 mod crowd;
 mod discovery;
 mod ending;
@@ -22,6 +24,7 @@ mod redaction;
 mod routes;
 mod runs;
 mod schema;
+mod seams;
 mod search;
 mod tenants;
 mod workspace;
