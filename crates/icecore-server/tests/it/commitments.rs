@@ -327,6 +327,30 @@ async fn what_is_called_off_deleted_or_forgotten_does_not_fire() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_intention_that_another_stands_for_still_fires() {
+    let (_dir, host, clock) = timed().await;
+    let at = after(&clock, 1_000);
+    let mut made = Vec::new();
+    for content in ["Call the harbour office.", "call the harbour office"] {
+        let entry = put(&host, content, &[]).await;
+        made.push(committed(&host, json!({ "memoryId": entry, "at": at })).await);
+    }
+    let merged = host.post("/consolidate", "{}").await.json();
+    assert_eq!(merged["mergedIds"].as_array().unwrap().len(), 1, "{merged}");
+    let body = json!({"content": "brief", "expiresAt": after(&clock, 999)}).to_string();
+    let brief = host.post("/entries", &body).await.json()["id"].as_str().unwrap().to_owned();
+    let brief = committed(&host, json!({ "memoryId": brief, "at": at })).await;
+    clock.advance(1_000);
+    host.memory.fire_commitments().await.unwrap();
+    for id in &made {
+        assert_eq!(until_settled(&host, id).await, "fired");
+    }
+    assert_eq!(until_settled(&host, &brief).await, "void", "it expired before its moment");
+    assert_eq!(fired(&host).await.len(), 2);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_commits_once() {
     let (_dir, host, clock) = timed().await;
     let body = json!({"intention": "call Ana", "at": after(&clock, 1_000)}).to_string();

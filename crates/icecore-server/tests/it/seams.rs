@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use icecore::Tenant;
+use icecore_openwop::HostSettings;
 use icecore_server::Role;
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Host, fresh, in_conformance};
+use crate::client::{Answer, Host, behaving, fresh, in_conformance};
 
 const SEED: &str = "/v1/test/memory/seed";
 const COMPACT: &str = "/v1/test/memory/compact";
@@ -90,6 +91,21 @@ async fn seams_are_there_for_conformance_and_for_writers_alone() {
         assert_eq!(refused.code(), "405 method_not_allowed", "{other} {path}");
     }
     plain.stop().await;
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_host_has_no_use_for_them() {
+    let settings = HostSettings { conformance: true, read_only: true, ..HostSettings::default() };
+    let (_dir, host) = behaving(settings).await;
+    let before = host.get("/events").await.text;
+    for (method, path) in SEAMS {
+        let body = json!({"memoryRef": "m", "entries": [{"id": "a", "content": "b"}], "op": "put",
+            "tenant": "t", "workspace": "w", "path": "a.md", "content": "x"});
+        let refused = host.ask(method, path, &[], &body.to_string()).await;
+        assert_eq!(refused.code(), "403 forbidden", "{method} {path}");
+    }
+    assert_eq!(host.get("/events").await.text, before);
     host.stop().await;
 }
 
