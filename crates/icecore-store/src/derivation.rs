@@ -8,6 +8,9 @@ use icecore_domain::time::Millis;
 
 use crate::store::EntryRecord;
 
+/// Makes the payload of a record from the ids of what was written.
+pub type MakePayload = Arc<dyn Fn(&[String]) -> serde_json::Value + Send + Sync>;
+
 /// Entries to write in place of others, in one step.
 #[derive(Clone)]
 pub struct Derivation {
@@ -18,7 +21,7 @@ pub struct Derivation {
     /// What the one record of the log is called.
     pub kind: DerivationKind,
     /// Makes the record's payload from the ids of the outputs. It holds no content.
-    pub payload: Arc<dyn Fn(&[String]) -> serde_json::Value + Send + Sync>,
+    pub payload: MakePayload,
     /// Now.
     pub now: Millis,
     /// The version of the tenant's secrets with which the outputs were redacted.

@@ -26,7 +26,7 @@ pub use crate::commitments::{
     CommitmentRecord, CommitmentState, Condition, Fired, Intention, NewCommitment,
 };
 pub use crate::derivation::{
-    Derivation, DerivationKind, Derived, DerivedEntry, Replaced, Successor,
+    Derivation, DerivationKind, Derived, DerivedEntry, MakePayload, Replaced, Successor,
 };
 use crate::error::StoreError;
 use crate::pack::PackKey;

@@ -118,7 +118,7 @@ impl Memory {
         }
         let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
         let intention = match &request.intention {
-            IntentionRequest::Entry(id) => Intention::Entry(id.clone()),
+            IntentionRequest::Entry(id) => Intention::Entry(redactor.name(id).into_string()),
             IntentionRequest::Text(text) => {
                 Intention::New(self.intended(&redactor, version, text, now)?)
             }

@@ -93,6 +93,7 @@ fn read_text<'a>(turn: usize, text: &'a str, candidates: &mut Vec<Candidate<'a>>
 }
 
 /// Whether a sentence of `text` begins or ends within a marker.
+#[expect(clippy::ptr_arg, reason = "only what is borrowed has a place in the text")]
 fn cuts_marker(text: &str, sentence: &Cow<'_, str>) -> bool {
     let Cow::Borrowed(slice) = sentence else { return false };
     let start = (slice.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);

@@ -209,7 +209,7 @@ mod tests {
 
     /// The two lists and the flag of one agent.
     fn check(manifest: Value, means: &Means, expected: [Value; 3]) {
-        let entry = &told(&agents(&[manifest.clone()]), means)[0];
+        let entry = &told(&agents(std::slice::from_ref(&manifest)), means)[0];
         let fields = ["degraded", "memoryDegraded", "degradedMemoryDimensions"];
         let found = fields.map(|field| entry.get(field).cloned().unwrap_or(json!("absent")));
         assert_eq!(found, expected, "{manifest}");

@@ -1,5 +1,7 @@
 //! The host over real stores.
 
+#![cfg(test)]
+
 mod faults;
 mod fixtures;
 mod runs;

@@ -194,7 +194,7 @@ async fn without_a_key_nobody_learns_which_routes_there_are() {
     };
     for (method, path, known) in [
         ("GET", "/nothing", "404 not_found"),
-        ("POST", "/v1/runs", "404 not_found"),
+        ("POST", "/v1/nothing", "404 not_found"),
         ("GET", "/v1/runs/x", "404 not_found"),
         ("GET", "/v1/host/icecore/schedules", "404 not_found"),
         ("GET", "/v1/host/icecore/sessions/", "404 not_found"),
@@ -210,7 +210,7 @@ async fn without_a_key_nobody_learns_which_routes_there_are() {
         assert_eq!(caller.header("allow").is_some(), caller.status == 405, "{method} {path}");
     }
     let text = [("Content-Type", "text/plain")];
-    let other = host.raw(&host.request("POST", "/v1/runs", &text, b"x")).await;
+    let other = host.raw(&host.request("POST", "/v1/nothing", &text, b"x")).await;
     assert_eq!(other.code(), "415 unsupported_media_type");
     // What is open to all is no secret.
     for path in OPEN {

@@ -19,6 +19,7 @@ struct Ids {
     chunk: String,
     fact: String,
     entry: String,
+    entry_kept: String,
     commitment: String,
     run: String,
     run_to_cancel: String,
@@ -44,6 +45,7 @@ impl Operation {
     fn filled(&self, ids: &Ids) -> String {
         let known = [
             ("/chunks/", &ids.chunk),
+            ("/sources", &ids.entry_kept),
             ("/entries/", &ids.entry),
             ("/commitments/", &ids.commitment),
             ("/cancel", &ids.run_to_cancel),
@@ -244,8 +246,8 @@ async fn fill(host: &Host) -> Ids {
         fact: id(&host.get("/facts").await.json()["facts"][0]),
         commitment: made("/commitments", r#"{"intention":"x","at":"2999-01-01T00:00:00Z"}"#).await,
         run: ended_run(host).await,
-        // It waits for an entry to lapse, and so can be stopped.
-        run_to_cancel: new_run(host, "conformance-agent-memory-ttl").await,
+        run_to_cancel: String::new(),
+        entry_kept: made("/entries", r#"{"content":"y"}"#).await,
         entry: made("/entries", r#"{"content":"x","expiresAt":"2999-01-01T00:00:00Z"}"#).await,
         key: made("/keys", r#"{"role":"reader"}"#).await,
         key_to_rotate: made("/keys", r#"{"role":"reader"}"#).await,
@@ -277,9 +279,13 @@ async fn ended_run(host: &Host) -> String {
 async fn examples_work_and_answers_fit_their_schemas() {
     let (_dir, host) = in_conformance().await;
     let document = document(&host).await;
-    let ids = fill(&host).await;
+    let mut ids = fill(&host).await;
     let mut seen = 0;
     for operation in operations(&document) {
+        if operation.path.ends_with("/cancel") {
+            // It waits for an entry to lapse, and so can be stopped.
+            ids.run_to_cancel = new_run(&host, "conformance-agent-memory-ttl").await;
+        }
         let path = operation.filled(&ids);
         assert!(!path.contains('{'), "{path} has a place that is not filled");
         let body = match operation.body() {

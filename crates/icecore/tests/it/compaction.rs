@@ -368,7 +368,7 @@ async fn another_tenants_memory_of_the_same_name_stays_as_it_is() {
     let made = compact(&bench, AMPLE).await.unwrap();
     assert_eq!(listed_in(&bench.memory, &theirs).await, ["two", "one"]);
     assert!(bench.memory.entry(&theirs, &made.entry.id, None).await.is_err());
-    assert_eq!(bench.memory.entry_sources(&theirs, &made.entry.id).await.unwrap(), []);
+    assert!(bench.memory.entry_sources(&theirs, &made.entry.id).await.is_err());
 }
 
 #[tokio::test]
