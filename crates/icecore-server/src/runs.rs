@@ -21,6 +21,7 @@ use crate::error::ApiError;
 use crate::events::{Followed, News, follow, last_event, piece, wants_stream};
 use crate::idempotency::{Attempt, replay};
 use crate::params::{Params, Segment};
+use crate::serve::closed;
 use crate::wire;
 use crate::work::Work;
 
@@ -555,8 +556,15 @@ pub(crate) async fn poll(
         return Err(ApiError::invalid(message));
     }
     let wait = Duration::from_secs(seconds);
+    let news = |wait| app.openwop.wait_for_events(caller.principal(), &id, after, 0, wait);
+    let news = async {
+        tokio::select! {
+            found = news(wait) => found,
+            // Nothing will happen here any more: what there is has to do.
+            () = closed(app.closing.clone()) => news(Duration::ZERO).await,
+        }
+    };
     // Who waits holds no place meanwhile.
-    let news = app.openwop.wait_for_events(caller.principal(), &id, after, 0, wait);
     let found = work.aside(news).await??;
     Ok(wire::ok(json!(answer(found)).to_string()))
 }
