@@ -3,9 +3,12 @@
 -- `derived` is 1 for an entry that was made of others. An entry that another stands
 -- for has `ended` without `ended_at`, and names that other as its `successor`; it
 -- is in force again once `superseded_until`, when the successor expires, is past.
+-- `overtaken` is 1 where the successor says something else: then the entry is in
+-- force again, too, when the successor is deleted or erased, and else goes with it.
 ALTER TABLE entries ADD COLUMN derived INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE entries ADD COLUMN successor TEXT;
 ALTER TABLE entries ADD COLUMN superseded_until INTEGER;
+ALTER TABLE entries ADD COLUMN overtaken INTEGER NOT NULL DEFAULT 0;
 
 CREATE INDEX entries_by_successor ON entries (tenant, scope, successor)
     WHERE successor IS NOT NULL;
