@@ -14,9 +14,10 @@ CREATE INDEX entries_by_successor ON entries (tenant, scope, successor)
     WHERE successor IS NOT NULL;
 
 -- What is in force now: what never ended, and what is back. However much others
--- stand for, a list does not pass over it.
-CREATE INDEX entries_shown ON entries (tenant, scope, created_at, began) WHERE ended IS NULL;
-CREATE INDEX entries_back ON entries (tenant, scope, superseded_until)
+-- stand for, a list does not pass over it; and whoever counts them needs no row.
+CREATE INDEX entries_shown ON entries (tenant, scope, created_at, began, expires_at, ended)
+    WHERE ended IS NULL;
+CREATE INDEX entries_back ON entries (tenant, scope, superseded_until, created_at, expires_at)
     WHERE superseded_until IS NOT NULL;
 
 -- Which derived entries quote which others. A derived entry that ended stands for

@@ -188,20 +188,8 @@ pub(super) fn crowded(
     now: Millis,
     limit: usize,
 ) -> Result<Vec<Scope>> {
-    let of_scope = "entries.tenant = p.tenant AND entries.scope = p.scope";
-    // No more is counted than is asked for.
     let found: Vec<(i64, i64)> = c
-        .prepare_cached(&format!(
-            "SELECT p.tenant, p.scope FROM scopes p
-             WHERE NOT EXISTS (SELECT 1 FROM entries INDEXED BY entries_by_time
-                 WHERE {of_scope} AND created_at > ?2 AND {LIVES}
-                   AND (ended IS NULL OR superseded_until <= ?3))
-               AND ?1 <= (SELECT count(*) FROM (SELECT 1 FROM entries INDEXED BY entries_shown
-                   WHERE {of_scope} AND ended IS NULL AND {LIVES} LIMIT ?1))
-                 + (SELECT count(*) FROM entries INDEXED BY entries_back
-                   WHERE {of_scope} AND superseded_until <= ?3 AND {LIVES})
-             ORDER BY p.tenant, p.scope LIMIT ?4"
-        ))
+        .prepare_cached(&crowded_sql())
         .and_then(|mut q| {
             let (count, limit) = (rows::number(count), rows::number(limit as u64));
             q.query_map([count, quiet_since.0, now.0, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -209,6 +197,28 @@ pub(super) fn crowded(
         })
         .map_err(|e| s.failed(e))?;
     found.into_iter().map(|(tenant, scope)| rows::scope_of(c, s, tenant, scope)).collect()
+}
+
+/// What finds memories with `?1` entries in force at moment `?3`, none put after `?2`;
+/// `?4` of them. It is asked again and again: no entry is read for it, and no more
+/// are counted than are asked for.
+fn crowded_sql() -> String {
+    let of = |index: &str, condition: &str| {
+        format!(
+            "SELECT 1 FROM entries INDEXED BY {index} WHERE entries.tenant = p.tenant
+               AND entries.scope = p.scope AND {condition} AND {LIVES}"
+        )
+    };
+    let (stayed, back) =
+        (of("entries_shown", "ended IS NULL"), of("entries_back", "superseded_until <= ?3"));
+    format!(
+        "SELECT p.tenant, p.scope FROM scopes p
+         WHERE NOT EXISTS ({stayed} AND created_at > ?2)
+           AND NOT EXISTS ({back} AND created_at > ?2)
+           AND ?1 <= (SELECT count(*) FROM ({stayed} LIMIT ?1))
+             + (SELECT count(*) FROM ({back} LIMIT ?1))
+         ORDER BY p.tenant, p.scope LIMIT ?4"
+    )
 }
 
 // What goes along
@@ -320,4 +330,29 @@ pub(super) fn forget(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<
         c.prepare_cached(sql)?.execute(params![no.tenant, no.scope, id])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SqliteStore;
+
+    #[tokio::test]
+    async fn to_count_entries_none_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path(), None).unwrap();
+        let steps = store.read(|c, s| {
+            let mut plan = c
+                .prepare(&format!("EXPLAIN QUERY PLAN {}", crowded_sql()))
+                .map_err(|e| s.failed(e))?;
+            let steps = plan.query_map([1, 2, 3, 4], |row| row.get::<_, String>(3));
+            steps.and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>).map_err(|e| s.failed(e))
+        });
+        let steps = steps.await.unwrap();
+        let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" entries ")).collect();
+        assert_eq!(reads.len(), 4, "{steps:?}");
+        for step in reads {
+            assert!(step.starts_with("SEARCH entries USING COVERING INDEX"), "{step}");
+        }
+    }
 }
