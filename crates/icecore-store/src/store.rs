@@ -342,9 +342,12 @@ pub trait Store: Send + Sync {
     /// files, runs, commitments, the log, kept answers. A name that is taken gets a
     /// number; a file whose path holds a secret becomes `redacted-1`, or the next
     /// number that is free, also in runs, which leave out one that is not there any
-    /// more; of verdicts that say the same now the last stands. Where a summary or fact has something to hide, all that
-    /// was derived in its scope is dropped as with [`Store::drop_derived`]. Epochs
-    /// of the scopes touched rise.
+    /// more; of verdicts that say the same now the last stands. Entries that were made of
+    /// one whose content changes are dropped as with [`Store::erase_entries`], and what
+    /// they stood for is in force again: they may hold a part of a secret, which nobody
+    /// finds. Where a summary or fact has something to hide, all that was derived in its
+    /// scope is dropped as with [`Store::drop_derived`]. Epochs of the scopes touched
+    /// rise.
     async fn rewrite_told(
         &self,
         tenant: &Tenant,
@@ -1541,7 +1544,7 @@ pub struct Told {
     pub keys: u64,
     /// Kept answers.
     pub outcomes: u64,
-    /// Summaries and facts that were dropped.
+    /// Summaries, facts and entries made of others that were dropped.
     pub derived: u64,
     /// What was hidden in names, entries, verdicts and files.
     pub hidden: Hidden,

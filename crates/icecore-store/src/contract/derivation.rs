@@ -400,6 +400,42 @@ pub(super) async fn what_has_expired_takes_nothing_with_it(store: &dyn Store) {
     clean(store).await;
 }
 
+pub(super) async fn what_quotes_a_rewritten_entry_is_dropped(store: &dyn Store) {
+    for id in ["a", "b", "c", "delta", "e"] {
+        put(store, id, None).await;
+    }
+    let hidden = Hidden::from([("jwt".to_owned(), 2)]);
+    let counted = DerivedEntry { hidden, ..output(None) };
+    let pressed = derivation(vec![counted], &["a", "b"].map(|id| (id, Successor::Output(0))));
+    let derived = store.derive_entries(&scope(), pressed).await.unwrap().unwrap();
+    let first = &derived.outputs[0];
+    let second = press(store, &[&first.id, "c"], None).await;
+    // One that only gets another tag says what it said.
+    let third = press(store, &["delta"], None).await;
+    assert_eq!(shown(store, LATE).await, "made made e");
+    let head = store.head(scope().tenant()).await.unwrap();
+    let epoch = store.scope_head(&scope()).await.unwrap().epoch;
+
+    let redactor = redactor_of(&["content of a", "tag delta"]);
+    let retell = async || {
+        store.rewrite_told(scope().tenant(), Arc::clone(&redactor), Millis(LATE)).await.unwrap()
+    };
+    let told = retell().await;
+    assert_eq!((told.entries, told.derived, told.touched), (2, 2, vec![scope()]));
+    assert_eq!(shown(store, LATE).await, "made e c b a");
+    assert_eq!(entry(store, "a", LATE).await.unwrap().content, redactor.text("content of a"));
+    assert_eq!(sources(store, &third.id, LATE).await, "delta");
+    for gone in [&first.id, &second.id] {
+        assert_eq!(entry(store, gone, LATE).await, None);
+    }
+    assert_eq!(stats(store).await.hidden.get("jwt"), None);
+    assert_eq!(store.scope_head(&scope()).await.unwrap().epoch, epoch + 1);
+    let past = store.entries(&scope(), &as_of(head), Millis(LATE), 9).await;
+    assert!(matches!(past, Err(StoreError::SnapshotGone { .. })));
+    assert_eq!(retell().await, Told::default());
+    clean(store).await;
+}
+
 pub(super) async fn a_deleted_entry_takes_what_quotes_it(store: &dyn Store) {
     for id in ["a", "b", "c", "d"] {
         put(store, id, None).await;

@@ -268,6 +268,24 @@ pub(super) fn erased_with(
     Ok(erased)
 }
 
+/// The entries that were made of some, or of what was made of them, ended or not.
+pub(super) fn quoting(
+    c: &Connection,
+    no: ScopeNo,
+    sources: &[String],
+) -> rusqlite::Result<BTreeSet<String>> {
+    let mut quoting = BTreeSet::new();
+    let mut open = sources.to_vec();
+    while let Some(id) = open.pop() {
+        for output in names(c, QUOTING, params![no.tenant, no.scope, None::<i64>, id])? {
+            if quoting.insert(output.clone()) {
+                open.push(output);
+            }
+        }
+    }
+    Ok(quoting)
+}
+
 const QUOTING: &str = "SELECT e.id FROM entry_quotes q
     JOIN entries e ON e.tenant = q.tenant AND e.scope = q.scope AND e.id = q.output
     WHERE q.tenant = ?1 AND q.scope = ?2 AND q.source = ?4";

@@ -1,5 +1,7 @@
 //! Long-term entries, with the positions between which they are in force.
 
+use std::collections::BTreeSet;
+
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::time::Millis;
@@ -516,7 +518,28 @@ fn erasable(
         .query_map(params![no.tenant, no.scope, value], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     let is_one = matches!(selector, Selector::Entry(_));
-    let ids = derivation::erased_with(c, no, named, now, is_one)?;
+    placed(c, no, derivation::erased_with(c, no, named, now, is_one)?)
+}
+
+/// Drops the entries that were made of some, whose words are others now, and lets
+/// what they stood for be in force again; answers which.
+pub(super) fn drop_quoting(
+    c: &Connection,
+    no: ScopeNo,
+    changed: &[String],
+) -> rusqlite::Result<BTreeSet<String>> {
+    let dropped = derivation::quoting(c, no, changed)?;
+    for going in placed(c, no, dropped.clone())? {
+        delete(c, no, &going)?;
+    }
+    if !dropped.is_empty() {
+        commitments::forget_erased(c, no)?;
+        keep_from(c, no, 1)?;
+    }
+    Ok(dropped)
+}
+
+fn placed(c: &Connection, no: ScopeNo, ids: BTreeSet<String>) -> rusqlite::Result<Vec<Going>> {
     let began = |id: String| {
         let began = c
             .prepare_cached(
