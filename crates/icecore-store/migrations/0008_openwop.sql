@@ -3,17 +3,21 @@
 -- `derived` is 1 for an entry that was made of others. An entry that another stands
 -- for has `ended` without `ended_at`, and names that other as its `successor`; it
 -- is in force again once `superseded_until`, when the successor expires, is past.
+-- `overtaken` is 1 where the successor says something else: then the entry is in
+-- force again, too, when the successor is deleted or erased, and else goes with it.
 ALTER TABLE entries ADD COLUMN derived INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE entries ADD COLUMN successor TEXT;
 ALTER TABLE entries ADD COLUMN superseded_until INTEGER;
+ALTER TABLE entries ADD COLUMN overtaken INTEGER NOT NULL DEFAULT 0;
 
 CREATE INDEX entries_by_successor ON entries (tenant, scope, successor)
     WHERE successor IS NOT NULL;
 
 -- What is in force now: what never ended, and what is back. However much others
--- stand for, a list does not pass over it.
-CREATE INDEX entries_shown ON entries (tenant, scope, created_at, began) WHERE ended IS NULL;
-CREATE INDEX entries_back ON entries (tenant, scope, superseded_until)
+-- stand for, a list does not pass over it; and whoever counts them needs no row.
+CREATE INDEX entries_shown ON entries (tenant, scope, created_at, began, expires_at, ended)
+    WHERE ended IS NULL;
+CREATE INDEX entries_back ON entries (tenant, scope, superseded_until, created_at, expires_at)
     WHERE superseded_until IS NOT NULL;
 
 -- Which derived entries quote which others. A derived entry that ended stands for

@@ -144,6 +144,10 @@ sentences! {
         what_expires_shows_what_it_stood_for
         what_is_back_can_be_replaced_again
         a_deleted_entry_takes_what_it_stands_for
+        what_was_overtaken_comes_back
+        no_reader_sees_an_entry_beside_what_stands_for_it
+        what_has_expired_takes_nothing_with_it
+        what_quotes_a_rewritten_entry_is_dropped
         a_deleted_entry_takes_what_quotes_it
         a_deletion_reaches_down_and_up
         an_erasure_takes_what_quotes_it

@@ -57,6 +57,9 @@ pub struct Replaced {
     pub id: String,
     /// What stands for it.
     pub by: Successor,
+    /// Whether that says something else. If it goes, an entry that was overtaken is in
+    /// force again; any other goes with it, for then its words are gone too.
+    pub is_overtaken: bool,
 }
 
 /// What stands for an entry.

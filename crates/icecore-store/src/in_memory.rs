@@ -594,8 +594,9 @@ impl Store for MemoryStore {
         scope: &Scope,
         selector: &Selector,
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
-        Ok(erase::erase_entries(&mut self.state(), scope, selector, dry_run))
+        Ok(erase::erase_entries(&mut self.state(), scope, selector, dry_run, now))
     }
 
     async fn derive_entries(

@@ -627,9 +627,10 @@ impl Store for SqliteStore {
         scope: &Scope,
         selector: &Selector,
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
         let (scope, selector) = (scope.clone(), selector.clone());
-        self.write(move |c, s| entries::erase(c, s, &scope, &selector, dry_run)).await
+        self.write(move |c, s| entries::erase(c, s, &scope, &selector, dry_run, now)).await
     }
 
     async fn derive_entries(

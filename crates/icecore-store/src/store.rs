@@ -342,9 +342,12 @@ pub trait Store: Send + Sync {
     /// files, runs, commitments, the log, kept answers. A name that is taken gets a
     /// number; a file whose path holds a secret becomes `redacted-1`, or the next
     /// number that is free, also in runs, which leave out one that is not there any
-    /// more; of verdicts that say the same now the last stands. Where a summary or fact has something to hide, all that
-    /// was derived in its scope is dropped as with [`Store::drop_derived`]. Epochs
-    /// of the scopes touched rise.
+    /// more; of verdicts that say the same now the last stands. Entries that were made of
+    /// one whose content changes are dropped as with [`Store::erase_entries`], and what
+    /// they stood for is in force again: they may hold a part of a secret, which nobody
+    /// finds. Where a summary or fact has something to hide, all that was derived in its
+    /// scope is dropped as with [`Store::drop_derived`]. Epochs of the scopes touched
+    /// rise.
     async fn rewrite_told(
         &self,
         tenant: &Tenant,
@@ -433,9 +436,11 @@ pub trait Store: Send + Sync {
 
     /// Ends an entry that [`Store::entry`] answers now and logs `memory.deleted`:
     /// nobody sees it from there on, and whoever reads as of an earlier position still
-    /// does. What it stands for ends with it, and so does every entry that was made of
-    /// any of these, each with its record; what those stood for besides is in force
-    /// again. Answers false, having done nothing, if there is none.
+    /// does. What it stands for ends with it, unless it overtook that, and so does every
+    /// entry that was made of any of these, each with its record; what those stood for
+    /// besides is in force again. Where anything is, no position before the last of
+    /// these records can be read as of any more ([`StoreError::SnapshotGone`]): both
+    /// would be seen there. Answers false, having done nothing, if there is none.
     async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool>;
 
     /// Memories, of any tenant, with entries that have expired or that ended at or
@@ -455,19 +460,24 @@ pub trait Store: Send + Sync {
     ) -> Result<u64>;
 
     /// Erases entries by id, tag or age; answers how many. With one by its id goes
-    /// what it stands for; with any go the entries that were made of it, whether they
-    /// still stand for it or not; and what these stood for besides is in force again.
-    /// The scope's epoch rises if there were any, and no position up to now can be
+    /// what it stands for now, unless it overtook that; with any go the entries that
+    /// were made of it, whether they still stand for it or not; and what these stood
+    /// for besides is in force again. The scope's epoch rises if there were any, and no position up to now can be
     /// read as of any more: it is [`StoreError::SnapshotGone`].
-    async fn erase_entries(&self, scope: &Scope, selector: &Selector, dry_run: bool)
-    -> Result<u64>;
+    async fn erase_entries(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        dry_run: bool,
+        now: Millis,
+    ) -> Result<u64>;
 
     // Derived entries
 
     /// Writes entries in place of others, all in one step, and logs `memory.written`
-    /// for each, then the derivation once. Each output gets an id of ours, and expires
-    /// no later than any that it stands for; each entry that is replaced is in force
-    /// no more and names what stands for it, until that expires: then it is in force
+    /// for each, then the derivation once. Each output gets an id of ours, and quotes
+    /// what it stands for, unless that was overtaken: it expires no later than any that
+    /// it quotes. Each entry that is replaced is in force no more and names what stands for it, until that expires: then it is in force
     /// again. Answers nothing, having done nothing, when one that is replaced or kept
     /// is not in force any more, which holds of one that is named as replaced twice,
     /// or as both. As with an append, it may be [`StoreError::SecretsChanged`].
@@ -1534,7 +1544,7 @@ pub struct Told {
     pub keys: u64,
     /// Kept answers.
     pub outcomes: u64,
-    /// Summaries and facts that were dropped.
+    /// Summaries, facts and entries made of others that were dropped.
     pub derived: u64,
     /// What was hidden in names, entries, verdicts and files.
     pub hidden: Hidden,

@@ -554,8 +554,9 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         scope: &Scope,
         selector: &Selector,
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
-        write!(self.erase_entries(scope, selector, dry_run))
+        write!(self.erase_entries(scope, selector, dry_run, now))
     }
 
     async fn derive_entries(

@@ -176,7 +176,11 @@ impl Memory {
             outputs: vec![entry],
             replaced: ids
                 .iter()
-                .map(|id| Replaced { id: id.clone(), by: Successor::Output(0) })
+                .map(|id| Replaced {
+                    id: id.clone(),
+                    by: Successor::Output(0),
+                    is_overtaken: false,
+                })
                 .collect(),
             kind: DerivationKind::Compacted,
             now,

@@ -154,7 +154,7 @@ fn draft(
 ) -> Result<(Vec<DerivedEntry>, Vec<Replaced>)> {
     let clean = Clean::of(redactor, records);
     let tags = clean.tags();
-    let ConsolidationPlan { outputs: planned, replaced } =
+    let ConsolidationPlan { outputs: planned, replaced, overtaken } =
         consolidation::plan(&clean.entries(&tags), max_bytes);
     let mut outputs = Vec::with_capacity(planned.len());
     let mut places: Vec<Option<usize>> = Vec::with_capacity(planned.len());
@@ -173,7 +173,7 @@ fn draft(
             Stands::Output(place) => Successor::Output(places[place]?),
             Stands::Kept(kept) => Successor::Kept(records[kept].id.clone()),
         };
-        Some(Replaced { id: records[at].id.clone(), by })
+        Some(Replaced { id: records[at].id.clone(), by, is_overtaken: overtaken.contains(&at) })
     });
     Ok((outputs, replaced.collect()))
 }

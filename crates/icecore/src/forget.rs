@@ -214,7 +214,8 @@ impl Memory {
         work: &mut Erasing,
     ) -> Result<()> {
         let store = &self.inner.store;
-        let entries = store.erase_entries(scope, selector, true).await?;
+        let now = self.inner.clock.now();
+        let entries = store.erase_entries(scope, selector, true, now).await?;
         let facts = store.erase_facts(scope, selector, &[], true).await?;
         if dry_run {
             work.erased.entries += entries;
@@ -222,7 +223,7 @@ impl Memory {
             work.erased.facts += if work.touched.contains(scope) { 0 } else { facts };
         } else if entries + facts > 0 {
             self.drop_index(scope).await?;
-            work.erased.entries += store.erase_entries(scope, selector, false).await?;
+            work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
             work.erased.facts += store.erase_facts(scope, selector, &[], false).await?;
         }
         if entries + facts > 0 {

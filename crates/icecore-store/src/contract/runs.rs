@@ -414,7 +414,7 @@ pub(super) async fn a_run_keeps_its_claim(store: &dyn Store) {
     }
     // A retry must not do it again because something was erased meanwhile.
     store.put_entry(&scope(), write("notes", "e").entry).await.unwrap();
-    store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false).await.unwrap();
+    store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false, NOW).await.unwrap();
     assert_eq!(kept("POST /v1/runs").await.as_deref(), Some("run a"));
     assert_eq!(kept("POST /v1/fork").await.as_deref(), Some("run f"));
 }
@@ -487,7 +487,7 @@ pub(super) async fn a_run_outlasts_what_it_names(store: &dyn Store) {
     };
     let run = step(store, only).await;
     let events = all_events(store, "r").await;
-    let erased = store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false).await;
+    let erased = store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false, NOW).await;
     assert_eq!(erased.unwrap(), 1);
     // It names what is gone, and says nothing of what that said.
     assert_eq!(store.run(&acme(), "r").await.unwrap(), Some(run.clone()));
