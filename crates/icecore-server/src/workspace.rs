@@ -267,12 +267,7 @@ fn claim(attempt: &Attempt) -> Claim<FileInfo> {
         let FileInfo { version, etag, updated_at, .. } = info;
         json!(Kept { version: *version, etag: etag.clone(), updated_at: updated_at.0 }).to_string()
     };
-    Claim {
-        operation: attempt.operation.to_owned(),
-        key: attempt.key.clone(),
-        request: attempt.request,
-        render: std::sync::Arc::new(render),
-    }
+    attempt.claim(render)
 }
 
 /// A kept answer, with what the file held put back from the request.
