@@ -452,7 +452,8 @@ fn memory(means: &Means) -> MemoryFamily {
             modes: semantic.into_iter().chain(["filter"]).collect(),
         },
         retention: RetentionBlock { ttl: true, forget: means.writable },
-        compaction: means.compaction.map(compaction),
+        // It writes, also where the host does it by itself.
+        compaction: means.compaction.filter(|_| means.writable).map(compaction),
         attribution: AttributionBlock { supported: true, emits_write_events: true },
         injection_budget: InjectionBudgetBlock {
             supported: true,
@@ -559,7 +560,7 @@ pub(crate) mod tests {
         assert_eq!(unmet(&all_on()), ["replay-snapshot"]);
         assert_eq!(
             unmet(&Means { writable: false, ..all_on() }),
-            ["write", "replay-snapshot"],
+            ["write", "compaction", "replay-snapshot"],
             "what is there can still be read, also by later runs"
         );
         let off = Means { compaction: None, ..all_on() };
@@ -699,7 +700,13 @@ pub(crate) mod tests {
             assert!(!able.has(missing), "{missing}");
         }
         let readers = Capabilities::of(&Means { writable: false, ..all_on() });
-        for missing in ["memory.write", "memory.writable", "memory.retention.forget", "workspace"] {
+        for missing in [
+            "memory.write",
+            "memory.writable",
+            "memory.compaction",
+            "memory.retention.forget",
+            "workspace",
+        ] {
             assert!(!readers.has(missing), "{missing}");
         }
     }

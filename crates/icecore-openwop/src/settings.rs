@@ -8,7 +8,8 @@ pub struct HostSettings {
     /// Whether the fixtures and seams of the conformance suite are there. This is a
     /// flag of `serve`, and stands in no file.
     pub conformance: bool,
-    /// `read_only`: nobody writes through the host's doors.
+    /// `read_only`: nobody writes through the host's doors, and the host does not by
+    /// itself.
     pub read_only: bool,
     /// `run_retention_seconds`: how long a run that ended can be read and repeated.
     pub run_retention_seconds: u64,

@@ -100,3 +100,19 @@ pub struct Derived {
     /// Where in the log.
     pub position: Position,
 }
+
+/// Where an entry is among those of its memory, which are ordered so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntryPlace {
+    /// When it was put.
+    pub created_at: Millis,
+    /// Where it began.
+    pub began: Position,
+}
+
+impl EntryRecord {
+    /// Where it is among those of its memory.
+    pub fn place(&self) -> EntryPlace {
+        EntryPlace { created_at: self.created_at, began: self.began }
+    }
+}

@@ -621,6 +621,16 @@ impl Store for MemoryStore {
         derivation::crowded(&self.state(), count, quiet_since, now, limit)
     }
 
+    async fn oldest_places(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>> {
+        derivation::oldest_places(&self.state(), scope, after, now, limit)
+    }
+
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
         runs::create(&mut self.state(), workspace, run)
     }

@@ -746,6 +746,9 @@ async fn view(store: &dyn Store) -> Vec<String> {
             see(format!("{:?}", store.entry(&scope, "entry-1", at, NOW).await));
         }
         for now in [Millis(3), NOW] {
+            let first = store.oldest_places(&scope, None, now, 3).await.unwrap();
+            let rest = store.oldest_places(&scope, first.last().copied(), now, 99).await.unwrap();
+            see(format!("{first:?} {rest:?}"));
             let kept = store.entries_after(&scope, Position(0), now, 99).await.unwrap();
             for entry in &kept {
                 see(format!("{:?}", store.sources_of(&scope, &entry.id, now).await.unwrap()));

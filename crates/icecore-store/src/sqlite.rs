@@ -657,6 +657,17 @@ impl Store for SqliteStore {
         self.read(move |c, s| derivation::crowded(c, s, count, quiet_since, now, limit)).await
     }
 
+    async fn oldest_places(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>> {
+        let scope = scope.clone();
+        self.read(move |c, s| derivation::oldest_places(c, s, &scope, after, now, limit)).await
+    }
+
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
         let workspace = workspace.clone();
         self.write(move |c, s| runs::create(c, s, &workspace, run)).await

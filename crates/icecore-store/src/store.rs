@@ -26,7 +26,7 @@ pub use crate::commitments::{
     CommitmentRecord, CommitmentState, Condition, Fired, Intention, NewCommitment,
 };
 pub use crate::derivation::{
-    Derivation, DerivationKind, Derived, DerivedEntry, MakePayload, Replaced, Successor,
+    Derivation, DerivationKind, Derived, DerivedEntry, EntryPlace, MakePayload, Replaced, Successor,
 };
 use crate::error::StoreError;
 use crate::pack::PackKey;
@@ -500,6 +500,17 @@ pub trait Store: Send + Sync {
         now: Millis,
         limit: usize,
     ) -> Result<Vec<Scope>>;
+
+    /// Where the first `limit` entries in force now are in their order, oldest first,
+    /// after a place in it: [`Store::entries`] read backwards, no more of it than is
+    /// asked for.
+    async fn oldest_places(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>>;
 
     // Runs
 

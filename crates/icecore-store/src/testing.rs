@@ -581,6 +581,16 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.crowded_memories(count, quiet_since, now, limit))
     }
 
+    async fn oldest_places(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>> {
+        read!(self.oldest_places(scope, after, now, limit))
+    }
+
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
         write!(self.create_run(workspace, run))
     }

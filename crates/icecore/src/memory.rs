@@ -20,6 +20,8 @@ use icecore_store::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::bodies::PackCache;
+use crate::compaction::Resting;
+use crate::consolidation::Consolidating;
 use crate::counters::Counting;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
@@ -54,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) embedder: Option<Arc<dyn Embedder>>,
     pub(crate) counters: Counting,
     pub(crate) tidying: Tidying,
+    pub(crate) resting: Resting,
+    pub(crate) consolidating: Consolidating,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
@@ -197,6 +201,8 @@ impl MemoryBuilder {
                 embedder: self.embedder.filter(|_| auto_embed),
                 counters: Counting::default(),
                 tidying: Tidying::default(),
+                resting: Resting::default(),
+                consolidating: Consolidating::default(),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),

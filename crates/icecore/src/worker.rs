@@ -177,6 +177,16 @@ impl Memory {
 
     /// Works in the background until `stop` resolves.
     pub async fn work_until(&self, stop: impl Future<Output = ()>) {
+        self.work(stop, true).await;
+    }
+
+    /// As [`Memory::work_until`], for a host on which nobody writes: nothing is
+    /// compacted, and no commitment fires.
+    pub async fn keep_until(&self, stop: impl Future<Output = ()>) {
+        self.work(stop, false).await;
+    }
+
+    async fn work(&self, stop: impl Future<Output = ()>, writes: bool) {
         let (closing, closed) = watch::channel(false);
         let is_untidy = AtomicBool::new(false);
         let stopping = async {
@@ -187,7 +197,12 @@ impl Memory {
         tokio::join!(
             stopping,
             self.settle_until(closed.clone(), &is_untidy),
-            self.keep_up_until(closed, &is_untidy),
+            self.keep_up_until(closed.clone(), &is_untidy, writes),
+            async {
+                if writes {
+                    self.compact_until(closed).await;
+                }
+            },
         );
     }
 
@@ -215,9 +230,13 @@ impl Memory {
     }
 
     /// Does what is due by time alone.
-    async fn keep_up_until(&self, mut closed: watch::Receiver<bool>, is_untidy: &AtomicBool) {
+    async fn keep_up_until(
+        &self,
+        mut closed: watch::Receiver<bool>,
+        is_untidy: &AtomicBool,
+        writes: bool,
+    ) {
         let (mut sweep, mut rescans) = (Every::new(SWEEP), Every::new(RESCANS));
-        let mut compactions = Every::new(COMPACTIONS);
         let mut told = BTreeMap::new();
         loop {
             if sweep.is_due() {
@@ -231,12 +250,7 @@ impl Memory {
             if rescans.is_due() {
                 self.tell_of_rescans(&mut told).await;
             }
-            if compactions.is_due()
-                && let Err(error) = self.compact_due().await
-            {
-                tracing::warn!(error = %error, "crowded memories could not be found, will look again");
-            }
-            let pause = match self.keep_up(is_untidy).await {
+            let pause = match self.keep_up(is_untidy, writes).await {
                 Ok(()) => UPKEEP,
                 Err(error) => {
                     tracing::warn!(error = %error, "what is past its time could not be removed, will try again");
@@ -251,13 +265,28 @@ impl Memory {
     }
 
     /// Fires what is due, lets go of what is past its time, and gives its space back.
-    async fn keep_up(&self, is_untidy: &AtomicBool) -> Result<()> {
-        self.fire_commitments().await?;
+    async fn keep_up(&self, is_untidy: &AtomicBool, writes: bool) -> Result<()> {
+        if writes {
+            self.fire_commitments().await?;
+        }
         let gone = self.expire().await? + self.purge_entries().await?;
         if is_untidy.swap(false, Ordering::Relaxed) || gone > 0 {
             self.inner.store.tidy().await?;
         }
         Ok(())
+    }
+
+    /// Compacts crowded memories, however long that takes, beside all else.
+    async fn compact_until(&self, mut closed: watch::Receiver<bool>) {
+        loop {
+            if let Err(error) = self.compact_while(|| !*closed.borrow()).await {
+                tracing::warn!(error = %error, "crowded memories could not be found, will look again");
+            }
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = tokio::time::sleep(COMPACTIONS) => {}
+            }
+        }
     }
 
     /// Says which tenants should be rescanned; see [`Memory::new_rescans`].

@@ -168,6 +168,7 @@ async fn a_host_that_only_reads_claims_no_writing() {
     let mut families = usual();
     families["memory"]["writable"] = json!(false);
     families["memory"]["retention"]["forget"] = json!(false);
+    families["memory"].as_object_mut().unwrap().remove("compaction");
     families["agents"] = json!({
         "memoryBackends": ["long-term"],
         "manifestRuntime": {"supported": true, "installScope": "host"},

@@ -69,6 +69,23 @@ async fn press(store: &dyn Store, ids: &[&str], expires_at: Option<i64>) -> Entr
     derived.outputs.remove(0)
 }
 
+/// Entries in force are found oldest first too, all at once and one after the other.
+async fn assert_backwards(store: &dyn Store, found: &[EntryRecord], now: Millis) {
+    let expected: Vec<EntryPlace> = found.iter().rev().map(EntryRecord::place).collect();
+    assert_eq!(store.oldest_places(&scope(), None, now, 99).await.unwrap(), expected);
+    let mut stepped: Vec<EntryPlace> = Vec::new();
+    loop {
+        let after = stepped.last().copied();
+        let next = store.oldest_places(&scope(), after, now, 1).await.unwrap();
+        match next[..] {
+            [place] => stepped.push(place),
+            [] => break,
+            _ => panic!("{next:?}"),
+        }
+    }
+    assert_eq!(stepped, expected);
+}
+
 /// Ids in force, newest first, those of ours as `made`.
 async fn ids(store: &dyn Store, filter: &EntryFilter, now: i64) -> String {
     let found = store.entries(&scope(), filter, Millis(now), 99).await.unwrap();
@@ -77,6 +94,9 @@ async fn ids(store: &dyn Store, filter: &EntryFilter, now: i64) -> String {
     assert_eq!(store.entry_places(&scope(), filter, Millis(now)).await.unwrap(), places);
     let read = store.entries_at(&scope(), &places, filter, Millis(now)).await.unwrap();
     assert_eq!(read, found, "read one by one");
+    if *filter == EntryFilter::default() {
+        assert_backwards(store, &found, Millis(now)).await;
+    }
     let stats = store.stats(scope().tenant(), None, Millis(now)).await.unwrap();
     assert!(filter.at.is_some() || filter.tag.is_some() || stats.entries == found.len() as u64);
     let name = |entry: EntryRecord| if entry.derived { "made".to_owned() } else { entry.id };

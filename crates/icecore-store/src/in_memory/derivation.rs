@@ -214,3 +214,18 @@ pub(super) fn delete(tenant: &mut TenantState, memory: &str, going: &BTreeSet<Po
     }
     tenant.prune_hidden();
 }
+
+pub(super) fn oldest_places(
+    state: &State,
+    scope: &Scope,
+    after: Option<EntryPlace>,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<EntryPlace>> {
+    let shown = state.entries(scope).filter(|entry| entry.in_force_now(now));
+    let places = shown.map(|entry| entry.record.place());
+    let mut found: Vec<EntryPlace> = places.filter(|place| Some(*place) > after).collect();
+    found.sort();
+    found.truncate(limit);
+    Ok(found)
+}

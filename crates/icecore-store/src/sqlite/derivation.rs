@@ -350,6 +350,40 @@ pub(super) fn forget(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<
     Ok(())
 }
 
+pub(super) fn oldest_places(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    after: Option<EntryPlace>,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<EntryPlace>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let of = |index: &str, condition: &str| {
+        format!(
+            "SELECT created_at AS put_at, began AS place FROM entries INDEXED BY {index}
+             WHERE tenant = ?1 AND scope = ?2 AND {condition} AND {LIVES}
+               AND (created_at, began) > (?4, ?5)"
+        )
+    };
+    let (stayed, back) =
+        (of("entries_shown", "ended IS NULL"), of("entries_back", "superseded_until <= ?3"));
+    let (time, began) = match after {
+        Some(place) => (place.created_at.0, rows::number(place.began.0)),
+        None => (i64::MIN, i64::MIN),
+    };
+    c.prepare_cached(&format!("{stayed} UNION ALL {back} ORDER BY put_at, place LIMIT ?6"))
+        .and_then(|mut q| {
+            let values = [no.tenant, no.scope, now.0, time, began, rows::number(limit as u64)];
+            let place = |row: &rusqlite::Row<'_>| {
+                let began = Position(row.get::<_, i64>(1)? as u64);
+                Ok(EntryPlace { created_at: Millis(row.get(0)?), began })
+            };
+            q.query_map(values, place)?.collect()
+        })
+        .map_err(|e| s.failed(e))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

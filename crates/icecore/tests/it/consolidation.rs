@@ -60,6 +60,7 @@ async fn what_was_said_thrice_is_said_once() {
         "memoryRef": "m",
         "inputCount": 4,
         "outputCount": 2,
+        "mergedCount": 2,
         "mergedIds": ids[..2],
         "trigger": "on-demand",
     });

@@ -35,7 +35,7 @@ const READS: &[&str] = &[
 const WRITES: &[&str] = &[
     "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "confirm", "consolidate", "create_run",
     "delete_entry", "delete_file", "expire_runs", "fire_commitments", "forget", "fork_run",
-    "import", "import_text", "learn",
+    "import", "import_text", "keep_until", "learn",
     "put_entry", "put_file", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
     "scope", "settle", "step_run", "work_until",
 ];
@@ -221,15 +221,17 @@ async fn write(bench: &Bench, name: &str) {
                 hides(memory.forget(&me(), None, &request, false).await.map(drop));
             }
         }
-        "settle" | "reindex" | "work_until" => {
+        "settle" | "reindex" | "work_until" | "keep_until" => {
             let turn = |n| said(n, &format!("I live at {secret}. Remember: {secret} is the key."));
             memory.remember(scope, "s", (1..130).map(turn).collect()).await.unwrap();
             match name {
                 "reindex" => drop(memory.reindex(scope, |_, _| {}).await.unwrap()),
-                "work_until" => {
-                    memory
-                        .work_until(tokio::time::sleep(std::time::Duration::from_millis(50)))
-                        .await;
+                "work_until" | "keep_until" => {
+                    let stop = tokio::time::sleep(std::time::Duration::from_millis(50));
+                    match name {
+                        "work_until" => memory.work_until(stop).await,
+                        _ => memory.keep_until(stop).await,
+                    }
                 }
                 _ => bench.settle().await,
             }
