@@ -148,8 +148,10 @@ pub enum RunsError {
     /// A run of another of the tenant's workspaces.
     #[error("this run belongs to another workspace")]
     Forbidden,
-    /// A run past its retention.
-    #[error("the run ended longer ago than runs are kept (`run_retention_seconds`)")]
+    /// A run past its retention, or one that was forgotten.
+    #[error(
+        "what the run held is gone: it ended longer ago than runs are kept (`run_retention_seconds`), or was forgotten"
+    )]
     Expired {
         /// Which run.
         run: String,

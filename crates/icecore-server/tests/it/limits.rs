@@ -356,7 +356,7 @@ async fn guessing_is_slow_and_shuts_nobody_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_that_stop_everything_stop_the_start() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = icecore::Memory::open(dir.path()).await.unwrap();
+    let memory = Memory::open(dir.path()).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let limits = Limits { concurrent_requests: 0, ..Limits::default() };
     let options = icecore_server::ServerOptions { limits, ..Default::default() };
