@@ -454,7 +454,8 @@ fn memory(means: &Means) -> MemoryFamily {
         retention: RetentionBlock { ttl: true, forget: means.writable },
         // It writes, also where the host does it by itself.
         compaction: means.compaction.filter(|_| means.writable).map(compaction),
-        attribution: AttributionBlock { supported: true, emits_write_events: true },
+        // Writes are told in runs, where there are any, as in the log of all events.
+        attribution: AttributionBlock { supported: true, emits_write_events: can_run(means) },
         injection_budget: InjectionBudgetBlock {
             supported: true,
             token_counter: means.budget_counter.as_str(),
@@ -632,7 +633,7 @@ pub(crate) mod tests {
                 "ttlSupported": true,
                 "search": {"supported": true, "modes": ["filter"]},
                 "retention": {"ttl": true, "forget": false},
-                "attribution": {"supported": true, "emitsWriteEvents": true},
+                "attribution": {"supported": true, "emitsWriteEvents": false},
                 "injectionBudget": {"supported": true, "tokenCounter": "o200k_base"},
             },
             "agents": {"memoryBackends": ["long-term"]},
@@ -647,6 +648,8 @@ pub(crate) mod tests {
         let check = |means: Means, replays: bool, fixtures: usize| {
             let able = Capabilities::of(&means);
             assert_eq!(able.has("replay"), replays, "{means:?}");
+            assert_eq!(able.has("memory.attribution.emitsWriteEvents"), replays, "{means:?}");
+            assert!(able.met(Dimension::Attribution), "what is written is told in the log");
             assert_eq!(able.fixtures().len(), fixtures, "{means:?}");
         };
         check(all_on(), true, 1);

@@ -15,6 +15,8 @@ pub struct HostSettings {
     pub run_retention_seconds: u64,
     /// `run_input_bytes`: bytes of a run's inputs, as JSON.
     pub run_input_bytes: usize,
+    /// `runs_unfinished`: runs of one tenant that have not ended.
+    pub runs_unfinished: u64,
     /// `agents`: the directory of agent manifests; none by default.
     pub agents: Option<PathBuf>,
 }
@@ -26,6 +28,7 @@ impl Default for HostSettings {
             read_only: false,
             run_retention_seconds: 7 * 24 * 3_600,
             run_input_bytes: 65_536,
+            runs_unfinished: 1_000,
             agents: None,
         }
     }

@@ -222,6 +222,7 @@ impl From<RunsError> for ApiError {
                 }
                 Self::new(StatusCode::GONE, "run_expired", message).with(details)
             }
+            RunsError::Changing => Self::later("run_changing", message),
             RunsError::Ended { .. } => Self::new(StatusCode::CONFLICT, "run_ended", message),
             RunsError::Active => Self::new(StatusCode::CONFLICT, "run_already_active", message),
             RunsError::InvalidFromSeq { from_seq, max } => {
@@ -258,6 +259,17 @@ impl From<StoreError> for ApiError {
             // The id is the caller's own, and may be anything.
             StoreError::NoIntention { .. } => {
                 Self::missing("nothing in this memory has the id `memoryId`")
+            }
+            StoreError::TooManyRuns { most } => {
+                let details = json!({
+                    "limit": "runs_unfinished",
+                    "most": most,
+                    "retryAfterMs": 1_000,
+                    "scope": "tenant",
+                });
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_runs", message)
+                    .with(details)
+                    .retry(1)
             }
             StoreError::TooManyCommitments { most } => {
                 Self::new(StatusCode::CONFLICT, "too_many_commitments", message)

@@ -426,13 +426,8 @@ pub(crate) async fn fork(
     let from_seq = fork_from(&fields)?;
 
     let attempt = Attempt::begin(&app, &caller, FORK, &posted).await?;
-    let mut request = ForkRequest {
-        id: new_id()?,
-        source: source.to_owned(),
-        from_seq,
-        principal_id: caller.key_id().to_owned(),
-        claim: None,
-    };
+    let mut request =
+        ForkRequest { id: new_id()?, source: source.to_owned(), from_seq, claim: None };
     if let Some(attempt) = &attempt {
         if let Some(outcome) = attempt.earlier(&app).await? {
             return Ok(replayed(outcome));

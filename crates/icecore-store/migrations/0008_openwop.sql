@@ -36,7 +36,8 @@ CREATE INDEX entry_quotes_by_output ON entry_quotes (tenant, scope, output, sour
 -- Runs of workflows. `files` are the paths and versions that it began with,
 -- `variables` what it ended with, both as JSON; entries are named there, and never
 -- quoted. `events` counts its events. A run past its retention keeps its id, its
--- owner and its times, and `expired_at`.
+-- owner and its times, and `expired_at`, until it goes for good. One that repeats
+-- another names it as its `source`.
 CREATE TABLE workflow_runs (
     tenant     INTEGER NOT NULL REFERENCES tenants,
     run        TEXT NOT NULL,
@@ -58,9 +59,13 @@ CREATE TABLE workflow_runs (
     PRIMARY KEY (tenant, run)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX workflow_runs_open ON workflow_runs (created_at) WHERE ended_at IS NULL;
+CREATE INDEX workflow_runs_open ON workflow_runs (tenant, created_at, run)
+    WHERE ended_at IS NULL;
 CREATE INDEX workflow_runs_ended ON workflow_runs (ended_at)
     WHERE ended_at IS NOT NULL AND expired_at IS NULL;
+CREATE INDEX workflow_runs_expired ON workflow_runs (expired_at) WHERE expired_at IS NOT NULL;
+CREATE INDEX workflow_runs_by_source ON workflow_runs (tenant, source)
+    WHERE source IS NOT NULL;
 
 -- What happened in a run, in order. Payloads hold no content.
 CREATE TABLE run_events (

@@ -198,8 +198,11 @@ sentences! {
         a_fork_repeats_what_has_ended
         only_what_has_ended_is_repeated
         a_run_keeps_its_claim
-        unfinished_runs_are_listed_oldest_first
+        unfinished_runs_are_listed_in_turns
+        a_tenant_has_so_many_unfinished
         of_an_expired_run_its_name_stays
+        an_expired_run_goes_for_good_later
+        runs_are_erased_with_what_repeats_them
         a_run_outlasts_what_it_names
         runs_are_redacted_again;
     commitments:

@@ -665,6 +665,20 @@ impl Store for MemoryStore {
         runs::expire(&mut self.state(), ended_by, now, limit)
     }
 
+    async fn erase_runs(
+        &self,
+        tenant: &Tenant,
+        before: Millis,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<u64> {
+        runs::erase(&mut self.state(), tenant, before, now, dry_run)
+    }
+
+    async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
+        runs::purge(&mut self.state(), expired_by, limit)
+    }
+
     async fn put_commitment(
         &self,
         scope: &Scope,

@@ -436,7 +436,6 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             id: format!("run-{id}"),
             source: format!("run-{}", id / 2),
             from_seq: 1,
-            principal: "key-2".to_owned(),
             now: Millis(number as i64),
             claim: None,
         }),
@@ -444,6 +443,7 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             id: format!("run-{id}"),
             workflow: format!("content {id}"),
             inputs: drawn_json(*id),
+            most_unfinished: 3,
             now: Millis(number as i64 / 3),
             secrets_seen: seen(place).await,
             ..new_run("")
@@ -658,7 +658,12 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         }
         Act::Fork(fork) => format!("{:?}", store.fork_run(scope.tenant(), fork).await),
         Act::Advance(step) => format!("{:?}", store.step_run(scope.tenant(), step).await),
-        Act::LetGo(ended_by) => format!("{:?}", store.expire_runs(ended_by, NOW, 2).await),
+        Act::LetGo(at) => {
+            let dry = store.erase_runs(scope.tenant(), at, NOW, true).await;
+            let erased = store.erase_runs(scope.tenant(), at, NOW, at.0 == 3).await;
+            let expired = store.expire_runs(at, NOW, 2).await;
+            format!("{dry:?} {erased:?} {expired:?} {:?}", store.purge_runs(NOW, 1).await)
+        }
         Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),
         Act::Fulfil(id, how) => {
             let tenant = scope.tenant();

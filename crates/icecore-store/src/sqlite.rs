@@ -707,6 +707,21 @@ impl Store for SqliteStore {
         self.write(move |c, s| runs::expire(c, s, ended_by, now, limit)).await
     }
 
+    async fn erase_runs(
+        &self,
+        tenant: &Tenant,
+        before: Millis,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<u64> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| runs::erase(c, s, &tenant, before, now, dry_run)).await
+    }
+
+    async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
+        self.write(move |c, s| runs::purge(c, s, expired_by, limit)).await
+    }
+
     async fn put_commitment(
         &self,
         scope: &Scope,

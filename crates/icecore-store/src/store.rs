@@ -516,14 +516,15 @@ pub trait Store: Send + Sync {
 
     /// Makes a run with its first events. It begins where the log stands, with the
     /// files that its workspace has then. An id that is taken is
-    /// [`StoreError::RunExists`]. Its claim is kept in the same step, and one that is
+    /// [`StoreError::RunExists`], one unfinished run too many
+    /// [`StoreError::TooManyRuns`]. Its claim is kept in the same step, and one that is
     /// taken is [`StoreError::ClaimTaken`]. As with an append, it may be
     /// [`StoreError::SecretsChanged`].
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord>;
 
     /// Makes a run that repeats another of the same tenant, which has ended: its
-    /// events with their times and payloads, its files, inputs, variables, workspace
-    /// and end. Nothing is answered, and nothing done, if that run is not there, has
+    /// events with their times and payloads, its files, inputs, variables, owner and
+    /// end. Nothing is answered, and nothing done, if that run is not there, has
     /// not ended or is past its retention. Claims and ids as with
     /// [`Store::create_run`].
     async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>>;
@@ -550,13 +551,28 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<RunEventRecord>>;
 
-    /// Runs, of any tenant, that have not ended, oldest first.
+    /// Runs, of any tenant, that have not ended: the oldest of each tenant, then the
+    /// next of each, so that none waits for all of another's.
     async fn unfinished_runs(&self, limit: usize) -> Result<Vec<(Tenant, String)>>;
 
     /// Lets go of the events, inputs, files, variables and errors of runs, of any
     /// tenant, that ended at or before a moment; answers how many. What names them
     /// stays.
     async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64>;
+
+    /// Does the same for the ended runs of a tenant that were made before a moment, and
+    /// for what repeats them; answers how many, or would where it is a dry run.
+    async fn erase_runs(
+        &self,
+        tenant: &Tenant,
+        before: Millis,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<u64>;
+
+    /// Lets go of runs, of any tenant, whose content was let go at or before a moment,
+    /// name and all; answers how many.
+    async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64>;
 
     // Commitments
 

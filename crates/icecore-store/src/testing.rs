@@ -625,6 +625,20 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.expire_runs(ended_by, now, limit))
     }
 
+    async fn erase_runs(
+        &self,
+        tenant: &Tenant,
+        before: Millis,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<u64> {
+        write!(self.erase_runs(tenant, before, now, dry_run))
+    }
+
+    async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
+        write!(self.purge_runs(expired_by, limit))
+    }
+
     async fn put_commitment(
         &self,
         scope: &Scope,
