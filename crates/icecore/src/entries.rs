@@ -390,9 +390,9 @@ impl Memory {
     }
 
     /// Deletes an entry: nobody sees it from now on, but for who reads as of an
-    /// earlier position. What it stands for goes with it, and what was made of any of
-    /// these; what that stood for besides is in force again. Answers false if there is
-    /// none.
+    /// earlier position. What it stands for goes with it, unless it overtook that, and
+    /// so does what was made of any of these; what that stood for besides is in force
+    /// again, and then no earlier position can be read. Answers false if there is none.
     pub async fn delete_entry(&self, scope: &Scope, id: &str) -> Result<bool> {
         let is_ended = self.inner.store.end_entry(scope, id, self.now()).await?;
         self.inner.wake.notify_one();
