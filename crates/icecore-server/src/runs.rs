@@ -1,6 +1,5 @@
 //! Runs of workflows: made, read, followed, cancelled, repeated.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -8,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use icecore::json::JsonText;
-use icecore::{Claim, MemoryError, Millis, RunRecord, StoreError, StoredOutcome};
+use icecore::{MemoryError, Millis, RunRecord, StoreError, StoredOutcome};
 use icecore_openwop::{ForkRequest, Host, RunEvent, RunRequest, RunView, RunsError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -273,19 +272,6 @@ pub(crate) fn no_inputs() -> JsonText {
     JsonText::empty_object()
 }
 
-/// The outcome to be committed with the run. It holds ids alone.
-fn claim<T: Serialize>(
-    attempt: &Attempt,
-    answer: impl Fn(&RunRecord) -> T + Send + Sync + 'static,
-) -> Claim<RunRecord> {
-    Claim {
-        operation: attempt.operation.to_owned(),
-        key: attempt.key.clone(),
-        request: attempt.request,
-        render: Arc::new(move |record| json!(answer(record)).to_string()),
-    }
-}
-
 fn replayed(outcome: StoredOutcome) -> Response {
     replay(outcome.status, outcome.body)
 }
@@ -331,7 +317,7 @@ pub(crate) async fn create(
         if let Some(outcome) = attempt.earlier(&app).await? {
             return Ok(replayed(outcome));
         }
-        request.claim = Some(claim(attempt, created));
+        request.claim = Some(attempt.claim(|run| json!(created(run)).to_string()));
     }
     match (app.openwop.create_run(caller.principal(), request).await, attempt) {
         (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, json!(created(&run)).to_string())),
@@ -432,7 +418,7 @@ pub(crate) async fn fork(
         if let Some(outcome) = attempt.earlier(&app).await? {
             return Ok(replayed(outcome));
         }
-        request.claim = Some(claim(attempt, forked));
+        request.claim = Some(attempt.claim(|run| json!(forked(run)).to_string()));
     }
     match (app.openwop.fork_run(caller.principal(), request).await, attempt) {
         (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, json!(forked(&run)).to_string())),
