@@ -488,7 +488,7 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
         }
         Step::Fulfil { place, pick, how } => {
             let tenant = scopes()[place.scope as usize].tenant().clone();
-            let known = store.commitments(&tenant, None, 9).await.unwrap();
+            let known = store.commitments(&tenant, &CommitmentQuery::newest(9)).await.unwrap();
             match known.get(*pick as usize % known.len().max(1)) {
                 Some(one) => Act::Fulfil(one.id.clone(), *how),
                 None => Act::Nothing,
@@ -654,15 +654,22 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         }
         Act::Fork(fork) => format!("{:?}", store.fork_run(scope.tenant(), fork).await),
         Act::Advance(step) => format!("{:?}", store.step_run(scope.tenant(), step).await),
-        Act::LetGo(ended_by) => format!("{:?}", store.expire_runs(ended_by, NOW, 2).await),
+        Act::LetGo(ended_by) => {
+            let runs = store.expire_runs(ended_by, NOW, 2).await;
+            format!("{runs:?} {:?}", store.purge_commitments(ended_by, 99).await)
+        }
         Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),
         Act::Fulfil(id, how) => {
             let tenant = scope.tenant();
             masked(match how {
                 0 => format!("{:?}", store.cancel_commitment(tenant, &id, Millis(3)).await),
                 1 => {
-                    let head = store.head(tenant).await.unwrap();
-                    format!("{:?}", store.look_through(tenant, &id, head).await)
+                    let through = store.head(tenant).await.unwrap();
+                    let because = "entry-1".to_owned();
+                    let fulfilled = vec![Fulfilled { commitment: id, because }];
+                    let look = Look { through, fulfilled, now: NOW };
+                    let fired = store.look_through(scope, &look).await.unwrap();
+                    format!("{fired:?}").replace("\\\"", "\"")
                 }
                 _ => {
                     let because = (how == 2).then_some("entry-1");
@@ -688,7 +695,9 @@ async fn view(store: &dyn Store) -> Vec<String> {
     see(format!("{:?}", store.packs_older_than(Millis(999), 2).await.unwrap()));
     see(format!("{:?}", store.crowded_memories(2, Millis(3), NOW, 9).await.unwrap()));
     see(format!("{:?}", store.unfinished_runs(3).await.unwrap()));
-    see(masked(format!("{:?}", store.waiting_commitments(3).await.unwrap())));
+    see(format!("{:?}", store.waiting_memories(None, &[], 3).await.unwrap()));
+    let after = tenant("acme");
+    see(format!("{:?}", store.waiting_memories(Some(&after), &[], 3).await.unwrap()));
     // Of those of one moment the ids decide, which are not the same.
     for moment in [0, 1] {
         see(format!("{:?}", store.due_commitments(Millis(moment), 99).await.unwrap().len()));
@@ -723,8 +732,15 @@ async fn view(store: &dyn Store) -> Vec<String> {
             see(format!("{:?}", store.run_events(&tenant, id, None, 99).await.unwrap()));
             see(format!("{:?}", store.run_events(&tenant, id, Some(1), 2).await.unwrap()));
         }
-        for memory in [None, Some("diary")] {
-            let made = store.commitments(&tenant, memory, 9).await.unwrap();
+        for (memory, state) in [(None, None), (Some("diary"), Some(CommitmentState::Pending))] {
+            let memory = memory.map(str::to_owned);
+            let query = CommitmentQuery { memory, state, ..CommitmentQuery::newest(9) };
+            let made = store.commitments(&tenant, &query).await.unwrap();
+            if let Some(first) = made.first() {
+                let query = CommitmentQuery { before: Some(first.id.clone()), ..query };
+                let before = store.commitments(&tenant, &query).await.unwrap();
+                see(masked(format!("{before:?}")));
+            }
             see(masked(format!("{made:?}")));
         }
         for key in ["0", "1", "2"] {
@@ -733,6 +749,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
         }
     }
     for scope in scopes() {
+        see(masked(format!("{:?}", store.watch(&scope).await.unwrap())));
         for at in [None, Some(Position(9))] {
             for tag in [None, Some(text("subject:name-1"))] {
                 let filter = EntryFilter { at, tag, own: Vec::new() };

@@ -20,6 +20,7 @@ use icecore_store::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::bodies::PackCache;
+use crate::commitments::Order;
 use crate::counters::Counting;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     pub(crate) embedder: Option<Arc<dyn Embedder>>,
     pub(crate) counters: Counting,
     pub(crate) tidying: Tidying,
+    pub(crate) commitment_order: Mutex<Order>,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
@@ -197,6 +199,7 @@ impl MemoryBuilder {
                 embedder: self.embedder.filter(|_| auto_embed),
                 counters: Counting::default(),
                 tidying: Tidying::default(),
+                commitment_order: Mutex::default(),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),

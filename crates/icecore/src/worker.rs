@@ -57,6 +57,12 @@ const UPKEEP: Duration = Duration::from_secs(1);
 /// How often packs that a crash left behind are looked for.
 const SWEEP: Duration = Duration::from_secs(3600);
 
+/// Between rounds of commitments, while there is something to do.
+const BREATH: Duration = Duration::from_millis(20);
+
+/// How often commitments are looked for that ended long ago.
+const COMMITMENT_PURGES: Duration = Duration::from_secs(60);
+
 /// How often memories are looked for that have many entries.
 const COMPACTIONS: Duration = Duration::from_secs(10);
 
@@ -103,6 +109,7 @@ impl Memory {
         let mut done = self.settle_branches(tell, |_| true).await?;
         done.expired = self.expire().await?;
         done.purged = self.purge_entries().await?;
+        self.purge_commitments().await?;
         if done.did_something() {
             self.inner.store.tidy().await?;
         }
@@ -187,6 +194,7 @@ impl Memory {
         tokio::join!(
             stopping,
             self.settle_until(closed.clone(), &is_untidy),
+            self.keep_commitments_until(closed.clone()),
             self.keep_up_until(closed, &is_untidy),
         );
     }
@@ -209,6 +217,31 @@ impl Memory {
             tokio::select! {
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = self.inner.wake.notified(), if pause == POLL => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Fires commitments as their time or what they wait for comes. However much is put,
+    /// there is a pause between rounds.
+    async fn keep_commitments_until(&self, mut closed: watch::Receiver<bool>) {
+        let mut purges = Every::new(COMMITMENT_PURGES);
+        loop {
+            if purges.is_due()
+                && let Err(error) = self.purge_commitments().await
+            {
+                tracing::warn!(error = %error, "commitments that ended long ago could not be removed");
+            }
+            let pause = match self.fire_round().await {
+                Ok(round) if round.is_idle => POLL,
+                Ok(_) => BREATH,
+                Err(error) => {
+                    tracing::warn!(error = %error, "commitments could not be looked after, will try again");
+                    POLL
+                }
+            };
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -250,9 +283,8 @@ impl Memory {
         }
     }
 
-    /// Fires what is due, lets go of what is past its time, and gives its space back.
+    /// Lets go of what is past its time, and gives its space back.
     async fn keep_up(&self, is_untidy: &AtomicBool) -> Result<()> {
-        self.fire_commitments().await?;
         let gone = self.expire().await? + self.purge_entries().await?;
         if is_untidy.swap(false, Ordering::Relaxed) || gone > 0 {
             self.inner.store.tidy().await?;

@@ -5,6 +5,7 @@
 mod agents;
 mod auth;
 mod client;
+mod commitment_lists;
 mod crowd;
 mod discovery;
 mod ending;
