@@ -590,7 +590,7 @@ pub struct ForgetWhat {
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
     /// Turns and entries from before this date or RFC 3339 time, in every memory of the tenant
-    /// unless --memory is given
+    /// and with what its ended runs hold, unless --memory is given
     #[arg(long, value_name = "TIME")]
     pub before: Option<String>,
     /// One entry

@@ -49,6 +49,12 @@ impl Entry<'_> {
         self.tags.contains(&COMMITMENT_TAG)
     }
 
+    /// What it is pressed together with, where ends are kept apart: the others that
+    /// end on the same day, or that all last.
+    pub fn end_day(&self) -> Option<String> {
+        self.expires_at.map(Millis::to_date)
+    }
+
     fn is_compacted(&self) -> bool {
         self.tags.iter().any(|tag| tag.starts_with(COMPACTED_FROM))
     }
@@ -61,6 +67,9 @@ pub struct Limits {
     pub max_input_entries: usize,
     /// Bytes of what is written, as UTF-8.
     pub max_output_bytes: usize,
+    /// Whether those that end are left out where others last, and the other way
+    /// round: what stands for all ends with the first, and then the others are back.
+    pub apart: bool,
 }
 
 /// One entry in place of others.
@@ -76,11 +85,16 @@ pub struct CompactionPlan {
     pub expires_at: Option<Millis>,
 }
 
-/// One entry in place of the first of `entries`, which come oldest first. Nothing if
-/// there are fewer than two that may be replaced.
+/// One entry in place of the first of `entries`, which come oldest first, or of the
+/// first that end together, where most do. Nothing if there are fewer than two that
+/// may be replaced.
 pub fn plan(entries: &[Entry<'_>], limits: &Limits) -> Option<CompactionPlan> {
     let free = (0..entries.len()).filter(|at| !entries[*at].is_left_alone());
-    let sources: Vec<usize> = free.take(limits.max_input_entries).collect();
+    let mut sources: Vec<usize> = match limits.apart {
+        true => largest_group(entries, free),
+        false => free.collect(),
+    };
+    sources.truncate(limits.max_input_entries);
     if sources.len() < 2 {
         return None;
     }
@@ -91,6 +105,16 @@ pub fn plan(entries: &[Entry<'_>], limits: &Limits) -> Option<CompactionPlan> {
         expires_at: input.iter().filter_map(|entry| entry.expires_at).min(),
         sources,
     })
+}
+
+/// Those that end on the same day, or all that last: whichever are most.
+fn largest_group(entries: &[Entry<'_>], free: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut groups: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
+    for at in free {
+        groups.entry(entries[at].end_day()).or_default().push(at);
+    }
+    // Of as many, those that last, then those that end first.
+    groups.into_values().rev().max_by_key(Vec::len).unwrap_or_default()
 }
 
 /// Tags of every one of them, but for those that name a run.
@@ -221,7 +245,8 @@ mod tests {
 
     const DAY: i64 = 24 * 3600 * 1000;
 
-    const AMPLE: Limits = Limits { max_input_entries: 1_000, max_output_bytes: 65_536 };
+    const AMPLE: Limits =
+        Limits { max_input_entries: 1_000, max_output_bytes: 65_536, apart: false };
 
     fn entry<'a>(content: &'a str, day: i64, tags: &'a [&'a str]) -> Entry<'a> {
         let created_at = Millis(1_767_225_600_000 + day * DAY);
@@ -296,6 +321,26 @@ mod tests {
     }
 
     #[test]
+    fn what_ends_is_kept_apart_from_what_lasts() {
+        let apart = Limits { apart: true, ..AMPLE };
+        let until = |content, at: Option<i64>| {
+            let expires_at = at.map(|at| Millis(at * DAY));
+            Entry { expires_at, ..entry(content, 0, &[]) }
+        };
+        let check = |ends: &[Option<i64>], expected: Option<&[usize]>| {
+            let entries: Vec<Entry<'_>> = ends.iter().map(|end| until("x", *end)).collect();
+            let made = plan(&entries, &apart).map(|made| made.sources);
+            assert_eq!(made.as_deref(), expected, "{ends:?}");
+        };
+        check(&[None, Some(1), None], Some(&[0, 2]));
+        check(&[Some(1), None, Some(2), None, Some(1)], Some(&[1, 3]));
+        check(&[Some(2), None, Some(2), None, Some(2)], Some(&[0, 2, 4]));
+        check(&[Some(2), Some(1), Some(2), Some(1)], Some(&[1, 3]));
+        check(&[None, Some(1), Some(2)], None);
+        check(&[], None);
+    }
+
+    #[test]
     fn of_much_the_weighty_is_kept() {
         let mut contents: Vec<String> = (0..400)
             .map(|n| {
@@ -347,7 +392,7 @@ mod tests {
                 .iter()
                 .map(|(content, day, kind)| entry(content, *day, tags[usize::from(*kind)]))
                 .collect();
-            let limits = Limits { max_input_entries, max_output_bytes };
+            let limits = Limits { max_input_entries, max_output_bytes, apart: false };
             let made = plan(&entries, &limits);
             prop_assert_eq!(&made, &plan(&entries, &limits));
             let free = entries.iter().filter(|entry| !entry.is_left_alone()).count();

@@ -42,6 +42,8 @@ pub struct ConsolidationPlan {
     pub outputs: Vec<Merged>,
     /// Entries that are in force no more, by their places, in order.
     pub replaced: Vec<(usize, Stands)>,
+    /// Those of them that say something else than what stands for them.
+    pub overtaken: BTreeSet<usize>,
 }
 
 impl ConsolidationPlan {
@@ -99,6 +101,8 @@ struct Node {
     kept: Option<usize>,
     /// The entries that it stands for, itself among them.
     members: Vec<usize>,
+    /// Those that it stands for although it does not say what they say.
+    overtaken: Vec<usize>,
     text: String,
     words: Vec<String>,
     created_at: Millis,
@@ -111,6 +115,7 @@ impl Node {
         Self {
             kept: Some(at),
             members: vec![at],
+            overtaken: Vec::new(),
             text: entry.content.to_owned(),
             words: words(entry.content),
             created_at: entry.created_at,
@@ -121,6 +126,13 @@ impl Node {
     /// Also stands for what `other` does.
     fn take(&mut self, other: Node) {
         self.members.extend(other.members);
+        self.overtaken.extend(other.overtaken);
+    }
+
+    /// Also stands for what `other` does, and says something else.
+    fn overtake(&mut self, other: Node) {
+        self.overtaken.extend(other.members);
+        self.overtaken.extend(other.overtaken);
     }
 
     /// A new one that says what both say.
@@ -133,6 +145,7 @@ impl Node {
             created_at: self.created_at.max(other.created_at),
             expires_at: ends.into_iter().flatten().min(),
             members: self.members.into_iter().chain(other.members).collect(),
+            overtaken: self.overtaken.into_iter().chain(other.overtaken).collect(),
         }
     }
 
@@ -142,7 +155,14 @@ impl Node {
             None => Stands::Output(made.outputs.len()),
         };
         let others = self.members.iter().filter(|at| Some(**at) != self.kept);
-        made.replaced.extend(others.map(|at| (*at, stands)));
+        let others = others.chain(&self.overtaken);
+        made.replaced.extend(others.clone().map(|at| (*at, stands)));
+        // One that stays was put as it is: although it says more, it is no copy.
+        let is_overtaken = |at: &&usize| match self.kept {
+            Some(_) => words(entries[**at].content) != self.words,
+            None => self.overtaken.contains(at),
+        };
+        made.overtaken.extend(others.filter(is_overtaken));
         if self.kept.is_none() {
             let ends = self.members.iter().filter_map(|at| entries[*at].expires_at);
             let tags = self.members.first().map_or(&[][..], |at| entries[*at].tags);
@@ -373,7 +393,7 @@ fn without_overtaken(nodes: Vec<Node>) -> Vec<Node> {
         if let Some(older) = nodes[at].take()
             && let Some(newer) = &mut nodes[by]
         {
-            newer.take(older);
+            newer.overtake(older);
         }
     }
     nodes.into_iter().flatten().collect()
@@ -558,6 +578,26 @@ mod tests {
     }
 
     #[test]
+    fn what_says_something_else_is_told_apart() {
+        let overtaken = |contents: &[&str]| {
+            let made = planned(&put(contents));
+            let kept: Vec<usize> = made.replaced.iter().map(|(at, _)| *at).collect();
+            (kept, made.overtaken.into_iter().collect::<Vec<_>>())
+        };
+        assert_eq!(overtaken(&["Plums are ripe.", "plums  ARE ripe"]), (vec![0], vec![]));
+        let moved =
+            ["I live in Porto.", "I live in Porto.", "I live in Lisbon.", "I live in Lisbon."];
+        assert_eq!(overtaken(&moved), (vec![0, 1, 2], vec![0, 1]));
+        let short = "The harbour office in Porto opens at dawn on weekdays";
+        let long = "The harbour office in Porto always opens at dawn on weekdays.";
+        assert_eq!(overtaken(&[short, long]), (vec![0], vec![0]));
+        // What is written quotes what it is made of.
+        let one = "Ana plans the harbour works in Porto with great care. She is kind.";
+        let other = "Ana plans the harbour works in Porto with great care! He is kind.";
+        assert_eq!(overtaken(&[one, other]), (vec![0, 1], vec![]));
+    }
+
+    #[test]
     fn intentions_stay() {
         let mut entries = put(&["call Ana", "call Ana"]);
         entries.iter_mut().for_each(|one| one.tags.push("commitment".to_owned()));
@@ -636,6 +676,8 @@ mod tests {
             for (at, stands) in &made.replaced {
                 prop_assert!(!entries[*at].tags.contains(&"commitment".to_owned()));
                 if let Stands::Kept(kept) = stands {
+                    let is_same = words(&entries[*at].content) == words(&entries[*kept].content);
+                    prop_assert_eq!(made.overtaken.contains(at), !is_same);
                     prop_assert!(!made.replaced.iter().any(|(other, _)| other == kept));
                 }
             }

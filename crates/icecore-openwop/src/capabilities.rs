@@ -452,8 +452,10 @@ fn memory(means: &Means) -> MemoryFamily {
             modes: semantic.into_iter().chain(["filter"]).collect(),
         },
         retention: RetentionBlock { ttl: true, forget: means.writable },
-        compaction: means.compaction.map(compaction),
-        attribution: AttributionBlock { supported: true, emits_write_events: true },
+        // It writes, also where the host does it by itself.
+        compaction: means.compaction.filter(|_| means.writable).map(compaction),
+        // Writes are told in runs, where there are any, as in the log of all events.
+        attribution: AttributionBlock { supported: true, emits_write_events: can_run(means) },
         injection_budget: InjectionBudgetBlock {
             supported: true,
             token_counter: means.budget_counter.as_str(),
@@ -559,7 +561,7 @@ pub(crate) mod tests {
         assert_eq!(unmet(&all_on()), ["replay-snapshot"]);
         assert_eq!(
             unmet(&Means { writable: false, ..all_on() }),
-            ["write", "replay-snapshot"],
+            ["write", "compaction", "replay-snapshot"],
             "what is there can still be read, also by later runs"
         );
         let off = Means { compaction: None, ..all_on() };
@@ -631,7 +633,7 @@ pub(crate) mod tests {
                 "ttlSupported": true,
                 "search": {"supported": true, "modes": ["filter"]},
                 "retention": {"ttl": true, "forget": false},
-                "attribution": {"supported": true, "emitsWriteEvents": true},
+                "attribution": {"supported": true, "emitsWriteEvents": false},
                 "injectionBudget": {"supported": true, "tokenCounter": "o200k_base"},
             },
             "agents": {"memoryBackends": ["long-term"]},
@@ -646,6 +648,8 @@ pub(crate) mod tests {
         let check = |means: Means, replays: bool, fixtures: usize| {
             let able = Capabilities::of(&means);
             assert_eq!(able.has("replay"), replays, "{means:?}");
+            assert_eq!(able.has("memory.attribution.emitsWriteEvents"), replays, "{means:?}");
+            assert!(able.met(Dimension::Attribution), "what is written is told in the log");
             assert_eq!(able.fixtures().len(), fixtures, "{means:?}");
         };
         check(all_on(), true, 1);
@@ -699,7 +703,13 @@ pub(crate) mod tests {
             assert!(!able.has(missing), "{missing}");
         }
         let readers = Capabilities::of(&Means { writable: false, ..all_on() });
-        for missing in ["memory.write", "memory.writable", "memory.retention.forget", "workspace"] {
+        for missing in [
+            "memory.write",
+            "memory.writable",
+            "memory.compaction",
+            "memory.retention.forget",
+            "workspace",
+        ] {
             assert!(!readers.has(missing), "{missing}");
         }
     }

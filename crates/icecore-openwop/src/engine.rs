@@ -5,18 +5,18 @@
 //! delay and nothing else, and two engines over one store waste some work and do
 //! nothing twice.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use icecore::{
-    BudgetCounter, EntryQuery, EntryRank, EntryRecord, EntryRef, Memory, MemoryError, Millis,
-    NewEntryRequest, NewRunEvent, NewRunValue, Principal, RunError, RunEventRecord, RunPut,
-    RunRecord, RunStatus, RunStepRequest, StoreError, Tenant,
+    EntryQuery, EntryRank, EntryRecord, EntryRef, Memory, MemoryError, Millis, NewEntryRequest,
+    NewRunEvent, NewRunValue, Principal, RunError, RunEventRecord, RunPut, RunRecord, RunStatus,
+    RunStepRequest, StoreError, Tenant,
 };
 use serde_json::json;
 use tokio::sync::{Notify, broadcast};
 use tokio::task::{self, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use zeroize::Zeroizing;
 
 use crate::host::Host;
@@ -48,7 +48,16 @@ const RETRY: Duration = Duration::from_secs(5);
 const EXPIRY: Duration = Duration::from_secs(60);
 
 /// A run that waits is looked at again after this long at most: its clock is not ours.
-const WAIT: Duration = Duration::from_millis(20);
+const WAIT: Duration = Duration::from_secs(10);
+
+/// A run whose workflow is not here is left alone this long: another host may have it.
+const UNKNOWN: Duration = Duration::from_secs(60);
+
+/// And fails when it is as old as this.
+const ORPHANED_MILLIS: i64 = 24 * 3_600 * 1_000;
+
+/// Somebody may write between two reads, but not whenever we read.
+const READS: usize = 4;
 
 /// What all clones of a host share of its runs.
 pub(crate) struct Runs {
@@ -58,19 +67,21 @@ pub(crate) struct Runs {
     pub(crate) wake: Notify,
     /// In which run something happened.
     pub(crate) news: broadcast::Sender<RunKey>,
+    /// Since when this host looks after runs.
+    pub(crate) since: Millis,
 }
 
 /// A run of any tenant.
 pub(crate) type RunKey = (Tenant, String);
 
 impl Runs {
-    pub(crate) fn new(settings: &HostSettings) -> Self {
+    pub(crate) fn new(settings: &HostSettings, since: Millis) -> Self {
         let (news, _) = broadcast::channel(NEWS);
         let workflows = match settings.conformance {
             true => workflow::fixtures(),
             false => BTreeMap::new(),
         };
-        Self { workflows, wake: Notify::new(), news }
+        Self { workflows, wake: Notify::new(), news, since }
     }
 
     /// Tells whoever follows a run that something happened in it.
@@ -87,6 +98,9 @@ pub enum Stepped {
     On,
     /// It waits for a moment.
     Waits(Millis),
+    /// Its workflow is not here. A host over the same store may have it, and else it
+    /// fails in a day.
+    Unknown,
     /// It has ended, or is not there.
     Ended,
 }
@@ -103,24 +117,33 @@ impl Host {
         }
     }
 
-    /// Works on all runs that have not ended until they have.
+    /// Works on all runs that have not ended, and whose workflow is here, until they
+    /// have.
     pub async fn settle_runs(&self) -> Result<(), RunsError> {
         if self.settings.read_only {
             return Ok(());
         }
+        let mut unknown: BTreeSet<RunKey> = BTreeSet::new();
         loop {
-            let due = self.memory.unfinished_runs(RUNS_AT_ONCE).await?;
+            let mut due = self.memory.unfinished_runs(RUNS_AT_ONCE + unknown.len()).await?;
+            due.retain(|key| !unknown.contains(key));
             if due.is_empty() {
                 return Ok(());
             }
-            for (tenant, run) in due {
-                self.finish(&tenant, &run).await?;
+            for key in due {
+                match self.go_on(&key).await? {
+                    Stepped::Waits(until) => sleep(self.time_until(until)).await,
+                    Stepped::Unknown => drop(unknown.insert(key)),
+                    Stepped::On | Stepped::Ended => {}
+                }
             }
         }
     }
 
     /// Lets go of what runs held that are past their retention; answers of how many.
+    /// Those of which it was let go long ago are not even named any more.
     pub async fn expire_runs(&self) -> Result<u64, RunsError> {
+        self.memory.purge_runs(self.named_since()).await?;
         Ok(self.memory.expire_runs(self.kept_since()).await?)
     }
 
@@ -128,32 +151,61 @@ impl Host {
     pub async fn step_run(&self, tenant: &Tenant, id: &str) -> Result<Stepped, RunsError> {
         let principal = Principal::local_operator(tenant.clone());
         let memory = &self.memory;
-        let Some(run) = memory.run(&principal, id).await? else { return Ok(Stepped::Ended) };
-        let step = match self.runs.workflows.get(&run.workflow) {
-            _ if run.status.is_terminal() => return Ok(Stepped::Ended),
-            None => failed(&run, None, unavailable()),
-            Some(workflow) => {
-                let events = events_of(memory, &principal, &run).await?;
-                // They were read one after the other, and somebody may have come between.
-                if events.len() as u64 != run.events {
-                    return Ok(Stepped::On);
-                }
-                let progress = Progress::of(&events);
-                let next = plan::next(workflow, &run, &progress, memory.now());
-                match next {
-                    Next::Nothing => return Ok(Stepped::Ended),
-                    Next::Wait(until) => return Ok(Stepped::Waits(until)),
-                    _ => {}
-                }
-                let work = Work { memory, principal: &principal, workflow, run: &run, progress };
-                return self.take_step(&work, &next).await;
+        for _ in 0..READS {
+            let Some(run) = memory.run(&principal, id).await? else { return Ok(Stepped::Ended) };
+            if run.status.is_terminal() {
+                return Ok(Stepped::Ended);
             }
-        };
-        self.write_step(&principal, step).await?;
+            let Some(workflow) = self.runs.workflows.get(&run.workflow) else {
+                return self.leave_alone(&principal, &run).await;
+            };
+            let events = events_of(memory, &principal, &run).await?;
+            // They were read one after the other, and somebody may have come between.
+            if events.len() as u64 == run.events {
+                let progress = Progress::of(&events);
+                let work = Work { memory, principal: &principal, workflow, run: &run, progress };
+                return self.take_step(&work).await;
+            }
+        }
+        self.give_up(&principal, id).await
+    }
+
+    /// A run whose workflow is not here fails once nobody can be expected to have it.
+    async fn leave_alone(
+        &self,
+        principal: &Principal,
+        run: &RunRecord,
+    ) -> Result<Stepped, RunsError> {
+        let age = self.memory.now().0.saturating_sub(run.created_at.0);
+        if age < ORPHANED_MILLIS {
+            return Ok(Stepped::Unknown);
+        }
+        self.write_step(principal, failed(run, None, unavailable())).await?;
         Ok(Stepped::On)
     }
 
-    async fn take_step(&self, work: &Work<'_>, next: &Next<'_>) -> Result<Stepped, RunsError> {
+    /// A run of which events are missing cannot go on, and fails when it is late.
+    async fn give_up(&self, principal: &Principal, id: &str) -> Result<Stepped, RunsError> {
+        if let Some(run) = self.memory.run(principal, id).await?
+            && let Some(workflow) = self.runs.workflows.get(&run.workflow)
+            && !run.status.is_terminal()
+            && plan::is_late(workflow, run.created_at.max(self.runs.since), self.memory.now())
+        {
+            self.write_step(principal, failed(&run, None, timed_out())).await?;
+            return Ok(Stepped::On);
+        }
+        let damage = "a run has other events than it counts; `icecore check` says more";
+        Err(MemoryError::Internal(damage.to_owned()).into())
+    }
+
+    async fn take_step(&self, work: &Work<'_>) -> Result<Stepped, RunsError> {
+        let (since, now) = (self.runs.since, self.memory.now());
+        let next = &plan::next(work.workflow, work.run, &work.progress, since, now);
+        match next {
+            Next::Nothing => return Ok(Stepped::Ended),
+            Next::Wait(until) => return Ok(Stepped::Waits(*until)),
+            _ => {}
+        }
         let written = match work.step(next).await {
             Ok(step) => self.write_step(work.principal, step).await,
             Err(trouble) => Err(trouble),
@@ -178,21 +230,24 @@ impl Host {
         Ok(())
     }
 
-    /// Works on a run until it ends.
-    async fn finish(&self, tenant: &Tenant, id: &str) -> Result<(), RunsError> {
+    /// Works on a run for as long as it goes on.
+    async fn go_on(&self, (tenant, id): &RunKey) -> Result<Stepped, RunsError> {
         loop {
             match self.step_run(tenant, id).await? {
                 Stepped::On => {}
-                Stepped::Ended => return Ok(()),
-                Stepped::Waits(until) => {
-                    let left = until.0.saturating_sub(self.memory.now().0).max(1);
-                    sleep(Duration::from_millis(left.unsigned_abs()).min(WAIT)).await;
-                }
+                other => return Ok(other),
             }
         }
     }
 
-    /// Works on runs as they come, a few at once.
+    /// How long it is until a moment, or until it is looked again.
+    fn time_until(&self, at: Millis) -> Duration {
+        let left = at.0.saturating_sub(self.memory.now().0).max(1);
+        Duration::from_millis(left.unsigned_abs()).min(WAIT)
+    }
+
+    /// Works on runs as they come, a few at once. Those that cannot go on hold up no
+    /// others: they are looked at again when it is time.
     async fn work(&self) {
         if self.settings.read_only {
             return std::future::pending().await;
@@ -205,16 +260,37 @@ impl Host {
             if let Err(error) = self.take_up(&mut tasks, &resting).await {
                 tracing::warn!(error = %error, "runs cannot be looked for, will try again");
             }
+            let due = resting.values().min().copied().unwrap_or(now + POLL);
             tokio::select! {
-                Some(ended) = tasks.ended() => {
-                    if let (key, Some(error)) = ended {
-                        tracing::warn!(tenant = key.0.as_str(), run = key.1, error,
-                            "a run cannot go on, will try again");
-                        resting.insert(key, Instant::now() + RETRY);
+                Some((key, done)) = tasks.ended() => {
+                    if let Some(rest) = self.rest_after(&key, done) {
+                        resting.insert(key, Instant::now() + rest);
                     }
                 }
                 () = self.runs.wake.notified() => {}
-                () = sleep(POLL) => {}
+                () = sleep_until(due.min(now + POLL)) => {}
+            }
+        }
+    }
+
+    /// How long a run is left alone after it was worked on, if it has not ended.
+    fn rest_after(
+        &self,
+        (tenant, run): &RunKey,
+        done: Result<Stepped, String>,
+    ) -> Option<Duration> {
+        match done {
+            Ok(Stepped::On | Stepped::Ended) => None,
+            Ok(Stepped::Waits(until)) => Some(self.time_until(until)),
+            Ok(Stepped::Unknown) => Some(UNKNOWN),
+            Err(error) => {
+                tracing::warn!(
+                    tenant = tenant.as_str(),
+                    run,
+                    error,
+                    "a run cannot go on, will try again"
+                );
+                Some(RETRY)
             }
         }
     }
@@ -227,7 +303,7 @@ impl Host {
         if tasks.is_full() {
             return Ok(());
         }
-        // Those that are known already come first, being older.
+        // Those that are known already may all come first.
         let limit = RUNS_AT_ONCE + tasks.busy.len() + resting.len();
         for key in self.memory.unfinished_runs(limit).await? {
             if tasks.is_full() {
@@ -253,7 +329,7 @@ impl Host {
 /// The runs that are being worked on.
 #[derive(Default)]
 struct Tasks {
-    set: JoinSet<Result<(), RunsError>>,
+    set: JoinSet<Result<Stepped, RunsError>>,
     busy: HashMap<task::Id, RunKey>,
 }
 
@@ -267,18 +343,19 @@ impl Tasks {
         if self.busy.values().any(|busy| *busy == key) {
             return;
         }
-        let (host, (tenant, id)) = (host.clone(), key.clone());
-        let task = self.set.spawn(async move { host.finish(&tenant, &id).await });
+        let (host, run) = (host.clone(), key.clone());
+        let task = self.set.spawn(async move { host.go_on(&run).await });
         self.busy.insert(task.id(), key);
     }
 
-    /// The next that ends, and why if before its run did. Nothing if there is none.
-    async fn ended(&mut self) -> Option<(RunKey, Option<String>)> {
-        let (task, error) = match self.set.join_next_with_id().await? {
-            Ok((task, done)) => (task, done.err().map(|error| error.to_string())),
-            Err(error) => (error.id(), Some("its task broke off".to_owned())),
+    /// The next that is done with for now, and what came of it or went wrong. Nothing if
+    /// there is none.
+    async fn ended(&mut self) -> Option<(RunKey, Result<Stepped, String>)> {
+        let (task, done) = match self.set.join_next_with_id().await? {
+            Ok((task, done)) => (task, done.map_err(|error| error.to_string())),
+            Err(error) => (error.id(), Err("its task broke off".to_owned())),
         };
-        self.busy.remove(&task).map(|key| (key, error))
+        self.busy.remove(&task).map(|key| (key, done))
     }
 }
 
@@ -340,6 +417,13 @@ fn unavailable() -> RunError {
     RunError {
         code: "workflow_unavailable".to_owned(),
         message: "its workflow is not on this host any more".to_owned(),
+    }
+}
+
+fn timed_out() -> RunError {
+    RunError {
+        code: "run_timeout".to_owned(),
+        message: "it took longer than its workflow allows".to_owned(),
     }
 }
 
@@ -413,10 +497,7 @@ impl Work<'_> {
             Next::PassOn(node) => Ok(self.leaving(node, probes::fields(self.run.inputs.json()))),
             Next::Write(node, action) => self.write(node, action).await,
             Next::Read(node, action) => Ok(self.leaving(node, self.read(node, action).await?)),
-            Next::TimeOut(_) => Err(Trouble::Fails(RunError {
-                code: "run_timeout".to_owned(),
-                message: "it took longer than its workflow allows".to_owned(),
-            })),
+            Next::TimeOut(_) => Err(Trouble::Fails(timed_out())),
             Next::Finish => self.finish().await,
         }
     }
@@ -533,7 +614,8 @@ impl Work<'_> {
         let relevant = self.list(memory_ref, by_query).await?;
         let planted = EntryQuery { tag: Some(PLANTED_TAG.to_owned()), ..within() };
         let foreign = self.foreign(memory_ref, planted).await?;
-        let total: u64 = fitting.iter().map(|entry| self.size(entry)).sum();
+        let total: u64 =
+            fitting.iter().map(|entry| self.memory.budget_size(entry.content.as_str())).sum();
         let is_omitted = fitting.iter().all(|entry| entry.id != large.memory_id);
         Ok(vec![
             ("tokenBudget", probes::value(json!(budget))),
@@ -546,15 +628,6 @@ impl Work<'_> {
             ("recencyOrder", probes::ids(&newest)),
             ("relevanceOrder", probes::ids(&relevant)),
         ])
-    }
-
-    /// How large an entry is, in the unit of the host's budgets.
-    fn size(&self, entry: &EntryRecord) -> u64 {
-        let text = entry.content.as_str();
-        match self.memory.entry_budget_counter() {
-            BudgetCounter::Chars => text.chars().count() as u64,
-            BudgetCounter::O200kBase => u64::from(self.memory.counter().count(text)),
-        }
     }
 
     /// What the run's tenant finds in a memory under whose name another tenant has an

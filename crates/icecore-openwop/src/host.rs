@@ -23,7 +23,7 @@ impl Host {
     /// A host over a memory, without agents; [`Host::open`] has those that the
     /// settings name.
     pub fn new(memory: Memory, settings: HostSettings) -> Self {
-        let runs = Arc::new(Runs::new(&settings));
+        let runs = Arc::new(Runs::new(&settings, memory.now()));
         Self { memory, settings, agents: Arc::default(), runs }
     }
 

@@ -108,11 +108,13 @@ struct WrittenPayload {
     memory_id: String,
 }
 
-/// What a run does next.
+/// What a run does next, on a host that looks after it since a moment: time in which
+/// nobody did is no time that the run took.
 pub(crate) fn next<'w>(
     workflow: &'w Workflow,
     run: &RunRecord,
     progress: &Progress,
+    since: Millis,
     now: Millis,
 ) -> Next<'w> {
     if run.status.is_terminal() {
@@ -120,8 +122,7 @@ pub(crate) fn next<'w>(
     }
     let Some(began_at) = progress.began_at else { return Next::Begin };
     let node = workflow.nodes.iter().find(|node| !progress.completed.contains(&node.id));
-    let timeout = i64::try_from(workflow.timeout.as_millis()).unwrap_or(i64::MAX);
-    if now.0.saturating_sub(began_at.0) >= timeout {
+    if is_late(workflow, began_at.max(since), now) {
         return Next::TimeOut(node);
     }
     let Some(node) = node else { return Next::Finish };
@@ -137,6 +138,12 @@ pub(crate) fn next<'w>(
             _ => Next::Read(node, action),
         },
     }
+}
+
+/// Whether a run that was begun at a moment took longer than its workflow allows.
+pub(crate) fn is_late(workflow: &Workflow, began_at: Millis, now: Millis) -> bool {
+    let timeout = i64::try_from(workflow.timeout.as_millis()).unwrap_or(i64::MAX);
+    now.0.saturating_sub(began_at.0) >= timeout
 }
 
 /// Something that happens in a run.
@@ -228,7 +235,8 @@ mod tests {
         let mut check = |event: Option<RunEventRecord>, now: i64, expected: Next<'_>| {
             events.extend(event);
             let progress = Progress::of(&events);
-            let found = next(&workflow, &run(RunStatus::Running), &progress, Millis(now));
+            let found =
+                next(&workflow, &run(RunStatus::Running), &progress, Millis(0), Millis(now));
             assert_eq!(found, expected, "{events:?}");
         };
         check(None, 5_000, Next::Begin);
@@ -242,8 +250,15 @@ mod tests {
         check(Some(told(500, "node.completed", Some("b"))), 500, Next::PassOn(c));
         check(Some(told(500, "node.completed", Some("c"))), 500, Next::Finish);
         check(None, 9_999, Next::TimeOut(None));
+        let progress = Progress::of(&events);
+        let after_a_rest =
+            |now| next(&workflow, &run(RunStatus::Running), &progress, Millis(9_000), Millis(now));
+        assert_eq!(
+            (after_a_rest(9_999), after_a_rest(10_000)),
+            (Next::Finish, Next::TimeOut(None))
+        );
         for ended in [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled] {
-            let found = next(&workflow, &run(ended), &Progress::default(), Millis(0));
+            let found = next(&workflow, &run(ended), &Progress::default(), Millis(0), Millis(0));
             assert_eq!(found, Next::Nothing);
         }
     }

@@ -29,6 +29,14 @@ const POLL: Duration = Duration::from_millis(500);
 /// The longest that anybody waits for events.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
+/// A run that was let go is named for so many times its retention, so that who asks
+/// learns that it was there.
+const NAMED_RETENTIONS: u64 = 10;
+
+/// It is named this long at least: for as long as the outcome of a request that names
+/// it is kept.
+const NAMED_SECONDS: u64 = 24 * 3_600;
+
 /// A run that changes while it is called off is looked at again so often.
 const CANCEL_TRIES: usize = 64;
 
@@ -57,8 +65,6 @@ pub struct ForkRequest {
     pub source: String,
     /// From which event on.
     pub from_seq: u64,
-    /// Who asked for it, by an opaque id.
-    pub principal_id: String,
     /// The caller's idempotency key.
     pub claim: Option<Claim<RunRecord>>,
 }
@@ -142,8 +148,10 @@ pub enum RunsError {
     /// A run of another of the tenant's workspaces.
     #[error("this run belongs to another workspace")]
     Forbidden,
-    /// A run past its retention.
-    #[error("the run ended longer ago than runs are kept (`run_retention_seconds`)")]
+    /// A run past its retention, or one that was forgotten.
+    #[error(
+        "what the run held is gone: it ended longer ago than runs are kept (`run_retention_seconds`), or was forgotten"
+    )]
     Expired {
         /// Which run.
         run: String,
@@ -156,6 +164,9 @@ pub enum RunsError {
         /// How it ended.
         status: RunStatus,
     },
+    /// A run that went on faster than it could be called off.
+    #[error("the run went on whenever it was to be called off; try again")]
+    Changing,
     /// A run that has not ended cannot be repeated.
     #[error("the run has not ended yet; repeat it then")]
     Active,
@@ -203,8 +214,14 @@ impl Host {
             return Err(RunsError::BadInputs);
         }
         let RunRequest { id, workflow_id, inputs, principal_id, claim } = request;
-        let run =
-            NewRunRequest { id, workflow: workflow_id, principal: principal_id, inputs, claim };
+        let run = NewRunRequest {
+            id,
+            workflow: workflow_id,
+            principal: principal_id,
+            inputs,
+            most_unfinished: self.settings.runs_unfinished,
+            claim,
+        };
         let made = self.memory.create_run(principal, run).await?;
         // Only a hint: what is to be done stands in the store.
         self.runs.wake.notify_one();
@@ -250,7 +267,7 @@ impl Host {
     }
 
     /// As [`Host::run_events`], but where there is none yet it waits for one, for so
-    /// long at most.
+    /// long at most. Who has to end before that may drop it.
     pub async fn wait_for_events(
         &self,
         principal: &Principal,
@@ -306,14 +323,15 @@ impl Host {
                 return Ok(cancelled);
             }
         }
-        Err(RunsError::Active)
+        Err(RunsError::Changing)
     }
 
     /// Makes a run that repeats one which has ended: what happened there, with the same
-    /// ids and times. It reads no memory and writes none.
+    /// ids and times. It is the same owner's and is kept for as long as that one; it
+    /// reads no memory and writes none.
     pub async fn fork_run(&self, principal: &Principal, request: ForkRequest) -> Result<RunRecord> {
         self.refuse_read_only()?;
-        let ForkRequest { id, source, from_seq, principal_id, claim } = request;
+        let ForkRequest { id, source, from_seq, claim } = request;
         let record = self.own_run(principal, &source).await?;
         if from_seq > record.events {
             return Err(RunsError::InvalidFromSeq { from_seq, max: record.events });
@@ -324,7 +342,7 @@ impl Host {
         }
         check_id(&id)?;
         let expired = || RunsError::Expired { run: record.id.clone(), from_seq: Some(from_seq) };
-        let fork = NewForkRequest { id, source, from_seq, principal: principal_id, claim };
+        let fork = NewForkRequest { id, source, from_seq, claim };
         // It had ended: if it cannot be repeated any more, it went meanwhile.
         self.memory.fork_run(principal, fork).await?.ok_or_else(expired)
     }
@@ -354,8 +372,18 @@ impl Host {
 
     /// Runs that ended then or before are past their retention.
     pub(crate) fn kept_since(&self) -> Millis {
-        let kept = i64::try_from(self.settings.run_retention_seconds).unwrap_or(i64::MAX);
-        Millis(self.memory.now().0.saturating_sub(kept.saturating_mul(1_000)))
+        self.seconds_ago(self.settings.run_retention_seconds)
+    }
+
+    /// Runs that were let go then or before are not named any more.
+    pub(crate) fn named_since(&self) -> Millis {
+        let kept = self.settings.run_retention_seconds.saturating_mul(NAMED_RETENTIONS);
+        self.seconds_ago(kept.max(NAMED_SECONDS))
+    }
+
+    fn seconds_ago(&self, seconds: u64) -> Millis {
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        Millis(self.memory.now().0.saturating_sub(seconds.saturating_mul(1_000)))
     }
 
     /// What a variable holds, as it is now.

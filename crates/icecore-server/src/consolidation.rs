@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::{Consolidation, ConsolidationTrigger};
+use icecore::{Consolidation, ConsolidationTrigger, MAX_TOLD_IDS};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -36,14 +36,28 @@ pub(crate) struct ConsolidationAnswer {
     /// Entries in force of them and instead of them. As many as before: nothing was
     /// to be done, and nothing was.
     output_count: usize,
-    /// Entries that others stand for now. They can still be read by their ids.
+    /// Entries that others stand for now, the first 100 of them. They can still be read
+    /// by their ids.
     merged_ids: Vec<String>,
-    /// Entries that were written.
+    /// How many there are.
+    merged_count: usize,
+    /// Entries that were written, the first 100 of them.
     output_ids: Vec<String>,
+    /// How many there are.
+    written_count: usize,
+    /// Whether the whole memory was gone through and nothing is left to do. If not, ask
+    /// again: it goes on from there.
+    complete: bool,
 }
 
 /// Puts together entries that say the same, and lets newer ones take the place of those
-/// that they overtook. A second time changes nothing.
+/// that they overtook. Once it is complete a second time changes nothing.
+///
+/// One request looks at no more than 200,000 entries, oldest first, those twice that it
+/// looks at twice; of a larger memory the next request goes on where it stopped. Entries
+/// are compared that have fewer than 10,000 others between them, and less where they
+/// are long: 64 MiB are compared at once. A memory is consolidated once at a time: a
+/// second request waits for the first.
 #[utoipa::path(
     post,
     path = "/v1/host/icecore/consolidate",
@@ -82,6 +96,9 @@ fn answer(memory: &str, done: Consolidation) -> ConsolidationAnswer {
         input_count: done.input_count,
         output_count: done.output_count,
         merged_ids: done.merged_ids,
-        output_ids: done.outputs.into_iter().map(|entry| entry.id).collect(),
+        merged_count: done.merged_count,
+        written_count: done.outputs.len(),
+        output_ids: done.outputs.into_iter().map(|entry| entry.id).take(MAX_TOLD_IDS).collect(),
+        complete: done.is_complete,
     }
 }

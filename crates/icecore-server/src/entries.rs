@@ -169,12 +169,7 @@ fn claim(attempt: &Attempt) -> Claim<EntryRecord> {
         };
         json!(kept).to_string()
     };
-    Claim {
-        operation: attempt.operation.to_owned(),
-        key: attempt.key.clone(),
-        request: attempt.request,
-        render: std::sync::Arc::new(render),
-    }
+    attempt.claim(render)
 }
 
 /// A kept answer, with what was said put back from the request.
@@ -260,7 +255,7 @@ fn rank(word: &str) -> Result<EntryRank, ApiError> {
         .ok_or_else(|| ApiError::invalid(format!("parameter `rank` must be `{choices}`")))
 }
 
-/// One entry in force.
+/// One entry, in force or stood for by another, which `supersededBy` names.
 #[utoipa::path(
     get,
     path = "/v1/host/icecore/entries/{id}",

@@ -192,6 +192,7 @@ impl From<MemoryError> for ApiError {
                     ..failed
                 }
             }
+            MemoryError::EntriesChanged => Self::later("entries_changed", message),
             MemoryError::Commitment(error) => Self::invalid(error.to_string()),
             MemoryError::Workspace(error) => error.into(),
             MemoryError::Store(error) => error.into(),
@@ -221,6 +222,7 @@ impl From<RunsError> for ApiError {
                 }
                 Self::new(StatusCode::GONE, "run_expired", message).with(details)
             }
+            RunsError::Changing => Self::later("run_changing", message),
             RunsError::Ended { .. } => Self::new(StatusCode::CONFLICT, "run_ended", message),
             RunsError::Active => Self::new(StatusCode::CONFLICT, "run_already_active", message),
             RunsError::InvalidFromSeq { from_seq, max } => {
@@ -250,12 +252,24 @@ impl From<StoreError> for ApiError {
                 Self::new(StatusCode::GONE, "snapshot_expired", message)
                     .with(json!({ "oldest": oldest.0 }))
             }
+            // The id is the caller's own, and may be anything.
             StoreError::EntryExists { .. } => {
-                Self::new(StatusCode::CONFLICT, "entry_exists", message)
+                Self::new(StatusCode::CONFLICT, "entry_exists", "an entry of that id is there")
             }
             // The id is the caller's own, and may be anything.
             StoreError::NoIntention { .. } => {
                 Self::missing("nothing in this memory has the id `memoryId`")
+            }
+            StoreError::TooManyRuns { most } => {
+                let details = json!({
+                    "limit": "runs_unfinished",
+                    "most": most,
+                    "retryAfterMs": 1_000,
+                    "scope": "tenant",
+                });
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_runs", message)
+                    .with(details)
+                    .retry(1)
             }
             StoreError::TooManyCommitments { most } => {
                 Self::new(StatusCode::CONFLICT, "too_many_commitments", message)
@@ -364,5 +378,15 @@ mod tests {
         check(short.into(), "422 invalid_secret");
         check(StoreError::TooManySecrets.into(), "422 invalid_secret");
         check(StoreError::SecretsChanged.into(), "503 secrets_changed");
+    }
+
+    #[test]
+    fn who_was_overtaken_is_asked_to_come_back() {
+        let overtaken = [MemoryError::EntriesChanged, StoreError::SecretsChanged.into()];
+        for (error, code) in overtaken.into_iter().zip(["entries_changed", "secrets_changed"]) {
+            let error = ApiError::from(error);
+            assert_eq!((error.status.as_u16(), error.code), (503, code));
+            assert_eq!(error.into_response().headers()[header::RETRY_AFTER], "1");
+        }
     }
 }

@@ -30,7 +30,8 @@ struct ForgetBody {
     /// What a person said, by the `name` of the turns, and entries tagged
     /// `subject:NAME`.
     subject: Option<String>,
-    /// Turns whose own timestamp is before this.
+    /// Turns and entries whose own timestamp is before this; of all memories also what
+    /// runs hold that were made before this and have ended.
     #[schema(value_type = Option<String>, format = DateTime)]
     before: Option<Millis>,
     /// An entry by id.

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use icecore::{Erasures, NewOutcome, Position, StoredOutcome, Tenant};
+use icecore::{Claim, Erasures, NewOutcome, Position, StoredOutcome, Tenant};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 
@@ -104,6 +104,20 @@ impl Attempt {
             _open: open,
             _ticket: ticket,
         }))
+    }
+
+    /// The outcome to be committed together with the effect, which `render` makes an
+    /// answer of.
+    pub(crate) fn claim<T>(
+        &self,
+        render: impl Fn(&T) -> String + Send + Sync + 'static,
+    ) -> Claim<T> {
+        Claim {
+            operation: self.operation.to_owned(),
+            key: self.key.clone(),
+            request: self.request,
+            render: Arc::new(render),
+        }
     }
 
     /// What the same request was answered earlier. Another request under the

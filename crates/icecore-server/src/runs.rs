@@ -21,6 +21,7 @@ use crate::error::ApiError;
 use crate::events::{Followed, News, follow, last_event, piece, wants_stream};
 use crate::idempotency::{Attempt, replay};
 use crate::params::{Params, Segment};
+use crate::serve::closed;
 use crate::wire;
 use crate::work::Work;
 
@@ -42,7 +43,7 @@ pub(crate) struct RunBody {
     /// Which workflow.
     workflow_id: String,
     /// What it is given; at most `run_input_bytes`. Secrets in it are hidden.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     inputs: Option<Map<String, Value>>,
     /// A hint that changes nothing: the tenant comes from the key.
     tenant_id: Option<String>,
@@ -51,12 +52,12 @@ pub(crate) struct RunBody {
     /// Left alone: nobody is called back.
     callback_url: Option<String>,
     /// Left alone.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     configurable: Option<Map<String, Value>>,
     /// Left alone.
     tags: Option<Vec<String>>,
     /// Left alone.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct ForkBody {
     #[schema(minimum = 0)]
     from_seq: Option<u64>,
     /// Refused: a replay takes no other options.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     run_options_overlay: Option<Map<String, Value>>,
 }
 
@@ -425,13 +426,8 @@ pub(crate) async fn fork(
     let from_seq = fork_from(&fields)?;
 
     let attempt = Attempt::begin(&app, &caller, FORK, &posted).await?;
-    let mut request = ForkRequest {
-        id: new_id()?,
-        source: source.to_owned(),
-        from_seq,
-        principal_id: caller.key_id().to_owned(),
-        claim: None,
-    };
+    let mut request =
+        ForkRequest { id: new_id()?, source: source.to_owned(), from_seq, claim: None };
     if let Some(attempt) = &attempt {
         if let Some(outcome) = attempt.earlier(&app).await? {
             return Ok(replayed(outcome));
@@ -555,8 +551,15 @@ pub(crate) async fn poll(
         return Err(ApiError::invalid(message));
     }
     let wait = Duration::from_secs(seconds);
+    let news = |wait| app.openwop.wait_for_events(caller.principal(), &id, after, 0, wait);
+    let news = async {
+        tokio::select! {
+            found = news(wait) => found,
+            // Nothing will happen here any more: what there is has to do.
+            () = closed(app.closing.clone()) => news(Duration::ZERO).await,
+        }
+    };
     // Who waits holds no place meanwhile.
-    let news = app.openwop.wait_for_events(caller.principal(), &id, after, 0, wait);
     let found = work.aside(news).await??;
     Ok(wire::ok(json!(answer(found)).to_string()))
 }

@@ -250,7 +250,13 @@ async fn work(host: Host, closing: watch::Receiver<bool>) {
         let host = host.clone();
         let (stop, mut late) = (closing.clone(), closing.clone());
         let worker = async move {
-            let memory = host.memory().work_until(closed(stop.clone()));
+            let halt = closed(stop.clone());
+            let memory = async {
+                match host.settings().read_only {
+                    true => host.memory().keep_until(halt).await,
+                    false => host.memory().work_until(halt).await,
+                }
+            };
             let both = async { tokio::join!(memory, host.work_until(closed(stop))) };
             tokio::select! {
                 _ = both => {}

@@ -163,12 +163,7 @@ fn client_ids(app: &App, tenant: &Tenant, turns: &[TurnInput]) -> Vec<Option<Str
 /// The outcome to be committed with the turns, without the caller's ids.
 fn claim(attempt: &Attempt, ids: &[Option<String>]) -> Claim {
     let chosen: Vec<bool> = ids.iter().map(Option::is_some).collect();
-    Claim {
-        operation: attempt.operation.to_owned(),
-        key: attempt.key.clone(),
-        request: attempt.request,
-        render: Arc::new(move |appended| Added::kept(appended, &chosen).to_json()),
-    }
+    attempt.claim(move |appended| Added::kept(appended, &chosen).to_json())
 }
 
 fn replay_added(outcome: StoredOutcome, ids: Vec<Option<String>>) -> Result<Response, ApiError> {

@@ -3,7 +3,8 @@
 //! The caller's tenant comes from its key, so that no path leads to the files of
 //! another. Two who write the same file keep apart by `If-Match`.
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use icecore::{
@@ -15,12 +16,53 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::app::{App, Shared};
-use crate::auth::{Reader, Writer};
+use crate::auth::{Caller, Reader, Writer};
 use crate::body::{Fields, Posted};
 use crate::error::ApiError;
 use crate::idempotency::{Attempt, replay};
 use crate::params::{Params, Segment};
 use crate::wire;
+
+/// Who may read files, on a host that has any.
+pub(crate) struct FileReader(Caller);
+
+/// Who may write files, on a host that has any.
+pub(crate) struct FileWriter(Caller);
+
+impl FromRequestParts<Shared> for FileReader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        let Reader(caller) = Reader::from_request_parts(parts, app).await?;
+        match app.openwop.settings().read_only {
+            true => Err(not_provided()),
+            false => Ok(Self(caller)),
+        }
+    }
+}
+
+impl FromRequestParts<Shared> for FileWriter {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
+        if app.openwop.settings().read_only {
+            Reader::from_request_parts(parts, app).await?;
+            return Err(not_provided());
+        }
+        let Writer(caller) = Writer::from_request_parts(parts, app).await?;
+        Ok(Self(caller))
+    }
+}
+
+/// A host has workspaces that can be written, or it has none: the protocol knows no
+/// others, and what is not advertised is not provided.
+fn not_provided() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "capability_not_provided",
+        "this host has no workspace files: it runs with `openwop.read_only`",
+    )
+}
 
 const OPERATION: &str = "PUT /v1/host/workspace/files";
 
@@ -122,7 +164,7 @@ impl From<WorkspaceFile> for FileAnswer {
 )]
 pub(crate) async fn list(
     State(app): State<Shared>,
-    Reader(caller): Reader,
+    FileReader(caller): FileReader,
     params: Params,
 ) -> Result<Response, ApiError> {
     let prefix = params.text("prefix")?.unwrap_or_default();
@@ -149,7 +191,7 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn read(
     State(app): State<Shared>,
-    Reader(caller): Reader,
+    FileReader(caller): FileReader,
     Segment(path): Segment,
     params: Params,
     headers: HeaderMap,
@@ -182,7 +224,7 @@ pub(crate) async fn read(
 )]
 pub(crate) async fn put(
     State(app): State<Shared>,
-    Writer(caller): Writer,
+    FileWriter(caller): FileWriter,
     Segment(path): Segment,
     headers: HeaderMap,
     posted: Posted,
@@ -225,12 +267,7 @@ fn claim(attempt: &Attempt) -> Claim<FileInfo> {
         let FileInfo { version, etag, updated_at, .. } = info;
         json!(Kept { version: *version, etag: etag.clone(), updated_at: updated_at.0 }).to_string()
     };
-    Claim {
-        operation: attempt.operation.to_owned(),
-        key: attempt.key.clone(),
-        request: attempt.request,
-        render: std::sync::Arc::new(render),
-    }
+    attempt.claim(render)
 }
 
 /// A kept answer, with what the file held put back from the request.
@@ -270,7 +307,7 @@ async fn replay_put(
 )]
 pub(crate) async fn delete(
     State(app): State<Shared>,
-    Writer(caller): Writer,
+    FileWriter(caller): FileWriter,
     Segment(path): Segment,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {

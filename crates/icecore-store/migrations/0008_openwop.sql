@@ -3,17 +3,21 @@
 -- `derived` is 1 for an entry that was made of others. An entry that another stands
 -- for has `ended` without `ended_at`, and names that other as its `successor`; it
 -- is in force again once `superseded_until`, when the successor expires, is past.
+-- `overtaken` is 1 where the successor says something else: then the entry is in
+-- force again, too, when the successor is deleted or erased, and else goes with it.
 ALTER TABLE entries ADD COLUMN derived INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE entries ADD COLUMN successor TEXT;
 ALTER TABLE entries ADD COLUMN superseded_until INTEGER;
+ALTER TABLE entries ADD COLUMN overtaken INTEGER NOT NULL DEFAULT 0;
 
 CREATE INDEX entries_by_successor ON entries (tenant, scope, successor)
     WHERE successor IS NOT NULL;
 
 -- What is in force now: what never ended, and what is back. However much others
--- stand for, a list does not pass over it.
-CREATE INDEX entries_shown ON entries (tenant, scope, created_at, began) WHERE ended IS NULL;
-CREATE INDEX entries_back ON entries (tenant, scope, superseded_until)
+-- stand for, a list does not pass over it; and whoever counts them needs no row.
+CREATE INDEX entries_shown ON entries (tenant, scope, created_at, began, expires_at, ended)
+    WHERE ended IS NULL;
+CREATE INDEX entries_back ON entries (tenant, scope, superseded_until, created_at, expires_at)
     WHERE superseded_until IS NOT NULL;
 
 -- Which derived entries quote which others. A derived entry that ended stands for
@@ -32,7 +36,8 @@ CREATE INDEX entry_quotes_by_output ON entry_quotes (tenant, scope, output, sour
 -- Runs of workflows. `files` are the paths and versions that it began with,
 -- `variables` what it ended with, both as JSON; entries are named there, and never
 -- quoted. `events` counts its events. A run past its retention keeps its id, its
--- owner and its times, and `expired_at`.
+-- owner and its times, and `expired_at`, until it goes for good. One that repeats
+-- another names it as its `source`.
 CREATE TABLE workflow_runs (
     tenant     INTEGER NOT NULL REFERENCES tenants,
     run        TEXT NOT NULL,
@@ -54,9 +59,13 @@ CREATE TABLE workflow_runs (
     PRIMARY KEY (tenant, run)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX workflow_runs_open ON workflow_runs (created_at) WHERE ended_at IS NULL;
+CREATE INDEX workflow_runs_open ON workflow_runs (tenant, created_at, run)
+    WHERE ended_at IS NULL;
 CREATE INDEX workflow_runs_ended ON workflow_runs (ended_at)
     WHERE ended_at IS NOT NULL AND expired_at IS NULL;
+CREATE INDEX workflow_runs_expired ON workflow_runs (expired_at) WHERE expired_at IS NOT NULL;
+CREATE INDEX workflow_runs_by_source ON workflow_runs (tenant, source)
+    WHERE source IS NOT NULL;
 
 -- What happened in a run, in order. Payloads hold no content.
 CREATE TABLE run_events (

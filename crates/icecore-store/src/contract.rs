@@ -144,6 +144,10 @@ sentences! {
         what_expires_shows_what_it_stood_for
         what_is_back_can_be_replaced_again
         a_deleted_entry_takes_what_it_stands_for
+        what_was_overtaken_comes_back
+        no_reader_sees_an_entry_beside_what_stands_for_it
+        what_has_expired_takes_nothing_with_it
+        what_quotes_a_rewritten_entry_is_dropped
         a_deleted_entry_takes_what_quotes_it
         a_deletion_reaches_down_and_up
         an_erasure_takes_what_quotes_it
@@ -194,8 +198,11 @@ sentences! {
         a_fork_repeats_what_has_ended
         only_what_has_ended_is_repeated
         a_run_keeps_its_claim
-        unfinished_runs_are_listed_oldest_first
+        unfinished_runs_are_listed_in_turns
+        a_tenant_has_so_many_unfinished
         of_an_expired_run_its_name_stays
+        an_expired_run_goes_for_good_later
+        runs_are_erased_with_what_repeats_them
         a_run_outlasts_what_it_names
         runs_are_redacted_again;
     commitments:

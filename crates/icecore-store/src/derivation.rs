@@ -57,6 +57,9 @@ pub struct Replaced {
     pub id: String,
     /// What stands for it.
     pub by: Successor,
+    /// Whether that says something else. If it goes, an entry that was overtaken is in
+    /// force again; any other goes with it, for then its words are gone too.
+    pub is_overtaken: bool,
 }
 
 /// What stands for an entry.
@@ -96,4 +99,20 @@ pub struct Derived {
     pub payload: String,
     /// Where in the log.
     pub position: Position,
+}
+
+/// Where an entry is among those of its memory, which are ordered so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntryPlace {
+    /// When it was put.
+    pub created_at: Millis,
+    /// Where it began.
+    pub began: Position,
+}
+
+impl EntryRecord {
+    /// Where it is among those of its memory.
+    pub fn place(&self) -> EntryPlace {
+        EntryPlace { created_at: self.created_at, began: self.began }
+    }
 }

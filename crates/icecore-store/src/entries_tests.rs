@@ -22,6 +22,7 @@ enum Step {
         picks: Vec<usize>,
         lives: Option<i64>,
         first_stays: bool,
+        is_overtaken: bool,
     },
     Erase {
         pick: usize,
@@ -40,8 +41,9 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         5 => (0_u8..3, prop::option::of(1_i64..30)).prop_map(|(tag, lives)| Step::Put { tag, lives }),
-        3 => (prop::collection::vec(0_usize..20, 1..4), prop::option::of(1_i64..20), any::<bool>())
-            .prop_map(|(picks, lives, first_stays)| Step::Derive { picks, lives, first_stays }),
+        3 => (prop::collection::vec(0_usize..20, 1..4), prop::option::of(1_i64..20), any::<bool>(), any::<bool>()).prop_map(
+            |(picks, lives, first_stays, is_overtaken)| Step::Derive { picks, lives, first_stays, is_overtaken }
+        ),
         1 => (0_usize..20).prop_map(|pick| Step::Erase { pick }),
         2 => (0_usize..20).prop_map(|pick| Step::End { pick }),
         1 => (0_i64..20).prop_map(|kept| Step::Purge { kept }),
@@ -70,6 +72,7 @@ struct Standing {
     from: u64,
     until: Option<i64>,
     by: String,
+    is_overtaken: bool,
 }
 
 impl Known {
@@ -98,18 +101,16 @@ impl Known {
 }
 
 /// What goes with an entry: itself first, then by where they began.
-fn going_with(known: &[Known], first: usize, now: Option<i64>) -> Vec<usize> {
+fn going_with(known: &[Known], first: usize, now: i64, is_erasure: bool) -> Vec<usize> {
+    let is_there = |entry: &Known| is_erasure || entry.is_kept(now);
     let mut down = vec![first];
     let mut looked = 0;
     while looked < down.len() {
         let by = &known[down[looked]].id;
         for (index, entry) in known.iter().enumerate() {
-            let standing = match now {
-                Some(now) if !entry.is_kept(now) => None,
-                Some(now) => entry.standing(now),
-                None => entry.standing.as_ref(),
-            };
-            if standing.is_some_and(|one| one.by == *by) && !down.contains(&index) {
+            let standing = entry.standing(now).filter(|one| !one.is_overtaken);
+            let is_said = standing.is_some_and(|one| one.by == *by) && is_there(entry);
+            if is_said && !down.contains(&index) {
                 down.push(index);
             }
         }
@@ -120,8 +121,7 @@ fn going_with(known: &[Known], first: usize, now: Option<i64>) -> Vec<usize> {
         .filter(|index| {
             let entry = &known[*index];
             let is_made_of = entry.made_of.iter().any(|place| places.contains(place));
-            let is_there = now.is_none_or(|now| entry.is_kept(now));
-            down.contains(index) || (is_made_of && is_there)
+            down.contains(index) || (is_made_of && is_there(entry))
         })
         .filter(|index| *index != first)
         .collect();
@@ -129,13 +129,16 @@ fn going_with(known: &[Known], first: usize, now: Option<i64>) -> Vec<usize> {
     going
 }
 
-/// What stood for them is gone.
-fn restore(known: &mut [Known], gone: &[String]) {
+/// What stood for them is gone; answers whether there was any.
+fn restore(known: &mut [Known], gone: &[String]) -> bool {
+    let mut any = false;
     for entry in known {
         if entry.standing.as_ref().is_some_and(|one| gone.contains(&one.by)) {
             entry.standing = None;
+            any = true;
         }
     }
+    any
 }
 
 /// Ids as they must be listed.
@@ -158,7 +161,7 @@ async fn derive(
     known: &mut Vec<Known>,
     picks: &[usize],
     expires_at: Option<i64>,
-    first_stays: bool,
+    (first_stays, is_overtaken): (bool, bool),
     now: i64,
 ) {
     if known.is_empty() {
@@ -181,7 +184,7 @@ async fn derive(
         outputs,
         replaced: replaced
             .iter()
-            .map(|pick| Replaced { id: known[*pick].id.clone(), by: by.clone() })
+            .map(|pick| Replaced { id: known[*pick].id.clone(), by: by.clone(), is_overtaken })
             .collect(),
         kind: DerivationKind::Consolidated,
         payload: std::sync::Arc::new(|ids| serde_json::json!({ "ids": ids })),
@@ -203,7 +206,7 @@ async fn derive(
             (derived.position.0, kept.expires_at, kept.id.clone())
         }
         Some(output) => {
-            let sources = || replaced.iter().map(|at| &known[*at]);
+            let sources = || replaced.iter().filter(|_| !is_overtaken).map(|at| &known[*at]);
             let first = sources().filter_map(|entry| entry.expires_at).chain(expires_at).min();
             assert_eq!(output.expires_at, first.map(Millis));
             let made_of =
@@ -222,16 +225,23 @@ async fn derive(
         }
     };
     for at in replaced {
-        known[*at].standing = Some(Standing { from, until, by: by.clone() });
+        known[*at].standing = Some(Standing { from, until, by: by.clone(), is_overtaken });
     }
 }
 
 /// Lives a life, and looks at every position in the end.
 async fn live(store: &dyn Store, steps: &[Step]) {
     let (mut known, mut now, mut oldest) = (Vec::<Known>::new(), 100_i64, 0_u64);
+    // A clock that is set back brings to life what was over.
+    let mut latest = now;
+    // From where on which was replaced by which.
+    let mut stood: Vec<(u64, String, String)> = Vec::new();
     for step in steps {
         match step {
-            Step::Wait { millis } => now += millis,
+            Step::Wait { millis } => {
+                now += millis;
+                latest = latest.max(now);
+            }
             Step::Put { tag, lives } => {
                 let expires_at = lives.map(|lives| now + lives);
                 let entry = NewEntry {
@@ -256,15 +266,21 @@ async fn live(store: &dyn Store, steps: &[Step]) {
                     made_of: Vec::new(),
                 });
             }
-            Step::Derive { picks, lives, first_stays } => {
-                derive(store, &mut known, picks, lives.map(|lives| now + lives), *first_stays, now)
-                    .await;
+            Step::Derive { picks, lives, first_stays, is_overtaken } => {
+                let (lives, how) = (lives.map(|lives| now + lives), (*first_stays, *is_overtaken));
+                derive(store, &mut known, picks, lives, how, now).await;
+                let standing = |entry: &Known| {
+                    let standing = entry.standing.clone()?;
+                    Some((standing.from, entry.id.clone(), standing.by))
+                };
+                stood.extend(known.iter().filter_map(standing));
             }
             Step::Erase { pick } => {
                 let Some(entry) = known.get(pick % known.len().max(1)) else { continue };
                 let selector = Selector::Entry(entry.id.clone());
-                let going = going_with(&known, pick % known.len(), None);
-                let erased = store.erase_entries(&scope(), &selector, false).await.unwrap();
+                let going = going_with(&known, pick % known.len(), now, true);
+                let erased =
+                    store.erase_entries(&scope(), &selector, false, Millis(now)).await.unwrap();
                 assert_eq!(erased, going.len() as u64);
                 let gone: Vec<String> = going.iter().map(|at| known[*at].id.clone()).collect();
                 known.retain(|entry| !gone.contains(&entry.id));
@@ -278,16 +294,18 @@ async fn live(store: &dyn Store, steps: &[Step]) {
                 let ended = store.end_entry(&scope(), &id, Millis(now)).await.unwrap();
                 assert_eq!(ended, is_there);
                 if ended {
-                    let going = going_with(&known, pick % known.len(), Some(now));
+                    let going = going_with(&known, pick % known.len(), now, false);
                     let gone: Vec<String> = going.iter().map(|at| known[*at].id.clone()).collect();
                     for (end, at) in (before + 1..).zip(&going) {
                         let from = known[*at].standing(now).map_or(end, |standing| standing.from);
                         known[*at].deleted = Some((from, now));
                         known[*at].standing = None;
                     }
-                    restore(&mut known, &gone);
                     let end = store.head(scope().tenant()).await.unwrap().0;
                     assert_eq!(end, before + going.len() as u64);
+                    if restore(&mut known, &gone) {
+                        oldest = end;
+                    }
                 }
             }
             Step::Purge { kept } => {
@@ -336,6 +354,11 @@ async fn live(store: &dyn Store, steps: &[Step]) {
             }
             let found: Vec<String> = found.unwrap().into_iter().map(|entry| entry.id).collect();
             assert_eq!(found, expected(&known, at, tag, now), "at {at:?} with {tag:?}");
+            for (from, one, by) in &stood {
+                let is_then = at.is_none_or(|at| *from <= at);
+                let are_both = found.contains(one) && found.contains(by);
+                assert!(!(is_then && are_both && now == latest), "{one} beside {by} at {at:?}");
+            }
         }
     }
     assert_eq!(store.check().await.unwrap(), [""; 0]);

@@ -126,6 +126,14 @@ pub enum StoreError {
         /// The entry's id.
         id: String,
     },
+    /// More runs than may be unfinished.
+    #[error(
+        "a tenant has at most {most} runs that have not ended (`runs_unfinished`); wait until one has, or cancel one"
+    )]
+    TooManyRuns {
+        /// The most.
+        most: u64,
+    },
     /// More commitments than may be pending in a memory.
     #[error("a memory has at most {most} pending commitments (`commitments_pending`)")]
     TooManyCommitments {

@@ -594,8 +594,9 @@ impl Store for MemoryStore {
         scope: &Scope,
         selector: &Selector,
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
-        Ok(erase::erase_entries(&mut self.state(), scope, selector, dry_run))
+        Ok(erase::erase_entries(&mut self.state(), scope, selector, dry_run, now))
     }
 
     async fn derive_entries(
@@ -618,6 +619,16 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Vec<Scope>> {
         derivation::crowded(&self.state(), count, quiet_since, now, limit)
+    }
+
+    async fn oldest_places(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>> {
+        derivation::oldest_places(&self.state(), scope, after, now, limit)
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
@@ -652,6 +663,20 @@ impl Store for MemoryStore {
 
     async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64> {
         runs::expire(&mut self.state(), ended_by, now, limit)
+    }
+
+    async fn erase_runs(
+        &self,
+        tenant: &Tenant,
+        before: Millis,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<u64> {
+        runs::erase(&mut self.state(), tenant, before, now, dry_run)
+    }
+
+    async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
+        runs::purge(&mut self.state(), expired_by, limit)
     }
 
     async fn put_commitment(

@@ -278,6 +278,7 @@ async fn deriving(
             true => Successor::Kept(ids[0].clone()),
             false => Successor::Output(place % 2),
         },
+        is_overtaken: picks[place].is_multiple_of(3),
     };
     Derivation {
         outputs: if first_stays { Vec::new() } else { picks.iter().take(2).map(output).collect() },
@@ -435,7 +436,6 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             id: format!("run-{id}"),
             source: format!("run-{}", id / 2),
             from_seq: 1,
-            principal: "key-2".to_owned(),
             now: Millis(number as i64),
             claim: None,
         }),
@@ -443,6 +443,7 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             id: format!("run-{id}"),
             workflow: format!("content {id}"),
             inputs: drawn_json(*id),
+            most_unfinished: 3,
             now: Millis(number as i64 / 3),
             secrets_seen: seen(place).await,
             ..new_run("")
@@ -628,8 +629,11 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
             format!("{due:?} {:?}", store.purge_entries(scope, now, at, 2).await)
         }
         Act::EraseEntries(selector) => {
-            let dry = store.erase_entries(scope, &selector, true).await;
-            format!("{dry:?} {:?}", store.erase_entries(scope, &selector, false).await)
+            // What has expired stands for nothing.
+            let is_late = store.head(scope.tenant()).await.unwrap().0.is_multiple_of(2);
+            let now = if is_late { NOW } else { Millis(3) };
+            let dry = store.erase_entries(scope, &selector, true, now).await;
+            format!("{dry:?} {:?}", store.erase_entries(scope, &selector, false, now).await)
         }
         Act::Draw(batch) => format!("{:?}", store.put_facts(scope, batch).await),
         Act::Judge(verdict) => format!("{:?}", store.put_verdict(scope, verdict).await),
@@ -654,9 +658,13 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         }
         Act::Fork(fork) => format!("{:?}", store.fork_run(scope.tenant(), fork).await),
         Act::Advance(step) => format!("{:?}", store.step_run(scope.tenant(), step).await),
-        Act::LetGo(ended_by) => {
-            let runs = store.expire_runs(ended_by, NOW, 2).await;
-            format!("{runs:?} {:?}", store.purge_commitments(ended_by, 99).await)
+        Act::LetGo(at) => {
+            let dry = store.erase_runs(scope.tenant(), at, NOW, true).await;
+            let erased = store.erase_runs(scope.tenant(), at, NOW, at.0 == 3).await;
+            let expired = store.expire_runs(at, NOW, 2).await;
+            let runs = store.purge_runs(NOW, 1).await;
+            let commitments = store.purge_commitments(at, 99).await;
+            format!("{dry:?} {erased:?} {expired:?} {runs:?} {commitments:?}")
         }
         Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),
         Act::Fulfil(id, how) => {
@@ -759,6 +767,9 @@ async fn view(store: &dyn Store) -> Vec<String> {
             see(format!("{:?}", store.entry(&scope, "entry-1", at, NOW).await));
         }
         for now in [Millis(3), NOW] {
+            let first = store.oldest_places(&scope, None, now, 3).await.unwrap();
+            let rest = store.oldest_places(&scope, first.last().copied(), now, 99).await.unwrap();
+            see(format!("{first:?} {rest:?}"));
             let kept = store.entries_after(&scope, Position(0), now, 99).await.unwrap();
             for entry in &kept {
                 see(format!("{:?}", store.sources_of(&scope, &entry.id, now).await.unwrap()));

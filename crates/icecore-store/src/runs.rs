@@ -72,6 +72,8 @@ pub struct NewRun {
     pub inputs: RedactedJson,
     /// What happens first.
     pub events: Vec<NewRunEvent>,
+    /// How many runs of the tenant, with this one, may be unfinished.
+    pub most_unfinished: u64,
     /// Now.
     pub now: Millis,
     /// The version of the tenant's secrets with which the inputs were redacted.
@@ -89,8 +91,6 @@ pub struct NewFork {
     pub source: String,
     /// From which event on; what comes before is repeated too.
     pub from_seq: u64,
-    /// Who asked for it, by an opaque id.
-    pub principal: String,
     /// Now.
     pub now: Millis,
     /// The caller's key, whose outcome is kept in the same step.
@@ -221,7 +221,7 @@ pub struct RunRecord {
     pub position: Position,
     /// When it was made.
     pub created_at: Millis,
-    /// When it ended.
+    /// When it ended; of a run that repeats another, when that one did.
     pub ended_at: Option<Millis>,
     /// When its events, inputs and variables were let go.
     pub expired_at: Option<Millis>,
@@ -308,13 +308,12 @@ pub(crate) fn repeated(run: &str, event: RunEventRecord) -> RunEventRecord {
     RunEventRecord { cause: Some(format!("{run}:{}", event.sequence)), ..event }
 }
 
-/// The run that repeats another, which has ended.
+/// The run that repeats another, which has ended. It is the same owner's, and past its
+/// retention when that one is: else whoever repeats it would keep it for ever.
 pub(crate) fn forked(source: RunRecord, fork: &NewFork) -> RunRecord {
     RunRecord {
         id: fork.id.clone(),
-        principal: fork.principal.clone(),
         created_at: fork.now,
-        ended_at: Some(fork.now),
         fork: Some(ForkOf { run: source.id.clone(), from_seq: fork.from_seq }),
         ..source
     }

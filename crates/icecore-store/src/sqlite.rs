@@ -627,9 +627,10 @@ impl Store for SqliteStore {
         scope: &Scope,
         selector: &Selector,
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
         let (scope, selector) = (scope.clone(), selector.clone());
-        self.write(move |c, s| entries::erase(c, s, &scope, &selector, dry_run)).await
+        self.write(move |c, s| entries::erase(c, s, &scope, &selector, dry_run, now)).await
     }
 
     async fn derive_entries(
@@ -654,6 +655,17 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<Scope>> {
         self.read(move |c, s| derivation::crowded(c, s, count, quiet_since, now, limit)).await
+    }
+
+    async fn oldest_places(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>> {
+        let scope = scope.clone();
+        self.read(move |c, s| derivation::oldest_places(c, s, &scope, after, now, limit)).await
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
@@ -693,6 +705,21 @@ impl Store for SqliteStore {
 
     async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64> {
         self.write(move |c, s| runs::expire(c, s, ended_by, now, limit)).await
+    }
+
+    async fn erase_runs(
+        &self,
+        tenant: &Tenant,
+        before: Millis,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<u64> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| runs::erase(c, s, &tenant, before, now, dry_run)).await
+    }
+
+    async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
+        self.write(move |c, s| runs::purge(c, s, expired_by, limit)).await
     }
 
     async fn put_commitment(

@@ -27,7 +27,7 @@ pub use crate::commitments::{
     Look, NewCommitment, Watch,
 };
 pub use crate::derivation::{
-    Derivation, DerivationKind, Derived, DerivedEntry, MakePayload, Replaced, Successor,
+    Derivation, DerivationKind, Derived, DerivedEntry, EntryPlace, MakePayload, Replaced, Successor,
 };
 use crate::error::StoreError;
 use crate::pack::PackKey;
@@ -343,9 +343,12 @@ pub trait Store: Send + Sync {
     /// files, runs, commitments, the log, kept answers. A name that is taken gets a
     /// number; a file whose path holds a secret becomes `redacted-1`, or the next
     /// number that is free, also in runs, which leave out one that is not there any
-    /// more; of verdicts that say the same now the last stands. Where a summary or fact has something to hide, all that
-    /// was derived in its scope is dropped as with [`Store::drop_derived`]. Epochs
-    /// of the scopes touched rise.
+    /// more; of verdicts that say the same now the last stands. Entries that were made of
+    /// one whose content changes are dropped as with [`Store::erase_entries`], and what
+    /// they stood for is in force again: they may hold a part of a secret, which nobody
+    /// finds. Where a summary or fact has something to hide, all that was derived in its
+    /// scope is dropped as with [`Store::drop_derived`]. Epochs of the scopes touched
+    /// rise.
     async fn rewrite_told(
         &self,
         tenant: &Tenant,
@@ -434,9 +437,11 @@ pub trait Store: Send + Sync {
 
     /// Ends an entry that [`Store::entry`] answers now and logs `memory.deleted`:
     /// nobody sees it from there on, and whoever reads as of an earlier position still
-    /// does. What it stands for ends with it, and so does every entry that was made of
-    /// any of these, each with its record; what those stood for besides is in force
-    /// again. Answers false, having done nothing, if there is none.
+    /// does. What it stands for ends with it, unless it overtook that, and so does every
+    /// entry that was made of any of these, each with its record; what those stood for
+    /// besides is in force again. Where anything is, no position before the last of
+    /// these records can be read as of any more ([`StoreError::SnapshotGone`]): both
+    /// would be seen there. Answers false, having done nothing, if there is none.
     async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool>;
 
     /// Memories, of any tenant, with entries that have expired or that ended at or
@@ -456,21 +461,26 @@ pub trait Store: Send + Sync {
     ) -> Result<u64>;
 
     /// Erases entries by id, tag or age; answers how many. With one by its id goes
-    /// what it stands for; with any go the entries that were made of it, whether they
-    /// still stand for it or not; and what these stood for besides is in force again.
-    /// The scope's epoch rises if there were any, and no position up to now can be
-    /// read as of any more: it is [`StoreError::SnapshotGone`]. Commitments go with
-    /// their intentions; so do those that wait for the tag, or are as old, by
-    /// themselves. They are not counted.
-    async fn erase_entries(&self, scope: &Scope, selector: &Selector, dry_run: bool)
-    -> Result<u64>;
+    /// what it stands for now, unless it overtook that; with any go the entries that
+    /// were made of it, whether they still stand for it or not; and what these stood
+    /// for besides is in force again. The scope's epoch rises if there were any, and no
+    /// position up to now can be read as of any more: it is
+    /// [`StoreError::SnapshotGone`]. Commitments go with their intentions; so do those
+    /// that wait for the tag, or are as old, by themselves. They are not counted.
+    async fn erase_entries(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        dry_run: bool,
+        now: Millis,
+    ) -> Result<u64>;
 
     // Derived entries
 
     /// Writes entries in place of others, all in one step, and logs `memory.written`
-    /// for each, then the derivation once. Each output gets an id of ours, and expires
-    /// no later than any that it stands for; each entry that is replaced is in force
-    /// no more and names what stands for it, until that expires: then it is in force
+    /// for each, then the derivation once. Each output gets an id of ours, and quotes
+    /// what it stands for, unless that was overtaken: it expires no later than any that
+    /// it quotes. Each entry that is replaced is in force no more and names what stands for it, until that expires: then it is in force
     /// again. Answers nothing, having done nothing, when one that is replaced or kept
     /// is not in force any more, which holds of one that is named as replaced twice,
     /// or as both. As with an append, it may be [`StoreError::SecretsChanged`].
@@ -494,18 +504,30 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Scope>>;
 
+    /// Where the first `limit` entries in force now are in their order, oldest first,
+    /// after a place in it: [`Store::entries`] read backwards, no more of it than is
+    /// asked for.
+    async fn oldest_places(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>>;
+
     // Runs
 
     /// Makes a run with its first events. It begins where the log stands, with the
     /// files that its workspace has then. An id that is taken is
-    /// [`StoreError::RunExists`]. Its claim is kept in the same step, and one that is
+    /// [`StoreError::RunExists`], one unfinished run too many
+    /// [`StoreError::TooManyRuns`]. Its claim is kept in the same step, and one that is
     /// taken is [`StoreError::ClaimTaken`]. As with an append, it may be
     /// [`StoreError::SecretsChanged`].
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord>;
 
     /// Makes a run that repeats another of the same tenant, which has ended: its
-    /// events with their times and payloads, its files, inputs, variables, workspace
-    /// and end. Nothing is answered, and nothing done, if that run is not there, has
+    /// events with their times and payloads, its files, inputs, variables, owner and
+    /// end. Nothing is answered, and nothing done, if that run is not there, has
     /// not ended or is past its retention. Claims and ids as with
     /// [`Store::create_run`].
     async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>>;
@@ -532,13 +554,28 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<RunEventRecord>>;
 
-    /// Runs, of any tenant, that have not ended, oldest first.
+    /// Runs, of any tenant, that have not ended: the oldest of each tenant, then the
+    /// next of each, so that none waits for all of another's.
     async fn unfinished_runs(&self, limit: usize) -> Result<Vec<(Tenant, String)>>;
 
     /// Lets go of the events, inputs, files, variables and errors of runs, of any
     /// tenant, that ended at or before a moment; answers how many. What names them
     /// stays.
     async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64>;
+
+    /// Does the same for the ended runs of a tenant that were made before a moment, and
+    /// for what repeats them; answers how many, or would where it is a dry run.
+    async fn erase_runs(
+        &self,
+        tenant: &Tenant,
+        before: Millis,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<u64>;
+
+    /// Lets go of runs, of any tenant, whose content was let go at or before a moment,
+    /// name and all; answers how many.
+    async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64>;
 
     // Commitments
 
@@ -1553,7 +1590,7 @@ pub struct Told {
     pub keys: u64,
     /// Kept answers.
     pub outcomes: u64,
-    /// Summaries and facts that were dropped.
+    /// Summaries, facts and entries made of others that were dropped.
     pub derived: u64,
     /// What was hidden in names, entries, verdicts and files.
     pub hidden: Hidden,

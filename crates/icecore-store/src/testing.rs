@@ -561,8 +561,9 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         scope: &Scope,
         selector: &Selector,
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
-        write!(self.erase_entries(scope, selector, dry_run))
+        write!(self.erase_entries(scope, selector, dry_run, now))
     }
 
     async fn derive_entries(
@@ -585,6 +586,16 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         limit: usize,
     ) -> Result<Vec<Scope>> {
         read!(self.crowded_memories(count, quiet_since, now, limit))
+    }
+
+    async fn oldest_places(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>> {
+        read!(self.oldest_places(scope, after, now, limit))
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
@@ -619,6 +630,20 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
 
     async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64> {
         write!(self.expire_runs(ended_by, now, limit))
+    }
+
+    async fn erase_runs(
+        &self,
+        tenant: &Tenant,
+        before: Millis,
+        now: Millis,
+        dry_run: bool,
+    ) -> Result<u64> {
+        write!(self.erase_runs(tenant, before, now, dry_run))
+    }
+
+    async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
+        write!(self.purge_runs(expired_by, limit))
     }
 
     async fn put_commitment(

@@ -22,6 +22,9 @@ pub(crate) fn add(sum: &mut Hidden, counts: &Hidden) {
     }
 }
 
+/// An entry's content and tags as they are now, and what was hidden in them.
+pub(crate) type Rewritten = (RedactedText, Vec<RedactedText>, Hidden);
+
 impl Again<'_> {
     pub(crate) fn text(&self, text: &str) -> Option<(RedactedText, Hidden)> {
         let (clean, hidden) = self.0.text_counted(text);
@@ -29,11 +32,7 @@ impl Again<'_> {
     }
 
     /// An entry's content and tags.
-    pub(crate) fn entry(
-        &self,
-        content: &RedactedText,
-        tags: &[RedactedText],
-    ) -> Option<(RedactedText, Vec<RedactedText>, Hidden)> {
+    pub(crate) fn entry(&self, content: &RedactedText, tags: &[RedactedText]) -> Option<Rewritten> {
         let mut hidden = Hidden::new();
         let (content, is_new) = self.part(content, &mut hidden);
         let tags: Vec<_> = tags.iter().map(|tag| self.part(tag, &mut hidden)).collect();

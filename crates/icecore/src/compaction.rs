@@ -5,9 +5,11 @@
 //! that is not clean then is not written. The sources stay, out of sight, until what
 //! stands for them expires or is forgotten.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use icecore_domain::compaction::{self, COMPACTED_FROM, Entry, Limits};
+use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, NotClean, RedactedText, Redactor};
 use icecore_domain::time::Millis;
@@ -23,21 +25,24 @@ use crate::memory::{Memory, TRIES};
 use crate::secrets::TenantRedactor;
 use crate::settings::CompactionSettings;
 
-/// Entries that one compaction reads, whatever it is asked for.
+/// Entries that one compaction looks at, whatever it is asked for.
 pub const MAX_COMPACTED_ENTRIES: usize = 10_000;
 
 /// With more sources than this the event counts them and does not name them.
 pub const MAX_TOLD_IDS: usize = 100;
 
-/// Bytes of contents that a compaction or consolidation reads; it goes on with what
-/// is left the next time.
-const MAX_READ_BYTES: usize = 64 << 20;
+/// Bytes of contents that a compaction, or a consolidation for one of its plans,
+/// reads; it goes on with what is left the next time.
+pub(crate) const MAX_READ_BYTES: usize = 64 << 20;
 
 /// Entries read at once.
-const ENTRIES_A_READ: usize = 500;
+pub(crate) const ENTRIES_A_READ: usize = 500;
 
 /// Memories compacted before it is asked again.
 const SCOPES_A_ROUND: usize = 1_024;
+
+/// A crowded memory of which nothing could be compacted is left alone for so long.
+const REST_MILLIS: u64 = 10 * 60 * 1_000;
 
 /// Bytes of the hash that names a compaction.
 const RUN_BYTES: usize = 8;
@@ -71,69 +76,121 @@ impl Memory {
     }
 
     /// Presses the oldest entries of a memory into one, and answers that; nothing if
-    /// there are fewer than two. Once this resolves it survives a crash.
+    /// there are fewer than two. What stands for all of them ends with the first that
+    /// does. Once this resolves it survives a crash.
     pub async fn compact_entries(
         &self,
         scope: &Scope,
         request: CompactionRequest,
     ) -> Result<Option<Compaction>> {
-        self.compact(scope, request, 0).await
+        self.compact(scope, request, Choice { keep: 0, apart: false }).await
     }
 
     /// Compacts every memory, of any tenant, that is crowded and has been quiet for a
     /// while; answers how many entries were written for that.
     pub async fn compact_due(&self) -> Result<u64> {
+        self.compact_while(|| true).await
+    }
+
+    /// As [`Memory::compact_due`], while `goes_on` says so. Memories take turns, so
+    /// that a large one does not keep the others waiting.
+    pub(crate) async fn compact_while(&self, goes_on: impl Fn() -> bool) -> Result<u64> {
         let settings = self.compaction_settings();
         if settings.entries == 0 {
             return Ok(0);
         }
         // What stays as it is leaves at least two to compact.
         let crowd = settings.entries.max(settings.keep_entries as u64 + 2);
-        let now = self.now();
-        let idle = (settings.idle_seconds as i64).saturating_mul(1_000);
-        let quiet_since = Millis(now.0.saturating_sub(idle));
-        let store = &self.inner.store;
+        let mut crowded = self.crowded(crowd).await?;
         let mut written = 0;
-        for scope in store.crowded_memories(crowd, quiet_since, now, SCOPES_A_ROUND).await? {
-            // One that fails must not keep the others from being compacted.
-            match self.thin_out(&scope, crowd).await {
-                Ok(count) => written += count,
-                Err(error) => {
-                    tracing::warn!(%scope, error = %error, "entries could not be compacted, will try again");
+        while !crowded.is_empty() {
+            let mut left = Vec::new();
+            for scope in crowded {
+                if !goes_on() {
+                    return Ok(written);
+                }
+                match self.thin_out(&scope, crowd).await {
+                    Ok(Thinned::Once) => {
+                        written += 1;
+                        left.push(scope);
+                    }
+                    Ok(Thinned::Enough) => {}
+                    Ok(Thinned::NotAtAll { head }) => self.let_rest(scope, Some(head)),
+                    // One that fails must not keep the others from being compacted.
+                    Err(error) => {
+                        tracing::warn!(%scope, error = %error, "entries could not be compacted, will try again in some minutes");
+                        self.let_rest(scope, None);
+                    }
                 }
             }
+            crowded = left;
         }
         Ok(written)
     }
 
-    /// Compacts until a memory is crowded no more.
-    async fn thin_out(&self, scope: &Scope, crowd: u64) -> Result<u64> {
+    /// Memories that are crowded and quiet, but for those where it is known that
+    /// nothing would come of it.
+    async fn crowded(&self, crowd: u64) -> Result<Vec<Scope>> {
+        let now = self.now();
+        let idle = (self.compaction_settings().idle_seconds as i64).saturating_mul(1_000);
+        let quiet_since = Millis(now.0.saturating_sub(idle));
+        let store = &self.inner.store;
+        let limit = SCOPES_A_ROUND + self.inner.resting.lock().len();
+        let found = store.crowded_memories(crowd, quiet_since, now, limit).await?;
+        let resting = {
+            let mut resting = self.inner.resting.lock();
+            let crowded: BTreeSet<&Scope> = found.iter().collect();
+            resting.retain(|scope, _| crowded.contains(scope));
+            resting.clone()
+        };
+        let mut crowded = Vec::new();
+        for scope in found {
+            let is_resting = match resting.get(&scope) {
+                None => false,
+                Some(rest) if now.0.abs_diff(rest.since.0) < REST_MILLIS => true,
+                Some(Rest { head: None, .. }) => false,
+                Some(Rest { head, .. }) => *head == Some(store.head(scope.tenant()).await?),
+            };
+            if !is_resting {
+                crowded.push(scope);
+            }
+        }
+        Ok(crowded)
+    }
+
+    fn let_rest(&self, scope: Scope, head: Option<Position>) {
+        let rest = Rest { since: self.now(), head };
+        self.inner.resting.lock().insert(scope, rest);
+    }
+
+    /// Compacts once, if a memory is crowded.
+    async fn thin_out(&self, scope: &Scope, crowd: u64) -> Result<Thinned> {
+        let store = &self.inner.store;
+        let most = usize::try_from(crowd).unwrap_or(usize::MAX);
+        if store.oldest_places(scope, None, self.now(), most).await?.len() < most {
+            return Ok(Thinned::Enough);
+        }
+        let head = store.head(scope.tenant()).await?;
         let settings = self.compaction_settings();
         let request = CompactionRequest {
             max_input_entries: settings.input_entries,
             max_output_bytes: settings.output_bytes,
         };
-        let mut written = 0;
-        loop {
-            let places = self.places(scope, self.now()).await?;
-            if (places.len() as u64) < crowd
-                || self.compact(scope, request, settings.keep_entries).await?.is_none()
-            {
-                return Ok(written);
-            }
-            written += 1;
-        }
+        let choice = Choice { keep: settings.keep_entries, apart: true };
+        Ok(match self.compact(scope, request, choice).await? {
+            Some(_) => Thinned::Once,
+            None => Thinned::NotAtAll { head },
+        })
     }
 
-    /// As [`Memory::compact_entries`], leaving the newest as they are.
     async fn compact(
         &self,
         scope: &Scope,
         request: CompactionRequest,
-        keep: usize,
+        choice: Choice,
     ) -> Result<Option<Compaction>> {
         for _ in 0..TRIES {
-            match self.compact_once(scope, request, keep).await {
+            match self.compact_once(scope, request, choice).await {
                 // A secret was registered, or a source has gone: all is read again.
                 Err(MemoryError::Store(StoreError::SecretsChanged)) | Ok(Step::Changed) => {}
                 Ok(Step::Nothing) => return Ok(None),
@@ -151,32 +208,39 @@ impl Memory {
         &self,
         scope: &Scope,
         request: CompactionRequest,
-        keep: usize,
+        choice: Choice,
     ) -> Result<Step> {
         let now = self.now();
         let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
         let head = self.inner.store.head(scope.tenant()).await?;
         let most = request.max_input_entries.min(MAX_COMPACTED_ENTRIES);
-        let sources = self.oldest(scope, most, keep, now).await?;
-        if sources.len() < 2 {
+        let oldest = self.oldest(scope, most, choice, now).await?;
+        if oldest.len() < 2 {
             return Ok(Step::Nothing);
         }
-        let ids: Vec<String> = sources.iter().map(|entry| entry.id.clone()).collect();
-        let run = self.run_name(scope, head, &ids).await?;
+        let key = self.identity_key(scope.tenant()).await?;
         let bounds = self.entry_settings();
         let limits = Limits {
             max_input_entries: most,
             max_output_bytes: request.max_output_bytes.min(bounds.bytes),
+            apart: choice.apart,
         };
-        let most_tags = bounds.tags.max(1);
-        let drafted = off_thread(move || draft(&redactor, &sources, limits, &run, most_tags));
-        let Some(entry) = drafted.await?? else { return Ok(Step::Nothing) };
+        let (most_tags, named) = (bounds.tags.max(1), scope.clone());
+        let drafted = off_thread(move || {
+            let name = |ids: &[String]| run_name(&key, &named, head, ids);
+            draft(&redactor, &oldest, limits, name, most_tags)
+        });
+        let Some(Draft { ids, entry }) = drafted.await?? else { return Ok(Step::Nothing) };
         let derivation = Derivation {
             payload: payload_of(scope, &ids, entry.content.as_str().len()),
             outputs: vec![entry],
             replaced: ids
                 .iter()
-                .map(|id| Replaced { id: id.clone(), by: Successor::Output(0) })
+                .map(|id| Replaced {
+                    id: id.clone(),
+                    by: Successor::Output(0),
+                    is_overtaken: false,
+                })
                 .collect(),
             kind: DerivationKind::Compacted,
             now,
@@ -192,56 +256,42 @@ impl Memory {
         Ok(Step::Done(Box::new(done)))
     }
 
-    /// Names a compaction: whoever does the same again gives it the same name, and it
-    /// tells nothing.
-    async fn run_name(&self, scope: &Scope, head: Position, ids: &[String]) -> Result<String> {
-        let key = self.identity_key(scope.tenant()).await?;
-        let head = head.0.to_be_bytes();
-        let mut parts: Vec<&[u8]> = vec![scope.memory().as_bytes(), &head];
-        parts.extend(ids.iter().map(|id| id.as_bytes()));
-        let hash = key.hash_parts("compaction", &parts);
-        Ok(hash[..RUN_BYTES].iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
-    /// Where the entries in force began, newest first.
-    pub(crate) async fn places(&self, scope: &Scope, now: Millis) -> Result<Vec<Position>> {
-        Ok(self.inner.store.entry_places(scope, &EntryFilter::default(), now).await?)
-    }
-
-    /// The oldest entries that may be compacted, but for the `keep` newest of all.
+    /// The oldest entries that may be compacted, until `most` may be together. However
+    /// many there are, no more than [`MAX_COMPACTED_ENTRIES`] are looked at.
     async fn oldest(
         &self,
         scope: &Scope,
         most: usize,
-        keep: usize,
+        choice: Choice,
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
-        let places = self.places(scope, now).await?;
-        let old = places.into_iter().skip(keep).rev().collect::<Vec<_>>();
-        self.entries_of(scope, &old, most, now, |entry| !is_left_alone(entry)).await
-    }
-
-    /// Entries that began at `places`, up to `most`, of which `is_wanted` is true.
-    pub(crate) async fn entries_of(
-        &self,
-        scope: &Scope,
-        places: &[Position],
-        most: usize,
-        now: Millis,
-        is_wanted: impl Fn(&EntryRecord) -> bool,
-    ) -> Result<Vec<EntryRecord>> {
-        let filter = EntryFilter::default();
         let mut found: Vec<EntryRecord> = Vec::new();
-        let mut bytes = 0;
-        for places in places.chunks(ENTRIES_A_READ) {
-            let read = self.inner.store.entries_at(scope, places, &filter, now);
-            for entry in read.await? {
+        let mut together: BTreeMap<Option<String>, usize> = BTreeMap::new();
+        let (mut after, mut looked_at, mut bytes) = (None, 0, 0);
+        let (store, filter) = (&self.inner.store, EntryFilter::default());
+        while most > 1 && looked_at < MAX_COMPACTED_ENTRIES {
+            // Those behind which there are not as many are the newest.
+            let limit = ENTRIES_A_READ + choice.keep;
+            let mut places = store.oldest_places(scope, after, now, limit).await?;
+            places.truncate(places.len().saturating_sub(choice.keep));
+            let Some(last) = places.last() else { break };
+            (after, looked_at) = (Some(*last), looked_at + places.len());
+            let began: Vec<Position> = places.iter().map(|place| place.began).collect();
+            for entry in store.entries_at(scope, &began, &filter, now).await? {
                 bytes += entry.content.as_str().len();
-                if found.len() == most || (found.len() > 1 && bytes > MAX_READ_BYTES) {
+                if bytes > MAX_READ_BYTES {
                     return Ok(found);
                 }
-                if is_wanted(&entry) {
-                    found.push(entry);
+                if is_left_alone(&entry) {
+                    continue;
+                }
+                let end = entry.expires_at.filter(|_| choice.apart).map(Millis::to_date);
+                let count = together.entry(end).or_default();
+                *count += 1;
+                let is_full = *count == most;
+                found.push(entry);
+                if is_full {
+                    return Ok(found);
                 }
             }
         }
@@ -263,6 +313,43 @@ impl Memory {
     }
 }
 
+/// Which entries a compaction takes.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    /// The newest, which stay as they are.
+    keep: usize,
+    /// See [`Limits::apart`].
+    apart: bool,
+}
+
+/// What became of a crowded memory.
+enum Thinned {
+    /// It is not crowded any more.
+    Enough,
+    /// There is an entry instead of some.
+    Once,
+    /// Nothing in it can be compacted; so it was when the log stood there.
+    NotAtAll { head: Position },
+}
+
+/// A memory that is crowded and could not be compacted.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    since: Millis,
+    /// While the log stands there nothing will come of it; without, it failed.
+    head: Option<Position>,
+}
+
+/// The crowded memories that are not tried again yet.
+#[derive(Default)]
+pub(crate) struct Resting(Mutex<BTreeMap<Scope, Rest>>);
+
+impl Resting {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Scope, Rest>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// How far an attempt got.
 enum Step {
     /// There is nothing to do.
@@ -272,17 +359,23 @@ enum Step {
     Done(Box<Compaction>),
 }
 
-/// The entry that is to stand for the sources, its secrets hidden. Where hiding them
-/// makes it too long, less is said.
+/// An entry that is to stand for others, and these.
+struct Draft {
+    ids: Vec<String>,
+    entry: DerivedEntry,
+}
+
+/// The entry that is to stand for some of the records, its secrets hidden. Where
+/// hiding them makes it too long, less is said.
 fn draft(
     redactor: &Redactor,
-    sources: &[EntryRecord],
+    records: &[EntryRecord],
     mut limits: Limits,
-    run: &str,
+    name: impl Fn(&[String]) -> String,
     most_tags: usize,
-) -> Result<Option<DerivedEntry>> {
+) -> Result<Option<Draft>> {
     let most = limits.max_output_bytes;
-    let clean = Clean::of(redactor, sources);
+    let clean = Clean::of(redactor, records);
     let tags = clean.tags();
     let entries = clean.entries(&tags);
     for _ in 0..TRIES {
@@ -293,12 +386,25 @@ fn draft(
             limits.max_output_bytes = limits.max_output_bytes.saturating_sub(excess);
             continue;
         }
+        let ids: Vec<String> = plan.sources.iter().map(|at| records[*at].id.clone()).collect();
         let shared = plan.tags.iter().take(most_tags.saturating_sub(1));
         let shared = shared.map(|tag| redactor.text(tag));
-        let tags = without_repeats(run_tag(redactor, run).into_iter().chain(shared));
-        return Ok(Some(DerivedEntry { content, tags, expires_at: plan.expires_at, hidden }));
+        let run = run_tag(redactor, &name(&ids));
+        let tags = without_repeats(run.into_iter().chain(shared));
+        let entry = DerivedEntry { content, tags, expires_at: plan.expires_at, hidden };
+        return Ok(Some(Draft { ids, entry }));
     }
     Err(not_redacted("derived text is too long once its secrets are hidden"))
+}
+
+/// Names a compaction: whoever does the same again gives it the same name, and it
+/// tells nothing.
+fn run_name(key: &IdentityKey, scope: &Scope, head: Position, ids: &[String]) -> String {
+    let head = head.0.to_be_bytes();
+    let mut parts: Vec<&[u8]> = vec![scope.memory().as_bytes(), &head];
+    parts.extend(ids.iter().map(|id| id.as_bytes()));
+    let hash = key.hash_parts("compaction", &parts);
+    hash[..RUN_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The tag that names the compaction. It is left out where a secret of the tenant
@@ -421,8 +527,9 @@ mod tests {
         let secret = Secret::new(name, "Alcobaca".to_owned().into()).unwrap();
         let redactor = Redactor::standard().for_tenant(&[secret], TagKey::default());
         for max_output_bytes in 0..120 {
-            let limits = Limits { max_input_entries: 9, max_output_bytes };
-            let made = draft(&redactor, &records, limits, "0a", 64).unwrap().unwrap();
+            let limits = Limits { max_input_entries: 9, max_output_bytes, apart: false };
+            let name = |_: &[String]| "0a".to_owned();
+            let made = draft(&redactor, &records, limits, name, 64).unwrap().unwrap().entry;
             assert!(!made.content.as_str().contains("Alcobaca"));
             assert!(made.content.as_str().len() <= max_output_bytes);
         }

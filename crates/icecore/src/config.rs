@@ -158,6 +158,8 @@ pub struct OpenwopSettings {
     pub run_retention_seconds: u64,
     /// `run_input_bytes`: bytes of a run's inputs, as JSON.
     pub run_input_bytes: usize,
+    /// `runs_unfinished`: runs of one tenant that have not ended.
+    pub runs_unfinished: u64,
     /// `agents`: the directory of agent manifests; empty for none.
     pub agents: String,
 }
@@ -168,6 +170,7 @@ impl Default for OpenwopSettings {
             read_only: false,
             run_retention_seconds: 604_800,
             run_input_bytes: 65_536,
+            runs_unfinished: 1_000,
             agents: String::new(),
         }
     }
@@ -404,7 +407,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 89] = {
+static SETTINGS: [Setting; 90] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -537,6 +540,7 @@ static SETTINGS: [Setting; 89] = {
             number(|c| U64(&mut c.openwop.run_retention_seconds), 0, 3_153_600_000),
         ),
         openwop("run_input_bytes", number(|c| Usize(&mut c.openwop.run_input_bytes), 2, 1 << 24)),
+        openwop("runs_unfinished", number(|c| U64(&mut c.openwop.runs_unfinished), 1, 1_000_000)),
         openwop(
             "commitments_pending",
             number(|c| U64(&mut c.memory.commitments.pending), 0, 10_000),
@@ -856,13 +860,14 @@ mod tests {
     fn the_protocol_is_set_by_name() {
         let config = FileConfig::parse(
             "[openwop]\nread_only = true\nrun_retention_seconds = 0\nrun_input_bytes = 9\n\
-             agents = \"/srv/agents\"",
+             runs_unfinished = 7\nagents = \"/srv/agents\"",
         )
         .unwrap();
         let expected = OpenwopSettings {
             read_only: true,
             run_retention_seconds: 0,
             run_input_bytes: 9,
+            runs_unfinished: 7,
             agents: "/srv/agents".to_owned(),
         };
         assert_eq!(config.openwop, expected);

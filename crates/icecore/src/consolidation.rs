@@ -1,24 +1,33 @@
 //! Consolidation of long-term entries: what was said twice is said once, and what was
 //! overtaken gives way. A second pass over the same entries changes nothing.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use icecore_domain::consolidation::{self, ConsolidationPlan, Stands};
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::Redactor;
+use icecore_domain::time::Millis;
 use icecore_store::{
-    Derivation, DerivationKind, DerivedEntry, EntryRecord, Replaced, StoreError, Successor,
+    Derivation, DerivationKind, DerivedEntry, EntryFilter, EntryPlace, EntryRecord, Replaced,
+    StoreError, Successor,
 };
 use serde_json::json;
+use tokio::sync::OwnedMutexGuard;
 
-use crate::compaction::{Clean, MAX_TOLD_IDS, looked_at};
+use crate::compaction::{Clean, ENTRIES_A_READ, MAX_READ_BYTES, MAX_TOLD_IDS, looked_at};
 use crate::entries::without_repeats;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{Memory, TRIES};
 use crate::secrets::TenantRedactor;
 
-/// Entries that one consolidation looks at, the newest.
-pub const MAX_CONSOLIDATED_ENTRIES: usize = 20_000;
+/// Entries that one consolidation looks at, those twice that it looks at twice. Of a
+/// memory that has more the next one goes on from there.
+pub const MAX_CONSOLIDATED_ENTRIES: usize = 200_000;
+
+/// Entries that are compared with one another: so many that come one after the other.
+/// Half of them are compared with those that come next as well.
+pub const CONSOLIDATION_WINDOW: usize = 20_000;
 
 /// Who asked for a consolidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,100 +58,262 @@ pub struct Consolidation {
     pub input_count: usize,
     /// Entries that are in force of them and instead of them.
     pub output_count: usize,
-    /// Entries that others stand for now, oldest first.
+    /// Entries that others stand for now, the first [`MAX_TOLD_IDS`] of them.
     pub merged_ids: Vec<String>,
+    /// How many there are.
+    pub merged_count: usize,
     /// The entries that were written.
     pub outputs: Vec<EntryRecord>,
     /// The payload of `agent.memory.consolidated`, without content, whether or not it
-    /// was logged.
+    /// was logged. Of a large memory several are logged, and this sums them up.
     pub payload: String,
-    /// Where in the log; nothing if all stays as it was, and nothing was logged.
+    /// Where in the log, the last time; nothing if all stays as it was, and nothing was
+    /// logged.
     pub position: Option<Position>,
+    /// Whether the whole memory was gone through and nothing is left to do. Otherwise
+    /// the next consolidation goes on.
+    pub is_complete: bool,
 }
 
 impl Memory {
-    /// Says once what the entries of a memory say. Once this resolves it survives a
-    /// crash; until then all is as it was.
+    /// Says once what the entries of a memory say. Goes through it, oldest first, until
+    /// nothing changes any more or [`MAX_CONSOLIDATED_ENTRIES`] were looked at; entries
+    /// are compared that are within [`CONSOLIDATION_WINDOW`] of each other. Once this
+    /// resolves it survives a crash; until then each step of it was done or was not.
+    ///
+    /// A memory is consolidated once at a time: who comes second waits.
     pub async fn consolidate(
         &self,
         scope: &Scope,
         trigger: ConsolidationTrigger,
     ) -> Result<Consolidation> {
-        for _ in 0..TRIES {
-            match self.consolidate_once(scope, trigger).await {
-                // A secret was registered, or an entry has gone: all is read again.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) | Ok(None) => {}
-                Ok(Some(done)) => return Ok(done),
-                Err(error) => return Err(error),
+        let bounds = Bounds { window: CONSOLIDATION_WINDOW, most: MAX_CONSOLIDATED_ENTRIES };
+        self.consolidate_within(scope, trigger, bounds).await
+    }
+
+    async fn consolidate_within(
+        &self,
+        scope: &Scope,
+        trigger: ConsolidationTrigger,
+        bounds: Bounds,
+    ) -> Result<Consolidation> {
+        let mut pass = self.inner.consolidating.of(scope).lock_owned().await;
+        let mut sum = Sum::default();
+        let mut looked_at = 0;
+        let mut is_complete = false;
+        while !is_complete && looked_at < bounds.most {
+            let (window, held) = self.consolidate_window(scope, trigger, bounds, pass).await?;
+            pass = held;
+            pass.is_changed |= window.position.is_some();
+            looked_at += window.began.len();
+            match window.next {
+                Some(next) => pass.at = Some(next),
+                None => {
+                    is_complete = !pass.is_changed;
+                    *pass = Pass::default();
+                }
             }
+            sum.add(window);
+        }
+        Ok(sum.told(scope, trigger, is_complete))
+    }
+
+    /// Consolidates the next entries of a pass. The pass is held even while a plan is
+    /// made whose caller has left, so that plans do not pile up.
+    async fn consolidate_window(
+        &self,
+        scope: &Scope,
+        trigger: ConsolidationTrigger,
+        bounds: Bounds,
+        mut pass: Held,
+    ) -> Result<(Window, Held)> {
+        for _ in 0..TRIES {
+            let now = self.now();
+            let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
+            let (entries, next) = self.window(scope, pass.at, bounds.window, now).await?;
+            let max_bytes = self.entry_settings().bytes;
+            let began: Vec<Position> = entries.iter().map(|entry| entry.began).collect();
+            let drafted;
+            (drafted, pass) =
+                off_thread(move || (draft(&redactor, &entries, max_bytes), pass)).await?;
+            let (outputs, replaced) = drafted?;
+            let merged_ids: Vec<String> = replaced.iter().map(|one| one.id.clone()).collect();
+            let mut window =
+                Window { began, next, merged_ids, outputs: Vec::new(), position: None };
+            if replaced.is_empty() {
+                return Ok((window, pass));
+            }
+            let input_count = window.began.len();
+            let output_count = input_count - window.merged_ids.len() + outputs.len();
+            let payload = payload(scope, trigger, (input_count, output_count), &window.merged_ids);
+            let derivation = Derivation {
+                outputs,
+                replaced,
+                kind: DerivationKind::Consolidated,
+                payload: Arc::new(move |_| payload.clone()),
+                now,
+                secrets_seen: version,
+            };
+            let derived = match self.inner.store.derive_entries(scope, derivation).await {
+                Ok(Some(derived)) => derived,
+                // A secret was registered, or an entry has gone: all is read again.
+                Err(StoreError::SecretsChanged) | Ok(None) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            tracing::info!(
+                target: "openwop.agent.memory.consolidated",
+                %scope,
+                input_count,
+                output_count,
+                position = derived.position.0,
+                trigger = trigger.as_str(),
+                "entries were consolidated"
+            );
+            self.inner.wake.notify_one();
+            window.outputs = derived.outputs;
+            window.position = Some(derived.position);
+            return Ok((window, pass));
         }
         Err(MemoryError::EntriesChanged)
     }
 
-    async fn consolidate_once(
+    /// The next entries, up to `most`, oldest first, and after which of them the window
+    /// behind them begins; nothing, if these are the last.
+    async fn window(
         &self,
         scope: &Scope,
-        trigger: ConsolidationTrigger,
-    ) -> Result<Option<Consolidation>> {
-        let now = self.now();
-        let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
-        let places = self.places(scope, now).await?;
-        let most = MAX_CONSOLIDATED_ENTRIES;
-        let mut entries = self.entries_of(scope, &places, most, now, |_| true).await?;
-        entries.reverse();
-        let input_count = entries.len();
-        let max_bytes = self.entry_settings().bytes;
-        let drafted = off_thread(move || draft(&redactor, &entries, max_bytes)).await?;
-        let (outputs, replaced) = drafted?;
-
-        let merged_ids: Vec<String> = replaced.iter().map(|one| one.id.clone()).collect();
-        let output_count = input_count - merged_ids.len() + outputs.len();
-        let mut payload = json!({
-            "memoryRef": scope.memory(),
-            "inputCount": input_count,
-            "outputCount": output_count,
-            "trigger": trigger.as_str(),
-        });
-        if merged_ids.len() <= MAX_TOLD_IDS {
-            payload["mergedIds"] = json!(merged_ids);
+        after: Option<EntryPlace>,
+        most: usize,
+        now: Millis,
+    ) -> Result<(Vec<EntryRecord>, Option<EntryPlace>)> {
+        let (store, filter) = (&self.inner.store, EntryFilter::default());
+        let places = store.oldest_places(scope, after, now, most).await?;
+        let mut entries: Vec<EntryRecord> = Vec::with_capacity(places.len());
+        let (mut bytes, mut read) = (0, 0);
+        for places in places.chunks(ENTRIES_A_READ) {
+            if bytes > MAX_READ_BYTES {
+                break;
+            }
+            let began: Vec<Position> = places.iter().map(|place| place.began).collect();
+            let found = store.entries_at(scope, &began, &filter, now).await?;
+            bytes += found.iter().map(|entry| entry.content.as_str().len()).sum::<usize>();
+            read += places.len();
+            entries.extend(found);
         }
-        let mut done = Consolidation {
-            input_count,
-            output_count,
-            merged_ids,
-            outputs: Vec::new(),
-            payload: payload.to_string(),
-            position: None,
-        };
-        if replaced.is_empty() {
-            return Ok(Some(done));
-        }
-        let derivation = Derivation {
-            outputs,
-            replaced,
-            kind: DerivationKind::Consolidated,
-            payload: Arc::new(move |_| payload.clone()),
-            now,
-            secrets_seen: version,
-        };
-        let Some(derived) = self.inner.store.derive_entries(scope, derivation).await? else {
-            return Ok(None);
-        };
-        done.outputs = derived.outputs;
-        done.payload = derived.payload;
-        done.position = Some(derived.position);
-        tracing::info!(
-            target: "openwop.agent.memory.consolidated",
-            %scope,
-            input_count,
-            output_count,
-            position = derived.position.0,
-            trigger = trigger.as_str(),
-            "entries were consolidated"
-        );
-        self.inner.wake.notify_one();
-        Ok(Some(done))
+        let is_last = read == places.len() && places.len() < most;
+        let middle = (read / 2).max(1) - 1;
+        Ok((entries, places.get(middle).copied().filter(|_| !is_last)))
     }
+}
+
+/// How much is done at once.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    window: usize,
+    most: usize,
+}
+
+/// How far a memory has been gone through.
+#[derive(Debug, Default)]
+struct Pass {
+    /// What comes after is next; without, it begins.
+    at: Option<EntryPlace>,
+    /// Whether anything was changed.
+    is_changed: bool,
+}
+
+type Held = OwnedMutexGuard<Pass>;
+
+/// The passes that are being made or have not come to their end.
+#[derive(Default)]
+pub(crate) struct Consolidating(Mutex<BTreeMap<Scope, Arc<tokio::sync::Mutex<Pass>>>>);
+
+impl Consolidating {
+    fn of(&self, scope: &Scope) -> Arc<tokio::sync::Mutex<Pass>> {
+        let mut passes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        passes.retain(|_, pass| {
+            let has_begun = pass.try_lock().map_or(true, |pass| pass.at.is_some());
+            Arc::strong_count(pass) > 1 || has_begun
+        });
+        Arc::clone(passes.entry(scope.clone()).or_default())
+    }
+}
+
+/// What became of some entries that come one after the other.
+struct Window {
+    /// Where they began.
+    began: Vec<Position>,
+    /// After which of them the next window begins, if there is one.
+    next: Option<EntryPlace>,
+    merged_ids: Vec<String>,
+    outputs: Vec<EntryRecord>,
+    position: Option<Position>,
+}
+
+/// What became of all windows.
+#[derive(Default)]
+struct Sum {
+    inputs: BTreeSet<Position>,
+    written: BTreeSet<Position>,
+    merged_ids: Vec<String>,
+    outputs: Vec<EntryRecord>,
+    position: Option<Position>,
+}
+
+impl Sum {
+    fn add(&mut self, window: Window) {
+        let new = window.began.into_iter().filter(|began| !self.written.contains(began));
+        self.inputs.extend(new);
+        // What was written here and replaced here never was.
+        let replaced: BTreeSet<&String> = window.merged_ids.iter().collect();
+        let brief: BTreeSet<String> = self
+            .outputs
+            .extract_if(.., |output| replaced.contains(&output.id))
+            .map(|output| output.id)
+            .collect();
+        self.merged_ids.extend(window.merged_ids.into_iter().filter(|id| !brief.contains(id)));
+        self.written.extend(window.outputs.iter().map(|output| output.began));
+        self.outputs.extend(window.outputs);
+        self.position = window.position.or(self.position);
+    }
+
+    fn told(
+        mut self,
+        scope: &Scope,
+        trigger: ConsolidationTrigger,
+        is_complete: bool,
+    ) -> Consolidation {
+        let (input_count, merged_count) = (self.inputs.len(), self.merged_ids.len());
+        let output_count = input_count - merged_count + self.outputs.len();
+        let payload = payload(scope, trigger, (input_count, output_count), &self.merged_ids);
+        self.merged_ids.truncate(MAX_TOLD_IDS);
+        Consolidation {
+            input_count,
+            output_count,
+            merged_ids: self.merged_ids,
+            merged_count,
+            outputs: self.outputs,
+            payload: payload.to_string(),
+            position: self.position,
+            is_complete,
+        }
+    }
+}
+
+fn payload(
+    scope: &Scope,
+    trigger: ConsolidationTrigger,
+    (input_count, output_count): (usize, usize),
+    merged_ids: &[String],
+) -> serde_json::Value {
+    json!({
+        "memoryRef": scope.memory(),
+        "inputCount": input_count,
+        "outputCount": output_count,
+        "mergedCount": merged_ids.len(),
+        "mergedIds": merged_ids[..merged_ids.len().min(MAX_TOLD_IDS)],
+        "trigger": trigger.as_str(),
+    })
 }
 
 /// What to write, its secrets hidden, and what it replaces. A text that hiding them
@@ -154,7 +325,7 @@ fn draft(
 ) -> Result<(Vec<DerivedEntry>, Vec<Replaced>)> {
     let clean = Clean::of(redactor, records);
     let tags = clean.tags();
-    let ConsolidationPlan { outputs: planned, replaced } =
+    let ConsolidationPlan { outputs: planned, replaced, overtaken } =
         consolidation::plan(&clean.entries(&tags), max_bytes);
     let mut outputs = Vec::with_capacity(planned.len());
     let mut places: Vec<Option<usize>> = Vec::with_capacity(planned.len());
@@ -173,7 +344,117 @@ fn draft(
             Stands::Output(place) => Successor::Output(places[place]?),
             Stands::Kept(kept) => Successor::Kept(records[kept].id.clone()),
         };
-        Some(Replaced { id: records[at].id.clone(), by })
+        Some(Replaced { id: records[at].id.clone(), by, is_overtaken: overtaken.contains(&at) })
     });
     Ok((outputs, replaced.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use icecore_domain::ids::{Principal, Tenant};
+
+    use super::*;
+    use crate::entries::{EntryQuery, NewEntryRequest};
+
+    const BY_HAND: ConsolidationTrigger = ConsolidationTrigger::OnDemand;
+
+    async fn with(contents: impl Iterator<Item = String>) -> (Memory, Scope) {
+        let memory = Memory::in_memory();
+        let me = Principal::local_operator(Tenant::new("me").unwrap());
+        let scope = memory.scope(&me, "m").await.unwrap();
+        for content in contents {
+            let request = NewEntryRequest { content, ..NewEntryRequest::default() };
+            memory.put_entry(&scope, request).await.unwrap();
+        }
+        (memory, scope)
+    }
+
+    async fn left(memory: &Memory, scope: &Scope) -> Vec<String> {
+        let found = memory.entries(scope, &EntryQuery::default()).await.unwrap().entries;
+        let mut left: Vec<String> =
+            found.into_iter().map(|entry| entry.content.into_string()).collect();
+        left.sort();
+        left
+    }
+
+    #[tokio::test]
+    async fn a_memory_is_gone_through_window_by_window_until_nothing_changes() {
+        let said = |n: usize| format!("Ship {} calls at Kvalsund.", n % 4);
+        let (memory, scope) = with((0..40).map(said)).await;
+        let bounds = Bounds { window: 8, most: 10_000 };
+        let done = memory.consolidate_within(&scope, BY_HAND, bounds).await.unwrap();
+        assert_eq!((done.input_count, done.output_count, done.merged_count), (40, 4, 36));
+        assert!(done.is_complete);
+        assert_eq!(left(&memory, &scope).await, (0..4).map(said).collect::<Vec<_>>());
+        let again = memory.consolidate_within(&scope, BY_HAND, bounds).await.unwrap();
+        assert_eq!((again.input_count, again.output_count, again.position), (4, 4, None));
+    }
+
+    #[tokio::test]
+    async fn what_is_written_and_merged_again_counts_once() {
+        let said = |n: usize| {
+            format!(
+                "Ana plans the harbour works in Porto with great care. Ship {} is in.",
+                ["a", "b", "c", "d"][n % 4]
+            )
+        };
+        let (memory, scope) = with((0..4).map(said)).await;
+        let bounds = Bounds { window: 3, most: 10_000 };
+        let done = memory.consolidate_within(&scope, BY_HAND, bounds).await.unwrap();
+        let now = left(&memory, &scope).await;
+        assert!(done.is_complete && now.len() < 4, "{now:?}");
+        assert_eq!((done.input_count, done.output_count), (4, now.len()));
+        assert_eq!(done.merged_count, 4 + done.outputs.len() - now.len());
+        assert!(done.outputs.iter().all(|one| now.iter().any(|c| c == one.content.as_str())));
+    }
+
+    #[tokio::test]
+    async fn the_next_call_goes_on_where_one_had_enough() {
+        // Those that say the same are the last.
+        let said = |n: usize| format!("Ship {} calls at Kvalsund.", n.min(38));
+        let (memory, scope) = with((0..40).map(said)).await;
+        let bounds = Bounds { window: 8, most: 24 };
+        let mut calls = 0;
+        loop {
+            let done = memory.consolidate_within(&scope, BY_HAND, bounds).await.unwrap();
+            calls += 1;
+            if done.is_complete {
+                break;
+            }
+            assert!(done.input_count <= 24 + 8 && calls < 20);
+        }
+        assert!(calls > 2);
+        assert_eq!(left(&memory, &scope).await.len(), 39);
+        assert!(memory.inner.consolidating.0.lock().unwrap().len() <= 1);
+    }
+
+    #[tokio::test]
+    async fn one_at_a_time() {
+        let (memory, scope) = with((0..2).map(|_| "Plums are ripe.".to_owned())).await;
+        let held = memory.inner.consolidating.of(&scope).lock_owned().await;
+        let mut second = Box::pin(memory.consolidate(&scope, BY_HAND));
+        assert!(futures_now(&mut second).await.is_none(), "it waits");
+        assert_eq!(left(&memory, &scope).await.len(), 2);
+        drop(held);
+        assert_eq!(second.await.unwrap().merged_count, 1);
+    }
+
+    /// What a future answers if it can at once.
+    async fn futures_now<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            done = future => Some(done),
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn of_many_that_are_merged_some_are_named() {
+        let (memory, scope) = with((0..150).map(|_| "Plums are ripe.".to_owned())).await;
+        let done = memory.consolidate(&scope, BY_HAND).await.unwrap();
+        assert_eq!((done.merged_ids.len(), done.merged_count), (MAX_TOLD_IDS, 149));
+        let told: serde_json::Value = serde_json::from_str(&done.payload).unwrap();
+        assert_eq!(told["mergedIds"], json!(done.merged_ids));
+        assert_eq!(told["mergedCount"], 149);
+    }
 }

@@ -5,7 +5,6 @@
 //! An entry that has expired is shown to nobody, whatever position they read at.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use icecore_domain::ids::{Position, Scope, check_name};
 use icecore_domain::redact::{Hidden, RedactedText, Redactor};
@@ -367,17 +366,22 @@ impl Memory {
         Ok(EntryList { entries, notices })
     }
 
+    /// How large a text is, in the unit of budgets for entries.
+    pub fn budget_size(&self, text: &str) -> u64 {
+        match self.entry_budget_counter() {
+            BudgetCounter::Chars => text.chars().count() as u64,
+            BudgetCounter::O200kBase => u64::from(self.counter().count(text)),
+        }
+    }
+
     /// The first entries that fit a budget.
     async fn within_budget(
         &self,
         entries: Vec<EntryRecord>,
         budget: u64,
     ) -> Result<Vec<EntryRecord>> {
-        let inner = Arc::clone(&self.inner);
-        let size = move |text: &str| match inner.settings.entries.budget_counter {
-            BudgetCounter::Chars => text.chars().count() as u64,
-            BudgetCounter::O200kBase => u64::from(inner.counter.count(text)),
-        };
+        let memory = self.clone();
+        let size = move |text: &str| memory.budget_size(text);
         let bytes: usize = entries.iter().map(|entry| entry.content.as_str().len()).sum();
         match bytes <= INLINE_BYTES {
             true => Ok(fitting(entries, budget, size)),
@@ -386,9 +390,9 @@ impl Memory {
     }
 
     /// Deletes an entry: nobody sees it from now on, but for who reads as of an
-    /// earlier position. What it stands for goes with it, and what was made of any of
-    /// these; what that stood for besides is in force again. Answers false if there is
-    /// none.
+    /// earlier position. What it stands for goes with it, unless it overtook that, and
+    /// so does what was made of any of these; what that stood for besides is in force
+    /// again, and then no earlier position can be read. Answers false if there is none.
     pub async fn delete_entry(&self, scope: &Scope, id: &str) -> Result<bool> {
         let is_ended = self.inner.store.end_entry(scope, id, self.now()).await?;
         self.inner.wake.notify_one();

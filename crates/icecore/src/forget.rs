@@ -25,7 +25,8 @@ pub enum ForgetRequest {
     Session(String),
     /// Turns whose `name` this is, entries tagged `subject:NAME`, facts about them.
     Subject(String),
-    /// Turns, entries and facts whose own time is before this.
+    /// Turns, entries and facts whose own time is before this; of a whole tenant also
+    /// what runs hold that were made before this and have ended.
     Before(Millis),
     /// One entry, or one fact.
     Entry(String),
@@ -46,6 +47,8 @@ pub struct Erased {
     pub vectors: u64,
     /// Packs that were rewritten or deleted, their keys destroyed.
     pub packs: u64,
+    /// Runs whose inputs, variables and events went.
+    pub runs: u64,
 }
 
 /// Proof of an erasure, without what was erased.
@@ -79,9 +82,9 @@ impl Receipt {
 
     /// The text that the hash covers.
     pub fn statement(&self) -> String {
-        let Erased { turns, entries, chunks, facts, vectors, packs } = self.erased;
+        let Erased { turns, entries, chunks, facts, vectors, packs, runs } = self.erased;
         format!(
-            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {facts} facts, {vectors} vectors, {packs} packs{}",
+            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {facts} facts, {vectors} vectors, {packs} packs, {runs} runs{}",
             self.kind,
             self.at,
             if self.dry_run { " (dry run)" } else { "" }
@@ -112,6 +115,10 @@ impl Memory {
         self.erase_turns(tenant, memory.as_deref(), selector, dry_run, now, &mut work).await?;
         for scope in self.scopes(principal, memory.as_deref()).await? {
             self.erase_told(&scope, selector, dry_run, &mut work).await?;
+        }
+        // A run is of no memory, and quotes nothing of one: it goes by its time alone.
+        if let (Selector::Before(at), None) = (selector, &memory) {
+            work.erased.runs = self.inner.store.erase_runs(tenant, *at, now, dry_run).await?;
         }
         let receipt = Receipt::new(kind, now, work.erased, dry_run);
         if !dry_run {
@@ -214,7 +221,8 @@ impl Memory {
         work: &mut Erasing,
     ) -> Result<()> {
         let store = &self.inner.store;
-        let entries = store.erase_entries(scope, selector, true).await?;
+        let now = self.inner.clock.now();
+        let entries = store.erase_entries(scope, selector, true, now).await?;
         let facts = store.erase_facts(scope, selector, &[], true).await?;
         if dry_run {
             work.erased.entries += entries;
@@ -222,10 +230,10 @@ impl Memory {
             work.erased.facts += if work.touched.contains(scope) { 0 } else { facts };
         } else if entries + facts == 0 {
             // Commitments go too, and are no entries.
-            work.erased.entries += store.erase_entries(scope, selector, false).await?;
+            work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
         } else {
             self.drop_index(scope).await?;
-            work.erased.entries += store.erase_entries(scope, selector, false).await?;
+            work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
             work.erased.facts += store.erase_facts(scope, selector, &[], false).await?;
         }
         if entries + facts > 0 {

@@ -54,7 +54,9 @@ pub use commitments::{
     IntentionRequest, MAX_COMMITMENTS, MAX_MENTIONS_CHARS, MAX_PENDING_COMMITMENTS,
 };
 pub use compaction::{Compaction, CompactionRequest, MAX_COMPACTED_ENTRIES, MAX_TOLD_IDS};
-pub use consolidation::{Consolidation, ConsolidationTrigger, MAX_CONSOLIDATED_ENTRIES};
+pub use consolidation::{
+    CONSOLIDATION_WINDOW, Consolidation, ConsolidationTrigger, MAX_CONSOLIDATED_ENTRIES,
+};
 pub use context::{Context, ContextRequest};
 pub use counters::Counters;
 pub use entries::{

@@ -21,6 +21,8 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::bodies::PackCache;
 use crate::commitments::Order;
+use crate::compaction::Resting;
+use crate::consolidation::Consolidating;
 use crate::counters::Counting;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
@@ -56,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) counters: Counting,
     pub(crate) tidying: Tidying,
     pub(crate) commitment_order: Mutex<Order>,
+    pub(crate) resting: Resting,
+    pub(crate) consolidating: Consolidating,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
@@ -200,6 +204,8 @@ impl MemoryBuilder {
                 counters: Counting::default(),
                 tidying: Tidying::default(),
                 commitment_order: Mutex::default(),
+                resting: Resting::default(),
+                consolidating: Consolidating::default(),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),

@@ -31,6 +31,8 @@ pub struct NewRunRequest {
     pub principal: String,
     /// What it is given.
     pub inputs: JsonText,
+    /// How many runs of the tenant, with this one, may be unfinished.
+    pub most_unfinished: u64,
     /// The caller's idempotency key.
     pub claim: Option<Claim<RunRecord>>,
 }
@@ -44,8 +46,6 @@ pub struct NewForkRequest {
     pub source: String,
     /// From which event on.
     pub from_seq: u64,
-    /// Who asked for it, by an opaque id.
-    pub principal: String,
     /// The caller's idempotency key.
     pub claim: Option<Claim<RunRecord>>,
 }
@@ -132,6 +132,7 @@ impl Memory {
             principal: name(&request.principal),
             inputs: redacted(&redactor, &request.inputs).await?,
             events: Vec::new(),
+            most_unfinished: request.most_unfinished,
             now: self.now(),
             secrets_seen: version,
             claim: request.claim.clone(),
@@ -139,8 +140,9 @@ impl Memory {
         Ok(self.inner.store.create_run(&principal.workspace(), run).await?)
     }
 
-    /// Makes a run that repeats one that has ended; nothing if there is none such.
-    /// It puts nothing and reads nothing.
+    /// Makes a run that repeats one that has ended, for the same owner and for as long
+    /// as that one is kept; nothing if there is none such. It puts nothing and reads
+    /// nothing.
     pub async fn fork_run(
         &self,
         principal: &Principal,
@@ -152,7 +154,6 @@ impl Memory {
             id: name(&request.id),
             source: name(&request.source),
             from_seq: request.from_seq,
-            principal: name(&request.principal),
             now: self.now(),
             claim: request.claim,
         };
@@ -290,7 +291,8 @@ impl Memory {
         Ok(events)
     }
 
-    /// Runs, of any tenant, that have not ended, oldest first.
+    /// Runs, of any tenant, that have not ended, oldest first and in turns between
+    /// tenants.
     pub async fn unfinished_runs(&self, limit: usize) -> Result<Vec<(Tenant, String)>> {
         Ok(self.inner.store.unfinished_runs(limit).await?)
     }
@@ -298,19 +300,33 @@ impl Memory {
     /// Lets go of what runs, of any tenant, held that ended at or before a moment;
     /// answers of how many.
     pub async fn expire_runs(&self, ended_by: Millis) -> Result<u64> {
-        let mut expired = 0;
+        let store = &self.inner.store;
+        self.in_steps(|| store.expire_runs(ended_by, self.now(), RUNS_A_STEP)).await
+    }
+
+    /// Lets go of runs, of any tenant, that were let go of at or before a moment, name
+    /// and all; answers how many. Nobody can tell then that they were there.
+    pub async fn purge_runs(&self, expired_by: Millis) -> Result<u64> {
+        self.in_steps(|| self.inner.store.purge_runs(expired_by, RUNS_A_STEP)).await
+    }
+
+    /// Takes a step after the other until one has less to do than it may.
+    async fn in_steps<F>(&self, step: impl Fn() -> F) -> Result<u64>
+    where
+        F: Future<Output = std::result::Result<u64, StoreError>>,
+    {
+        let mut gone = 0;
         loop {
-            let store = &self.inner.store;
-            let step = store.expire_runs(ended_by, self.now(), EXPIRED_A_STEP).await?;
-            expired += step;
-            if step < EXPIRED_A_STEP as u64 {
+            let step = step().await?;
+            gone += step;
+            if step < RUNS_A_STEP as u64 {
                 break;
             }
         }
-        if expired > 0 {
+        if gone > 0 {
             self.inner.store.tidy().await?;
         }
-        Ok(expired)
+        Ok(gone)
     }
 
     /// Hides what is secret in runs that were read.
@@ -343,7 +359,7 @@ impl Veil {
 }
 
 /// Runs let go in one transaction, so that no other write waits long for it.
-const EXPIRED_A_STEP: usize = 200;
+const RUNS_A_STEP: usize = 200;
 
 async fn run_value(redactor: &Redactor, value: &NewRunValue) -> Result<RunValue> {
     let named = |entry: &EntryRef| EntryRef {

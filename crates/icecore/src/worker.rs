@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::bodies::{damaged, decode_text, encode};
+use crate::commitments::Round;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Inner, Memory};
 use crate::secrets::TenantRedactor;
@@ -184,6 +185,16 @@ impl Memory {
 
     /// Works in the background until `stop` resolves.
     pub async fn work_until(&self, stop: impl Future<Output = ()>) {
+        self.work(stop, true).await;
+    }
+
+    /// As [`Memory::work_until`], for a host on which nobody writes: nothing is
+    /// compacted, and no commitment fires.
+    pub async fn keep_until(&self, stop: impl Future<Output = ()>) {
+        self.work(stop, false).await;
+    }
+
+    async fn work(&self, stop: impl Future<Output = ()>, writes: bool) {
         let (closing, closed) = watch::channel(false);
         let is_untidy = AtomicBool::new(false);
         let stopping = async {
@@ -194,8 +205,13 @@ impl Memory {
         tokio::join!(
             stopping,
             self.settle_until(closed.clone(), &is_untidy),
-            self.keep_commitments_until(closed.clone()),
-            self.keep_up_until(closed, &is_untidy),
+            self.keep_up_until(closed.clone(), &is_untidy),
+            self.keep_commitments_until(closed.clone(), writes),
+            async {
+                if writes {
+                    self.compact_until(closed).await;
+                }
+            },
         );
     }
 
@@ -222,9 +238,9 @@ impl Memory {
         }
     }
 
-    /// Fires commitments as their time or what they wait for comes. However much is put,
-    /// there is a pause between rounds.
-    async fn keep_commitments_until(&self, mut closed: watch::Receiver<bool>) {
+    /// Fires commitments, where that `writes`, as their time or what they wait for comes.
+    /// However much is put, there is a pause between rounds.
+    async fn keep_commitments_until(&self, mut closed: watch::Receiver<bool>, writes: bool) {
         let mut purges = Every::new(COMMITMENT_PURGES);
         loop {
             if purges.is_due()
@@ -232,7 +248,11 @@ impl Memory {
             {
                 tracing::warn!(error = %error, "commitments that ended long ago could not be removed");
             }
-            let pause = match self.fire_round().await {
+            let round = match writes {
+                true => self.fire_round().await,
+                false => Ok(Round { fired: 0, is_idle: true }),
+            };
+            let pause = match round {
                 Ok(round) if round.is_idle => POLL,
                 Ok(_) => BREATH,
                 Err(error) => {
@@ -250,7 +270,6 @@ impl Memory {
     /// Does what is due by time alone.
     async fn keep_up_until(&self, mut closed: watch::Receiver<bool>, is_untidy: &AtomicBool) {
         let (mut sweep, mut rescans) = (Every::new(SWEEP), Every::new(RESCANS));
-        let mut compactions = Every::new(COMPACTIONS);
         let mut told = BTreeMap::new();
         loop {
             if sweep.is_due() {
@@ -263,11 +282,6 @@ impl Memory {
             }
             if rescans.is_due() {
                 self.tell_of_rescans(&mut told).await;
-            }
-            if compactions.is_due()
-                && let Err(error) = self.compact_due().await
-            {
-                tracing::warn!(error = %error, "crowded memories could not be found, will look again");
             }
             let pause = match self.keep_up(is_untidy).await {
                 Ok(()) => UPKEEP,
@@ -290,6 +304,19 @@ impl Memory {
             self.inner.store.tidy().await?;
         }
         Ok(())
+    }
+
+    /// Compacts crowded memories, however long that takes, beside all else.
+    async fn compact_until(&self, mut closed: watch::Receiver<bool>) {
+        loop {
+            if let Err(error) = self.compact_while(|| !*closed.borrow()).await {
+                tracing::warn!(error = %error, "crowded memories could not be found, will look again");
+            }
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = tokio::time::sleep(COMPACTIONS) => {}
+            }
+        }
     }
 
     /// Says which tenants should be rescanned; see [`Memory::new_rescans`].

@@ -64,9 +64,14 @@ pub fn instant(text: &str) -> Outcome<Millis> {
 pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
     let erased = receipt.erased;
     let verb = if receipt.dry_run { "Would erase" } else { "Erased" };
+    // Where workflows are not run there are none, and a line is short.
+    let runs = match erased.runs {
+        0 => String::new(),
+        runs => format!(", {}", count(runs, "run")),
+    };
     vec![
         format!(
-            "{verb} {}, {}, {}; {} and {} rewritten or deleted",
+            "{verb} {}, {}, {}{runs}; {} and {} rewritten or deleted",
             count(erased.turns, "turn"),
             count(erased.entries, "entry"),
             count(erased.facts, "fact"),

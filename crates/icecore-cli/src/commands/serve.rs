@@ -95,6 +95,7 @@ fn host_settings(settings: &OpenwopSettings, conformance: bool) -> HostSettings 
         read_only: settings.read_only,
         run_retention_seconds: settings.run_retention_seconds,
         run_input_bytes: settings.run_input_bytes,
+        runs_unfinished: settings.runs_unfinished,
         agents: (!settings.agents.is_empty()).then(|| PathBuf::from(&settings.agents)),
     }
 }

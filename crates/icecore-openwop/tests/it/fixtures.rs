@@ -2,6 +2,7 @@
 
 use icecore::json::JsonText;
 use icecore::{EntryQuery, RunStatus};
+use icecore_openwop::Stepped;
 use serde_json::{Value, json};
 
 use crate::support::{Bench, NOOP, ROUNDTRIP, TTL, me, principal, request, settings};
@@ -190,8 +191,15 @@ async fn fixtures_are_there_for_conformance_alone() {
         assert_eq!(plain.workflows(), Vec::<&str>::new());
         let refused = plain.create_run(&me(), request("r", NOOP)).await;
         assert!(matches!(refused, Err(icecore_openwop::RunsError::UnknownWorkflow)), "{refused:?}");
-        // A run that was begun with it ends without.
+        // A run of it is left to a host that has it, but not for ever.
         bench.create("r", NOOP).await;
+        bench.create("r2", NOOP).await;
+        plain.settle_runs().await.unwrap();
+        assert_eq!(plain.step_run(me().tenant(), "r").await.unwrap(), Stepped::Unknown);
+        bench.finish("r2").await;
+        assert_eq!(bench.record("r2").await.status, RunStatus::Completed);
+        assert_eq!(bench.record("r").await.status, RunStatus::Pending);
+        bench.clock.advance(24 * 3_600 * 1_000);
         plain.settle_runs().await.unwrap();
         let run = plain.run(&me(), "r").await.unwrap().record;
         assert_eq!(run.status, RunStatus::Failed);

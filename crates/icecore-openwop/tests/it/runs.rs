@@ -13,7 +13,8 @@ use icecore_store::SqliteStore;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Bench, NOOP, ROUNDTRIP, ROUNDTRIP_REF, TTL, TTL_REF, fork, me, principal, request, settings,
+    Bench, NOOP, ROUNDTRIP, ROUNDTRIP_REF, TTL, TTL_REF, finish, fork, me, principal, request,
+    settings,
 };
 
 /// The ids that a list among the variables names, whether or not they are there still.
@@ -296,6 +297,37 @@ async fn runs_are_kept_for_a_while() {
         assert!(matches!(again, Err(RunsError::Memory(_))), "{again:?}");
         assert_eq!(bench.entries("runs/conformance-noop").await.len(), 1);
         bench.host.run(&me(), "young").await.unwrap();
+        // After ten times as long nobody can tell that it was there.
+        bench.clock.advance(10 * kept - 1);
+        bench.host.expire_runs().await.unwrap();
+        assert!(matches!(bench.host.run(&me(), "r").await, Err(RunsError::Expired { .. })));
+        bench.clock.advance(1);
+        bench.host.expire_runs().await.unwrap();
+        assert!(matches!(bench.host.run(&me(), "r").await, Err(RunsError::NotFound)));
+    }
+}
+
+#[tokio::test]
+async fn what_repeats_a_run_is_its_owners_and_goes_with_it() {
+    for bench in Bench::both() {
+        bench.run("r", NOOP).await;
+        let kept = i64::try_from(settings().run_retention_seconds).unwrap() * 1_000;
+        bench.clock.advance(kept - 1);
+        bench.host.fork_run(&me(), fork("f", "r", 0)).await.unwrap();
+        bench.host.fork_run(&me(), fork("ff", "f", 0)).await.unwrap();
+        let (run, again) =
+            (bench.host.run(&me(), "r").await.unwrap(), bench.host.run(&me(), "ff").await.unwrap());
+        assert_eq!(again.owner, run.owner);
+        let told = &bench.events("ff").await[0].payload["owner"]["principal"];
+        assert_eq!(*told, json!(again.owner.principal));
+        bench.clock.advance(1);
+        for id in ["r", "f", "ff"] {
+            let past = bench.host.run(&me(), id).await;
+            assert!(matches!(past, Err(RunsError::Expired { .. })), "{id}");
+        }
+        let refused = bench.host.fork_run(&me(), fork("fff", "ff", 0)).await;
+        assert!(matches!(refused, Err(RunsError::Expired { .. })), "{refused:?}");
+        assert_eq!(bench.host.expire_runs().await.unwrap(), 3);
     }
 }
 
@@ -444,6 +476,110 @@ async fn a_run_that_takes_too_long_fails() {
 }
 
 #[tokio::test]
+async fn time_in_which_nobody_works_is_not_the_runs() {
+    for bench in Bench::both() {
+        bench.create("r", ROUNDTRIP).await;
+        bench.step("r").await;
+        bench.step("r").await;
+        bench.clock.advance(3_600_000);
+        let host = bench.again(settings());
+        finish(&host, &bench.clock, "r").await.unwrap();
+        assert_eq!(bench.record("r").await.status, RunStatus::Completed);
+        // From then on it is.
+        bench.create("late", ROUNDTRIP).await;
+        let host = bench.again(settings());
+        host.step_run(me().tenant(), "late").await.unwrap();
+        bench.clock.advance(30_000);
+        finish(&host, &bench.clock, "late").await.unwrap();
+        assert_eq!(bench.record("late").await.error.unwrap().code, "run_timeout");
+    }
+}
+
+#[tokio::test]
+async fn a_run_without_its_events_rests_until_it_is_late() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(dir.path(), None).unwrap());
+    let bench = Bench::over(store);
+    bench.create("r", ROUNDTRIP).await;
+    bench.step("r").await;
+    drop(bench);
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let file = dir.path().join("icecore.db");
+    let damage = rusqlite::Connection::open_with_flags(file, flags).unwrap();
+    damage.execute_batch("DELETE FROM run_events WHERE sequence = 1").unwrap();
+    drop(damage);
+    let bench = Bench::over(Arc::new(SqliteStore::open(dir.path(), None).unwrap()));
+    let refused = bench.host.step_run(me().tenant(), "r").await.unwrap_err();
+    assert!(refused.to_string().contains("icecore check"), "{refused}");
+    assert!(bench.host.settle_runs().await.is_err(), "it does not go round for ever");
+    bench.clock.advance(30_000);
+    bench.finish("r").await;
+    assert_eq!(bench.record("r").await.error.unwrap().code, "run_timeout");
+}
+
+#[tokio::test]
+async fn a_tenant_has_so_many_unfinished_runs() {
+    for bench in Bench::both() {
+        let host = bench.again(HostSettings { runs_unfinished: 2, ..settings() });
+        for id in ["a", "b"] {
+            host.create_run(&me(), request(id, NOOP)).await.unwrap();
+        }
+        let refused = host.create_run(&me(), request("c", NOOP)).await;
+        let expected =
+            RunsError::Memory(MemoryError::Store(StoreError::TooManyRuns { most: 2 })).to_string();
+        assert_eq!(refused.unwrap_err().to_string(), expected);
+        host.create_run(&principal("other"), request("c", NOOP)).await.unwrap();
+        host.cancel_run(&me(), "a").await.unwrap();
+        host.create_run(&me(), request("c", NOOP)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_was_given_to_a_run_is_forgotten_by_its_time() {
+    for bench in Bench::both() {
+        let given = async |id: &str| {
+            let mut run = request(id, "conformance-identity");
+            run.inputs = JsonText::parse(r#"{"note": "she moved to Porto"}"#).unwrap();
+            bench.host.create_run(&me(), run).await.unwrap();
+        };
+        given("old").await;
+        bench.finish("old").await;
+        given("open").await;
+        bench.clock.advance(1_000);
+        let before = ForgetRequest::Before(bench.memory().now());
+        given("new").await;
+        bench.finish("new").await;
+        bench.host.fork_run(&me(), fork("again", "old", 0)).await.unwrap();
+
+        let forget = async |memory, what: &ForgetRequest, dry| {
+            let receipt = bench.memory().forget(&me(), memory, what, dry).await.unwrap();
+            receipt.erased.runs
+        };
+        let kept = |record: &icecore::RunRecord| format!("{record:?}").contains("Porto");
+        // By its time alone, and of a tenant.
+        assert_eq!(forget(Some("notes"), &before, false).await, 0);
+        for other in [ForgetRequest::Subject("old".into()), ForgetRequest::Entry("old".into())] {
+            assert_eq!(forget(None, &other, false).await, 0);
+        }
+        assert_eq!(forget(None, &before, true).await, 2);
+        assert!(kept(&bench.record("old").await));
+        assert_eq!(forget(None, &before, false).await, 2);
+        for id in ["old", "again"] {
+            let run = bench.store.run(me().tenant(), id).await.unwrap().unwrap();
+            assert!(!kept(&run), "{run:?}");
+            let refused = bench.host.run(&me(), id).await;
+            assert!(matches!(refused, Err(RunsError::Expired { .. })), "{refused:?}");
+        }
+        for id in ["open", "new"] {
+            assert!(kept(&bench.record(id).await), "{id}");
+        }
+        // What had not ended then goes once it has.
+        bench.finish("open").await;
+        assert_eq!(forget(None, &before, false).await, 1);
+    }
+}
+
+#[tokio::test]
 async fn an_id_that_somebody_else_took_fails_the_run() {
     for bench in Bench::both() {
         let scope = bench.memory().scope(&me(), ROUNDTRIP_REF).await.unwrap();
@@ -549,6 +685,46 @@ async fn the_engine_works_on_what_comes_and_on_what_was_left() {
         }
         let run = host.run(&me(), &id).await.unwrap();
         assert_eq!(run.record.status, RunStatus::Completed, "{:?}", run.record.error);
+    }
+    stop.send(()).unwrap();
+    engine.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_waits_holds_up_no_other() {
+    // The clock stands: what waits does so until it is moved.
+    let bench = Bench::new();
+    for number in 0..40 {
+        bench.create(&format!("r{number}"), TTL).await;
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let working = bench.host.clone();
+    let engine = tokio::spawn(async move {
+        working.work_until(async { drop(stopped.await) }).await;
+    });
+    let minute = Duration::from_secs(60);
+    let other = principal("other");
+    bench.host.create_run(&other, request("r", NOOP)).await.unwrap();
+    let reach = async |who: &icecore::Principal, id: &str, kind: &str| {
+        let mut after = None;
+        loop {
+            let host = &bench.host;
+            let found = host.wait_for_events(who, id, after, 0, minute).await.unwrap();
+            assert!(!found.events.is_empty(), "{id} does not come to {kind}");
+            if found.events.iter().any(|event| event.kind == kind) {
+                break;
+            }
+            after = found.events.last().map(|event| event.sequence);
+        }
+    };
+    reach(&other, "r", "run.completed").await;
+    for number in 0..40 {
+        reach(&me(), &format!("r{number}"), "memory.written").await;
+    }
+    assert_eq!(bench.record("r0").await.status, RunStatus::Running);
+    bench.clock.advance(1_000);
+    for number in 0..40 {
+        reach(&me(), &format!("r{number}"), "run.completed").await;
     }
     stop.send(()).unwrap();
     engine.await.unwrap();

@@ -69,13 +69,7 @@ pub(crate) fn request(id: &str, workflow: &str) -> RunRequest {
 }
 
 pub(crate) fn fork(id: &str, source: &str, from_seq: u64) -> ForkRequest {
-    ForkRequest {
-        id: id.to_owned(),
-        source: source.to_owned(),
-        from_seq,
-        principal_id: "key-2".to_owned(),
-        claim: None,
-    }
+    ForkRequest { id: id.to_owned(), source: source.to_owned(), from_seq, claim: None }
 }
 
 impl Bench {
@@ -171,6 +165,7 @@ pub(crate) async fn finish(host: &Host, clock: &HandClock, id: &str) -> Result<(
             Stepped::On => {}
             Stepped::Waits(until) => clock.move_to(until),
             Stepped::Ended => return Ok(()),
+            Stepped::Unknown => panic!("the workflow of {id} is not here"),
         }
     }
 }

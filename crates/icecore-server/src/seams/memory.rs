@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use icecore::{
     CompactionRequest, ConsolidationTrigger, EntryQuery, MAX_ENTRIES, NewEntryRequest, Scope,
 };
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::app::{App, Shared};
@@ -45,25 +46,37 @@ pub(super) async fn seed(
 ) -> Result<Response, ApiError> {
     let fields = Fields::parse(&posted.bytes)?;
     let scope = scope(&app, &caller, &fields).await?;
-    let mut planted = Vec::new();
-    for (index, raw) in fields.list("entries")?.into_iter().enumerate() {
-        if index >= MAX_PLANTED {
-            let message = format!("field `entries` has more than {MAX_PLANTED} entries");
-            return Err(ApiError::invalid(message));
-        }
-        let entry = Fields::parse(raw.get().as_bytes())?;
-        let missing =
-            |name| ApiError::invalid(format!("field `entries[{index}].{name}` is missing"));
-        let request = NewEntryRequest {
-            id: Some(entry.text("id")?.ok_or_else(|| missing("id"))?),
-            content: entry.text("content")?.ok_or_else(|| missing("content"))?,
-            tags: entry.words("tags")?,
-            expires_at: entry.time("expiresAt")?,
-            claim: None,
-        };
+    // All of it is read before any of it is put.
+    let drafts = drafts(&fields)?;
+    let mut planted = Vec::with_capacity(drafts.len());
+    for request in drafts {
         planted.push(app.memory.put_entry(&scope, request).await?.id);
     }
     Ok(wire::json(StatusCode::CREATED, json!({ "plantedIds": planted }).to_string()))
+}
+
+/// The entries that a request wants planted.
+fn drafts(fields: &Fields<'_>) -> Result<Vec<NewEntryRequest>, ApiError> {
+    let entries = fields.list("entries")?;
+    if entries.len() > MAX_PLANTED {
+        let message = format!("field `entries` has more than {MAX_PLANTED} entries");
+        return Err(ApiError::invalid(message));
+    }
+    let draft = |(index, raw): (usize, &RawValue)| {
+        let wrong = |reason| ApiError::invalid(format!("field `entries[{index}]{reason}"));
+        if !raw.get().starts_with('{') {
+            return Err(wrong("` must be an object"));
+        }
+        let entry = Fields::parse(raw.get().as_bytes())?;
+        Ok(NewEntryRequest {
+            id: Some(entry.text("id")?.ok_or_else(|| wrong(".id` is missing"))?),
+            content: entry.text("content")?.ok_or_else(|| wrong(".content` is missing"))?,
+            tags: entry.words("tags")?,
+            expires_at: entry.time("expiresAt")?,
+            claim: None,
+        })
+    };
+    entries.into_iter().enumerate().map(draft).collect()
 }
 
 /// Compacts a memory now, as the worker would, and shows what was written.

@@ -32,6 +32,8 @@ struct Erased {
     vectors: u64,
     /// Packs that were rewritten or deleted.
     packs: u64,
+    /// Runs whose inputs, variables and events went.
+    runs: u64,
     archives: u64,
 }
 
@@ -58,6 +60,7 @@ impl From<icecore::Erased> for Erased {
             facts: erased.facts,
             vectors: erased.vectors,
             packs: erased.packs,
+            runs: erased.runs,
             archives: 0,
         }
     }

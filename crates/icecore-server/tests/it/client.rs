@@ -107,7 +107,8 @@ impl Host {
         Host::serving("127.0.0.1:0", served, dir, Limits::default()).await
     }
 
-    async fn serving(
+    /// As the others, over a host of the protocol.
+    pub(crate) async fn serving(
         listen: &str,
         served: icecore_openwop::Host,
         dir: &Path,

@@ -30,7 +30,7 @@ fn usual() -> Value {
                 "maxInputEntries": 1_000,
                 "maxOutputBytes": 65_536,
             },
-            "attribution": {"supported": true, "emitsWriteEvents": true},
+            "attribution": {"supported": true, "emitsWriteEvents": false},
             "injectionBudget": {"supported": true, "tokenCounter": "chars"},
         },
         "agents": {
@@ -142,6 +142,7 @@ async fn a_conformance_run_is_told_of_agents_workflows_and_replay() {
     let (_dir, host) = in_conformance().await;
     let mut families = usual();
     families["agents"]["manifestRuntime"] = json!({"supported": true, "installScope": "host"});
+    families["memory"]["attribution"]["emitsWriteEvents"] = json!(true);
     families["replay"] = json!({
         "supported": true,
         "modes": ["replay"],
@@ -168,6 +169,7 @@ async fn a_host_that_only_reads_claims_no_writing() {
     let mut families = usual();
     families["memory"]["writable"] = json!(false);
     families["memory"]["retention"]["forget"] = json!(false);
+    families["memory"].as_object_mut().unwrap().remove("compaction");
     families["agents"] = json!({
         "memoryBackends": ["long-term"],
         "manifestRuntime": {"supported": true, "installScope": "host"},

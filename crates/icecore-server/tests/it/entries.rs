@@ -389,3 +389,21 @@ async fn what_another_process_took_away_is_not_found_by_an_earlier_answer() {
     host.stop().await;
     other.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_consolidation_the_first_are_named_and_all_are_counted() {
+    let (_dir, host, _clock) = timed().await;
+    for _ in 0..130 {
+        put(&host, json!({"content": "Plums are ripe."})).await;
+    }
+    let done = host.post("/consolidate", "{}").await;
+    assert_eq!(done.status, 200, "{done:?}");
+    let done = done.json();
+    assert_eq!(done["mergedIds"].as_array().unwrap().len(), 100);
+    let counts = ["inputCount", "outputCount", "mergedCount", "writtenCount", "complete"];
+    let told = counts.map(|name| done[name].clone());
+    assert_eq!(json!(told), json!([130, 1, 129, 0, true]));
+    let again = host.post("/consolidate", "{}").await.json();
+    assert_eq!(json!(counts.map(|name| again[name].clone())), json!([1, 1, 0, 0, true]));
+    host.stop().await;
+}

@@ -1,9 +1,11 @@
 //! Each limit, and the error that names it.
 
+use icecore::Memory;
+use icecore_openwop::HostSettings;
 use icecore_server::Limits;
 use serde_json::json;
 
-use crate::client::{Answer, Host, apart, connect, fresh};
+use crate::client::{Answer, HandClock, Host, apart, connect, fresh};
 
 fn turn(content: &str) -> String {
     json!({"turns":[{"role":"user","content":content}]}).to_string()
@@ -39,6 +41,32 @@ async fn a_body_is_at_most_eight_mebibytes() {
     // At the limit it is read, and found to be no object.
     let whole = host.post("/sessions/s/turns", &" ".repeat(8 << 20)).await;
     assert_eq!(whole.code(), "400 validation_error");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_so_many_unfinished_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = HandClock::new();
+    let memory = Memory::builder().clock(clock.clone()).open(dir.path()).await.unwrap();
+    let settings =
+        HostSettings { conformance: true, runs_unfinished: 1, ..HostSettings::default() };
+    let host = Host::behaving(memory, dir.path(), settings).await;
+    // It waits for a clock that stands.
+    let body = r#"{"workflowId":"conformance-agent-memory-ttl"}"#;
+    let make = async || host.ask("POST", "/v1/runs", &[("Idempotency-Key", "k2")], body).await;
+    let first = host.ask("POST", "/v1/runs", &[("Idempotency-Key", "k1")], body).await;
+    assert_eq!(first.status, 201);
+    let refused = make().await;
+    assert_eq!(refused.code(), "429 too_many_runs");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let details =
+        json!({"limit": "runs_unfinished", "most": 1, "retryAfterMs": 1_000, "scope": "tenant"});
+    assert_eq!(refused.json()["details"], details);
+    // That it was refused is not remembered.
+    let id = first.json()["runId"].as_str().unwrap().to_owned();
+    assert_eq!(host.ask("POST", &format!("/v1/runs/{id}/cancel"), &[], "").await.status, 200);
+    assert_eq!(make().await.status, 201);
     host.stop().await;
 }
 
@@ -328,7 +356,7 @@ async fn guessing_is_slow_and_shuts_nobody_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_that_stop_everything_stop_the_start() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = icecore::Memory::open(dir.path()).await.unwrap();
+    let memory = Memory::open(dir.path()).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let limits = Limits { concurrent_requests: 0, ..Limits::default() };
     let options = icecore_server::ServerOptions { limits, ..Default::default() };

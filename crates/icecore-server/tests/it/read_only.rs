@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use crate::auth::READING_POSTS;
 use crate::client::{API, Host};
 
+const NO_KEY: (&str, &str) = ("Authorization", "");
+
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
 /// A host that only reads, over a memory that has something to read.
@@ -55,6 +57,14 @@ async fn whoever_writes_is_refused_and_whoever_reads_is_answered() {
         let target = path.replace("{session}", "s").replace("{id}", "none");
         let target = target.replace("{path}", "a.md");
         let answer = host.ask(&method, &target, &[], &body).await;
+        if path.starts_with("/v1/host/workspace/") {
+            // It is not advertised, for nobody could write.
+            assert_eq!(answer.code(), "501 capability_not_provided", "{method} {path}");
+            assert!(answer.text.contains("`openwop.read_only`"), "{path}: {answer:?}");
+            let stranger = host.ask(&method, &target, &[NO_KEY], &body).await;
+            assert_eq!(stranger.status, 401, "{method} {path}: {stranger:?}");
+            continue;
+        }
         match writes(&method, &path) {
             true => {
                 assert_eq!(answer.code(), "403 forbidden", "{method} {path}");

@@ -443,7 +443,7 @@ pub(super) async fn an_intention_may_be_stood_for(store: &dyn Store) {
             hidden: Hidden::new(),
         }],
         replaced: ["a", "b"]
-            .map(|id| Replaced { id: id.to_owned(), by: Successor::Output(0) })
+            .map(|id| Replaced { id: id.to_owned(), by: Successor::Output(0), is_overtaken: false })
             .to_vec(),
         kind: DerivationKind::Compacted,
         payload: Arc::new(|ids| serde_json::json!({ "outputs": ids })),
@@ -460,7 +460,7 @@ pub(super) async fn an_intention_may_be_stood_for(store: &dyn Store) {
     assert!(fire(store, &one.id).await.unwrap().payload.contains(r#""memoryId":"a""#));
     // What was made of the erased goes with it, and so does what waits for it.
     let by_id = Selector::Entry("b".to_owned());
-    store.erase_entries(&scope(), &by_id, false).await.unwrap();
+    store.erase_entries(&scope(), &by_id, false, NOW).await.unwrap();
     assert_eq!(read(store, &made.id).await, None);
     assert!(read(store, &one.id).await.is_some());
     clean(store).await;
@@ -475,9 +475,9 @@ pub(super) async fn a_commitment_goes_with_its_intention(store: &dyn Store) {
     let elsewhere = scope_of("acme", "diary");
     store.put_commitment(&elsewhere, intend("a", at(5))).await.unwrap();
     let by_id = Selector::Entry("a".to_owned());
-    store.erase_entries(&scope(), &by_id, true).await.unwrap();
+    store.erase_entries(&scope(), &by_id, true, NOW).await.unwrap();
     assert!(read(store, &made[0].id).await.is_some());
-    assert_eq!(store.erase_entries(&scope(), &by_id, false).await.unwrap(), 1);
+    assert_eq!(store.erase_entries(&scope(), &by_id, false, NOW).await.unwrap(), 1);
     assert_eq!(read(store, &made[0].id).await, None);
     assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "a b");
     assert_eq!(listed(store, of_memory("diary", 9)).await, "a");
@@ -529,7 +529,7 @@ pub(super) async fn what_is_waited_for_is_forgotten(store: &dyn Store) {
     }
     store.put_commitment(&scope_of("acme", "diary"), intend("d", ana.clone())).await.unwrap();
     let erase = async |selector: &Selector, dry_run| {
-        store.erase_entries(&scope(), selector, dry_run).await.unwrap()
+        store.erase_entries(&scope(), selector, dry_run, NOW).await.unwrap()
     };
     // The intentions are not tagged, and stay.
     assert_eq!(erase(&subject("ana"), true).await, 0);

@@ -35,8 +35,11 @@ fn output(expires_at: Option<i64>) -> DerivedEntry {
 }
 
 fn derivation(outputs: Vec<DerivedEntry>, replaced: &[(&str, Successor)]) -> Derivation {
-    let replaced =
-        replaced.iter().map(|(id, by)| Replaced { id: (*id).to_owned(), by: by.clone() });
+    let replaced = replaced.iter().map(|(id, by)| Replaced {
+        id: (*id).to_owned(),
+        by: by.clone(),
+        is_overtaken: false,
+    });
     Derivation {
         outputs,
         replaced: replaced.collect(),
@@ -51,12 +54,36 @@ fn kept(id: &str) -> Successor {
     Successor::Kept(id.to_owned())
 }
 
+/// Lets entries stand for others that say something else.
+async fn overtake(store: &dyn Store, outputs: Vec<DerivedEntry>, replaced: &[(&str, Successor)]) {
+    let mut derivation = derivation(outputs, replaced);
+    derivation.replaced.iter_mut().for_each(|one| one.is_overtaken = true);
+    store.derive_entries(&scope(), derivation).await.unwrap().unwrap();
+}
+
 /// Writes one entry in place of some; answers it.
 async fn press(store: &dyn Store, ids: &[&str], expires_at: Option<i64>) -> EntryRecord {
     let replaced: Vec<_> = ids.iter().map(|id| (*id, Successor::Output(0))).collect();
     let derivation = derivation(vec![output(expires_at)], &replaced);
     let mut derived = store.derive_entries(&scope(), derivation).await.unwrap().unwrap();
     derived.outputs.remove(0)
+}
+
+/// Entries in force are found oldest first too, all at once and one after the other.
+async fn assert_backwards(store: &dyn Store, found: &[EntryRecord], now: Millis) {
+    let expected: Vec<EntryPlace> = found.iter().rev().map(EntryRecord::place).collect();
+    assert_eq!(store.oldest_places(&scope(), None, now, 99).await.unwrap(), expected);
+    let mut stepped: Vec<EntryPlace> = Vec::new();
+    loop {
+        let after = stepped.last().copied();
+        let next = store.oldest_places(&scope(), after, now, 1).await.unwrap();
+        match next[..] {
+            [place] => stepped.push(place),
+            [] => break,
+            _ => panic!("{next:?}"),
+        }
+    }
+    assert_eq!(stepped, expected);
 }
 
 /// Ids in force, newest first, those of ours as `made`.
@@ -67,6 +94,9 @@ async fn ids(store: &dyn Store, filter: &EntryFilter, now: i64) -> String {
     assert_eq!(store.entry_places(&scope(), filter, Millis(now)).await.unwrap(), places);
     let read = store.entries_at(&scope(), &places, filter, Millis(now)).await.unwrap();
     assert_eq!(read, found, "read one by one");
+    if *filter == EntryFilter::default() {
+        assert_backwards(store, &found, Millis(now)).await;
+    }
     let stats = store.stats(scope().tenant(), None, Millis(now)).await.unwrap();
     assert!(filter.at.is_some() || filter.tag.is_some() || stats.entries == found.len() as u64);
     let name = |entry: EntryRecord| if entry.derived { "made".to_owned() } else { entry.id };
@@ -106,8 +136,13 @@ async fn end(store: &dyn Store, id: &str, now: i64) -> bool {
 }
 
 async fn erase(store: &dyn Store, selector: Selector) -> u64 {
-    let dry = store.erase_entries(&scope(), &selector, true).await.unwrap();
-    let erased = store.erase_entries(&scope(), &selector, false).await.unwrap();
+    erase_at(store, selector, NOW.0).await
+}
+
+async fn erase_at(store: &dyn Store, selector: Selector, now: i64) -> u64 {
+    let now = Millis(now);
+    let dry = store.erase_entries(&scope(), &selector, true, now).await.unwrap();
+    let erased = store.erase_entries(&scope(), &selector, false, now).await.unwrap();
     assert_eq!(dry, erased, "{selector:?}");
     erased
 }
@@ -314,6 +349,110 @@ pub(super) async fn a_deleted_entry_takes_what_it_stands_for(store: &dyn Store) 
     assert_eq!(ids(store, &as_of(Position(3)), LATE).await, "c b a");
     let gone = store.purge_entries(&scope(), Millis(60), Millis(50), 9).await.unwrap();
     assert_eq!((gone, shown(store, LATE).await.as_str()), (5, "d"));
+    clean(store).await;
+}
+
+pub(super) async fn what_was_overtaken_comes_back(store: &dyn Store) {
+    for id in ["a", "b", "c", "d"] {
+        put(store, id, None).await;
+    }
+    // What says the same goes along, what says something else does not.
+    overtake(store, Vec::new(), &[("a", kept("b"))]).await;
+    let same = derivation(Vec::new(), &[("c", kept("b"))]);
+    store.derive_entries(&scope(), same).await.unwrap().unwrap();
+    assert_eq!(shown(store, LATE).await, "d b");
+    let before = store.head(scope().tenant()).await.unwrap();
+    assert!(end(store, "b", 50).await);
+    assert_eq!(kinds_after(store, before).await, "memory.deleted memory.deleted");
+    assert_eq!((shown(store, LATE).await.as_str(), by(store, "a", LATE).await), ("d a", None));
+    clean(store).await;
+
+    // So it is with an erasure, and where another stands for what stood for it.
+    overtake(store, Vec::new(), &[("a", kept("d"))]).await;
+    let made = press(store, &["d"], None).await;
+    assert_eq!(erase(store, Selector::Entry(made.id)).await, 2);
+    assert_eq!(shown(store, LATE).await, "a");
+    clean(store).await;
+
+    // What is written in its place does not quote it, and need not end with it.
+    put(store, "short", Some(LATE)).await;
+    overtake(store, vec![output(None)], &[("short", Successor::Output(0))]).await;
+    assert_eq!(shown(store, LATE).await, "made a");
+    assert!(end(store, "short", 50).await);
+    assert_eq!(shown(store, LATE).await, "made a");
+    assert_eq!(erase(store, Selector::Entry("short".to_owned())).await, 1);
+    assert_eq!(shown(store, LATE).await, "made a");
+    clean(store).await;
+}
+
+pub(super) async fn no_reader_sees_an_entry_beside_what_stands_for_it(store: &dyn Store) {
+    for id in ["a", "b", "c"] {
+        put(store, id, None).await;
+    }
+    press(store, &["a", "b"], None).await;
+    let seen = store.head(scope().tenant()).await.unwrap();
+    assert_eq!(ids(store, &as_of(seen), LATE).await, "made c");
+    // Nothing comes back: the past stays as it was.
+    assert!(end(store, "c", 50).await);
+    assert_eq!(ids(store, &as_of(seen), LATE).await, "made c");
+    assert_eq!(ids(store, &as_of(Position(2)), LATE).await, "b a");
+    // What is in force again would be in the past, too.
+    assert!(end(store, "a", 50).await);
+    let last = store.head(scope().tenant()).await.unwrap();
+    assert_eq!(ids(store, &as_of(last), LATE).await, "b");
+    for at in [Position(2), seen, Position(last.0 - 1)] {
+        let gone = store.entries(&scope(), &as_of(at), Millis(LATE), 9).await.unwrap_err();
+        assert!(matches!(gone, StoreError::SnapshotGone { oldest } if oldest == last), "{gone}");
+    }
+    clean(store).await;
+}
+
+pub(super) async fn what_has_expired_takes_nothing_with_it(store: &dyn Store) {
+    for id in ["a", "b", "c"] {
+        put(store, id, None).await;
+    }
+    let made = press(store, &["a", "b"], Some(LATE)).await;
+    let id = || Selector::Entry(made.id.clone());
+    let dry = store.erase_entries(&scope(), &id(), true, Millis(LATE - 1)).await.unwrap();
+    assert_eq!((dry, shown(store, LATE).await.as_str()), (3, "c b a"));
+    assert_eq!(erase_at(store, id(), LATE).await, 1);
+    assert_eq!(shown(store, LATE).await, "c b a");
+    clean(store).await;
+}
+
+pub(super) async fn what_quotes_a_rewritten_entry_is_dropped(store: &dyn Store) {
+    for id in ["a", "b", "c", "delta", "e"] {
+        put(store, id, None).await;
+    }
+    let hidden = Hidden::from([("jwt".to_owned(), 2)]);
+    let counted = DerivedEntry { hidden, ..output(None) };
+    let pressed = derivation(vec![counted], &["a", "b"].map(|id| (id, Successor::Output(0))));
+    let derived = store.derive_entries(&scope(), pressed).await.unwrap().unwrap();
+    let first = &derived.outputs[0];
+    let second = press(store, &[&first.id, "c"], None).await;
+    // One that only gets another tag says what it said.
+    let third = press(store, &["delta"], None).await;
+    assert_eq!(shown(store, LATE).await, "made made e");
+    let head = store.head(scope().tenant()).await.unwrap();
+    let epoch = store.scope_head(&scope()).await.unwrap().epoch;
+
+    let redactor = redactor_of(&["content of a", "tag delta"]);
+    let retell = async || {
+        store.rewrite_told(scope().tenant(), Arc::clone(&redactor), Millis(LATE)).await.unwrap()
+    };
+    let told = retell().await;
+    assert_eq!((told.entries, told.derived, told.touched), (2, 2, vec![scope()]));
+    assert_eq!(shown(store, LATE).await, "made e c b a");
+    assert_eq!(entry(store, "a", LATE).await.unwrap().content, redactor.text("content of a"));
+    assert_eq!(sources(store, &third.id, LATE).await, "delta");
+    for gone in [&first.id, &second.id] {
+        assert_eq!(entry(store, gone, LATE).await, None);
+    }
+    assert_eq!(stats(store).await.hidden.get("jwt"), None);
+    assert_eq!(store.scope_head(&scope()).await.unwrap().epoch, epoch + 1);
+    let past = store.entries(&scope(), &as_of(head), Millis(LATE), 9).await;
+    assert!(matches!(past, Err(StoreError::SnapshotGone { .. })));
+    assert_eq!(retell().await, Told::default());
     clean(store).await;
 }
 

@@ -252,7 +252,7 @@ pub(super) async fn an_entry_keeps_its_claim(store: &dyn Store) {
     assert!(matches!(again, Err(StoreError::ClaimTaken)));
     assert_eq!(all(store).await, "a taken");
     // A retry must not bring back what was erased.
-    store.erase_entries(&scope(), &Selector::Entry("a".to_owned()), false).await.unwrap();
+    store.erase_entries(&scope(), &Selector::Entry("a".to_owned()), false, NOW).await.unwrap();
     assert!(kept().await.is_some());
 }
 
@@ -274,7 +274,7 @@ pub(super) async fn an_erasure_ends_the_past(store: &dyn Store) {
     assert_eq!(ids(store, &as_of(b)).await, "b a");
     let erase = async |dry_run| {
         let selector = Selector::Entry("a".to_owned());
-        store.erase_entries(&scope(), &selector, dry_run).await.unwrap()
+        store.erase_entries(&scope(), &selector, dry_run, NOW).await.unwrap()
     };
     assert_eq!(erase(true).await, 1);
     assert_eq!(ids(store, &as_of(b)).await, "b a");
@@ -308,7 +308,7 @@ pub(super) async fn what_has_gone_can_be_told(store: &dyn Store) {
     seen.push(told(60).await);
     store.purge_entries(&scope(), Millis(70), Millis(70), 9).await.unwrap();
     seen.push(told(70).await);
-    store.erase_entries(&scope(), &Selector::Entry("b".to_owned()), false).await.unwrap();
+    store.erase_entries(&scope(), &Selector::Entry("b".to_owned()), false, NOW).await.unwrap();
     seen.push(told(70).await);
     let is_new = |(at, told): (usize, &Erasures)| !seen[..at].contains(told);
     assert!(seen.iter().enumerate().all(is_new), "{seen:?}");

@@ -159,7 +159,8 @@ pub(super) async fn entries_expire_and_are_erased(store: &dyn Store) {
         .put_entry(&scope(), NewEntry { tags: vec![text("subject:Ben")], ..at(40) })
         .await
         .unwrap();
-    let erase = async |selector, dry| store.erase_entries(&scope(), &selector, dry).await.unwrap();
+    let erase =
+        async |selector, dry| store.erase_entries(&scope(), &selector, dry, NOW).await.unwrap();
     let subject = |name: &str| Selector::Subject {
         hash: key().hash_name("name", name),
         tag: text(&format!("subject:{name}")),
@@ -183,7 +184,7 @@ pub(super) async fn entries_expire_and_are_erased(store: &dyn Store) {
     assert_eq!(erase(Selector::Entry("quoted".to_owned()), false).await, 1);
     let kept = store.outcome(scope().tenant(), "PUT /memory", "k", NOW).await.unwrap();
     assert_eq!(kept, None, "it quoted what was erased");
-    let other = store.erase_entries(&scope_of("rival", "x"), &subject("Ana"), false).await;
+    let other = store.erase_entries(&scope_of("rival", "x"), &subject("Ana"), false, NOW).await;
     assert_eq!(other.unwrap(), 0);
     clean(store).await;
 }

@@ -41,7 +41,7 @@ pub(super) async fn a_scope_has_a_head(store: &dyn Store) {
     erase(store, session, &[4]).await;
     assert_eq!((head(store).await.position, head(store).await.epoch), (began, 1));
     let entry = Selector::Entry("e".to_owned());
-    assert_eq!(store.erase_entries(&scope(), &entry, false).await.unwrap(), 1);
+    assert_eq!(store.erase_entries(&scope(), &entry, false, NOW).await.unwrap(), 1);
     assert_eq!((head(store).await.position, head(store).await.epoch), (Position(9), 2));
     summarize(store, session).await;
     assert_eq!(head(store).await.summaries, 3);
@@ -214,9 +214,9 @@ pub(super) async fn entries_come_in_order(store: &dyn Store) {
     assert_eq!(store.entries_after(&diary, Position(0), early, 9).await.unwrap(), []);
     // An index must notice what goes.
     let entry = Selector::Entry("a".to_owned());
-    store.erase_entries(&scope(), &entry, true).await.unwrap();
+    store.erase_entries(&scope(), &entry, true, NOW).await.unwrap();
     assert_eq!(head(store).await.epoch, 0);
-    store.erase_entries(&scope(), &entry, false).await.unwrap();
+    store.erase_entries(&scope(), &entry, false, NOW).await.unwrap();
     assert_eq!(head(store).await.epoch, 1);
 }
 

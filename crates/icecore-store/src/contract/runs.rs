@@ -39,6 +39,7 @@ pub(crate) fn new_run(id: &str) -> NewRun {
         principal: "key-1".to_owned(),
         inputs: json(r#"{ "much": 1.50 }"#),
         events: vec![event("run.started", None)],
+        most_unfinished: 99,
         now: NOW,
         secrets_seen: 1,
         claim: None,
@@ -316,7 +317,6 @@ fn new_fork(id: &str, source: &str) -> NewFork {
         id: id.to_owned(),
         source: source.to_owned(),
         from_seq: 1,
-        principal: "key-2".to_owned(),
         now: Millis(NOW.0 + 50),
         claim: None,
     }
@@ -335,12 +335,10 @@ pub(super) async fn a_fork_repeats_what_has_ended(store: &dyn Store) {
     store.put_file(&workspace(), file("a.md", "y")).await.unwrap();
     let head = store.head(&acme()).await.unwrap();
     let fork = store.fork_run(&acme(), new_fork("f", "r")).await.unwrap().unwrap();
-    let now = Millis(NOW.0 + 50);
+    // It is the same owner's, and ended when that did.
     let expected = RunRecord {
         id: "f".to_owned(),
-        principal: "key-2".to_owned(),
-        created_at: now,
-        ended_at: Some(now),
+        created_at: Millis(NOW.0 + 50),
         fork: Some(ForkOf { run: "r".to_owned(), from_seq: 1 }),
         ..source
     };
@@ -414,12 +412,12 @@ pub(super) async fn a_run_keeps_its_claim(store: &dyn Store) {
     }
     // A retry must not do it again because something was erased meanwhile.
     store.put_entry(&scope(), write("notes", "e").entry).await.unwrap();
-    store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false).await.unwrap();
+    store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false, NOW).await.unwrap();
     assert_eq!(kept("POST /v1/runs").await.as_deref(), Some("run a"));
     assert_eq!(kept("POST /v1/fork").await.as_deref(), Some("run f"));
 }
 
-pub(super) async fn unfinished_runs_are_listed_oldest_first(store: &dyn Store) {
+pub(super) async fn unfinished_runs_are_listed_in_turns(store: &dyn Store) {
     let rival = Principal::local_operator(tenant("rival")).workspace();
     for (at, id) in [(5, "b"), (9, "late"), (5, "a"), (1, "ended")] {
         let run = NewRun { now: Millis(at), ..new_run(id) };
@@ -435,6 +433,99 @@ pub(super) async fn unfinished_runs_are_listed_oldest_first(store: &dyn Store) {
     };
     assert_eq!(listed(9).await, "rival/a acme/a acme/b acme/late");
     assert_eq!(listed(2).await, "rival/a acme/a");
+    // However many one tenant has, another's first comes before its second.
+    let other = Principal::local_operator(tenant("other")).workspace();
+    store.create_run(&other, NewRun { now: Millis(99), ..new_run("z") }).await.unwrap();
+    assert_eq!(listed(4).await, "rival/a acme/a other/z acme/b");
+    clean(store).await;
+}
+
+pub(super) async fn a_tenant_has_so_many_unfinished(store: &dyn Store) {
+    let two = |id| NewRun { most_unfinished: 2, ..new_run(id) };
+    for id in ["a", "b"] {
+        store.create_run(&workspace(), two(id)).await.unwrap();
+    }
+    let refused = async |run| store.create_run(&workspace(), run).await.unwrap_err();
+    let claimed = NewRun {
+        claim: Some(Claim {
+            operation: "POST /v1/runs".to_owned(),
+            key: "k".to_owned(),
+            request: [3; 32],
+            render: Arc::new(|run: &RunRecord| run.id.clone()),
+        }),
+        ..two("c")
+    };
+    assert!(matches!(refused(claimed).await, StoreError::TooManyRuns { most: 2 }));
+    assert!(matches!(refused(two("a")).await, StoreError::RunExists { .. }));
+    assert_eq!(store.run(&acme(), "c").await.unwrap(), None);
+    let kept = store.outcome(&acme(), "POST /v1/runs", "k", NOW).await.unwrap();
+    assert!(kept.is_none(), "it may be tried again");
+    // Another tenant has its own, a run that ended makes room, and a fork takes none.
+    let rival = Principal::local_operator(tenant("rival")).workspace();
+    store.create_run(&rival, two("a")).await.unwrap();
+    step(store, next("a", 1, RunStatus::Failed)).await;
+    store.create_run(&workspace(), two("c")).await.unwrap();
+    store.fork_run(&acme(), new_fork("f", "a")).await.unwrap().unwrap();
+    let none = NewRun { most_unfinished: 0, ..new_run("d") };
+    assert!(matches!(refused(none).await, StoreError::TooManyRuns { most: 0 }));
+    clean(store).await;
+}
+
+pub(super) async fn an_expired_run_goes_for_good_later(store: &dyn Store) {
+    for id in ["a", "b", "kept"] {
+        done(store, id).await;
+    }
+    store.fork_run(&acme(), new_fork("f", "b")).await.unwrap().unwrap();
+    create(store, "open").await;
+    let purge = async |by, limit| store.purge_runs(Millis(by), limit).await.unwrap();
+    assert_eq!(purge(i64::MAX, 9).await, 0, "what is kept does not go");
+    assert_eq!(store.expire_runs(Millis(i64::MAX), Millis(20), 2).await.unwrap(), 2);
+    assert_eq!((purge(19, 9).await, purge(20, 1).await), (0, 1));
+    assert_eq!(store.run(&acme(), "a").await.unwrap(), None);
+    assert!(store.run(&acme(), "b").await.unwrap().is_some());
+    assert_eq!((purge(20, 9).await, purge(20, 9).await), (1, 0));
+    // What repeats it is there for as long as it would be.
+    assert_eq!(all_events(store, "f").await.len(), 2);
+    assert_eq!(kinds(store, "kept").await, "run.started node.completed");
+    assert_eq!(kinds(store, "open").await, "run.started");
+    create(store, "a").await;
+    clean(store).await;
+}
+
+pub(super) async fn runs_are_erased_with_what_repeats_them(store: &dyn Store) {
+    let made = async |id: &str, at| {
+        let run = NewRun { now: Millis(at), ..new_run(id) };
+        store.create_run(&workspace(), run).await.unwrap();
+        step(store, next(id, 1, RunStatus::Completed)).await
+    };
+    made("old", 4).await;
+    made("at", 5).await;
+    made("late", 6).await;
+    store.create_run(&workspace(), NewRun { now: Millis(1), ..new_run("open") }).await.unwrap();
+    let rival = Principal::local_operator(tenant("rival")).workspace();
+    store.create_run(&rival, NewRun { now: Millis(1), ..new_run("old") }).await.unwrap();
+    store.step_run(&tenant("rival"), next("old", 1, RunStatus::Failed)).await.unwrap();
+    for (id, source) in [("f", "old"), ("ff", "f"), ("g", "late")] {
+        store.fork_run(&acme(), new_fork(id, source)).await.unwrap().unwrap();
+    }
+    let erase = async |of: &str, dry| {
+        store.erase_runs(&tenant(of), Millis(5), Millis(70), dry).await.unwrap()
+    };
+    let before = everything(store, "ff").await;
+    assert_eq!((erase("acme", true).await, erase("new", false).await), (3, 0));
+    assert_eq!(everything(store, "ff").await, before);
+    assert_eq!((erase("acme", false).await, erase("acme", false).await), (3, 0));
+    for id in ["old", "f", "ff"] {
+        let run = store.run(&acme(), id).await.unwrap().unwrap();
+        assert_eq!((run.inputs.json().as_str(), run.expired_at), ("{}", Some(Millis(70))));
+        assert_eq!(all_events(store, id).await, []);
+    }
+    for id in ["at", "late", "g", "open"] {
+        assert_eq!(store.run(&acme(), id).await.unwrap().unwrap().expired_at, None, "{id}");
+    }
+    let other = store.run(&tenant("rival"), "old").await.unwrap().unwrap();
+    assert_eq!(other.expired_at, None);
+    assert_eq!(store.tenants().await.unwrap(), [acme(), tenant("rival")]);
     clean(store).await;
 }
 
@@ -487,7 +578,7 @@ pub(super) async fn a_run_outlasts_what_it_names(store: &dyn Store) {
     };
     let run = step(store, only).await;
     let events = all_events(store, "r").await;
-    let erased = store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false).await;
+    let erased = store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false, NOW).await;
     assert_eq!(erased.unwrap(), 1);
     // It names what is gone, and says nothing of what that said.
     assert_eq!(store.run(&acme(), "r").await.unwrap(), Some(run.clone()));

@@ -258,7 +258,7 @@ pub(super) async fn counts_go_with_what_they_count(store: &dyn Store) {
     assert_eq!(left().await, "aclnxy");
     let found = store.events(&tenant("acme"), None, Position(1), 1).await.unwrap();
     assert!(!found[0].payload.contains("redacted"));
-    store.erase_entries(&scope(), &Selector::Entry("x".to_owned()), false).await.unwrap();
+    store.erase_entries(&scope(), &Selector::Entry("x".to_owned()), false, NOW).await.unwrap();
     assert_eq!(left().await, "aclny");
     let by_id = Selector::Entry(fact("Ana", "m").key().to_string());
     store.erase_facts(&scope(), &by_id, &[id(3)], true).await.unwrap();

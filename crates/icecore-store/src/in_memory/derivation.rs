@@ -30,7 +30,8 @@ pub(super) fn derive(
         .enumerate()
         .map(|(place, output)| {
             let mine = replaced.iter().filter(|one| one.by == Successor::Output(place));
-            mine.filter_map(|one| expires(&one.id)).chain(output.expires_at).min()
+            let quoted = mine.filter(|one| !one.is_overtaken);
+            quoted.filter_map(|one| expires(&one.id)).chain(output.expires_at).min()
         })
         .collect();
     let kept: Vec<Option<Millis>> = replaced
@@ -66,12 +67,15 @@ pub(super) fn derive(
             Successor::Kept(id) => (position, id, kept_until),
             Successor::Output(place) => {
                 let by = &written[place];
-                tenant.quotes.insert((entry.record.began, by.began));
+                if !one.is_overtaken {
+                    tenant.quotes.insert((entry.record.began, by.began));
+                }
                 (by.began, by.id.clone(), by.expires_at)
             }
         };
         entry.record.successor = Some(by);
         (entry.ended, entry.superseded_until) = (Some(ended), until);
+        entry.is_overtaken = one.is_overtaken;
     }
     Ok(Some(Derived { outputs: written, payload, position }))
 }
@@ -131,15 +135,27 @@ pub(super) fn crowded(
 
 // What goes along
 
-/// These entries, what they stand for if `down`, and what was made of any of these.
-/// With a moment, only what is there then; without, all that is kept.
+/// What goes with entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Going {
+    /// What they stand for unless that was overtaken, and what was made of any of
+    /// these; only what is there.
+    ByDeletion,
+    /// The same, whether it is still there or not.
+    ByErasure,
+    /// What was made of them, whether it is still there or not.
+    Quoting,
+}
+
+/// These entries, and what goes with them.
 pub(super) fn going_with(
     tenant: &TenantState,
     memory: &str,
     first: &[Position],
-    now: Option<Millis>,
-    down: bool,
+    now: Millis,
+    how: Going,
 ) -> BTreeSet<Position> {
+    let is_there = |entry: &EntryState| how != Going::ByDeletion || entry.is_kept(now);
     let mine = || tenant.entries.iter().filter(|entry| entry.memory == memory);
     let mut going: BTreeSet<Position> = first.iter().copied().collect();
     loop {
@@ -147,14 +163,14 @@ pub(super) fn going_with(
             .filter(|entry| going.contains(&entry.record.began))
             .map(|entry| entry.record.id.as_str())
             .collect();
-        let is_stood_for = |entry: &&EntryState| {
-            let is_now = now.is_none_or(|now| entry.is_superseded(now) && entry.lives(now));
+        let is_said_by = |entry: &&EntryState| {
+            let is_now = entry.is_superseded(now) && !entry.is_overtaken && is_there(entry);
             is_now && entry.record.successor.as_deref().is_some_and(|by| ids.contains(&by))
         };
         let before = going.len();
         let more: Vec<Position> =
-            mine().filter(is_stood_for).map(|entry| entry.record.began).collect();
-        going.extend(more.into_iter().filter(|_| down));
+            mine().filter(is_said_by).map(|entry| entry.record.began).collect();
+        going.extend(more.into_iter().filter(|_| how != Going::Quoting));
         if going.len() == before {
             break;
         }
@@ -162,8 +178,7 @@ pub(super) fn going_with(
     loop {
         let is_made_of = |entry: &&EntryState| {
             let made = entry.record.began;
-            let is_there = now.is_none_or(|now| entry.is_kept(now));
-            is_there && going.iter().any(|source| tenant.quotes.contains(&(*source, made)))
+            is_there(entry) && going.iter().any(|source| tenant.quotes.contains(&(*source, made)))
         };
         let more: Vec<Position> =
             mine().filter(is_made_of).map(|entry| entry.record.began).collect();
@@ -175,11 +190,11 @@ pub(super) fn going_with(
     }
 }
 
-/// What an entry stood for is in force again.
-pub(super) fn restore(tenant: &mut TenantState, memory: &str, id: &str) {
+/// What an entry stood for is in force again; answers how many that are.
+pub(super) fn restore(tenant: &mut TenantState, memory: &str, id: &str) -> usize {
     let mine = tenant.entries.iter_mut().filter(|entry| entry.memory == memory);
     let stood_for = mine.filter(|entry| entry.record.successor.as_deref() == Some(id));
-    stood_for.for_each(EntryState::restore);
+    stood_for.map(EntryState::restore).count()
 }
 
 /// Deletes entries by where they began, with what was counted of them.
@@ -198,4 +213,19 @@ pub(super) fn delete(tenant: &mut TenantState, memory: &str, going: &BTreeSet<Po
         tenant.quotes.retain(|(source, output)| source != began && output != began);
     }
     tenant.prune_hidden();
+}
+
+pub(super) fn oldest_places(
+    state: &State,
+    scope: &Scope,
+    after: Option<EntryPlace>,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<EntryPlace>> {
+    let shown = state.entries(scope).filter(|entry| entry.in_force_now(now));
+    let places = shown.map(|entry| entry.record.place());
+    let mut found: Vec<EntryPlace> = places.filter(|place| Some(*place) > after).collect();
+    found.sort();
+    found.truncate(limit);
+    Ok(found)
 }

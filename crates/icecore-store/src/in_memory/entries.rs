@@ -4,6 +4,7 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::time::Millis;
 
+use super::derivation::Going;
 use super::state::{EntryState, State, TenantState};
 use super::{commitments, derivation, secrets};
 use crate::error::StoreError;
@@ -83,12 +84,18 @@ pub(super) fn end(state: &mut State, scope: &Scope, id: &str, now: Millis) -> bo
         return false;
     };
     let tenant = state.ensure_scope(scope);
-    let mut ending = derivation::going_with(tenant, scope.memory(), &[first], Some(now), true);
+    let mut ending =
+        derivation::going_with(tenant, scope.memory(), &[first], now, Going::ByDeletion);
     ending.remove(&first);
     let ending = std::iter::once(first).chain(ending);
     let ended: Vec<String> =
         ending.filter_map(|began| end_one(tenant, scope, began, now)).collect();
-    ended.iter().for_each(|id| derivation::restore(tenant, scope.memory(), id));
+    let restored: usize =
+        ended.iter().map(|id| derivation::restore(tenant, scope.memory(), id)).sum();
+    if restored > 0 {
+        // As of an earlier position it would be seen beside what stood for it then.
+        tenant.keep_entries_from(scope.memory(), tenant.position);
+    }
     true
 }
 

@@ -6,6 +6,7 @@ use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, Tenant};
 use icecore_domain::time::Millis;
 
+use super::derivation::Going;
 use super::pyramid::unrevised;
 use super::state::{BranchState, PackState, SessionState, State, StoredTurn};
 use super::{commitments, derivation, facts};
@@ -183,6 +184,7 @@ pub(super) fn erase_entries(
     scope: &Scope,
     selector: &Selector,
     dry_run: bool,
+    now: Millis,
 ) -> u64 {
     let Some(tenant) = state.tenant_mut(scope.tenant()) else { return 0 };
     let chosen = |entry: &EntryRecord| match selector {
@@ -194,8 +196,11 @@ pub(super) fn erase_entries(
     let mine = tenant.entries.iter().filter(|entry| entry.memory == scope.memory());
     let named: Vec<Position> =
         mine.filter(|e| chosen(&e.record)).map(|entry| entry.record.began).collect();
-    let is_one = matches!(selector, Selector::Entry(_));
-    let going = derivation::going_with(tenant, scope.memory(), &named, None, is_one);
+    let how = match selector {
+        Selector::Entry(_) => Going::ByErasure,
+        _ => Going::Quoting,
+    };
+    let going = derivation::going_with(tenant, scope.memory(), &named, now, how);
     let count = going.len();
     if dry_run {
         return count as u64;
@@ -206,8 +211,7 @@ pub(super) fn erase_entries(
         commitments::forget_erased(tenant, scope.memory());
         tenant.raise_epoch(scope.memory());
         let next = Position(tenant.position.0 + 1);
-        let known = tenant.scopes.iter_mut().filter(|known| known.memory == scope.memory());
-        known.for_each(|known| known.entries_from = next);
+        tenant.keep_entries_from(scope.memory(), next);
     }
     count as u64
 }

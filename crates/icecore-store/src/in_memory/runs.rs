@@ -31,6 +31,17 @@ impl RunState {
         }
         self.record.events = self.events.len() as u64;
     }
+
+    /// What names it stays.
+    fn let_go(&mut self, now: Millis) {
+        self.events.clear();
+        let record = &mut self.record;
+        record.inputs = stored_json(NO_INPUTS).expect("it is JSON");
+        record.files.clear();
+        record.variables.clear();
+        record.error = None;
+        record.expired_at = Some(now);
+    }
 }
 
 fn find<'a>(state: &'a State, tenant: &Tenant, id: &str) -> Option<&'a RunState> {
@@ -44,11 +55,20 @@ fn refuse_known(state: &State, tenant: &Tenant, id: &str) -> Result<()> {
     }
 }
 
+fn refuse_crowd(state: &State, tenant: &Tenant, most: u64) -> Result<()> {
+    let runs = state.tenant(tenant).into_iter().flat_map(|tenant| &tenant.runs);
+    match runs.filter(|run| run.record.ended_at.is_none()).count() as u64 >= most {
+        true => Err(StoreError::TooManyRuns { most }),
+        false => Ok(()),
+    }
+}
+
 pub(super) fn create(state: &mut State, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
     let tenant = workspace.tenant();
     secrets::refuse_changed(state, tenant, run.secrets_seen)?;
     state.refuse_taken(tenant, run.claim.as_ref(), run.now)?;
     refuse_known(state, tenant, &run.id)?;
+    refuse_crowd(state, tenant, run.most_unfinished)?;
     let files = workspace::list(state, workspace, "").into_iter();
     let record = RunRecord {
         id: run.id,
@@ -164,11 +184,15 @@ pub(super) fn unfinished(state: &State, limit: usize) -> Result<Vec<(Tenant, Str
     let mut found = Vec::new();
     for (at, tenant) in state.tenants.iter().enumerate() {
         let open = tenant.runs.iter().map(|run| &run.record).filter(|run| run.ended_at.is_none());
-        found.extend(open.map(|run| (run.created_at, at, &run.id)));
+        let mut open: Vec<(Millis, &String)> = open.map(|run| (run.created_at, &run.id)).collect();
+        open.sort();
+        let turns = open.into_iter().enumerate();
+        found.extend(turns.map(|(turn, (created_at, id))| (turn, created_at, at, id)));
     }
     found.sort();
-    let named =
-        |(_, at, id): (Millis, usize, &String)| (state.tenants[at].name.clone(), id.clone());
+    let named = |(_, _, at, id): (usize, Millis, usize, &String)| {
+        (state.tenants[at].name.clone(), id.clone())
+    };
     Ok(found.into_iter().take(limit).map(named).collect())
 }
 
@@ -190,13 +214,61 @@ pub(super) fn expire(
     });
     due.truncate(limit);
     for (_, _, run) in &mut due {
-        run.events.clear();
-        let record = &mut run.record;
-        record.inputs = stored_json(NO_INPUTS).expect("it is JSON");
-        record.files.clear();
-        record.variables.clear();
-        record.error = None;
-        record.expired_at = Some(now);
+        run.let_go(now);
+    }
+    Ok(due.len() as u64)
+}
+
+pub(super) fn erase(
+    state: &mut State,
+    tenant: &Tenant,
+    before: Millis,
+    now: Millis,
+    dry_run: bool,
+) -> Result<u64> {
+    if state.tenant(tenant).is_none() {
+        return Ok(0);
+    }
+    let runs = &mut state.ensure_tenant(tenant).runs;
+    let is_early = |run: &&RunState| run.record.created_at < before;
+    let mut early: BTreeSet<String> =
+        runs.iter().filter(is_early).map(|run| run.record.id.clone()).collect();
+    // What repeats a run was given what that one was, however late it was made.
+    loop {
+        let known = early.len();
+        for RunState { record, .. } in runs.iter() {
+            if record.fork.as_ref().is_some_and(|fork| early.contains(&fork.run)) {
+                early.insert(record.id.clone());
+            }
+        }
+        if early.len() == known {
+            break;
+        }
+    }
+    let is_due = |run: &&mut RunState| {
+        let RunRecord { id, ended_at, expired_at, .. } = &run.record;
+        early.contains(id) && ended_at.is_some() && expired_at.is_none()
+    };
+    let due: Vec<&mut RunState> = runs.iter_mut().filter(is_due).collect();
+    let count = due.len() as u64;
+    if !dry_run {
+        due.into_iter().for_each(|run| run.let_go(now));
+    }
+    Ok(count)
+}
+
+pub(super) fn purge(state: &mut State, expired_by: Millis, limit: usize) -> Result<u64> {
+    let mut due = Vec::new();
+    for (at, tenant) in state.tenants.iter().enumerate() {
+        for RunState { record, .. } in &tenant.runs {
+            let expired_at = record.expired_at.filter(|at| *at <= expired_by);
+            due.extend(expired_at.map(|expired_at| (expired_at, at, record.id.clone())));
+        }
+    }
+    due.sort();
+    due.truncate(limit);
+    for (_, at, id) in &due {
+        state.tenants[*at].runs.retain(|run| run.record.id != *id);
     }
     Ok(due.len() as u64)
 }

@@ -82,6 +82,8 @@ pub(super) struct EntryState {
     pub(super) deleted_at: Option<Millis>,
     /// When its successor expires.
     pub(super) superseded_until: Option<Millis>,
+    /// Whether its successor says something else.
+    pub(super) is_overtaken: bool,
 }
 
 #[derive(Clone)]
@@ -294,6 +296,13 @@ impl TenantState {
         self.hidden.retain(|position, _| there.contains(position));
     }
 
+    /// Lets nobody read entries as of an earlier position.
+    pub(super) fn keep_entries_from(&mut self, memory: &str, oldest: Position) {
+        for scope in self.scopes.iter_mut().filter(|scope| scope.memory == memory) {
+            scope.entries_from = scope.entries_from.max(oldest);
+        }
+    }
+
     pub(super) fn raise_epoch(&mut self, memory: &str) {
         self.scopes.iter_mut().filter(|s| s.memory == memory).for_each(|s| s.epoch += 1);
         // Answers kept for retries may quote what was erased; those that hold ids stay.
@@ -374,7 +383,14 @@ impl TenantState {
 impl EntryState {
     pub(super) fn new(memory: &str, record: EntryRecord) -> Self {
         let (memory, ended) = (memory.to_owned(), None);
-        Self { memory, record, ended, deleted_at: None, superseded_until: None }
+        Self {
+            memory,
+            record,
+            ended,
+            deleted_at: None,
+            superseded_until: None,
+            is_overtaken: false,
+        }
     }
 
     pub(super) fn lives(&self, now: Millis) -> bool {
@@ -417,7 +433,7 @@ impl EntryState {
     /// Nothing stands for it any more.
     pub(super) fn restore(&mut self) {
         self.record.successor = None;
-        (self.ended, self.superseded_until) = (None, None);
+        (self.ended, self.superseded_until, self.is_overtaken) = (None, None, false);
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::SessionName;
+use icecore_domain::ids::{Position, SessionName};
 use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::time::Millis;
 
+use super::derivation::{Going, going_with};
 use super::pyramid::drop_all;
 use super::state::{TenantState, stored_text};
 use crate::runs::Renamed;
@@ -96,6 +97,7 @@ impl Work<'_> {
 
     fn entries(&mut self, at: usize) {
         let memory = self.tenant.scopes[at].memory.clone();
+        self.entries_made_of(&memory);
         let mut counted = Vec::new();
         for entry in self.tenant.entries.iter_mut().filter(|entry| entry.memory == memory) {
             let record = &mut entry.record;
@@ -108,7 +110,28 @@ impl Work<'_> {
         self.count(&memory, counted);
     }
 
-    fn count(&mut self, memory: &str, counted: Vec<(icecore_domain::ids::Position, Hidden)>) {
+    /// Drops the entries that were made of others whose words change.
+    fn entries_made_of(&mut self, memory: &str) {
+        let mine = self.tenant.entries.iter().filter(|entry| entry.memory == memory);
+        let changed = mine.map(|entry| &entry.record).filter(|record| {
+            let again = self.again.entry(&record.content, &record.tags);
+            again.is_some_and(|(content, ..)| content != record.content)
+        });
+        let changed: Vec<Position> = changed.map(|record| record.began).collect();
+        let how = Going::Quoting;
+        let mut dropped = going_with(self.tenant, memory, &changed, Millis(0), how);
+        let all = dropped.clone();
+        let quotes = &self.tenant.quotes;
+        dropped.retain(|made| quotes.iter().any(|(of, by)| by == made && all.contains(of)));
+        if !dropped.is_empty() {
+            super::derivation::delete(self.tenant, memory, &dropped);
+            super::commitments::forget_erased(self.tenant, memory);
+            self.tenant.keep_entries_from(memory, Position(self.tenant.position.0 + 1));
+            self.told.derived += dropped.len() as u64;
+        }
+    }
+
+    fn count(&mut self, memory: &str, counted: Vec<(Position, Hidden)>) {
         for (position, hidden) in counted {
             add(&mut self.told.hidden, &hidden);
             self.tenant.add_hidden(memory, position, hidden);

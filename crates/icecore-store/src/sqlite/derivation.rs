@@ -54,10 +54,12 @@ pub(super) fn derive(
                 // At every position one of the two is in force.
                 Successor::Output(index) => {
                     let by = &written[*index];
-                    supersede(c, no, &one.id, by.began, (&by.id, by.expires_at))?;
-                    quote(c, no, &one.id, &by.id)?;
+                    supersede(c, no, one, by.began, (&by.id, by.expires_at))?;
+                    if !one.is_overtaken {
+                        quote(c, no, &one.id, &by.id)?;
+                    }
                 }
-                Successor::Kept(id) => supersede(c, no, &one.id, position, (id, kept_until))?,
+                Successor::Kept(id) => supersede(c, no, one, position, (id, kept_until))?,
             }
         }
         Ok(position)
@@ -96,7 +98,8 @@ fn still_there(
         match &one.by {
             Successor::Output(index) => {
                 let Some(output) = outputs.get_mut(*index) else { return Ok(None) };
-                *output = [*output, mine].into_iter().flatten().min();
+                let quoted = mine.filter(|_| !one.is_overtaken);
+                *output = [*output, quoted].into_iter().flatten().min();
                 kept.push(None);
             }
             Successor::Kept(id) if replaced.contains(id.as_str()) => return Ok(None),
@@ -129,15 +132,24 @@ fn expiry_in_force(
 fn supersede(
     c: &Connection,
     no: ScopeNo,
-    id: &str,
+    one: &Replaced,
     from: Position,
     (by, until): (&str, Option<Millis>),
 ) -> rusqlite::Result<()> {
+    let until = until.map(|at| at.0);
     c.prepare_cached(
-        "UPDATE entries SET ended = ?4, successor = ?5, superseded_until = ?6
+        "UPDATE entries SET ended = ?4, successor = ?5, superseded_until = ?6, overtaken = ?7
          WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
     )?
-    .execute(params![no.tenant, no.scope, id, from.0 as i64, by, until.map(|at| at.0)])?;
+    .execute(params![
+        no.tenant,
+        no.scope,
+        one.id,
+        from.0 as i64,
+        by,
+        until,
+        one.is_overtaken
+    ])?;
     Ok(())
 }
 
@@ -176,20 +188,8 @@ pub(super) fn crowded(
     now: Millis,
     limit: usize,
 ) -> Result<Vec<Scope>> {
-    let of_scope = "entries.tenant = p.tenant AND entries.scope = p.scope";
-    // No more is counted than is asked for.
     let found: Vec<(i64, i64)> = c
-        .prepare_cached(&format!(
-            "SELECT p.tenant, p.scope FROM scopes p
-             WHERE NOT EXISTS (SELECT 1 FROM entries INDEXED BY entries_by_time
-                 WHERE {of_scope} AND created_at > ?2 AND {LIVES}
-                   AND (ended IS NULL OR superseded_until <= ?3))
-               AND ?1 <= (SELECT count(*) FROM (SELECT 1 FROM entries INDEXED BY entries_shown
-                   WHERE {of_scope} AND ended IS NULL AND {LIVES} LIMIT ?1))
-                 + (SELECT count(*) FROM entries INDEXED BY entries_back
-                   WHERE {of_scope} AND superseded_until <= ?3 AND {LIVES})
-             ORDER BY p.tenant, p.scope LIMIT ?4"
-        ))
+        .prepare_cached(&crowded_sql())
         .and_then(|mut q| {
             let (count, limit) = (rows::number(count), rows::number(limit as u64));
             q.query_map([count, quiet_since.0, now.0, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -199,10 +199,33 @@ pub(super) fn crowded(
     found.into_iter().map(|(tenant, scope)| rows::scope_of(c, s, tenant, scope)).collect()
 }
 
+/// What finds memories with `?1` entries in force at moment `?3`, none put after `?2`;
+/// `?4` of them. It is asked again and again: no entry is read for it, and no more
+/// are counted than are asked for.
+fn crowded_sql() -> String {
+    let of = |index: &str, condition: &str| {
+        format!(
+            "SELECT 1 FROM entries INDEXED BY {index} WHERE entries.tenant = p.tenant
+               AND entries.scope = p.scope AND {condition} AND {LIVES}"
+        )
+    };
+    let (stayed, back) =
+        (of("entries_shown", "ended IS NULL"), of("entries_back", "superseded_until <= ?3"));
+    format!(
+        "SELECT p.tenant, p.scope FROM scopes p
+         WHERE NOT EXISTS ({stayed} AND created_at > ?2)
+           AND NOT EXISTS ({back} AND created_at > ?2)
+           AND ?1 <= (SELECT count(*) FROM ({stayed} LIMIT ?1))
+             + (SELECT count(*) FROM ({back} LIMIT ?1))
+         ORDER BY p.tenant, p.scope LIMIT ?4"
+    )
+}
+
 // What goes along
 
-/// The entries that end with one that is shown: itself, what it stands for, and what
-/// was made of any of these. It comes first, the others by where they began.
+/// The entries that end with one that is shown: itself, what it stands for unless
+/// that was overtaken, and what was made of any of these. It comes first, the others
+/// by where they began.
 pub(super) fn ending_with(
     c: &Connection,
     no: ScopeNo,
@@ -210,7 +233,9 @@ pub(super) fn ending_with(
     now: Millis,
 ) -> rusqlite::Result<Vec<String>> {
     let mut ending = BTreeSet::from([id.to_owned()]);
-    follow(&mut ending, |id| stood_for(c, no, id, now))?;
+    follow(&mut ending, |id| {
+        names(c, &format!("{SAID_BY} AND {LIVES}"), params![no.tenant, no.scope, now.0, id])
+    })?;
     follow(&mut ending, |id| {
         let quoting = format!("{QUOTING} AND e.ended_at IS NULL AND {LIVES}");
         names(c, &quoting, params![no.tenant, no.scope, now.0, id])
@@ -225,34 +250,50 @@ pub(super) fn ending_with(
     Ok(std::iter::once(id.to_owned()).chain(others).collect())
 }
 
-/// The entries that are erased with some: these, what they stand for or stood for
-/// when they expired if `down`, and what was made of any of these, ended or not.
+/// The entries that are erased with some: these, what they stand for now if `down`,
+/// unless that was overtaken, and what was made of any of these, ended or not.
 pub(super) fn erased_with(
     c: &Connection,
     no: ScopeNo,
     named: Vec<String>,
+    now: Millis,
     down: bool,
 ) -> rusqlite::Result<BTreeSet<String>> {
     let mut erased: BTreeSet<String> = named.into_iter().collect();
     if down {
-        // As if nothing had ever expired.
-        follow(&mut erased, |id| stood_for(c, no, id, Millis(i64::MIN)))?;
+        // What is in force again belongs to nobody, and has words of its own.
+        follow(&mut erased, |id| names(c, SAID_BY, params![no.tenant, no.scope, now.0, id]))?;
     }
     follow(&mut erased, |id| names(c, QUOTING, params![no.tenant, no.scope, None::<i64>, id]))?;
     Ok(erased)
+}
+
+/// The entries that were made of some, or of what was made of them, ended or not.
+pub(super) fn quoting(
+    c: &Connection,
+    no: ScopeNo,
+    sources: &[String],
+) -> rusqlite::Result<BTreeSet<String>> {
+    let mut quoting = BTreeSet::new();
+    let mut open = sources.to_vec();
+    while let Some(id) = open.pop() {
+        for output in names(c, QUOTING, params![no.tenant, no.scope, None::<i64>, id])? {
+            if quoting.insert(output.clone()) {
+                open.push(output);
+            }
+        }
+    }
+    Ok(quoting)
 }
 
 const QUOTING: &str = "SELECT e.id FROM entry_quotes q
     JOIN entries e ON e.tenant = q.tenant AND e.scope = q.scope AND e.id = q.output
     WHERE q.tenant = ?1 AND q.scope = ?2 AND q.source = ?4";
 
-fn stood_for(c: &Connection, no: ScopeNo, id: &str, now: Millis) -> rusqlite::Result<Vec<String>> {
-    let stood_for = format!(
-        "SELECT id FROM entries INDEXED BY entries_by_successor
-         WHERE tenant = ?1 AND scope = ?2 AND successor = ?4 AND {SUPERSEDED} AND {LIVES}"
-    );
-    names(c, &stood_for, params![no.tenant, no.scope, now.0, id])
-}
+/// Entries that `?4` stands for at moment `?3` and whose words it has.
+const SAID_BY: &str = "SELECT id FROM entries INDEXED BY entries_by_successor
+    WHERE tenant = ?1 AND scope = ?2 AND successor = ?4 AND NOT overtaken
+      AND (superseded_until IS NULL OR superseded_until > ?3)";
 
 fn names(
     c: &Connection,
@@ -283,14 +324,13 @@ fn follow(
     Ok(())
 }
 
-/// What an entry stood for is in force again.
-pub(super) fn restore(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<()> {
+/// What an entry stood for is in force again; answers how many that are.
+pub(super) fn restore(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<usize> {
     c.prepare_cached(
-        "UPDATE entries SET ended = NULL, successor = NULL, superseded_until = NULL
+        "UPDATE entries SET ended = NULL, successor = NULL, superseded_until = NULL, overtaken = 0
          WHERE tenant = ?1 AND scope = ?2 AND successor = ?3",
     )?
-    .execute(params![no.tenant, no.scope, id])?;
-    Ok(())
+    .execute(params![no.tenant, no.scope, id])
 }
 
 /// Lets go of what is known of an entry that is gone.
@@ -308,4 +348,63 @@ pub(super) fn forget(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<
         c.prepare_cached(sql)?.execute(params![no.tenant, no.scope, id])?;
     }
     Ok(())
+}
+
+pub(super) fn oldest_places(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    after: Option<EntryPlace>,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<EntryPlace>> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    let of = |index: &str, condition: &str| {
+        format!(
+            "SELECT created_at AS put_at, began AS place FROM entries INDEXED BY {index}
+             WHERE tenant = ?1 AND scope = ?2 AND {condition} AND {LIVES}
+               AND (created_at, began) > (?4, ?5)"
+        )
+    };
+    let (stayed, back) =
+        (of("entries_shown", "ended IS NULL"), of("entries_back", "superseded_until <= ?3"));
+    let (time, began) = match after {
+        Some(place) => (place.created_at.0, rows::number(place.began.0)),
+        None => (i64::MIN, i64::MIN),
+    };
+    c.prepare_cached(&format!("{stayed} UNION ALL {back} ORDER BY put_at, place LIMIT ?6"))
+        .and_then(|mut q| {
+            let values = [no.tenant, no.scope, now.0, time, began, rows::number(limit as u64)];
+            let place = |row: &rusqlite::Row<'_>| {
+                let began = Position(row.get::<_, i64>(1)? as u64);
+                Ok(EntryPlace { created_at: Millis(row.get(0)?), began })
+            };
+            q.query_map(values, place)?.collect()
+        })
+        .map_err(|e| s.failed(e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SqliteStore;
+
+    #[tokio::test]
+    async fn to_count_entries_none_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path(), None).unwrap();
+        let steps = store.read(|c, s| {
+            let mut plan = c
+                .prepare(&format!("EXPLAIN QUERY PLAN {}", crowded_sql()))
+                .map_err(|e| s.failed(e))?;
+            let steps = plan.query_map([1, 2, 3, 4], |row| row.get::<_, String>(3));
+            steps.and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>).map_err(|e| s.failed(e))
+        });
+        let steps = steps.await.unwrap();
+        let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" entries ")).collect();
+        assert_eq!(reads.len(), 4, "{steps:?}");
+        for step in reads {
+            assert!(step.starts_with("SEARCH entries USING COVERING INDEX"), "{step}");
+        }
+    }
 }

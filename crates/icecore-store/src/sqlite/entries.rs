@@ -1,5 +1,7 @@
 //! Long-term entries, with the positions between which they are in force.
 
+use std::collections::BTreeSet;
+
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::time::Millis;
@@ -335,9 +337,17 @@ pub(super) fn end(
         for id in &ending {
             end_one(c, scope, no, id, now)?;
         }
-        ending.iter().try_for_each(|id| derivation::restore(c, no, id))
+        let mut restored = 0;
+        for id in &ending {
+            restored += derivation::restore(c, no, id)?;
+        }
+        if restored > 0 {
+            // As of an earlier position it would be seen beside what stood for it then.
+            keep_from(c, no, 0)?;
+        }
+        Ok(true)
     };
-    end().map(|()| true).map_err(|e| s.failed(e))
+    end().map_err(|e: rusqlite::Error| s.failed(e))
 }
 
 fn end_one(
@@ -352,7 +362,7 @@ fn end_one(
     // What another stood for was not in force from there on, and stays so.
     c.prepare_cached(&format!(
         "UPDATE entries SET ended = iif({SUPERSEDED}, ended, ?4), ended_at = ?3,
-             successor = NULL, superseded_until = NULL
+             successor = NULL, superseded_until = NULL, overtaken = 0
          WHERE tenant = ?1 AND scope = ?2 AND id = ?5"
     ))?
     .execute(params![no.tenant, no.scope, now.0, ended.0 as i64, id])?;
@@ -460,10 +470,11 @@ pub(super) fn erase(
     scope: &Scope,
     selector: &Selector,
     dry_run: bool,
+    now: Millis,
 ) -> Result<u64> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
     let erase = || {
-        let going = erasable(c, no, selector)?;
+        let going = erasable(c, no, selector, now)?;
         if !dry_run {
             commitments::forget_named(c, no, selector)?;
         }
@@ -472,20 +483,31 @@ pub(super) fn erase(
             commitments::forget_erased(c, no)?;
             erase::raise_epoch(c, no)?;
             // Whoever read as of now or earlier would be shown less than there was.
-            c.execute(
-                "UPDATE scopes SET entries_from =
-                     (SELECT position + 1 FROM tenants WHERE tenant = ?1)
-                 WHERE tenant = ?1 AND scope = ?2",
-                [no.tenant, no.scope],
-            )?;
+            keep_from(c, no, 1)?;
         }
         Ok(going.len() as u64)
     };
     erase().map_err(|e: rusqlite::Error| s.failed(e))
 }
 
+/// Lets nobody read as of a position before the last of the log, and so many more.
+fn keep_from(c: &Connection, no: ScopeNo, more: i64) -> rusqlite::Result<()> {
+    c.execute(
+        "UPDATE scopes SET entries_from = max(entries_from,
+             (SELECT position + ?3 FROM tenants WHERE tenant = ?1))
+         WHERE tenant = ?1 AND scope = ?2",
+        [no.tenant, no.scope, more],
+    )?;
+    Ok(())
+}
+
 /// The entries that a selector names, and those that go with them.
-fn erasable(c: &Connection, no: ScopeNo, selector: &Selector) -> rusqlite::Result<Vec<Going>> {
+fn erasable(
+    c: &Connection,
+    no: ScopeNo,
+    selector: &Selector,
+    now: Millis,
+) -> rusqlite::Result<Vec<Going>> {
     let (chosen, value) = match selector {
         Selector::Session(_) => return Ok(Vec::new()),
         Selector::Entry(id) => ("id = ?3", Value::from(id.clone())),
@@ -502,7 +524,28 @@ fn erasable(c: &Connection, no: ScopeNo, selector: &Selector) -> rusqlite::Resul
         .query_map(params![no.tenant, no.scope, value], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     let is_one = matches!(selector, Selector::Entry(_));
-    let ids = derivation::erased_with(c, no, named, is_one)?;
+    placed(c, no, derivation::erased_with(c, no, named, now, is_one)?)
+}
+
+/// Drops the entries that were made of some, whose words are others now, and lets
+/// what they stood for be in force again; answers which.
+pub(super) fn drop_quoting(
+    c: &Connection,
+    no: ScopeNo,
+    changed: &[String],
+) -> rusqlite::Result<BTreeSet<String>> {
+    let dropped = derivation::quoting(c, no, changed)?;
+    for going in placed(c, no, dropped.clone())? {
+        delete(c, no, &going)?;
+    }
+    if !dropped.is_empty() {
+        commitments::forget_erased(c, no)?;
+        keep_from(c, no, 1)?;
+    }
+    Ok(dropped)
+}
+
+fn placed(c: &Connection, no: ScopeNo, ids: BTreeSet<String>) -> rusqlite::Result<Vec<Going>> {
     let began = |id: String| {
         let began = c
             .prepare_cached(

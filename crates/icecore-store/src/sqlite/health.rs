@@ -321,7 +321,7 @@ const INVARIANTS: [(&str, &str); 28] = [
         "SELECT 'entry at position ' || began FROM entries
          WHERE (ended IS NOT NULL) != (ended_at IS NOT NULL OR successor IS NOT NULL)
             OR (ended_at IS NOT NULL AND successor IS NOT NULL)
-            OR (successor IS NULL AND superseded_until IS NOT NULL)",
+            OR (successor IS NULL AND (superseded_until IS NOT NULL OR overtaken))",
     ),
     (
         "what an entry was made of, or what was made of it, is not there",

@@ -28,6 +28,7 @@ pub(super) fn create(
         log::refuse_taken(c, s, tenant, claim, run.now)?;
     }
     refuse_known(c, s, tenant, &run.id)?;
+    refuse_crowd(c, s, tenant, run.most_unfinished)?;
     let files = workspace::list(c, s, workspace, "")?;
     let record = RunRecord {
         id: run.id,
@@ -64,6 +65,18 @@ fn refuse_known(c: &Connection, s: &Shared, tenant: i64, id: &str) -> Result<()>
         .and_then(|mut q| q.exists(params![tenant, id]))
         .map_err(|e| s.failed(e))?;
     if is_known { Err(StoreError::RunExists { id: id.to_owned() }) } else { Ok(()) }
+}
+
+/// Refuses one unfinished run more than there may be.
+fn refuse_crowd(c: &Connection, s: &Shared, tenant: i64, most: u64) -> Result<()> {
+    let count: i64 = c
+        .prepare_cached(
+            "SELECT count(*) FROM workflow_runs INDEXED BY workflow_runs_open
+             WHERE tenant = ?1 AND ended_at IS NULL",
+        )
+        .and_then(|mut q| q.query_row([tenant], |row| row.get(0)))
+        .map_err(|e| s.failed(e))?;
+    if count as u64 >= most { Err(StoreError::TooManyRuns { most }) } else { Ok(()) }
 }
 
 fn insert(c: &Connection, tenant: i64, run: &RunRecord) -> rusqlite::Result<()> {
@@ -269,9 +282,12 @@ pub(super) fn unfinished(
     let found: Vec<(String, String)> = c
         .prepare_cached(
             "SELECT t.name, r.run
-             FROM workflow_runs r INDEXED BY workflow_runs_open
+             FROM (SELECT tenant, run, created_at,
+                          row_number() OVER (PARTITION BY tenant ORDER BY created_at, run) AS turn
+                   FROM workflow_runs INDEXED BY workflow_runs_open
+                   WHERE ended_at IS NULL) r
              JOIN tenants t ON t.tenant = r.tenant
-             WHERE r.ended_at IS NULL ORDER BY r.created_at, r.tenant, r.run LIMIT ?1",
+             ORDER BY r.turn, r.created_at, r.tenant LIMIT ?1",
         )
         .and_then(|mut q| {
             q.query_map([rows::number(limit as u64)], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -304,18 +320,69 @@ pub(super) fn expire(
             })?
             .collect::<rusqlite::Result<_>>()?;
         for (tenant, run) in &due {
-            c.prepare_cached("DELETE FROM run_events WHERE tenant = ?1 AND run = ?2")?
-                .execute(params![tenant, run])?;
-            c.prepare_cached(
-                "UPDATE workflow_runs SET inputs = ?3, files = '[]', variables = '[]',
-                                          error = NULL, expired_at = ?4
-                 WHERE tenant = ?1 AND run = ?2",
-            )?
-            .execute(params![tenant, run, NO_INPUTS, now.0])?;
+            let_go(c, *tenant, run, now)?;
         }
         Ok(due.len() as u64)
     };
     expire().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+/// Of a run, what names it stays.
+fn let_go(c: &Connection, tenant: i64, run: &str, now: Millis) -> rusqlite::Result<()> {
+    c.prepare_cached("DELETE FROM run_events WHERE tenant = ?1 AND run = ?2")?
+        .execute(params![tenant, run])?;
+    c.prepare_cached(
+        "UPDATE workflow_runs SET inputs = ?3, files = '[]', variables = '[]', error = NULL,
+                                  expired_at = ?4
+         WHERE tenant = ?1 AND run = ?2",
+    )?
+    .execute(params![tenant, run, NO_INPUTS, now.0])?;
+    Ok(())
+}
+
+pub(super) fn erase(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    before: Millis,
+    now: Millis,
+    dry_run: bool,
+) -> Result<u64> {
+    let Some(tenant) = rows::tenant_no(c, s, tenant)? else { return Ok(0) };
+    let erase = || {
+        // What repeats a run was given what that one was, however late it was made.
+        let found: Vec<String> = c
+            .prepare_cached(
+                "WITH RECURSIVE early (run) AS (
+                     SELECT run FROM workflow_runs WHERE tenant = ?1 AND created_at < ?2
+                     UNION
+                     SELECT r.run FROM early e
+                     JOIN workflow_runs r INDEXED BY workflow_runs_by_source
+                       ON r.tenant = ?1 AND r.source = e.run
+                 )
+                 SELECT r.run FROM early e JOIN workflow_runs r ON r.tenant = ?1 AND r.run = e.run
+                 WHERE r.ended_at IS NOT NULL AND r.expired_at IS NULL",
+            )?
+            .query_map(params![tenant, before.0], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        for run in found.iter().filter(|_| !dry_run) {
+            let_go(c, tenant, run, now)?;
+        }
+        Ok(found.len() as u64)
+    };
+    erase().map_err(|e: rusqlite::Error| s.failed(e))
+}
+
+pub(super) fn purge(c: &Connection, s: &Shared, expired_by: Millis, limit: usize) -> Result<u64> {
+    c.prepare_cached(
+        "DELETE FROM workflow_runs WHERE (tenant, run) IN (
+             SELECT tenant, run FROM workflow_runs INDEXED BY workflow_runs_expired
+             WHERE expired_at IS NOT NULL AND expired_at <= ?1
+             ORDER BY expired_at, tenant, run LIMIT ?2)",
+    )
+    .and_then(|mut q| q.execute([expired_by.0, rows::number(limit as u64)]))
+    .map(|purged| purged as u64)
+    .map_err(|e| s.failed(e))
 }
 
 // Rows

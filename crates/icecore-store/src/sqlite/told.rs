@@ -15,7 +15,7 @@ use super::{
 use crate::keys::TenantKey;
 use crate::runs::Renamed;
 use crate::store::*;
-use crate::told::{Again, add};
+use crate::told::{Again, Rewritten, add};
 
 /// Derived rows that are read at a time.
 const PAGE: usize = 500;
@@ -179,11 +179,15 @@ impl Work<'_> {
 
     fn entries(&mut self, at: ScopeNo) -> Result<()> {
         // Also those that have expired or ended, as long as they are there.
+        let mut changed = Vec::new();
         for entry in entries::kept(self.c, self.s, at)? {
-            let Some((content, tags, hidden)) = self.again.entry(&entry.content, &entry.tags)
-            else {
-                continue;
-            };
+            if let Some(new) = self.again.entry(&entry.content, &entry.tags) {
+                changed.push((entry, new));
+            }
+        }
+        let dropped = self.entries_made_of(at, &changed)?;
+        changed.retain(|(entry, _)| !dropped.contains(&entry.id));
+        for (entry, (content, tags, hidden)) in changed {
             let tags: Vec<&str> = tags.iter().map(RedactedText::as_str).collect();
             self.c
                 .execute(
@@ -202,6 +206,22 @@ impl Work<'_> {
             self.touched.insert(at.scope);
         }
         Ok(())
+    }
+
+    /// Drops the entries that were made of others whose words change: they may hold a
+    /// part of a secret, which nothing finds. Answers which.
+    fn entries_made_of(
+        &mut self,
+        at: ScopeNo,
+        changed: &[(EntryRecord, Rewritten)],
+    ) -> Result<BTreeSet<String>> {
+        let has_new_words =
+            |(old, (content, ..)): &&(EntryRecord, Rewritten)| old.content != *content;
+        let sources: Vec<String> =
+            changed.iter().filter(has_new_words).map(|(old, _)| old.id.clone()).collect();
+        let dropped = entries::drop_quoting(self.c, at, &sources).map_err(|e| self.failed(e))?;
+        self.told.derived += dropped.len() as u64;
+        Ok(dropped)
     }
 
     fn verdicts(

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use icecore::{
-    Clock, Compaction, CompactionRequest, CompactionSettings, ConsolidationTrigger, EntryQuery,
-    EntryRecord, EntrySettings, ForgetRequest, Memory, MemoryBuilder, MemoryError, MemorySettings,
-    Millis, NewEntryRequest, Position, Principal, Scope, SearchRequest, Store, Tenant,
+    Clock, CommitmentRequest, Compaction, CompactionRequest, CompactionSettings, ConditionRequest,
+    ConsolidationTrigger, EntryQuery, EntryRecord, EntrySettings, EventRecord, ForgetRequest,
+    IntentionRequest, Memory, MemoryBuilder, MemoryError, MemorySettings, Millis, NewEntryRequest,
+    Position, Principal, Scope, SearchRequest, Store, Tenant,
 };
-use icecore_store::testing::FailingStore;
+use icecore_store::testing::{CountingStore, FailingStore};
 use icecore_store::{MemoryStore, Packs};
 use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
@@ -285,6 +286,152 @@ async fn the_worker_compacts() {
     assert_eq!(left, ["2026-01-01: a\n2026-01-01: b", "c"]);
 }
 
+/// A memory over a store that counts what is read.
+async fn counted(
+    compaction: CompactionSettings,
+) -> (Memory, Scope, Arc<CountingStore<MemoryStore>>, Arc<HandClock>) {
+    let store = Arc::new(CountingStore::new(Arc::new(MemoryStore::new([1; 32]))));
+    let clock = Arc::new(HandClock::default());
+    clock.move_to(START);
+    let memory = MemoryBuilder::default()
+        .settings(MemorySettings { compaction, ..MemorySettings::default() })
+        .clock(Arc::clone(&clock) as Arc<dyn Clock>)
+        .over(Arc::clone(&store) as Arc<dyn Store>, Packs::in_memory(), None);
+    let scope = memory.scope(&me(), "m").await.unwrap();
+    (memory, scope, store, clock)
+}
+
+const SMALL: CompactionSettings = CompactionSettings {
+    entries: 100,
+    idle_seconds: 0,
+    keep_entries: 10,
+    input_entries: 90,
+    output_bytes: 65_536,
+};
+
+#[tokio::test]
+async fn what_a_compaction_reads_does_not_grow_with_the_memory() {
+    for count in [500, 3_000] {
+        let (memory, scope, store, _) = counted(SMALL).await;
+        for n in 0..count {
+            memory.put_entry(&scope, saying(&format!("Ship {n} calls."))).await.unwrap();
+        }
+        store.take_reads();
+        let written = memory.compact_due().await.unwrap();
+        assert!(written >= count / 90 - 1, "{written} of {count}");
+        let reads = store.take_reads();
+        let rows = |method| reads.get(method).map_or(0, |count| count.rows);
+        // Whether it is crowded, the oldest, and those behind them.
+        assert!(rows("oldest_places") <= (written + 1) * (100 + 510), "{reads:?}");
+        assert!(rows("entries_at") <= written * 500, "{reads:?}");
+        assert_eq!(rows("entry_places") + rows("entries"), 0, "{reads:?}");
+    }
+}
+
+#[tokio::test]
+async fn memories_take_turns() {
+    let (memory, scope, _, _) = counted(SMALL).await;
+    let other = memory.scope(&me(), "other").await.unwrap();
+    for n in 0..300 {
+        for scope in [&scope, &other] {
+            memory.put_entry(scope, saying(&format!("Ship {n} calls."))).await.unwrap();
+        }
+    }
+    assert_eq!(memory.compact_due().await.unwrap(), 6);
+    let told = memory.events(scope.tenant(), None, Position(0), 10_000).await.unwrap();
+    let told = told.into_iter().filter(|event| event.kind == "memory.compacted");
+    let payload = |event: EventRecord| serde_json::from_str::<Value>(&event.payload).unwrap();
+    let turns: Vec<Value> = told.map(|event| payload(event)["memoryRef"].clone()).collect();
+    assert_eq!(turns, ["m", "other", "m", "other", "m", "other"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_compacted_is_left_alone_until_something_changes() {
+    let (memory, scope, store, clock) = counted(SMALL).await;
+    for n in 0..120 {
+        let tags = vec!["commitment".to_owned()];
+        let intention = NewEntryRequest { tags, ..saying(&format!("call Ana {n}")) };
+        memory.put_entry(&scope, intention).await.unwrap();
+    }
+    let is_tried = async || {
+        store.take_reads();
+        assert_eq!(memory.compact_due().await.unwrap(), 0);
+        store.take_reads().contains_key("entries_at")
+    };
+    let minutes = |n: i64| clock.move_to(START + n * 60_000);
+    assert!(is_tried().await);
+    assert!(!is_tried().await);
+    minutes(11);
+    assert!(!is_tried().await, "nothing has changed");
+    let other = memory.scope(&me(), "other").await.unwrap();
+    memory.put_entry(&other, saying("news")).await.unwrap();
+    assert!(is_tried().await);
+    memory.put_entry(&other, saying("more news")).await.unwrap();
+    assert!(!is_tried().await, "not with every write");
+    minutes(22);
+    assert!(is_tried().await);
+}
+
+#[tokio::test]
+async fn what_ends_soon_does_not_take_along_what_lasts() {
+    let bench =
+        Bench::with(MemorySettings { compaction: SMALL, ..MemorySettings::default() }).await;
+    for n in 0..120 {
+        let expires_at = (n == 7).then_some(Millis(START + 900_000));
+        let request = NewEntryRequest { expires_at, ..saying(&format!("Ship {n} calls.")) };
+        bench.memory.put_entry(&bench.scope, request).await.unwrap();
+    }
+    assert_eq!(bench.memory.compact_due().await.unwrap(), 1);
+    let left = bench.memory.entries(&bench.scope, &EntryQuery::default()).await.unwrap().entries;
+    let made: Vec<&EntryRecord> = left.iter().filter(|entry| entry.derived).collect();
+    assert_eq!(made.len(), 1);
+    assert_eq!(made[0].expires_at, None);
+    let soon: Vec<&str> = left
+        .iter()
+        .filter(|entry| entry.expires_at.is_some())
+        .map(|entry| entry.content.as_str())
+        .collect();
+    assert_eq!(soon, ["Ship 7 calls."]);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn where_nobody_writes_the_worker_neither_compacts_nor_fires() {
+    let compaction = CompactionSettings {
+        entries: 3,
+        idle_seconds: 0,
+        keep_entries: 1,
+        ..CompactionSettings::default()
+    };
+    let entries = EntrySettings { snapshot_seconds: 0, ..EntrySettings::default() };
+    let settings = MemorySettings { compaction, entries, ..MemorySettings::default() };
+    let bench = Bench::with(settings).await;
+    put_all(&bench, &["a", "b", "c"]).await;
+    let due = CommitmentRequest {
+        intention: IntentionRequest::Text("call Ana".to_owned()),
+        condition: ConditionRequest::Time(Millis(START + 10)),
+        claim: None,
+    };
+    bench.memory.commit(&bench.scope, due).await.unwrap();
+    let expires_at = Some(Millis(START + 10));
+    let short = NewEntryRequest { expires_at, ..saying("short") };
+    bench.memory.put_entry(&bench.scope, short).await.unwrap();
+    bench.clock.move_to(START + 1_000);
+    // What is past its time goes, which shows that it is at work.
+    let purged = async {
+        while events(&bench, "memory.expired").await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let patience = std::time::Duration::from_secs(60);
+    let working = bench.memory.keep_until(purged);
+    tokio::time::timeout(patience, working).await.expect("nothing was purged");
+    let mut left = listed(&bench).await;
+    left.sort();
+    assert_eq!(left, ["a", "b", "c", "call Ana"]);
+    assert_eq!(events(&bench, "commitment.fired").await, [Value::Null; 0]);
+}
+
 #[tokio::test]
 async fn writers_and_deleters_lose_nothing() {
     let bench = Bench::new().await;
@@ -470,6 +617,9 @@ async fn it_is_told_without_content() {
     let bench = Bench::new().await;
     put_all(&bench, &["Plums are ripe.", "Figs are not."]).await;
     let listener = Listener::default();
+    // With one listener alone, a test on another thread that comes to a place first
+    // would decide for all that nobody listens there.
+    let _another = tracing::Dispatch::new(listener.clone());
     let listening = tracing::subscriber::set_default(listener.clone());
     let made = compact(&bench, AMPLE).await.unwrap();
     drop(listening);

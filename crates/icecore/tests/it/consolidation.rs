@@ -60,6 +60,7 @@ async fn what_was_said_thrice_is_said_once() {
         "memoryRef": "m",
         "inputCount": 4,
         "outputCount": 2,
+        "mergedCount": 2,
         "mergedIds": ids[..2],
         "trigger": "on-demand",
     });
@@ -121,6 +122,25 @@ async fn what_gave_way_is_back_when_what_stands_for_it_ends() {
     bench.clock.move_to(end);
     assert_eq!(listed(&bench).await, ["I live in Porto."]);
     bench.check().await;
+}
+
+#[tokio::test]
+async fn what_gave_way_is_back_when_what_overtook_it_is_taken_back() {
+    for is_forgotten in [false, true] {
+        let bench = Bench::new().await;
+        let ids = put_all(&bench, &["I live in Porto.", "I live in Lisbon.", TWIN, TWIN]).await;
+        assert_eq!(consolidate(&bench).await.output_count, 2);
+        let mistaken = [&ids[1], &ids[3]];
+        for id in mistaken {
+            let request = ForgetRequest::Entry(id.clone());
+            match is_forgotten {
+                false => assert!(bench.memory.delete_entry(&bench.scope, id).await.unwrap()),
+                true => drop(bench.memory.forget(&me(), None, &request, false).await.unwrap()),
+            }
+        }
+        assert_eq!(listed(&bench).await, ["I live in Porto."], "{is_forgotten}");
+        bench.check().await;
+    }
 }
 
 #[tokio::test]

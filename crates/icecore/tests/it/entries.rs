@@ -412,8 +412,11 @@ async fn with_word(bench: &Bench, word: &str) -> Vec<String> {
 async fn press(bench: &Bench, sources: &[&EntryRecord], content: &str) -> EntryRecord {
     let redactor = bench.memory.redactor(me().tenant()).await.unwrap();
     let (content, hidden) = redactor.redactor.text_counted(content);
-    let replaced =
-        |source: &&EntryRecord| Replaced { id: source.id.clone(), by: Successor::Output(0) };
+    let replaced = |source: &&EntryRecord| Replaced {
+        id: source.id.clone(),
+        by: Successor::Output(0),
+        is_overtaken: false,
+    };
     let derivation = Derivation {
         outputs: vec![DerivedEntry { content, tags: Vec::new(), expires_at: None, hidden }],
         replaced: sources.iter().map(replaced).collect(),

@@ -1,6 +1,10 @@
 //! Forgotten means gone, and stays gone.
 
-use icecore::{Append, ForgetRequest, Level, Millis, Position, RawTurn, Tier, TurnInput};
+use icecore::json::JsonText;
+use icecore::{
+    Append, ForgetRequest, Level, Millis, NewForkRequest, NewRunRequest, NewRunValue, Position,
+    RawTurn, RunStatus, RunStepRequest, Tier, TurnInput,
+};
 
 use crate::support::{Bench, START, me, numbered, said, text};
 
@@ -126,6 +130,41 @@ async fn before_a_time_and_then_everything() {
 }
 
 #[tokio::test]
+async fn what_runs_held_is_in_no_file_any_more() {
+    let bench = Bench::new().await;
+    let memory = &bench.memory;
+    let note = "a lighthouse on Skomvær";
+    let json = || JsonText::parse(&serde_json::json!({ "note": note }).to_string()).unwrap();
+    let run = NewRunRequest {
+        id: "r".to_owned(),
+        workflow: "w".to_owned(),
+        principal: "key-1".to_owned(),
+        inputs: json(),
+        most_unfinished: 9,
+        claim: None,
+    };
+    memory.create_run(&me(), run).await.unwrap();
+    let step = RunStepRequest {
+        run: "r".to_owned(),
+        seen: 0,
+        puts: Vec::new(),
+        events: Vec::new(),
+        variables: vec![("note".to_owned(), NewRunValue::Json(json()))],
+        status: RunStatus::Completed,
+        error: None,
+    };
+    memory.step_run(&me(), step).await.unwrap().unwrap();
+    let fork =
+        NewForkRequest { id: "f".to_owned(), source: "r".to_owned(), from_seq: 0, claim: None };
+    memory.fork_run(&me(), fork).await.unwrap().unwrap();
+    assert!(!on_disk(&bench, note).is_empty());
+    let after = Millis(memory.now().0 + 1);
+    assert_eq!(forget(&bench, ForgetRequest::Before(after)).await.erased.runs, 2);
+    assert_eq!(on_disk(&bench, note), Vec::<std::path::PathBuf>::new());
+    assert!(memory.run(&me(), "f").await.unwrap().is_some(), "that it was there is known");
+}
+
+#[tokio::test]
 async fn one_turn_in_each_tier() {
     let bench = Bench::new().await;
     let mut turns = numbered(230);
@@ -151,7 +190,7 @@ async fn a_receipt_can_be_checked() {
     let receipt = forget(&bench, ForgetRequest::Session("s".into())).await;
     assert_eq!(
         receipt.statement(),
-        "icecore erasure by session at 2026-01-01T00:00:00Z: 5 turns, 0 entries, 0 chunks, 0 facts, 0 vectors, 0 packs"
+        "icecore erasure by session at 2026-01-01T00:00:00Z: 5 turns, 0 entries, 0 chunks, 0 facts, 0 vectors, 0 packs, 0 runs"
     );
     assert_eq!(receipt.id, format!("forget-{}", &receipt.sha256[..16]));
 }

@@ -22,7 +22,7 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "builder", "check", "chunk", "chunks", "commitment", "commitments", "compaction_settings", "context", "counter", "counters", "entries", "entry",
+    "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitments", "compaction_settings", "context", "counter", "counters", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
     "files", "find", "in_memory", "model", "now", "open", "packs", "redactor", "request_hash",
     "run", "run_events", "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
@@ -35,8 +35,8 @@ const READS: &[&str] = &[
 const WRITES: &[&str] = &[
     "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "confirm", "consolidate", "create_run",
     "delete_entry", "delete_file", "expire_runs", "fire_commitments", "forget", "fork_run",
-    "import", "import_text", "learn",
-    "put_entry", "put_file", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
+    "import", "import_text", "keep_until", "learn",
+    "purge_runs", "put_entry", "put_file", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
     "scope", "settle", "step_run", "work_until",
 ];
 
@@ -221,15 +221,17 @@ async fn write(bench: &Bench, name: &str) {
                 hides(memory.forget(&me(), None, &request, false).await.map(drop));
             }
         }
-        "settle" | "reindex" | "work_until" => {
+        "settle" | "reindex" | "work_until" | "keep_until" => {
             let turn = |n| said(n, &format!("I live at {secret}. Remember: {secret} is the key."));
             memory.remember(scope, "s", (1..130).map(turn).collect()).await.unwrap();
             match name {
                 "reindex" => drop(memory.reindex(scope, |_, _| {}).await.unwrap()),
-                "work_until" => {
-                    memory
-                        .work_until(tokio::time::sleep(std::time::Duration::from_millis(50)))
-                        .await;
+                "work_until" | "keep_until" => {
+                    let stop = tokio::time::sleep(std::time::Duration::from_millis(50));
+                    match name {
+                        "work_until" => memory.work_until(stop).await,
+                        _ => memory.keep_until(stop).await,
+                    }
                 }
                 _ => bench.settle().await,
             }
@@ -268,10 +270,13 @@ async fn write(bench: &Bench, name: &str) {
                 memory.delete_file(&me(), "notes.md", &FileMatch::Anything).await.unwrap();
             }
         }
-        "create_run" | "step_run" | "fork_run" | "expire_runs" => {
+        "create_run" | "step_run" | "fork_run" | "expire_runs" | "purge_runs" => {
             write_runs(bench, &secret).await;
-            if name == "expire_runs" {
+            if ["expire_runs", "purge_runs"].contains(&name) {
                 assert_eq!(memory.expire_runs(memory.now()).await.unwrap(), 2);
+            }
+            if name == "purge_runs" {
+                assert_eq!(memory.purge_runs(memory.now()).await.unwrap(), 2);
             }
         }
         _ => panic!("`{name}` writes and has no redaction case"),
@@ -343,6 +348,7 @@ async fn write_runs(bench: &Bench, secret: &str) {
         workflow: word(),
         principal: word(),
         inputs: json(),
+        most_unfinished: 9,
         claim: None,
     };
     let made = memory.create_run(&me(), run.clone()).await.unwrap();
@@ -379,13 +385,8 @@ async fn write_runs(bench: &Bench, secret: &str) {
     assert!(memory.step_run(&me(), step.clone()).await.unwrap().is_some());
     assert!(memory.step_run(&me(), step).await.unwrap().is_none());
     assert_eq!(memory.run_events(&me(), secret, None, 9).await.unwrap().len(), 3);
-    let fork = NewForkRequest {
-        id: format!("again {secret}"),
-        source: word(),
-        from_seq: 0,
-        principal: word(),
-        claim: None,
-    };
+    let fork =
+        NewForkRequest { id: format!("again {secret}"), source: word(), from_seq: 0, claim: None };
     assert!(memory.fork_run(&me(), fork.clone()).await.unwrap().is_some());
     hides(memory.fork_run(&me(), fork).await.map(drop));
     assert_eq!(memory.unfinished_runs(9).await.unwrap(), []);
