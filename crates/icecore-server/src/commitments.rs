@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
-    Claim, CommitmentRecord, CommitmentRequest, Condition, ConditionRequest, IntentionRequest,
-    MemoryError, Millis, StoreError, StoredOutcome,
+    Claim, CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentState, Condition,
+    ConditionRequest, IntentionRequest, MemoryError, Millis, StoreError, StoredOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -224,6 +224,8 @@ async fn find(app: &App, caller: &Caller, id: &str) -> Result<CommitmentRecord, 
     tag = "commitments",
     params(
         InTenant,
+        ("state" = Option<String>, Query, description = "Those that stand so: `pending`, `fired`, `cancelled` or `void`."),
+        ("before" = Option<String>, Query, description = "Those made before the one of this id."),
         ("limit" = Option<u64>, Query, description = "The most items of the page."),
     ),
     responses((status = 200, description = "The commitments", body = CommitmentsAnswer))
@@ -234,10 +236,22 @@ pub(crate) async fn list(
     params: Params,
 ) -> Result<Response, ApiError> {
     let memory = caller.filter(&app, params.memory()?).await?;
-    let limit = params.page(&app)?;
-    let found = app.memory.commitments(caller.tenant(), memory.as_deref(), limit).await?;
+    let (state, limit) = (state(&params)?, params.page(&app)?);
+    let before = params.text("before")?.map(str::to_owned);
+    if let Some(id) = &before {
+        find(&app, &caller, id).await?;
+    }
+    let query = CommitmentQuery { memory, state, before, limit };
+    let found = app.memory.commitments(caller.tenant(), &query).await?;
     let body = CommitmentsAnswer { commitments: found.into_iter().map(answer).collect() };
     Ok(wire::ok(json!(body).to_string()))
+}
+
+fn state(params: &Params) -> Result<Option<CommitmentState>, ApiError> {
+    let Some(word) = params.text("state")? else { return Ok(None) };
+    let found = CommitmentState::ALL.into_iter().find(|state| state.as_str() == word);
+    let wrong = "parameter `state` must be `pending`, `fired`, `cancelled` or `void`";
+    found.map(Some).ok_or_else(|| ApiError::invalid(wrong))
 }
 
 /// One commitment.

@@ -273,7 +273,11 @@ impl From<StoreError> for ApiError {
             }
             StoreError::TooManyCommitments { most } => {
                 Self::new(StatusCode::CONFLICT, "too_many_commitments", message)
-                    .with(json!({ "limit": "MAX_PENDING_COMMITMENTS", "most": most }))
+                    .with(json!({ "limit": "commitments_pending", "most": most }))
+            }
+            StoreError::TooManyTenantCommitments { most } => {
+                Self::new(StatusCode::CONFLICT, "too_many_commitments", message)
+                    .with(json!({ "limit": "commitments_pending_tenant", "most": most }))
             }
             StoreError::LastAdminKey { .. } => {
                 Self::new(StatusCode::CONFLICT, "last_admin_key", message)

@@ -82,7 +82,7 @@ CREATE TABLE run_events (
 
 -- Intentions that wait for their condition. The intention itself is an entry.
 -- state: 0 pending, 1 fired, 2 cancelled, 3 void. `due_at` is set for a time, `tag`
--- and `mentions` for a predicate, which was looked for `through` that position.
+-- and `mentions` for a predicate while it is pending. It was made at `position`.
 CREATE TABLE commitments (
     tenant     INTEGER NOT NULL,
     scope      INTEGER NOT NULL,
@@ -94,13 +94,19 @@ CREATE TABLE commitments (
     due_at     INTEGER,
     tag        TEXT,
     mentions   TEXT,
-    through    INTEGER NOT NULL,
     position   INTEGER NOT NULL,
     PRIMARY KEY (tenant, id),
     FOREIGN KEY (tenant, scope) REFERENCES scopes (tenant, scope)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX commitments_due ON commitments (due_at) WHERE state = 0 AND due_at IS NOT NULL;
-CREATE INDEX commitments_waiting ON commitments (tenant, scope, through)
+CREATE INDEX commitments_waiting ON commitments (tenant, scope, position)
     WHERE state = 0 AND due_at IS NULL;
+CREATE INDEX commitments_pending ON commitments (tenant, scope) WHERE state = 0;
+CREATE INDEX commitments_settled ON commitments (settled_at) WHERE state != 0;
+CREATE INDEX commitments_made ON commitments (tenant, position);
 CREATE INDEX commitments_by_entry ON commitments (tenant, scope, entry);
+
+-- Up to this position, entries of the memory were compared with what its pending
+-- commitments wait for.
+ALTER TABLE scopes ADD COLUMN looked_through INTEGER NOT NULL DEFAULT 0;

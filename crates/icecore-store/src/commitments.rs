@@ -21,6 +21,8 @@ pub struct NewCommitment {
     pub secrets_seen: u64,
     /// So many may be pending in a memory.
     pub most_pending: u64,
+    /// And so many in all memories of a tenant.
+    pub most_pending_tenant: u64,
     /// The caller's key, whose outcome is kept in the same step.
     pub claim: Option<Claim<CommitmentRecord>>,
 }
@@ -72,6 +74,14 @@ pub enum CommitmentState {
 }
 
 impl CommitmentState {
+    /// All of them.
+    pub const ALL: [CommitmentState; 4] = [
+        CommitmentState::Pending,
+        CommitmentState::Fired,
+        CommitmentState::Cancelled,
+        CommitmentState::Void,
+    ];
+
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -92,7 +102,7 @@ pub struct CommitmentRecord {
     pub scope: Scope,
     /// The entry that is the intention.
     pub entry: String,
-    /// When it fires.
+    /// When it fires. A predicate that is settled tells nothing of what it was.
     pub condition: Condition,
     /// How it stands.
     pub state: CommitmentState,
@@ -100,13 +110,66 @@ pub struct CommitmentRecord {
     pub created_at: Millis,
     /// When it fired, was called off or found void.
     pub settled_at: Option<Millis>,
-    /// Entries up to here have been looked at.
+    /// Where in the log it was made. Entries that begin later may fulfil it.
+    pub made: Position,
+}
+
+/// Which commitments of a tenant are listed, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CommitmentQuery {
+    /// Those of this memory.
+    pub memory: Option<String>,
+    /// Those that stand so.
+    pub state: Option<CommitmentState>,
+    /// Those made before this one, by its id; none, if there is no such.
+    pub before: Option<String>,
+    /// So many at most.
+    pub limit: usize,
+}
+
+impl CommitmentQuery {
+    /// The newest of a tenant.
+    pub fn newest(limit: usize) -> Self {
+        Self { limit, ..Self::default() }
+    }
+}
+
+/// What a memory's commitments wait for, and which entries are to be compared with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watch {
+    /// Those that are pending and wait for an entry, as they were made.
+    pub waiting: Vec<CommitmentRecord>,
+    /// Entries that began after this,
+    pub after: Position,
+    /// and no later than this. What is made from now on is made later.
     pub through: Position,
+}
+
+/// What came of comparing entries with what a memory's commitments wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// No entry up to here fulfils any other than these.
+    pub through: Position,
+    /// What is fulfilled.
+    pub fulfilled: Vec<Fulfilled>,
+    /// Now.
+    pub now: Millis,
+}
+
+/// A commitment that an entry fulfils.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fulfilled {
+    /// The commitment's id.
+    pub commitment: String,
+    /// The entry's.
+    pub because: String,
 }
 
 /// What came of firing one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fired {
+    /// The commitment's id.
+    pub commitment: String,
     /// The payload of `commitment.fired`.
     pub payload: String,
     /// Where in the log.
@@ -118,6 +181,14 @@ pub struct Fired {
 pub(crate) fn commitment_id(key: &IdentityKey, made: Position) -> String {
     let hash = key.hash_name("commitment", &made.to_string());
     format!("c-{}", hex::encode(&hash[..10]))
+}
+
+/// What is kept of a condition once it is settled: its words are of no use any more.
+pub(crate) fn settled(condition: &Condition) -> Condition {
+    match condition {
+        Condition::Time(at) => Condition::Time(*at),
+        Condition::Predicate { .. } => Condition::Predicate { tag: None, mentions: None },
+    }
 }
 
 /// The payload of `commitment.made`.

@@ -211,13 +211,18 @@ sentences! {
         a_memory_has_so_many_pending
         a_commitment_keeps_its_claim
         commitments_are_listed_newest_first
+        commitments_are_listed_page_by_page
         commitments_are_due_by_their_moment
         a_commitment_waits_for_an_entry
+        tenants_wait_in_turn
         a_commitment_fires_once
         a_cancelled_commitment_stays_so
         without_its_intention_it_is_void
         an_intention_may_be_stood_for
         a_commitment_goes_with_its_intention
+        a_settled_commitment_tells_nothing
+        a_settled_commitment_is_let_go
+        what_is_waited_for_is_forgotten
         commitments_are_redacted_again;
     workspace:
         a_file_has_versions_from_one

@@ -134,9 +134,15 @@ pub enum StoreError {
         /// The most.
         most: u64,
     },
-    /// More commitments than may be pending.
-    #[error("a memory has at most {most} pending commitments")]
+    /// More commitments than may be pending in a memory.
+    #[error("a memory has at most {most} pending commitments (`commitments_pending`)")]
     TooManyCommitments {
+        /// The most.
+        most: u64,
+    },
+    /// More commitments than may be pending in all memories of a tenant.
+    #[error("a tenant has at most {most} pending commitments (`commitments_pending_tenant`)")]
+    TooManyTenantCommitments {
         /// The most.
         most: u64,
     },

@@ -694,22 +694,30 @@ impl Store for MemoryStore {
     async fn commitments(
         &self,
         tenant: &Tenant,
-        memory: Option<&str>,
-        limit: usize,
+        query: &CommitmentQuery,
     ) -> Result<Vec<CommitmentRecord>> {
-        commitments::list(&self.state(), tenant, memory, limit)
+        commitments::list(&self.state(), tenant, query)
     }
 
     async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>> {
         commitments::due(&self.state(), now, limit)
     }
 
-    async fn waiting_commitments(&self, limit: usize) -> Result<Vec<CommitmentRecord>> {
-        commitments::waiting(&self.state(), limit)
+    async fn waiting_memories(
+        &self,
+        after: Option<&Tenant>,
+        except: &[Scope],
+        limit: usize,
+    ) -> Result<Vec<Scope>> {
+        commitments::waiting(&self.state(), after, except, limit)
     }
 
-    async fn look_through(&self, tenant: &Tenant, id: &str, through: Position) -> Result<()> {
-        commitments::look_through(&mut self.state(), tenant, id, through)
+    async fn watch(&self, scope: &Scope) -> Result<Watch> {
+        commitments::watch(&self.state(), scope)
+    }
+
+    async fn look_through(&self, scope: &Scope, look: &Look) -> Result<Vec<Fired>> {
+        commitments::look_through(&mut self.state(), scope, look)
     }
 
     async fn fire_commitment(
@@ -724,6 +732,10 @@ impl Store for MemoryStore {
 
     async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
         commitments::cancel(&mut self.state(), tenant, id, now)
+    }
+
+    async fn purge_commitments(&self, settled_by: Millis, limit: usize) -> Result<u64> {
+        Ok(commitments::purge(&mut self.state(), settled_by, limit))
     }
 
     async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {

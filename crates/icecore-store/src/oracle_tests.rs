@@ -489,7 +489,7 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
         }
         Step::Fulfil { place, pick, how } => {
             let tenant = scopes()[place.scope as usize].tenant().clone();
-            let known = store.commitments(&tenant, None, 9).await.unwrap();
+            let known = store.commitments(&tenant, &CommitmentQuery::newest(9)).await.unwrap();
             match known.get(*pick as usize % known.len().max(1)) {
                 Some(one) => Act::Fulfil(one.id.clone(), *how),
                 None => Act::Nothing,
@@ -662,7 +662,9 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
             let dry = store.erase_runs(scope.tenant(), at, NOW, true).await;
             let erased = store.erase_runs(scope.tenant(), at, NOW, at.0 == 3).await;
             let expired = store.expire_runs(at, NOW, 2).await;
-            format!("{dry:?} {erased:?} {expired:?} {:?}", store.purge_runs(NOW, 1).await)
+            let runs = store.purge_runs(NOW, 1).await;
+            let commitments = store.purge_commitments(at, 99).await;
+            format!("{dry:?} {erased:?} {expired:?} {runs:?} {commitments:?}")
         }
         Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),
         Act::Fulfil(id, how) => {
@@ -670,8 +672,12 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
             masked(match how {
                 0 => format!("{:?}", store.cancel_commitment(tenant, &id, Millis(3)).await),
                 1 => {
-                    let head = store.head(tenant).await.unwrap();
-                    format!("{:?}", store.look_through(tenant, &id, head).await)
+                    let through = store.head(tenant).await.unwrap();
+                    let because = "entry-1".to_owned();
+                    let fulfilled = vec![Fulfilled { commitment: id, because }];
+                    let look = Look { through, fulfilled, now: NOW };
+                    let fired = store.look_through(scope, &look).await.unwrap();
+                    format!("{fired:?}").replace("\\\"", "\"")
                 }
                 _ => {
                     let because = (how == 2).then_some("entry-1");
@@ -697,7 +703,9 @@ async fn view(store: &dyn Store) -> Vec<String> {
     see(format!("{:?}", store.packs_older_than(Millis(999), 2).await.unwrap()));
     see(format!("{:?}", store.crowded_memories(2, Millis(3), NOW, 9).await.unwrap()));
     see(format!("{:?}", store.unfinished_runs(3).await.unwrap()));
-    see(masked(format!("{:?}", store.waiting_commitments(3).await.unwrap())));
+    see(format!("{:?}", store.waiting_memories(None, &[], 3).await.unwrap()));
+    let after = tenant("acme");
+    see(format!("{:?}", store.waiting_memories(Some(&after), &[], 3).await.unwrap()));
     // Of those of one moment the ids decide, which are not the same.
     for moment in [0, 1] {
         see(format!("{:?}", store.due_commitments(Millis(moment), 99).await.unwrap().len()));
@@ -732,8 +740,15 @@ async fn view(store: &dyn Store) -> Vec<String> {
             see(format!("{:?}", store.run_events(&tenant, id, None, 99).await.unwrap()));
             see(format!("{:?}", store.run_events(&tenant, id, Some(1), 2).await.unwrap()));
         }
-        for memory in [None, Some("diary")] {
-            let made = store.commitments(&tenant, memory, 9).await.unwrap();
+        for (memory, state) in [(None, None), (Some("diary"), Some(CommitmentState::Pending))] {
+            let memory = memory.map(str::to_owned);
+            let query = CommitmentQuery { memory, state, ..CommitmentQuery::newest(9) };
+            let made = store.commitments(&tenant, &query).await.unwrap();
+            if let Some(first) = made.first() {
+                let query = CommitmentQuery { before: Some(first.id.clone()), ..query };
+                let before = store.commitments(&tenant, &query).await.unwrap();
+                see(masked(format!("{before:?}")));
+            }
             see(masked(format!("{made:?}")));
         }
         for key in ["0", "1", "2"] {
@@ -742,6 +757,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
         }
     }
     for scope in scopes() {
+        see(masked(format!("{:?}", store.watch(&scope).await.unwrap())));
         for at in [None, Some(Position(9))] {
             for tag in [None, Some(text("subject:name-1"))] {
                 let filter = EntryFilter { at, tag, own: Vec::new() };

@@ -739,24 +739,34 @@ impl Store for SqliteStore {
     async fn commitments(
         &self,
         tenant: &Tenant,
-        memory: Option<&str>,
-        limit: usize,
+        query: &CommitmentQuery,
     ) -> Result<Vec<CommitmentRecord>> {
-        let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
-        self.read(move |c, s| commitments::list(c, s, &tenant, memory.as_deref(), limit)).await
+        let (tenant, query) = (tenant.clone(), query.clone());
+        self.read(move |c, s| commitments::list(c, s, &tenant, query)).await
     }
 
     async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>> {
         self.read(move |c, s| commitments::due(c, s, now, limit)).await
     }
 
-    async fn waiting_commitments(&self, limit: usize) -> Result<Vec<CommitmentRecord>> {
-        self.read(move |c, s| commitments::waiting(c, s, limit)).await
+    async fn waiting_memories(
+        &self,
+        after: Option<&Tenant>,
+        except: &[Scope],
+        limit: usize,
+    ) -> Result<Vec<Scope>> {
+        let (after, except) = (after.cloned(), except.to_vec());
+        self.read(move |c, s| commitments::waiting(c, s, after.as_ref(), &except, limit)).await
     }
 
-    async fn look_through(&self, tenant: &Tenant, id: &str, through: Position) -> Result<()> {
-        let (tenant, id) = (tenant.clone(), id.to_owned());
-        self.write(move |c, s| commitments::look_through(c, s, &tenant, &id, through)).await
+    async fn watch(&self, scope: &Scope) -> Result<Watch> {
+        let scope = scope.clone();
+        self.read(move |c, s| commitments::watch(c, s, &scope)).await
+    }
+
+    async fn look_through(&self, scope: &Scope, look: &Look) -> Result<Vec<Fired>> {
+        let (scope, look) = (scope.clone(), look.clone());
+        self.write(move |c, s| commitments::look_through(c, s, &scope, &look)).await
     }
 
     async fn fire_commitment(
@@ -773,6 +783,10 @@ impl Store for SqliteStore {
     async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
         let (tenant, id) = (tenant.clone(), id.to_owned());
         self.write(move |c, s| commitments::cancel(c, s, &tenant, &id, now)).await
+    }
+
+    async fn purge_commitments(&self, settled_by: Millis, limit: usize) -> Result<u64> {
+        self.write(move |c, s| commitments::purge(c, s, settled_by, limit)).await
     }
 
     async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {

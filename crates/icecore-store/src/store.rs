@@ -23,7 +23,8 @@ pub use crate::api_keys::{
     ApiKeyRecord, KeyActor, KeyRevocation, KeyRotation, KeyState, RotatedKey,
 };
 pub use crate::commitments::{
-    CommitmentRecord, CommitmentState, Condition, Fired, Intention, NewCommitment,
+    CommitmentQuery, CommitmentRecord, CommitmentState, Condition, Fired, Fulfilled, Intention,
+    Look, NewCommitment, Watch,
 };
 pub use crate::derivation::{
     Derivation, DerivationKind, Derived, DerivedEntry, EntryPlace, MakePayload, Replaced, Successor,
@@ -449,8 +450,8 @@ pub trait Store: Send + Sync {
 
     /// Deletes such entries of a memory, with what was counted of them, and logs how
     /// many as `memory.expired`; answers that. The scope's epoch rises if there were
-    /// any. What such an entry stood for is in force for good. Kept answers stay: none
-    /// quotes an entry.
+    /// any. What such an entry stood for is in force for good. Pending commitments whose
+    /// intention it was are void. Kept answers stay: none quotes an entry.
     async fn purge_entries(
         &self,
         scope: &Scope,
@@ -462,8 +463,10 @@ pub trait Store: Send + Sync {
     /// Erases entries by id, tag or age; answers how many. With one by its id goes
     /// what it stands for now, unless it overtook that; with any go the entries that
     /// were made of it, whether they still stand for it or not; and what these stood
-    /// for besides is in force again. The scope's epoch rises if there were any, and no position up to now can be
-    /// read as of any more: it is [`StoreError::SnapshotGone`].
+    /// for besides is in force again. The scope's epoch rises if there were any, and no
+    /// position up to now can be read as of any more: it is
+    /// [`StoreError::SnapshotGone`]. Commitments go with their intentions; so do those
+    /// that wait for the tag, or are as old, by themselves. They are not counted.
     async fn erase_entries(
         &self,
         scope: &Scope,
@@ -578,7 +581,8 @@ pub trait Store: Send + Sync {
 
     /// Keeps a commitment and logs `commitment.made`, its intention put in the same
     /// step where that is a new entry. An intention that is not in force is
-    /// [`StoreError::NoIntention`], one too many [`StoreError::TooManyCommitments`].
+    /// [`StoreError::NoIntention`], one too many [`StoreError::TooManyCommitments`] or
+    /// [`StoreError::TooManyTenantCommitments`].
     /// Its claim is kept in the same step, and one that is taken is
     /// [`StoreError::ClaimTaken`]. As with an append, it may be
     /// [`StoreError::SecretsChanged`].
@@ -588,28 +592,39 @@ pub trait Store: Send + Sync {
         commitment: NewCommitment,
     ) -> Result<CommitmentRecord>;
 
-    /// A commitment of a tenant by id. With its intention's erasure it is gone; so it is
-    /// with the next erasure in its memory if its intention was purged before.
+    /// A commitment of a tenant by id. With its intention's erasure it is gone; with its
+    /// intention's purge it is void.
     async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>>;
 
-    /// Commitments of a tenant (and memory), newest first.
+    /// Commitments of a tenant, newest first. Rows that are damaged are passed over,
+    /// here and wherever several are read.
     async fn commitments(
         &self,
         tenant: &Tenant,
-        memory: Option<&str>,
-        limit: usize,
+        query: &CommitmentQuery,
     ) -> Result<Vec<CommitmentRecord>>;
 
     /// Commitments, of any tenant, that are pending and whose moment is `now` or past,
     /// by moment.
     async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>>;
 
-    /// Commitments, of any tenant, that are pending and wait for an entry, in whose
-    /// memory an entry has begun that was not looked at.
-    async fn waiting_commitments(&self, limit: usize) -> Result<Vec<CommitmentRecord>>;
+    /// Memories in which an entry has begun that was not compared with what pending
+    /// commitments of theirs wait for. Of each tenant it is one, the one furthest
+    /// behind that is not among `except`; the tenants as they came, those after
+    /// `after` alone.
+    async fn waiting_memories(
+        &self,
+        after: Option<&Tenant>,
+        except: &[Scope],
+        limit: usize,
+    ) -> Result<Vec<Scope>>;
 
-    /// Notes that no entry up to a position fulfils a pending commitment.
-    async fn look_through(&self, tenant: &Tenant, id: &str, through: Position) -> Result<()>;
+    /// What a memory's commitments wait for, as of one moment.
+    async fn watch(&self, scope: &Scope) -> Result<Watch>;
+
+    /// Fires what is fulfilled, as [`Store::fire_commitment`] does, and notes how far
+    /// entries of the memory were looked at, in one step. Answers what fired.
+    async fn look_through(&self, scope: &Scope, look: &Look) -> Result<Vec<Fired>>;
 
     /// Fires a commitment that is pending and logs `commitment.fired` with ids alone;
     /// `because` is the entry that fulfilled it. Nothing is answered, and nothing
@@ -626,6 +641,10 @@ pub trait Store: Send + Sync {
     /// Calls off a commitment that is pending and logs `commitment.cancelled`; false
     /// if there is none.
     async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool>;
+
+    /// Deletes commitments, of any tenant, that were settled at or before a moment;
+    /// answers how many.
+    async fn purge_commitments(&self, settled_by: Millis, limit: usize) -> Result<u64>;
 
     // Workspace files
 

@@ -164,6 +164,13 @@ impl Rows for Position {}
 impl Rows for IdentityKey {}
 impl Rows for StoreStats {}
 impl Rows for ScopeHead {}
+
+impl Rows for Watch {
+    fn rows(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
 impl Rows for Erasures {}
 
 impl Rows for TenantSecrets {
@@ -654,22 +661,30 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     async fn commitments(
         &self,
         tenant: &Tenant,
-        memory: Option<&str>,
-        limit: usize,
+        query: &CommitmentQuery,
     ) -> Result<Vec<CommitmentRecord>> {
-        read!(self.commitments(tenant, memory, limit))
+        read!(self.commitments(tenant, query))
     }
 
     async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>> {
         read!(self.due_commitments(now, limit))
     }
 
-    async fn waiting_commitments(&self, limit: usize) -> Result<Vec<CommitmentRecord>> {
-        read!(self.waiting_commitments(limit))
+    async fn waiting_memories(
+        &self,
+        after: Option<&Tenant>,
+        except: &[Scope],
+        limit: usize,
+    ) -> Result<Vec<Scope>> {
+        read!(self.waiting_memories(after, except, limit))
     }
 
-    async fn look_through(&self, tenant: &Tenant, id: &str, through: Position) -> Result<()> {
-        write!(self.look_through(tenant, id, through))
+    async fn watch(&self, scope: &Scope) -> Result<Watch> {
+        read!(self.watch(scope))
+    }
+
+    async fn look_through(&self, scope: &Scope, look: &Look) -> Result<Vec<Fired>> {
+        write!(self.look_through(scope, look))
     }
 
     async fn fire_commitment(
@@ -684,6 +699,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
 
     async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
         write!(self.cancel_commitment(tenant, id, now))
+    }
+
+    async fn purge_commitments(&self, settled_by: Millis, limit: usize) -> Result<u64> {
+        write!(self.purge_commitments(settled_by, limit))
     }
 
     async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {

@@ -4,38 +4,87 @@
 //! The intention is an entry like any other, so that it is redacted, found, expires and
 //! is forgotten like any other. What fires tells ids and never what was intended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{MutexGuard, PoisonError};
 
+pub use icecore_domain::compaction::COMMITMENT_TAG;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::Millis;
 use icecore_store::{
-    Claim, CommitmentRecord, Condition, EntryRecord, Fired, Intention, NewCommitment, NewEntry,
-    StoreError,
+    Claim, CommitmentQuery, CommitmentRecord, Condition, EntryRecord, Fulfilled, Intention, Look,
+    NewCommitment, NewEntry, StoreError,
 };
 
 use crate::entries::{NewEntryRequest, checked, hide};
-use crate::error::{MemoryError, Result};
-use crate::memory::{Memory, TRIES};
+use crate::error::{MemoryError, Result, off_thread};
+use crate::memory::{INLINE_BYTES, Memory, TRIES};
 use crate::secrets::TenantRedactor;
-
-/// The tag of an entry that is an intention. Such entries are not compacted.
-pub const COMMITMENT_TAG: &str = "commitment";
 
 /// Characters of the words that a commitment waits for.
 pub const MAX_MENTIONS_CHARS: usize = 256;
 
-/// Pending commitments of a memory, unless the caller says otherwise.
+/// Pending commitments of a memory, where the settings say nothing else.
 pub const MAX_PENDING_COMMITMENTS: u64 = 1_000;
 
 /// Commitments that are listed at most.
 pub const MAX_COMMITMENTS: usize = 500;
 
-/// Commitments looked at in one round.
-const A_ROUND: usize = 64;
+/// Commitments that fire by their moment in one round.
+const DUE_A_ROUND: usize = 256;
 
-/// Entries that a waiting commitment is compared with in one step.
-const ENTRIES_A_STEP: usize = 256;
+/// Tenants whose turn it is in one round, with one memory each.
+const TENANTS_A_ROUND: usize = 64;
+
+/// Entries of that memory that are compared with what is waited for.
+const ENTRIES_A_LOOK: usize = 64;
+
+/// A memory that could not be looked at is passed over for so long.
+const STUCK_MILLIS: i64 = 5_000;
+
+/// Settled commitments that are deleted in one step.
+const PURGED_A_STEP: usize = 500;
+
+/// What bounds commitments. The names are those of the `[openwop]` table, which puts
+/// `commitments_` before them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitmentSettings {
+    /// `commitments_pending`: pending ones of a memory.
+    pub pending: u64,
+    /// `commitments_pending_tenant`: pending ones of all memories of a tenant.
+    pub pending_tenant: u64,
+    /// `commitments_retention_seconds`: how long one that fired, was called off or is
+    /// void can be read.
+    pub retention_seconds: u64,
+}
+
+impl Default for CommitmentSettings {
+    fn default() -> Self {
+        Self {
+            pending: MAX_PENDING_COMMITMENTS,
+            pending_tenant: 10_000,
+            retention_seconds: 30 * 24 * 3_600,
+        }
+    }
+}
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// The tenant that had the last one of a round that was full.
+    last: Option<Tenant>,
+    /// Memories that could not be looked at, and when to try again.
+    stuck: BTreeMap<Scope, Millis>,
+}
+
+/// What a round did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Round {
+    /// Commitments that fired.
+    pub(crate) fired: u64,
+    /// Whether there was nothing to do.
+    pub(crate) is_idle: bool,
+}
 
 /// A commitment to make.
 #[derive(Debug, Clone)]
@@ -117,18 +166,21 @@ impl Memory {
             return Err(CommitmentError::Past.into());
         }
         let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
+        let condition = clean(&redactor, &request.condition);
         let intention = match &request.intention {
             IntentionRequest::Entry(id) => Intention::Entry(redactor.name(id).into_string()),
             IntentionRequest::Text(text) => {
-                Intention::New(self.intended(&redactor, version, text, now)?)
+                Intention::New(self.intended(redactor, version, text, now).await?)
             }
         };
+        let CommitmentSettings { pending, pending_tenant, .. } = self.inner.settings.commitments;
         let commitment = NewCommitment {
             intention,
-            condition: clean(&redactor, &request.condition),
+            condition,
             now,
             secrets_seen: version,
-            most_pending: MAX_PENDING_COMMITMENTS,
+            most_pending: pending,
+            most_pending_tenant: pending_tenant,
             claim: request.claim.clone(),
         };
         let made = self.inner.store.put_commitment(scope, commitment).await?;
@@ -136,9 +188,9 @@ impl Memory {
         Ok(made)
     }
 
-    fn intended(
+    async fn intended(
         &self,
-        redactor: &Redactor,
+        redactor: Redactor,
         secrets_seen: u64,
         text: &str,
         now: Millis,
@@ -149,7 +201,11 @@ impl Memory {
             ..NewEntryRequest::default()
         };
         let tags = checked(&request, self.entry_settings())?;
-        let (content, tags, hidden) = hide(redactor, text, &tags);
+        let content = request.content;
+        let (content, tags, hidden) = match content.len() <= INLINE_BYTES {
+            true => hide(&redactor, &content, &tags),
+            false => off_thread(move || hide(&redactor, &content, &tags)).await?,
+        };
         let (id, expires_at, claim) = (None, None, None);
         Ok(NewEntry { id, content, tags, expires_at, now, secrets_seen, hidden, claim })
     }
@@ -161,15 +217,14 @@ impl Memory {
         Ok(found)
     }
 
-    /// Commitments of a tenant (and memory), newest first.
+    /// Commitments of a tenant, newest first, [`MAX_COMMITMENTS`] at most.
     pub async fn commitments(
         &self,
         tenant: &Tenant,
-        memory: Option<&str>,
-        limit: usize,
+        query: &CommitmentQuery,
     ) -> Result<Vec<CommitmentRecord>> {
-        let most = limit.min(MAX_COMMITMENTS);
-        let mut found = self.inner.store.commitments(tenant, memory, most).await?;
+        let query = CommitmentQuery { limit: query.limit.min(MAX_COMMITMENTS), ..query.clone() };
+        let mut found = self.inner.store.commitments(tenant, &query).await?;
         self.veil_commitments(tenant, found.iter_mut()).await?;
         Ok(found)
     }
@@ -196,57 +251,94 @@ impl Memory {
     }
 
     /// Fires what is due: by its moment, or because an entry was put that fulfils it.
-    /// Answers how many fired.
+    /// Answers how many fired. There is a bound to what one call does, and every tenant
+    /// has its turn; what is left is the next call's.
     pub async fn fire_commitments(&self) -> Result<u64> {
-        let mut fired = 0;
-        loop {
-            let due = self.inner.store.due_commitments(self.now(), A_ROUND).await?;
-            if due.is_empty() {
-                break;
-            }
-            for one in &due {
-                fired += u64::from(self.fire(one, None).await?.is_some());
-            }
-        }
-        loop {
-            let waiting = self.inner.store.waiting_commitments(A_ROUND).await?;
-            if waiting.is_empty() {
-                return Ok(fired);
-            }
-            for one in &waiting {
-                fired += u64::from(self.look_for(one).await?.is_some());
-            }
-        }
+        Ok(self.fire_round().await?.fired)
     }
 
-    /// Compares a waiting commitment with the next entries of its memory, and fires it
-    /// if one fulfils it.
-    async fn look_for(&self, one: &CommitmentRecord) -> Result<Option<Fired>> {
-        let (store, tenant) = (&self.inner.store, one.scope.tenant());
-        let head = store.head(tenant).await?;
-        let next = store.entries_after(&one.scope, one.through, self.now(), ENTRIES_A_STEP).await?;
-        match next.iter().find(|entry| fulfils(one, entry)) {
-            Some(entry) => self.fire(one, Some(&entry.id)).await,
-            None => {
-                let is_all = next.len() < ENTRIES_A_STEP;
-                let last = next.last().map_or(one.through, |entry| entry.began);
-                // What is put from now on comes after the head that was read before.
-                let through = if is_all { last.max(head) } else { last };
-                store.look_through(tenant, &one.id, through).await?;
-                Ok(None)
+    /// A round of what [`Memory::fire_commitments`] does. What fails keeps nothing else
+    /// from being done; the first such error is answered.
+    pub(crate) async fn fire_round(&self) -> Result<Round> {
+        let (store, now) = (&self.inner.store, self.now());
+        let (mut fired, mut failed) = (0, None);
+        let due = store.due_commitments(now, DUE_A_ROUND).await?;
+        for one in &due {
+            match store.fire_commitment(one.scope.tenant(), &one.id, None, now).await {
+                Ok(Some(_)) => {
+                    told(&one.id, &one.condition);
+                    fired += 1;
+                }
+                Ok(None) => {}
+                Err(error) => failed = failed.or(Some(error.into())),
+            }
+        }
+        let (after, except) = {
+            let mut order = self.order();
+            order.stuck.retain(|_, until| *until > now);
+            (order.last.take(), order.stuck.keys().cloned().collect::<Vec<_>>())
+        };
+        let waiting = store.waiting_memories(after.as_ref(), &except, TENANTS_A_ROUND).await?;
+        for scope in &waiting {
+            match self.look(scope).await {
+                Ok(count) => fired += count,
+                Err(error) => {
+                    let until = Millis(now.0.saturating_add(STUCK_MILLIS));
+                    self.order().stuck.insert(scope.clone(), until);
+                    failed = failed.or(Some(error));
+                }
+            }
+        }
+        if waiting.len() == TENANTS_A_ROUND {
+            self.order().last = waiting.last().map(|scope| scope.tenant().clone());
+        }
+        let is_idle = due.is_empty() && waiting.is_empty() && after.is_none();
+        failed.map_or(Ok(Round { fired, is_idle }), Err)
+    }
+
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.inner.commitment_order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares the next entries of a memory with all that its commitments wait for, and
+    /// fires what they fulfil.
+    async fn look(&self, scope: &Scope) -> Result<u64> {
+        let (store, now) = (&self.inner.store, self.now());
+        let watch = store.watch(scope).await?;
+        let mut entries = store.entries_after(scope, watch.after, now, ENTRIES_A_LOOK).await?;
+        let through = match entries.last() {
+            Some(last) if entries.len() == ENTRIES_A_LOOK => last.began.min(watch.through),
+            _ => watch.through,
+        };
+        // What began since then may also fulfil what was committed to since then.
+        entries.retain(|entry| entry.began <= through);
+        let fulfilled = off_thread(move || fulfilled(&watch.waiting, &entries)).await?;
+        let fired = store.look_through(scope, &Look { through, fulfilled, now }).await?;
+        for one in &fired {
+            told(&one.commitment, &Condition::Predicate { tag: None, mentions: None });
+        }
+        Ok(fired.len() as u64)
+    }
+
+    /// Deletes commitments that were settled longer ago than they are kept.
+    pub(crate) async fn purge_commitments(&self) -> Result<u64> {
+        let kept = self.inner.settings.commitments.retention_seconds as i64;
+        let settled_by = Millis(self.now().0.saturating_sub(kept.saturating_mul(1_000)));
+        let mut purged = 0;
+        loop {
+            let step = self.inner.store.purge_commitments(settled_by, PURGED_A_STEP).await?;
+            purged += step;
+            if step < PURGED_A_STEP as u64 {
+                return Ok(purged);
             }
         }
     }
+}
 
-    async fn fire(&self, one: &CommitmentRecord, because: Option<&str>) -> Result<Option<Fired>> {
-        let tenant = one.scope.tenant();
-        let fired = self.inner.store.fire_commitment(tenant, &one.id, because, self.now()).await?;
-        if fired.is_some() {
-            let (commitment, condition) = (one.id.as_str(), one.condition.as_str());
-            tracing::info!(target: "openwop.commitment.fired", commitment, condition, "a commitment fired");
-        }
-        Ok(fired)
-    }
+/// Tells whoever watches the program that a commitment fired.
+fn told(commitment: &str, condition: &Condition) {
+    let condition = condition.as_str();
+    tracing::info!(target: "openwop.commitment.fired", commitment, condition, "a commitment fired");
 }
 
 fn refuse_empty(request: &CommitmentRequest) -> Result<()> {
@@ -276,22 +368,38 @@ fn clean(redactor: &Redactor, condition: &ConditionRequest) -> Condition {
 }
 
 /// The words of a text, in one case.
-fn words(text: &str) -> BTreeSet<String> {
+fn words(text: &str) -> HashSet<String> {
     let split = text.split(|letter: char| !letter.is_alphanumeric());
     split.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// Whether an entry is what a commitment waits for. Its own intention is not, nor is
-/// another's, nor what was merely made of other entries.
-fn fulfils(one: &CommitmentRecord, entry: &EntryRecord) -> bool {
-    let Condition::Predicate { tag, mentions } = &one.condition else { return false };
-    let is_intention = entry.tags.iter().any(|tag| tag.as_str() == COMMITMENT_TAG);
-    if is_intention || entry.derived || entry.id == one.entry {
-        return false;
-    }
-    let has_tag = tag.as_ref().is_none_or(|tag| entry.tags.contains(tag));
-    let says = |said: &str| words(said).is_subset(&words(entry.content.as_str()));
-    has_tag && mentions.as_ref().is_none_or(|said| says(said.as_str()))
+/// What of `waiting` entries fulfil, each with the first that does; the entries come in
+/// the order in which they began. Each is split into words once, however much waits.
+fn fulfilled(waiting: &[CommitmentRecord], entries: &[EntryRecord]) -> Vec<Fulfilled> {
+    let entries: Vec<(&EntryRecord, HashSet<String>)> = entries
+        .iter()
+        .filter(|entry| may_fulfil(entry))
+        .map(|entry| (entry, words(entry.content.as_str())))
+        .collect();
+    let met = |one: &CommitmentRecord| {
+        let Condition::Predicate { tag, mentions } = &one.condition else { return None };
+        let wanted = mentions.as_ref().map(|said| words(said.as_str()));
+        let fulfils = |(entry, said): &&(&EntryRecord, HashSet<String>)| {
+            entry.began > one.made
+                && entry.id != one.entry
+                && tag.as_ref().is_none_or(|tag| entry.tags.contains(tag))
+                && wanted.as_ref().is_none_or(|wanted| wanted.is_subset(said))
+        };
+        let (entry, _) = entries.iter().find(fulfils)?;
+        Some(Fulfilled { commitment: one.id.clone(), because: entry.id.clone() })
+    };
+    waiting.iter().filter_map(met).collect()
+}
+
+/// Whether an entry can be what somebody waits for. An intention is not, nor is what was
+/// merely made of other entries.
+fn may_fulfil(entry: &EntryRecord) -> bool {
+    !entry.derived && !entry.tags.iter().any(|tag| tag.as_str() == COMMITMENT_TAG)
 }
 
 #[cfg(test)]
@@ -313,7 +421,7 @@ mod tests {
             state: CommitmentState::Pending,
             created_at: Millis(0),
             settled_at: None,
-            through: Position(1),
+            made: Position(1),
         }
     }
 
@@ -329,6 +437,27 @@ mod tests {
             derived: false,
             successor: None,
         }
+    }
+
+    fn fulfils(one: &CommitmentRecord, entry: &EntryRecord) -> bool {
+        !fulfilled(std::slice::from_ref(one), std::slice::from_ref(entry)).is_empty()
+    }
+
+    #[test]
+    fn the_first_entry_that_fulfils_is_told() {
+        let [tagged, said] = [waiting(Some("t"), None), waiting(None, Some("rain"))];
+        let said = CommitmentRecord { id: "d".to_owned(), ..said };
+        let later = CommitmentRecord { id: "e".to_owned(), made: Position(9), ..tagged.clone() };
+        let entries = [
+            entry("1", "rain", &[COMMITMENT_TAG, "t"]),
+            entry("2", "sun", &[]),
+            entry("3", "rain", &["t"]),
+            entry("4", "rain", &["t"]),
+        ];
+        let found = fulfilled(&[tagged, said, later], &entries);
+        let found: Vec<(&str, &str)> =
+            found.iter().map(|one| (one.commitment.as_str(), one.because.as_str())).collect();
+        assert_eq!(found, [("c", "3"), ("d", "3")]);
     }
 
     #[test]

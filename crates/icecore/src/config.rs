@@ -407,7 +407,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 87] = {
+static SETTINGS: [Setting; 90] = {
     use NumberSlot::{U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -541,6 +541,18 @@ static SETTINGS: [Setting; 87] = {
         ),
         openwop("run_input_bytes", number(|c| Usize(&mut c.openwop.run_input_bytes), 2, 1 << 24)),
         openwop("runs_unfinished", number(|c| U64(&mut c.openwop.runs_unfinished), 1, 1_000_000)),
+        openwop(
+            "commitments_pending",
+            number(|c| U64(&mut c.memory.commitments.pending), 0, 10_000),
+        ),
+        openwop(
+            "commitments_pending_tenant",
+            number(|c| U64(&mut c.memory.commitments.pending_tenant), 0, 1_000_000),
+        ),
+        openwop(
+            "commitments_retention_seconds",
+            number(|c| U64(&mut c.memory.commitments.retention_seconds), 0, 3_153_600_000),
+        ),
         openwop("agents", Kind::Text(|c| &mut c.openwop.agents)),
         telemetry("otlp_endpoint", Kind::Text(|c| &mut c.telemetry.otlp_endpoint)),
         telemetry("otlp_headers_env", Kind::Text(|c| &mut c.telemetry.otlp_headers_env)),
@@ -860,6 +872,17 @@ mod tests {
         };
         assert_eq!(config.openwop, expected);
         check("[openwop]\nagents = \"\"", "openwop.agents = \"\"");
+        let config = FileConfig::parse(
+            "[openwop]\ncommitments_pending = 1\ncommitments_pending_tenant = 2\n\
+             commitments_retention_seconds = 3",
+        )
+        .unwrap();
+        let expected = crate::commitments::CommitmentSettings {
+            pending: 1,
+            pending_tenant: 2,
+            retention_seconds: 3,
+        };
+        assert_eq!(config.memory.commitments, expected);
         check(
             "[openwop]\nread_only = 1",
             "`openwop.read_only` must be `true` or `false`, not 1 (`icecore config example` shows every setting)",

@@ -228,7 +228,10 @@ impl Memory {
             work.erased.entries += entries;
             // With turns they were counted already.
             work.erased.facts += if work.touched.contains(scope) { 0 } else { facts };
-        } else if entries + facts > 0 {
+        } else if entries + facts == 0 {
+            // Commitments go too, and are no entries.
+            work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
+        } else {
             self.drop_index(scope).await?;
             work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
             work.erased.facts += store.erase_facts(scope, selector, &[], false).await?;

@@ -50,8 +50,8 @@ mod workspace;
 
 pub use check::{CheckReport, PackReport};
 pub use commitments::{
-    COMMITMENT_TAG, CommitmentError, CommitmentRequest, ConditionRequest, IntentionRequest,
-    MAX_COMMITMENTS, MAX_MENTIONS_CHARS, MAX_PENDING_COMMITMENTS,
+    COMMITMENT_TAG, CommitmentError, CommitmentRequest, CommitmentSettings, ConditionRequest,
+    IntentionRequest, MAX_COMMITMENTS, MAX_MENTIONS_CHARS, MAX_PENDING_COMMITMENTS,
 };
 pub use compaction::{Compaction, CompactionRequest, MAX_COMPACTED_ENTRIES, MAX_TOLD_IDS};
 pub use consolidation::{
@@ -85,12 +85,12 @@ pub use icecore_domain::workspace::{MAX_PATH_BYTES, PathError};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
-    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, CommitmentRecord, CommitmentState,
-    Condition, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor, KeyRevocation,
-    KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, Outcome, Rotated, RotatedKey,
-    RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable, SecretRecord,
-    Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, Times,
-    TurnState,
+    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, CommitmentQuery, CommitmentRecord,
+    CommitmentState, Condition, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor,
+    KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, Outcome, Rotated,
+    RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable,
+    SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS,
+    Times, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};

@@ -20,6 +20,7 @@ use icecore_store::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::bodies::PackCache;
+use crate::commitments::Order;
 use crate::compaction::Resting;
 use crate::consolidation::Consolidating;
 use crate::counters::Counting;
@@ -56,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) embedder: Option<Arc<dyn Embedder>>,
     pub(crate) counters: Counting,
     pub(crate) tidying: Tidying,
+    pub(crate) commitment_order: Mutex<Order>,
     pub(crate) resting: Resting,
     pub(crate) consolidating: Consolidating,
     has_noticed_settings: AtomicBool,
@@ -201,6 +203,7 @@ impl MemoryBuilder {
                 embedder: self.embedder.filter(|_| auto_embed),
                 counters: Counting::default(),
                 tidying: Tidying::default(),
+                commitment_order: Mutex::default(),
                 resting: Resting::default(),
                 consolidating: Consolidating::default(),
                 has_noticed_settings: AtomicBool::new(false),

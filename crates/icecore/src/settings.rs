@@ -3,6 +3,8 @@
 use icecore_domain::cut::CutPolicy;
 use icecore_domain::redact::{Redactor, UnknownPii};
 
+use crate::commitments::CommitmentSettings;
+
 /// The form of warm bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WarmFormat {
@@ -50,6 +52,8 @@ pub struct MemorySettings {
     pub entries: EntrySettings,
     /// What begins with `compact_`.
     pub compaction: CompactionSettings,
+    /// What begins with `commitments_`, in the `[openwop]` table.
+    pub commitments: CommitmentSettings,
 }
 
 /// What bounds long-term entries. The names are those of the `[memory]` table,
@@ -145,6 +149,7 @@ impl Default for MemorySettings {
             cold_retention_days: 0,
             entries: EntrySettings::default(),
             compaction: CompactionSettings::default(),
+            commitments: CommitmentSettings::default(),
         }
     }
 }
@@ -220,10 +225,12 @@ impl RedactionSettings {
 impl MemorySettings {
     /// Tells whether branches settled under other settings must be looked at again.
     pub(crate) fn fingerprint(&self) -> String {
-        // Branches do not depend on what bounds entries, nor on when those are compacted.
+        // Branches do not depend on what bounds entries and commitments, nor on when
+        // entries are compacted.
         let entries = EntrySettings::default();
         let compaction = CompactionSettings::default();
-        let settled_with = Self { entries, compaction, ..self.clone() };
+        let commitments = CommitmentSettings::default();
+        let settled_with = Self { entries, compaction, commitments, ..self.clone() };
         format!("{settled_with:?}")
     }
 }

@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::bodies::{damaged, decode_text, encode};
+use crate::commitments::Round;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Inner, Memory};
 use crate::secrets::TenantRedactor;
@@ -56,6 +57,12 @@ const UPKEEP: Duration = Duration::from_secs(1);
 
 /// How often packs that a crash left behind are looked for.
 const SWEEP: Duration = Duration::from_secs(3600);
+
+/// Between rounds of commitments, while there is something to do.
+const BREATH: Duration = Duration::from_millis(20);
+
+/// How often commitments are looked for that ended long ago.
+const COMMITMENT_PURGES: Duration = Duration::from_secs(60);
 
 /// How often memories are looked for that have many entries.
 const COMPACTIONS: Duration = Duration::from_secs(10);
@@ -103,6 +110,7 @@ impl Memory {
         let mut done = self.settle_branches(tell, |_| true).await?;
         done.expired = self.expire().await?;
         done.purged = self.purge_entries().await?;
+        self.purge_commitments().await?;
         if done.did_something() {
             self.inner.store.tidy().await?;
         }
@@ -197,7 +205,8 @@ impl Memory {
         tokio::join!(
             stopping,
             self.settle_until(closed.clone(), &is_untidy),
-            self.keep_up_until(closed.clone(), &is_untidy, writes),
+            self.keep_up_until(closed.clone(), &is_untidy),
+            self.keep_commitments_until(closed.clone(), writes),
             async {
                 if writes {
                     self.compact_until(closed).await;
@@ -229,13 +238,37 @@ impl Memory {
         }
     }
 
+    /// Fires commitments, where that `writes`, as their time or what they wait for comes.
+    /// However much is put, there is a pause between rounds.
+    async fn keep_commitments_until(&self, mut closed: watch::Receiver<bool>, writes: bool) {
+        let mut purges = Every::new(COMMITMENT_PURGES);
+        loop {
+            if purges.is_due()
+                && let Err(error) = self.purge_commitments().await
+            {
+                tracing::warn!(error = %error, "commitments that ended long ago could not be removed");
+            }
+            let round = match writes {
+                true => self.fire_round().await,
+                false => Ok(Round { fired: 0, is_idle: true }),
+            };
+            let pause = match round {
+                Ok(round) if round.is_idle => POLL,
+                Ok(_) => BREATH,
+                Err(error) => {
+                    tracing::warn!(error = %error, "commitments could not be looked after, will try again");
+                    POLL
+                }
+            };
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
     /// Does what is due by time alone.
-    async fn keep_up_until(
-        &self,
-        mut closed: watch::Receiver<bool>,
-        is_untidy: &AtomicBool,
-        writes: bool,
-    ) {
+    async fn keep_up_until(&self, mut closed: watch::Receiver<bool>, is_untidy: &AtomicBool) {
         let (mut sweep, mut rescans) = (Every::new(SWEEP), Every::new(RESCANS));
         let mut told = BTreeMap::new();
         loop {
@@ -250,7 +283,7 @@ impl Memory {
             if rescans.is_due() {
                 self.tell_of_rescans(&mut told).await;
             }
-            let pause = match self.keep_up(is_untidy, writes).await {
+            let pause = match self.keep_up(is_untidy).await {
                 Ok(()) => UPKEEP,
                 Err(error) => {
                     tracing::warn!(error = %error, "what is past its time could not be removed, will try again");
@@ -264,11 +297,8 @@ impl Memory {
         }
     }
 
-    /// Fires what is due, lets go of what is past its time, and gives its space back.
-    async fn keep_up(&self, is_untidy: &AtomicBool, writes: bool) -> Result<()> {
-        if writes {
-            self.fire_commitments().await?;
-        }
+    /// Lets go of what is past its time, and gives its space back.
+    async fn keep_up(&self, is_untidy: &AtomicBool) -> Result<()> {
         let gone = self.expire().await? + self.purge_entries().await?;
         if is_untidy.swap(false, Ordering::Relaxed) || gone > 0 {
             self.inner.store.tidy().await?;

@@ -277,6 +277,9 @@ fn settings_come_from_somewhere() {
     openwop.run_retention_seconds 604800 default
     openwop.run_input_bytes 65536 default
     openwop.runs_unfinished 1000 default
+    openwop.commitments_pending 1000 default
+    openwop.commitments_pending_tenant 10000 default
+    openwop.commitments_retention_seconds 2592000 default
     openwop.agents "" default
     telemetry.otlp_endpoint "" default
     telemetry.otlp_headers_env "" default

@@ -94,7 +94,7 @@ async fn events_of(
     scope: &Scope,
     made: &CommitmentRecord,
 ) -> Result<Vec<Value>, ApiError> {
-    let (mut after, mut found) = (made.through, Vec::new());
+    let (mut after, mut found) = (made.made, Vec::new());
     loop {
         let page = app.memory.events(scope.tenant(), Some(scope.memory()), after, PAGE).await?;
         let Some(last) = page.last() else { return Ok(found) };

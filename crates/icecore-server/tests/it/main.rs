@@ -5,6 +5,7 @@
 mod agents;
 mod auth;
 mod client;
+mod commitment_lists;
 mod commitments;
 mod conformance;
 mod consolidation;

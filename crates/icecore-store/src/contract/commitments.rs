@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use icecore_domain::ids::{Position, Tenant};
+use icecore_domain::ids::{Position, Scope, Tenant};
 use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
 
+use super::erasure::subject;
 use super::fixtures::*;
 use crate::error::StoreError;
 use crate::store::*;
@@ -30,7 +31,15 @@ fn entry(id: Option<&str>) -> NewEntry {
 }
 
 pub(crate) fn new_commitment(intention: Intention, condition: Condition) -> NewCommitment {
-    NewCommitment { intention, condition, now: NOW, secrets_seen: 1, most_pending: 99, claim: None }
+    NewCommitment {
+        intention,
+        condition,
+        now: NOW,
+        secrets_seen: 1,
+        most_pending: 99,
+        most_pending_tenant: 99,
+        claim: None,
+    }
 }
 
 fn at(moment: i64) -> Condition {
@@ -78,6 +87,22 @@ fn of(found: &[CommitmentRecord]) -> String {
     found.iter().map(|one| one.entry.as_str()).collect::<Vec<_>>().join(" ")
 }
 
+async fn listed(store: &dyn Store, query: CommitmentQuery) -> String {
+    of(&store.commitments(&acme(), &query).await.unwrap())
+}
+
+fn of_memory(memory: &str, limit: usize) -> CommitmentQuery {
+    CommitmentQuery { memory: Some(memory.to_owned()), ..CommitmentQuery::newest(limit) }
+}
+
+fn look(through: u64, fulfilled: &[(&str, &str)]) -> Look {
+    let fulfilled = fulfilled.iter().map(|(commitment, because)| Fulfilled {
+        commitment: (*commitment).to_owned(),
+        because: (*because).to_owned(),
+    });
+    Look { through: Position(through), fulfilled: fulfilled.collect(), now: NOW }
+}
+
 pub(super) async fn a_commitment_is_made_with_its_intention(store: &dyn Store) {
     assert_eq!(read(store, "c-1").await, None);
     assert!(store.tenants().await.unwrap().is_empty(), "asking makes no tenant");
@@ -89,12 +114,12 @@ pub(super) async fn a_commitment_is_made_with_its_intention(store: &dyn Store) {
     assert_eq!(stats(store).await.hidden, hidden);
     assert!(first.id.starts_with("c-") && first.id.len() == 22, "{}", first.id);
     assert_eq!((first.state, first.created_at), (CommitmentState::Pending, NOW));
-    assert_eq!((first.settled_at, first.through), (None, Position(2)));
+    assert_eq!((first.settled_at, first.made), (None, Position(2)));
     assert_eq!((&first.scope, &first.condition), (&scope(), &at(5)));
     assert_eq!(read(store, &first.id).await, Some(first.clone()));
     let known = Intention::Entry(first.entry.clone());
     let second = commit(store, new_commitment(known, once(Some("t"), Some("w")))).await;
-    assert_eq!((second.entry, second.through), (first.entry.clone(), Position(3)));
+    assert_eq!((second.entry, second.made), (first.entry.clone(), Position(3)));
     assert_ne!(second.id, first.id);
     assert_eq!(second.condition, once(Some("t"), Some("w")));
     assert_eq!(kinds(store).await, "memory.written commitment.made commitment.made");
@@ -111,7 +136,8 @@ pub(super) async fn a_commitment_is_made_with_its_intention(store: &dyn Store) {
     assert_eq!(store.commitment(&rival, &first.id).await.unwrap(), None);
     assert_eq!(store.fire_commitment(&rival, &first.id, None, NOW).await.unwrap(), None);
     assert!(!store.cancel_commitment(&rival, &first.id, NOW).await.unwrap());
-    store.look_through(&rival, &first.id, Position(99)).await.unwrap();
+    let theirs = scope_of("rival", "notes");
+    assert_eq!(store.look_through(&theirs, &look(99, &[(&first.id, "e")])).await.unwrap(), []);
     assert_eq!(read(store, &first.id).await, Some(first));
     assert_eq!(store.tenants().await.unwrap(), [acme()]);
     // The first thing that a tenant does may be this.
@@ -132,7 +158,7 @@ pub(super) async fn a_refused_commitment_leaves_nothing(store: &dyn Store) {
     let refused = async |commitment| {
         let error = store.put_commitment(&scope(), commitment).await.unwrap_err();
         assert_eq!(store.head(&acme()).await.unwrap(), head);
-        assert_eq!(store.commitments(&acme(), None, 9).await.unwrap(), []);
+        assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "");
         error
     };
     for id in ["no such", "ended", "expired", "elsewhere"] {
@@ -163,6 +189,21 @@ pub(super) async fn a_memory_has_so_many_pending(store: &dyn Store) {
     store.put_commitment(&scope_of("acme", "diary"), two("c")).await.unwrap();
     assert!(store.cancel_commitment(&acme(), &a.id, NOW).await.unwrap());
     commit(store, two("c")).await;
+    // Nor are other tenants', while all memories of one count.
+    let four = |id| NewCommitment { most_pending_tenant: 4, ..intend(id, at(5)) };
+    commit(store, four("d")).await;
+    for memory in ["notes", "diary", "new"] {
+        let error = store.put_commitment(&scope_of("acme", memory), four("e")).await.unwrap_err();
+        assert!(matches!(error, StoreError::TooManyTenantCommitments { most: 4 }));
+    }
+    store.put_commitment(&scope_of("rival", "notes"), four("e")).await.unwrap();
+    for refused in [
+        NewCommitment { most_pending: 0, ..intend("f", at(5)) },
+        NewCommitment { most_pending_tenant: 0, ..intend("f", at(5)) },
+    ] {
+        store.put_commitment(&scope_of("nobody", "notes"), refused).await.unwrap_err();
+    }
+    clean(store).await;
 }
 
 pub(super) async fn a_commitment_keeps_its_claim(store: &dyn Store) {
@@ -186,7 +227,7 @@ pub(super) async fn a_commitment_keeps_its_claim(store: &dyn Store) {
     assert_eq!(kept().await.as_deref(), Some("made for a"));
     let again = store.put_commitment(&scope(), claimed("b")).await;
     assert!(matches!(again, Err(StoreError::ClaimTaken)));
-    assert_eq!(of(&store.commitments(&acme(), None, 9).await.unwrap()), "a");
+    assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "a");
 }
 
 pub(super) async fn commitments_are_listed_newest_first(store: &dyn Store) {
@@ -196,13 +237,48 @@ pub(super) async fn commitments_are_listed_newest_first(store: &dyn Store) {
     }
     store.put_commitment(&scope_of("acme", "diary"), intend("d", at(5))).await.unwrap();
     store.put_commitment(&scope_of("rival", "notes"), intend("e", at(5))).await.unwrap();
-    let listed =
-        async |memory, limit| of(&store.commitments(&acme(), memory, limit).await.unwrap());
-    assert_eq!(listed(None, 9).await, "d c b a");
-    assert_eq!(listed(None, 2).await, "d c");
-    assert_eq!(listed(Some("notes"), 2).await, "c b");
-    assert_eq!(listed(Some("no such"), 9).await, "");
-    assert_eq!(store.commitments(&tenant("new"), None, 9).await.unwrap(), []);
+    assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "d c b a");
+    assert_eq!(listed(store, CommitmentQuery::newest(2)).await, "d c");
+    assert_eq!(listed(store, CommitmentQuery::newest(0)).await, "");
+    assert_eq!(listed(store, of_memory("notes", 2)).await, "c b");
+    assert_eq!(listed(store, of_memory("no such", 9)).await, "");
+    assert_eq!(store.commitments(&tenant("new"), &CommitmentQuery::newest(9)).await.unwrap(), []);
+}
+
+pub(super) async fn commitments_are_listed_page_by_page(store: &dyn Store) {
+    let mut ids = Vec::new();
+    for id in ["a", "b", "c", "d", "e"] {
+        ids.push(commit(store, intend(id, once(Some("t"), None))).await.id);
+    }
+    store.put_commitment(&scope_of("acme", "diary"), intend("f", at(5))).await.unwrap();
+    fire(store, &ids[1]).await.unwrap();
+    store.cancel_commitment(&acme(), &ids[3], NOW).await.unwrap();
+    store.end_entry(&scope(), "e", NOW).await.unwrap();
+    fire(store, &ids[4]).await;
+    let states = [
+        (CommitmentState::Pending, "f c a"),
+        (CommitmentState::Fired, "b"),
+        (CommitmentState::Cancelled, "d"),
+        (CommitmentState::Void, "e"),
+    ];
+    for (state, expected) in states {
+        let query = CommitmentQuery { state: Some(state), ..CommitmentQuery::newest(9) };
+        assert_eq!(listed(store, query).await, expected, "{state:?}");
+    }
+    let before = |id: &str, limit| CommitmentQuery {
+        before: Some(id.to_owned()),
+        ..CommitmentQuery::newest(limit)
+    };
+    assert_eq!(listed(store, before(&ids[3], 2)).await, "c b");
+    assert_eq!(listed(store, before(&ids[0], 2)).await, "");
+    assert_eq!(listed(store, before("no such", 9)).await, "");
+    let state = Some(CommitmentState::Pending);
+    assert_eq!(listed(store, CommitmentQuery { state, ..before(&ids[2], 9) }).await, "a");
+    let memory = Some("diary".to_owned());
+    assert_eq!(listed(store, CommitmentQuery { memory, ..before(&ids[4], 9) }).await, "");
+    // One that another tenant made is none of theirs.
+    let theirs = store.commitments(&tenant("rival"), &before(&ids[4], 9)).await.unwrap();
+    assert_eq!(theirs, []);
 }
 
 pub(super) async fn commitments_are_due_by_their_moment(store: &dyn Store) {
@@ -222,40 +298,80 @@ pub(super) async fn commitments_are_due_by_their_moment(store: &dyn Store) {
 }
 
 pub(super) async fn a_commitment_waits_for_an_entry(store: &dyn Store) {
-    let waiting = async |limit| store.waiting_commitments(limit).await.unwrap();
+    let waiting = async || store.waiting_memories(None, &[], 9).await.unwrap();
+    let empty = store.watch(&scope()).await.unwrap();
+    assert_eq!((empty.waiting.len(), empty.after, empty.through), (0, Position(0), Position(0)));
     put(store, "before").await;
     let one = commit(store, intend("a", once(Some("t"), None))).await;
-    commit(store, intend("b", at(5))).await;
+    commit(store, intend("timed", at(5))).await;
     // The intention of another is an entry like all others; its own is not.
-    assert_eq!(of(&waiting(9).await), "a");
+    assert_eq!(waiting().await, [scope()]);
     let head = store.head(&acme()).await.unwrap();
-    store.look_through(&acme(), &one.id, head).await.unwrap();
-    assert_eq!(of(&waiting(9).await), "");
-    assert_eq!(read(store, &one.id).await.unwrap().through, head);
+    let watch = store.watch(&scope()).await.unwrap();
+    assert_eq!((of(&watch.waiting).as_str(), watch.after, watch.through), ("a", one.made, head));
+    assert_eq!(store.look_through(&scope(), &look(head.0, &[])).await.unwrap(), []);
+    assert_eq!(waiting().await, []);
+    assert_eq!(store.watch(&scope()).await.unwrap().after, head);
     store.put_entry(&scope_of("acme", "diary"), entry(Some("elsewhere"))).await.unwrap();
-    assert_eq!(of(&waiting(9).await), "");
-    let seen = put(store, "c").await.began;
-    commit(store, intend("later", once(None, None))).await;
+    assert_eq!(waiting().await, []);
+    put(store, "c").await;
+    // One that is made later looks at what is put later.
+    let later = commit(store, intend("later", once(None, Some("w")))).await;
+    assert_eq!(store.watch(&scope()).await.unwrap().after, head);
     put(store, "d").await;
-    assert_eq!(of(&waiting(9).await), "a later");
-    assert_eq!(of(&waiting(1).await), "a");
-    store.look_through(&acme(), &one.id, seen).await.unwrap();
-    // What was looked at stays so.
-    store.look_through(&acme(), &one.id, Position(1)).await.unwrap();
-    assert_eq!(read(store, &one.id).await.unwrap().through, seen);
-    let because = Some("d");
-    let fired = store.fire_commitment(&acme(), &one.id, because, NOW).await.unwrap().unwrap();
+    assert_eq!(waiting().await, [scope()]);
+    let fulfilled = [(one.id.as_str(), "c"), ("no such", "d")];
+    let fired = store.look_through(&scope(), &look(later.made.0, &fulfilled)).await.unwrap();
     let payload = serde_json::json!({
         "commitmentId": one.id,
         "memoryRef": "notes",
         "condition": "predicate",
         "memoryId": "a",
-        "triggerId": "d",
+        "triggerId": "c",
     });
-    assert_eq!(fired.payload, payload.to_string());
-    assert_eq!(of(&waiting(9).await), "later");
-    store.look_through(&acme(), &one.id, Position(99)).await.unwrap();
-    assert_eq!(read(store, &one.id).await.unwrap().through, seen, "it waits no more");
+    assert_eq!(fired.len(), 1);
+    assert_eq!((&fired[0].commitment, &fired[0].payload), (&one.id, &payload.to_string()));
+    // What was looked at stays so, and what fired has fired.
+    assert_eq!(store.look_through(&scope(), &look(1, &fulfilled)).await.unwrap(), []);
+    let watch = store.watch(&scope()).await.unwrap();
+    assert_eq!((of(&watch.waiting).as_str(), watch.after), ("later", later.made));
+    assert_eq!(waiting().await, [scope()], "it has not looked at the last");
+    clean(store).await;
+}
+
+pub(super) async fn tenants_wait_in_turn(store: &dyn Store) {
+    let memories = [("acme", "a"), ("acme", "b"), ("rival", "a"), ("other", "a")];
+    for (tenant, memory) in memories {
+        let new = intend("i", once(Some("t"), None));
+        store.put_commitment(&scope_of(tenant, memory), new).await.unwrap();
+    }
+    let put = async |tenant, memory, id| {
+        store.put_entry(&scope_of(tenant, memory), entry(Some(id))).await.unwrap().began
+    };
+    put("acme", "b", "1").await;
+    let last = put("acme", "a", "1").await;
+    put("other", "a", "1").await;
+    put("rival", "a", "1").await;
+    let waiting = async |after: Option<&str>, except: &[Scope], limit| {
+        let after = after.map(tenant);
+        let found = store.waiting_memories(after.as_ref(), except, limit).await.unwrap();
+        let name = |scope: &Scope| format!("{} {}", scope.tenant().as_str(), scope.memory());
+        found.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(waiting(None, &[], 9).await, "acme a, rival a, other a");
+    assert_eq!(waiting(None, &[], 2).await, "acme a, rival a");
+    assert_eq!(waiting(Some("rival"), &[], 9).await, "other a");
+    assert_eq!(waiting(Some("other"), &[], 9).await, "");
+    assert_eq!(waiting(Some("unknown"), &[], 1).await, "acme a");
+    let except = [scope_of("acme", "a"), scope_of("rival", "a"), scope_of("no", "such")];
+    assert_eq!(waiting(None, &except, 9).await, "acme b, other a");
+    // Whoever is further behind comes first, however much is put elsewhere.
+    store.look_through(&scope_of("acme", "a"), &look(last.0, &[])).await.unwrap();
+    put("acme", "a", "2").await;
+    assert_eq!(waiting(None, &[], 1).await, "acme b");
+    let head = store.head(&acme()).await.unwrap();
+    store.look_through(&scope_of("acme", "b"), &look(head.0, &[])).await.unwrap();
+    assert_eq!(waiting(None, &[], 1).await, "acme a");
     clean(store).await;
 }
 
@@ -297,14 +413,16 @@ pub(super) async fn a_cancelled_commitment_stays_so(store: &dyn Store) {
 
 pub(super) async fn without_its_intention_it_is_void(store: &dyn Store) {
     let ended = commit(store, intend("ended", at(5))).await;
-    let purged = commit(store, intend("purged", at(5))).await;
+    let purged = commit(store, intend("purged", once(Some("t"), Some("w")))).await;
     let short = NewEntry { expires_at: Some(Millis(50)), now: Millis(1), ..entry(Some("short")) };
     let short = commit(store, new_commitment(Intention::New(short), at(5))).await;
     store.end_entry(&scope(), "purged", Millis(1)).await.unwrap();
     store.purge_entries(&scope(), Millis(1), Millis(1), 9).await.unwrap();
+    assert_eq!(state(store, &purged.id).await, (CommitmentState::Void, Some(Millis(1))));
+    assert_eq!(read(store, &purged.id).await.unwrap().condition, once(None, None));
     store.end_entry(&scope(), "ended", NOW).await.unwrap();
     let head = store.head(&acme()).await.unwrap();
-    for one in [&ended, &purged, &short] {
+    for one in [&ended, &short] {
         assert_eq!(fire(store, &one.id).await, None);
         assert_eq!(state(store, &one.id).await, (CommitmentState::Void, Some(NOW)));
         assert!(!store.cancel_commitment(&acme(), &one.id, NOW).await.unwrap());
@@ -361,8 +479,69 @@ pub(super) async fn a_commitment_goes_with_its_intention(store: &dyn Store) {
     assert!(read(store, &made[0].id).await.is_some());
     assert_eq!(store.erase_entries(&scope(), &by_id, false, NOW).await.unwrap(), 1);
     assert_eq!(read(store, &made[0].id).await, None);
-    assert_eq!(of(&store.commitments(&acme(), None, 9).await.unwrap()), "a b");
-    assert_eq!(of(&store.commitments(&acme(), Some("diary"), 9).await.unwrap()), "a");
+    assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "a b");
+    assert_eq!(listed(store, of_memory("diary", 9)).await, "a");
+    clean(store).await;
+}
+
+pub(super) async fn a_settled_commitment_tells_nothing(store: &dyn Store) {
+    let mut ids = Vec::new();
+    for id in ["fired", "cancelled", "void", "pending"] {
+        ids.push(commit(store, intend(id, once(Some("t"), Some("w")))).await.id);
+    }
+    fire(store, &ids[0]).await.unwrap();
+    store.cancel_commitment(&acme(), &ids[1], NOW).await.unwrap();
+    store.end_entry(&scope(), "void", NOW).await.unwrap();
+    fire(store, &ids[2]).await;
+    for id in &ids[..3] {
+        assert_eq!(read(store, id).await.unwrap().condition, once(None, None));
+    }
+    assert_eq!(read(store, &ids[3]).await.unwrap().condition, once(Some("t"), Some("w")));
+    clean(store).await;
+}
+
+pub(super) async fn a_settled_commitment_is_let_go(store: &dyn Store) {
+    let mut ids = Vec::new();
+    for id in ["a", "b", "c", "pending"] {
+        ids.push(commit(store, intend(id, at(5))).await.id);
+    }
+    let theirs = scope_of("rival", "notes");
+    let other = store.put_commitment(&theirs, intend("r", at(5))).await.unwrap();
+    for (id, now) in [(&ids[0], 7), (&ids[1], 8), (&ids[2], 9)] {
+        store.fire_commitment(&acme(), id, None, Millis(now)).await.unwrap().unwrap();
+    }
+    store.cancel_commitment(&tenant("rival"), &other.id, Millis(6)).await.unwrap();
+    let purge = async |by, limit| store.purge_commitments(Millis(by), limit).await.unwrap();
+    assert_eq!(purge(5, 9).await, 0);
+    assert_eq!(purge(8, 2).await, 2);
+    assert_eq!(store.commitment(&tenant("rival"), &other.id).await.unwrap(), None);
+    assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "pending c b");
+    assert_eq!(purge(8, 2).await, 1);
+    assert_eq!(purge(8, 2).await, 0);
+    assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "pending c");
+    clean(store).await;
+}
+
+pub(super) async fn what_is_waited_for_is_forgotten(store: &dyn Store) {
+    let (ana, bo) = (once(Some("subject:ana"), Some("w")), once(Some("subject:bo"), None));
+    for (id, condition, now) in [("a", &ana, 5), ("b", &bo, 5), ("c", &at(9), 7)] {
+        commit(store, NewCommitment { now: Millis(now), ..intend(id, condition.clone()) }).await;
+    }
+    store.put_commitment(&scope_of("acme", "diary"), intend("d", ana.clone())).await.unwrap();
+    let erase = async |selector: &Selector, dry_run| {
+        store.erase_entries(&scope(), selector, dry_run, NOW).await.unwrap()
+    };
+    // The intentions are not tagged, and stay.
+    assert_eq!(erase(&subject("ana"), true).await, 0);
+    assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "d c b a");
+    assert_eq!(erase(&subject("ana"), false).await, 0);
+    assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "d c b");
+    assert!(store.entry(&scope(), "a", None, NOW).await.unwrap().is_some());
+    let session = Selector::Session(session_name("s"));
+    assert_eq!(erase(&session, false).await, 0);
+    // Its intention is of another time than it is.
+    assert_eq!(erase(&Selector::Before(Millis(6)), false).await, 0);
+    assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "d c");
     clean(store).await;
 }
 
@@ -382,8 +561,7 @@ pub(super) async fn commitments_are_redacted_again(store: &dyn Store) {
     assert_eq!(found.condition, once(Some("key:[REDACTED:v1]"), Some("the [REDACTED:v1]")));
     let found = read(store, &two.id).await.unwrap();
     assert_eq!((found.scope, found.condition), (now.clone(), plain));
-    let listed = store.commitments(&acme(), Some(now.memory()), 9).await.unwrap();
-    assert_eq!(of(&listed), "c b a");
+    assert_eq!(listed(store, of_memory(now.memory(), 9)).await, "c b a");
     let log = store.events(&acme(), Some(now.memory()), Position(0), 99).await.unwrap();
     let made = log.iter().filter(|event| event.kind == "commitment.made");
     let named = format!(r#""memoryRef":"{}""#, now.memory());

@@ -7,7 +7,7 @@ use icecore_domain::time::Millis;
 use super::fixtures::*;
 use crate::store::*;
 
-fn subject(name: &str) -> Selector {
+pub(super) fn subject(name: &str) -> Selector {
     let hash = key().hash_name("name", name);
     Selector::Subject { hash, tag: text(&format!("subject:{name}")) }
 }

@@ -6,7 +6,7 @@ use icecore_domain::time::Millis;
 
 use super::derivation::Going;
 use super::state::{EntryState, State, TenantState};
-use super::{derivation, secrets};
+use super::{commitments, derivation, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -154,6 +154,7 @@ pub(super) fn purge(
     let count = due.len() as u64;
     let tenant = state.ensure_scope(scope);
     derivation::delete(tenant, scope.memory(), &due.iter().map(|(began, _)| *began).collect());
+    commitments::void_purged(tenant, scope.memory(), now);
     let last_end = due.iter().filter_map(|(_, ended)| *ended).max().unwrap_or_default();
     for known in tenant.scopes.iter_mut().filter(|known| known.memory == scope.memory()) {
         known.epoch += 1;

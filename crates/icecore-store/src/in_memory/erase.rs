@@ -205,6 +205,7 @@ pub(super) fn erase_entries(
     if dry_run {
         return count as u64;
     }
+    commitments::forget_named(tenant, scope.memory(), selector);
     derivation::delete(tenant, scope.memory(), &going);
     if count > 0 {
         commitments::forget_erased(tenant, scope.memory());

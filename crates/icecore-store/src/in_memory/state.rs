@@ -11,7 +11,6 @@ use icecore_domain::time::Millis;
 use icecore_domain::turn_jsonl;
 
 use super::api_keys::Keys;
-use super::commitments::CommitmentKept;
 use super::runs::RunState;
 use super::secrets::Registered;
 use super::workspace::StoredFile;
@@ -44,7 +43,7 @@ pub(super) struct TenantState {
     /// In the order in which they came.
     pub(super) runs: Vec<RunState>,
     /// In the order in which they were made.
-    pub(super) commitments: Vec<CommitmentKept>,
+    pub(super) commitments: Vec<CommitmentRecord>,
     /// What was hidden in what got a position, with its memory.
     pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
 }
@@ -64,6 +63,8 @@ pub(super) struct ScopeState {
     pub(super) verdicts: Vec<VerdictRecord>,
     /// Entries that ended at or before this may be gone.
     pub(super) entries_from: Position,
+    /// Entries up to here were compared with what commitments wait for.
+    pub(super) looked_through: Position,
 }
 
 pub(super) struct LogRecord {

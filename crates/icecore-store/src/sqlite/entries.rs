@@ -445,7 +445,10 @@ pub(super) fn purge(
         if count == 0 {
             return Ok(0);
         }
-        due.iter().try_for_each(|going| delete(c, no, going))?;
+        for going in &due {
+            delete(c, no, going)?;
+            commitments::void(c, no, &going.id, now)?;
+        }
         // What another stood for when it expired was read by nobody as of any position.
         let last_end = due.iter().filter_map(|going| going.deleted).max().unwrap_or(0);
         c.execute(
@@ -472,6 +475,9 @@ pub(super) fn erase(
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
     let erase = || {
         let going = erasable(c, no, selector, now)?;
+        if !dry_run {
+            commitments::forget_named(c, no, selector)?;
+        }
         if !dry_run && !going.is_empty() {
             going.iter().try_for_each(|going| delete(c, no, going))?;
             commitments::forget_erased(c, no)?;

@@ -171,7 +171,7 @@ fn read_stats(
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 27] = [
+const INVARIANTS: [(&str, &str); 28] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -304,6 +304,11 @@ const INVARIANTS: [(&str, &str); 27] = [
         "a commitment's end does not fit its state",
         "SELECT 'commitment ' || id FROM commitments
          WHERE state NOT BETWEEN 0 AND 3 OR (state = 0) != (settled_at IS NULL)",
+    ),
+    (
+        "a settled commitment tells what it waited for",
+        "SELECT 'commitment ' || id FROM commitments
+         WHERE state != 0 AND (tag IS NOT NULL OR mentions IS NOT NULL)",
     ),
     (
         "what stands for an entry is not there",

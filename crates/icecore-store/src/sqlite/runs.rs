@@ -650,5 +650,10 @@ mod tests {
         }
         check("UPDATE commitments SET state = 1", "a commitment's end does not fit its state: ")
             .await;
+        check(
+            "UPDATE commitments SET state = 1, settled_at = 1, tag = 't'",
+            "a settled commitment tells what it waited for: ",
+        )
+        .await;
     }
 }

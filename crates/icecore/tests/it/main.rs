@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod commitments;
 mod compaction;
 mod consolidation;
 mod entries;

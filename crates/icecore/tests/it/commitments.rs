@@ -1,0 +1,368 @@
+//! Commitments as they fire: every tenant in turn, once, whatever goes wrong meanwhile.
+
+use std::sync::Arc;
+
+use icecore::{
+    Clock, CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentSettings,
+    CommitmentState, ConditionRequest, ForgetRequest, IntentionRequest, Memory, MemoryBuilder,
+    MemorySettings, Millis, NewEntryRequest, Position, Principal, Scope, Store, Tenant,
+};
+use icecore_store::testing::{CountingStore, FailingStore};
+use icecore_store::{MemoryStore, Packs};
+
+use crate::support::{Bench, HandClock, START, me};
+
+const DAY: i64 = 24 * 3_600 * 1_000;
+
+fn when(tag: Option<&str>, mentions: Option<&str>) -> ConditionRequest {
+    let [tag, mentions] = [tag, mentions].map(|text| text.map(str::to_owned));
+    ConditionRequest::Predicate { tag, mentions }
+}
+
+fn intend(condition: ConditionRequest) -> CommitmentRequest {
+    let intention = IntentionRequest::Text("call".to_owned());
+    CommitmentRequest { intention, condition, claim: None }
+}
+
+async fn commit(memory: &Memory, scope: &Scope, condition: ConditionRequest) -> CommitmentRecord {
+    memory.commit(scope, intend(condition)).await.unwrap()
+}
+
+async fn put(memory: &Memory, scope: &Scope, content: &str, tag: &str) -> String {
+    let (content, tags) = (content.to_owned(), vec![tag.to_owned()]);
+    let request = NewEntryRequest { content, tags, ..NewEntryRequest::default() };
+    memory.put_entry(scope, request).await.unwrap().id
+}
+
+async fn state(memory: &Memory, one: &CommitmentRecord) -> CommitmentState {
+    let found = memory.commitment(one.scope.tenant(), &one.id).await.unwrap();
+    found.unwrap().state
+}
+
+/// What the log tells of commitments that fired, in order.
+async fn told(memory: &Memory, tenant: &Tenant) -> Vec<serde_json::Value> {
+    let found = memory.events(tenant, None, Position(0), 100_000).await.unwrap();
+    let fired = found.into_iter().filter(|event| event.kind == "commitment.fired");
+    fired.map(|event| serde_json::from_str(&event.payload).unwrap()).collect()
+}
+
+async fn scope(memory: &Memory, tenant: &str, name: &str) -> Scope {
+    let principal = Principal::local_operator(Tenant::new(tenant).unwrap());
+    memory.scope(&principal, name).await.unwrap()
+}
+
+/// A store in memory, and what is made over it or around it.
+struct Ground {
+    inner: Arc<dyn Store>,
+    clock: Arc<HandClock>,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let clock = Arc::new(HandClock::default());
+        clock.move_to(START);
+        Self { inner: Arc::new(MemoryStore::new([1; 32])), clock }
+    }
+
+    fn over(&self, store: Arc<dyn Store>) -> Memory {
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        MemoryBuilder::default().clock(clock).over(store, Packs::in_memory(), None)
+    }
+
+    fn memory(&self) -> Memory {
+        self.over(Arc::clone(&self.inner))
+    }
+}
+
+#[tokio::test]
+async fn a_busy_tenant_does_not_keep_another_waiting() {
+    let ground = Ground::new();
+    let memory = ground.memory();
+    let mut busy = Vec::new();
+    for name in ["a", "b", "c"] {
+        let place = scope(&memory, "busy", name).await;
+        busy.push(commit(&memory, &place, when(Some("done"), None)).await);
+    }
+    let theirs = scope(&memory, "other", "a").await;
+    let other = commit(&memory, &theirs, when(None, Some("rain"))).await;
+    for one in &busy {
+        for number in 0..150 {
+            put(&memory, &one.scope, &format!("entry {number}"), "doing").await;
+        }
+        put(&memory, &one.scope, "that was it", "done").await;
+    }
+    put(&memory, &theirs, "Rain at last.", "weather").await;
+    assert_eq!(memory.fire_commitments().await.unwrap(), 1);
+    assert_eq!(state(&memory, &other).await, CommitmentState::Fired);
+    // A call looks at one page of one of its memories: three of three.
+    for call in 2..=9 {
+        // While it goes on writing.
+        put(&memory, &busy[0].scope, "more", "doing").await;
+        memory.fire_commitments().await.unwrap();
+        let soon = commit(&memory, &theirs, when(Some("soon"), None)).await;
+        put(&memory, &theirs, "x", "soon").await;
+        memory.fire_commitments().await.unwrap();
+        assert_eq!(state(&memory, &soon).await, CommitmentState::Fired, "{call}");
+    }
+    for one in &busy {
+        assert_eq!(state(&memory, one).await, CommitmentState::Fired);
+    }
+}
+
+#[tokio::test]
+async fn many_tenants_have_their_turns() {
+    let ground = Ground::new();
+    let memory = ground.memory();
+    let mut all = Vec::new();
+    for number in 0..150 {
+        let place = scope(&memory, &format!("t{number}"), "a").await;
+        all.push(commit(&memory, &place, when(Some("go"), None)).await);
+        put(&memory, &place, "x", "go").await;
+    }
+    let mut counts = Vec::new();
+    for _ in 0..4 {
+        counts.push(memory.fire_commitments().await.unwrap());
+    }
+    assert_eq!(counts, [64, 64, 22, 0]);
+    for one in &all {
+        assert_eq!(state(&memory, one).await, CommitmentState::Fired);
+    }
+}
+
+#[tokio::test]
+async fn however_many_wait_a_page_is_one_write() {
+    let ground = Ground::new();
+    let memory = ground.memory();
+    let place = scope(&memory, "me", "m").await;
+    let intention = put(&memory, &place, "what is intended", "t").await;
+    for number in 0..1_000 {
+        let intention = IntentionRequest::Entry(intention.clone());
+        let condition = when(None, Some(&format!("word{number}")));
+        let request = CommitmentRequest { intention, condition, claim: None };
+        memory.commit(&place, request).await.unwrap();
+    }
+    for number in 0..200 {
+        put(&memory, &place, &format!("nothing of note {number}"), "t").await;
+    }
+    let mut last = String::new();
+    for number in [7, 8] {
+        last = put(&memory, &place, &format!("It says Word{number} and word8."), "t").await;
+    }
+    let writing = Arc::new(FailingStore::instead_of(u64::MAX, Arc::clone(&ground.inner)));
+    let reading = Arc::new(CountingStore::new(Arc::clone(&writing)));
+    let engine = ground.over(Arc::clone(&reading) as Arc<dyn Store>);
+    let mut fired = 0;
+    for _ in 0..10 {
+        fired += engine.fire_commitments().await.unwrap();
+    }
+    assert_eq!((fired, writing.writes()), (2, 4), "202 entries are four pages");
+    let reads = reading.take_reads();
+    let calls = |method: &str| reads.get(method).map_or(0, |count| count.calls);
+    assert_eq!((calls("watch"), calls("entries_after")), (4, 4));
+    let because: Vec<_> =
+        told(&memory, place.tenant()).await.iter().map(|one| one["triggerId"].clone()).collect();
+    assert_eq!(because.len(), 2);
+    assert_eq!(because[0], because[1], "the first that says it, which says both");
+    assert_ne!(because[0], last.as_str());
+}
+
+#[tokio::test]
+async fn of_several_engines_one_fires() {
+    let bench = Bench::new().await;
+    let other = Memory::builder().clock(Arc::clone(&bench.clock) as Arc<dyn Clock>);
+    let other = other.open(bench.dir.path()).await.unwrap();
+    let mut all = Vec::new();
+    for turn in 0..5 {
+        for number in 0..4 {
+            let tag = format!("t{turn}-{number}");
+            all.push(commit(&bench.memory, &bench.scope, when(Some(&tag), None)).await);
+            let at = ConditionRequest::Time(Millis(START + turn + 1));
+            all.push(commit(&bench.memory, &bench.scope, at).await);
+            put(&bench.memory, &bench.scope, "x", &tag).await;
+        }
+        bench.clock.move_to(START + turn + 1);
+        let calls = [&bench.memory, &other, &bench.memory, &other].map(Memory::fire_commitments);
+        let [a, b, c, d] = calls;
+        let (a, b, c, d) = tokio::join!(a, b, c, d);
+        let fired: u64 = [a, b, c, d].into_iter().map(Result::unwrap).sum();
+        assert_eq!(fired, 8);
+    }
+    assert_eq!(told(&bench.memory, bench.scope.tenant()).await.len(), all.len());
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn interrupted_at_any_write_each_fires_once() {
+    for is_lost_answer in [false, true] {
+        for nth in 1.. {
+            let ground = Ground::new();
+            let memory = ground.memory();
+            let mut all = Vec::new();
+            for (tenant, name) in [("a", "m"), ("a", "n"), ("b", "m")] {
+                let place = scope(&memory, tenant, name).await;
+                for _ in 0..2 {
+                    all.push(commit(&memory, &place, when(Some("go"), None)).await);
+                    let at = ConditionRequest::Time(Millis(START + 1));
+                    all.push(commit(&memory, &place, at).await);
+                }
+                put(&memory, &place, "x", "go").await;
+            }
+            ground.clock.move_to(START + 1);
+            let failing = match is_lost_answer {
+                true => FailingStore::after(nth, Arc::clone(&ground.inner)),
+                false => FailingStore::instead_of(nth, Arc::clone(&ground.inner)),
+            };
+            let engine = ground.over(Arc::new(failing));
+            let first = engine.fire_commitments().await;
+            if first.is_err() {
+                // What failed keeps nothing else: one write did not happen, or was not told.
+                let fired = told(&memory, all[0].scope.tenant()).await.len()
+                    + told(&memory, all[11].scope.tenant()).await.len();
+                assert!(fired >= 8, "write {nth}: {fired}");
+            }
+            // The next process does the rest.
+            let next = ground.memory();
+            for _ in 0..3 {
+                next.fire_commitments().await.unwrap();
+            }
+            for one in &all {
+                assert_eq!(state(&memory, one).await, CommitmentState::Fired, "write {nth}");
+                let fired = told(&memory, one.scope.tenant()).await;
+                let mine = fired.iter().filter(|event| event["commitmentId"] == one.id.as_str());
+                assert_eq!(mine.count(), 1, "write {nth}");
+            }
+            if first.is_ok() {
+                assert_eq!(nth, 9, "six by their moment, and a look for each tenant");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_fails_is_tried_again_and_keeps_nobody() {
+    let ground = Ground::new();
+    let memory = ground.memory();
+    let mut all = Vec::new();
+    for (tenant, name) in [("a", "m"), ("a", "n"), ("b", "m")] {
+        let place = scope(&memory, tenant, name).await;
+        all.push(commit(&memory, &place, when(Some("go"), None)).await);
+        put(&memory, &place, "x", "go").await;
+    }
+    let failing = FailingStore::instead_of(1, Arc::clone(&ground.inner));
+    let engine = ground.over(Arc::new(failing));
+    engine.fire_commitments().await.unwrap_err();
+    assert_eq!(state(&memory, &all[2]).await, CommitmentState::Fired);
+    // The memory that failed rests, and the tenant's other one has its turn.
+    assert_eq!(engine.fire_commitments().await.unwrap(), 1);
+    assert_eq!(state(&memory, &all[1]).await, CommitmentState::Fired);
+    assert_eq!(engine.fire_commitments().await.unwrap(), 0);
+    ground.clock.move_to(START + 5_000);
+    assert_eq!(engine.fire_commitments().await.unwrap(), 1);
+    assert_eq!(state(&memory, &all[0]).await, CommitmentState::Fired);
+}
+
+#[tokio::test]
+async fn what_is_made_later_waits_for_what_is_put_later() {
+    let bench = Bench::new().await;
+    let (memory, place) = (&bench.memory, &bench.scope);
+    let first = commit(memory, place, when(None, Some("rain"))).await;
+    put(memory, place, "no such thing", "t").await;
+    assert_eq!(memory.fire_commitments().await.unwrap(), 0);
+    put(memory, place, "sun and rain", "t").await;
+    let second = commit(memory, place, when(None, Some("rain"))).await;
+    assert_eq!(memory.fire_commitments().await.unwrap(), 1);
+    assert_eq!(state(memory, &first).await, CommitmentState::Fired);
+    assert_eq!(state(memory, &second).await, CommitmentState::Pending);
+    let bench = bench.reopen().await;
+    let because = put(&bench.memory, &bench.scope, "rain again", "t").await;
+    assert_eq!(bench.memory.fire_commitments().await.unwrap(), 1);
+    let told = told(&bench.memory, bench.scope.tenant()).await;
+    assert_eq!(told[1]["triggerId"], because.as_str());
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn forgetting_reaches_what_is_waited_for() {
+    let bench = Bench::new().await;
+    let (memory, place) = (&bench.memory, &bench.scope);
+    let (about, word) = ("subject:Quillfeather", "Marmalade");
+    let named = commit(memory, place, when(Some(about), Some(word))).await;
+    let other = commit(memory, place, when(Some("subject:Bo"), None)).await;
+    let settled = commit(memory, place, when(Some(about), Some(word))).await;
+    memory.cancel_commitment(place.tenant(), &settled.id).await.unwrap();
+    let request = ForgetRequest::Subject("Quillfeather".to_owned());
+    memory.forget(&me(), None, &request, true).await.unwrap();
+    assert_eq!(state(memory, &named).await, CommitmentState::Pending);
+    memory.forget(&me(), None, &request, false).await.unwrap();
+    let get =
+        async |one: &CommitmentRecord| memory.commitment(place.tenant(), &one.id).await.unwrap();
+    assert_eq!(get(&named).await, None);
+    assert_eq!(state(memory, &other).await, CommitmentState::Pending);
+    assert_eq!(state(memory, &settled).await, CommitmentState::Cancelled);
+    bench.check().await;
+
+    bench.clock.move_to(START + 10);
+    let later = commit(memory, place, when(Some("t"), None)).await;
+    let request = ForgetRequest::Before(Millis(START + 5));
+    memory.forget(&me(), None, &request, false).await.unwrap();
+    for gone in [&other, &settled] {
+        assert_eq!(get(gone).await, None);
+    }
+    assert_eq!(state(memory, &later).await, CommitmentState::Pending);
+    let bench = bench.reopen().await;
+    for file in std::fs::read_dir(bench.dir.path()).unwrap() {
+        let path = file.unwrap().path();
+        let Ok(bytes) = std::fs::read(&path) else { continue };
+        for word in ["Quillfeather", word] {
+            let is_there = bytes.windows(word.len()).any(|part| part == word.as_bytes());
+            assert!(!is_there, "{word} in {}", path.display());
+        }
+    }
+}
+
+#[tokio::test]
+async fn so_many_wait_and_so_long_they_are_kept() {
+    let commitments =
+        CommitmentSettings { pending: 2, pending_tenant: 3, retention_seconds: 10 * 24 * 3_600 };
+    let bench = Bench::with(MemorySettings { commitments, ..MemorySettings::default() }).await;
+    let (memory, place) = (&bench.memory, &bench.scope);
+    let at = |day: i64| ConditionRequest::Time(Millis(START + day * DAY));
+    let first = commit(memory, place, at(1)).await;
+    let second = commit(memory, place, at(99)).await;
+    let refused = memory.commit(place, intend(at(1))).await.unwrap_err().to_string();
+    assert!(refused.contains("at most 2") && refused.contains("`commitments_pending`"));
+    let elsewhere = scope(memory, "me", "elsewhere").await;
+    commit(memory, &elsewhere, at(99)).await;
+    let refused = memory.commit(&elsewhere, intend(at(1))).await.unwrap_err().to_string();
+    assert!(refused.contains("`commitments_pending_tenant`"), "{refused}");
+
+    bench.clock.move_to(START + DAY);
+    assert_eq!(memory.fire_commitments().await.unwrap(), 1);
+    commit(memory, &elsewhere, at(99)).await;
+    bench.clock.move_to(START + 11 * DAY - 1);
+    bench.settle().await;
+    assert_eq!(state(memory, &first).await, CommitmentState::Fired);
+    bench.clock.move_to(START + 11 * DAY);
+    bench.settle().await;
+    assert_eq!(memory.commitment(place.tenant(), &first.id).await.unwrap(), None);
+    assert_eq!(state(memory, &second).await, CommitmentState::Pending);
+    let left = memory.commitments(place.tenant(), &CommitmentQuery::newest(9)).await.unwrap();
+    assert_eq!(left.len(), 3);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn the_worker_fires_while_it_works() {
+    let bench = Bench::new().await;
+    let (memory, place) = (&bench.memory, &bench.scope);
+    let one = commit(memory, place, when(Some("go"), None)).await;
+    put(memory, place, "x", "go").await;
+    let fired = async {
+        while state(memory, &one).await != CommitmentState::Fired {
+            tokio::task::yield_now().await;
+        }
+    };
+    memory.work_until(fired).await;
+    assert_eq!(told(memory, place.tenant()).await.len(), 1);
+}
