@@ -1,12 +1,10 @@
 //! Commitments: made, listed, called off. They fire by themselves.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
-    Claim, CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentState, Condition,
+    CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentState, Condition,
     ConditionRequest, IntentionRequest, MemoryError, Millis, StoreError, StoredOutcome,
 };
 use serde::{Deserialize, Serialize};
@@ -153,7 +151,10 @@ pub(crate) async fn add(
         if let Some(outcome) = attempt.earlier(&app).await? {
             return replay_made(&app, &caller, outcome).await;
         }
-        request.claim = Some(claim(attempt));
+        request.claim = Some(
+            attempt
+                .claim(|made: &CommitmentRecord| json!(Kept { id: made.id.clone() }).to_string()),
+        );
     }
     match (app.memory.commit(&scope, request).await, attempt) {
         (Ok(made), _) => Ok(wire::json(StatusCode::CREATED, json!(answer(made)).to_string())),
@@ -186,17 +187,6 @@ fn request(fields: &Fields<'_>) -> Result<CommitmentRequest, ApiError> {
         _ => return Err(ApiError::invalid("give either `at` or `when`")),
     };
     Ok(CommitmentRequest { intention, condition, claim: None })
-}
-
-/// The outcome to be committed with the commitment.
-fn claim(attempt: &Attempt) -> Claim<CommitmentRecord> {
-    let render = |made: &CommitmentRecord| json!(Kept { id: made.id.clone() }).to_string();
-    Claim {
-        operation: attempt.operation.to_owned(),
-        key: attempt.key.clone(),
-        request: attempt.request,
-        render: Arc::new(render),
-    }
 }
 
 /// The commitment that was made, as it stands now.

@@ -496,11 +496,6 @@ mod tests {
     }
 
     #[test]
-    fn intentions_are_known_by_their_tag() {
-        assert_eq!(crate::commitments::COMMITMENT_TAG, compaction::COMMITMENT_TAG);
-    }
-
-    #[test]
     fn the_name_of_a_run_is_a_tag_that_no_pattern_hides() {
         let redactor = Redactor::standard();
         for run in ["0123456789abcdef", "ffffffffffffffff", "8d3f0a9b1c2e4d5f"] {
