@@ -484,7 +484,7 @@ async fn a_run_called_off_while_it_writes_is_whole() {
             let all = events(&host, &id).await;
             let kinds = kinds(&all);
             let is_last = |kind: &&str| ["run.cancelled", "run.completed"].contains(kind);
-            assert_eq!(kinds.iter().position(|kind| is_last(kind)), Some(kinds.len() - 1));
+            assert_eq!(kinds.iter().position(is_last), Some(kinds.len() - 1));
             for (memory, entry_id) in written(&all) {
                 assert_eq!(entry(&host, &memory, &entry_id).await.status, 200, "{kinds:?}");
             }
