@@ -121,6 +121,8 @@ pub fn rescanned(done: &Rescanned) -> Value {
         "entries": done.entries,
         "facts": done.facts,
         "files": done.files,
+        "runs": done.runs,
+        "commitments": done.commitments,
         "events": done.events,
         "redacted": done.hidden,
         "dryRun": done.dry_run,

@@ -50,11 +50,23 @@ async fn rescan(dry_run: bool, app: &App) -> Outcome<Status> {
 fn rescan_lines(done: &Rescanned, printer: &Printer) -> Vec<String> {
     let beside = match done.dry_run {
         // They are few, and rewritten in one step.
-        true => "; names, entries, facts, files and the log are looked at when it runs",
-        false => ", and at names, entries, facts, files and the log",
+        true => "; names, entries, facts, files, runs and the log are looked at when it runs",
+        false => ", and at names, entries, facts, files, runs and the log",
     };
     let looked_at = format!("Looked at {}{beside}", count(done.looked_at, "turn"));
-    if done.hidden.is_empty() {
+    let counts = [
+        ("turns", done.turns),
+        ("packs", done.packs),
+        ("names", done.names),
+        ("entries", done.entries),
+        ("facts", done.facts),
+        ("files", done.files),
+        ("runs", done.runs),
+        ("commitments", done.commitments),
+        ("events", done.events),
+    ];
+    let counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+    if done.hidden.is_empty() && counts.is_empty() {
         return vec![looked_at, "Nothing is left to hide".to_owned()];
     }
     let mut lines = vec![looked_at, String::new()];
@@ -65,17 +77,7 @@ fn rescan_lines(done: &Rescanned, printer: &Printer) -> Vec<String> {
     lines.push(String::new());
     let verb = if done.dry_run { "to rewrite" } else { "rewritten" };
     let head = vec![verb.to_owned(), String::new()];
-    let counts = [
-        ("turns", done.turns),
-        ("packs", done.packs),
-        ("names", done.names),
-        ("entries", done.entries),
-        ("facts", done.facts),
-        ("files", done.files),
-        ("events", done.events),
-    ];
-    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
-    let counts = counts.map(|(what, count)| vec![what.to_owned(), number(count)]);
+    let counts = counts.into_iter().map(|(what, count)| vec![what.to_owned(), number(count)]);
     lines.extend(drawn(std::iter::once(head).chain(counts).collect(), printer));
     lines
 }

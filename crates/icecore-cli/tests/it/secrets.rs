@@ -306,7 +306,7 @@ fn what_is_stored_is_rescanned() {
     assert_snapshot!(place.shown(&["redact", "--rescan"]), @r"
     exit 0
     --- stdout
-    Looked at 233 turns, and at names, entries, facts, files and the log
+    Looked at 233 turns, and at names, entries, facts, files, runs and the log
     Nothing is left to hide
     ");
     let added = place.output_with_input(&["secret", "add", "db", "--json"], value().as_bytes());
@@ -323,7 +323,17 @@ fn what_is_stored_is_rescanned() {
     let keys = place.json(&["redact", "--rescan"]);
     let keys: Vec<&String> = keys.as_object().unwrap().keys().collect();
     let expected = [
-        "lookedAt", "turns", "packs", "names", "entries", "facts", "files", "events", "redacted",
+        "lookedAt",
+        "turns",
+        "packs",
+        "names",
+        "entries",
+        "facts",
+        "files",
+        "runs",
+        "commitments",
+        "events",
+        "redacted",
         "dryRun",
     ];
     assert_eq!(keys, expected);
