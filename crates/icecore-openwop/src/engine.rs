@@ -108,7 +108,7 @@ pub enum Stepped {
 impl Host {
     /// Works on runs, those that a crash left unfinished among them, until `stop`
     /// resolves, and lets go of those past their retention. A host that is read-only
-    /// leaves runs as they are.
+    /// does the second alone.
     pub async fn work_until(&self, stop: impl Future<Output = ()>) {
         tokio::select! {
             () = stop => {}
