@@ -278,7 +278,8 @@ pub(super) fn due(
 ) -> Result<Vec<CommitmentRecord>> {
     let which = "INDEXED BY commitments_due
          WHERE k.state = 0 AND k.due_at IS NOT NULL AND k.due_at <= ?1
-         ORDER BY k.due_at, k.tenant, k.id";
+         ORDER BY row_number() OVER (PARTITION BY k.tenant ORDER BY k.due_at, k.id),
+           k.due_at, k.tenant";
     find_sound(c, s, which, [Value::from(now.0)], limit)
 }
 
