@@ -139,6 +139,11 @@ pub enum CommitmentError {
 }
 
 impl Memory {
+    /// What bounds commitments.
+    pub fn commitment_settings(&self) -> &CommitmentSettings {
+        &self.inner.settings.commitments
+    }
+
     /// Makes a commitment; once this resolves it survives a crash.
     pub async fn commit(
         &self,
