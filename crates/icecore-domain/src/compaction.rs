@@ -22,6 +22,10 @@ pub const WHOLE_BYTES: usize = 4 << 10;
 /// Of more than that, one part in so many is kept.
 pub const KEPT_PART: usize = 4;
 
+/// Where entries are kept apart, those that are pressed into one are at least one part in
+/// so many of what was looked at: few of many are not worth the reading.
+const SMALLEST_PART: usize = 250;
+
 /// `2026-01-01: `
 const DAY_BYTES: usize = 12;
 
@@ -49,14 +53,36 @@ impl Entry<'_> {
         self.tags.contains(&COMMITMENT_TAG)
     }
 
-    /// What it is pressed together with, where ends are kept apart: the others that
-    /// end on the same day, or that all last.
-    pub fn end_day(&self) -> Option<String> {
-        self.expires_at.map(Millis::to_date)
+    /// Which others it is pressed together with, where entries are kept apart.
+    pub fn kind(&self) -> Kind {
+        Kind::new(self.expires_at, self.tags.iter().copied())
     }
 
     fn is_compacted(&self) -> bool {
         self.tags.iter().any(|tag| tag.starts_with(COMPACTED_FROM))
+    }
+}
+
+/// What entries have in common that are pressed together where entries are kept apart:
+/// the day on which they end, or that they last, and all their tags.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    end_day: Option<String>,
+    tags: Vec<String>,
+}
+
+impl Kind {
+    /// The kind of an entry. Tags that name a run do not count, nor does their order.
+    pub fn new<'a>(expires_at: Option<Millis>, tags: impl Iterator<Item = &'a str>) -> Self {
+        let tags = tags.filter(|tag| !tag.starts_with(COMPACTED_FROM));
+        let mut tags: Vec<String> = tags.map(str::to_owned).collect();
+        tags.sort_unstable();
+        Self { end_day: expires_at.map(Millis::to_date), tags }
+    }
+
+    /// How many tags they have.
+    pub fn tag_count(&self) -> usize {
+        self.tags.len()
     }
 }
 
@@ -67,8 +93,9 @@ pub struct Limits {
     pub max_input_entries: usize,
     /// Bytes of what is written, as UTF-8.
     pub max_output_bytes: usize,
-    /// Whether those that end are left out where others last, and the other way
-    /// round: what stands for all ends with the first, and then the others are back.
+    /// Whether only entries of one [`Kind`] are pressed together. What stands for all
+    /// ends with the first of them, and then the others are back; and it has the tags
+    /// that all have, so that by any other tag none of them would be found.
     pub apart: bool,
 }
 
@@ -86,7 +113,7 @@ pub struct CompactionPlan {
 }
 
 /// One entry in place of the first of `entries`, which come oldest first, or of the
-/// first that end together, where most do. Nothing if there are fewer than two that
+/// first of the largest [`Kind`]. Nothing if there are fewer than two that
 /// may be replaced.
 pub fn plan(entries: &[Entry<'_>], limits: &Limits) -> Option<CompactionPlan> {
     let free = (0..entries.len()).filter(|at| !entries[*at].is_left_alone());
@@ -107,14 +134,18 @@ pub fn plan(entries: &[Entry<'_>], limits: &Limits) -> Option<CompactionPlan> {
     })
 }
 
-/// Those that end on the same day, or all that last: whichever are most.
+/// The entries of the kind of which there are most, if they are worth it.
 fn largest_group(entries: &[Entry<'_>], free: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut groups: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
+    let mut groups: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
     for at in free {
-        groups.entry(entries[at].end_day()).or_default().push(at);
+        groups.entry(entries[at].kind()).or_default().push(at);
     }
     // Of as many, those that last, then those that end first.
-    groups.into_values().rev().max_by_key(Vec::len).unwrap_or_default()
+    let mut largest = groups.into_values().rev().max_by_key(Vec::len).unwrap_or_default();
+    if largest.len().saturating_mul(SMALLEST_PART) < entries.len() {
+        largest.clear();
+    }
+    largest
 }
 
 /// Tags of every one of them, but for those that name a run.
@@ -338,6 +369,38 @@ mod tests {
         check(&[Some(2), Some(1), Some(2), Some(1)], Some(&[1, 3]));
         check(&[None, Some(1), Some(2)], None);
         check(&[], None);
+    }
+
+    #[test]
+    fn tags_are_kept_apart() {
+        let apart = Limits { apart: true, ..AMPLE };
+        let check = |tags: &[&[&str]], expected: Option<(&[usize], &[&str])>| {
+            let entries: Vec<Entry<'_>> = tags.iter().map(|tags| entry("x", 0, tags)).collect();
+            let made = plan(&entries, &apart).map(|made| (made.sources, made.tags));
+            let expected = expected.map(|(sources, tags)| {
+                (sources.to_vec(), tags.iter().map(|tag| (*tag).to_owned()).collect())
+            });
+            assert_eq!(made, expected, "{tags:?}");
+        };
+        check(&[&["a"], &[], &["a"], &["b"]], Some((&[0, 2], &["a"])));
+        check(&[&["a"], &["a", "b"], &["b", "a"]], Some((&[1, 2], &["a", "b"])));
+        check(&[&["a"], &["compacted-from:r", "a"]], Some((&[0, 1], &["a"])));
+        check(&[&["a"], &["b"], &[]], None);
+    }
+
+    #[test]
+    fn few_of_many_are_not_worth_it() {
+        let apart = Limits { apart: true, ..AMPLE };
+        let names: Vec<String> = (0..2 * SMALLEST_PART).map(|n| format!("n{n}")).collect();
+        let mut tags: Vec<[&str; 1]> = names.iter().map(|name| [name.as_str()]).collect();
+        tags[7] = tags[3];
+        let made = |tags: &[[&str; 1]]| {
+            let entries: Vec<Entry<'_>> = tags.iter().map(|tags| entry("x", 0, tags)).collect();
+            plan(&entries, &apart).map(|made| made.sources)
+        };
+        assert_eq!(made(&tags), Some(vec![3, 7]));
+        tags.push(["one more"]);
+        assert_eq!(made(&tags), None);
     }
 
     #[test]

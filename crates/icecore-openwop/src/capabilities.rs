@@ -93,8 +93,10 @@ pub struct Means {
     pub workflows: Vec<String>,
     /// Whether these are the fixtures of the conformance suite.
     pub conformance: bool,
-    /// How long a run that ended can be repeated.
+    /// How long a run that ended can be repeated; 0 where none can.
     pub run_retention_seconds: u64,
+    /// Whether there may be commitments.
+    pub commitments: bool,
     /// How many agents are installed.
     pub agents: usize,
 }
@@ -398,6 +400,7 @@ impl Host {
     fn means(&self, body_bytes: usize) -> Means {
         let (entries, workspace) = (self.memory.entry_settings(), self.memory.workspace());
         let compaction = self.memory.compaction_settings();
+        let commitments = self.memory.commitment_settings();
         Means {
             writable: !self.settings.read_only,
             semantic: self.memory.model().is_some(),
@@ -417,6 +420,7 @@ impl Host {
             workflows: self.workflows().into_iter().map(str::to_owned).collect(),
             conformance: self.settings.conformance,
             run_retention_seconds: self.settings.run_retention_seconds,
+            commitments: commitments.pending > 0 && commitments.pending_tenant > 0,
             agents: self.agents.count(),
         }
     }
@@ -469,7 +473,7 @@ fn agents(means: &Means) -> AgentsFamily {
         memory_consolidation: means
             .writable
             .then_some(ConsolidationBlock { supported: true, schedule: "on-demand" }),
-        commitments: means.writable.then(|| CommitmentsBlock {
+        commitments: (means.writable && means.commitments).then(|| CommitmentsBlock {
             supported: true,
             fire_conditions: vec!["time", "predicate"],
         }),
@@ -492,7 +496,7 @@ fn workspace(means: &Means) -> Option<WorkspaceFamily> {
 }
 
 fn replay(means: &Means) -> Option<ReplayFamily> {
-    can_run(means).then(|| ReplayFamily {
+    (can_run(means) && means.run_retention_seconds > 0).then(|| ReplayFamily {
         supported: true,
         modes: vec!["replay"],
         retention: ReplayWindow { window_seconds: means.run_retention_seconds },
@@ -546,6 +550,7 @@ pub(crate) mod tests {
             workflows: vec!["conformance-noop".to_owned()],
             conformance: true,
             run_retention_seconds: 604_800,
+            commitments: true,
             agents: 2,
         }
     }
@@ -567,6 +572,10 @@ pub(crate) mod tests {
         let off = Means { compaction: None, ..all_on() };
         assert_eq!(unmet(&off), ["compaction", "replay-snapshot"]);
         assert_eq!(Capabilities::of(&off).looked_up.pointer("/memory/compaction"), None);
+        let off = Capabilities::of(&Means { commitments: false, ..all_on() });
+        assert!(!off.has("agents.commitments") && off.has("agents.memoryConsolidation"));
+        let off = Capabilities::of(&Means { run_retention_seconds: 0, ..all_on() });
+        assert!(!off.has("replay") && off.has("memory.attribution.emitsWriteEvents"));
     }
 
     #[test]

@@ -604,8 +604,8 @@ pub trait Store: Send + Sync {
         query: &CommitmentQuery,
     ) -> Result<Vec<CommitmentRecord>>;
 
-    /// Commitments, of any tenant, that are pending and whose moment is `now` or past,
-    /// by moment.
+    /// Commitments, of any tenant, that are pending and whose moment is `now` or past:
+    /// the first of each tenant by moment, then their second.
     async fn due_commitments(&self, now: Millis, limit: usize) -> Result<Vec<CommitmentRecord>>;
 
     /// Memories in which an entry has begun that was not compared with what pending

@@ -27,9 +27,6 @@ pub const MAX_MENTIONS_CHARS: usize = 256;
 /// Pending commitments of a memory, where the settings say nothing else.
 pub const MAX_PENDING_COMMITMENTS: u64 = 1_000;
 
-/// Commitments that are listed at most.
-pub const MAX_COMMITMENTS: usize = 500;
-
 /// Commitments that fire by their moment in one round.
 const DUE_A_ROUND: usize = 256;
 
@@ -136,9 +133,17 @@ pub enum CommitmentError {
         "field `when` needs a `tag`, or `mentions` with a word of at most {MAX_MENTIONS_CHARS} characters in all"
     )]
     Condition,
+    /// No entry has such a tag.
+    #[error("field `when.tag` has 1 to {MAX_MENTIONS_CHARS} characters")]
+    Tag,
 }
 
 impl Memory {
+    /// What bounds commitments.
+    pub fn commitment_settings(&self) -> &CommitmentSettings {
+        &self.inner.settings.commitments
+    }
+
     /// Makes a commitment; once this resolves it survives a crash.
     pub async fn commit(
         &self,
@@ -217,14 +222,13 @@ impl Memory {
         Ok(found)
     }
 
-    /// Commitments of a tenant, newest first, [`MAX_COMMITMENTS`] at most.
+    /// Commitments of a tenant, newest first, as many as are asked for at most.
     pub async fn commitments(
         &self,
         tenant: &Tenant,
         query: &CommitmentQuery,
     ) -> Result<Vec<CommitmentRecord>> {
-        let query = CommitmentQuery { limit: query.limit.min(MAX_COMMITMENTS), ..query.clone() };
-        let mut found = self.inner.store.commitments(tenant, &query).await?;
+        let mut found = self.inner.store.commitments(tenant, query).await?;
         self.veil_commitments(tenant, found.iter_mut()).await?;
         Ok(found)
     }
@@ -346,12 +350,13 @@ fn refuse_empty(request: &CommitmentRequest) -> Result<()> {
         return Err(CommitmentError::Empty.into());
     }
     let ConditionRequest::Predicate { tag, mentions } = &request.condition else { return Ok(()) };
+    if tag.as_ref().is_some_and(|tag| !(1..=MAX_MENTIONS_CHARS).contains(&tag.chars().count())) {
+        return Err(CommitmentError::Tag.into());
+    }
     let is_tag = tag.as_ref().is_some_and(|tag| !tag.trim().is_empty());
     let is_said = mentions.as_ref().is_some_and(|said| !words(said).is_empty());
     let is_short = mentions.as_ref().is_none_or(|said| said.chars().count() <= MAX_MENTIONS_CHARS);
-    let is_tag_short =
-        tag.as_ref().is_none_or(|tag| (1..=MAX_MENTIONS_CHARS).contains(&tag.chars().count()));
-    match (is_tag || is_said) && is_short && is_tag_short && (mentions.is_none() || is_said) {
+    match (is_tag || is_said) && is_short && (mentions.is_none() || is_said) {
         true => Ok(()),
         false => Err(CommitmentError::Condition.into()),
     }
@@ -509,13 +514,15 @@ mod tests {
         check(" ", when(Some("t"), None), Some(CommitmentError::Empty));
         for bad in [
             when(None, None),
-            when(Some(""), None),
+            when(Some(" "), None),
             when(None, Some(" .,!")),
             when(Some("t"), Some("")),
             when(None, Some(&long)),
-            when(Some(&long), None),
         ] {
             check("call", bad, Some(CommitmentError::Condition));
+        }
+        for bad in [when(Some(""), None), when(Some(""), Some("w")), when(Some(&long), Some("w"))] {
+            check("call", bad, Some(CommitmentError::Tag));
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use icecore_domain::compaction::{self, COMPACTED_FROM, Entry, Limits};
+use icecore_domain::compaction::{self, COMPACTED_FROM, Entry, Kind, Limits};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, NotClean, RedactedText, Redactor};
@@ -266,9 +266,10 @@ impl Memory {
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
         let mut found: Vec<EntryRecord> = Vec::new();
-        let mut together: BTreeMap<Option<String>, usize> = BTreeMap::new();
+        let mut together: BTreeMap<Option<Kind>, usize> = BTreeMap::new();
         let (mut after, mut looked_at, mut bytes) = (None, 0, 0);
         let (store, filter) = (&self.inner.store, EntryFilter::default());
+        let most_tags = self.entry_settings().tags.max(1);
         while most > 1 && looked_at < MAX_COMPACTED_ENTRIES {
             // Those behind which there are not as many are the newest.
             let limit = ENTRIES_A_READ + choice.keep;
@@ -285,8 +286,12 @@ impl Memory {
                 if is_left_alone(&entry) {
                     continue;
                 }
-                let end = entry.expires_at.filter(|_| choice.apart).map(Millis::to_date);
-                let count = together.entry(end).or_default();
+                let kind = choice.apart.then(|| kind(&entry));
+                // What stands for such has a tag more: one of theirs would be lost.
+                if kind.as_ref().is_some_and(|kind| kind.tag_count() >= most_tags) {
+                    continue;
+                }
+                let count = together.entry(kind).or_default();
                 *count += 1;
                 let is_full = *count == most;
                 found.push(entry);
@@ -426,6 +431,10 @@ pub(crate) fn looked_at(
 
 fn is_left_alone(entry: &EntryRecord) -> bool {
     entry.tags.iter().any(|tag| tag.as_str() == compaction::COMMITMENT_TAG)
+}
+
+fn kind(entry: &EntryRecord) -> Kind {
+    Kind::new(entry.expires_at, entry.tags.iter().map(RedactedText::as_str))
 }
 
 /// Entries as plans read them: with what is known of secrets now, so that no secret

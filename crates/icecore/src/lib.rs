@@ -51,7 +51,7 @@ mod workspace;
 pub use check::{CheckReport, PackReport};
 pub use commitments::{
     COMMITMENT_TAG, CommitmentError, CommitmentRequest, CommitmentSettings, ConditionRequest,
-    IntentionRequest, MAX_COMMITMENTS, MAX_MENTIONS_CHARS, MAX_PENDING_COMMITMENTS,
+    IntentionRequest, MAX_MENTIONS_CHARS, MAX_PENDING_COMMITMENTS,
 };
 pub use compaction::{Compaction, CompactionRequest, MAX_COMPACTED_ENTRIES, MAX_TOLD_IDS};
 pub use consolidation::{

@@ -1,5 +1,7 @@
 //! Intentions that wait for their condition.
 
+use std::collections::BTreeMap;
+
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope, Tenant};
 use icecore_domain::time::Millis;
@@ -122,8 +124,17 @@ pub(super) fn due(state: &State, now: Millis, limit: usize) -> Result<Vec<Commit
             found.push((moment, at, record));
         }
     }
-    found.sort_by(|(a, a_at, one), (b, b_at, other)| (a, a_at, &one.id).cmp(&(b, b_at, &other.id)));
-    Ok(found.into_iter().take(limit).map(|(_, _, record)| record.clone()).collect())
+    found.sort_by(|(a, _, one), (b, _, other)| (a, &one.id).cmp(&(b, &other.id)));
+    let mut turns: BTreeMap<usize, u64> = BTreeMap::new();
+    let in_turn = |(moment, at, record)| {
+        let turn = turns.entry(at).or_default();
+        *turn += 1;
+        ((*turn, moment, at), record)
+    };
+    let mut found: Vec<((u64, Millis, usize), &CommitmentRecord)> =
+        found.into_iter().map(in_turn).collect();
+    found.sort_by_key(|(turn, _)| *turn);
+    Ok(found.into_iter().take(limit).map(|(_, record)| record.clone()).collect())
 }
 
 /// Pending ones of a tenant that wait for an entry, as they were made.

@@ -278,7 +278,8 @@ pub(super) fn due(
 ) -> Result<Vec<CommitmentRecord>> {
     let which = "INDEXED BY commitments_due
          WHERE k.state = 0 AND k.due_at IS NOT NULL AND k.due_at <= ?1
-         ORDER BY k.due_at, k.tenant, k.id";
+         ORDER BY row_number() OVER (PARTITION BY k.tenant ORDER BY k.due_at, k.id),
+           k.due_at, k.tenant";
     find_sound(c, s, which, [Value::from(now.0)], limit)
 }
 
@@ -543,24 +544,60 @@ pub(super) fn forget_named(
 // Rewriting
 
 /// Puts what commitments of a tenant wait for through a redactor; answers how many are
-/// other than they were.
-pub(super) fn rewrite(c: &Connection, s: &Shared, tenant: i64, again: &Again<'_>) -> Result<u64> {
+/// other than they were. One of which nobody can say what it waits for is void: it must
+/// not keep the rest from being hidden, and without a condition anything would fulfil it.
+#[expect(clippy::disallowed_methods, reason = "conditions come from our own rows")]
+pub(super) fn rewrite(
+    c: &Connection,
+    tenant: i64,
+    again: &Again<'_>,
+    now: Millis,
+) -> rusqlite::Result<u64> {
+    let text = |row: &Row<'_>, column| {
+        row.get::<_, Option<String>>(column).map(|text| text.map(RedactedText::read_back))
+    };
+    let conditions: Vec<(String, Option<Condition>)> = c
+        .prepare(
+            "SELECT id, tag, mentions FROM commitments
+             WHERE tenant = ?1 AND (tag IS NOT NULL OR mentions IS NOT NULL)",
+        )?
+        .query_map([tenant], |row| {
+            let condition = text(row, 1)
+                .and_then(|tag| Ok(Condition::Predicate { tag, mentions: text(row, 2)? }));
+            Ok((row.get(0)?, condition.ok()))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
     let mut changed = 0;
-    for record in find(c, s, "WHERE k.tenant = ?1 AND k.due_at IS NULL", [tenant.into()])? {
-        let Some((tag, mentions)) = rewritten(again, &record.condition) else { continue };
+    for (id, condition) in conditions {
+        let Some(condition) = condition else {
+            tracing::warn!(commitment = id, "a damaged commitment is made void");
+            give_up(c, tenant, &id, now)?;
+            changed += 1;
+            continue;
+        };
+        let Some((tag, mentions)) = rewritten(again, &condition) else { continue };
         c.execute(
             "UPDATE commitments SET tag = ?3, mentions = ?4 WHERE tenant = ?1 AND id = ?2",
             params![
                 tenant,
-                record.id,
+                id,
                 tag.as_ref().map(RedactedText::as_str),
                 mentions.as_ref().map(RedactedText::as_str)
             ],
-        )
-        .map_err(|e| s.failed(e))?;
+        )?;
         changed += 1;
     }
     Ok(changed)
+}
+
+fn give_up(c: &Connection, tenant: i64, id: &str, now: Millis) -> rusqlite::Result<()> {
+    c.execute(
+        "UPDATE commitments SET tag = NULL, mentions = NULL, state = iif(state = 0, ?3, state),
+                                settled_at = coalesce(settled_at, ?4)
+         WHERE tenant = ?1 AND id = ?2",
+        params![tenant, id, state_number(CommitmentState::Void), now.0],
+    )?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -506,6 +506,7 @@ pub(super) fn rewrite(
     tenant: i64,
     again: &Again<'_>,
     renamed: &Renamed,
+    now: Millis,
 ) -> Result<u64> {
     let ids: Vec<String> = c
         .prepare("SELECT run FROM workflow_runs WHERE tenant = ?1")
@@ -513,15 +514,69 @@ pub(super) fn rewrite(
         .map_err(|e| s.failed(e))?;
     let mut changed = 0;
     for id in ids {
-        let Some(run) = read(c, s, tenant, &id)? else { continue };
-        let clean = renamed.run(again, &run);
-        if let Some(clean) = &clean {
-            rewrite_row(c, tenant, clean).map_err(|e| s.failed(e))?;
-        }
-        let events = rewrite_events(c, tenant, &id, again, renamed).map_err(|e| s.failed(e))?;
-        changed += u64::from(events || clean.is_some());
+        let is_changed = match rewrite_one(c, s, tenant, &id, again, renamed) {
+            // Nobody can say what is in it, and it must not keep the rest from being hidden.
+            Err(error) if is_unreadable(&error) => {
+                tracing::warn!(error = %error, "a damaged run is emptied");
+                give_up(c, tenant, &id, again, now).map_err(|e| s.failed(e))?;
+                true
+            }
+            done => done?,
+        };
+        changed += u64::from(is_changed);
     }
     Ok(changed)
+}
+
+fn rewrite_one(
+    c: &Connection,
+    s: &Shared,
+    tenant: i64,
+    id: &str,
+    again: &Again<'_>,
+    renamed: &Renamed,
+) -> Result<bool> {
+    let Some(run) = read(c, s, tenant, id)? else { return Ok(false) };
+    let clean = renamed.run(again, &run);
+    if let Some(clean) = &clean {
+        rewrite_row(c, tenant, clean).map_err(|e| s.failed(e))?;
+    }
+    let events = rewrite_events(c, tenant, id, again, renamed).map_err(|e| s.failed(e))?;
+    Ok(events || clean.is_some())
+}
+
+/// Whether a row could be had and is not what was written.
+fn is_unreadable(error: &StoreError) -> bool {
+    match error {
+        StoreError::Damaged { .. } => true,
+        // It does not come from SQLite, so it is about a value.
+        StoreError::Database(error) => error.sqlite_error_code().is_none(),
+        _ => false,
+    }
+}
+
+/// Ends a run of which nobody can say how far it is, and empties it.
+fn give_up(
+    c: &Connection,
+    tenant: i64,
+    run: &str,
+    again: &Again<'_>,
+    now: Millis,
+) -> rusqlite::Result<()> {
+    let_go(c, tenant, run, now)?;
+    let workflow: Vec<u8> = c
+        .prepare_cached(
+            "SELECT CAST(workflow AS BLOB) FROM workflow_runs WHERE tenant = ?1 AND run = ?2",
+        )?
+        .query_row(params![tenant, run], |row| row.get(0))?;
+    let workflow = String::from_utf8_lossy(&workflow).into_owned();
+    let workflow = again.text(&workflow).map_or(workflow, |(clean, _)| clean.into_string());
+    c.prepare_cached(
+        "UPDATE workflow_runs SET workflow = ?3, status = ?4, ended_at = coalesce(ended_at, ?5)
+         WHERE tenant = ?1 AND run = ?2",
+    )?
+    .execute(params![tenant, run, workflow, RunStatus::Failed.as_str(), now.0])?;
+    Ok(())
 }
 
 fn rewrite_row(c: &Connection, tenant: i64, run: &RunRecord) -> rusqlite::Result<()> {

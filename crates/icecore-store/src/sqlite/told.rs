@@ -53,8 +53,9 @@ pub(super) fn rewrite(
     }
     names.files =
         workspace::rewrite(c, no, &work.again, &mut work.told).map_err(|e| s.failed(e))?;
-    work.told.runs = runs::rewrite(c, s, no, &work.again, &names)?;
-    work.told.commitments = commitments::rewrite(c, s, no, &work.again)?;
+    work.told.runs = runs::rewrite(c, s, no, &work.again, &names, now)?;
+    work.told.commitments =
+        commitments::rewrite(c, no, &work.again, now).map_err(|e| s.failed(e))?;
     work.events(no, &fact_ids, &renamed)?;
     work.key_names(tenant)?;
     for scope in std::mem::take(&mut work.touched) {
@@ -372,7 +373,11 @@ impl Work<'_> {
 
 #[cfg(test)]
 mod tests {
+    use icecore_domain::ids::Principal;
+
+    use crate::contract::commitments::new_commitment;
     use crate::contract::fixtures::*;
+    use crate::contract::runs::{new_run, write};
     use crate::store::*;
     use crate::{SqliteStore, StoreError};
 
@@ -421,5 +426,59 @@ mod tests {
         let told = store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
         assert_eq!((told.derived, stats(&store).await.summaries), (3, [0; 3]));
         clean(&store).await;
+    }
+
+    #[tokio::test]
+    async fn a_run_or_a_commitment_that_cannot_be_read_keeps_nothing_from_being_hidden() {
+        let acme = tenant("acme");
+        let workspace = Principal::local_operator(acme.clone()).workspace();
+        for (sql, emptied, voided) in [
+            ("UPDATE workflow_runs SET status = 'lost' WHERE run = 'a'", true, false),
+            ("UPDATE workflow_runs SET inputs = '{' WHERE run = 'a'", true, false),
+            ("UPDATE workflow_runs SET inputs = CAST(x'ff' AS TEXT) WHERE run = 'a'", true, false),
+            ("UPDATE run_events SET payload = CAST(x'ff' AS TEXT) WHERE run = 'a'", true, false),
+            (
+                "UPDATE commitments SET mentions = CAST(x'ff' AS TEXT) WHERE entry = 'a'",
+                false,
+                true,
+            ),
+            ("UPDATE commitments SET state = 9 WHERE entry = 'a'", false, false),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = SqliteStore::open(dir.path(), None).unwrap();
+            add(&store, "of q8Zk2Lm9Xw", &say_many(1)).await;
+            let mut ids = Vec::new();
+            for id in ["a", "b"] {
+                let workflow = "by q8Zk2Lm9Xw".to_owned();
+                let run = NewRun { workflow, ..new_run(id) };
+                store.create_run(&workspace, run).await.unwrap();
+                let tag = Some(text("for q8Zk2Lm9Xw"));
+                let condition = Condition::Predicate { tag: tag.clone(), mentions: tag };
+                let new = new_commitment(Intention::New(write("notes", id).entry), condition);
+                ids.push(store.put_commitment(&scope(), new).await.unwrap().id);
+            }
+            change(&store, sql).await;
+            let redactor = redactor_of(&["q8Zk2Lm9Xw"]);
+            let told = store.rewrite_told(&acme, redactor, NOW).await.unwrap();
+            assert_eq!((told.runs, told.commitments, told.sessions), (2, 2, 1), "{sql}");
+            let left = "SELECT (SELECT count(*) FROM workflow_runs WHERE workflow LIKE '%q8Zk%')
+                 + (SELECT count(*) FROM commitments
+                    WHERE tag LIKE '%q8Zk%' OR mentions LIKE '%q8Zk%')";
+            let count = |c: &rusqlite::Connection, s: &super::Shared| {
+                c.query_row(left, [], |row| row.get::<_, i64>(0)).map_err(|e| s.failed(e))
+            };
+            assert_eq!(store.read(count).await.unwrap(), 0, "{sql}");
+            // What cannot be read is given up; the other goes on.
+            let run = store.run(&acme, "a").await.unwrap().unwrap();
+            let is_over = run.status == RunStatus::Failed && run.expired_at == Some(NOW);
+            assert_eq!(is_over, emptied, "{sql}");
+            assert_eq!(store.run(&acme, "b").await.unwrap().unwrap().status, RunStatus::Pending);
+            if let Ok(found) = store.commitment(&acme, &ids[0]).await {
+                assert_eq!(found.unwrap().state == CommitmentState::Void, voided, "{sql}");
+                clean(&store).await;
+            }
+            let other = store.commitment(&acme, &ids[1]).await.unwrap().unwrap();
+            assert_eq!(other.state, CommitmentState::Pending, "{sql}");
+        }
     }
 }

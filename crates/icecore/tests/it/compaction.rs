@@ -396,6 +396,37 @@ async fn what_ends_soon_does_not_take_along_what_lasts() {
 }
 
 #[tokio::test]
+async fn what_is_found_by_a_tag_stays_so() {
+    let entries = EntrySettings { tags: 2, ..EntrySettings::default() };
+    let settings = MemorySettings { compaction: SMALL, entries, ..MemorySettings::default() };
+    let bench = Bench::with(settings).await;
+    for n in 0..210 {
+        let tags: &[&str] = match n % 3 {
+            0 => &["subject:Ana"],
+            1 => &["subject:Bo", "owes"],
+            _ => &[],
+        };
+        let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+        let request = NewEntryRequest { tags, ..saying(&format!("Ship {n} calls.")) };
+        bench.memory.put_entry(&bench.scope, request).await.unwrap();
+    }
+    assert_eq!(bench.memory.compact_due().await.unwrap(), 2);
+    let found = async |tag: &str| {
+        let query = EntryQuery { tag: Some(tag.to_owned()), ..EntryQuery::default() };
+        let found = bench.memory.entries(&bench.scope, &query).await.unwrap().entries;
+        let all: Vec<String> = found.iter().map(|entry| entry.content.to_string()).collect();
+        all.join("\n")
+    };
+    let (anas, bos) = (found("subject:Ana").await, found("subject:Bo").await);
+    for n in 0..210 {
+        let ship = format!("Ship {n} calls.");
+        assert_eq!(anas.contains(&ship), n % 3 == 0, "{ship}");
+        assert_eq!(bos.contains(&ship), n % 3 == 1, "{ship}");
+    }
+    bench.check().await;
+}
+
+#[tokio::test]
 async fn where_nobody_writes_the_worker_neither_compacts_nor_fires() {
     let compaction = CompactionSettings {
         entries: 3,
