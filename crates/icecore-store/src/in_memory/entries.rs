@@ -102,8 +102,11 @@ pub(super) fn end(state: &mut State, scope: &Scope, id: &str, now: Millis) -> bo
     if restored > 0 {
         // As of an earlier position it would be seen beside what stood for it then.
         tenant.keep_entries_from(scope.memory(), tenant.position);
-        // An index may have been made without it.
-        tenant.raise_epoch(scope.memory());
+        // An index may have been made without it. Kept answers stay: nothing is erased.
+        let mut scopes = tenant.scopes.iter_mut();
+        if let Some(known) = scopes.find(|known| known.memory == scope.memory()) {
+            known.epoch += 1;
+        }
     }
     true
 }

@@ -81,7 +81,7 @@ pub(super) struct EntryState {
     pub(super) ended: Option<Position>,
     /// When it was deleted.
     pub(super) deleted_at: Option<Millis>,
-    /// When its successor expires.
+    /// When its successor has expired, and whatever stands for that.
     pub(super) superseded_until: Option<Millis>,
     /// Whether its successor says something else.
     pub(super) is_overtaken: bool,

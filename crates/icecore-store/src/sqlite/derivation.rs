@@ -383,9 +383,9 @@ fn hand_over(
             params![no.tenant, no.scope, id, heir.by, heir.until, heir.is_overtaken],
         )?,
         None => {
-            let ended = "SELECT id FROM entries WHERE tenant = ?1 AND scope = ?2
+            let there = "SELECT id FROM entries WHERE tenant = ?1 AND scope = ?2
                 AND successor = ?3 AND ended_at IS NULL";
-            let back = names(c, ended, params![no.tenant, no.scope, id])?;
+            let back = names(c, there, params![no.tenant, no.scope, id])?;
             c.prepare_cached(
                 "UPDATE entries SET ended = iif(ended_at IS NULL, NULL, ended),
                      successor = NULL, superseded_until = NULL, overtaken = 0

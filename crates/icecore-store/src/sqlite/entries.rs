@@ -344,8 +344,11 @@ pub(super) fn end(
         if restored > 0 {
             // As of an earlier position it would be seen beside what stood for it then.
             keep_from(c, no, 0)?;
-            // An index may have been made without it.
-            erase::raise_epoch(c, no)?;
+            // An index may have been made without it. Kept answers stay: nothing is erased.
+            c.execute(
+                "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
+                [no.tenant, no.scope],
+            )?;
         }
         Ok(true)
     };
