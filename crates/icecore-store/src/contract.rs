@@ -145,6 +145,9 @@ sentences! {
         what_is_back_can_be_replaced_again
         a_deleted_entry_takes_what_it_stands_for
         what_was_overtaken_comes_back
+        a_value_comes_back_only_after_all_later_ones
+        what_ended_with_an_entry_is_forgotten_with_it
+        a_deletion_that_brings_back_raises_the_epoch
         no_reader_sees_an_entry_beside_what_stands_for_it
         what_has_expired_takes_nothing_with_it
         what_quotes_a_rewritten_entry_is_dropped

@@ -61,16 +61,15 @@ struct Known {
     began: u64,
     /// Where and when it was deleted, or from where on another stood for it then.
     deleted: Option<(u64, i64)>,
-    /// Where what began, when that expires and what it is.
+    /// What stands for it, or did until it expired.
     standing: Option<Standing>,
-    /// All that it was made of, and what that was made of.
+    /// What it was made of, or ended with and said the same as.
     made_of: Vec<u64>,
 }
 
 #[derive(Debug, Clone)]
 struct Standing {
     from: u64,
-    until: Option<i64>,
     by: String,
     is_overtaken: bool,
 }
@@ -80,17 +79,21 @@ impl Known {
         self.expires_at.is_none_or(|expires| now < expires)
     }
 
-    /// From where on another stands for it.
-    fn standing(&self, now: i64) -> Option<&Standing> {
-        self.standing.as_ref().filter(|standing| standing.until.is_none_or(|until| now < until))
+    /// What stands for it: any that lives of those that stand one for the other.
+    fn standing(&self, known: &[Known], now: i64) -> Option<&Standing> {
+        self.standing.as_ref().filter(|one| {
+            let by = known.iter().find(|other| other.id == one.by).unwrap();
+            by.lives(now) || by.standing(known, now).is_some()
+        })
     }
 
     fn is_kept(&self, now: i64) -> bool {
         self.lives(now) && self.deleted.is_none()
     }
 
-    fn is_seen(&self, at: Option<u64>, now: i64) -> bool {
-        let ends = [self.deleted.map(|(end, _)| end), self.standing(now).map(|one| one.from)];
+    fn is_seen(&self, known: &[Known], at: Option<u64>, now: i64) -> bool {
+        let ends =
+            [self.deleted.map(|(end, _)| end), self.standing(known, now).map(|one| one.from)];
         let end = ends.into_iter().flatten().min();
         let is_in_force = match at {
             None => end.is_none(),
@@ -108,34 +111,79 @@ fn going_with(known: &[Known], first: usize, now: i64, is_erasure: bool) -> Vec<
     while looked < down.len() {
         let by = &known[down[looked]].id;
         for (index, entry) in known.iter().enumerate() {
-            let standing = entry.standing(now).filter(|one| !one.is_overtaken);
-            let is_said = standing.is_some_and(|one| one.by == *by) && is_there(entry);
-            if is_said && !down.contains(&index) {
+            let standing = entry.standing(known, now).filter(|one| !one.is_overtaken);
+            let is_said = standing.is_some_and(|one| one.by == *by);
+            let is_quoted = known[down[looked]].made_of.contains(&entry.began);
+            let is_over = is_erasure && is_quoted && !entry.is_kept(now);
+            if (is_said || is_over) && !down.contains(&index) {
                 down.push(index);
             }
         }
         looked += 1;
     }
-    let places: Vec<u64> = down.iter().map(|index| known[*index].began).collect();
-    let mut going: Vec<usize> = (0..known.len())
-        .filter(|index| {
-            let entry = &known[*index];
-            let is_made_of = entry.made_of.iter().any(|place| places.contains(place));
-            down.contains(index) || (is_made_of && is_there(entry))
-        })
-        .filter(|index| *index != first)
-        .collect();
-    going.insert(0, first);
+    let mut going = down;
+    going.retain(|index| *index == first || is_there(&known[*index]));
+    let mut looked = 0;
+    while looked < going.len() {
+        let began = known[going[looked]].began;
+        for (index, entry) in known.iter().enumerate() {
+            let is_made_of = entry.made_of.contains(&began) && is_there(entry);
+            if is_made_of && !going.contains(&index) {
+                going.push(index);
+            }
+        }
+        looked += 1;
+    }
+    going[1..].sort_unstable();
     going
 }
 
-/// What stood for them is gone; answers whether there was any.
-fn restore(known: &mut [Known], gone: &[String]) -> bool {
+/// Which said the same as which, where the first of these ends.
+fn said_by(known: &[Known], first: usize, now: i64) -> Vec<(usize, u64)> {
+    let (mut open, mut said) = (vec![first], Vec::new());
+    while let Some(by) = open.pop() {
+        for (index, entry) in known.iter().enumerate() {
+            let standing = entry.standing(known, now).filter(|one| !one.is_overtaken);
+            if standing.is_some_and(|one| one.by == known[by].id) {
+                said.push((by, entry.began));
+                open.push(index);
+            }
+        }
+    }
+    said
+}
+
+/// Takes entries away. What was made of them was made of what they were made of.
+fn take_away(known: &mut Vec<Known>, gone: &[String]) {
+    for id in gone {
+        let at = known.iter().position(|entry| entry.id == *id).unwrap();
+        let gone = known.remove(at);
+        for entry in known.iter_mut().filter(|entry| entry.made_of.contains(&gone.began)) {
+            entry.made_of.extend(&gone.made_of);
+        }
+        for entry in known.iter_mut() {
+            entry.made_of.retain(|place| *place != gone.began);
+        }
+    }
+}
+
+/// What stood for them is gone, each with what stood for it; answers whether any is
+/// in force again.
+fn restore(known: &mut [Known], gone: &[(String, Option<Standing>)]) -> bool {
     let mut any = false;
     for entry in known {
-        if entry.standing.as_ref().is_some_and(|one| gone.contains(&one.by)) {
-            entry.standing = None;
-            any = true;
+        while let Some(one) = &mut entry.standing {
+            let Some((_, heir)) = gone.iter().find(|(id, _)| *id == one.by) else { break };
+            match heir {
+                Some(heir) => {
+                    one.by.clone_from(&heir.by);
+                    one.is_overtaken |= heir.is_overtaken;
+                }
+                None => {
+                    entry.standing = None;
+                    any = true;
+                }
+            }
         }
     }
     any
@@ -145,7 +193,7 @@ fn restore(known: &mut [Known], gone: &[String]) -> bool {
 fn expected(known: &[Known], at: Option<u64>, tag: Option<u8>, now: i64) -> Vec<String> {
     let mut seen: Vec<&Known> = known
         .iter()
-        .filter(|entry| entry.is_seen(at, now) && tag.is_none_or(|tag| entry.tag == tag))
+        .filter(|entry| entry.is_seen(known, at, now) && tag.is_none_or(|tag| entry.tag == tag))
         .collect();
     seen.sort_by_key(|entry| (-entry.created_at, std::cmp::Reverse(entry.began)));
     seen.into_iter().map(|entry| entry.id.clone()).collect()
@@ -196,21 +244,21 @@ async fn derive(
     distinct.dedup();
     // One that stays for nothing is not looked at.
     let is_sound = replaced.is_empty()
-        || (distinct.len() == picks.len() && picks.iter().all(|at| known[*at].is_seen(None, now)));
+        || (distinct.len() == picks.len()
+            && picks.iter().all(|at| known[*at].is_seen(known, None, now)));
     let derived = store.derive_entries(&scope(), derivation).await.unwrap();
     assert_eq!(derived.is_some(), is_sound);
     let Some(derived) = derived else { return };
-    let (from, until, by) = match derived.outputs.first() {
+    let (from, by) = match derived.outputs.first() {
         None => {
             let kept = &known[picks[0]];
-            (derived.position.0, kept.expires_at, kept.id.clone())
+            (derived.position.0, kept.id.clone())
         }
         Some(output) => {
             let sources = || replaced.iter().filter(|_| !is_overtaken).map(|at| &known[*at]);
             let first = sources().filter_map(|entry| entry.expires_at).chain(expires_at).min();
             assert_eq!(output.expires_at, first.map(Millis));
-            let made_of =
-                sources().flat_map(|entry| entry.made_of.iter().copied().chain([entry.began]));
+            let made_of = sources().map(|entry| entry.began).collect();
             known.push(Known {
                 id: output.id.clone(),
                 tag: 0,
@@ -219,13 +267,13 @@ async fn derive(
                 began: output.began.0,
                 deleted: None,
                 standing: None,
-                made_of: made_of.collect(),
+                made_of,
             });
-            (output.began.0, first, output.id.clone())
+            (output.began.0, output.id.clone())
         }
     };
     for at in replaced {
-        known[*at].standing = Some(Standing { from, until, by: by.clone(), is_overtaken });
+        known[*at].standing = Some(Standing { from, by: by.clone(), is_overtaken });
     }
 }
 
@@ -283,8 +331,12 @@ async fn live(store: &dyn Store, steps: &[Step]) {
                     store.erase_entries(&scope(), &selector, false, Millis(now)).await.unwrap();
                 assert_eq!(erased, going.len() as u64);
                 let gone: Vec<String> = going.iter().map(|at| known[*at].id.clone()).collect();
-                known.retain(|entry| !gone.contains(&entry.id));
-                restore(&mut known, &gone);
+                let heirs: Vec<_> = going
+                    .iter()
+                    .map(|at| (known[*at].id.clone(), known[*at].standing.clone()))
+                    .collect();
+                take_away(&mut known, &gone);
+                restore(&mut known, &heirs);
                 oldest = store.head(scope().tenant()).await.unwrap().0 + 1;
             }
             Step::End { pick } => {
@@ -295,15 +347,24 @@ async fn live(store: &dyn Store, steps: &[Step]) {
                 assert_eq!(ended, is_there);
                 if ended {
                     let going = going_with(&known, pick % known.len(), now, false);
-                    let gone: Vec<String> = going.iter().map(|at| known[*at].id.clone()).collect();
-                    for (end, at) in (before + 1..).zip(&going) {
-                        let from = known[*at].standing(now).map_or(end, |standing| standing.from);
+                    let heirs: Vec<(String, Option<Standing>)> = going
+                        .iter()
+                        .map(|at| {
+                            let standing = known[*at].standing(&known, now).cloned();
+                            (known[*at].id.clone(), standing)
+                        })
+                        .collect();
+                    for (by, began) in said_by(&known, pick % known.len(), now) {
+                        known[by].made_of.push(began);
+                    }
+                    for ((end, at), (_, heir)) in (before + 1..).zip(&going).zip(&heirs) {
+                        let from = heir.as_ref().map_or(end, |standing| standing.from);
                         known[*at].deleted = Some((from, now));
                         known[*at].standing = None;
                     }
                     let end = store.head(scope().tenant()).await.unwrap().0;
                     assert_eq!(end, before + going.len() as u64);
-                    if restore(&mut known, &gone) {
+                    if restore(&mut known, &heirs) {
                         oldest = end;
                     }
                 }
@@ -316,14 +377,16 @@ async fn live(store: &dyn Store, steps: &[Step]) {
                 let due = known.iter().filter(|entry| is_due(entry));
                 let last_end =
                     due.clone().filter_map(|entry| entry.deleted).map(|(end, _)| end).max();
-                let gone: Vec<String> = due.map(|entry| entry.id.clone()).collect();
+                let heirs: Vec<_> =
+                    due.map(|entry| (entry.id.clone(), entry.standing.clone())).collect();
+                let gone: Vec<String> = heirs.iter().map(|(id, _)| id.clone()).collect();
                 let count = gone.len() as u64;
                 let purged =
                     store.purge_entries(&scope(), Millis(now), Millis(ended_by), 99).await.unwrap();
                 assert_eq!(purged, count);
                 oldest = oldest.max(last_end.unwrap_or(0));
-                known.retain(|entry| !is_due(entry));
-                restore(&mut known, &gone);
+                take_away(&mut known, &gone);
+                restore(&mut known, &heirs);
             }
         }
     }
@@ -331,11 +394,11 @@ async fn live(store: &dyn Store, steps: &[Step]) {
         let shown = store.entry(&scope(), &entry.id, None, Millis(now)).await.unwrap();
         assert_eq!(shown.is_some(), entry.is_kept(now), "{entry:?}");
         let by = shown.and_then(|shown| shown.successor);
-        let standing = entry.standing(now).filter(|_| entry.is_kept(now));
+        let standing = entry.standing(&known, now).filter(|_| entry.is_kept(now));
         assert_eq!(by, standing.map(|standing| standing.by.clone()));
         let sources = store.sources_of(&scope(), &entry.id, Millis(now)).await.unwrap();
         let is_source = |other: &&Known| {
-            other.lives(now) && other.standing(now).is_some_and(|one| one.by == entry.id)
+            other.lives(now) && other.standing(&known, now).is_some_and(|one| one.by == entry.id)
         };
         assert_eq!(sources.len(), known.iter().filter(is_source).count());
     }

@@ -439,9 +439,11 @@ pub trait Store: Send + Sync {
     /// nobody sees it from there on, and whoever reads as of an earlier position still
     /// does. What it stands for ends with it, unless it overtook that, and so does every
     /// entry that was made of any of these, each with its record; what those stood for
-    /// besides is in force again. Where anything is, no position before the last of
-    /// these records can be read as of any more ([`StoreError::SnapshotGone`]): both
-    /// would be seen there. Answers false, having done nothing, if there is none.
+    /// besides is in force again, or is what their own successor stands for, where
+    /// another stood for them. Where anything is in force again, the scope's epoch rises
+    /// and no position before the last of these records can be read as of any more
+    /// ([`StoreError::SnapshotGone`]): both would be seen there. Answers false, having
+    /// done nothing, if there is none.
     async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool>;
 
     /// Memories, of any tenant, with entries that have expired or that ended at or
@@ -450,7 +452,8 @@ pub trait Store: Send + Sync {
 
     /// Deletes such entries of a memory, with what was counted of them, and logs how
     /// many as `memory.expired`; answers that. The scope's epoch rises if there were
-    /// any. What such an entry stood for is in force for good. Pending commitments whose
+    /// any. What such an entry stood for is in force for good, or is what its own
+    /// successor stands for, where it had one. Pending commitments whose
     /// intention it was are void. Kept answers stay: none quotes an entry.
     async fn purge_entries(
         &self,
@@ -461,9 +464,11 @@ pub trait Store: Send + Sync {
     ) -> Result<u64>;
 
     /// Erases entries by id, tag or age; answers how many. With one by its id goes
-    /// what it stands for now, unless it overtook that; with any go the entries that
-    /// were made of it, whether they still stand for it or not; and what these stood
-    /// for besides is in force again. The scope's epoch rises if there were any, and no
+    /// what it stands for now, unless it overtook that, and what it was made of, or
+    /// ended with it for saying the same, that has ended or expired since; with any go
+    /// the entries that were made of it, whether they still stand for it or not; and
+    /// what these stood for besides is in force again, or is what their own successor
+    /// stands for. The scope's epoch rises if there were any, and no
     /// position up to now can be read as of any more: it is
     /// [`StoreError::SnapshotGone`]. Commitments go with their intentions; so do those
     /// that wait for the tag, or are as old, by themselves. They are not counted.
@@ -480,8 +485,9 @@ pub trait Store: Send + Sync {
     /// Writes entries in place of others, all in one step, and logs `memory.written`
     /// for each, then the derivation once. Each output gets an id of ours, and quotes
     /// what it stands for, unless that was overtaken: it expires no later than any that
-    /// it quotes. Each entry that is replaced is in force no more and names what stands for it, until that expires: then it is in force
-    /// again. Answers nothing, having done nothing, when one that is replaced or kept
+    /// it quotes. Each entry that is replaced is in force no more and names what stands
+    /// for it, until that expires: then it is in force again, unless another stands for
+    /// what expired, and as long as it does. Answers nothing, having done nothing, when one that is replaced or kept
     /// is not in force any more, which holds of one that is named as replaced twice,
     /// or as both. As with an append, it may be [`StoreError::SecretsChanged`].
     async fn derive_entries(

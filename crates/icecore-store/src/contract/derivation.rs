@@ -385,6 +385,143 @@ pub(super) async fn what_was_overtaken_comes_back(store: &dyn Store) {
     clean(store).await;
 }
 
+/// The entries `first`, `second` and `third`, each overtaken by the next.
+async fn overtaken_twice(store: &dyn Store, second: Option<i64>, third: Option<i64>) {
+    for (id, expires_at) in [("first", None), ("second", second), ("third", third)] {
+        put(store, id, expires_at).await;
+    }
+    overtake(store, Vec::new(), &[("first", kept("second"))]).await;
+    overtake(store, Vec::new(), &[("second", kept("third"))]).await;
+    assert_eq!(shown(store, LATE - 1).await, "third");
+}
+
+async fn erase_all(store: &dyn Store) {
+    erase(store, Selector::Before(Millis(i64::MAX))).await;
+    assert_eq!(shown(store, NOW.0).await, "");
+    clean(store).await;
+}
+
+pub(super) async fn a_value_comes_back_only_after_all_later_ones(store: &dyn Store) {
+    // By expiry, before and after a purge, in either order.
+    for (second, third, expected) in [
+        (Some(LATE), None, ["third", "third", "third"]),
+        (Some(LATE), Some(LATE + 20), ["third", "third", "first"]),
+        (Some(LATE + 20), Some(LATE), ["second", "second", "first"]),
+        (None, Some(LATE), ["second", "second", "second"]),
+    ] {
+        overtaken_twice(store, second, third).await;
+        for is_purged in [false, true] {
+            for (now, expected) in [LATE, LATE + 19, LATE + 20].into_iter().zip(expected) {
+                if is_purged {
+                    store.purge_entries(&scope(), Millis(now), Millis(0), 9).await.unwrap();
+                }
+                assert_eq!(shown(store, now).await, expected, "{second:?} {third:?} {now}");
+                clean(store).await;
+            }
+        }
+        erase_all(store).await;
+    }
+    let one = |id: &str| Selector::Entry(id.to_owned());
+    // By deletion and by erasure of the middle one; then the last brings the first.
+    for is_erased in [false, true] {
+        overtaken_twice(store, Some(LATE), None).await;
+        let seen = store.head(scope().tenant()).await.unwrap();
+        match is_erased {
+            true => assert_eq!(erase(store, one("second")).await, 1),
+            false => assert!(end(store, "second", 50).await),
+        }
+        assert_eq!(
+            (shown(store, 50).await, shown(store, LATE).await),
+            ("third".into(), "third".into())
+        );
+        assert_eq!(by(store, "first", 50).await.as_deref(), Some("third"));
+        if !is_erased {
+            assert_eq!(ids(store, &as_of(seen), 50).await, "third");
+        }
+        clean(store).await;
+        assert!(end(store, "third", 50).await);
+        assert_eq!(shown(store, 50).await, "first");
+        clean(store).await;
+        erase_all(store).await;
+    }
+    // The last one goes: the middle one hides the first for as long as it lives.
+    for is_erased in [false, true] {
+        overtaken_twice(store, Some(LATE), None).await;
+        match is_erased {
+            true => assert_eq!(erase(store, one("third")).await, 1),
+            false => assert!(end(store, "third", 50).await),
+        }
+        assert_eq!(
+            (shown(store, 50).await, shown(store, LATE).await),
+            ("second".into(), "first".into())
+        );
+        clean(store).await;
+        erase_all(store).await;
+    }
+    // So it is with what one was made of that was overtaken.
+    for (id, expires_at) in [("short", Some(LATE)), ("long", None), ("new", None)] {
+        put(store, id, expires_at).await;
+    }
+    let made = press(store, &["short", "long"], None).await;
+    overtake(store, Vec::new(), &[(&made.id, kept("new"))]).await;
+    assert_eq!(shown(store, LATE).await, "new");
+    assert!(end(store, "short", 50).await);
+    assert_eq!(
+        (shown(store, 50).await.as_str(), by(store, "long", 50).await.as_deref()),
+        ("new", Some("new"))
+    );
+    clean(store).await;
+    // It says something else: the other comes back when it goes.
+    assert!(end(store, "new", 50).await);
+    assert_eq!(shown(store, 50).await, "long");
+    clean(store).await;
+}
+
+pub(super) async fn what_ended_with_an_entry_is_forgotten_with_it(store: &dyn Store) {
+    for id in ["a", "b", "c", "d"] {
+        put(store, id, None).await;
+    }
+    let made = press(store, &["a", "b"], None).await;
+    assert!(end(store, &made.id, 50).await);
+    assert_eq!(erase(store, Selector::Entry(made.id)).await, 3);
+    clean(store).await;
+    // Also what said the same, by way of others, and in one that has expired.
+    put(store, "short", Some(LATE)).await;
+    for (id, by) in [("c", "short"), ("short", "d")] {
+        let same = derivation(Vec::new(), &[(id, kept(by))]);
+        store.derive_entries(&scope(), same).await.unwrap().unwrap();
+    }
+    assert_eq!(shown(store, LATE).await, "d");
+    assert!(end(store, "d", LATE).await);
+    assert_eq!(shown(store, LATE).await, "");
+    assert_eq!(erase_at(store, Selector::Entry("d".to_owned()), LATE).await, 3);
+    clean(store).await;
+    // What is in force, or ended for itself, is not said by what ended beside it.
+    for id in ["a", "b", "c", "d"] {
+        put(store, id, None).await;
+    }
+    let made = press(store, &["a", "b"], None).await;
+    let same = derivation(Vec::new(), &[("c", kept("d"))]);
+    store.derive_entries(&scope(), same).await.unwrap().unwrap();
+    assert!(end(store, "a", 50).await && end(store, "c", 50).await);
+    assert_eq!(erase(store, Selector::Entry(made.id)).await, 2);
+    assert_eq!(erase(store, Selector::Entry("c".to_owned())).await, 1);
+    assert_eq!(shown(store, LATE).await, "d b");
+    clean(store).await;
+}
+
+pub(super) async fn a_deletion_that_brings_back_raises_the_epoch(store: &dyn Store) {
+    for id in ["a", "b", "c"] {
+        put(store, id, None).await;
+    }
+    let epoch = async || store.scope_head(&scope()).await.unwrap().epoch;
+    overtake(store, Vec::new(), &[("a", kept("b"))]).await;
+    assert!(end(store, "c", 50).await);
+    assert_eq!(epoch().await, 0);
+    assert!(end(store, "b", 50).await);
+    assert_eq!((shown(store, LATE).await.as_str(), epoch().await), ("a", 1));
+}
+
 pub(super) async fn no_reader_sees_an_entry_beside_what_stands_for_it(store: &dyn Store) {
     for id in ["a", "b", "c"] {
         put(store, id, None).await;

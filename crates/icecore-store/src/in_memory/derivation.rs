@@ -77,6 +77,7 @@ pub(super) fn derive(
         (entry.ended, entry.superseded_until) = (Some(ended), until);
         entry.is_overtaken = one.is_overtaken;
     }
+    reckon(tenant, scope.memory());
     Ok(Some(Derived { outputs: written, payload, position }))
 }
 
@@ -141,7 +142,8 @@ pub(super) enum Going {
     /// What they stand for unless that was overtaken, and what was made of any of
     /// these; only what is there.
     ByDeletion,
-    /// The same, whether it is still there or not.
+    /// The same, whether it is still there or not, and what they were made of that is
+    /// there no more.
     ByErasure,
     /// What was made of them, whether it is still there or not.
     Quoting,
@@ -164,8 +166,11 @@ pub(super) fn going_with(
             .map(|entry| entry.record.id.as_str())
             .collect();
         let is_said_by = |entry: &&EntryState| {
-            let is_now = entry.is_superseded(now) && !entry.is_overtaken && is_there(entry);
-            is_now && entry.record.successor.as_deref().is_some_and(|by| ids.contains(&by))
+            let is_now = entry.is_superseded(now) && !entry.is_overtaken;
+            let is_said = entry.record.successor.as_deref().is_some_and(|by| ids.contains(&by));
+            let quoted = |made: &Position| tenant.quotes.contains(&(entry.record.began, *made));
+            let is_over = how == Going::ByErasure && !entry.is_kept(now);
+            is_now && is_said || is_over && going.iter().any(quoted)
         };
         let before = going.len();
         let more: Vec<Position> =
@@ -175,6 +180,11 @@ pub(super) fn going_with(
             break;
         }
     }
+    // What has expired led to others, and does not end.
+    going.retain(|began| {
+        let is_it = |entry: &&EntryState| entry.record.began == *began;
+        first.contains(began) || mine().find(is_it).is_some_and(is_there)
+    });
     loop {
         let is_made_of = |entry: &&EntryState| {
             let made = entry.record.began;
@@ -190,11 +200,92 @@ pub(super) fn going_with(
     }
 }
 
-/// What an entry stood for is in force again; answers how many that are.
-pub(super) fn restore(tenant: &mut TenantState, memory: &str, id: &str) -> usize {
+/// What says the same as others that end with it has their words.
+pub(super) fn quote_said(tenant: &mut TenantState, memory: &str, first: Position, now: Millis) {
+    let mine = || tenant.entries.iter().filter(|entry| entry.memory == memory);
+    let place = |id: &str| {
+        let found = mine().find(|entry| entry.record.id == id);
+        found.map(|entry| entry.record.began)
+    };
+    let mut said = BTreeSet::from([first]);
+    let mut quotes = BTreeSet::new();
+    loop {
+        let before = said.len();
+        for entry in mine().filter(|entry| entry.is_superseded(now) && !entry.is_overtaken) {
+            let by = entry.record.successor.as_deref().and_then(place);
+            if let Some(by) = by.filter(|by| said.contains(by)) {
+                said.insert(entry.record.began);
+                quotes.insert((entry.record.began, by));
+            }
+        }
+        if said.len() == before {
+            break;
+        }
+    }
+    tenant.quotes.extend(quotes);
+}
+
+/// Says anew until when entries are not in force: while their successor lives, and
+/// then while another stands for that.
+fn reckon(tenant: &mut TenantState, memory: &str) {
+    loop {
+        let mine = || tenant.entries.iter().filter(|entry| entry.memory == memory);
+        let until = |entry: &EntryState| {
+            let successor = entry.record.successor.as_ref()?;
+            let by = mine().find(|by| by.record.id == *successor)?;
+            let then = match by.record.successor {
+                Some(_) => by.superseded_until,
+                None => by.record.expires_at,
+            };
+            // None is for good.
+            Some(by.record.expires_at.and_then(|expires_at| Some(then?.max(expires_at))))
+        };
+        let changed: Vec<(Position, Option<Millis>)> = mine()
+            .filter_map(|entry| {
+                let until = until(entry).filter(|until| *until != entry.superseded_until)?;
+                Some((entry.record.began, until))
+            })
+            .collect();
+        if changed.is_empty() {
+            return;
+        }
+        for (began, until) in changed {
+            for entry in tenant.entries.iter_mut().filter(|entry| entry.record.began == began) {
+                entry.superseded_until = until;
+            }
+        }
+    }
+}
+
+/// What an entry stood for is its successor's, or in force again if there is none at
+/// that moment; answers how many are in force again.
+pub(super) fn let_go(
+    tenant: &mut TenantState,
+    memory: &str,
+    gone: &EntryState,
+    now: Option<Millis>,
+) -> usize {
+    let has_heir = match now {
+        Some(now) => gone.is_superseded(now),
+        None => gone.record.successor.is_some(),
+    };
     let mine = tenant.entries.iter_mut().filter(|entry| entry.memory == memory);
-    let stood_for = mine.filter(|entry| entry.record.successor.as_deref() == Some(id));
-    stood_for.map(EntryState::restore).count()
+    let id = Some(&gone.record.id);
+    let mut restored = 0;
+    for entry in mine.filter(|entry| entry.record.successor.as_ref() == id) {
+        if has_heir {
+            entry.record.successor.clone_from(&gone.record.successor);
+            entry.superseded_until = gone.superseded_until;
+            entry.is_overtaken |= gone.is_overtaken;
+        } else if entry.deleted_at.is_some() {
+            entry.stand_alone();
+        } else {
+            entry.restore();
+            restored += 1;
+        }
+    }
+    reckon(tenant, memory);
+    restored
 }
 
 /// Deletes entries by where they began, with what was counted of them.
@@ -202,7 +293,7 @@ pub(super) fn delete(tenant: &mut TenantState, memory: &str, going: &BTreeSet<Po
     for began in going {
         let gone = tenant.entries.iter().position(|entry| entry.record.began == *began);
         let Some(gone) = gone.map(|at| tenant.entries.remove(at)) else { continue };
-        restore(tenant, memory, &gone.record.id);
+        let_go(tenant, memory, &gone, None);
         // What was made of it was made of what it was made of.
         let quotes = tenant.quotes.clone();
         for (source, _) in quotes.iter().filter(|(_, output)| output == began) {

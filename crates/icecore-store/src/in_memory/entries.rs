@@ -86,15 +86,27 @@ pub(super) fn end(state: &mut State, scope: &Scope, id: &str, now: Millis) -> bo
     let tenant = state.ensure_scope(scope);
     let mut ending =
         derivation::going_with(tenant, scope.memory(), &[first], now, Going::ByDeletion);
+    derivation::quote_said(tenant, scope.memory(), first, now);
     ending.remove(&first);
     let ending = std::iter::once(first).chain(ending);
-    let ended: Vec<String> =
+    let ended: Vec<Position> =
         ending.filter_map(|began| end_one(tenant, scope, began, now)).collect();
-    let restored: usize =
-        ended.iter().map(|id| derivation::restore(tenant, scope.memory(), id)).sum();
+    let mut restored = 0;
+    for began in ended {
+        let at = tenant.entries.iter().position(|entry| entry.record.began == began);
+        let Some(at) = at else { continue };
+        let gone = tenant.entries[at].clone();
+        tenant.entries[at].stand_alone();
+        restored += derivation::let_go(tenant, scope.memory(), &gone, Some(now));
+    }
     if restored > 0 {
         // As of an earlier position it would be seen beside what stood for it then.
         tenant.keep_entries_from(scope.memory(), tenant.position);
+        // An index may have been made without it. Kept answers stay: nothing is erased.
+        let mut scopes = tenant.scopes.iter_mut();
+        if let Some(known) = scopes.find(|known| known.memory == scope.memory()) {
+            known.epoch += 1;
+        }
     }
     true
 }
@@ -104,7 +116,7 @@ fn end_one(
     scope: &Scope,
     began: Position,
     now: Millis,
-) -> Option<String> {
+) -> Option<Position> {
     let at = tenant.entries.iter().position(|entry| entry.record.began == began)?;
     let id = tenant.entries[at].record.id.clone();
     let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id }).to_string();
@@ -112,9 +124,8 @@ fn end_one(
     let entry = &mut tenant.entries[at];
     // What another stood for was not in force from there on, and stays so.
     let ended = entry.ended.filter(|_| entry.is_superseded(now));
-    entry.restore();
     (entry.ended, entry.deleted_at) = (Some(ended.unwrap_or(position)), Some(now));
-    Some(id)
+    Some(began)
 }
 
 fn is_due(entry: &EntryState, now: Millis, ended_by: Millis) -> bool {

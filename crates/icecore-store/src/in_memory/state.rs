@@ -72,6 +72,7 @@ pub(super) struct LogRecord {
     pub(super) event: EventRecord,
 }
 
+#[derive(Clone)]
 pub(super) struct EntryState {
     pub(super) memory: String,
     /// Its successor may have expired.
@@ -80,7 +81,7 @@ pub(super) struct EntryState {
     pub(super) ended: Option<Position>,
     /// When it was deleted.
     pub(super) deleted_at: Option<Millis>,
-    /// When its successor expires.
+    /// When its successor has expired, and whatever stands for that.
     pub(super) superseded_until: Option<Millis>,
     /// Whether its successor says something else.
     pub(super) is_overtaken: bool,
@@ -432,8 +433,14 @@ impl EntryState {
 
     /// Nothing stands for it any more.
     pub(super) fn restore(&mut self) {
+        self.stand_alone();
+        self.ended = None;
+    }
+
+    /// Nothing stands for it, in force or not.
+    pub(super) fn stand_alone(&mut self) {
         self.record.successor = None;
-        (self.ended, self.superseded_until, self.is_overtaken) = (None, None, false);
+        (self.superseded_until, self.is_overtaken) = (None, false);
     }
 }
 

@@ -62,6 +62,9 @@ pub(super) fn derive(
                 Successor::Kept(id) => supersede(c, no, one, position, (id, kept_until))?,
             }
         }
+        for one in &replaced {
+            reckon_below(c, no, &one.id)?;
+        }
         Ok(position)
     };
     let position = replace().map_err(|e: rusqlite::Error| s.failed(e))?;
@@ -155,7 +158,8 @@ fn supersede(
 
 fn quote(c: &Connection, no: ScopeNo, source: &str, output: &str) -> rusqlite::Result<()> {
     c.prepare_cached(
-        "INSERT INTO entry_quotes (tenant, scope, source, output) VALUES (?1, ?2, ?3, ?4)",
+        "INSERT OR IGNORE INTO entry_quotes (tenant, scope, source, output)
+         VALUES (?1, ?2, ?3, ?4)",
     )?
     .execute(params![no.tenant, no.scope, source, output])?;
     Ok(())
@@ -225,17 +229,26 @@ fn crowded_sql() -> String {
 
 /// The entries that end with one that is shown: itself, what it stands for unless
 /// that was overtaken, and what was made of any of these. It comes first, the others
-/// by where they began.
+/// by where they began. Who forgets one of them later finds what it said the same as.
 pub(super) fn ending_with(
     c: &Connection,
     no: ScopeNo,
     id: &str,
     now: Millis,
 ) -> rusqlite::Result<Vec<String>> {
+    let mut said = BTreeSet::from([id.to_owned()]);
+    // Also by way of one that has expired, and is not purged.
+    follow(&mut said, |id| names(c, SAID_BY, params![no.tenant, no.scope, now.0, id]))?;
     let mut ending = BTreeSet::from([id.to_owned()]);
-    follow(&mut ending, |id| {
-        names(c, &format!("{SAID_BY} AND {LIVES}"), params![no.tenant, no.scope, now.0, id])
-    })?;
+    for other in said.iter().filter(|other| *other != id) {
+        if let Some(standing) = standing(c, no, other)? {
+            quote(c, no, other, &standing.by)?;
+        }
+        let living = format!(
+            "SELECT id FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?4 AND {LIVES}"
+        );
+        ending.extend(names(c, &living, params![no.tenant, no.scope, now.0, other])?);
+    }
     follow(&mut ending, |id| {
         let quoting = format!("{QUOTING} AND e.ended_at IS NULL AND {LIVES}");
         names(c, &quoting, params![no.tenant, no.scope, now.0, id])
@@ -251,7 +264,8 @@ pub(super) fn ending_with(
 }
 
 /// The entries that are erased with some: these, what they stand for now if `down`,
-/// unless that was overtaken, and what was made of any of these, ended or not.
+/// unless that was overtaken, and what they were made of that is there no more; and
+/// what was made of any of these, ended or not.
 pub(super) fn erased_with(
     c: &Connection,
     no: ScopeNo,
@@ -262,7 +276,11 @@ pub(super) fn erased_with(
     let mut erased: BTreeSet<String> = named.into_iter().collect();
     if down {
         // What is in force again belongs to nobody, and has words of its own.
-        follow(&mut erased, |id| names(c, SAID_BY, params![no.tenant, no.scope, now.0, id]))?;
+        follow(&mut erased, |id| {
+            let mut below = names(c, SAID_BY, params![no.tenant, no.scope, now.0, id])?;
+            below.extend(names(c, QUOTED_AND_OVER, params![no.tenant, no.scope, now.0, id])?);
+            Ok(below)
+        })?;
     }
     follow(&mut erased, |id| names(c, QUOTING, params![no.tenant, no.scope, None::<i64>, id]))?;
     Ok(erased)
@@ -289,6 +307,12 @@ pub(super) fn quoting(
 const QUOTING: &str = "SELECT e.id FROM entry_quotes q
     JOIN entries e ON e.tenant = q.tenant AND e.scope = q.scope AND e.id = q.output
     WHERE q.tenant = ?1 AND q.scope = ?2 AND q.source = ?4";
+
+/// Entries that `?4` was made of and that have ended or expired at moment `?3`.
+const QUOTED_AND_OVER: &str = "SELECT e.id FROM entry_quotes q
+    JOIN entries e ON e.tenant = q.tenant AND e.scope = q.scope AND e.id = q.source
+    WHERE q.tenant = ?1 AND q.scope = ?2 AND q.output = ?4
+      AND (e.ended_at IS NOT NULL OR e.expires_at <= ?3)";
 
 /// Entries that `?4` stands for at moment `?3` and whose words it has.
 const SAID_BY: &str = "SELECT id FROM entries INDEXED BY entries_by_successor
@@ -324,18 +348,107 @@ fn follow(
     Ok(())
 }
 
-/// What an entry stood for is in force again; answers how many that are.
-pub(super) fn restore(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<usize> {
-    c.prepare_cached(
-        "UPDATE entries SET ended = NULL, successor = NULL, superseded_until = NULL, overtaken = 0
-         WHERE tenant = ?1 AND scope = ?2 AND successor = ?3",
-    )?
-    .execute(params![no.tenant, no.scope, id])
+/// What stands for an entry, or stood for it until it expired.
+struct Standing {
+    by: String,
+    until: Option<i64>,
+    is_overtaken: bool,
 }
 
-/// Lets go of what is known of an entry that is gone.
+fn standing(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<Option<Standing>> {
+    c.prepare_cached(
+        "SELECT successor, superseded_until, overtaken FROM entries
+         WHERE tenant = ?1 AND scope = ?2 AND id = ?3 AND successor IS NOT NULL",
+    )?
+    .query_row(params![no.tenant, no.scope, id], |row| {
+        Ok(Standing { by: row.get(0)?, until: row.get(1)?, is_overtaken: row.get(2)? })
+    })
+    .optional()
+}
+
+/// Lets what an entry stood for be another's, or in force again if there is no other;
+/// answers how many are in force again.
+fn hand_over(
+    c: &Connection,
+    no: ScopeNo,
+    id: &str,
+    heir: Option<Standing>,
+) -> rusqlite::Result<usize> {
+    let moved = match &heir {
+        // What it says in the end, or says no more, is what the last of them says.
+        Some(heir) => names(
+            c,
+            "UPDATE entries SET successor = ?4, superseded_until = ?5, overtaken = overtaken OR ?6
+             WHERE tenant = ?1 AND scope = ?2 AND successor = ?3 RETURNING id",
+            params![no.tenant, no.scope, id, heir.by, heir.until, heir.is_overtaken],
+        )?,
+        None => {
+            let there = "SELECT id FROM entries WHERE tenant = ?1 AND scope = ?2
+                AND successor = ?3 AND ended_at IS NULL";
+            let back = names(c, there, params![no.tenant, no.scope, id])?;
+            c.prepare_cached(
+                "UPDATE entries SET ended = iif(ended_at IS NULL, NULL, ended),
+                     successor = NULL, superseded_until = NULL, overtaken = 0
+                 WHERE tenant = ?1 AND scope = ?2 AND successor = ?3",
+            )?
+            .execute(params![no.tenant, no.scope, id])?;
+            back
+        }
+    };
+    for id in &moved {
+        reckon_below(c, no, id)?;
+    }
+    Ok(if heir.is_some() { 0 } else { moved.len() })
+}
+
+/// Says anew until when what an entry stands for is not in force: while the entry
+/// lives, and then while another stands for it.
+fn reckon_below(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<()> {
+    let mut open = vec![id.to_owned()];
+    while let Some(id) = open.pop() {
+        let expires_at: Option<i64> = c
+            .prepare_cached(
+                "SELECT expires_at FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
+            )?
+            .query_row(params![no.tenant, no.scope, id], |row| row.get(0))?;
+        // What never expires hides the others for good, whatever stands for it.
+        let Some(expires_at) = expires_at else { continue };
+        let until = match standing(c, no, &id)? {
+            Some(standing) => standing.until.map(|until| until.max(expires_at)),
+            None => Some(expires_at),
+        };
+        open.extend(names(
+            c,
+            "UPDATE entries SET superseded_until = ?4 WHERE tenant = ?1 AND scope = ?2
+               AND successor = ?3 AND superseded_until IS NOT ?4 RETURNING id",
+            params![no.tenant, no.scope, id, until],
+        )?);
+    }
+    Ok(())
+}
+
+/// Lets go of what an entry that has ended stood for, and of what stood for it;
+/// answers how many are in force again.
+pub(super) fn let_go(
+    c: &Connection,
+    no: ScopeNo,
+    id: &str,
+    now: Millis,
+) -> rusqlite::Result<usize> {
+    let heir = standing(c, no, id)?.filter(|one| one.until.is_none_or(|until| until > now.0));
+    let back = hand_over(c, no, id, heir)?;
+    c.prepare_cached(
+        "UPDATE entries SET successor = NULL, superseded_until = NULL, overtaken = 0
+         WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
+    )?
+    .execute(params![no.tenant, no.scope, id])?;
+    Ok(back)
+}
+
+/// Lets go of what is known of an entry that goes for good.
 pub(super) fn forget(c: &Connection, no: ScopeNo, id: &str) -> rusqlite::Result<()> {
-    restore(c, no, id)?;
+    let heir = standing(c, no, id)?;
+    hand_over(c, no, id, heir)?;
     // What was made of it was made of what it was made of.
     for sql in [
         "INSERT OR IGNORE INTO entry_quotes (tenant, scope, source, output)

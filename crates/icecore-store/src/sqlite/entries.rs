@@ -339,11 +339,16 @@ pub(super) fn end(
         }
         let mut restored = 0;
         for id in &ending {
-            restored += derivation::restore(c, no, id)?;
+            restored += derivation::let_go(c, no, id, now)?;
         }
         if restored > 0 {
             // As of an earlier position it would be seen beside what stood for it then.
             keep_from(c, no, 0)?;
+            // An index may have been made without it. Kept answers stay: nothing is erased.
+            c.execute(
+                "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
+                [no.tenant, no.scope],
+            )?;
         }
         Ok(true)
     };
@@ -361,8 +366,7 @@ fn end_one(
     let ended = log::record(c, no.tenant, Some(no.scope), "memory.deleted", &payload, now)?;
     // What another stood for was not in force from there on, and stays so.
     c.prepare_cached(&format!(
-        "UPDATE entries SET ended = iif({SUPERSEDED}, ended, ?4), ended_at = ?3,
-             successor = NULL, superseded_until = NULL, overtaken = 0
+        "UPDATE entries SET ended = iif({SUPERSEDED}, ended, ?4), ended_at = ?3
          WHERE tenant = ?1 AND scope = ?2 AND id = ?5"
     ))?
     .execute(params![no.tenant, no.scope, now.0, ended.0 as i64, id])?;
@@ -422,12 +426,14 @@ fn purgeable(
     .collect()
 }
 
-/// Deletes an entry, with what was counted of it. What it stood for is in force.
+/// Deletes an entry, with what was counted of it. What it stood for is in force, or
+/// is what its own successor stands for.
 fn delete(c: &Connection, no: ScopeNo, going: &Going) -> rusqlite::Result<()> {
     secrets::forget_hidden(c, "SELECT ?2", [no.tenant, going.began])?;
+    derivation::forget(c, no, &going.id)?;
     c.prepare_cached("DELETE FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3")?
         .execute(params![no.tenant, no.scope, going.id])?;
-    derivation::forget(c, no, &going.id)
+    Ok(())
 }
 
 pub(super) fn purge(
