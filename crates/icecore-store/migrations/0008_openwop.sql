@@ -2,7 +2,8 @@
 
 -- `derived` is 1 for an entry that was made of others. An entry that another stands
 -- for has `ended` without `ended_at`, and names that other as its `successor`; it
--- is in force again once `superseded_until`, when the successor expires, is past.
+-- is in force again once `superseded_until`, when the last of those that stand for
+-- it one after the other expires, is past.
 -- `overtaken` is 1 where the successor says something else: then the entry is in
 -- force again, too, when the successor is deleted or erased, and else goes with it.
 ALTER TABLE entries ADD COLUMN derived INTEGER NOT NULL DEFAULT 0;
