@@ -160,10 +160,7 @@ pub(crate) async fn add(
         (Ok(made), _) => Ok(wire::json(StatusCode::CREATED, json!(answer(made)).to_string())),
         // Another process was faster under the same key.
         (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
-            match attempt.earlier(&app).await? {
-                Some(outcome) => replay_made(&app, &caller, outcome).await,
-                None => Err(StoreError::ClaimTaken.into()),
-            }
+            replay_made(&app, &caller, attempt.of_another(&app).await?).await
         }
         (Err(error), _) => Err(error.into()),
     }

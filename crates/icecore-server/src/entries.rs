@@ -139,10 +139,7 @@ pub(crate) async fn add(
         }
         // Another process was faster under the same key.
         (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
-            match attempt.earlier(&app).await? {
-                Some(outcome) => replay_put(&app, &scope, &request, outcome),
-                None => Err(StoreError::ClaimTaken.into()),
-            }
+            replay_put(&app, &scope, &request, attempt.of_another(&app).await?)
         }
         (Err(error), _) => Err(error.into()),
     }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use icecore::{Claim, Erasures, NewOutcome, Position, StoredOutcome, Tenant};
+use icecore::{Claim, Erasures, NewOutcome, Position, StoreError, StoredOutcome, Tenant};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 
@@ -130,6 +130,11 @@ impl Attempt {
             Some(outcome) if outcome.request != self.request => Err(mismatch()),
             found => Ok(found),
         }
+    }
+
+    /// The outcome of another process, which was faster under the same key.
+    pub(crate) async fn of_another(&self, app: &App) -> Result<StoredOutcome, ApiError> {
+        self.earlier(app).await?.ok_or_else(|| StoreError::ClaimTaken.into())
     }
 
     fn check(&self) -> Result<(), ApiError> {

@@ -331,12 +331,12 @@ async fn otherwise(
     error: RunsError,
     attempt: Option<Attempt>,
 ) -> Result<Response, ApiError> {
-    let is_taken = matches!(error, RunsError::Memory(MemoryError::Store(StoreError::ClaimTaken)));
-    let earlier = match attempt.filter(|_| is_taken) {
-        Some(attempt) => attempt.earlier(app).await?,
-        None => None,
-    };
-    earlier.map(replayed).ok_or_else(|| error.into())
+    match (error, attempt) {
+        (RunsError::Memory(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
+            Ok(replayed(attempt.of_another(app).await?))
+        }
+        (error, _) => Err(error.into()),
+    }
 }
 
 /// A run, with what it leaves behind.

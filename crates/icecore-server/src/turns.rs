@@ -113,10 +113,7 @@ async fn answer(
         }
         // Another process was faster under the same key.
         (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
-            match attempt.earlier(app).await? {
-                Some(outcome) => replay_added(outcome, ids),
-                None => Err(StoreError::ClaimTaken.into()),
-            }
+            replay_added(attempt.of_another(app).await?, ids)
         }
         (Err(error), _) => Err(error.into()),
     }

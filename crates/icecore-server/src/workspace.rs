@@ -243,10 +243,8 @@ pub(crate) async fn put(
         (Ok(file), _) => Ok(answer(file)),
         // Another process was faster under the same key.
         (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
-            match attempt.earlier(&app).await? {
-                Some(outcome) => replay_put(&app, caller.tenant(), &write, &outcome).await,
-                None => Err(StoreError::ClaimTaken.into()),
-            }
+            let outcome = attempt.of_another(&app).await?;
+            replay_put(&app, caller.tenant(), &write, &outcome).await
         }
         (Err(error), _) => Err(error.into()),
     }
