@@ -14,6 +14,8 @@
 //! | [`cut`], [`chunk`] | where micros, minis and macros end, and what they are |
 //! | [`ctf`] | the Compact Turn Format |
 //! | [`compaction`], [`consolidation`] | many entries pressed into one; the same said once |
+//! | [`dream`] | what is due, distilled under a hard budget |
+//! | [`schedule`] | when something is done by itself |
 //! | [`summary`] | extractive summaries, themes, key facts |
 //! | [`fact`] | what is worth knowing by itself, and what a person thinks of it |
 //! | [`embed`] | text as a point in meaning, by a model with an identity |
@@ -27,12 +29,14 @@ pub mod compaction;
 pub mod consolidation;
 pub mod ctf;
 pub mod cut;
+pub mod dream;
 pub mod embed;
 pub mod fact;
 pub mod identity;
 pub mod ids;
 pub mod json;
 pub mod redact;
+pub mod schedule;
 pub mod summary;
 pub mod tier;
 pub mod time;

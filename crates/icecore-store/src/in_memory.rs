@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::dream::Checksum;
 use icecore_domain::fact::FactKey;
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
@@ -629,6 +630,111 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Vec<EntryPlace>> {
         derivation::oldest_places(&self.state(), scope, after, now, limit)
+    }
+
+    // Dreams
+
+    async fn lease_dream(&self, scope: &Scope, lease: Lease, now: Millis) -> Result<bool> {
+        let _ = (scope, lease, now);
+        todo!()
+    }
+
+    async fn release_dream(&self, scope: &Scope, holder: &str) -> Result<()> {
+        let _ = (scope, holder);
+        todo!()
+    }
+
+    async fn undreamt_entries(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>> {
+        let _ = (scope, after, now, limit);
+        todo!()
+    }
+
+    async fn undreamt_branches(
+        &self,
+        scope: &Scope,
+        after: Option<(SessionNo, Branch)>,
+        limit: usize,
+    ) -> Result<Vec<Undreamt>> {
+        let _ = (scope, after, limit);
+        todo!()
+    }
+
+    async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept> {
+        let _ = (scope, dream);
+        todo!()
+    }
+
+    async fn undo_dream(
+        &self,
+        scope: &Scope,
+        run: &str,
+        index: Option<(Workspace, NewFile)>,
+        now: Millis,
+    ) -> Result<Option<DreamRecord>> {
+        let _ = (scope, run, index, now);
+        todo!()
+    }
+
+    async fn dream(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>> {
+        let _ = (tenant, run);
+        todo!()
+    }
+
+    async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
+        let _ = (tenant, query);
+        todo!()
+    }
+
+    async fn dreamt_tokens(&self, tenant: &Tenant, since: Millis) -> Result<u64> {
+        let _ = (tenant, since);
+        todo!()
+    }
+
+    async fn archives(&self, tenant: Option<&Tenant>) -> Result<Vec<ArchiveRecord>> {
+        let _ = tenant;
+        todo!()
+    }
+
+    async fn archives_at(&self, tenant: &Tenant, checksum: Checksum) -> Result<Vec<ArchiveRecord>> {
+        let _ = (tenant, checksum);
+        todo!()
+    }
+
+    async fn expire_archive(&self, scope: &Scope, checksum: Checksum, now: Millis) -> Result<bool> {
+        let _ = (scope, checksum, now);
+        todo!()
+    }
+
+    async fn archives_lost_with(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        turns: &[TurnId],
+        now: Millis,
+    ) -> Result<u64> {
+        let _ = (scope, selector, turns, now);
+        todo!()
+    }
+
+    async fn lost_dreams(&self, limit: usize) -> Result<Vec<DreamDue>> {
+        let _ = limit;
+        todo!()
+    }
+
+    async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()> {
+        let _ = scope;
+        todo!()
+    }
+
+    async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {
+        let _ = limit;
+        todo!()
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {

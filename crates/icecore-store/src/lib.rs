@@ -9,6 +9,7 @@ mod commitments;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 mod derivation;
+mod dreams;
 #[cfg(test)]
 mod entries_tests;
 mod error;

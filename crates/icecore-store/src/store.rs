@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::cut::{CutPolicy, OpenTail};
+use icecore_domain::dream::Checksum;
 use icecore_domain::fact::{FactKey, RedactedFact, Verdict, normalise};
 use icecore_domain::identity::{IdentityKey, TurnIdentity};
 use icecore_domain::ids::{
@@ -28,6 +29,10 @@ pub use crate::commitments::{
 };
 pub use crate::derivation::{
     Derivation, DerivationKind, Derived, DerivedEntry, EntryPlace, MakePayload, Replaced, Successor,
+};
+pub use crate::dreams::{
+    ArchiveRecord, DreamDue, DreamFigures, DreamQuery, DreamRecord, DreamRun, DreamSpan,
+    DreamState, DreamTrigger, Kept, KeptDream, Lease, NewArchive, NewDream, Undreamt,
 };
 use crate::error::StoreError;
 use crate::pack::PackKey;
@@ -520,6 +525,100 @@ pub trait Store: Send + Sync {
         now: Millis,
         limit: usize,
     ) -> Result<Vec<EntryPlace>>;
+
+    // Dreams
+
+    /// Takes or renews the lease to dream in a memory: false while another holder's
+    /// is not past.
+    async fn lease_dream(&self, scope: &Scope, lease: Lease, now: Millis) -> Result<bool>;
+
+    /// Gives a lease back; of a holder that does not have it, nothing.
+    async fn release_dream(&self, scope: &Scope, holder: &str) -> Result<()>;
+
+    /// Where the first `limit` entries are that a dream would read, oldest first, after
+    /// a place in their order: those in force that do not end by themselves, are no
+    /// intentions and are not what the dream in force wrote.
+    async fn undreamt_entries(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>>;
+
+    /// Branches of a memory with turns that no dream has read, by session and branch,
+    /// after one of them.
+    async fn undreamt_branches(
+        &self,
+        scope: &Scope,
+        after: Option<(SessionNo, Branch)>,
+        limit: usize,
+    ) -> Result<Vec<Undreamt>>;
+
+    /// Keeps a dream, all in one step: the entry in place of others as with
+    /// [`Store::derive_entries`], how far turns have been read, the archive, the index
+    /// file as with [`Store::put_file`], the run, and the records `memory.written`,
+    /// `memory.compacted` and `workspace.updated`. The dream before it is superseded. An archive of the memory that has the
+    /// address already, with its key, stays as it is, and the new body is not used. It
+    /// may be [`StoreError::FileConflict`], [`StoreError::TooManyFiles`] or, as with an
+    /// append, [`StoreError::SecretsChanged`]; then too nothing was done.
+    async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept>;
+
+    /// Takes back the dream in force: its entry ends, with its record; what it stands
+    /// for is in force again, its turns count as unread, the one before it is in force;
+    /// the index file is written where one is given. Its archive's key goes unless
+    /// another dream in force or superseded came to the same. Positions before cannot
+    /// be read as of any more. Logs `dream.undone` with ids alone. Nothing
+    /// is answered, and nothing done, when the run's dream is not the one in force.
+    async fn undo_dream(
+        &self,
+        scope: &Scope,
+        run: &str,
+        index: Option<(Workspace, NewFile)>,
+        now: Millis,
+    ) -> Result<Option<DreamRecord>>;
+
+    /// A dream of a tenant by its run.
+    async fn dream(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>>;
+
+    /// Dreams of a tenant, newest first.
+    async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>>;
+
+    /// Tokens that dreams of a tenant used, read and written together, since a moment.
+    async fn dreamt_tokens(&self, tenant: &Tenant, since: Millis) -> Result<u64>;
+
+    /// The archives of a tenant, or of all, newest first, also those that were erased
+    /// or are past their retention.
+    async fn archives(&self, tenant: Option<&Tenant>) -> Result<Vec<ArchiveRecord>>;
+
+    /// The archives of a tenant with that address, at most one a memory.
+    async fn archives_at(&self, tenant: &Tenant, checksum: Checksum) -> Result<Vec<ArchiveRecord>>;
+
+    /// Destroys the key of an archive that is past its retention, which only one is that
+    /// no dream in force came to; false otherwise, or if it has none.
+    async fn expire_archive(&self, scope: &Scope, checksum: Checksum, now: Millis) -> Result<bool>;
+
+    /// How many archives with a key would go if what a selector names of entries, facts
+    /// and verdicts were erased, and these turns.
+    async fn archives_lost_with(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        turns: &[TurnId],
+        now: Millis,
+    ) -> Result<u64>;
+
+    /// Memories, of any tenant, whose dreams were lost with something that was
+    /// forgotten, deleted or rewritten. With these go: their entries, what those stood
+    /// for being in force again; all dreams of the memory after the first that was
+    /// touched; their archives' keys; and the tenant's index file with all its versions.
+    async fn lost_dreams(&self, limit: usize) -> Result<Vec<DreamDue>>;
+
+    /// Notes that a memory has been dreamt anew, or has nothing to dream of.
+    async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()>;
+
+    /// Tenants whose index file went and has not been written again.
+    async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>>;
 
     // Runs
 

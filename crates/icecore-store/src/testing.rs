@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use icecore_domain::chunk::Level;
+use icecore_domain::dream::Checksum;
 use icecore_domain::fact::FactKey;
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
@@ -596,6 +597,95 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         limit: usize,
     ) -> Result<Vec<EntryPlace>> {
         read!(self.oldest_places(scope, after, now, limit))
+    }
+
+    // Dreams
+
+    async fn lease_dream(&self, scope: &Scope, lease: Lease, now: Millis) -> Result<bool> {
+        write!(self.lease_dream(scope, lease, now))
+    }
+
+    async fn release_dream(&self, scope: &Scope, holder: &str) -> Result<()> {
+        write!(self.release_dream(scope, holder))
+    }
+
+    async fn undreamt_entries(
+        &self,
+        scope: &Scope,
+        after: Option<EntryPlace>,
+        now: Millis,
+        limit: usize,
+    ) -> Result<Vec<EntryPlace>> {
+        read!(self.undreamt_entries(scope, after, now, limit))
+    }
+
+    async fn undreamt_branches(
+        &self,
+        scope: &Scope,
+        after: Option<(SessionNo, Branch)>,
+        limit: usize,
+    ) -> Result<Vec<Undreamt>> {
+        read!(self.undreamt_branches(scope, after, limit))
+    }
+
+    async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept> {
+        write!(self.keep_dream(scope, dream))
+    }
+
+    async fn undo_dream(
+        &self,
+        scope: &Scope,
+        run: &str,
+        index: Option<(Workspace, NewFile)>,
+        now: Millis,
+    ) -> Result<Option<DreamRecord>> {
+        write!(self.undo_dream(scope, run, index, now))
+    }
+
+    async fn dream(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>> {
+        read!(self.dream(tenant, run))
+    }
+
+    async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
+        read!(self.dreams(tenant, query))
+    }
+
+    async fn dreamt_tokens(&self, tenant: &Tenant, since: Millis) -> Result<u64> {
+        read!(self.dreamt_tokens(tenant, since))
+    }
+
+    async fn archives(&self, tenant: Option<&Tenant>) -> Result<Vec<ArchiveRecord>> {
+        read!(self.archives(tenant))
+    }
+
+    async fn archives_at(&self, tenant: &Tenant, checksum: Checksum) -> Result<Vec<ArchiveRecord>> {
+        read!(self.archives_at(tenant, checksum))
+    }
+
+    async fn expire_archive(&self, scope: &Scope, checksum: Checksum, now: Millis) -> Result<bool> {
+        write!(self.expire_archive(scope, checksum, now))
+    }
+
+    async fn archives_lost_with(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        turns: &[TurnId],
+        now: Millis,
+    ) -> Result<u64> {
+        read!(self.archives_lost_with(scope, selector, turns, now))
+    }
+
+    async fn lost_dreams(&self, limit: usize) -> Result<Vec<DreamDue>> {
+        read!(self.lost_dreams(limit))
+    }
+
+    async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()> {
+        write!(self.settle_lost_dreams(scope))
+    }
+
+    async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {
+        read!(self.lost_indexes(limit))
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {

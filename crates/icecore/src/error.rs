@@ -139,6 +139,82 @@ pub enum MemoryError {
     /// A commitment that cannot be made.
     #[error(transparent)]
     Commitment(#[from] CommitmentError),
+    /// A dream whose budget covers too little; nothing was written.
+    #[error(
+        "a budget of {budget} tokens covers too little of what is due in memory `{memory}`: it takes at least {minimum}"
+    )]
+    TokenBudgetExceeded {
+        /// The memory.
+        memory: String,
+        /// What was given.
+        budget: u64,
+        /// The smallest budget that would do.
+        minimum: u64,
+    },
+    /// A budget that is none.
+    #[error("a dream's budget is at least 1 token, not {budget}")]
+    NoBudget {
+        /// What was given.
+        budget: i64,
+    },
+    /// A memory with nothing to dream of.
+    #[error("memory `{memory}` holds nothing to distil: give it turns or entries first")]
+    NothingToDream {
+        /// The memory.
+        memory: String,
+    },
+    /// Another dream of the memory is under way.
+    #[error("a dream of memory `{memory}` is under way, until {until} at most; try again then")]
+    DreamUnderWay {
+        /// The memory.
+        memory: String,
+        /// When its lease ends, in RFC 3339.
+        until: String,
+    },
+    /// No dream of that run.
+    #[error("there is no dream `{run}`")]
+    NoDream {
+        /// The run.
+        run: String,
+    },
+    /// A dream that cannot be taken back.
+    #[error("dream `{run}` cannot be undone: {reason}")]
+    NotUndone {
+        /// The run.
+        run: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// No archive of that address.
+    #[error("there is no archive `{checksum}`")]
+    NoArchive {
+        /// The address.
+        checksum: String,
+    },
+    /// An archive whose body is gone for good.
+    #[error("archive `{checksum}` is gone: {reason}")]
+    ArchiveGone {
+        /// The address.
+        checksum: String,
+        /// Whether it was erased, taken back or past its retention.
+        reason: &'static str,
+    },
+    /// An archive whose bytes are not those of its address.
+    #[error("archive `{checksum}` is damaged: {reason}")]
+    ArchiveDamaged {
+        /// The address.
+        checksum: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An archive that holds what is a secret now.
+    #[error(
+        "archive `{checksum}` holds what has been registered as a secret since; `icecore redact --rescan` distils it anew"
+    )]
+    ArchiveTells {
+        /// The address.
+        checksum: String,
+    },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -22,6 +22,7 @@
 //!
 //! Knows how memory behaves, and no SQL and no wire format.
 
+mod archives;
 mod bodies;
 mod check;
 mod commitments;
@@ -30,6 +31,7 @@ pub mod config;
 mod consolidation;
 mod context;
 mod counters;
+mod dreams;
 mod entries;
 mod error;
 mod forget;
@@ -48,6 +50,7 @@ mod veil;
 mod worker;
 mod workspace;
 
+pub use archives::ArchiveReport;
 pub use check::{CheckReport, PackReport};
 pub use commitments::{
     COMMITMENT_TAG, CommitmentError, CommitmentRequest, CommitmentSettings, ConditionRequest,
@@ -59,6 +62,9 @@ pub use consolidation::{
 };
 pub use context::{Context, ContextRequest};
 pub use counters::Counters;
+pub use dreams::{
+    DREAM_WORKFLOW, Dream, DreamPhase, DreamPreview, DreamProgress, DreamRequest, DreamSettings,
+};
 pub use entries::{
     EntryError, EntryList, EntryQuery, EntryRank, MAX_ENTRIES, MAX_ENTRY_QUERY_CHARS,
     NewEntryRequest,
@@ -67,6 +73,7 @@ pub use error::MemoryError;
 pub use forget::{Erased, ForgetRequest, Receipt};
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
 pub use icecore_domain::chunk::{ChunkId, Level, Tier};
+pub use icecore_domain::dream::{self as dream, Archive, Checksum, Distillate};
 pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 pub use icecore_domain::fact::{FactKind, FactStatus};
 pub use icecore_domain::ids::{
@@ -85,8 +92,9 @@ pub use icecore_domain::workspace::{MAX_PATH_BYTES, PathError};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
-    ApiKeyRecord, Appended, AppendedTurn, BodyPlace, Claim, CommitmentQuery, CommitmentRecord,
-    CommitmentState, Condition, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor,
+    ApiKeyRecord, Appended, AppendedTurn, ArchiveRecord, BodyPlace, Claim, CommitmentQuery,
+    CommitmentRecord, CommitmentState, Condition, DreamFigures, DreamQuery, DreamRecord,
+    DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor,
     KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, Outcome, Rotated,
     RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable,
     SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS,

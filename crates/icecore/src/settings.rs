@@ -4,6 +4,7 @@ use icecore_domain::cut::CutPolicy;
 use icecore_domain::redact::{Redactor, UnknownPii};
 
 use crate::commitments::CommitmentSettings;
+use crate::dreams::DreamSettings;
 
 /// The form of warm bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct MemorySettings {
     pub compaction: CompactionSettings,
     /// What begins with `commitments_`, in the `[openwop]` table.
     pub commitments: CommitmentSettings,
+    /// The `[dreams]` table.
+    pub dreams: DreamSettings,
 }
 
 /// What bounds long-term entries. The names are those of the `[memory]` table,
@@ -150,6 +153,7 @@ impl Default for MemorySettings {
             entries: EntrySettings::default(),
             compaction: CompactionSettings::default(),
             commitments: CommitmentSettings::default(),
+            dreams: DreamSettings::default(),
         }
     }
 }

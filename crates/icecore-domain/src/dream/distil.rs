@@ -1,0 +1,114 @@
+//! What a dream makes of its sources: lines that a person can read, each with its
+//! sources.
+
+use crate::time::Millis;
+use crate::tokens::TokenCounter;
+
+use super::Source;
+
+/// The name of the distiller that needs no model. The number rises whenever equal
+/// sources would give another distillate.
+pub const EXTRACTIVE: &str = "extractive-1";
+
+/// A part of a distillate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Section {
+    /// What is true now.
+    Now,
+    /// What was decided.
+    Decisions,
+    /// Preferences and standing instructions.
+    Preferences,
+    /// People and projects.
+    People,
+    /// What is not settled.
+    Threads,
+    /// What happened when.
+    Timeline,
+}
+
+impl Section {
+    /// All of them, in order.
+    pub const ALL: [Section; 6] = [
+        Section::Now,
+        Section::Decisions,
+        Section::Preferences,
+        Section::People,
+        Section::Threads,
+        Section::Timeline,
+    ];
+
+    /// The word for it, as in an archive.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Section::Now => "now",
+            Section::Decisions => "decisions",
+            Section::Preferences => "preferences",
+            Section::People => "people",
+            Section::Threads => "threads",
+            Section::Timeline => "timeline",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Section::ALL.into_iter().find(|section| section.as_str() == word)
+    }
+
+    /// Its heading, for people.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Section::Now => "What is true now",
+            Section::Decisions => "Decisions",
+            Section::Preferences => "Preferences and instructions",
+            Section::People => "People and projects",
+            Section::Threads => "Open threads",
+            Section::Timeline => "Timeline",
+        }
+    }
+}
+
+/// Something that is worth keeping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// In which part.
+    pub section: Section,
+    /// What it says; dates in it are absolute.
+    pub text: String,
+    /// When, by the messages' own time.
+    pub at: Option<Millis>,
+    /// What was true before, where it was overtaken.
+    pub before: Option<String>,
+    /// The sources, by their places in the archive's list.
+    pub sources: Vec<u32>,
+}
+
+/// What a dream came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Distillate {
+    /// Its lines, by section and in the order in which they are read.
+    pub lines: Vec<Line>,
+}
+
+impl Distillate {
+    /// The text for people, by which it is counted: a heading for each section that has
+    /// lines, and a line for each.
+    pub fn text(&self) -> String {
+        todo!()
+    }
+}
+
+/// Distils sources, which stand in the order of the archive's list, into at most
+/// `output_tokens` tokens of text.
+///
+/// `carried` is what the last dream came to, if it is among the sources: the one of
+/// kind archive.
+pub fn distil(
+    sources: &[Source],
+    carried: Option<&Distillate>,
+    output_tokens: u64,
+    counter: &dyn TokenCounter,
+) -> Distillate {
+    let _ = (sources, carried, output_tokens, counter);
+    todo!()
+}

@@ -1,0 +1,1 @@
+//! When something is done by itself: cron lines in a time zone, and delays.

@@ -1,0 +1,206 @@
+//! Dreams: what is due in a memory, distilled under a hard budget into an archive that
+//! anybody can make again, byte for byte.
+//!
+//! Lease, snapshot, plan, distil, redact, seal, keep: the archive's body is written
+//! first, and everything else in one step after it. Whoever is killed at any point
+//! leaves the old state, and whoever tries again comes to the same bytes.
+
+use icecore_domain::dream::{Archive, Checksum, Distillate};
+use icecore_domain::ids::{Scope, Tenant};
+use icecore_store::{DreamQuery, DreamRecord, DreamTrigger};
+
+use crate::error::Result;
+use crate::memory::Memory;
+
+/// The workflow whose runs are dreams.
+pub const DREAM_WORKFLOW: &str = "icecore.dream";
+
+/// What bounds dreams. The names are those of the `[dreams]` table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DreamSettings {
+    /// `max_token_budget`: tokens that a dream may read and write together.
+    pub max_token_budget: u64,
+    /// `output_tokens`: tokens that it may write.
+    pub output_tokens: u64,
+    /// `min_coverage_percent`: the share of what is due that it must cover.
+    pub min_coverage_percent: u8,
+    /// `archive_retention_days`: archives that a newer one supersedes are kept so long;
+    /// 0 keeps them for ever.
+    pub archive_retention_days: u32,
+    /// `lease_seconds`: a dreamer that gave no sign for so long is dead.
+    pub lease_seconds: u64,
+    /// `index_markdown`: whether a readable `MEMORY-INDEX.md` is kept beside the index.
+    pub index_markdown: bool,
+    /// `context_percent`: the share of a context that the distillate may take.
+    pub context_percent: u8,
+    /// `model_seconds`: how long a model may take to answer.
+    pub model_seconds: u64,
+}
+
+impl Default for DreamSettings {
+    fn default() -> Self {
+        Self {
+            max_token_budget: 64_000,
+            output_tokens: 8_000,
+            min_coverage_percent: 10,
+            archive_retention_days: 90,
+            lease_seconds: 30,
+            index_markdown: false,
+            context_percent: 15,
+            model_seconds: 60,
+        }
+    }
+}
+
+/// What a dream is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DreamRequest {
+    /// Tokens that it may read and write together; no more than `max_token_budget`,
+    /// which is the default.
+    pub budget: Option<u64>,
+    /// Tokens that it may write; no more than `output_tokens`, which is the default.
+    pub output_tokens: Option<u64>,
+    /// Who asks.
+    pub trigger: DreamTrigger,
+    /// The id of its run; without, one is made up. A run of this id that is there
+    /// already, and has not ended, is the dream's own, and ends with it.
+    pub run: Option<String>,
+    /// Who asks, by an opaque id, as runs have it.
+    pub principal: String,
+    /// Only these entries, nothing else, and not what an earlier dream came to.
+    pub only: Option<Vec<String>>,
+    /// Whether the index is written.
+    pub index: bool,
+}
+
+impl DreamRequest {
+    /// A dream that somebody asks for.
+    pub fn manual(budget: Option<u64>) -> Self {
+        Self {
+            budget,
+            output_tokens: None,
+            trigger: DreamTrigger::Manual,
+            run: None,
+            principal: "operator".to_owned(),
+            only: None,
+            index: true,
+        }
+    }
+}
+
+/// How far a dream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DreamProgress {
+    /// What it does.
+    pub phase: DreamPhase,
+    /// Tokens that it has read and written so far.
+    pub tokens: u64,
+    /// Tokens that it may use.
+    pub budget: u64,
+}
+
+/// What a dream does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DreamPhase {
+    /// It finds out what is due.
+    Looking,
+    /// It reads its sources.
+    Reading,
+    /// It distils them.
+    Distilling,
+    /// It seals the archive.
+    Sealing,
+    /// It writes everything else.
+    Keeping,
+}
+
+impl DreamPhase {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DreamPhase::Looking => "looking",
+            DreamPhase::Reading => "reading",
+            DreamPhase::Distilling => "distilling",
+            DreamPhase::Sealing => "sealing",
+            DreamPhase::Keeping => "keeping",
+        }
+    }
+}
+
+/// What came of a dream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dream {
+    /// The dream as kept; the one before, if nothing was due.
+    pub record: DreamRecord,
+    /// Whether nothing was due, so that the one before stands.
+    pub unchanged: bool,
+    /// The payload of its `memory.compacted`.
+    pub payload: String,
+}
+
+/// What would come of a dream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DreamPreview {
+    /// Whether nothing is due.
+    pub unchanged: bool,
+    /// The archive as it would be.
+    pub archive: Archive,
+    /// Its address.
+    pub checksum: Checksum,
+    /// What the last dream came to.
+    pub before: Option<Distillate>,
+    /// Tokens that it may use.
+    pub budget: u64,
+    /// Tokens of what it reads.
+    pub input_tokens: u64,
+    /// Tokens of what it writes.
+    pub output_tokens: u64,
+    /// Sources that it reads.
+    pub source_count: u64,
+    /// Sources that would stay due.
+    pub remaining: u64,
+    /// The smallest budget that would not be refused.
+    pub minimum: u64,
+}
+
+impl Memory {
+    /// Dreams: distils what is due in a memory. `tell` hears how far it is. Nothing is
+    /// written where the budget is too small. Once this resolves it survives a crash.
+    pub async fn dream(
+        &self,
+        scope: &Scope,
+        request: DreamRequest,
+        tell: impl FnMut(DreamProgress) + Send,
+    ) -> Result<Dream> {
+        let _ = (scope, request, tell);
+        todo!()
+    }
+
+    /// What a dream would come to. Nothing is written.
+    pub async fn preview_dream(
+        &self,
+        scope: &Scope,
+        request: DreamRequest,
+    ) -> Result<DreamPreview> {
+        let _ = (scope, request);
+        todo!()
+    }
+
+    /// Takes back a dream, which must be the one in force in its memory.
+    pub async fn undo_dream(&self, tenant: &Tenant, run: &str) -> Result<DreamRecord> {
+        let _ = (tenant, run);
+        todo!()
+    }
+
+    /// A dream of a tenant by its run.
+    pub async fn dream_record(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>> {
+        let _ = (tenant, run);
+        todo!()
+    }
+
+    /// Dreams of a tenant, newest first.
+    pub async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
+        let _ = (tenant, query);
+        todo!()
+    }
+}
