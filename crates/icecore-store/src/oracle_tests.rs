@@ -267,6 +267,7 @@ async fn deriving(
     };
     let ids: Vec<String> = picks.iter().map(name).collect();
     let output = |pick: &u8| DerivedEntry {
+        id: None,
         content: text(&format!("made of {} q8Zk2Lm9Xw", ids.len())),
         tags: vec![text(&format!("subject:name-{}", pick % 2))],
         expires_at: expires.then_some(NOW),

@@ -30,9 +30,13 @@ pub(super) fn derive(
     let Derivation { outputs, replaced, kind, payload, now, .. } = derivation;
     let mut written = Vec::with_capacity(outputs.len());
     for (output, expires_at) in outputs.into_iter().zip(expiries.outputs) {
-        let DerivedEntry { content, tags, hidden, .. } = output;
+        let DerivedEntry { id, content, tags, hidden, .. } = output;
+        let id = match id {
+            Some(id) => id,
+            None => entries::next_id(c, s, scope)?,
+        };
         let mut record = EntryRecord {
-            id: entries::next_id(c, s, scope)?,
+            id,
             content,
             tags,
             created_at: now,
