@@ -639,8 +639,8 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         Act::Draw(batch) => format!("{:?}", store.put_facts(scope, batch).await),
         Act::Judge(verdict) => format!("{:?}", store.put_verdict(scope, verdict).await),
         Act::EraseFacts(selector, quoting) => {
-            let dry = store.erase_facts(scope, &selector, &quoting, true).await;
-            format!("{dry:?} {:?}", store.erase_facts(scope, &selector, &quoting, false).await)
+            let dry = store.erase_facts(scope, &selector, &quoting, true, NOW).await;
+            format!("{dry:?} {:?}", store.erase_facts(scope, &selector, &quoting, false, NOW).await)
         }
         Act::PutSecret(secret, rotate) => {
             format!("{:?}", store.put_secret(scope.tenant(), secret, rotate, NOW).await)
