@@ -396,7 +396,7 @@ fn draft(
         let shared = shared.map(|tag| redactor.text(tag));
         let run = run_tag(redactor, &name(&ids));
         let tags = without_repeats(run.into_iter().chain(shared));
-        let entry = DerivedEntry { content, tags, expires_at: plan.expires_at, hidden };
+        let entry = DerivedEntry { id: None, content, tags, expires_at: plan.expires_at, hidden };
         return Ok(Some(Draft { ids, entry }));
     }
     Err(not_redacted("derived text is too long once its secrets are hidden"))

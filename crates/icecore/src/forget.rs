@@ -233,8 +233,8 @@ impl Memory {
             if !dry_run {
                 self.drop_index(scope).await?;
             }
-            let store = &self.inner.store;
-            work.erased.facts += store.erase_facts(scope, selector, &quoting, dry_run).await?;
+            let (store, now) = (&self.inner.store, self.inner.clock.now());
+            work.erased.facts += store.erase_facts(scope, selector, &quoting, dry_run, now).await?;
             work.touched.insert(scope.clone());
         }
         Ok(())
@@ -251,7 +251,7 @@ impl Memory {
         let store = &self.inner.store;
         let now = self.inner.clock.now();
         let entries = store.erase_entries(scope, selector, true, now).await?;
-        let facts = store.erase_facts(scope, selector, &[], true).await?;
+        let facts = store.erase_facts(scope, selector, &[], true, now).await?;
         if dry_run {
             work.erased.entries += entries;
             // With turns they were counted already.
@@ -262,7 +262,7 @@ impl Memory {
         } else {
             self.drop_index(scope).await?;
             work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
-            work.erased.facts += store.erase_facts(scope, selector, &[], false).await?;
+            work.erased.facts += store.erase_facts(scope, selector, &[], false, now).await?;
         }
         if entries + facts > 0 {
             work.touched.insert(scope.clone());

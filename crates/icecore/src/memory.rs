@@ -95,6 +95,7 @@ pub struct MemoryBuilder {
     index: IndexSettings,
     redactor: Redactor,
     logs: LogRedactor,
+    archives: Option<Packs>,
 }
 
 impl Default for MemoryBuilder {
@@ -116,6 +117,7 @@ impl Default for MemoryBuilder {
             index: IndexSettings::default(),
             redactor: Redactor::standard(),
             logs: LogRedactor::default(),
+            archives: None,
         }
     }
 }
@@ -181,15 +183,25 @@ impl MemoryBuilder {
         self
     }
 
+    /// Where the bodies of archives are kept; without, where the packs are.
+    pub fn archives(mut self, archives: Packs) -> Self {
+        self.archives = Some(archives.archives());
+        self
+    }
+
     /// Opens the memory in `dir`, which is made if it is not there.
-    pub async fn open(self, dir: &Path) -> Result<Memory> {
+    pub async fn open(mut self, dir: &Path) -> Result<Memory> {
         let (path, key) = (dir.to_owned(), self.master_key.clone());
-        let (store, packs) = off_thread(move || {
+        let (store, packs, archives) = off_thread(move || {
             let store = SqliteStore::open(&path, key.as_deref())?;
             let packs = Packs::local(&path.join("packs"))?;
-            Ok::<_, MemoryError>((store, packs))
+            let archives = Packs::local(&path.join("archives"))?;
+            Ok::<_, MemoryError>((store, packs, archives))
         })
         .await??;
+        if self.archives.is_none() {
+            self = self.archives(archives);
+        }
         Ok(self.over(Arc::new(store), packs, Some(dir.to_owned())))
     }
 
@@ -201,7 +213,7 @@ impl MemoryBuilder {
         Memory {
             inner: Arc::new(Inner {
                 store,
-                archives: packs.archives(),
+                archives: self.archives.unwrap_or_else(|| packs.archives()),
                 packs,
                 opened_archives: ArchiveCache::default(),
                 distiller: self.distiller,
