@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use icecore_domain::dream::{
-    Archive, ArchiveSource, Checksum, DistilPrompt, Distillate, EXTRACTIVE, Line, Source,
-    SourceKind, distil, merge, read_reply,
+    Archive, ArchiveSource, Checksum, DistilPrompt, Distillate, EXTRACTIVE, Line, Section,
+    Source, SourceKind, distil, merge, read_reply,
 };
+use icecore_domain::fact::FactKind;
 use icecore_domain::ids::Tenant;
 use icecore_domain::redact::Redactor;
 use icecore_domain::tokens::TokenCounter;
@@ -42,7 +43,7 @@ pub trait Distiller: Send + Sync {
     fn reply<'a>(
         &'a self,
         prompt: &'a DistilPrompt,
-    ) -> Pin<Box<dyn Future<Output = Result<String, DistillerError>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = std::result::Result<String, DistillerError>> + Send + 'a>>;
 }
 
 /// Why a model did not answer.
@@ -136,8 +137,10 @@ impl Memory {
         if let Some(made) = self.kept_distillate(&task, &key, model.as_ref()).await? {
             return Ok(made);
         }
-        let made = Asking::new(self, &task, model.as_ref()).distilled().await?;
-        self.inner.distilled.put(key, made.clone());
+        let (made, is_final) = Asking::new(self, &task, model.as_ref()).distilled().await?;
+        if is_final {
+            self.inner.distilled.put(key, made.clone());
+        }
         Ok(made)
     }
 
@@ -153,8 +156,6 @@ impl Memory {
         if !is_made_by(&archive.distiller, model.name()) {
             return Ok(());
         }
-        let output = archive.distillate.text();
-        let _ = output;
         let key = self.key_of(tenant, &archive.sources, archive.budget, model.name()).await?;
         Ok(self.inner.store.put_note(&note_of(&key), &checksum.to_string()).await?)
     }
@@ -188,7 +189,7 @@ impl Memory {
     ) -> Result<Option<Distilled>> {
         let note = self.inner.store.note(&note_of(key)).await?;
         let Some(checksum) = note.as_deref().and_then(Checksum::parse) else { return Ok(None) };
-        let Ok(archive) = self.opened_archive(&task.tenant, None, checksum).await else {
+        let Ok((_, archive)) = self.find_archive(&task.tenant, None, checksum).await else {
             return Ok(None);
         };
         let is_same = archive.sources == task.named
@@ -228,7 +229,7 @@ struct Asking<'a> {
     provider_tokens: u64,
     /// Whether it failed to answer: then it is not asked again.
     is_silent: bool,
-    asked: usize,
+    answered: usize,
     fell_back: usize,
     told_tokens: u64,
 }
@@ -249,13 +250,14 @@ impl<'a> Asking<'a> {
             counter: memory.inner.counter.as_ref(),
             provider_tokens: 0,
             is_silent: false,
-            asked: 0,
+            answered: 0,
             fell_back: 0,
             told_tokens: 0,
         }
     }
 
-    async fn distilled(mut self) -> Result<Distilled> {
+    /// What comes of it, and whether asking again would be for nothing.
+    async fn distilled(mut self) -> Result<(Distilled, bool)> {
         let parts = self.parts();
         let input: u64 = parts.iter().map(|part| part.tokens).sum();
         let overhead = self.overhead(&parts);
@@ -276,32 +278,25 @@ impl<'a> Asking<'a> {
             }
         }
         let counter = Arc::clone(&self.memory.inner.counter);
-        let (carried, limit) = (self.task.carried.clone(), self.limit(room));
-        if self.asked == 0 {
-            // As if there were no model: equal sources give equal bytes.
-            let sources = self.task.sources.clone();
-            let distillate = off_thread(move || {
-                distil(&sources, carried.as_ref(), limit, counter.as_ref())
-            })
-            .await?;
-            let distiller = EXTRACTIVE.to_owned();
-            return Ok(Distilled { distillate, distiller, told_tokens: self.told_tokens });
-        }
-        let distillate = off_thread(move || merge(lines, limit, counter.as_ref())).await?;
+        // What the model was told has been used up.
+        let limit = if self.told_tokens == 0 { self.task.output_tokens } else { room };
+        let (sources, carried) = (self.task.sources.clone(), self.task.carried.clone());
+        let is_of_model = self.answered > 0;
+        let distillate = off_thread(move || match is_of_model {
+            true => merge(verbatim(&sources), lines, limit, counter.as_ref()),
+            false => distil(&sources, carried.as_ref(), limit, counter.as_ref()),
+        })
+        .await?;
         let model = made_by(self.model.name());
-        let distiller = match self.fell_back {
-            0 => model,
+        let distiller = match (self.told_tokens, self.fell_back) {
+            // It was not asked at all: as if there were none.
+            (0, _) => EXTRACTIVE.to_owned(),
+            (_, 0) => model,
             _ => format!("{model}+{EXTRACTIVE}"),
         };
-        Ok(Distilled { distillate, distiller, told_tokens: self.told_tokens })
-    }
-
-    /// Tokens that may be written after all that was read.
-    fn limit(&self, room: u64) -> u64 {
-        match self.told_tokens {
-            0 => self.task.output_tokens,
-            _ => room,
-        }
+        // A model that gave no answer now may give one the next time.
+        let is_final = !self.is_silent && is_of_model;
+        Ok((Distilled { distillate, distiller, told_tokens: self.told_tokens }, is_final))
     }
 
     /// Sources in their order, as many together as fit the model's window.
@@ -376,7 +371,7 @@ impl<'a> Asking<'a> {
         if read.lines.is_empty() {
             return None;
         }
-        self.asked += 1;
+        self.answered += 1;
         let placed = read.lines.into_iter().map(|line| placed(line, first));
         Some(placed.collect())
     }
@@ -398,6 +393,26 @@ impl<'a> Asking<'a> {
         })
         .await
     }
+}
+
+/// What stands word for word whatever the model writes: instructions, and what a person
+/// confirmed.
+fn verbatim(sources: &[Source]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (place, source) in (0..).zip(sources) {
+        for fact in &source.facts {
+            let section = match fact.kind {
+                FactKind::Instruction | FactKind::Preference => Section::Preferences,
+                FactKind::Decision => Section::Decisions,
+                _ => Section::Now,
+            };
+            if fact.confirmed || fact.kind == FactKind::Instruction {
+                let (text, at, sources) = (fact.text.clone(), fact.at, vec![place]);
+                lines.push(Line { section, text, at, before: None, sources });
+            }
+        }
+    }
+    lines
 }
 
 /// A line whose sources are places in the whole list.

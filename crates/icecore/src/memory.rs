@@ -19,11 +19,13 @@ use icecore_store::{
 };
 use tokio::sync::{Notify, Semaphore};
 
+use crate::archives::ArchiveCache;
 use crate::bodies::PackCache;
 use crate::commitments::Order;
 use crate::compaction::Resting;
 use crate::consolidation::Consolidating;
 use crate::counters::Counting;
+use crate::distiller::{DistilledCache, Distiller};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
@@ -42,8 +44,11 @@ pub struct Memory {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) packs: Packs,
-    /// The bodies of archives.
+    /// Where the bodies of archives are kept.
     pub(crate) archives: Packs,
+    pub(crate) opened_archives: ArchiveCache,
+    pub(crate) distiller: Option<Arc<dyn Distiller>>,
+    pub(crate) distilled: DistilledCache,
     pub(crate) redactors: Redactors,
     pub(crate) counter: Arc<dyn TokenCounter>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -86,6 +91,7 @@ pub struct MemoryBuilder {
     counter: Option<Arc<dyn TokenCounter>>,
     master_key: Option<String>,
     embedder: Option<Arc<dyn Embedder>>,
+    distiller: Option<Arc<dyn Distiller>>,
     index: IndexSettings,
     redactor: Redactor,
     logs: LogRedactor,
@@ -107,6 +113,7 @@ impl Default for MemoryBuilder {
             embedder: Some(icecore_models::StaticEmbedder::bundled()),
             #[cfg(not(feature = "models"))]
             embedder: None,
+            distiller: None,
             index: IndexSettings::default(),
             redactor: Redactor::standard(),
             logs: LogRedactor::default(),
@@ -149,6 +156,12 @@ impl MemoryBuilder {
     /// What makes vectors; `None` searches by words alone.
     pub fn embedder(mut self, embedder: Option<Arc<dyn Embedder>>) -> Self {
         self.embedder = embedder;
+        self
+    }
+
+    /// The model that dreams ask; `None` dreams without one.
+    pub fn distiller(mut self, distiller: Option<Arc<dyn Distiller>>) -> Self {
+        self.distiller = distiller;
         self
     }
 
@@ -202,6 +215,9 @@ impl MemoryBuilder {
                 store,
                 archives: self.archives.unwrap_or_else(|| packs.archives()),
                 packs,
+                opened_archives: ArchiveCache::default(),
+                distiller: self.distiller,
+                distilled: DistilledCache::default(),
                 redactors: Redactors::new(self.redactor, self.logs),
                 counter,
                 clock: self.clock,

@@ -143,10 +143,16 @@ fn one_line(text: &str) -> String {
 }
 
 /// Puts lines from several replies together: each once, by section and time, and no
-/// more of them than `output_tokens` hold. What stays is what is rarer told, and of each
-/// source something first.
-pub fn merge(lines: Vec<Line>, output_tokens: u64, counter: &dyn TokenCounter) -> Distillate {
-    let mut lines = once_each(lines);
+/// more of them than `output_tokens` hold. `verbatim` stays before all others; of those,
+/// what is rarer told, and of each source something first.
+pub fn merge(
+    verbatim: Vec<Line>,
+    lines: Vec<Line>,
+    output_tokens: u64,
+    counter: &dyn TokenCounter,
+) -> Distillate {
+    let first: BTreeSet<String> = verbatim.iter().map(|line| line.text.to_lowercase()).collect();
+    let mut lines = once_each(verbatim.into_iter().chain(lines).collect());
     lines.sort_by(|a, b| {
         let key = |line: &Line| (line.section, line.at, line.sources.clone());
         key(a).cmp(&key(b)).then_with(|| a.text.cmp(&b.text))
@@ -155,7 +161,8 @@ pub fn merge(lines: Vec<Line>, output_tokens: u64, counter: &dyn TokenCounter) -
     if u64::from(counter.count(&whole.text())) <= output_tokens {
         return whole;
     }
-    let order = grounds::by_worth(&whole.lines);
+    let mut order = grounds::by_worth(&whole.lines);
+    order.sort_by_key(|place| !first.contains(&whole.lines[*place].text.to_lowercase()));
     let of_best = |count: usize| {
         let kept: BTreeSet<usize> = order[..count].iter().copied().collect();
         let lines = whole.lines.iter().enumerate().filter(|(place, _)| kept.contains(place));

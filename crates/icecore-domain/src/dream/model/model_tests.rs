@@ -110,7 +110,7 @@ fn equal_lines_become_one_of_all_their_sources() {
         line(Section::Now, "Ana is in Oslo.", 1),
         line(Section::Now, "ana is in Oslo.", 0),
     ];
-    let merged = merge(lines, 10_000, &CharCounter);
+    let merged = merge(Vec::new(), lines, 10_000, &CharCounter);
     let told: Vec<_> = merged.lines.iter().map(|l| (l.text.as_str(), l.sources.clone())).collect();
     assert_eq!(told, [("Ana is in Oslo.", vec![0, 1]), ("Find a flat.", vec![2])]);
 }
@@ -123,7 +123,7 @@ proptest! {
     ) {
         let sources = sources();
         let read = read_reply(&reply, &sources);
-        let merged = merge(read.lines, limit, &CharCounter);
+        let merged = merge(Vec::new(), read.lines, limit, &CharCounter);
         prop_assert!(u64::from(CharCounter.count(&merged.text())) <= limit);
         for line in &merged.lines {
             prop_assert!(!line.sources.is_empty() && line.sources.iter().all(|place| *place < 2));
