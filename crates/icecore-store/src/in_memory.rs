@@ -421,8 +421,9 @@ impl Store for MemoryStore {
         selector: &Selector,
         quoting: &[TurnId],
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
-        Ok(facts::erase(&mut self.state(), scope, selector, quoting, dry_run))
+        Ok(facts::erase(&mut self.state(), scope, selector, quoting, dry_run, now))
     }
 
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {

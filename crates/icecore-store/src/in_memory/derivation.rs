@@ -45,8 +45,8 @@ pub(super) fn derive(
     let tenant = state.ensure_scope(scope);
     let mut written = Vec::new();
     for (output, expires_at) in outputs.into_iter().zip(expiries) {
-        let DerivedEntry { content, tags, hidden, .. } = output;
-        let id = entry_id(key, Position(tenant.position.0 + 1));
+        let DerivedEntry { id, content, tags, hidden, .. } = output;
+        let id = id.unwrap_or_else(|| entry_id(key, Position(tenant.position.0 + 1)));
         let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id });
         let payload = payload_with(payload, &hidden);
         let began = tenant.record(Some(scope.memory()), "memory.written", payload, now);

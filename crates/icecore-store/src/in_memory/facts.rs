@@ -72,6 +72,7 @@ pub(super) fn erase(
     selector: &Selector,
     quoting: &[TurnId],
     dry_run: bool,
+    now: Millis,
 ) -> u64 {
     let Some(known) = state.scope_mut(scope) else { return 0 };
     let subject = selector.subject();
