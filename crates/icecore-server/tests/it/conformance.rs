@@ -10,6 +10,7 @@ mod attribution;
 mod commitments;
 mod compaction;
 mod discovery;
+mod distillation;
 mod errors;
 mod isolation;
 mod memory;

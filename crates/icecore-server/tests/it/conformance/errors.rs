@@ -122,6 +122,18 @@ async fn errors_400_wrong_types() {
         ),
         ("POST", own("/consolidate"), vec![json!({"memoryRef": 7})]),
         ("POST", own("/commitments"), vec![json!({}), json!({"condition": 7})]),
+        (
+            "POST",
+            own("/dreams"),
+            vec![
+                json!({"budget": 0}),
+                json!({"budget": -1}),
+                json!({"budget": 1.5}),
+                json!({"budget": "8000"}),
+                json!({"dryRun": 1}),
+                json!({"memoryRef": 7}),
+            ],
+        ),
     ] {
         for body in bodies {
             let answer = suite.host.ask(method, &path, &[], &body.to_string()).await;
