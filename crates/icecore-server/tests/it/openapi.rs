@@ -244,7 +244,10 @@ async fn fill(host: &Host) -> Ids {
     host.settled().await;
     let file = format!("/v1/host/workspace/files/{FILE}");
     assert_eq!(host.ask("PUT", &file, &[], r#"{"content":"x"}"#).await.status, 200);
-    let dream = host.post("/dreams", r#"{"budget":64000}"#).await;
+    // In a memory of its own, so that it is in force when it is taken back.
+    let asleep = r#"{"memoryRef":"asleep","content":"The ferry leaves at nine."}"#;
+    assert_eq!(host.post("/entries", asleep).await.status, 201);
+    let dream = host.post("/dreams", r#"{"memoryRef":"asleep"}"#).await;
     assert_eq!(dream.status, 201, "{dream:?}");
     let dream = dream.json();
     let told = |name: &str| dream[name].as_str().unwrap().to_owned();

@@ -197,3 +197,17 @@ async fn errors_415_flat() {
     }
     suite.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_400_malformed_body() {
+    let suite = Suite::begin().await;
+    let own = ["/entries", "/search", "/context", "/dreams"].map(|path| format!("{API}{path}"));
+    let all = own.into_iter().chain(["/v1/runs".to_owned()]).map(|path| ("POST", path));
+    for (method, path) in all.chain([("PUT", format!("{FILES}/broken.md"))]) {
+        for body in [&b"{\"open\": "[..], b"[]", b"\"text\"", b"\xff\xfe"] {
+            let answer = suite.host.raw(&suite.host.request(method, &path, &[], body)).await;
+            assert_eq!(answer.code(), "400 validation_error", "{method} {path} {body:?}");
+        }
+    }
+    suite.end().await;
+}
