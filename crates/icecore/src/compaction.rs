@@ -414,7 +414,7 @@ fn run_name(key: &IdentityKey, scope: &Scope, head: Position, ids: &[String]) ->
 
 /// The tag that names the compaction. It is left out where a secret of the tenant
 /// looks like it: then it would name nothing.
-fn run_tag(redactor: &Redactor, run: &str) -> Option<RedactedText> {
+pub(crate) fn run_tag(redactor: &Redactor, run: &str) -> Option<RedactedText> {
     let tag = redactor.text(&format!("{COMPACTED_FROM}{run}"));
     let name = tag.as_str().strip_prefix(COMPACTED_FROM)?;
     let is_name = !name.is_empty() && !name.starts_with(':') && !name.contains(char::is_whitespace);
@@ -430,7 +430,8 @@ pub(crate) fn looked_at(
 }
 
 fn is_left_alone(entry: &EntryRecord) -> bool {
-    entry.tags.iter().any(|tag| tag.as_str() == compaction::COMMITMENT_TAG)
+    let kept = [compaction::COMMITMENT_TAG, compaction::DISTILLATE_TAG];
+    entry.tags.iter().any(|tag| kept.contains(&tag.as_str()))
 }
 
 fn kind(entry: &EntryRecord) -> Kind {

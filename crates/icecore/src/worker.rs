@@ -369,7 +369,11 @@ impl Memory {
     /// Brings one branch up to date, step by step, and answers its version then;
     /// nothing, if it is not there any more.
     #[tracing::instrument(level = "debug", skip_all, fields(session = due.session.0))]
-    async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<Option<u64>> {
+    pub(crate) async fn settle_branch(
+        &self,
+        due: &DueBranch,
+        done: &mut Settled,
+    ) -> Result<Option<u64>> {
         loop {
             let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await?
             else {

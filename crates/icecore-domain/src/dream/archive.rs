@@ -234,14 +234,16 @@ impl LineJson {
 /// in which they came: earlier archives, then entries by hash, then what was said by
 /// session and `seq`.
 pub fn in_order(sources: &mut [Source]) {
-    sources.sort_by_cached_key(|source| {
-        let of_session = !matches!(source.kind, SourceKind::Archive | SourceKind::Entry);
-        let rank = match source.kind {
-            SourceKind::Archive => 0,
-            SourceKind::Entry => 1,
-            _ => 2,
-        };
-        let place = of_session.then(|| (source.session.clone(), source.seq));
-        (rank, place, source.hash())
-    });
+    sources.sort_by_cached_key(place_of);
+}
+
+/// Where a source stands in that order: compare, and nothing else.
+pub fn place_of(source: &Source) -> impl Ord + use<> {
+    let rank = match source.kind {
+        SourceKind::Archive => 0,
+        SourceKind::Entry => 1,
+        _ => 2,
+    };
+    let place = (rank == 2).then(|| (source.session.clone(), source.seq));
+    (rank, place, source.hash())
 }
