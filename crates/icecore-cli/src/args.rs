@@ -127,7 +127,7 @@ pub enum Command {
     Forget(ForgetArgs),
     /// Distil what is due under a budget of tokens, or take that back
     #[command(
-        after_help = "Examples:\n  icecore dream --budget 8000 --dry-run\n  icecore dream --budget 8000\n  icecore dream undo run-0123456789abcdef0123456789abcdef"
+        after_help = "Examples:\n  icecore dream --budget 8000 --dry-run\n  icecore dream --budget 8000\n  icecore dream undo dream-0123456789abcdef"
     )]
     Dream(DreamArgs),
     /// List, show and verify what dreams came to, and packs
@@ -643,7 +643,7 @@ pub struct DreamHow {
 #[derive(Debug, Subcommand)]
 pub enum DreamAction {
     /// Take back the dream in force: what it stood for is in force again
-    #[command(after_help = "Example:\n  icecore dream undo run-0123456789abcdef0123456789abcdef")]
+    #[command(after_help = "Example:\n  icecore dream undo dream-0123456789abcdef")]
     Undo {
         /// Its run, as `icecore dream` told it
         run: String,
