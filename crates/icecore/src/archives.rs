@@ -291,8 +291,7 @@ impl Memory {
         let mut expired = 0;
         for (tenant, mut archives) in due {
             let answering: BTreeSet<(Scope, Checksum)> = self.answering(&tenant).await?;
-            archives
-                .retain(|one| !answering.contains(&(one.scope.clone(), one.checksum)));
+            archives.retain(|one| !answering.contains(&(one.scope.clone(), one.checksum)));
             if archives.is_empty() {
                 continue;
             }

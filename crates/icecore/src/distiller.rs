@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use icecore_domain::dream::{
-    Archive, ArchiveSource, Checksum, DistilPrompt, Distillate, EXTRACTIVE, Line, Section,
-    Source, SourceKind, distil, merge, read_reply,
+    Archive, ArchiveSource, Checksum, DistilPrompt, Distillate, EXTRACTIVE, Line, Section, Source,
+    SourceKind, distil, merge, read_reply,
 };
 use icecore_domain::fact::FactKind;
 use icecore_domain::ids::Tenant;
@@ -173,7 +173,9 @@ impl Memory {
     ) -> Result<[u8; 32]> {
         let mut bytes = Vec::with_capacity(sources.len() * 33);
         for source in sources {
-            bytes.push(SourceKind::ALL.iter().position(|kind| *kind == source.kind).unwrap_or(0) as u8);
+            bytes.push(
+                SourceKind::ALL.iter().position(|kind| *kind == source.kind).unwrap_or(0) as u8
+            );
             bytes.extend(source.hash);
         }
         let budget = budget.to_be_bytes();
@@ -262,9 +264,10 @@ impl<'a> Asking<'a> {
         let input: u64 = parts.iter().map(|part| part.tokens).sum();
         let overhead = self.overhead(&parts);
         // What the model is told comes out of what may be written.
-        let room = self.task.output_tokens.min(
-            self.task.budget.saturating_sub(input).saturating_sub(overhead),
-        );
+        let room = self
+            .task
+            .output_tokens
+            .min(self.task.budget.saturating_sub(input).saturating_sub(overhead));
         let mut lines = Vec::new();
         for part in &parts {
             let share = room * part.tokens / input.max(1);
@@ -365,8 +368,11 @@ impl<'a> Asking<'a> {
         let read = off_thread(move || read_reply(redactor.text(&reply).as_str(), &sources)).await;
         let read = read.ok()?;
         if read.dropped > 0 {
-            tracing::info!(model = self.model.name(), lines = read.dropped,
-                "lines of a model's reply were dropped: no source bears them out");
+            tracing::info!(
+                model = self.model.name(),
+                lines = read.dropped,
+                "lines of a model's reply were dropped: no source bears them out"
+            );
         }
         if read.lines.is_empty() {
             return None;

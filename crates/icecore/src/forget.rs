@@ -78,8 +78,15 @@ const TRIES: usize = 8;
 
 impl Receipt {
     fn new(kind: &'static str, at: Millis, erased: Erased, dry_run: bool) -> Self {
-        let mut receipt =
-            Self { id: String::new(), kind, at, erased, distilled_anew: 0, dry_run, sha256: String::new() };
+        let mut receipt = Self {
+            id: String::new(),
+            kind,
+            at,
+            erased,
+            distilled_anew: 0,
+            dry_run,
+            sha256: String::new(),
+        };
         receipt.sha256 = hex::encode(Sha256::digest(receipt.statement()));
         receipt.id = format!("forget-{}", &receipt.sha256[..16]);
         receipt
@@ -188,10 +195,8 @@ impl Memory {
             self.erase_drawn(selector, &all, dry_run, work).await?;
             for selected in &all {
                 if dry_run {
-                    let turn = |(seq, _): &(Seq, Ordinal)| TurnId {
-                        session: selected.session,
-                        seq: *seq,
-                    };
+                    let turn =
+                        |(seq, _): &(Seq, Ordinal)| TurnId { session: selected.session, seq: *seq };
                     let turns = work.turns.entry(selected.scope.clone()).or_default();
                     turns.extend(selected.turns.iter().map(turn));
                 }

@@ -25,17 +25,16 @@ impl Memory {
         let operator = Principal::local_operator(tenant.clone());
         match self.file(&operator, INDEX_PATH, None).await {
             Ok(file) => Ok(Some(file)),
-            Err(MemoryError::Workspace(
-                WorkspaceError::NotFound { .. } | WorkspaceError::Off,
-            )) => Ok(None),
+            Err(MemoryError::Workspace(WorkspaceError::NotFound { .. } | WorkspaceError::Off)) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
 
     /// The dreams in force of a tenant.
     async fn dreams_in_force(&self, tenant: &Tenant) -> Result<Vec<DreamRecord>> {
-        let mut query =
-            DreamQuery { memory: None, in_force: true, before: None, limit: DREAMS };
+        let mut query = DreamQuery { memory: None, in_force: true, before: None, limit: DREAMS };
         let mut found = Vec::new();
         loop {
             let page = self.inner.store.dreams(tenant, &query).await?;
@@ -97,7 +96,7 @@ impl Memory {
     }
 
     /// The index as the dreams in force have it, without archives that are gone.
-    async fn index_of_dreams(&self, tenant: &Tenant) -> Result<MemoryIndex> {
+    pub(crate) async fn index_of_dreams(&self, tenant: &Tenant) -> Result<MemoryIndex> {
         let dreams = self.dreams_in_force(tenant).await?;
         let mut index = MemoryIndex::default();
         if dreams.is_empty() {

@@ -215,10 +215,7 @@ impl Memory {
             self.keep_commitments_until(closed.clone(), writes),
             async {
                 if writes {
-                    tokio::join!(
-                        self.compact_until(closed.clone()),
-                        self.redream_until(closed)
-                    );
+                    tokio::join!(self.compact_until(closed.clone()), self.redream_until(closed));
                 }
             },
         );

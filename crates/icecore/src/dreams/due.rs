@@ -210,8 +210,7 @@ impl Memory {
     /// Makes the summaries that are due in a branch, so that a dream does not depend on
     /// whether the worker came by.
     async fn settle_due(&self, scope: &Scope, due: &Undreamt) {
-        let branch =
-            DueBranch { scope: scope.clone(), session: due.session, branch: due.branch };
+        let branch = DueBranch { scope: scope.clone(), session: due.session, branch: due.branch };
         if let Err(error) = self.settle_branch(&branch, &mut Settled::default()).await {
             tracing::warn!(%scope, %error, "a dream reads a branch as far as it is summarized");
         }
@@ -297,8 +296,7 @@ impl Closed {
         self.first = self.first.or(Some(id.first));
         self.last = Some(id.last);
         if turns > 0 {
-            self.items
-                .push(DueItem { at: first_at, what: What::Chunk { id, first_seq, tokens } });
+            self.items.push(DueItem { at: first_at, what: What::Chunk { id, first_seq, tokens } });
         }
     }
 

@@ -35,8 +35,7 @@ impl Memory {
         let mut waited = Duration::ZERO;
         while !self.lease(scope, &holder).await? {
             if waited >= WAIT {
-                let until = self.lease_end().to_rfc3339();
-                return Err(MemoryError::DreamUnderWay { memory: scope.memory().to_owned(), until });
+                return Err(self.under_way(scope));
             }
             tokio::time::sleep(POLL).await;
             waited += POLL;
@@ -44,6 +43,12 @@ impl Memory {
         let (memory, of, name) = (self.clone(), scope.clone(), holder.clone());
         let renewing = tokio::spawn(async move { memory.renew(&of, &name).await });
         Ok(HeldLease { holder, renewing })
+    }
+
+    /// Another dream has the lease.
+    pub(super) fn under_way(&self, scope: &Scope) -> MemoryError {
+        let (memory, until) = (scope.memory().to_owned(), self.lease_end().to_rfc3339());
+        MemoryError::DreamUnderWay { memory, until }
     }
 
     /// Gives a lease back; where that fails it ends by itself.

@@ -56,6 +56,8 @@ pub(super) struct Weighed {
     kept: Vec<Option<Source>>,
     /// What names it where ids are wanted.
     pub(super) id: String,
+    /// When it ends by itself.
+    pub(super) expires_at: Option<Millis>,
 }
 
 impl Weighed {
@@ -143,11 +145,10 @@ impl Memory {
         reader: &Reader,
         page: &[DueItem],
         now: Millis,
-    ) -> Result<Vec<Weighed>> {
+    ) -> Result<Vec<(Weighed, u64)>> {
         let mut entries = self.entries_of(scope, page, now).await?.into_iter().peekable();
         let mut turns = self.turns_of(scope, page).await?.into_iter().peekable();
-        let mut weighed = Vec::with_capacity(page.len());
-        let mut waiting = Vec::new();
+        let mut waiting = Vec::with_capacity(page.len());
         for item in page {
             match item.what {
                 // Somebody may have deleted it just now: then nothing is read of it.
@@ -166,11 +167,7 @@ impl Memory {
             }
         }
         let reader = reader.clone();
-        weighed.extend(
-            off_thread(move || waiting.iter().map(|raw| reader.weigh(raw)).collect::<Vec<_>>())
-                .await?,
-        );
-        Ok(weighed)
+        off_thread(move || waiting.iter().map(|raw| reader.weigh(raw)).collect()).await
     }
 
     /// The sources of what was weighed, each read by the way that was planned.
@@ -263,11 +260,7 @@ impl Memory {
         Ok(named)
     }
 
-    async fn session_of(
-        &self,
-        scope: &Scope,
-        no: SessionNo,
-    ) -> Result<String> {
+    async fn session_of(&self, scope: &Scope, no: SessionNo) -> Result<String> {
         let session = self.inner.store.session_by_number(scope, no).await?;
         let name = session.and_then(|session| session.name);
         Ok(name.map(|name| name.as_str().to_owned()).unwrap_or_default())
@@ -312,8 +305,8 @@ impl Memory {
                 ..TurnQuery::all(id.session, TURNS_A_READ)
             };
             let page = self.inner.store.turns(scope, &query).await?;
-            let is_last = page.len() < TURNS_A_READ
-                || page.last().is_none_or(|row| row.ordinal >= id.last);
+            let is_last =
+                page.len() < TURNS_A_READ || page.last().is_none_or(|row| row.ordinal >= id.last);
             after = page.last().map_or(after, |row| row.id.seq);
             rows.extend(
                 page.into_iter().filter(|row| id.first <= row.ordinal && row.ordinal <= id.last),
@@ -479,7 +472,11 @@ impl Reader {
                 (ways, tokens.saturating_mul(4), id.to_string())
             }
         };
-        let mut weighed = Weighed { ways: Vec::new(), bytes, kept: Vec::new(), id };
+        let expires_at = match raw {
+            Raw::Entry(Some(entry)) => entry.expires_at,
+            _ => None,
+        };
+        let mut weighed = Weighed { ways: Vec::new(), bytes, kept: Vec::new(), id, expires_at };
         for way in ways {
             if way != Way::Whole
                 && matches!(raw, Raw::Entry(_))
@@ -620,7 +617,12 @@ fn stated(part: &Part, before: Option<&Part>) -> Vec<Fact> {
 }
 
 fn said(part: &Part, at: Millis) -> Said<'_> {
-    Said { role: &part.role, name: part.name.as_deref(), text: &part.text, at: part.at.unwrap_or(at) }
+    Said {
+        role: &part.role,
+        name: part.name.as_deref(),
+        text: &part.text,
+        at: part.at.unwrap_or(at),
+    }
 }
 
 /// Texts that nobody said.
