@@ -12,6 +12,7 @@ use icecore_domain::turn_jsonl;
 
 use super::api_keys::Keys;
 use super::runs::RunState;
+use super::schedules::ScheduleState;
 use super::secrets::Registered;
 use super::workspace::StoredFile;
 use crate::error::StoreError;
@@ -44,6 +45,8 @@ pub(super) struct TenantState {
     pub(super) runs: Vec<RunState>,
     /// In the order in which they were made.
     pub(super) commitments: Vec<CommitmentRecord>,
+    /// In the order in which they were made, with their ticks by instant.
+    pub(super) schedules: Vec<ScheduleState>,
     /// What was hidden in what got a position, with its memory.
     pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
 }
@@ -249,6 +252,7 @@ impl TenantState {
             files: Vec::new(),
             runs: Vec::new(),
             commitments: Vec::new(),
+            schedules: Vec::new(),
             hidden: BTreeMap::new(),
         }
     }
