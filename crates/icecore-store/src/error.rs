@@ -147,7 +147,7 @@ pub enum StoreError {
         most: u64,
     },
     /// More schedules than a tenant may have.
-    #[error("a tenant has at most {most} schedules (`schedules_per_tenant`)")]
+    #[error("a tenant has at most {most} schedules (`schedules.per_tenant`)")]
     TooManySchedules {
         /// The most.
         most: u64,

@@ -189,7 +189,7 @@ impl Memory {
     }
 
     /// As [`Memory::work_until`], for a host on which nobody writes: nothing is
-    /// compacted, and no commitment fires.
+    /// compacted, and no commitment or schedule fires.
     pub async fn keep_until(&self, stop: impl Future<Output = ()>) {
         self.work(stop, false).await;
     }
@@ -209,7 +209,10 @@ impl Memory {
             self.keep_commitments_until(closed.clone(), writes),
             async {
                 if writes {
-                    self.compact_until(closed).await;
+                    tokio::join!(
+                        self.compact_until(closed.clone()),
+                        self.keep_schedules_until(closed)
+                    );
                 }
             },
         );

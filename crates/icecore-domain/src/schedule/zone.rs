@@ -50,8 +50,12 @@ fn nearest(name: &str, zones: &TimeZoneDatabase) -> Option<String> {
         let known = known.to_ascii_lowercase();
         let city = known.rsplit('/').next().unwrap_or(&known);
         let meant = name.rsplit('/').next().unwrap_or(&name);
+        let whole = distance(&name, &known);
         // A city that is right in the wrong region comes after small slips.
-        distance(&name, &known).min(distance(meant, city) + 2)
+        match distance(meant, city) {
+            slips @ 0..=1 => whole.min(slips + 2),
+            _ => whole,
+        }
     };
     let mut found: Option<(usize, String)> = None;
     for known in zones.available() {
