@@ -12,12 +12,16 @@ mod extract;
 mod forms;
 mod render;
 mod resolve;
+mod retell;
 mod standing;
 
 pub use echo::{CONTEXT_CLOSE, CONTEXT_OPEN, KnownTexts};
 pub use extract::{MAX_FACTS_A_TURN, MAX_READ_CHARS, extract};
 pub use resolve::{FactStatus, FoundFact, Judged, KnownFact, resolve};
 pub use standing::{Standing, standing};
+
+pub(crate) use resolve::turns;
+pub(crate) use retell::read_back;
 
 use sha2::{Digest, Sha256};
 

@@ -9,13 +9,13 @@
 //! Maps are sorted lists, logarithms come from `libm`, and ties go to what was
 //! said first, so that equal turns give equal bytes on every machine.
 
-mod choose;
-mod cues;
+pub(crate) mod choose;
+pub(crate) mod cues;
 pub(crate) mod facts;
-mod pick;
+pub(crate) mod pick;
 pub(crate) mod sentence;
 mod themes;
-mod weigh;
+pub(crate) mod weigh;
 pub(crate) mod words;
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ fn is_dump(sentence: &str) -> bool {
 }
 
 /// Splits `Ann: I moved.`; a line without a speaker has an empty one.
-fn split_speaker(line: &str) -> (&str, &str) {
+pub(crate) fn split_speaker(line: &str) -> (&str, &str) {
     match line.split_once(": ") {
         Some((speaker, said))
             if speaker.chars().count() <= MAX_SPEAKER_CHARS
@@ -221,6 +221,13 @@ pub(crate) fn voice_of(said: &Said<'_>) -> Voice {
         "assistant" | "model" if said.name.is_none() => Voice::Model,
         _ => Voice::Person,
     }
+}
+
+/// Keyphrases of lines that nobody said.
+pub(crate) fn themes_of_lines(lines: &[&str]) -> Vec<String> {
+    let mut themes = Themes::default();
+    lines.iter().for_each(|line| themes.read(line));
+    themes.name()
 }
 
 fn themes_of(candidates: &[Candidate<'_>]) -> Vec<String> {

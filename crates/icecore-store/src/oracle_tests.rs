@@ -267,6 +267,7 @@ async fn deriving(
     };
     let ids: Vec<String> = picks.iter().map(name).collect();
     let output = |pick: &u8| DerivedEntry {
+        id: None,
         content: text(&format!("made of {} q8Zk2Lm9Xw", ids.len())),
         tags: vec![text(&format!("subject:name-{}", pick % 2))],
         expires_at: expires.then_some(NOW),
@@ -638,8 +639,8 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         Act::Draw(batch) => format!("{:?}", store.put_facts(scope, batch).await),
         Act::Judge(verdict) => format!("{:?}", store.put_verdict(scope, verdict).await),
         Act::EraseFacts(selector, quoting) => {
-            let dry = store.erase_facts(scope, &selector, &quoting, true).await;
-            format!("{dry:?} {:?}", store.erase_facts(scope, &selector, &quoting, false).await)
+            let dry = store.erase_facts(scope, &selector, &quoting, true, NOW).await;
+            format!("{dry:?} {:?}", store.erase_facts(scope, &selector, &quoting, false, NOW).await)
         }
         Act::PutSecret(secret, rotate) => {
             format!("{:?}", store.put_secret(scope.tenant(), secret, rotate, NOW).await)

@@ -69,9 +69,13 @@ pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
         0 => String::new(),
         runs => format!(", {}", count(runs, "run")),
     };
-    vec![
+    let archives = match erased.archives {
+        0 => String::new(),
+        archives => format!(", {}", count(archives, "archive")),
+    };
+    let mut lines = vec![
         format!(
-            "{verb} {}, {}, {}{runs}; {} and {} rewritten or deleted",
+            "{verb} {}, {}, {}{runs}{archives}; {} and {} rewritten or deleted",
             count(erased.turns, "turn"),
             count(erased.entries, "entry"),
             count(erased.facts, "fact"),
@@ -83,5 +87,13 @@ pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
         ),
         printer.paint(Tone::Dim, &format!("receipt  {}", receipt.id)),
         printer.paint(Tone::Dim, &format!("sha256   {}", receipt.sha256)),
-    ]
+    ];
+    if receipt.distilled_anew > 0 {
+        let memories = match receipt.distilled_anew {
+            1 => "1 memory".to_owned(),
+            memories => format!("{} memories", number(memories)),
+        };
+        lines.insert(1, format!("Distilled {memories} anew, without it"));
+    }
+    lines
 }

@@ -243,6 +243,14 @@ fn settings_come_from_somewhere() {
     workspace.file_bytes 1048576 default
     workspace.files 256 default
     workspace.versions 20 default
+    dreams.max_token_budget 64000 default
+    dreams.output_tokens 8000 default
+    dreams.min_coverage_percent 10 default
+    dreams.archive_retention_days 90 default
+    dreams.lease_seconds 30 default
+    dreams.index_markdown false default
+    dreams.context_percent 15 default
+    dreams.model_seconds 60 default
     serve.listen "127.0.0.1:7433" default
     serve.allowed_hosts [] default
     serve.body_bytes 8388608 default

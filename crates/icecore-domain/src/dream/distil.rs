@@ -1,6 +1,14 @@
 //! What a dream makes of its sources: lines that a person can read, each with its
 //! sources.
 
+mod choose;
+mod compose;
+#[cfg(test)]
+mod distil_tests;
+mod read;
+mod same;
+mod settle;
+
 use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
@@ -83,6 +91,26 @@ pub struct Line {
     pub sources: Vec<u32>,
 }
 
+impl Line {
+    /// The day that is told with it: what is true now needs none.
+    fn day(&self) -> Option<String> {
+        let tells =
+            matches!(self.section, Section::Decisions | Section::Threads | Section::Timeline);
+        self.at.filter(|_| tells).map(Millis::to_date)
+    }
+
+    fn write(&self, text: &mut String) {
+        text.push_str("- ");
+        text.push_str(&self.text);
+        if let Some(before) = &self.before {
+            text.push_str(" (before: ");
+            text.push_str(before);
+            text.push(')');
+        }
+        text.push('\n');
+    }
+}
+
 /// What a dream came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Distillate {
@@ -93,8 +121,39 @@ pub struct Distillate {
 impl Distillate {
     /// The text for people, by which it is counted: a heading for each section that has
     /// lines, and a line for each.
+    ///
+    /// Of what was settled, is open or happened, the day stands above its lines; what
+    /// has none stands first. A line that is alone needs no heading.
     pub fn text(&self) -> String {
-        todo!()
+        let mut text = String::new();
+        for section in Section::ALL {
+            let of_section = || self.lines.iter().filter(move |line| line.section == section);
+            if of_section().next().is_none() {
+                continue;
+            }
+            if self.lines.len() > 1 {
+                if !text.is_empty() {
+                    text.push('\n');
+                }
+                text.push_str("## ");
+                text.push_str(section.heading());
+                text.push('\n');
+            }
+            let undated = of_section().filter(|line| line.day().is_none());
+            let dated = of_section().filter(|line| line.day().is_some());
+            let mut today = None;
+            for line in undated.chain(dated) {
+                let day = line.day();
+                if let Some(day) = day.as_ref().filter(|_| day != today) {
+                    text.push_str(day);
+                    text.push('\n');
+                }
+                today = day;
+                line.write(&mut text);
+            }
+        }
+        text.truncate(text.trim_end().len());
+        text
     }
 }
 
@@ -109,6 +168,9 @@ pub fn distil(
     output_tokens: u64,
     counter: &dyn TokenCounter,
 ) -> Distillate {
-    let _ = (sources, carried, output_tokens, counter);
-    todo!()
+    let mut read = read::read(sources, carried);
+    settle::settle(&mut read);
+    let candidates = same::merge(read);
+    let order = choose::order(&candidates, counter);
+    compose::compose(&candidates, &order, output_tokens, counter)
 }

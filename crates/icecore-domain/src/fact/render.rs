@@ -4,7 +4,7 @@ use super::clause::Token;
 use super::forms::{is_adverb, is_past};
 
 /// Verbs of our forms in the present, as they are said of somebody else.
-const PRESENT: &[(&str, &str)] = &[
+pub(super) const PRESENT: &[(&str, &str)] = &[
     ("am", "is"),
     ("have", "has"),
     ("do", "does"),

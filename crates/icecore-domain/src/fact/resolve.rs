@@ -225,7 +225,7 @@ impl Merged {
 
 /// The words that turn a statement round, and its numbers: where they differ, two
 /// values with nearly the same words say different things.
-fn turns(value: &str) -> Vec<String> {
+pub(crate) fn turns(value: &str) -> Vec<String> {
     let plain = normalise(&value.replace("n't", " not").replace("n’t", " not"));
     let turning = |word: &&str| {
         matches!(*word, "not" | "no" | "never" | "without" | "hate" | "dislike" | "over" | "than")

@@ -13,7 +13,7 @@ use super::sentence::{self, Kind, one_line};
 use super::weigh::{Candidate, MAX_CANDIDATES, Weighed, weigh};
 
 /// What every marker of ours begins with.
-const MARKER: &str = "[REDACTED:";
+pub(crate) const MARKER: &str = "[REDACTED:";
 
 /// A longer marker there is not.
 const MAX_MARKER_BYTES: usize = 80;
@@ -94,7 +94,7 @@ fn read_text<'a>(turn: usize, text: &'a str, candidates: &mut Vec<Candidate<'a>>
 
 /// Whether a sentence of `text` begins or ends within a marker.
 #[expect(clippy::ptr_arg, reason = "only what is borrowed has a place in the text")]
-fn cuts_marker(text: &str, sentence: &Cow<'_, str>) -> bool {
+pub(crate) fn cuts_marker(text: &str, sentence: &Cow<'_, str>) -> bool {
     let Cow::Borrowed(slice) = sentence else { return false };
     let start = (slice.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     let is_within = |end: usize| {

@@ -6,7 +6,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 /// What a phrase announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cue {
+pub(crate) enum Cue {
     /// Who someone is, where they live, whom they belong to.
     Identity,
     /// What someone likes or wants done otherwise.
@@ -31,7 +31,7 @@ pub(super) enum Cue {
 
 /// A phrase found in a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// What it announces.
     pub cue: Cue,
     /// Where it begins, in bytes.
@@ -530,7 +530,7 @@ fn phrase_is_latin(phrase: Option<&String>) -> bool {
 }
 
 /// Calls `each` with the phrases of `sentence`, in order.
-pub(super) fn for_each_cue(sentence: &str, mut each: impl FnMut(Found)) {
+pub(crate) fn for_each_cue(sentence: &str, mut each: impl FnMut(Found)) {
     let (finder, meanings) = &*FINDER;
     for found in finder.find_iter(sentence) {
         let (cue, whole_words) = meanings[found.pattern().as_usize()];

@@ -64,7 +64,7 @@ pub(crate) fn is_question(sentence: &str) -> bool {
 
 /// Whether a sentence begins by pointing at one before, so that it says little
 /// alone.
-pub(super) fn leans_on_before(sentence: &str) -> bool {
+pub(crate) fn leans_on_before(sentence: &str) -> bool {
     const POINTERS: [&str; 22] = [
         "it", "it's", "that", "that's", "this", "these", "those", "they", "they're", "he", "she",
         "he's", "she's", "here's", "here", "them", "there", "his", "her", "which", "so", "it'll",

@@ -106,7 +106,7 @@ fn compose(picked: &[usize], weighed: &[Weighed<'_>]) -> String {
 }
 
 /// Whether a reader sees that a sentence ends here.
-fn ends_plainly(text: &str) -> bool {
+pub(crate) fn ends_plainly(text: &str) -> bool {
     !text.ends_with(|c: char| c.is_alphanumeric())
 }
 
@@ -124,7 +124,7 @@ fn cut(weighed: &Weighed<'_>, budget: u32, counter: &dyn TokenCounter) -> String
 }
 
 /// The longest head of `text` that fits with an ellipsis.
-fn cut_text(text: &str, budget: u32, counter: &dyn TokenCounter) -> String {
+pub(crate) fn cut_text(text: &str, budget: u32, counter: &dyn TokenCounter) -> String {
     for limit in (1..=budget).rev() {
         let head = counter.prefix(text, limit);
         // Half a word is worse than none, but for scripts without spaces.

@@ -12,7 +12,7 @@ pub(super) const MAX_CANDIDATES: usize = 256;
 
 /// A sentence that may go into a summary.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate<'a> {
+pub(crate) struct Candidate<'a> {
     /// Which turn or child it is from.
     pub turn: usize,
     /// Which sentence of the turn it is.
@@ -66,8 +66,25 @@ pub(super) fn weigh(candidates: Vec<Candidate<'_>>) -> Vec<Weighed<'_>> {
     read.into_iter().map(|(weighed, _)| weighed).collect()
 }
 
+/// What a sentence is worth by itself, without those around it.
+pub(crate) struct Alone {
+    /// Its terms, each once, sorted; without those of `speakers`.
+    pub terms: Vec<u64>,
+    /// What it weighs beside its terms.
+    pub bonus: f64,
+    /// The factor for all that it weighs.
+    pub factor: f64,
+}
+
+/// Weighs one sentence alone; `speakers` are the terms of [`speaker_terms`].
+pub(crate) fn weigh_alone(candidate: &Candidate<'_>, speakers: &[u64]) -> Alone {
+    let (terms, marks) = read(candidate, speakers);
+    let (bonus, factor) = judge(candidate, marks);
+    Alone { terms, bonus, factor }
+}
+
 /// The names of those who speak: calling each other by name says nothing.
-fn speaker_terms(candidates: &[Candidate<'_>]) -> Vec<u64> {
+pub(crate) fn speaker_terms(candidates: &[Candidate<'_>]) -> Vec<u64> {
     let mut terms = Vec::new();
     let mut folded = String::new();
     let mut last = "";

@@ -16,7 +16,7 @@ pub(crate) struct Word<'a> {
 
 /// What a word tells a summarizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(crate) enum Sort {
     /// Grammar.
     Stop,
     /// Politeness, praise, agreement.
@@ -89,7 +89,7 @@ pub(crate) fn fold(word: &str, folded: &mut String) {
 }
 
 /// The sort of a folded word.
-pub(super) fn sort_of(folded: &str) -> Sort {
+pub(crate) fn sort_of(folded: &str) -> Sort {
     let hash = term(folded);
     let mut slot = slot_of(hash);
     loop {
@@ -126,7 +126,7 @@ fn slot_of(hash: u64) -> usize {
 }
 
 /// A folded word without possessive and plural, so that `dog's` and `dogs` meet.
-pub(super) fn stem(folded: &str) -> &str {
+pub(crate) fn stem(folded: &str) -> &str {
     let word = folded.strip_suffix("'s").unwrap_or(folded);
     match word.strip_suffix('s') {
         Some(stem) if stem.len() > 2 && !stem.ends_with(['s', 'u', 'i']) => stem,
@@ -135,7 +135,7 @@ pub(super) fn stem(folded: &str) -> &str {
 }
 
 /// A number that stands for a term (FNV-1a; equal on every machine).
-pub(super) fn term(stem: &str) -> u64 {
+pub(crate) fn term(stem: &str) -> u64 {
     stem.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })

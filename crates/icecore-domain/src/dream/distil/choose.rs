@@ -1,0 +1,174 @@
+//! In which order candidates are worth their tokens.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use super::read::{Candidate, Form, Rank};
+use crate::tokens::TokenCounter;
+
+/// What each time a term was told before leaves of its worth.
+const AGAIN: f64 = 0.4;
+/// Tokens of a line beside its text.
+const LINE_TOKENS: f64 = 4.0;
+/// How much the tokens of a candidate count: less than one, since what is longer says
+/// more than its terms.
+const COST_POWER: f64 = 0.9;
+
+/// A candidate, and what it costs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ranked {
+    /// Its place among the candidates.
+    pub at: usize,
+    /// Tokens of its text alone.
+    pub tokens: u32,
+}
+
+/// All candidates, those first that tell most for their tokens after what was told by
+/// those before them.
+pub(super) fn order(candidates: &[Candidate], counter: &dyn TokenCounter) -> Vec<Ranked> {
+    let mut field = Field::new(candidates, counter);
+    let mut heap: BinaryHeap<Entry> = (0..candidates.len()).map(|at| field.entry(at)).collect();
+    let mut order = Vec::with_capacity(candidates.len());
+    while let Some(entry) = heap.pop() {
+        let at = entry.at;
+        if field.taken[at] || entry.version != field.versions[at] {
+            continue;
+        }
+        let now = field.entry(at);
+        if now.value < entry.value && heap.peek().is_some_and(|next| now < *next) {
+            heap.push(now);
+            continue;
+        }
+        order.push(Ranked { at, tokens: field.tokens[at] });
+        for sibling in field.take(at) {
+            heap.push(field.entry(sibling));
+        }
+    }
+    order
+}
+
+/// What there is to choose from, and what was told.
+struct Field<'a> {
+    candidates: &'a [Candidate],
+    tokens: Vec<u32>,
+    /// Numbers of the terms of each.
+    terms: Vec<Vec<u32>>,
+    /// What a term is worth untold.
+    worth: Vec<f64>,
+    /// What is left of that.
+    left: Vec<f64>,
+    taken: Vec<bool>,
+    versions: Vec<u32>,
+    /// Whether a line of the same part was taken.
+    has_line: Vec<bool>,
+}
+
+impl<'a> Field<'a> {
+    fn new(candidates: &'a [Candidate], counter: &dyn TokenCounter) -> Self {
+        let mut all: Vec<u64> = candidates.iter().flat_map(|one| &one.terms).copied().collect();
+        all.sort_unstable();
+        let mut counts: Vec<(u64, u32)> = Vec::new();
+        for term in all {
+            match counts.last_mut() {
+                Some(last) if last.0 == term => last.1 += 1,
+                _ => counts.push((term, 1)),
+            }
+        }
+        let number = |term: &u64| {
+            let at = counts.binary_search_by_key(term, |count| count.0).unwrap_or_default();
+            u32::try_from(at).unwrap_or(u32::MAX)
+        };
+        let total = candidates.len() as f64;
+        let worth: Vec<f64> =
+            counts.iter().map(|(_, count)| libm::log2(1.0 + total / f64::from(*count))).collect();
+        let most = libm::log2(1.0 + total).max(1.0);
+        let worth: Vec<f64> = worth.into_iter().map(|worth| worth / most).collect();
+        Self {
+            tokens: candidates.iter().map(|one| counter.count(&one.text)).collect(),
+            terms: candidates.iter().map(|one| one.terms.iter().map(number).collect()).collect(),
+            left: vec![1.0; worth.len()],
+            worth,
+            taken: vec![false; candidates.len()],
+            versions: vec![0; candidates.len()],
+            has_line: vec![false; candidates.len()],
+            candidates,
+        }
+    }
+
+    fn entry(&self, at: usize) -> Entry {
+        let one = &self.candidates[at];
+        let told: f64 = self.terms[at]
+            .iter()
+            .map(|term| self.worth[*term as usize] * self.left[*term as usize])
+            .sum();
+        let overhead = if self.has_line[at] { 1.0 } else { LINE_TOKENS };
+        let cost = libm::pow(f64::from(self.tokens[at]) + overhead, COST_POWER);
+        let value = (told + one.bonus) * one.factor / cost;
+        Entry { rank: one.rank, value, at, version: self.versions[at] }
+    }
+
+    /// Takes one; answers with those that cost less now.
+    fn take(&mut self, at: usize) -> Vec<usize> {
+        self.taken[at] = true;
+        for term in &self.terms[at] {
+            self.left[*term as usize] *= AGAIN;
+        }
+        let one = &self.candidates[at];
+        if one.form != Form::Sentence {
+            return Vec::new();
+        }
+        let is_sibling = |other: &Candidate| {
+            other.form == Form::Sentence
+                && other.section == one.section
+                && (other.place.0, other.place.1) == (one.place.0, one.place.1)
+        };
+        let after = self.candidates[at + 1..].iter().take_while(|other| is_near(one, other));
+        let before = self.candidates[..at].iter().rev().take_while(|other| is_near(one, other));
+        let mut siblings: Vec<usize> =
+            (at + 1..).zip(after).filter(|(_, o)| is_sibling(o)).map(|(at, _)| at).collect();
+        siblings.extend((0..at).rev().zip(before).filter(|(_, o)| is_sibling(o)).map(|(at, _)| at));
+        siblings.retain(|sibling| !self.taken[*sibling] && !self.has_line[*sibling]);
+        for sibling in &siblings {
+            self.has_line[*sibling] = true;
+            self.versions[*sibling] += 1;
+        }
+        siblings
+    }
+}
+
+/// Whether two are of the same part of the same source.
+fn is_near(one: &Candidate, other: &Candidate) -> bool {
+    (one.place.0, one.place.1) == (other.place.0, other.place.1)
+}
+
+/// A candidate in the queue.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    rank: Rank,
+    value: f64,
+    at: usize,
+    version: u32,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank
+            .cmp(&other.rank)
+            .then(self.value.total_cmp(&other.value))
+            .then(other.at.cmp(&self.at))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
