@@ -11,6 +11,7 @@ use crate::error::StoreError;
 use crate::schedules::{is_dead, kept_from_running};
 use crate::store::*;
 
+#[derive(Clone)]
 pub(super) struct ScheduleState {
     record: ScheduleRecord,
     ticks: BTreeMap<Millis, TickRecord>,
