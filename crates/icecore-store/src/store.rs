@@ -562,8 +562,9 @@ pub trait Store: Send + Sync {
     /// file as with [`Store::put_file`], the run, and the records `memory.written`,
     /// `memory.compacted` and `workspace.updated`. The dream before it is superseded. An
     /// archive of the memory that has the address already, with its key, stays as it is,
-    /// and the new body is not used. It may be [`StoreError::FileConflict`], [`StoreError::TooManyFiles`] or, as with an
-    /// append, [`StoreError::SecretsChanged`]; then too nothing was done.
+    /// and the new body is not used. It may be [`StoreError::FileConflict`],
+    /// [`StoreError::TooManyFiles`] or, as with an append,
+    /// [`StoreError::SecretsChanged`]; then too nothing was done.
     async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept>;
 
     /// Takes back the dream in force: its entry ends, with its record; what it stands
