@@ -79,6 +79,7 @@ pub(crate) fn new_dream(number: u8, previous: Option<&str>) -> NewDream {
         trigger: DreamTrigger::Manual,
         distiller: "extractive-1".to_owned(),
         output: DerivedEntry {
+            id: None,
             content: text(&format!("dreamt {number}")),
             tags: vec![text(&format!("compacted-from:dream-{number}"))],
             expires_at: None,

@@ -5,6 +5,7 @@
 mod commitments;
 mod compaction;
 mod consolidation;
+mod dreams;
 mod entries;
 mod faults;
 mod files;
