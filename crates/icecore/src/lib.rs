@@ -43,6 +43,7 @@ mod learn;
 mod memory;
 mod memory_index;
 mod pieces;
+mod recollection;
 mod redream;
 mod rescan;
 mod runs;

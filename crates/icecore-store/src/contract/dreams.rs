@@ -470,7 +470,7 @@ pub(super) async fn a_dream_is_taken_back(store: &dyn Store) {
     let undone = undone.unwrap();
     assert_eq!((undone.section.as_str(), undone.source_ids.as_str()), ("", ""));
     assert_eq!(shown(store).await, "1+ superseded, 2+ in-force, 3 undone");
-    assert_eq!(in_force(store).await, "c, dreamt 2");
+    assert_eq!(in_force(store).await, "dreamt 2, c");
     assert_eq!(due(store).await, format!("{}.main 3-6", session.0));
     assert_eq!(epoch(store).await, then + 1);
     assert_eq!(kinds_after(store, before).await, "memory.deleted workspace.updated dream.undone");
@@ -487,7 +487,7 @@ pub(super) async fn a_dream_is_taken_back(store: &dyn Store) {
     let absent = NewFile { expect: Expect::Absent, ..file(INDEX_PATH, "index") };
     let refused = store.undo_dream(&scope(), "dream-2", Some((place(), absent)), LATER).await;
     assert!(matches!(refused, Err(StoreError::FileConflict { current: 4 })));
-    assert_eq!(in_force(store).await, "c, dreamt 2");
+    assert_eq!(in_force(store).await, "dreamt 2, c");
     store.undo_dream(&scope(), "dream-2", None, LATER).await.unwrap().unwrap();
     store.undo_dream(&scope(), "dream-1", None, LATER).await.unwrap().unwrap();
     assert_eq!(
@@ -542,7 +542,7 @@ pub(super) async fn a_forgotten_turn_takes_dreams_along(store: &dyn Store) {
     );
     erase(store, session, &[3]).await;
     assert_eq!(shown(store).await, "1+ superseded, 2+ in-force, 3 erased");
-    assert_eq!(in_force(store).await, "c, dreamt 2");
+    assert_eq!(in_force(store).await, "dreamt 2, c");
     assert_eq!(due(store).await, format!("{}.main 3-6", session.0));
     assert_eq!(kinds_after(store, before).await, "workspace.updated dream.lost");
     assert_eq!(epoch(store).await, then + 3);
@@ -572,7 +572,7 @@ pub(super) async fn a_rewritten_turn_takes_dreams_along(store: &dyn Store) {
     assert_eq!(in_force(store).await, "dreamt 3");
     rewrite(store, session, &[4]).await;
     assert_eq!(shown(store).await, "1+ superseded, 2+ in-force, 3 erased");
-    assert_eq!(in_force(store).await, "c, dreamt 2");
+    assert_eq!(in_force(store).await, "dreamt 2, c");
     clean(store).await;
 }
 
@@ -580,7 +580,7 @@ pub(super) async fn a_deleted_entry_takes_dreams_along(store: &dyn Store) {
     let session = three(store).await;
     assert!(store.end_entry(&scope(), "b", LATER).await.unwrap());
     assert_eq!(shown(store).await, "1+ in-force, 2 erased, 3 erased");
-    assert_eq!(in_force(store).await, "c, dreamt 1");
+    assert_eq!(in_force(store).await, "dreamt 1, c");
     assert_eq!(due(store).await, format!("{}.main 3-6", session.0));
     let lost = store.lost_dreams(9).await.unwrap();
     assert_eq!(lost, [DreamDue { scope: scope(), budget: 3000 }]);

@@ -629,3 +629,128 @@ pub(super) fn lost_indexes(c: &Connection, s: &Shared, limit: usize) -> Result<V
     };
     names.into_iter().map(named).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SqliteStore;
+    use crate::contract::dreams::new_dream;
+    use crate::contract::fixtures::*;
+
+    /// What a look for what is due does must not grow with what is not due.
+    #[tokio::test]
+    async fn what_is_due_is_found_without_a_scan() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path(), None).unwrap();
+        for (sql, index) in [
+            (undreamt_sql(), "SEARCH entries USING INDEX entries_shown"),
+            (UNDREAMT_BRANCHES.to_owned(), "SEARCH b USING INDEX branches_undreamt"),
+        ] {
+            let plan = format!("EXPLAIN QUERY PLAN {sql}");
+            let steps = store.read(move |c, s| {
+                let read = || {
+                    let mut query = c.prepare(&plan)?;
+                    let mut steps = query.raw_query();
+                    let mut found: Vec<String> = Vec::new();
+                    while let Some(step) = steps.next()? {
+                        found.push(step.get(3)?);
+                    }
+                    Ok(found)
+                };
+                read().map_err(|e: rusqlite::Error| s.failed(e))
+            });
+            let steps = steps.await.unwrap();
+            assert!(steps.iter().any(|step| step.starts_with(index)), "{steps:?}");
+            let is_scan = |step: &&String| step.starts_with("SCAN") && !step.contains("json_each");
+            assert_eq!(steps.iter().find(is_scan), None, "{steps:?}");
+        }
+    }
+
+    /// A store with two dreams, one on top of the other.
+    async fn dreamt(dir: &std::path::Path) -> SqliteStore {
+        let store = SqliteStore::open(dir, None).unwrap();
+        let session = add(&store, "s", &say_many(4)).await;
+        let mut previous = None;
+        for number in 1..3 {
+            let lease = Lease { holder: "me".to_owned(), until: Millis(NOW.0 + 1) };
+            assert!(store.lease_dream(&scope(), lease, NOW).await.unwrap());
+            let (after, through) = (Ordinal(u64::from(number) - 1), Ordinal(u64::from(number)));
+            let span = DreamSpan { session, branch: Branch::MAIN, after, through };
+            let new = NewDream { spans: vec![span], ..new_dream(number, previous.as_deref()) };
+            let Kept::Done(kept) = store.keep_dream(&scope(), new).await.unwrap() else {
+                panic!("nothing is in its way")
+            };
+            previous = Some(kept.dream.run);
+        }
+        clean(&store).await;
+        store
+    }
+
+    #[tokio::test]
+    async fn damaged_dreams_are_found() {
+        let checksum = "01".repeat(32);
+        for (change, finding) in [
+            (
+                "UPDATE dreams SET state = 'in-force'",
+                "dreams of a memory are no chain: run dream-1".to_owned(),
+            ),
+            (
+                "UPDATE dreams SET previous = NULL",
+                "dreams of a memory are no chain: run dream-2".to_owned(),
+            ),
+            (
+                "UPDATE branches SET dreamed_through = 1",
+                "a branch's turns count as read that no dream read: session 1 branch 0".to_owned(),
+            ),
+            (
+                "DELETE FROM dreams WHERE number = 2",
+                "what a dream read is of no dream: run dream-2".to_owned(),
+            ),
+            (
+                "DELETE FROM entries WHERE began > 5",
+                "what a dream wrote is not there: run dream-2".to_owned(),
+            ),
+            (
+                "UPDATE dreams SET state = 'erased' WHERE number = 2",
+                "a dream that was lost or taken back tells of its sources: run dream-2".to_owned(),
+            ),
+            (
+                "UPDATE archives SET sealed_key = NULL WHERE checksum < x'02'",
+                format!("an archive's key does not fit its state: archive {checksum}"),
+            ),
+            (
+                "DELETE FROM archives WHERE run = 'dream-2'",
+                "an archive's key does not fit its state: run dream-2".to_owned(),
+            ),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = dreamt(dir.path()).await;
+            store
+                .write(move |c, s| c.execute_batch(change).map_err(|e| s.failed(e)))
+                .await
+                .unwrap();
+            let findings = store.check().await.unwrap();
+            assert!(findings.contains(&finding), "{finding}: {findings:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_damaged_row_is_told() {
+        for (change, is_dream) in [
+            ("UPDATE dreams SET state = 'asleep'", true),
+            ("UPDATE dreams SET archive = x'00'", true),
+            ("UPDATE archives SET sealed_key = x'00'", false),
+            ("UPDATE archives SET checksum = x'00' WHERE run = 'dream-2'", false),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = dreamt(dir.path()).await;
+            store
+                .write(move |c, s| c.execute_batch(change).map_err(|e| s.failed(e)))
+                .await
+                .unwrap();
+            let dream = store.dream(&tenant("acme"), "dream-2").await;
+            let archives = store.archives(None).await;
+            assert_eq!((dream.is_err(), archives.is_err()), (is_dream, !is_dream), "{change}");
+        }
+    }
+}
