@@ -466,6 +466,11 @@ impl Memory {
         self.inner.embedder.as_ref().map(|embedder| embedder.model())
     }
 
+    /// What bounds dreams.
+    pub fn dream_settings(&self) -> &crate::dreams::DreamSettings {
+        &self.inner.settings.dreams
+    }
+
     /// The present moment, as the memory sees it.
     pub fn now(&self) -> Millis {
         self.inner.clock.now()

@@ -23,7 +23,7 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dreams", "entries", "entry",
+    "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
     "files", "find", "in_memory", "model", "now", "open", "packs", "preview_dream", "redactor", "request_hash",
     "run", "run_events", "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
