@@ -101,7 +101,7 @@ pub enum Command {
         after_help = "Examples:\n  icecore search \"when do we leave\"\n  icecore search \"allergy\" --kind turn --after 2024-05-01 --explain"
     )]
     Search(SearchArgs),
-    /// Show a turn, a chunk with its turns, or an entry
+    /// Show a turn, a chunk with its turns, an entry, or an archive
     #[command(
         after_help = "Examples:\n  icecore show turn-1.42\n  icecore show micro-1.0.1-10 --ctf"
     )]
@@ -110,8 +110,10 @@ pub enum Command {
     #[command(after_help = "Example:\n  icecore sessions")]
     Sessions,
     /// Draw the layers: tiers, chunks, tokens, bytes
-    #[command(after_help = "Example:\n  icecore stats --memory ops")]
-    Stats,
+    #[command(
+        after_help = "Examples:\n  icecore stats --memory ops\n  icecore stats --plot dreams.svg"
+    )]
+    Stats(StatsArgs),
     /// Show a session as a person or a model sees it
     #[command(after_help = "Example:\n  icecore view --session trip --branch fork-1")]
     View(ViewArgs),
@@ -123,8 +125,15 @@ pub enum Command {
         after_help = "Examples:\n  icecore forget --session trip --dry-run\n  icecore forget --subject \"Ana\"\n  icecore forget --before 2024-01-01"
     )]
     Forget(ForgetArgs),
-    /// List and verify packs
-    #[command(after_help = "Example:\n  icecore archive verify")]
+    /// Distil what is due under a budget of tokens, or take that back
+    #[command(
+        after_help = "Examples:\n  icecore dream --budget 8000 --dry-run\n  icecore dream --budget 8000\n  icecore dream undo dream-0123456789abcdef"
+    )]
+    Dream(DreamArgs),
+    /// List, show and verify what dreams came to, and packs
+    #[command(
+        after_help = "Examples:\n  icecore archive list\n  icecore archive show\n  icecore archive verify"
+    )]
     Archive(ArchiveArgs),
     /// Verify every invariant of the store and every body
     #[command(after_help = "Example:\n  icecore check --repair")]
@@ -526,7 +535,7 @@ pub struct RedactArgs {
 /// `show`
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The id of a turn, chunk or entry
+    /// The id of a turn, chunk or entry, or the checksum of an archive
     pub id: String,
     /// Print the turns of a chunk as Compact Turn Format
     #[arg(long)]
@@ -598,6 +607,49 @@ pub struct ForgetWhat {
     pub entry: Option<String>,
 }
 
+/// `stats`
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Also draw the dreams into this file, as SVG: tokens used of the budget, and sizes before
+    /// and after
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+/// `dream`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct DreamArgs {
+    /// What to do [default: dream]
+    #[command(subcommand)]
+    pub action: Option<DreamAction>,
+    /// How.
+    #[command(flatten)]
+    pub how: DreamHow,
+}
+
+/// How to dream.
+#[derive(Debug, Args)]
+pub struct DreamHow {
+    /// Tokens to read and write together [default: max_token_budget, which is also the most]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub budget: Option<i64>,
+    /// Only show the distillate, what differs from the last one, and the tokens
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `dream …`
+#[derive(Debug, Subcommand)]
+pub enum DreamAction {
+    /// Take back the dream in force: what it stood for is in force again
+    #[command(after_help = "Example:\n  icecore dream undo dream-0123456789abcdef")]
+    Undo {
+        /// Its run, as `icecore dream` told it
+        run: String,
+    },
+}
+
 /// `archive`
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
@@ -609,13 +661,19 @@ pub struct ArchiveArgs {
 /// `archive …`
 #[derive(Debug, Subcommand)]
 pub enum ArchiveAction {
-    /// List packs
+    /// List archives and packs
     #[command(after_help = "Example:\n  icecore archive list")]
     List,
-    /// Read, re-hash and decode packs
+    /// Show what an archive says; with --json its bytes, whose SHA-256 is its checksum
+    #[command(after_help = "Example:\n  icecore archive show 3f6b1c09a2e4")]
+    Show {
+        /// Its checksum or the beginning of it, or a pack [default: the newest archive]
+        id: Option<String>,
+    },
+    /// Read, re-hash and decode archives and packs
     #[command(after_help = "Example:\n  icecore archive verify")]
     Verify {
-        /// Only this pack, by its name or the chunk it holds
+        /// Only this archive, by its checksum, or pack, by its name or the chunk it holds
         id: Option<String>,
     },
 }

@@ -7,6 +7,7 @@ pub mod completions;
 pub mod config;
 pub mod context;
 pub mod demo;
+pub mod dream;
 pub mod events;
 pub mod export;
 pub mod forget;

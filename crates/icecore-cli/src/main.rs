@@ -157,7 +157,7 @@ fn needs_model(command: &Command) -> bool {
         Command::Export(_)
             | Command::Show(_)
             | Command::Sessions
-            | Command::Stats
+            | Command::Stats(_)
             | Command::View(_)
             | Command::Events(_)
             | Command::Archive(_)
@@ -177,10 +177,11 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Search(args) => search::run(args, app).await,
         Command::Show(args) => show::run(args, app).await,
         Command::Sessions => sessions::run(app).await,
-        Command::Stats => stats::run(app).await,
+        Command::Stats(args) => stats::run(args, app).await,
         Command::View(args) => view::run(args, app).await,
         Command::Events(args) => events::run(args, app).await,
         Command::Forget(args) => forget::run(args, app).await,
+        Command::Dream(args) => dream::run(args, app).await,
         Command::Archive(args) => archive::run(args, app).await,
         Command::Check(args) => check::run(args, app).await,
         Command::Reindex => reindex::run(app).await,

@@ -13,6 +13,9 @@ use crate::time::Millis;
 /// The tag of an entry that is an intention: it stays as it is.
 pub const COMMITMENT_TAG: &str = "commitment";
 
+/// The tag of what a dream wrote: only the next dream puts another in its place.
+pub const DISTILLATE_TAG: &str = "distillate";
+
 /// What the tag of a compacted entry begins with; the name of the run follows.
 pub const COMPACTED_FROM: &str = "compacted-from:";
 
@@ -50,7 +53,7 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     /// Whether plans leave it as it is.
     pub fn is_left_alone(&self) -> bool {
-        self.tags.contains(&COMMITMENT_TAG)
+        self.tags.contains(&COMMITMENT_TAG) || self.tags.contains(&DISTILLATE_TAG)
     }
 
     /// Which others it is pressed together with, where entries are kept apart.

@@ -8,11 +8,13 @@
 pub mod archive;
 pub mod distil;
 pub mod index;
+pub mod model;
 pub mod plan;
 
 pub use archive::{Archive, ArchiveError, ArchiveSource, Checksum};
 pub use distil::{Distillate, EXTRACTIVE, Line, Section, distil};
 pub use index::{INDEX_PATH, IndexedArchive, MemoryIndex, MemorySection, Topic};
+pub use model::{DistilPrompt, Reply, merge, read_reply};
 pub use plan::{Due, Limits, Plan, Refusal, plan};
 
 use sha2::{Digest, Sha256};

@@ -223,6 +223,13 @@ pub(crate) fn voice_of(said: &Said<'_>) -> Voice {
     }
 }
 
+/// Keyphrases of lines that nobody said.
+pub(crate) fn themes_of_lines(lines: &[&str]) -> Vec<String> {
+    let mut themes = Themes::default();
+    lines.iter().for_each(|line| themes.read(line));
+    themes.name()
+}
+
 fn themes_of(candidates: &[Candidate<'_>]) -> Vec<String> {
     let mut themes = Themes::default();
     let mut known: Vec<&str> = Vec::new();

@@ -20,6 +20,8 @@ pub enum WindowKind {
     Summary,
     /// A fact.
     Fact,
+    /// A line of what a dream came to.
+    Distillate,
 }
 
 impl WindowKind {
@@ -29,6 +31,7 @@ impl WindowKind {
             WindowKind::Turn => "turn",
             WindowKind::Summary => "summary",
             WindowKind::Fact => "fact",
+            WindowKind::Distillate => "distillate",
         }
     }
 }
@@ -114,6 +117,9 @@ const MAX_RELEVANT_MISSES: usize = 24;
 /// Ends a text that was cut.
 const ELLIPSIS: &str = "…";
 
+/// A distilled line has seldom fewer tokens.
+const SMALLEST_LINE_TOKENS: u32 = 6;
+
 /// Ends the reason of an item that was cut.
 const CUT: &str = ", cut to fit";
 
@@ -135,6 +141,20 @@ pub struct Offer {
     pub relevant: Vec<Candidate>,
     /// Summaries, which may overlap each other and the rest.
     pub summaries: Vec<Candidate>,
+    /// Lines of what a dream came to, in the order of their worth.
+    pub distilled: Distilled,
+}
+
+/// Lines of what a dream came to, on their way into a window.
+#[derive(Debug, Clone, Default)]
+pub struct Distilled {
+    /// In the order of their worth.
+    pub lines: Vec<Candidate>,
+    /// How much of the budget they may take, in percent.
+    pub percent: u8,
+    /// Whether they come before what is relevant, as at the start of a session, or
+    /// only get what turns and summaries leave.
+    pub is_first: bool,
 }
 
 /// Packs a window. Nothing is told twice: an item that stands for a turn that is
@@ -143,9 +163,18 @@ pub struct Offer {
 pub fn pack(offer: Offer, budget: u32, counter: &dyn TokenCounter) -> Window {
     let mut packing =
         Packing { counter, budget, spent: 0, chosen: Vec::new(), days: BTreeSet::new() };
-    let share = u64::from(budget) * u64::from(offer.recent_percent.min(100)) / 100;
+    // What turns would fill is held back for distilled lines, which then need not say
+    // again what a turn says.
+    let kept = packing.kept_for(&offer.distilled);
+    packing.budget = budget - kept;
+    let share = u64::from(packing.budget) * u64::from(offer.recent_percent.min(100)) / 100;
     let rest = packing.take_recent(offer.recent, share as u32);
     packing.take_relevant(&offer.relevant);
+    packing.budget = budget;
+    if kept > 0 {
+        packing.take_distilled(&offer.distilled);
+        packing.take_relevant(&offer.relevant);
+    }
     packing.take_summaries(offer.summaries);
     // What is left over goes to further turns that nothing stands for.
     for turn in rest {
@@ -156,6 +185,9 @@ pub fn pack(offer: Offer, budget: u32, counter: &dyn TokenCounter) -> Window {
             packing.take_cut(&turn, budget);
             break;
         }
+    }
+    if !offer.distilled.is_first {
+        packing.take_distilled(&offer.distilled);
     }
     packing.finish()
 }
@@ -224,6 +256,44 @@ impl Packing<'_> {
         }
         if let Some(item) = passed {
             self.take_cut(item, self.budget);
+        }
+    }
+
+    /// Tokens that are held back for distilled lines: no more than these have.
+    fn kept_for(&self, distilled: &Distilled) -> u32 {
+        if !distilled.is_first {
+            return 0;
+        }
+        let (share, mut kept) = (self.share_of(distilled), 0_u32);
+        for item in &distilled.lines {
+            if kept >= share {
+                break;
+            }
+            let tokens = self.counter.count(&line(item)) + self.date_tokens(item);
+            kept = kept.saturating_add(tokens);
+        }
+        kept.min(share)
+    }
+
+    fn share_of(&self, distilled: &Distilled) -> u32 {
+        let share = u64::from(self.budget) * u64::from(distilled.percent.min(100)) / 100;
+        share as u32
+    }
+
+    /// Takes distilled lines within their share, whole or not at all. One that only
+    /// repeats what is there is passed over.
+    fn take_distilled(&mut self, distilled: &Distilled) {
+        let limit = self.spent.saturating_add(self.share_of(distilled)).min(self.budget);
+        let mut misses = 0;
+        for line in &distilled.lines {
+            if misses == MAX_MISSES || limit.saturating_sub(self.spent) < SMALLEST_LINE_TOKENS {
+                break;
+            }
+            let said = line.text.trim_end_matches(['.', '!', '?']);
+            let is_told = self.chosen.iter().any(|(chosen, _)| chosen.text.contains(said));
+            if !is_told && !self.take_whole(line, limit) {
+                misses += 1;
+            }
         }
     }
 
@@ -483,6 +553,7 @@ mod tests {
             recent_percent: 20,
             relevant: vec![old[2].clone(), old[0].clone()],
             summaries: vec![summary(1, 4, "of the beginning"), summary(50, 60, "the middle")],
+            ..Offer::default()
         };
         let window = pack(offer, 90, &CharCounter);
         let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
@@ -496,6 +567,60 @@ mod tests {
         let window = pack(Offer { relevant, ..Offer::default() }, 90, &CharCounter);
         assert!(window.text.contains("…the key is under the mat"), "{}", window.text);
         assert!(window.text.contains("short"));
+    }
+
+    fn distilled(number: u64, text: &str) -> Candidate {
+        Candidate {
+            kind: WindowKind::Distillate,
+            id: format!("d{number}"),
+            role: None,
+            label: "Known".to_owned(),
+            group: u64::MAX,
+            ..turn(number, text)
+        }
+    }
+
+    #[test]
+    fn distilled_lines_have_their_share_at_the_start_and_what_is_left_later() {
+        let turns: Vec<_> = (1..=30).rev().map(|n| turn(n, &"x".repeat(30))).collect();
+        let lines: Vec<_> = (1..=30).map(|n| distilled(n, &format!("fact {n:02}"))).collect();
+        let of = |is_first: bool, turns: &[Candidate]| {
+            let offer = Offer {
+                recent: turns.to_vec(),
+                recent_percent: 100,
+                distilled: Distilled { lines: lines.clone(), percent: 20, is_first },
+                ..Offer::default()
+            };
+            let window = pack(offer, 500, &CharCounter);
+            let (known, said): (Vec<_>, Vec<_>) =
+                window.items.iter().partition(|item| item.kind == WindowKind::Distillate);
+            let tokens: u32 = known.iter().map(|item| item.tokens).sum();
+            assert!(window.tokens <= 500 && tokens <= 100, "{}", window.text);
+            (known.len(), said.len())
+        };
+        let (known, said) = of(true, &turns);
+        assert!(known >= 4 && said >= 8, "{known} {said}");
+        let (none, more) = of(false, &turns);
+        assert!(none == 0 && more > said, "{none} {more}");
+        assert!(of(false, &turns[..2]).0 >= 4);
+        assert!(of(true, &[]).0 >= 4);
+    }
+
+    #[test]
+    fn a_distilled_line_does_not_repeat_a_turn() {
+        let offer = Offer {
+            recent: vec![turn(1, "Hello. The key is under the mat. Bye.")],
+            recent_percent: 100,
+            distilled: Distilled {
+                lines: vec![distilled(1, "The key is under the mat."), distilled(2, "New.")],
+                percent: 50,
+                is_first: true,
+            },
+            ..Offer::default()
+        };
+        let window = pack(offer, 300, &CharCounter);
+        let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
+        assert_eq!(ids, ["t1", "d2"]);
     }
 
     proptest! {

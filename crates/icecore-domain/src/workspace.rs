@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ids::{Principal, Tenant};
+use crate::ids::{Principal, Scope, Tenant};
 use crate::redact::RedactedText;
 
 /// A path is at most this long.
@@ -14,7 +14,8 @@ pub const MAX_CONTENT_TYPE_BYTES: usize = 127;
 /// The content type of a file whose writer names none.
 pub const DEFAULT_CONTENT_TYPE: &str = "text/markdown";
 
-/// A tenant's set of files. Comes only from a [`Principal`].
+/// A tenant's set of files. Comes only from a [`Principal`], or from a [`Scope`], which
+/// comes from one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Workspace {
     tenant: Tenant,
@@ -41,6 +42,13 @@ impl Principal {
     /// now, so that its holder works in the tenant's default one.
     pub fn workspace(&self) -> Workspace {
         Workspace { tenant: self.tenant().clone(), name: self.workspace_name().to_owned() }
+    }
+}
+
+impl Scope {
+    /// The default workspace of the scope's tenant, where the index of its memories is.
+    pub fn workspace(&self) -> Workspace {
+        Workspace { tenant: self.tenant().clone(), name: Workspace::DEFAULT.to_owned() }
     }
 }
 

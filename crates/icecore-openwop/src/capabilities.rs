@@ -4,7 +4,7 @@
 //! Worked out from what is configured and from what the store and the models can do
 //! now. What is switched off is not in it, and so neither advertised nor met.
 
-use icecore::BudgetCounter;
+use icecore::{BudgetCounter, DREAM_WORKFLOW};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -87,6 +87,8 @@ pub struct Means {
     pub budget_counter: BudgetCounter,
     /// What bounds compaction, where it is switched on.
     pub compaction: Option<CompactionMeans>,
+    /// What bounds dreams.
+    pub distillation: DistillationMeans,
     /// What bounds workspaces, where there are any.
     pub workspace: Option<WorkspaceMeans>,
     /// The workflows that can be run.
@@ -108,6 +110,17 @@ pub struct CompactionMeans {
     pub input_entries: usize,
     /// Bytes of the entry that it writes.
     pub output_bytes: usize,
+}
+
+/// What bounds dreams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DistillationMeans {
+    /// Tokens that one may read and write together.
+    pub max_token_budget: u64,
+    /// How long archives are kept that a newer one supersedes; 0 is for ever.
+    pub archive_retention_days: u32,
+    /// Whether they come by themselves, on a schedule.
+    pub scheduled: bool,
 }
 
 /// What bounds a workspace.
@@ -166,6 +179,9 @@ pub struct MemoryFamily {
     /// Pressing many into few, unless it is switched off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compaction: Option<CompactionBlock>,
+    /// Distilling what is due under a budget of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distillation: Option<DistillationBlock>,
     /// Saying which run wrote what.
     pub attribution: AttributionBlock,
     /// Listing as many as fit.
@@ -202,6 +218,26 @@ pub struct CompactionBlock {
     pub max_input_entries: usize,
     /// Bytes of what it writes.
     pub max_output_bytes: usize,
+}
+
+/// How memories are distilled (RFC 0062).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DistillationBlock {
+    /// Whether they are.
+    pub supported: bool,
+    /// Tokens that one run may read and write together.
+    pub max_token_budget: u64,
+    /// Whether it is done by itself, on a schedule.
+    pub scheduled: bool,
+    /// Whether `MEMORY-INDEX.json` is written.
+    pub index_emitted: bool,
+    /// What counts the tokens.
+    pub tokenizer_name: &'static str,
+    /// How long archives are kept that a newer one supersedes, as an ISO 8601 duration;
+    /// left out where that is for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive_retention: Option<String>,
 }
 
 /// What is told of writes.
@@ -334,7 +370,8 @@ impl Capabilities {
             replay: replay(means),
         };
         let fixtures = match means.conformance && can_run(means) {
-            true => means.workflows.clone(),
+            // Dreams are no fixture.
+            true => means.workflows.iter().filter(|id| *id != DREAM_WORKFLOW).cloned().collect(),
             false => Vec::new(),
         };
         // Strings, numbers and lists of them always become JSON.
@@ -401,6 +438,7 @@ impl Host {
         let (entries, workspace) = (self.memory.entry_settings(), self.memory.workspace());
         let compaction = self.memory.compaction_settings();
         let commitments = self.memory.commitment_settings();
+        let dreams = self.memory.dream_settings();
         Means {
             writable: !self.settings.read_only,
             semantic: self.memory.model().is_some(),
@@ -411,6 +449,11 @@ impl Host {
                 // What it writes is an entry.
                 output_bytes: compaction.output_bytes.min(entries.bytes),
             }),
+            distillation: DistillationMeans {
+                max_token_budget: dreams.max_token_budget,
+                archive_retention_days: dreams.archive_retention_days,
+                scheduled: self.is_scheduled(),
+            },
             workspace: workspace.enabled.then(|| WorkspaceMeans {
                 // A larger one could not arrive.
                 file_bytes: workspace.file_bytes.min(body_bytes),
@@ -423,6 +466,13 @@ impl Host {
             commitments: commitments.pending > 0 && commitments.pending_tenant > 0,
             agents: self.agents.count(),
         }
+    }
+}
+
+impl Host {
+    /// Whether this host dreams by itself, on schedules.
+    fn is_scheduled(&self) -> bool {
+        false
     }
 }
 
@@ -458,12 +508,27 @@ fn memory(means: &Means) -> MemoryFamily {
         retention: RetentionBlock { ttl: true, forget: means.writable },
         // It writes, also where the host does it by itself.
         compaction: means.compaction.filter(|_| means.writable).map(compaction),
+        distillation: means.writable.then(|| distillation(means)),
         // Writes are told in runs, where there are any, as in the log of all events.
         attribution: AttributionBlock { supported: true, emits_write_events: can_run(means) },
         injection_budget: InjectionBudgetBlock {
             supported: true,
             token_counter: means.budget_counter.as_str(),
         },
+    }
+}
+
+fn distillation(means: &Means) -> DistillationBlock {
+    let DistillationMeans { max_token_budget, archive_retention_days, scheduled } =
+        means.distillation;
+    DistillationBlock {
+        supported: true,
+        max_token_budget,
+        scheduled,
+        index_emitted: means.workspace.is_some(),
+        tokenizer_name: BudgetCounter::O200kBase.as_str(),
+        archive_retention: (archive_retention_days > 0)
+            .then(|| format!("P{archive_retention_days}D")),
     }
 }
 
@@ -546,8 +611,13 @@ pub(crate) mod tests {
             entry_bytes: 65_536,
             budget_counter: BudgetCounter::O200kBase,
             compaction: Some(CompactionMeans { input_entries: 1_000, output_bytes: 4_096 }),
+            distillation: DistillationMeans {
+                max_token_budget: 64_000,
+                archive_retention_days: 90,
+                scheduled: true,
+            },
             workspace: Some(WorkspaceMeans { file_bytes: 1 << 20, files: 256, versions: 20 }),
-            workflows: vec!["conformance-noop".to_owned()],
+            workflows: vec!["conformance-noop".to_owned(), DREAM_WORKFLOW.to_owned()],
             conformance: true,
             run_retention_seconds: 604_800,
             commitments: true,
@@ -572,6 +642,16 @@ pub(crate) mod tests {
         let off = Means { compaction: None, ..all_on() };
         assert_eq!(unmet(&off), ["compaction", "replay-snapshot"]);
         assert_eq!(Capabilities::of(&off).looked_up.pointer("/memory/compaction"), None);
+        let bounds = DistillationMeans {
+            archive_retention_days: 0,
+            scheduled: false,
+            ..all_on().distillation
+        };
+        let off = Capabilities::of(&Means { distillation: bounds, workspace: None, ..all_on() });
+        let distillation = &off.looked_up["memory"]["distillation"];
+        let expected = json!({"supported": true, "maxTokenBudget": 64_000, "scheduled": false,
+            "indexEmitted": false, "tokenizerName": "o200k_base"});
+        assert_eq!(*distillation, expected);
         let off = Capabilities::of(&Means { commitments: false, ..all_on() });
         assert!(!off.has("agents.commitments") && off.has("agents.memoryConsolidation"));
         let off = Capabilities::of(&Means { run_retention_seconds: 0, ..all_on() });
@@ -594,6 +674,14 @@ pub(crate) mod tests {
                     "trigger": "host-managed",
                     "maxInputEntries": 1_000,
                     "maxOutputBytes": 4_096,
+                },
+                "distillation": {
+                    "supported": true,
+                    "maxTokenBudget": 64_000,
+                    "scheduled": true,
+                    "indexEmitted": true,
+                    "tokenizerName": "o200k_base",
+                    "archiveRetention": "P90D",
                 },
                 "attribution": {"supported": true, "emitsWriteEvents": true},
                 "injectionBudget": {"supported": true, "tokenCounter": "o200k_base"},
@@ -682,6 +770,8 @@ pub(crate) mod tests {
             "memory.retention.forget",
             "memory.maxEntrySizeBytes",
             "capabilities.memory.compaction",
+            "memory.distillation",
+            "memory.distillation.indexEmitted",
             "agents.memoryBackends",
             "agents.memoryBackends.long-term",
             "agents.commitments.predicate",
@@ -700,7 +790,6 @@ pub(crate) mod tests {
             "memory.search.semantic",
             "memory.search.filter.fast",
             "memory.replay-snapshot",
-            "memory.distillation",
             "scheduling",
             "multiAgent.executionModel",
             "replay.branch",
@@ -716,6 +805,7 @@ pub(crate) mod tests {
             "memory.write",
             "memory.writable",
             "memory.compaction",
+            "memory.distillation",
             "memory.retention.forget",
             "workspace",
         ] {

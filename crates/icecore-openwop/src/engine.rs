@@ -19,6 +19,7 @@ use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use zeroize::Zeroizing;
 
+use crate::dreams;
 use crate::host::Host;
 use crate::plan::{self, Next, Progress, event};
 use crate::probes::{self, PLANTED_MILLIS, PLANTED_TAG};
@@ -77,10 +78,10 @@ pub(crate) type RunKey = (Tenant, String);
 impl Runs {
     pub(crate) fn new(settings: &HostSettings, since: Millis) -> Self {
         let (news, _) = broadcast::channel(NEWS);
-        let workflows = match settings.conformance {
-            true => workflow::fixtures(),
-            false => BTreeMap::new(),
-        };
+        let mut workflows = workflow::built_in();
+        if settings.conformance {
+            workflows.extend(workflow::fixtures());
+        }
         Self { workflows, wake: Notify::new(), news, since }
     }
 
@@ -204,6 +205,7 @@ impl Host {
         match next {
             Next::Nothing => return Ok(Stepped::Ended),
             Next::Wait(until) => return Ok(Stepped::Waits(*until)),
+            Next::Dream(node) => return self.dream(work, node).await,
             _ => {}
         }
         let written = match work.step(next).await {
@@ -219,6 +221,36 @@ impl Host {
             }
             Err(Trouble::Memory(error)) => Err(error.into()),
         }
+    }
+
+    /// Dreams for a run, which ends with it in one.
+    async fn dream(&self, work: &Work<'_>, node: &Node) -> Result<Stepped, RunsError> {
+        let done = match dreams::dream(work.memory, work.principal, work.run).await {
+            Ok(done) => done,
+            Err(MemoryError::DreamUnderWay { .. }) => {
+                let again = work.memory.now().0.saturating_add(dreams::AGAIN_MILLIS);
+                return Ok(Stepped::Waits(Millis(again)));
+            }
+            Err(error) => match Trouble::from(error) {
+                Trouble::Fails(error) => {
+                    self.write_step(work.principal, failed(work.run, Some(node), error)).await?;
+                    return Ok(Stepped::On);
+                }
+                Trouble::Memory(error) => return Err(error.into()),
+            },
+        };
+        match done.unchanged {
+            // There was nothing to do, and so nothing that it could have ended with.
+            true => {
+                let step = work.leaving(node, vec![dreams::told(&done)]);
+                let mut events = step.events;
+                events.push(event("run.completed", None, json!({})));
+                let step = RunStepRequest { events, status: RunStatus::Completed, ..step };
+                self.write_step(work.principal, step).await?;
+            }
+            false => self.runs.tell(work.principal.tenant(), &work.run.id),
+        }
+        Ok(Stepped::On)
     }
 
     async fn write_step(&self, principal: &Principal, step: RunStepRequest) -> Result<(), Trouble> {
@@ -408,6 +440,16 @@ fn failure_of(error: &MemoryError) -> Option<RunError> {
             "memory_snapshot_unavailable",
             "memory cannot be read any more as it was when the run began".to_owned(),
         ),
+        MemoryError::TokenBudgetExceeded { budget, minimum, .. } => (
+            "token_budget_exceeded",
+            format!(
+                "a budget of {budget} tokens covers too little of what is due: it takes at least {minimum}"
+            ),
+        ),
+        MemoryError::NoBudget { .. } => ("validation_error", error.to_string()),
+        MemoryError::NothingToDream { .. } => {
+            ("nothing_to_distill", "its memory holds nothing to distil".to_owned())
+        }
         _ => return None,
     };
     Some(RunError { code: code.to_owned(), message })
@@ -430,7 +472,7 @@ fn timed_out() -> RunError {
 /// The node that a step is about.
 fn node_of<'w>(next: &Next<'w>) -> Option<&'w Node> {
     match next {
-        Next::Pass(node) | Next::PassOn(node) => Some(node),
+        Next::Pass(node) | Next::PassOn(node) | Next::Dream(node) => Some(node),
         Next::Write(node, _) | Next::Read(node, _) => Some(node),
         Next::TimeOut(node) => *node,
         Next::Nothing | Next::Begin | Next::Wait(_) | Next::Finish => None,
@@ -488,7 +530,7 @@ struct Work<'a> {
 impl Work<'_> {
     async fn step(&self, next: &Next<'_>) -> Result<RunStepRequest, Trouble> {
         match next {
-            Next::Nothing | Next::Wait(_) => Ok(step_of(self.run, Vec::new())),
+            Next::Nothing | Next::Wait(_) | Next::Dream(_) => Ok(step_of(self.run, Vec::new())),
             Next::Begin => {
                 let owner = owner_of(self.principal, self.run);
                 Ok(step_of(self.run, plan::begun(self.workflow, &owner)))

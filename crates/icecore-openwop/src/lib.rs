@@ -5,6 +5,7 @@
 
 mod agents;
 mod capabilities;
+mod dreams;
 mod engine;
 mod host;
 mod plan;
@@ -16,9 +17,9 @@ mod workflow;
 pub use agents::{AgentEntry, Agents, AgentsError, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MemoryShape};
 pub use capabilities::{
     AgentsFamily, AttributionBlock, Capabilities, CommitmentsBlock, CompactionBlock,
-    CompactionMeans, ConsolidationBlock, Dimension, Families, InjectionBudgetBlock,
-    ManifestRuntimeBlock, Means, MemoryFamily, ReplayFamily, ReplayWindow, RetentionBlock,
-    SearchBlock, SecretsFamily, WorkspaceFamily, WorkspaceMeans,
+    CompactionMeans, ConsolidationBlock, Dimension, DistillationBlock, DistillationMeans, Families,
+    InjectionBudgetBlock, ManifestRuntimeBlock, Means, MemoryFamily, ReplayFamily, ReplayWindow,
+    RetentionBlock, SearchBlock, SecretsFamily, WorkspaceFamily, WorkspaceMeans,
 };
 pub use engine::Stepped;
 pub use host::Host;

@@ -50,6 +50,8 @@ pub(crate) enum Next<'w> {
     Wait(Millis),
     /// A node looks for what it put.
     Read(&'w Node, &'w MemoryAction),
+    /// A node dreams, and the run ends with that.
+    Dream(&'w Node),
     /// It took too long, at this node if at one.
     TimeOut(Option<&'w Node>),
     /// All is done: it sums itself up and ends.
@@ -129,6 +131,7 @@ pub(crate) fn next<'w>(
     let action = match &node.behaviour {
         Behaviour::Nothing => return Next::Pass(node),
         Behaviour::PassOn => return Next::PassOn(node),
+        Behaviour::Dream => return Next::Dream(node),
         Behaviour::Memory(action) => action,
     };
     match progress.written_by(node).last() {

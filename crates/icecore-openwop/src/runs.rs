@@ -13,6 +13,7 @@ use icecore::{
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use crate::dreams;
 use crate::host::Host;
 use crate::plan::event;
 
@@ -50,6 +51,8 @@ pub struct RunRequest {
     pub workflow_id: String,
     /// What it is given: an object.
     pub inputs: JsonText,
+    /// Its options: an object, of which `distillation.tokenBudget` is read.
+    pub configurable: Option<JsonText>,
     /// Who asked for it, by an opaque id.
     pub principal_id: String,
     /// The caller's idempotency key.
@@ -134,6 +137,12 @@ pub enum RunsError {
     /// Inputs that are no object.
     #[error("field `inputs` must be an object")]
     BadInputs,
+    /// An option or an input that its workflow cannot use.
+    #[error("{reason}")]
+    BadOption {
+        /// What is wrong. It quotes nothing.
+        reason: String,
+    },
     /// More than a run may be given.
     #[error("field `inputs` has {bytes} bytes as JSON, and may have {most} (`run_input_bytes`)")]
     InputsTooLarge {
@@ -213,7 +222,8 @@ impl Host {
         if !request.inputs.as_str().starts_with('{') {
             return Err(RunsError::BadInputs);
         }
-        let RunRequest { id, workflow_id, inputs, principal_id, claim } = request;
+        let inputs = dreams::inputs(&request)?;
+        let RunRequest { id, workflow_id, principal_id, claim, .. } = request;
         let run = NewRunRequest {
             id,
             workflow: workflow_id,

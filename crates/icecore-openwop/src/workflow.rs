@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use icecore::DREAM_WORKFLOW;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -29,6 +30,9 @@ const FIXTURES: &[&str] = &[
     include_str!("../workflows/conformance-identity.json"),
     include_str!("../workflows/conformance-noop.json"),
 ];
+
+/// The workflows that are always here.
+const BUILT_IN: &[&str] = &[include_str!("../workflows/icecore-dream.json")];
 
 /// A workflow that can be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +71,8 @@ pub(crate) enum Behaviour {
     PassOn,
     /// `core.identity` with a memory action.
     Memory(MemoryAction),
+    /// `icecore.dream`: distils a memory, with which the run ends.
+    Dream,
 }
 
 /// What a node does with memory.
@@ -151,13 +157,22 @@ pub(crate) enum WorkflowError {
     Timeout,
 }
 
+/// The workflows that are always here, by id.
+pub(crate) fn built_in() -> BTreeMap<String, Workflow> {
+    read(BUILT_IN)
+}
+
 /// The fixtures of the conformance suite, by id.
 pub(crate) fn fixtures() -> BTreeMap<String, Workflow> {
+    read(FIXTURES)
+}
+
+fn read(definitions: &[&str]) -> BTreeMap<String, Workflow> {
     let mut known = BTreeMap::new();
-    for definition in FIXTURES {
+    for definition in definitions {
         match Workflow::parse(definition) {
             Ok(workflow) => drop(known.insert(workflow.id.clone(), workflow)),
-            Err(error) => tracing::error!(error = %error, "a fixture cannot be run"),
+            Err(error) => tracing::error!(error = %error, "a workflow of ours cannot be run"),
         }
     }
     known
@@ -198,6 +213,7 @@ impl Node {
         let (type_id, behaviour) = match file.type_id.as_str() {
             "core.noop" => ("core.noop", Behaviour::Nothing),
             "core.identity" => ("core.identity", behaviour(file)?),
+            DREAM_WORKFLOW => (DREAM_WORKFLOW, Behaviour::Dream),
             _ => return Err(WorkflowError::Type { node: file.id.clone() }),
         };
         let memory_ref = file.agent.as_ref().map_or(default_ref, |agent| &agent.memory_ref);
@@ -428,6 +444,13 @@ pub(crate) mod tests {
         assert_eq!(own.memory_ref(), "conformance/agent-memory-roundtrip");
         let no_agent = &known["conformance-agent-memory-cross-tenant"].nodes[0];
         assert_eq!(no_agent.memory_ref, "runs/conformance-agent-memory-cross-tenant");
+    }
+
+    #[test]
+    fn dreams_can_always_be_run() {
+        let known = built_in();
+        assert_eq!(known.keys().collect::<Vec<_>>(), [DREAM_WORKFLOW]);
+        assert_eq!(known[DREAM_WORKFLOW].nodes[0].behaviour, Behaviour::Dream);
     }
 
     #[test]

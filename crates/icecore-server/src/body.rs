@@ -236,6 +236,11 @@ impl<'a> Fields<'a> {
         Ok(self.read(name, "true or false")?.unwrap_or_default())
     }
 
+    /// A flag, if it is given.
+    pub(crate) fn choice(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        self.read(name, "true or false")
+    }
+
     /// The members of an object, if it is given.
     pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, ApiError> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
@@ -266,9 +271,25 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A whole number from 1 on, if it is given.
+    pub(crate) fn positive(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        let expected = format!("an integer from 1 to {MAX_NUMBER}");
+        match self.read::<u64>(name, &expected)? {
+            Some(number) if !(1..=MAX_NUMBER).contains(&number) => {
+                Err(ApiError::invalid(format!("field `{name}` must be {expected}")))
+            }
+            number => Ok(number),
+        }
+    }
+
     pub(crate) fn list(&self, name: &str) -> Result<Vec<&'a RawValue>, ApiError> {
         self.read(name, "an array")?
             .ok_or_else(|| ApiError::invalid(format!("field `{name}` is missing")))
+    }
+
+    /// A list, of which there may be none.
+    pub(crate) fn items(&self, name: &str) -> Result<Vec<&'a RawValue>, ApiError> {
+        Ok(self.read(name, "an array")?.unwrap_or_default())
     }
 
     /// Words, of which there may be none.

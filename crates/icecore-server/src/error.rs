@@ -192,6 +192,31 @@ impl From<MemoryError> for ApiError {
                     ..failed
                 }
             }
+            MemoryError::TokenBudgetExceeded { budget, minimum, .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "token_budget_exceeded", message)
+                    .with(json!({ "budget": budget, "minimumRequired": minimum }))
+            }
+            MemoryError::NoBudget { .. } => Self::invalid(message),
+            MemoryError::NothingToDream { .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "nothing_to_distill", message)
+            }
+            MemoryError::DreamUnderWay { .. } => {
+                Self::new(StatusCode::CONFLICT, "dream_under_way", message).retry(1)
+            }
+            // The name is the caller's own, and may be anything.
+            MemoryError::NoDream { .. } => Self::missing("there is no such dream"),
+            MemoryError::NotUndone { .. } => {
+                Self::new(StatusCode::CONFLICT, "dream_not_undone", message)
+            }
+            MemoryError::NoArchive { .. } => Self::missing("there is no such archive"),
+            MemoryError::ArchiveGone { .. } => Self::new(StatusCode::GONE, "archive_gone", message),
+            MemoryError::ArchiveDamaged { .. } => {
+                tracing::error!(cause = message, "stored data is damaged");
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "archive_damaged", message)
+            }
+            MemoryError::ArchiveTells { .. } => {
+                Self::new(StatusCode::CONFLICT, "archive_holds_secret", message)
+            }
             MemoryError::EntriesChanged => Self::later("entries_changed", message),
             MemoryError::Commitment(error) => Self::invalid(error.to_string()),
             MemoryError::Workspace(error) => error.into(),
@@ -209,7 +234,9 @@ impl From<RunsError> for ApiError {
             RunsError::UnknownWorkflow | RunsError::NotFound => {
                 Self::new(StatusCode::NOT_FOUND, "not_found", message)
             }
-            RunsError::BadId | RunsError::BadInputs => Self::invalid(message),
+            RunsError::BadId | RunsError::BadInputs | RunsError::BadOption { .. } => {
+                Self::invalid(message)
+            }
             RunsError::InputsTooLarge { most, .. } => {
                 Self::too_large("inputs_too_large", "run_input_bytes", most, message)
             }

@@ -1,4 +1,4 @@
-//! Reading what is there: sessions, views, chunks, archives, counts.
+//! Reading what is there: sessions, views, chunks, counts.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -157,24 +157,6 @@ pub(crate) async fn expand(
     let turns = app.memory.expand_within(&scope, &id, app.limits.answer_bytes).await?;
     let body = beside(wire::turn_bytes(&turns), move || wire::turns(&turns)).await?;
     Ok(wire::ok(body))
-}
-
-/// Archives. They are written by dreams, so there are none yet.
-#[utoipa::path(
-    get,
-    path = "/v1/host/icecore/archives",
-    operation_id = "listArchives",
-    tag = "operations",
-    params(InTenant),
-    responses((status = 200, description = "The archives", body = wire::Archives))
-)]
-pub(crate) async fn archives(
-    State(app): State<Shared>,
-    Reader(caller): Reader,
-    params: Params,
-) -> Result<Response, ApiError> {
-    caller.filter(&app, params.memory()?).await?;
-    Ok(wire::ok(wire::text(&wire::Archives { archives: Vec::new() })))
 }
 
 /// What is there and what is still due, of the tenant or of one memory.

@@ -9,6 +9,7 @@
 
 mod agents;
 mod app;
+mod archives;
 mod audit;
 mod auth;
 mod body;
@@ -17,6 +18,7 @@ mod consolidation;
 mod context;
 mod discovery;
 mod docs;
+mod dreams;
 mod entries;
 mod error;
 mod events;

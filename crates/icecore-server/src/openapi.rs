@@ -18,8 +18,8 @@ use utoipa::{Modify, OpenApi, ToSchema};
 use crate::app::Shared;
 use crate::limits::Limits;
 use crate::{
-    agents, commitments, consolidation, context, discovery, docs, entries, events, facts, forget,
-    health, history, key_routes, metrics, runs, search, turns, workspace,
+    agents, archives, commitments, consolidation, context, discovery, docs, dreams, entries,
+    events, facts, forget, health, history, key_routes, metrics, runs, search, turns, workspace,
 };
 
 /// What a refused caller is told.
@@ -68,10 +68,15 @@ pub(crate) struct ErrorBody {
         commitments::list,
         commitments::get,
         commitments::cancel,
+        dreams::dream,
+        dreams::list,
+        dreams::get,
+        dreams::undo,
+        archives::list,
+        archives::get,
         forget::forget,
         events::events,
         history::stats,
-        history::archives,
         key_routes::list,
         key_routes::create,
         key_routes::revoke,
@@ -105,6 +110,7 @@ pub(crate) struct ErrorBody {
         (name = "commitments", description = "Intentions that wait for their moment."),
         (name = "chunks", description = "Stretches of a session, and what stands for them."),
         (name = "facts", description = "What is known, and what people say of it."),
+        (name = "dreams", description = "What is due, distilled under a budget, and its archives."),
         (name = "forgetting", description = "Erasure, with a receipt."),
         (name = "agents", description = "Who is installed, and what it has to do without."),
         (name = "workspace", description = "Small files that agents share, with versions."),

@@ -12,9 +12,9 @@ use crate::app::Shared;
 use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
-    agents, body, commitments, consolidation, context, discovery, docs, entries, events, facts,
-    forget, guard, health, history, key_routes, metrics, openapi, runs, seams, search, turns,
-    workspace,
+    agents, archives, body, commitments, consolidation, context, discovery, docs, dreams, entries,
+    events, facts, forget, guard, health, history, key_routes, metrics, openapi, runs, seams,
+    search, turns, workspace,
 };
 
 /// Where the host's own routes live.
@@ -47,7 +47,11 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/commitments", get(commitments::list).post(commitments::add))
         .route("/commitments/{id}", get(commitments::get).delete(commitments::cancel))
         .route("/events", get(events::events))
-        .route("/archives", get(history::archives))
+        .route("/dreams", get(dreams::list).post(dreams::dream))
+        .route("/dreams/{id}", get(dreams::get))
+        .route("/dreams/{id}/undo", post(dreams::undo))
+        .route("/archives", get(archives::list))
+        .route("/archives/{checksum}", get(archives::get))
         .route("/stats", get(history::stats))
         .route("/forget", post(forget::forget))
         .route("/keys", get(key_routes::list).post(key_routes::create))

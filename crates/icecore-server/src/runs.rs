@@ -50,7 +50,7 @@ pub(crate) struct RunBody {
     scope_id: Option<String>,
     /// Left alone: nobody is called back.
     callback_url: Option<String>,
-    /// Left alone.
+    /// `distillation.tokenBudget`, from 1 on, bounds a dream; the rest is left alone.
     #[schema(value_type = Option<Object>)]
     configurable: Option<Map<String, Value>>,
     /// Left alone.
@@ -277,6 +277,9 @@ fn replayed(outcome: StoredOutcome) -> Response {
 }
 
 /// Makes a run. It goes on by itself: read it, or follow its events.
+///
+/// `icecore.dream` is always there: it distils `inputs.memoryRef`, or the memory
+/// `default`, within the option `distillation.tokenBudget`.
 #[utoipa::path(
     post,
     path = "/v1/runs",
@@ -300,9 +303,8 @@ pub(crate) async fn create(
     for hint in ["tenantId", "scopeId", "callbackUrl"] {
         fields.text(hint)?;
     }
-    for left in ["configurable", "metadata"] {
-        fields.json_object(left)?;
-    }
+    let configurable = fields.json_object("configurable")?;
+    fields.json_object("metadata")?;
     fields.words("tags")?;
 
     let attempt = Attempt::begin(&app, &caller, CREATE, &posted).await?;
@@ -311,6 +313,7 @@ pub(crate) async fn create(
         workflow_id: workflow,
         principal_id: caller.key_id().to_owned(),
         inputs: inputs.unwrap_or_else(no_inputs),
+        configurable,
         claim: None,
     };
     if let Some(attempt) = &attempt {

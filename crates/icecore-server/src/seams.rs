@@ -5,6 +5,7 @@
 //! something that it did not seed, a real corpus is planted first.
 
 mod commitments;
+mod distillation;
 mod identity;
 mod memory;
 mod workspace;
@@ -20,6 +21,7 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/v1/test/memory/seed", post(memory::seed))
         .route("/v1/test/memory/compact", post(memory::compact))
         .route("/v1/host/sample/memory/consolidate", post(memory::consolidate))
+        .route("/v1/host/sample/memory/distill", post(distillation::distil))
         .route("/v1/host/sample/commitment/fire", post(commitments::fire))
         .route("/v1/host/sample/workspace/op", post(workspace::operate))
         .route("/v1/host/sample/identity/owned-run", get(identity::owned_run))

@@ -7,6 +7,7 @@
 
 mod chunks;
 mod context;
+mod dreams;
 mod events;
 mod facts;
 mod hits;
@@ -23,10 +24,12 @@ use serde::Serialize;
 
 pub use chunks::{Chunk, Chunks};
 pub use context::ContextAnswer;
+pub(crate) use dreams::DreamOutcome;
+pub use dreams::{Archives, DreamRow, Dreams, Dreamt, Previewed};
 pub use events::{Event, Events};
 pub use facts::Facts;
 pub use hits::Hits;
-pub(crate) use host::{Archives, Health, Welcome};
+pub(crate) use host::{Health, Welcome};
 pub use receipts::Receipt;
 pub use sessions::Sessions;
 pub use stats::Stats;

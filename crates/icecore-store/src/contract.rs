@@ -13,6 +13,7 @@ mod api_keys;
 mod append;
 pub(crate) mod commitments;
 mod derivation;
+pub(crate) mod dreams;
 mod entries;
 mod erasure;
 pub(crate) mod fixtures;
@@ -227,6 +228,26 @@ sentences! {
         a_settled_commitment_is_let_go
         what_is_waited_for_is_forgotten
         commitments_are_redacted_again;
+    dreams:
+        one_dreams_at_a_time
+        what_is_due_to_be_dreamt_is_found
+        a_dream_is_kept_with_all_it_says
+        a_dream_compares_before_it_is_kept
+        a_refused_dream_leaves_nothing
+        a_run_that_was_made_before_ends_with_its_dream
+        an_archive_that_is_there_stays
+        a_dream_is_taken_back
+        what_was_made_of_a_dream_goes_with_it
+        a_forgotten_turn_takes_dreams_along
+        a_rewritten_turn_takes_dreams_along
+        a_deleted_entry_takes_dreams_along
+        an_erased_entry_takes_dreams_along
+        forgotten_facts_take_dreams_along
+        what_was_taken_back_is_forgotten_too
+        a_lost_index_is_missed_until_it_is_written
+        an_archive_past_its_retention_goes
+        dreams_are_listed_newest_first
+        dreams_are_redacted_again;
     workspace:
         a_file_has_versions_from_one
         so_many_versions_are_kept
@@ -316,6 +337,15 @@ mod tests {
         super::derivation::deriving_is_one_step(std::sync::Arc::new(sqlite)).await;
         let memory = MemoryStore::new([3; 32]);
         super::derivation::deriving_is_one_step(std::sync::Arc::new(memory)).await;
+    }
+
+    #[tokio::test]
+    async fn keeping_a_dream_is_one_step_everywhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
+        super::dreams::keeping_is_one_step(std::sync::Arc::new(sqlite)).await;
+        let memory = MemoryStore::new([3; 32]);
+        super::dreams::keeping_is_one_step(std::sync::Arc::new(memory)).await;
     }
 
     #[test]

@@ -40,6 +40,8 @@ impl std::fmt::Debug for Derivation {
 /// An entry that is made of others.
 #[derive(Debug, Clone)]
 pub struct DerivedEntry {
+    /// Its id, where its maker chose one that nothing else in the tenant has.
+    pub id: Option<String>,
     /// What it says.
     pub content: RedactedText,
     /// Its tags.

@@ -1,10 +1,10 @@
 //! Dreams and their archives, as they cross the store's contract.
 
-use icecore_domain::dream::Checksum;
+use icecore_domain::dream::{Checksum, INDEX_PATH};
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, SessionNo};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
-use icecore_domain::workspace::Workspace;
+use icecore_domain::workspace::{FilePath, Workspace};
 
 use crate::derivation::{DerivedEntry, MakePayload};
 use crate::pack::PackKey;
@@ -266,9 +266,9 @@ pub struct DreamRecord {
     pub archive: Checksum,
     /// How much it read and wrote.
     pub figures: DreamFigures,
-    /// The section of the index that tells of it; empty once it is erased.
+    /// The section of the index that tells of it; empty once it is undone or erased.
     pub section: RedactedText,
-    /// Which source is which id; empty once it is erased.
+    /// Which source is which id; empty once it is undone or erased.
     pub source_ids: RedactedText,
     /// Whether it changed the index.
     pub index_updated: bool,
@@ -325,4 +325,24 @@ pub struct DreamDue {
     pub scope: Scope,
     /// The largest budget of those that were lost.
     pub budget: u64,
+}
+
+/// The payload of `dream.undone`.
+pub(crate) fn undone(scope: &Scope, run: &str, output: &str) -> String {
+    let payload =
+        serde_json::json!({ "memoryRef": scope.memory(), "runId": run, "memoryId": output });
+    payload.to_string()
+}
+
+/// The payload of `dream.lost`.
+pub(crate) fn lost(scope: &Scope, runs: usize) -> String {
+    serde_json::json!({ "memoryRef": scope.memory(), "runs": runs }).to_string()
+}
+
+/// The files that tell of dreams, in the workspace of a tenant.
+pub(crate) const INDEX_FILES: [&str; 2] = [INDEX_PATH, "MEMORY-INDEX.md"];
+
+/// Whether a file is the one that says where the memory of a tenant is.
+pub(crate) fn is_index(workspace: &Workspace, path: &FilePath) -> bool {
+    workspace.name() == Workspace::DEFAULT && path.as_str() == INDEX_PATH
 }

@@ -221,7 +221,7 @@ async fn derive(
         false => {
             let (content, tags) = (text("in short"), vec![text("all"), text(&tag_of(0))]);
             let (expires_at, hidden) = (expires_at.map(Millis), Hidden::new());
-            (vec![DerivedEntry { content, tags, expires_at, hidden }], &picks[..])
+            (vec![DerivedEntry { id: None, content, tags, expires_at, hidden }], &picks[..])
         }
     };
     let by = match first_stays {

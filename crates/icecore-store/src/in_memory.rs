@@ -7,6 +7,7 @@ mod api_keys;
 mod append;
 mod commitments;
 mod derivation;
+mod dreams;
 mod entries;
 mod erase;
 mod facts;
@@ -421,8 +422,9 @@ impl Store for MemoryStore {
         selector: &Selector,
         quoting: &[TurnId],
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
-        Ok(facts::erase(&mut self.state(), scope, selector, quoting, dry_run))
+        Ok(facts::erase(&mut self.state(), scope, selector, quoting, dry_run, now))
     }
 
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
@@ -635,13 +637,12 @@ impl Store for MemoryStore {
     // Dreams
 
     async fn lease_dream(&self, scope: &Scope, lease: Lease, now: Millis) -> Result<bool> {
-        let _ = (scope, lease, now);
-        todo!()
+        Ok(dreams::lease(&mut self.state(), scope, lease, now))
     }
 
     async fn release_dream(&self, scope: &Scope, holder: &str) -> Result<()> {
-        let _ = (scope, holder);
-        todo!()
+        dreams::release(&mut self.state(), scope, holder);
+        Ok(())
     }
 
     async fn undreamt_entries(
@@ -651,8 +652,7 @@ impl Store for MemoryStore {
         now: Millis,
         limit: usize,
     ) -> Result<Vec<EntryPlace>> {
-        let _ = (scope, after, now, limit);
-        todo!()
+        Ok(dreams::undreamt_entries(&self.state(), scope, after, now, limit))
     }
 
     async fn undreamt_branches(
@@ -661,13 +661,11 @@ impl Store for MemoryStore {
         after: Option<(SessionNo, Branch)>,
         limit: usize,
     ) -> Result<Vec<Undreamt>> {
-        let _ = (scope, after, limit);
-        todo!()
+        Ok(dreams::undreamt_branches(&self.state(), scope, after, limit))
     }
 
     async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept> {
-        let _ = (scope, dream);
-        todo!()
+        dreams::keep(&mut self.state(), &self.key_of(scope.tenant()), scope, dream)
     }
 
     async fn undo_dream(
@@ -677,38 +675,35 @@ impl Store for MemoryStore {
         index: Option<(Workspace, NewFile)>,
         now: Millis,
     ) -> Result<Option<DreamRecord>> {
-        let _ = (scope, run, index, now);
-        todo!()
+        dreams::undo(&mut self.state(), scope, run, index, now)
     }
 
     async fn dream(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>> {
-        let _ = (tenant, run);
-        todo!()
+        Ok(dreams::get(&self.state(), tenant, run))
     }
 
     async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
-        let _ = (tenant, query);
-        todo!()
+        Ok(dreams::list(&self.state(), tenant, query))
     }
 
     async fn dreamt_tokens(&self, tenant: &Tenant, since: Millis) -> Result<u64> {
-        let _ = (tenant, since);
-        todo!()
+        Ok(dreams::tokens(&self.state(), tenant, since))
     }
 
     async fn archives(&self, tenant: Option<&Tenant>) -> Result<Vec<ArchiveRecord>> {
-        let _ = tenant;
-        todo!()
+        let mut found = dreams::archives(&self.state(), tenant);
+        found.sort_by_key(|archive| std::cmp::Reverse(archive.created_at));
+        Ok(found)
     }
 
     async fn archives_at(&self, tenant: &Tenant, checksum: Checksum) -> Result<Vec<ArchiveRecord>> {
-        let _ = (tenant, checksum);
-        todo!()
+        let mut found = dreams::archives(&self.state(), Some(tenant));
+        found.retain(|archive| archive.checksum == checksum);
+        Ok(found)
     }
 
     async fn expire_archive(&self, scope: &Scope, checksum: Checksum, now: Millis) -> Result<bool> {
-        let _ = (scope, checksum, now);
-        todo!()
+        Ok(dreams::expire(&mut self.state(), scope, checksum, now))
     }
 
     async fn archives_lost_with(
@@ -718,23 +713,20 @@ impl Store for MemoryStore {
         turns: &[TurnId],
         now: Millis,
     ) -> Result<u64> {
-        let _ = (scope, selector, turns, now);
-        todo!()
+        Ok(dreams::count(&self.state(), scope, selector, turns, now))
     }
 
     async fn lost_dreams(&self, limit: usize) -> Result<Vec<DreamDue>> {
-        let _ = limit;
-        todo!()
+        Ok(dreams::lost(&self.state(), limit))
     }
 
     async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()> {
-        let _ = scope;
-        todo!()
+        dreams::settle_lost(&mut self.state(), scope);
+        Ok(())
     }
 
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {
-        let _ = limit;
-        todo!()
+        Ok(dreams::lost_indexes(&self.state(), limit))
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {

@@ -5,6 +5,7 @@
 //! [`MemoryStore`] is what it is compared with.
 
 mod api_keys;
+mod archive;
 mod commitments;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
@@ -31,6 +32,7 @@ mod workspace;
 #[cfg(test)]
 mod workspace_tests;
 
+pub use archive::{MAX_ARCHIVE_BYTES, open_archive, seal_archive};
 pub use error::StoreError;
 pub use in_memory::MemoryStore;
 pub use keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};

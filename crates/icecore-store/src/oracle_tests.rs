@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use icecore_domain::chunk::Level;
 use icecore_domain::cut::CutPolicy;
+use icecore_domain::dream::INDEX_PATH;
 use icecore_domain::fact::{RedactedFact, Verdict};
 use icecore_domain::ids::{Branch, Ordinal, Position, Principal, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::json::JsonText;
@@ -14,8 +15,11 @@ use icecore_domain::time::Millis;
 use proptest::prelude::*;
 
 use crate::contract::commitments::new_commitment;
+use crate::contract::dreams::{new_archive, new_dream};
 use crate::contract::fixtures::*;
+use crate::contract::new_file;
 use crate::contract::runs::{new_run, next, write};
+use crate::pack::PackKey;
 use crate::store::*;
 use crate::{MemoryStore, SqliteStore};
 
@@ -80,6 +84,8 @@ enum Step {
     LetGo { at: u8 },
     Commit { place: Place, id: u8, is_new: bool, condition: u8 },
     Fulfil { place: Place, pick: u8, how: u8 },
+    Dream { place: Place, picks: Vec<u8>, carries: bool, is_step: bool, index: bool },
+    Wake { place: Place, how: u8 },
 }
 
 fn scopes() -> [Scope; 3] {
@@ -173,6 +179,15 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         3 => (place(), any::<u8>(), 0_u8..4)
             .prop_map(|(place, pick, how)| Step::Fulfil { place, pick, how }),
+        7 => (
+            place(),
+            prop::collection::vec(any::<u8>(), 0..5),
+            prop::bool::weighted(0.8),
+            prop::bool::weighted(0.2),
+            any::<bool>(),
+        )
+            .prop_map(|(place, picks, carries, is_step, index)| Step::Dream { place, picks, carries, is_step, index }),
+        2 => (place(), 0_u8..6).prop_map(|(place, how)| Step::Wake { place, how }),
     ]
 }
 
@@ -208,6 +223,8 @@ enum Act {
     LetGo(Millis),
     Commit(NewCommitment),
     Fulfil(String, u8),
+    Dream(Box<NewDream>),
+    Wake(Option<DreamRecord>, u8),
 }
 
 fn say_drawn(drawn: &Drawn) -> Say {
@@ -267,6 +284,7 @@ async fn deriving(
     };
     let ids: Vec<String> = picks.iter().map(name).collect();
     let output = |pick: &u8| DerivedEntry {
+        id: None,
         content: text(&format!("made of {} q8Zk2Lm9Xw", ids.len())),
         tags: vec![text(&format!("subject:name-{}", pick % 2))],
         expires_at: expires.then_some(NOW),
@@ -288,6 +306,69 @@ async fn deriving(
         now,
         secrets_seen: store.secrets_version(scope.tenant()).await.unwrap(),
     }
+}
+
+/// A dream of some of what is due, as of before anything expires.
+async fn dreaming(
+    store: &dyn Store,
+    number: usize,
+    place: &Place,
+    picks: &[u8],
+    (carries, is_step, index): (bool, bool, bool),
+) -> NewDream {
+    let (scope, now) = (&scopes()[place.scope as usize], Millis(3));
+    let last = in_force(store, scope).await;
+    let secrets_seen = store.secrets_version(scope.tenant()).await.unwrap();
+    let due = store.undreamt_entries(scope, None, now, 9).await.unwrap();
+    let began: Vec<Position> = due.iter().map(|place| place.began).collect();
+    let found = store.entries_at(scope, &began, &EntryFilter::default(), now).await.unwrap();
+    let mut entries: Vec<String> = found.into_iter().map(|entry| entry.id).collect();
+    entries.truncate(picks.len());
+    if let Some(last) = last.as_ref().filter(|_| carries) {
+        let output = store.entry(scope, &last.output, None, now).await.unwrap();
+        entries.extend(output.filter(|entry| entry.successor.is_none()).map(|entry| entry.id));
+    }
+    let branches = store.undreamt_branches(scope, None, 9).await.unwrap();
+    let span = |(one, pick): (Undreamt, &u8)| DreamSpan {
+        session: one.session,
+        branch: one.branch,
+        after: one.after,
+        // Sometimes beyond its end.
+        through: Ordinal(one.after.0 + 1 + u64::from(*pick) % (one.through.0 - one.after.0 + 1)),
+    };
+    let spans = branches.into_iter().zip(picks).map(span).collect();
+    let pick = picks.first().copied().unwrap_or_default();
+    let new = new_dream(pick % 5, last.as_ref().map(|last| last.run.as_str()));
+    let run = match is_step {
+        true => {
+            let run = store.run(scope.tenant(), "run-1").await.unwrap();
+            let events = run.map_or(0, |run| run.events);
+            DreamRun::Step(RunStep { secrets_seen, ..next("run-1", events, RunStatus::Completed) })
+        }
+        false => DreamRun::New(NewRun { secrets_seen, ..new_run(&format!("dream-{number}")) }),
+    };
+    let workspace = Principal::local_operator(scope.tenant().clone()).workspace();
+    let file = || NewFile { secrets_seen, ..new_file(INDEX_PATH, &format!("index {pick}")) };
+    NewDream {
+        epoch: store.scope_head(scope).await.unwrap().epoch,
+        run,
+        entries,
+        spans,
+        section: text(&format!("{{\"topics\":[\"content {}\"]}}", pick % 4)),
+        index: index.then(|| (workspace, file())),
+        now,
+        secrets_seen,
+        ..new
+    }
+}
+
+/// The dream in force.
+async fn in_force(store: &dyn Store, scope: &Scope) -> Option<DreamRecord> {
+    let memory = Some(scope.memory().to_owned());
+    let query = DreamQuery { memory, in_force: true, before: None, limit: 2 };
+    let mut found = store.dreams(scope.tenant(), &query).await.unwrap();
+    assert!(found.len() < 2, "{found:?}");
+    found.pop()
 }
 
 async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
@@ -495,6 +576,13 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
                 None => Act::Nothing,
             }
         }
+        Step::Dream { place, picks, carries, is_step, index } => {
+            let how = (*carries, *is_step, *index);
+            Act::Dream(Box::new(dreaming(store, number, place, picks, how).await))
+        }
+        Step::Wake { place, how } => {
+            Act::Wake(in_force(store, &scopes()[place.scope as usize]).await, *how)
+        }
         Step::PutSecret { name, value, rotate, .. } => {
             Act::PutSecret(drawn_secret(*name, *value), *rotate)
         }
@@ -592,6 +680,8 @@ fn scope_of_step(step: &Step) -> Scope {
         | Step::Advance { place, .. }
         | Step::Commit { place, .. }
         | Step::Fulfil { place, .. }
+        | Step::Dream { place, .. }
+        | Step::Wake { place, .. }
         | Step::Retell { place } => place.scope,
         Step::ExpireOldest | Step::UnsettleAll | Step::LetGo { .. } => 0,
     };
@@ -633,13 +723,22 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
             let is_late = store.head(scope.tenant()).await.unwrap().0.is_multiple_of(2);
             let now = if is_late { NOW } else { Millis(3) };
             let dry = store.erase_entries(scope, &selector, true, now).await;
-            format!("{dry:?} {:?}", store.erase_entries(scope, &selector, false, now).await)
+            let ahead = store.archives_lost_with(scope, &selector, &[], now).await.unwrap();
+            let before = keys(store, scope).await;
+            let gone = store.erase_entries(scope, &selector, false, now).await;
+            let facts = store.erase_facts(scope, &selector, &[], false, now).await;
+            assert_eq!(before - keys(store, scope).await, ahead, "as was counted ahead");
+            format!("{dry:?} {gone:?} {facts:?} {ahead}")
         }
         Act::Draw(batch) => format!("{:?}", store.put_facts(scope, batch).await),
         Act::Judge(verdict) => format!("{:?}", store.put_verdict(scope, verdict).await),
         Act::EraseFacts(selector, quoting) => {
-            let dry = store.erase_facts(scope, &selector, &quoting, true).await;
-            format!("{dry:?} {:?}", store.erase_facts(scope, &selector, &quoting, false).await)
+            let dry = store.erase_facts(scope, &selector, &quoting, true, NOW).await;
+            let ahead = store.archives_lost_with(scope, &selector, &quoting, NOW).await;
+            format!(
+                "{dry:?} {ahead:?} {:?}",
+                store.erase_facts(scope, &selector, &quoting, false, NOW).await
+            )
         }
         Act::PutSecret(secret, rotate) => {
             format!("{:?}", store.put_secret(scope.tenant(), secret, rotate, NOW).await)
@@ -666,6 +765,29 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
             let commitments = store.purge_commitments(at, 99).await;
             format!("{dry:?} {erased:?} {expired:?} {runs:?} {commitments:?}")
         }
+        Act::Dream(dream) => {
+            let lease = Lease { holder: dream.holder.clone(), until: NOW };
+            assert!(store.lease_dream(scope, lease, dream.now).await.unwrap());
+            format!("{:?}", store.keep_dream(scope, *dream).await)
+        }
+        Act::Wake(last, how) => {
+            let run = last.as_ref().map_or("none", |last| last.run.as_str()).to_owned();
+            let output = last.as_ref().map_or("none", |last| last.output.as_str()).to_owned();
+            let now = Millis(3);
+            match how {
+                0 | 1 => format!("{:?}", store.undo_dream(scope, &run, None, now).await),
+                2 => {
+                    let checksum = new_archive(1).checksum;
+                    format!("{:?}", store.expire_archive(scope, checksum, now).await)
+                }
+                3 => format!("{:?}", store.end_entry(scope, &output, now).await),
+                4 => {
+                    let selector = Selector::Entry(output);
+                    format!("{:?}", store.erase_entries(scope, &selector, false, now).await)
+                }
+                _ => format!("{:?}", store.settle_lost_dreams(scope).await),
+            }
+        }
         Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),
         Act::Fulfil(id, how) => {
             let tenant = scope.tenant();
@@ -689,6 +811,12 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
     }
 }
 
+/// How many archives of a memory have their keys.
+async fn keys(store: &dyn Store, scope: &Scope) -> u64 {
+    let found = store.archives(Some(scope.tenant())).await.unwrap();
+    found.iter().filter(|one| one.scope == *scope && one.key.is_some()).count() as u64
+}
+
 // Looking
 
 /// Everything that can be read, a line each.
@@ -703,6 +831,11 @@ async fn view(store: &dyn Store) -> Vec<String> {
     see(format!("{:?}", store.packs_older_than(Millis(999), 2).await.unwrap()));
     see(format!("{:?}", store.crowded_memories(2, Millis(3), NOW, 9).await.unwrap()));
     see(format!("{:?}", store.unfinished_runs(3).await.unwrap()));
+    for archive in store.archives(None).await.unwrap() {
+        see(format!("{archive:?} {:?}", archive.key.as_ref().map(PackKey::as_bytes)));
+    }
+    see(format!("{:?}", store.lost_dreams(2).await.unwrap()));
+    see(format!("{:?}", store.lost_indexes(2).await.unwrap()));
     see(format!("{:?}", store.waiting_memories(None, &[], 3).await.unwrap()));
     let after = tenant("acme");
     see(format!("{:?}", store.waiting_memories(Some(&after), &[], 3).await.unwrap()));
@@ -751,6 +884,19 @@ async fn view(store: &dyn Store) -> Vec<String> {
             }
             see(masked(format!("{made:?}")));
         }
+        for (memory, before) in [(None, None), (Some("notes"), Some(Position(30)))] {
+            let memory = memory.map(str::to_owned);
+            let query = DreamQuery { memory, in_force: false, before, limit: 9 };
+            for dream in store.dreams(&tenant, &query).await.unwrap() {
+                assert_eq!(store.dream(&tenant, &dream.run).await.unwrap(), Some(dream.clone()));
+                see(format!("{dream:?}"));
+            }
+        }
+        see(format!("{:?}", store.dreamt_tokens(&tenant, Millis(3)).await.unwrap()));
+        let checksum = new_archive(1).checksum;
+        see(format!("{:?}", store.archives_at(&tenant, checksum).await.unwrap()));
+        let workspace = Principal::local_operator(tenant.clone()).workspace();
+        see(format!("{:?}", store.files(&workspace, "").await.unwrap()));
         for key in ["0", "1", "2"] {
             see(format!("{:?}", store.outcome(&tenant, "POST /turns", key, NOW).await.unwrap()));
             see(format!("{:?}", store.outcome(&tenant, "POST /entries", key, NOW).await.unwrap()));
@@ -766,7 +912,15 @@ async fn view(store: &dyn Store) -> Vec<String> {
             }
             see(format!("{:?}", store.entry(&scope, "entry-1", at, NOW).await));
         }
+        let first = store.undreamt_branches(&scope, None, 1).await.unwrap();
+        let after = first.last().map(|one| (one.session, one.branch));
+        let rest = store.undreamt_branches(&scope, after, 9).await.unwrap();
+        see(format!("{first:?} {rest:?}"));
         for now in [Millis(3), NOW] {
+            let first = store.undreamt_entries(&scope, None, now, 2).await.unwrap();
+            let after = first.last().copied();
+            let rest = store.undreamt_entries(&scope, after, now, 99).await.unwrap();
+            see(format!("{first:?} {rest:?}"));
             let first = store.oldest_places(&scope, None, now, 3).await.unwrap();
             let rest = store.oldest_places(&scope, first.last().copied(), now, 99).await.unwrap();
             see(format!("{first:?} {rest:?}"));

@@ -86,7 +86,7 @@ impl PackKey {
         &self.0
     }
 
-    fn keyed<const N: usize>(
+    pub(crate) fn keyed<const N: usize>(
         &self,
         label: &[u8],
         write: impl FnOnce(&mut Hmac<Sha256>),

@@ -1,4 +1,4 @@
-//! Packs as objects: local files now, any object store by URL later.
+//! Packs and archives as objects: local files now, any object store by URL later.
 //!
 //! Packs lie side by side in one directory: a subdirectory would cost a block of
 //! its own, which for a few hundred packs is more than a tenth of their size.
@@ -21,6 +21,9 @@ use crate::keys::random_bytes;
 /// What the name of a pack's file ends with.
 const SUFFIX: &str = ".icepack";
 
+/// What the name of an archive's file ends with.
+const ARCHIVE_SUFFIX: &str = ".icearchive";
+
 /// An object that lies there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackObject {
@@ -32,12 +35,14 @@ pub struct PackObject {
     pub modified_secs: i64,
 }
 
-/// Where packs are kept.
+/// Where packs, or the bodies of archives, are kept.
 #[derive(Debug, Clone)]
 pub struct Packs {
     objects: Arc<dyn ObjectStore>,
     /// The directory, where they are files.
     dir: Option<PathBuf>,
+    /// What their names end with.
+    suffix: &'static str,
 }
 
 impl Packs {
@@ -49,12 +54,22 @@ impl Packs {
             // A pack that was put must be there after a crash: the rows that
             // held its turns are deleted next.
             .with_fsync(true);
-        Ok(Self { objects: Arc::new(objects), dir: Some(dir.to_owned()) })
+        Ok(Self { objects: Arc::new(objects), dir: Some(dir.to_owned()), suffix: SUFFIX })
     }
 
     /// Packs in memory, for tests.
     pub fn in_memory() -> Self {
-        Self { objects: Arc::new(InMemory::new()), dir: None }
+        Self::over(Arc::new(InMemory::new()))
+    }
+
+    fn over(objects: Arc<dyn ObjectStore>) -> Self {
+        Self { objects, dir: None, suffix: SUFFIX }
+    }
+
+    /// The bodies of archives at the same place: none of them is a pack, and no pack is
+    /// one of them.
+    pub fn archives(&self) -> Self {
+        Self { suffix: ARCHIVE_SUFFIX, ..self.clone() }
     }
 
     /// A new random name.
@@ -65,7 +80,7 @@ impl Packs {
     /// Writes an object that must not be there yet; durable when it resolves.
     pub async fn put(&self, name: &str, bytes: Bytes) -> Result<(), StoreError> {
         self.objects
-            .put_opts(&location(name), bytes.into(), PutMode::Create.into())
+            .put_opts(&self.location(name), bytes.into(), PutMode::Create.into())
             .await
             .map(drop)
             .map_err(|source| self.failed("write", name, source))
@@ -73,7 +88,7 @@ impl Packs {
 
     /// Reads an object whole.
     pub async fn get(&self, name: &str) -> Result<Bytes, StoreError> {
-        let read = async { self.objects.get(&location(name)).await?.bytes().await };
+        let read = async { self.objects.get(&self.location(name)).await?.bytes().await };
         read.await.map_err(|source| match source {
             object_store::Error::NotFound { .. } => StoreError::PackMissing { name: name.into() },
             source => StoreError::Objects { action: "read", name: name.into(), source },
@@ -83,7 +98,7 @@ impl Packs {
     /// Deletes an object; one that is not there is no error. Durable when it
     /// resolves.
     pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
-        match self.objects.delete(&location(name)).await {
+        match self.objects.delete(&self.location(name)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => self.sync().await,
             Err(source) => Err(self.failed("delete", name, source)),
         }
@@ -96,7 +111,8 @@ impl Packs {
             .list_with_delimiter(None)
             .await
             .map_err(|source| self.failed("list", "*", source))?;
-        let mut found: Vec<_> = listed.objects.into_iter().filter_map(as_pack).collect();
+        let named = |object| as_pack(object, self.suffix);
+        let mut found: Vec<_> = listed.objects.into_iter().filter_map(named).collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
     }
@@ -108,7 +124,10 @@ impl Packs {
     /// under its name only when it is whole.
     pub async fn remove_leftovers(&self, min_age: Duration) -> Result<u64, StoreError> {
         match self.dir.clone() {
-            Some(dir) => off_thread(move || remove_leftovers(&dir, min_age)).await,
+            Some(dir) => {
+                let suffix = self.suffix;
+                off_thread(move || remove_leftovers(&dir, suffix, min_age)).await
+            }
             None => Ok(0),
         }
     }
@@ -120,19 +139,19 @@ impl Packs {
         }
     }
 
+    /// One segment, whatever the name holds, so that no name leads elsewhere.
+    fn location(&self, name: &str) -> Location {
+        Location::from_iter([format!("{name}{}", self.suffix)])
+    }
+
     fn failed(&self, action: &'static str, name: &str, source: object_store::Error) -> StoreError {
         translate(action, name, self.dir.as_deref(), source)
     }
 }
 
-/// One segment, whatever the name holds, so that no name leads elsewhere.
-fn location(name: &str) -> Location {
-    Location::from_iter([format!("{name}{SUFFIX}")])
-}
-
-fn as_pack(object: object_store::ObjectMeta) -> Option<PackObject> {
+fn as_pack(object: object_store::ObjectMeta, suffix: &str) -> Option<PackObject> {
     Some(PackObject {
-        name: object.location.filename()?.strip_suffix(SUFFIX)?.to_owned(),
+        name: object.location.filename()?.strip_suffix(suffix)?.to_owned(),
         bytes: object.size,
         modified_secs: object.last_modified.timestamp(),
     })
@@ -157,18 +176,18 @@ fn translate(
 }
 
 /// The object store writes `<file>#<number>` and links it to its name when whole.
-fn is_leftover(file_name: &str) -> bool {
+fn is_leftover(file_name: &str, suffix: &str) -> bool {
     file_name.rsplit_once('#').is_some_and(|(name, number)| {
-        name.ends_with(SUFFIX) && number.bytes().all(|b| b.is_ascii_digit())
+        name.ends_with(suffix) && number.bytes().all(|b| b.is_ascii_digit())
     })
 }
 
-fn remove_leftovers(dir: &Path, min_age: Duration) -> Result<u64, StoreError> {
+fn remove_leftovers(dir: &Path, suffix: &str, min_age: Duration) -> Result<u64, StoreError> {
     let failed = |source| write_error("clean the directory", dir, source);
     let mut removed = 0;
     for entry in dir.read_dir().map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if !entry.file_name().to_str().is_some_and(is_leftover) {
+        if !entry.file_name().to_str().is_some_and(|name| is_leftover(name, suffix)) {
             continue;
         }
         // Gone, or from the future: somebody is at work on it.
@@ -237,6 +256,27 @@ mod tests {
         let again = Packs::local(&dir).unwrap();
         assert_eq!(again.list().await.unwrap().len(), 1);
         assert_eq!(dir.read_dir().unwrap().count(), 1, "nothing else is left there");
+    }
+
+    #[tokio::test]
+    async fn archives_are_no_packs() {
+        let root = tempfile::tempdir().unwrap();
+        keeps_objects(Packs::local(root.path()).unwrap().archives()).await;
+        for packs in [Packs::local(root.path()).unwrap(), Packs::in_memory()] {
+            let archives = packs.archives();
+            packs.put("one", Bytes::from_static(b"pack")).await.unwrap();
+            archives.put("one", Bytes::from_static(b"archive")).await.unwrap();
+            assert_eq!(packs.get("one").await.unwrap(), "pack");
+            assert_eq!(archives.get("one").await.unwrap(), "archive");
+            assert_eq!(names(&packs.list().await.unwrap()), ["one"]);
+            packs.delete("one").await.unwrap();
+            assert!(packs.list().await.unwrap().is_empty());
+            assert_eq!(archives.get("one").await.unwrap(), "archive");
+        }
+        std::fs::write(root.path().join("half.icearchive#1"), "torn").unwrap();
+        let packs = Packs::local(root.path()).unwrap();
+        assert_eq!(packs.remove_leftovers(Duration::ZERO).await.unwrap(), 0);
+        assert_eq!(packs.archives().remove_leftovers(Duration::ZERO).await.unwrap(), 1);
     }
 
     #[tokio::test]

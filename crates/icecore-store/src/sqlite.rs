@@ -7,8 +7,11 @@
 
 mod api_keys;
 mod append;
+mod archives;
 mod commitments;
 mod derivation;
+mod dream_loss;
+mod dreams;
 mod entries;
 mod erase;
 mod facts;
@@ -472,9 +475,10 @@ impl Store for SqliteStore {
         selector: &Selector,
         quoting: &[TurnId],
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
         let (scope, selector, quoting) = (scope.clone(), selector.clone(), quoting.to_vec());
-        self.write(move |c, s| facts::erase(c, s, &scope, &selector, &quoting, dry_run)).await
+        self.write(move |c, s| facts::erase(c, s, &scope, &selector, &quoting, dry_run, now)).await
     }
 
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
@@ -672,13 +676,13 @@ impl Store for SqliteStore {
     // Dreams
 
     async fn lease_dream(&self, scope: &Scope, lease: Lease, now: Millis) -> Result<bool> {
-        let _ = (scope, lease, now);
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| dreams::lease(c, s, &scope, &lease, now)).await
     }
 
     async fn release_dream(&self, scope: &Scope, holder: &str) -> Result<()> {
-        let _ = (scope, holder);
-        todo!()
+        let (scope, holder) = (scope.clone(), holder.to_owned());
+        self.write(move |c, s| dreams::release(c, s, &scope, &holder)).await
     }
 
     async fn undreamt_entries(
@@ -688,8 +692,8 @@ impl Store for SqliteStore {
         now: Millis,
         limit: usize,
     ) -> Result<Vec<EntryPlace>> {
-        let _ = (scope, after, now, limit);
-        todo!()
+        let scope = scope.clone();
+        self.read(move |c, s| dreams::undreamt_entries(c, s, &scope, after, now, limit)).await
     }
 
     async fn undreamt_branches(
@@ -698,13 +702,13 @@ impl Store for SqliteStore {
         after: Option<(SessionNo, Branch)>,
         limit: usize,
     ) -> Result<Vec<Undreamt>> {
-        let _ = (scope, after, limit);
-        todo!()
+        let scope = scope.clone();
+        self.read(move |c, s| dreams::undreamt_branches(c, s, &scope, after, limit)).await
     }
 
     async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept> {
-        let _ = (scope, dream);
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| dreams::keep(c, s, &scope, dream)).await
     }
 
     async fn undo_dream(
@@ -714,38 +718,38 @@ impl Store for SqliteStore {
         index: Option<(Workspace, NewFile)>,
         now: Millis,
     ) -> Result<Option<DreamRecord>> {
-        let _ = (scope, run, index, now);
-        todo!()
+        let (scope, run) = (scope.clone(), run.to_owned());
+        self.write(move |c, s| dreams::undo(c, s, &scope, &run, index, now)).await
     }
 
     async fn dream(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>> {
-        let _ = (tenant, run);
-        todo!()
+        let (tenant, run) = (tenant.clone(), run.to_owned());
+        self.look(move |c, s| dreams::get(c, s, &tenant, &run)).await
     }
 
     async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
-        let _ = (tenant, query);
-        todo!()
+        let (tenant, query) = (tenant.clone(), query.clone());
+        self.read(move |c, s| dreams::list(c, s, &tenant, &query)).await
     }
 
     async fn dreamt_tokens(&self, tenant: &Tenant, since: Millis) -> Result<u64> {
-        let _ = (tenant, since);
-        todo!()
+        let tenant = tenant.clone();
+        self.read(move |c, s| dreams::tokens(c, s, &tenant, since)).await
     }
 
     async fn archives(&self, tenant: Option<&Tenant>) -> Result<Vec<ArchiveRecord>> {
-        let _ = tenant;
-        todo!()
+        let tenant = tenant.cloned();
+        self.read(move |c, s| archives::list(c, s, tenant.as_ref())).await
     }
 
     async fn archives_at(&self, tenant: &Tenant, checksum: Checksum) -> Result<Vec<ArchiveRecord>> {
-        let _ = (tenant, checksum);
-        todo!()
+        let tenant = tenant.clone();
+        self.look(move |c, s| archives::at(c, s, &tenant, checksum)).await
     }
 
     async fn expire_archive(&self, scope: &Scope, checksum: Checksum, now: Millis) -> Result<bool> {
-        let _ = (scope, checksum, now);
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| archives::expire(c, s, &scope, checksum, now)).await
     }
 
     async fn archives_lost_with(
@@ -755,23 +759,21 @@ impl Store for SqliteStore {
         turns: &[TurnId],
         now: Millis,
     ) -> Result<u64> {
-        let _ = (scope, selector, turns, now);
-        todo!()
+        let (scope, selector, turns) = (scope.clone(), selector.clone(), turns.to_vec());
+        self.read(move |c, s| dream_loss::count(c, s, &scope, &selector, &turns, now)).await
     }
 
     async fn lost_dreams(&self, limit: usize) -> Result<Vec<DreamDue>> {
-        let _ = limit;
-        todo!()
+        self.read(move |c, s| dreams::lost(c, s, limit)).await
     }
 
     async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()> {
-        let _ = scope;
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| dreams::settle_lost(c, s, &scope)).await
     }
 
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {
-        let _ = limit;
-        todo!()
+        self.read(move |c, s| dreams::lost_indexes(c, s, limit)).await
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {

@@ -296,6 +296,7 @@ pub trait Store: Send + Sync {
         selector: &Selector,
         quoting: &[TurnId],
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64>;
 
     // Packs
@@ -529,7 +530,7 @@ pub trait Store: Send + Sync {
     // Dreams
 
     /// Takes or renews the lease to dream in a memory: false while another holder's
-    /// is not past.
+    /// is not past. Of a memory that is not there nothing is kept, and it stays so.
     async fn lease_dream(&self, scope: &Scope, lease: Lease, now: Millis) -> Result<bool>;
 
     /// Gives a lease back; of a holder that does not have it, nothing.
@@ -568,8 +569,8 @@ pub trait Store: Send + Sync {
     /// for is in force again, its turns count as unread, the one before it is in force;
     /// the index file is written where one is given. Its archive's key goes unless
     /// another dream in force or superseded came to the same. Positions before cannot
-    /// be read as of any more. Logs `dream.undone` with ids alone. Nothing
-    /// is answered, and nothing done, when the run's dream is not the one in force.
+    /// be read as of any more, and the scope's epoch rises. Logs `dream.undone` with ids
+    /// alone. Nothing is answered, and nothing done, when the run's dream is not the one in force.
     async fn undo_dream(
         &self,
         scope: &Scope,

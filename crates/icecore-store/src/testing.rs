@@ -424,8 +424,9 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         selector: &Selector,
         quoting: &[TurnId],
         dry_run: bool,
+        now: Millis,
     ) -> Result<u64> {
-        write!(self.erase_facts(scope, selector, quoting, dry_run))
+        write!(self.erase_facts(scope, selector, quoting, dry_run, now))
     }
 
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {

@@ -1,10 +1,19 @@
 //! Archives of dreams: read back, verified, let go.
+//!
+//! An archive's body lies beside the packs under a random name, sealed with a key of its
+//! own that the store holds. Where the key is gone the address stays, and says so.
 
-use icecore_domain::dream::Checksum;
-use icecore_domain::ids::Tenant;
-use icecore_store::ArchiveRecord;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
-use crate::error::Result;
+use icecore_domain::dream::{Archive, Checksum, Line};
+use icecore_domain::ids::{Scope, Tenant};
+use icecore_domain::redact::{RedactedText, Redactor};
+use icecore_domain::time::Millis;
+use icecore_store::{ArchiveRecord, DreamQuery, PackKey, StoreError, open_archive};
+use sha2::{Digest, Sha256};
+
+use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
 
 /// How the archives are.
@@ -22,6 +31,59 @@ pub struct ArchiveReport {
     pub damaged: Vec<(Checksum, String)>,
 }
 
+/// An archive may be erased, or written anew, between finding and reading it.
+const LOOKS: usize = 3;
+
+/// Archives that are kept open.
+const OPENED: usize = 16;
+
+const DAY_MILLIS: i64 = 24 * 3600 * 1000;
+
+/// Why there is no body any more.
+const ERASED: &str = "something that it was made of was forgotten, and its key destroyed";
+const EXPIRED: &str = "it was taken back or is past its retention, and its key destroyed";
+
+/// Archives that were opened lately, by the names of their bodies: a body never changes,
+/// and one that was erased has no name any more.
+#[derive(Default)]
+pub(crate) struct ArchiveCache(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    opened: BTreeMap<String, (u64, Arc<Archive>)>,
+    uses: u64,
+}
+
+impl ArchiveCache {
+    fn get(&self, name: &str) -> Option<Arc<Archive>> {
+        let mut kept = self.0.lock().ok()?;
+        kept.uses += 1;
+        let now = kept.uses;
+        let (used, archive) = kept.opened.get_mut(name)?;
+        *used = now;
+        Some(Arc::clone(archive))
+    }
+
+    fn put(&self, name: &str, archive: &Arc<Archive>) {
+        let Ok(mut kept) = self.0.lock() else { return };
+        kept.uses += 1;
+        let now = kept.uses;
+        kept.opened.insert(name.to_owned(), (now, Arc::clone(archive)));
+        while kept.opened.len() > OPENED {
+            let oldest = kept.opened.iter().min_by_key(|(_, (used, _))| *used);
+            let Some(name) = oldest.map(|(name, _)| name.clone()) else { break };
+            kept.opened.remove(&name);
+        }
+    }
+
+    /// Lets all of it go.
+    pub(crate) fn clear(&self) {
+        if let Ok(mut kept) = self.0.lock() {
+            kept.opened.clear();
+        }
+    }
+}
+
 impl Memory {
     /// The archives of a tenant, or of one of its memories, newest first, also those
     /// that were erased or are past their retention.
@@ -30,8 +92,9 @@ impl Memory {
         tenant: &Tenant,
         memory: Option<&str>,
     ) -> Result<Vec<ArchiveRecord>> {
-        let _ = (tenant, memory);
-        todo!()
+        let mut archives = self.inner.store.archives(Some(tenant)).await?;
+        archives.retain(|archive| memory.is_none_or(|memory| archive.scope.memory() == memory));
+        Ok(archives)
     }
 
     /// The bytes of an archive, whose SHA-256 is its address. One that was erased or is
@@ -43,8 +106,87 @@ impl Memory {
         memory: Option<&str>,
         checksum: Checksum,
     ) -> Result<Vec<u8>> {
-        let _ = (tenant, memory, checksum);
-        todo!()
+        let (_, archive) = self.find_archive(tenant, memory, checksum).await?;
+        // Opening it has compared its bytes with these, to the last.
+        off_thread(move || archive.to_bytes()).await
+    }
+
+    /// An archive that may be read: whole, and without what is a secret now.
+    pub(crate) async fn find_archive(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        checksum: Checksum,
+    ) -> Result<(ArchiveRecord, Arc<Archive>)> {
+        let (record, archive) = self.whole_archive(tenant, memory, checksum).await?;
+        let tells = match self.veil_of(tenant).await? {
+            Some(veil) => {
+                let archive = Arc::clone(&archive);
+                off_thread(move || tells(&archive, |text| veil.text_of(text))).await?
+            }
+            None => false,
+        };
+        match tells {
+            true => Err(MemoryError::ArchiveTells { checksum: checksum.to_string() }),
+            false => Ok((record, archive)),
+        }
+    }
+
+    async fn whole_archive(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        checksum: Checksum,
+    ) -> Result<(ArchiveRecord, Arc<Archive>)> {
+        let mut problem = String::new();
+        for _ in 0..LOOKS {
+            let mut found = self.inner.store.archives_at(tenant, checksum).await?;
+            found.retain(|archive| memory.is_none_or(|memory| archive.scope.memory() == memory));
+            // Several memories may have come to the same: any body will do.
+            let place = found.iter().position(|archive| archive.key.is_some());
+            let Some(record) = place.map(|place| found.swap_remove(place)) else {
+                return Err(match found.first() {
+                    Some(gone) => gone_error(gone),
+                    None => MemoryError::NoArchive { checksum: checksum.to_string() },
+                });
+            };
+            match self.open_body(&record).await? {
+                Ok(archive) => return Ok((record, archive)),
+                Err(found) => problem = found,
+            }
+        }
+        Err(MemoryError::ArchiveDamaged { checksum: checksum.to_string(), reason: problem })
+    }
+
+    /// Opens an archive's body, or says what is wrong with it.
+    async fn open_body(
+        &self,
+        record: &ArchiveRecord,
+    ) -> Result<std::result::Result<Arc<Archive>, String>> {
+        if let Some(archive) = self.inner.opened_archives.get(&record.name) {
+            return Ok(Ok(archive));
+        }
+        let opened = self.read_body(record).await?;
+        if let Ok(archive) = &opened {
+            self.inner.opened_archives.put(&record.name, archive);
+        }
+        Ok(opened)
+    }
+
+    async fn read_body(
+        &self,
+        record: &ArchiveRecord,
+    ) -> Result<std::result::Result<Arc<Archive>, String>> {
+        let Some(key) = record.key.clone() else { return Ok(Err("it has no key".to_owned())) };
+        let body = match self.inner.archives.get(&record.name).await {
+            Ok(body) => body,
+            Err(StoreError::PackMissing { name }) => {
+                return Ok(Err(format!("its body `{name}` is missing")));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (checksum, sha256) = (record.checksum, record.sha256);
+        off_thread(move || opened(&body, checksum, sha256, &key).map(Arc::new)).await
     }
 
     /// Opens every archive, of one tenant or all, and compares its bytes with its
@@ -52,9 +194,189 @@ impl Memory {
     pub async fn verify_archives(
         &self,
         tenant: Option<&Tenant>,
-        tell: impl FnMut(u64, u64) + Send,
+        mut tell: impl FnMut(u64, u64) + Send,
     ) -> Result<ArchiveReport> {
-        let _ = (tenant, tell);
-        todo!()
+        let records = self.inner.store.archives(tenant).await?;
+        let total = records.len() as u64;
+        let mut report = ArchiveReport::default();
+        for (number, record) in (1..).zip(records) {
+            match self.verify_archive(record.clone()).await? {
+                Verified::Sound => report.sound += 1,
+                Verified::Erased => report.erased += 1,
+                Verified::Expired => report.expired += 1,
+                Verified::Damaged(problem) => report.damaged.push((record.checksum, problem)),
+                Verified::NotThere => {}
+            }
+            tell(number, total);
+        }
+        report.orphans = self.orphan_archives().await?.len() as u64;
+        Ok(report)
     }
+
+    /// Reads the body itself, not what is kept open. What seems damaged is looked at
+    /// again: it may have been erased meanwhile.
+    async fn verify_archive(&self, record: ArchiveRecord) -> Result<Verified> {
+        let mut record = Some(record);
+        let mut problem = String::new();
+        for _ in 0..LOOKS {
+            let Some(looked_at) = record.take() else { return Ok(Verified::NotThere) };
+            if looked_at.erased_at.is_some() {
+                return Ok(Verified::Erased);
+            }
+            if looked_at.key.is_none() {
+                return Ok(Verified::Expired);
+            }
+            match self.read_body(&looked_at).await? {
+                Ok(_) => return Ok(Verified::Sound),
+                Err(found) => problem = found,
+            }
+            let ArchiveRecord { scope, checksum, .. } = looked_at;
+            let again = self.inner.store.archives_at(scope.tenant(), checksum).await?;
+            record = again.into_iter().find(|record| record.scope == scope);
+        }
+        Ok(Verified::Damaged(problem))
+    }
+
+    /// Bodies of archives that no key opens: left by a crash before the archive was
+    /// kept, or after its key was destroyed.
+    pub(crate) async fn orphan_archives(&self) -> Result<Vec<icecore_store::PackObject>> {
+        // Listed first: a body is written before it is recorded.
+        let mut objects = self.inner.archives.list().await?;
+        if !objects.is_empty() {
+            let recorded = self.recorded_archives().await?;
+            objects.retain(|object| !recorded.contains(&object.name));
+        }
+        Ok(objects)
+    }
+
+    /// The names of bodies that have a key.
+    pub(crate) async fn recorded_archives(&self) -> Result<BTreeSet<String>> {
+        let archives = self.inner.store.archives(None).await?.into_iter();
+        Ok(archives.filter(|archive| archive.key.is_some()).map(|archive| archive.name).collect())
+    }
+
+    /// Deletes the bodies of a tenant's archives whose keys are gone.
+    pub(crate) async fn delete_lost_bodies(&self, tenant: &Tenant) -> Result<()> {
+        self.inner.opened_archives.clear();
+        self.inner.distilled.clear();
+        let lying = self.inner.archives.list().await?;
+        if lying.is_empty() {
+            return Ok(());
+        }
+        let lying: BTreeSet<String> = lying.into_iter().map(|object| object.name).collect();
+        for archive in self.inner.store.archives(Some(tenant)).await? {
+            if archive.key.is_none() && lying.contains(&archive.name) {
+                self.inner.archives.delete(&archive.name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of archives that hold what is a secret now, though nothing that is still
+    /// there does: of those that answer by taking back their dreams.
+    pub(crate) async fn let_go_of_telling(
+        &self,
+        tenant: &Tenant,
+        redactor: &Redactor,
+    ) -> Result<()> {
+        for record in self.inner.store.archives(Some(tenant)).await? {
+            if record.key.is_none() {
+                continue;
+            }
+            // One that is damaged tells nobody anything.
+            let Ok(archive) = self.open_body(&record).await? else { continue };
+            let redactor = redactor.clone();
+            if !off_thread(move || tells(&archive, |text| redactor.text(text))).await? {
+                continue;
+            }
+            let (scope, store) = (&record.scope, &self.inner.store);
+            let has_key = |found: Vec<ArchiveRecord>| {
+                found.iter().any(|found| found.scope == *scope && found.key.is_some())
+            };
+            while !store.expire_archive(scope, record.checksum, self.now()).await?
+                && has_key(store.archives_at(tenant, record.checksum).await?)
+            {
+                let query = DreamQuery {
+                    memory: Some(scope.memory().to_owned()),
+                    in_force: true,
+                    before: None,
+                    limit: 1,
+                };
+                // It is in force, or newer ones were made of it.
+                match store.dreams(tenant, &query).await?.pop() {
+                    Some(dream) => drop(self.undo_dream(tenant, &dream.run).await?),
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of archives past `archive_retention_days` that a newer one supersedes:
+    /// first the index names them no more, then their keys are destroyed, then their
+    /// bodies deleted. Answers how many.
+    pub(crate) async fn expire_archives(&self) -> Result<u64> {
+        let days = self.inner.settings.dreams.archive_retention_days;
+        if days == 0 {
+            return Ok(0);
+        }
+        let now = self.inner.clock.now();
+        let before = Millis(now.0 - i64::from(days) * DAY_MILLIS);
+        let mut due: BTreeMap<Tenant, Vec<ArchiveRecord>> = BTreeMap::new();
+        for archive in self.inner.store.archives(None).await? {
+            if archive.key.is_some() && archive.created_at < before {
+                due.entry(archive.scope.tenant().clone()).or_default().push(archive);
+            }
+        }
+        let mut expired = 0;
+        for (tenant, mut archives) in due {
+            let answering: BTreeSet<(Scope, Checksum)> = self.answering(&tenant).await?;
+            archives.retain(|one| !answering.contains(&(one.scope.clone(), one.checksum)));
+            if archives.is_empty() {
+                continue;
+            }
+            self.drop_from_index(&tenant, &archives).await?;
+            for archive in archives {
+                let store = &self.inner.store;
+                if store.expire_archive(&archive.scope, archive.checksum, now).await? {
+                    self.inner.archives.delete(&archive.name).await?;
+                    expired += 1;
+                }
+            }
+            self.inner.opened_archives.clear();
+        }
+        Ok(expired)
+    }
+}
+
+enum Verified {
+    Sound,
+    Erased,
+    Expired,
+    Damaged(String),
+    NotThere,
+}
+
+fn gone_error(archive: &ArchiveRecord) -> MemoryError {
+    let reason = if archive.erased_at.is_some() { ERASED } else { EXPIRED };
+    MemoryError::ArchiveGone { checksum: archive.checksum.to_string(), reason }
+}
+
+fn opened(
+    body: &[u8],
+    checksum: Checksum,
+    sha256: [u8; 32],
+    key: &PackKey,
+) -> std::result::Result<Archive, String> {
+    if <[u8; 32]>::from(Sha256::digest(body)) != sha256 {
+        return Err("its body is not the one that was written".to_owned());
+    }
+    Archive::parse(&open_archive(body, checksum, key)?).map_err(|error| error.to_string())
+}
+
+/// Whether an archive holds what is a secret now. Its hashes and words of ours are none.
+fn tells(archive: &Archive, hide: impl Fn(&str) -> RedactedText) -> bool {
+    let texts = |line: &Line| [Some(line.text.clone()), line.before.clone()];
+    let mut texts = archive.distillate.lines.iter().flat_map(texts).flatten();
+    texts.any(|text| hide(&text).as_str() != text)
 }

@@ -24,9 +24,11 @@ pub struct CheckReport {
     pub texts: u64,
     /// Packs that were opened and decoded.
     pub packs: u64,
+    /// Archives that were opened and have their address.
+    pub archives: u64,
     /// Indexes that were opened and compared with the store.
     pub indexes: u64,
-    /// Packs that nothing points to: left by a crash, harmless.
+    /// Packs and bodies of archives that nothing points to: left by a crash, harmless.
     pub orphans: u64,
     /// Orphans that were removed.
     pub removed: u64,
@@ -81,6 +83,10 @@ impl Memory {
             self.check_tenant(tenant, &mut report).await?;
             tell(number as u64 + 1, tenants.len() as u64);
         }
+        let archives = self.verify_archives(None, |_, _| {}).await?;
+        report.archives = archives.sound;
+        let told = |(checksum, problem)| format!("archive `{checksum}` is damaged: {problem}");
+        report.problems.extend(archives.damaged.into_iter().map(told));
         self.check_orphans(repair, &mut report).await?;
         Ok(report)
     }
@@ -308,8 +314,17 @@ impl Memory {
                 report.removed += 1;
             }
         }
+        for object in self.orphan_archives().await? {
+            report.orphans += 1;
+            let is_old = now_secs - object.modified_secs >= LEFTOVER_AGE.as_secs() as i64;
+            if repair && is_old && !self.recorded_archives().await?.contains(&object.name) {
+                self.inner.archives.delete(&object.name).await?;
+                report.removed += 1;
+            }
+        }
         if repair {
             self.inner.packs.remove_leftovers(LEFTOVER_AGE).await?;
+            self.inner.archives.remove_leftovers(LEFTOVER_AGE).await?;
         }
         Ok(())
     }

@@ -396,7 +396,7 @@ fn draft(
         let shared = shared.map(|tag| redactor.text(tag));
         let run = run_tag(redactor, &name(&ids));
         let tags = without_repeats(run.into_iter().chain(shared));
-        let entry = DerivedEntry { content, tags, expires_at: plan.expires_at, hidden };
+        let entry = DerivedEntry { id: None, content, tags, expires_at: plan.expires_at, hidden };
         return Ok(Some(Draft { ids, entry }));
     }
     Err(not_redacted("derived text is too long once its secrets are hidden"))
@@ -414,7 +414,7 @@ fn run_name(key: &IdentityKey, scope: &Scope, head: Position, ids: &[String]) ->
 
 /// The tag that names the compaction. It is left out where a secret of the tenant
 /// looks like it: then it would name nothing.
-fn run_tag(redactor: &Redactor, run: &str) -> Option<RedactedText> {
+pub(crate) fn run_tag(redactor: &Redactor, run: &str) -> Option<RedactedText> {
     let tag = redactor.text(&format!("{COMPACTED_FROM}{run}"));
     let name = tag.as_str().strip_prefix(COMPACTED_FROM)?;
     let is_name = !name.is_empty() && !name.starts_with(':') && !name.contains(char::is_whitespace);
@@ -430,7 +430,8 @@ pub(crate) fn looked_at(
 }
 
 fn is_left_alone(entry: &EntryRecord) -> bool {
-    entry.tags.iter().any(|tag| tag.as_str() == compaction::COMMITMENT_TAG)
+    let kept = [compaction::COMMITMENT_TAG, compaction::DISTILLATE_TAG];
+    entry.tags.iter().any(|tag| kept.contains(&tag.as_str()))
 }
 
 fn kind(entry: &EntryRecord) -> Kind {

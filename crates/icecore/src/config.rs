@@ -368,6 +368,7 @@ enum Fixed {
 }
 
 enum NumberSlot<'a> {
+    U8(&'a mut u8),
     U32(&'a mut u32),
     U64(&'a mut u64),
     Usize(&'a mut usize),
@@ -391,6 +392,10 @@ const fn workspace(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "workspace", key, kind }
 }
 
+const fn dreams(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "dreams", key, kind }
+}
+
 const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
@@ -407,8 +412,8 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 90] = {
-    use NumberSlot::{U32, U64, Usize};
+static SETTINGS: [Setting; 98] = {
+    use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
         memory("mini_chunk_interval", number(|c| U32(&mut c.memory.cuts.mini_turns), 1, 100_000)),
@@ -492,6 +497,23 @@ static SETTINGS: [Setting; 90] = {
         workspace("file_bytes", number(|c| Usize(&mut c.workspace.file_bytes), 1, 1 << 28)),
         workspace("files", number(|c| U64(&mut c.workspace.files), 1, 100_000)),
         workspace("versions", number(|c| U64(&mut c.workspace.versions), 1, 100_000)),
+        dreams(
+            "max_token_budget",
+            number(|c| U64(&mut c.memory.dreams.max_token_budget), 1, 100_000_000),
+        ),
+        dreams("output_tokens", number(|c| U64(&mut c.memory.dreams.output_tokens), 1, 1_000_000)),
+        dreams(
+            "min_coverage_percent",
+            number(|c| U8(&mut c.memory.dreams.min_coverage_percent), 0, 100),
+        ),
+        dreams(
+            "archive_retention_days",
+            number(|c| U32(&mut c.memory.dreams.archive_retention_days), 0, 36_500),
+        ),
+        dreams("lease_seconds", number(|c| U64(&mut c.memory.dreams.lease_seconds), 1, 86_400)),
+        dreams("index_markdown", Kind::Flag(|c| &mut c.memory.dreams.index_markdown)),
+        dreams("context_percent", number(|c| U8(&mut c.memory.dreams.context_percent), 0, 100)),
+        dreams("model_seconds", number(|c| U64(&mut c.memory.dreams.model_seconds), 1, 3_600)),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("allowed_hosts", Kind::Words(|c| &mut c.serve.allowed_hosts)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
@@ -690,6 +712,7 @@ impl NumberSlot<'_> {
     // Ranges were checked against the narrowest slot.
     fn put(self, number: u64) {
         match self {
+            NumberSlot::U8(slot) => *slot = number as u8,
             NumberSlot::U32(slot) => *slot = number as u32,
             NumberSlot::U64(slot) => *slot = number,
             NumberSlot::Usize(slot) => *slot = number as usize,
@@ -698,6 +721,7 @@ impl NumberSlot<'_> {
 
     fn get(self) -> u64 {
         match self {
+            NumberSlot::U8(slot) => u64::from(*slot),
             NumberSlot::U32(slot) => u64::from(*slot),
             NumberSlot::U64(slot) => *slot,
             NumberSlot::Usize(slot) => *slot as u64,

@@ -337,7 +337,13 @@ fn draft(
         }
         places.push(Some(outputs.len()));
         let tags = without_repeats(merged.tags.iter().map(|tag| redactor.text(tag)));
-        outputs.push(DerivedEntry { content, tags, expires_at: merged.expires_at, hidden });
+        outputs.push(DerivedEntry {
+            id: None,
+            content,
+            tags,
+            expires_at: merged.expires_at,
+            hidden,
+        });
     }
     let replaced = replaced.into_iter().filter_map(|(at, stands)| {
         let by = match stands {

@@ -6,11 +6,12 @@ use icecore_domain::window::{self, Candidate, Offer, WindowItem, WindowKind};
 use icecore_index::{DocKind, Mode, Plan, Ranked, ScopeIndex, Source};
 use icecore_store::{BranchRecord, ChunkQuery, ChunkRecord, SessionRecord, TurnQuery, TurnState};
 
-use crate::error::Result;
+use crate::error::{MemoryError, Result};
 use crate::history::{StoredTurn, lineage, stored_turn, tier_of};
 use crate::indexing::Item;
 use crate::memory::Memory;
 use crate::pieces::in_pieces;
+use crate::recollection::Recollection;
 use crate::search::{Filter, Ranking};
 
 /// What a context is wanted for.
@@ -117,18 +118,34 @@ impl Memory {
     /// Builds a context that never exceeds its budget.
     #[tracing::instrument(skip_all, fields(budget = request.budget))]
     pub async fn context(&self, scope: &Scope, request: ContextRequest) -> Result<Context> {
-        let sessions = match &request.session {
-            Some(session) => vec![self.session_record(scope, session).await?],
-            None => self.inner.store.recent_sessions(scope, MAX_SESSIONS).await?,
-        };
         let query = request.query.as_deref().filter(|query| !query.trim().is_empty());
+        // A query may go to a model, which no secret may reach.
+        let redacted = match query {
+            Some(query) => Some(self.redactor(scope.tenant()).await?.redactor.text(query)),
+            None => None,
+        };
+        let asked = redacted.as_ref().map(|query| query.as_str());
         let mut offer = Offer::default();
         let mut notices = Vec::new();
-        if let Some(query) = query {
-            // A query may go to a model, which no secret may reach.
-            let query = self.redactor(scope.tenant()).await?.redactor.text(query);
-            (offer.relevant, notices) =
-                self.relevant(scope, query.as_str(), request.budget).await?;
+        let sessions = match &request.session {
+            Some(session) => match self.session_record(scope, session).await {
+                Ok(record) => vec![record],
+                // One that begins now has what was distilled of those before it.
+                Err(error @ MemoryError::NoSession { .. }) => {
+                    self.recollect(scope, asked, &mut offer, &mut notices).await?;
+                    if offer.distilled.lines.is_empty() {
+                        return Err(error);
+                    }
+                    Vec::new()
+                }
+                Err(error) => return Err(error),
+            },
+            None => self.inner.store.recent_sessions(scope, MAX_SESSIONS).await?,
+        };
+        if let Some(query) = asked {
+            let (relevant, found) = self.relevant(scope, query, request.budget).await?;
+            offer.relevant = relevant;
+            notices.extend(found);
         }
         offer.recent_percent = match (query, &request.session) {
             (None, _) => RECENT_PERCENT,
@@ -161,6 +178,11 @@ impl Memory {
         if offer.summaries.is_empty() && query.is_none() {
             offer.recent_percent = 100;
         }
+        // A session that has turns enough for the budget needs nothing else.
+        offer.distilled.is_first = request.session.is_none() || offer.recent.is_empty();
+        if offer.distilled.percent == 0 && (offer.distilled.is_first || wanted > 0) {
+            self.recollect(scope, asked, &mut offer, &mut notices).await?;
+        }
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let budget = request.budget;
         let _place = self.ranking_place().await;
@@ -174,6 +196,21 @@ impl Memory {
             items: window.items,
             notices,
         })
+    }
+
+    /// Adds what dreams came to.
+    async fn recollect(
+        &self,
+        scope: &Scope,
+        query: Option<&str>,
+        offer: &mut Offer,
+        notices: &mut Vec<String>,
+    ) -> Result<()> {
+        let Recollection { lines, notice } = self.recollection(scope, query).await?;
+        offer.distilled.lines = lines;
+        offer.distilled.percent = self.inner.settings.dreams.context_percent;
+        notices.extend(notice);
+        Ok(())
     }
 
     /// What a query finds, in the order in which it is worth its tokens.

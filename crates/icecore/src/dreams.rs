@@ -5,12 +5,20 @@
 //! first, and everything else in one step after it. Whoever is killed at any point
 //! leaves the old state, and whoever tries again comes to the same bytes.
 
+mod draft;
+mod due;
+mod keep;
+mod lease;
+mod reading;
+
 use icecore_domain::dream::{Archive, Checksum, Distillate};
 use icecore_domain::ids::{Scope, Tenant};
-use icecore_store::{DreamQuery, DreamRecord, DreamTrigger};
+use icecore_store::{DreamQuery, DreamRecord, DreamState, DreamTrigger, StoreError};
 
-use crate::error::Result;
-use crate::memory::Memory;
+use crate::error::{MemoryError, Result};
+use crate::memory::{Memory, TRIES};
+use draft::{Asked, Drafted};
+use keep::Step;
 
 /// The workflow whose runs are dreams.
 pub const DREAM_WORKFLOW: &str = "icecore.dream";
@@ -163,17 +171,71 @@ pub struct DreamPreview {
     pub minimum: u64,
 }
 
+/// Who hears how far a dream is.
+type Tell<'a> = dyn FnMut(DreamProgress) + Send + 'a;
+
 impl Memory {
     /// Dreams: distils what is due in a memory. `tell` hears how far it is. Nothing is
     /// written where the budget is too small. Once this resolves it survives a crash.
+    #[tracing::instrument(skip_all, fields(%scope))]
     pub async fn dream(
         &self,
         scope: &Scope,
-        request: DreamRequest,
-        tell: impl FnMut(DreamProgress) + Send,
+        mut request: DreamRequest,
+        mut tell: impl FnMut(DreamProgress) + Send,
     ) -> Result<Dream> {
-        let _ = (scope, request, tell);
-        todo!()
+        let asked = self.asked(&request)?;
+        if let Some(run) = &mut request.run {
+            let redactor = self.redactor(scope.tenant()).await?.redactor;
+            *run = redactor.name(run).into_string();
+        }
+        if let Some(done) = self.dreamt_before(scope, &request).await? {
+            return Ok(done);
+        }
+        let lease = self.hold_dream(scope).await?;
+        let done = self.dream_held(scope, &request, asked, &lease.holder, &mut tell).await;
+        self.let_go_of_dream(scope, lease).await;
+        done
+    }
+
+    /// Dreams with the lease in hand.
+    async fn dream_held(
+        &self,
+        scope: &Scope,
+        request: &DreamRequest,
+        asked: Asked,
+        holder: &str,
+        tell: &mut Tell<'_>,
+    ) -> Result<Dream> {
+        // A workspace that is full goes without an index.
+        let mut has_index = request.index && self.inner.workspace.enabled;
+        for _ in 0..TRIES {
+            let kept = match self.draft(scope, request, asked, tell).await {
+                Ok(Drafted::Unchanged(record)) => return self.unchanged(*record).await,
+                Ok(Drafted::New(draft)) => {
+                    self.keep_draft(scope, request, &draft, holder, has_index, tell).await
+                }
+                Err(error) => Err(error),
+            };
+            match kept {
+                Ok(Step::Done(dream)) => {
+                    self.tell_dream(scope, &dream);
+                    return Ok(*dream);
+                }
+                Ok(Step::LeaseLost) => return Err(self.under_way(scope)),
+                // Something came between: all is read again.
+                Ok(Step::Changed)
+                | Err(MemoryError::Store(
+                    StoreError::SecretsChanged | StoreError::FileConflict { .. },
+                )) => {}
+                Err(MemoryError::Store(StoreError::TooManyFiles { most })) if has_index => {
+                    tracing::warn!(%scope, most, "a dream goes without an index: the workspace is full");
+                    has_index = false;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(MemoryError::EntriesChanged)
     }
 
     /// What a dream would come to. Nothing is written.
@@ -182,25 +244,110 @@ impl Memory {
         scope: &Scope,
         request: DreamRequest,
     ) -> Result<DreamPreview> {
-        let _ = (scope, request);
-        todo!()
+        let asked = self.asked(&request)?;
+        match self.draft(scope, &request, asked, &mut |_| {}).await? {
+            Drafted::New(draft) => Ok(draft.preview(asked)),
+            Drafted::Unchanged(record) => {
+                let memory = Some(scope.memory());
+                let found = self.find_archive(scope.tenant(), memory, record.archive).await?;
+                let archive = Archive::clone(&found.1);
+                let figures = record.figures;
+                Ok(DreamPreview {
+                    unchanged: true,
+                    checksum: record.archive,
+                    before: Some(archive.distillate.clone()),
+                    archive,
+                    budget: asked.budget,
+                    input_tokens: figures.input_tokens,
+                    output_tokens: figures.output_tokens,
+                    source_count: figures.source_count,
+                    remaining: 0,
+                    minimum: figures.minimum,
+                })
+            }
+        }
     }
 
     /// Takes back a dream, which must be the one in force in its memory.
     pub async fn undo_dream(&self, tenant: &Tenant, run: &str) -> Result<DreamRecord> {
-        let _ = (tenant, run);
-        todo!()
+        for _ in 0..TRIES {
+            let shown = || self.shown_name(tenant, run).into_string();
+            let no_dream = || MemoryError::NoDream { run: shown() };
+            let record = self.dream_record(tenant, run).await?.ok_or_else(no_dream)?;
+            let reason = match record.state {
+                DreamState::InForce => None,
+                DreamState::Superseded => Some("a newer dream was made of it; undo that first"),
+                DreamState::Undone => Some("it was undone already"),
+                DreamState::Erased => Some("something that it had read was forgotten"),
+            };
+            if let Some(reason) = reason {
+                let reason = reason.to_owned();
+                return Err(MemoryError::NotUndone { run: shown(), reason });
+            }
+            match self.take_back(&record).await {
+                Ok(Some(undone)) => return Ok(undone),
+                // Another dream was kept, or the index written, meanwhile.
+                Ok(None)
+                | Err(MemoryError::Store(
+                    StoreError::FileConflict { .. } | StoreError::SecretsChanged,
+                )) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(MemoryError::EntriesChanged)
     }
 
     /// A dream of a tenant by its run.
     pub async fn dream_record(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>> {
-        let _ = (tenant, run);
-        todo!()
+        Ok(self.inner.store.dream(tenant, run).await?)
     }
 
     /// Dreams of a tenant, newest first.
     pub async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
-        let _ = (tenant, query);
-        todo!()
+        Ok(self.inner.store.dreams(tenant, query).await?)
+    }
+
+    /// The dream in force in a memory.
+    async fn dream_in_force(&self, scope: &Scope) -> Result<Option<DreamRecord>> {
+        let memory = Some(scope.memory().to_owned());
+        let query = DreamQuery { memory, in_force: true, before: None, limit: 1 };
+        Ok(self.inner.store.dreams(scope.tenant(), &query).await?.pop())
+    }
+
+    /// The dream that a run came to earlier, where its caller did not hear of it.
+    async fn dreamt_before(&self, scope: &Scope, request: &DreamRequest) -> Result<Option<Dream>> {
+        let Some(run) = &request.run else { return Ok(None) };
+        match self.dream_record(scope.tenant(), run).await? {
+            Some(record) if record.scope == *scope => {
+                let payload = self.payload_of(&record).await?;
+                Ok(Some(Dream { record, unchanged: false, payload }))
+            }
+            Some(_) => Err(StoreError::RunExists { id: run.clone() }.into()),
+            None => Ok(None),
+        }
+    }
+
+    /// The dream before, which stands.
+    async fn unchanged(&self, record: DreamRecord) -> Result<Dream> {
+        let payload = self.payload_of(&record).await?;
+        Ok(Dream { record, unchanged: true, payload })
+    }
+
+    fn tell_dream(&self, scope: &Scope, dream: &Dream) {
+        let DreamRecord { run, figures, position, .. } = &dream.record;
+        tracing::info!(
+            target: "openwop.memory.compacted",
+            %scope,
+            run,
+            archive = %dream.record.archive,
+            source_count = figures.source_count,
+            tokens = figures.input_tokens + figures.output_tokens,
+            budget = figures.budget,
+            remaining = figures.remaining,
+            position = position.0,
+            trigger = "host-managed",
+            "a memory was distilled"
+        );
+        self.inner.wake.notify_one();
     }
 }

@@ -270,6 +270,21 @@ impl MemoryError {
             MemoryError::CompactionRedactionFailed { .. } => {
                 Some("it is tried again by itself; `icecore check` tells whether secrets can be read".to_owned())
             }
+            MemoryError::TokenBudgetExceeded { minimum, .. } => Some(format!(
+                "`icecore dream --budget {minimum}` is the least; nothing was written"
+            )),
+            MemoryError::NothingToDream { .. } => {
+                Some("`icecore import` and `icecore add` put turns in; `icecore sessions` lists what is there".to_owned())
+            }
+            MemoryError::NoDream { .. } | MemoryError::NotUndone { .. } => {
+                Some("`icecore events` shows each dream as memory.compacted with its run".to_owned())
+            }
+            MemoryError::NoArchive { .. } | MemoryError::ArchiveGone { .. } => {
+                Some("`icecore archive list` shows what there is".to_owned())
+            }
+            MemoryError::ArchiveDamaged { .. } => {
+                Some("restore its file from a backup; `icecore archive verify` says which others are whole".to_owned())
+            }
             MemoryError::EntriesChanged => Some("try again when fewer are deleted".to_owned()),
             MemoryError::Index(_) => {
                 Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())
@@ -284,7 +299,9 @@ impl MemoryError {
     pub fn is_refusal(&self) -> bool {
         match self {
             MemoryError::Store(error) => error.is_refusal(),
-            MemoryError::Internal(_) | MemoryError::CompactionRedactionFailed { .. } => false,
+            MemoryError::Internal(_)
+            | MemoryError::CompactionRedactionFailed { .. }
+            | MemoryError::ArchiveDamaged { .. } => false,
             _ => true,
         }
     }

@@ -49,6 +49,8 @@ pub struct Erased {
     pub packs: u64,
     /// Runs whose inputs, variables and events went.
     pub runs: u64,
+    /// Archives of dreams that had read any of it, their keys destroyed.
+    pub archives: u64,
 }
 
 /// Proof of an erasure, without what was erased.
@@ -62,6 +64,9 @@ pub struct Receipt {
     pub at: Millis,
     /// How much.
     pub erased: Erased,
+    /// Memories that were distilled anew, without what was forgotten. Not part of what
+    /// the hash covers: where it could not be done at once it is done later.
+    pub distilled_anew: u64,
     /// Whether it only says what would be erased.
     pub dry_run: bool,
     /// SHA-256, in hex, of [`Receipt::statement`].
@@ -73,8 +78,15 @@ const TRIES: usize = 8;
 
 impl Receipt {
     fn new(kind: &'static str, at: Millis, erased: Erased, dry_run: bool) -> Self {
-        let mut receipt =
-            Self { id: String::new(), kind, at, erased, dry_run, sha256: String::new() };
+        let mut receipt = Self {
+            id: String::new(),
+            kind,
+            at,
+            erased,
+            distilled_anew: 0,
+            dry_run,
+            sha256: String::new(),
+        };
         receipt.sha256 = hex::encode(Sha256::digest(receipt.statement()));
         receipt.id = format!("forget-{}", &receipt.sha256[..16]);
         receipt
@@ -82,9 +94,9 @@ impl Receipt {
 
     /// The text that the hash covers.
     pub fn statement(&self) -> String {
-        let Erased { turns, entries, chunks, facts, vectors, packs, runs } = self.erased;
+        let Erased { turns, entries, chunks, facts, vectors, packs, runs, archives } = self.erased;
         format!(
-            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {facts} facts, {vectors} vectors, {packs} packs, {runs} runs{}",
+            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {facts} facts, {vectors} vectors, {packs} packs, {runs} runs, {archives} archives{}",
             self.kind,
             self.at,
             if self.dry_run { " (dry run)" } else { "" }
@@ -109,18 +121,27 @@ impl Memory {
         let memory = memory.map(|name| redactor.name(name).into_string());
         let (kind, selector) = self.selector(tenant, &redactor, request).await?;
         let now = self.inner.clock.now();
-        let mut work =
-            Erasing { erased: Erased::default(), touched: BTreeSet::new(), failed: None };
+        let mut work = Erasing::default();
         let selector = &selector;
+        let archives = self.archive_keys(tenant).await?;
         self.erase_turns(tenant, memory.as_deref(), selector, dry_run, now, &mut work).await?;
         for scope in self.scopes(principal, memory.as_deref()).await? {
             self.erase_told(&scope, selector, dry_run, &mut work).await?;
+            if dry_run && !archives.is_empty() {
+                let turns = work.turns.get(&scope).map_or(&[][..], Vec::as_slice);
+                let store = &self.inner.store;
+                work.erased.archives +=
+                    store.archives_lost_with(&scope, selector, turns, now).await?;
+            }
+        }
+        if !dry_run {
+            work.erased.archives = self.archives_erased(tenant, &archives).await?;
         }
         // A run is of no memory, and quotes nothing of one: it goes by its time alone.
         if let (Selector::Before(at), None) = (selector, &memory) {
             work.erased.runs = self.inner.store.erase_runs(tenant, *at, now, dry_run).await?;
         }
-        let receipt = Receipt::new(kind, now, work.erased, dry_run);
+        let mut receipt = Receipt::new(kind, now, work.erased, dry_run);
         if !dry_run {
             for scope in &work.touched {
                 self.inner
@@ -134,8 +155,14 @@ impl Memory {
             for scope in &work.touched {
                 self.drop_index(scope).await?;
             }
+            self.delete_lost_bodies(tenant).await?;
             self.inner.store.scrub().await?;
             self.inner.wake.notify_one();
+            // What is left is distilled anew; what of that fails, the worker does later.
+            receipt.distilled_anew = self.redream(Some(tenant)).await.unwrap_or_else(|error| {
+                tracing::warn!(error = %error, "what is left could not be distilled anew yet");
+                0
+            });
         }
         match work.failed {
             // What could be erased has been; what could not is said.
@@ -167,6 +194,12 @@ impl Memory {
             }
             self.erase_drawn(selector, &all, dry_run, work).await?;
             for selected in &all {
+                if dry_run {
+                    let turn =
+                        |(seq, _): &(Seq, Ordinal)| TurnId { session: selected.session, seq: *seq };
+                    let turns = work.turns.entry(selected.scope.clone()).or_default();
+                    turns.extend(selected.turns.iter().map(turn));
+                }
                 work.touched.insert(selected.scope.clone());
                 let done = self.erase_selected(selected, &mut work.erased, dry_run, now).await;
                 if let Err(error) = done {
@@ -205,8 +238,8 @@ impl Memory {
             if !dry_run {
                 self.drop_index(scope).await?;
             }
-            let store = &self.inner.store;
-            work.erased.facts += store.erase_facts(scope, selector, &quoting, dry_run).await?;
+            let (store, now) = (&self.inner.store, self.inner.clock.now());
+            work.erased.facts += store.erase_facts(scope, selector, &quoting, dry_run, now).await?;
             work.touched.insert(scope.clone());
         }
         Ok(())
@@ -223,7 +256,7 @@ impl Memory {
         let store = &self.inner.store;
         let now = self.inner.clock.now();
         let entries = store.erase_entries(scope, selector, true, now).await?;
-        let facts = store.erase_facts(scope, selector, &[], true).await?;
+        let facts = store.erase_facts(scope, selector, &[], true, now).await?;
         if dry_run {
             work.erased.entries += entries;
             // With turns they were counted already.
@@ -234,7 +267,7 @@ impl Memory {
         } else {
             self.drop_index(scope).await?;
             work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
-            work.erased.facts += store.erase_facts(scope, selector, &[], false).await?;
+            work.erased.facts += store.erase_facts(scope, selector, &[], false, now).await?;
         }
         if entries + facts > 0 {
             work.touched.insert(scope.clone());
@@ -434,9 +467,12 @@ impl Memory {
 }
 
 /// An erasure under way.
+#[derive(Default)]
 struct Erasing {
     erased: Erased,
     touched: BTreeSet<Scope>,
+    /// Of a dry run, the turns that would go.
+    turns: BTreeMap<Scope, Vec<TurnId>>,
     /// The first thing that went wrong.
     failed: Option<MemoryError>,
 }
@@ -496,6 +532,7 @@ impl Receipt {
             "turns": self.erased.turns,
             "entries": self.erased.entries,
             "facts": self.erased.facts,
+            "archives": self.erased.archives,
         })
         .to_string()
     }

@@ -31,6 +31,7 @@ pub mod config;
 mod consolidation;
 mod context;
 mod counters;
+mod distiller;
 mod dreams;
 mod entries;
 mod error;
@@ -40,7 +41,10 @@ mod import;
 mod indexing;
 mod learn;
 mod memory;
+mod memory_index;
 mod pieces;
+mod recollection;
+mod redream;
 mod rescan;
 mod runs;
 mod search;
@@ -62,6 +66,7 @@ pub use consolidation::{
 };
 pub use context::{Context, ContextRequest};
 pub use counters::Counters;
+pub use distiller::{Distiller, DistillerError};
 pub use dreams::{
     DREAM_WORKFLOW, Dream, DreamPhase, DreamPreview, DreamProgress, DreamRequest, DreamSettings,
 };

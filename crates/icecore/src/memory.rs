@@ -19,11 +19,13 @@ use icecore_store::{
 };
 use tokio::sync::{Notify, Semaphore};
 
+use crate::archives::ArchiveCache;
 use crate::bodies::PackCache;
 use crate::commitments::Order;
 use crate::compaction::Resting;
 use crate::consolidation::Consolidating;
 use crate::counters::Counting;
+use crate::distiller::{DistilledCache, Distiller};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
@@ -42,6 +44,11 @@ pub struct Memory {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) packs: Packs,
+    /// Where the bodies of archives are kept.
+    pub(crate) archives: Packs,
+    pub(crate) opened_archives: ArchiveCache,
+    pub(crate) distiller: Option<Arc<dyn Distiller>>,
+    pub(crate) distilled: DistilledCache,
     pub(crate) redactors: Redactors,
     pub(crate) counter: Arc<dyn TokenCounter>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -84,9 +91,11 @@ pub struct MemoryBuilder {
     counter: Option<Arc<dyn TokenCounter>>,
     master_key: Option<String>,
     embedder: Option<Arc<dyn Embedder>>,
+    distiller: Option<Arc<dyn Distiller>>,
     index: IndexSettings,
     redactor: Redactor,
     logs: LogRedactor,
+    archives: Option<Packs>,
 }
 
 impl Default for MemoryBuilder {
@@ -104,9 +113,11 @@ impl Default for MemoryBuilder {
             embedder: Some(icecore_models::StaticEmbedder::bundled()),
             #[cfg(not(feature = "models"))]
             embedder: None,
+            distiller: None,
             index: IndexSettings::default(),
             redactor: Redactor::standard(),
             logs: LogRedactor::default(),
+            archives: None,
         }
     }
 }
@@ -148,6 +159,12 @@ impl MemoryBuilder {
         self
     }
 
+    /// The model that dreams ask; `None` dreams without one.
+    pub fn distiller(mut self, distiller: Option<Arc<dyn Distiller>>) -> Self {
+        self.distiller = distiller;
+        self
+    }
+
     /// What bounds the index.
     pub fn index(mut self, settings: IndexSettings) -> Self {
         self.index = settings;
@@ -166,15 +183,25 @@ impl MemoryBuilder {
         self
     }
 
+    /// Where the bodies of archives are kept; without, where the packs are.
+    pub fn archives(mut self, archives: Packs) -> Self {
+        self.archives = Some(archives.archives());
+        self
+    }
+
     /// Opens the memory in `dir`, which is made if it is not there.
-    pub async fn open(self, dir: &Path) -> Result<Memory> {
+    pub async fn open(mut self, dir: &Path) -> Result<Memory> {
         let (path, key) = (dir.to_owned(), self.master_key.clone());
-        let (store, packs) = off_thread(move || {
+        let (store, packs, archives) = off_thread(move || {
             let store = SqliteStore::open(&path, key.as_deref())?;
             let packs = Packs::local(&path.join("packs"))?;
-            Ok::<_, MemoryError>((store, packs))
+            let archives = Packs::local(&path.join("archives"))?;
+            Ok::<_, MemoryError>((store, packs, archives))
         })
         .await??;
+        if self.archives.is_none() {
+            self = self.archives(archives);
+        }
         Ok(self.over(Arc::new(store), packs, Some(dir.to_owned())))
     }
 
@@ -186,7 +213,11 @@ impl MemoryBuilder {
         Memory {
             inner: Arc::new(Inner {
                 store,
+                archives: self.archives.unwrap_or_else(|| packs.archives()),
                 packs,
+                opened_archives: ArchiveCache::default(),
+                distiller: self.distiller,
+                distilled: DistilledCache::default(),
                 redactors: Redactors::new(self.redactor, self.logs),
                 counter,
                 clock: self.clock,
@@ -433,6 +464,11 @@ impl Memory {
     /// The model that vectors are made with, if there is one at hand.
     pub fn model(&self) -> Option<&ModelId> {
         self.inner.embedder.as_ref().map(|embedder| embedder.model())
+    }
+
+    /// What bounds dreams.
+    pub fn dream_settings(&self) -> &crate::dreams::DreamSettings {
+        &self.inner.settings.dreams
     }
 
     /// The present moment, as the memory sees it.

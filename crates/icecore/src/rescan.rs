@@ -44,6 +44,8 @@ pub struct Rescanned {
     pub commitments: u64,
     /// Records of the log whose payloads were rewritten.
     pub events: u64,
+    /// Memories that were distilled anew, because a dream had read what was rewritten.
+    pub distilled_anew: u64,
     /// What was hidden, by kind or name.
     pub hidden: Hidden,
     /// Whether it only says what would be rewritten.
@@ -79,12 +81,20 @@ impl Memory {
             }
         }
         if !dry_run {
+            let clean = redactor.clone();
             let told = self.rewrite_told(tenant, redactor, &mut done).await?;
             // A memory that got another name is touched under that one.
             touched.retain(|scope: &Scope| !told.memories.iter().any(|old| old == scope.memory()));
             touched.extend(told.touched);
             self.conclude(touched, &done).await?;
+            self.let_go_of_telling(tenant, &clean).await?;
             self.note_rescanned(tenant, version).await?;
+            self.delete_lost_bodies(tenant).await?;
+            // Dreams that had read what was rewritten are gone with it.
+            done.distilled_anew = self.redream(Some(tenant)).await.unwrap_or_else(|error| {
+                tracing::warn!(error = %error, "what was rewritten could not be distilled anew yet");
+                0
+            });
             self.inner.counters.hidden(&done.hidden);
         }
         Ok(done)

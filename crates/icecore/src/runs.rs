@@ -375,7 +375,7 @@ async fn run_value(redactor: &Redactor, value: &NewRunValue) -> Result<RunValue>
 }
 
 /// An event without what is secret. None has any: who tells it quotes nothing.
-fn told(redactor: &Redactor, event: &NewRunEvent) -> NewRunEvent {
+pub(crate) fn told(redactor: &Redactor, event: &NewRunEvent) -> NewRunEvent {
     let payload = match JsonText::parse(&event.payload) {
         Ok(json) => redactor.json(&json).as_str().to_owned(),
         Err(_) => redactor.text(&event.payload).into_string(),

@@ -67,6 +67,12 @@ const COMMITMENT_PURGES: Duration = Duration::from_secs(60);
 /// How often memories are looked for that have many entries.
 const COMPACTIONS: Duration = Duration::from_secs(10);
 
+/// How often archives are looked for that are past their retention.
+const ARCHIVE_RETENTION: Duration = Duration::from_secs(600);
+
+/// How often memories are looked for whose dreams were lost and not dreamt anew.
+const REDREAMS: Duration = Duration::from_secs(10);
+
 /// How often it is looked whether another process has registered a secret.
 const RESCANS: Duration = Duration::from_secs(30);
 
@@ -89,7 +95,7 @@ pub struct Settled {
     pub cooled: u64,
     /// Summaries made.
     pub summaries: u64,
-    /// Packs that retention let go.
+    /// Packs and archives that retention let go.
     pub expired: u64,
     /// Entries that had expired or ended, and are gone.
     pub purged: u64,
@@ -108,7 +114,7 @@ impl Memory {
     /// `tell` hears after each branch how many are done and how many are left.
     pub async fn settle(&self, tell: impl FnMut(u64, u64)) -> Result<Settled> {
         let mut done = self.settle_branches(tell, |_| true).await?;
-        done.expired = self.expire().await?;
+        done.expired = self.expire().await? + self.expire_archives().await?;
         done.purged = self.purge_entries().await?;
         self.purge_commitments().await?;
         if done.did_something() {
@@ -209,7 +215,7 @@ impl Memory {
             self.keep_commitments_until(closed.clone(), writes),
             async {
                 if writes {
-                    self.compact_until(closed).await;
+                    tokio::join!(self.compact_until(closed.clone()), self.redream_until(closed));
                 }
             },
         );
@@ -270,6 +276,7 @@ impl Memory {
     /// Does what is due by time alone.
     async fn keep_up_until(&self, mut closed: watch::Receiver<bool>, is_untidy: &AtomicBool) {
         let (mut sweep, mut rescans) = (Every::new(SWEEP), Every::new(RESCANS));
+        let mut retention = Every::new(ARCHIVE_RETENTION);
         let mut told = BTreeMap::new();
         loop {
             if sweep.is_due() {
@@ -279,6 +286,11 @@ impl Memory {
                 if let Err(error) = self.inner.store.purge_outcomes(self.now()).await {
                     tracing::warn!(error = %error, "old outcomes could not be removed");
                 }
+            }
+            if retention.is_due()
+                && let Err(error) = self.expire_archives().await
+            {
+                tracing::warn!(error = %error, "archives past their retention could not be let go");
             }
             if rescans.is_due() {
                 self.tell_of_rescans(&mut told).await;
@@ -319,6 +331,20 @@ impl Memory {
         }
     }
 
+    /// Dreams anew what was lost with something that was forgotten, where whoever forgot
+    /// it could not.
+    async fn redream_until(&self, mut closed: watch::Receiver<bool>) {
+        loop {
+            if let Err(error) = self.redream(None).await {
+                tracing::warn!(error = %error, "what was lost with something forgotten could not be distilled anew, will try again");
+            }
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = tokio::time::sleep(REDREAMS) => {}
+            }
+        }
+    }
+
     /// Says which tenants should be rescanned; see [`Memory::new_rescans`].
     async fn tell_of_rescans(&self, told: &mut BTreeMap<Tenant, u64>) {
         match self.new_rescans(told).await {
@@ -340,7 +366,11 @@ impl Memory {
     /// Brings one branch up to date, step by step, and answers its version then;
     /// nothing, if it is not there any more.
     #[tracing::instrument(level = "debug", skip_all, fields(session = due.session.0))]
-    async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<Option<u64>> {
+    pub(crate) async fn settle_branch(
+        &self,
+        due: &DueBranch,
+        done: &mut Settled,
+    ) -> Result<Option<u64>> {
         loop {
             let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await?
             else {

@@ -1,5 +1,6 @@
 //! `icecore demo`: the main job end to end, in a store that is thrown away.
 
+mod dreams;
 mod dummy;
 mod questions;
 mod secrets;
@@ -70,6 +71,7 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
     let exact = steps::life_of_a_chunk(&demo).await?;
     let answered = questions::ask(&demo).await?;
     let context = steps::context(&demo).await?;
+    let dream = dreams::dream(&demo).await?;
     let receipt = steps::forgotten(&demo).await?;
     let ok = steps::whole(&demo).await? && secrets.leaked == 0;
     demo.line("")?;
@@ -90,6 +92,13 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
             "expandedExactly": exact,
             "questions": answered.iter().map(questions::Answer::to_json).collect::<Vec<_>>(),
             "context": { "tokens": context.tokens, "budget": context.budget },
+            "dream": {
+                "tokenBudget": dream.record.figures.budget,
+                "tokensUsed": dream.record.figures.input_tokens + dream.record.figures.output_tokens,
+                "sourceCount": dream.record.figures.source_count,
+                "remaining": dream.record.figures.remaining,
+                "archiveChecksum": dream.record.archive.to_string(),
+            },
             "erased": receipt.erased.turns,
         }))?;
     }

@@ -69,7 +69,7 @@ pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
         0 => String::new(),
         runs => format!(", {}", count(runs, "run")),
     };
-    vec![
+    let mut lines = vec![
         format!(
             "{verb} {}, {}, {}{runs}; {} and {} rewritten or deleted",
             count(erased.turns, "turn"),
@@ -83,5 +83,15 @@ pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
         ),
         printer.paint(Tone::Dim, &format!("receipt  {}", receipt.id)),
         printer.paint(Tone::Dim, &format!("sha256   {}", receipt.sha256)),
-    ]
+    ];
+    // On a line of its own: most memories have no dreams.
+    if erased.archives > 0 {
+        let archives = count(erased.archives, "archive");
+        let anew = match receipt.distilled_anew {
+            0 => String::new(),
+            memories => format!("; distilled {} anew", count(memories, "memory")),
+        };
+        lines.insert(1, format!("{verb} {archives} of dreams that had read it{anew}"));
+    }
+    lines
 }

@@ -1,19 +1,23 @@
 //! `icecore show`: what an id names.
 
-use icecore::{ChunkInfo, EntryRecord, Found, StoredTurn, ctf};
+use icecore::{Checksum, ChunkInfo, EntryRecord, Found, StoredTurn, ctf};
 use icecore_server::wire;
 
 use crate::app::App;
 use crate::args::ShowArgs;
+use crate::commands::archive;
 use crate::draw::{count, number, wrap};
 use crate::failure::{Failure, Outcome, Status};
 use crate::json;
 use crate::printer::Tone;
 use crate::turns;
 
-/// Shows a turn, a chunk with its turns, or an entry.
+/// Shows a turn, a chunk with its turns, an entry, or an archive.
 pub async fn run(args: ShowArgs, app: &App) -> Outcome<Status> {
     let printer = &app.printer;
+    if let Some(checksum) = Checksum::parse(&args.id) {
+        return archive::print(checksum, app).await;
+    }
     match app.memory.find(&app.scope, &args.id).await? {
         Found::Chunk(_, turns) if args.ctf => printer.raw(&as_ctf(&turns))?,
         Found::Turn(turn) if args.ctf => printer.raw(&as_ctf(&[*turn]))?,

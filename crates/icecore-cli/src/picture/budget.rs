@@ -93,6 +93,7 @@ fn part_name((kind, tier): (WindowKind, Tier)) -> String {
             WindowKind::Turn => "turns",
             WindowKind::Summary => "summaries",
             WindowKind::Fact => "facts",
+            WindowKind::Distillate => "distilled lines",
         }
     )
 }
@@ -101,7 +102,7 @@ fn part_tone((kind, tier): (WindowKind, Tier)) -> Tone {
     match kind {
         WindowKind::Turn => tone(tier),
         WindowKind::Summary => Tone::Note,
-        WindowKind::Fact => Tone::Good,
+        WindowKind::Fact | WindowKind::Distillate => Tone::Good,
     }
 }
 
@@ -112,6 +113,8 @@ fn texture((kind, tier): (WindowKind, Tier), printer: &Printer) -> char {
         (WindowKind::Summary, true) => 's',
         (WindowKind::Fact, false) => '◆',
         (WindowKind::Fact, true) => 'f',
+        (WindowKind::Distillate, false) => '◈',
+        (WindowKind::Distillate, true) => 'd',
     }
 }
 

@@ -243,6 +243,14 @@ fn settings_come_from_somewhere() {
     workspace.file_bytes 1048576 default
     workspace.files 256 default
     workspace.versions 20 default
+    dreams.max_token_budget 64000 default
+    dreams.output_tokens 8000 default
+    dreams.min_coverage_percent 10 default
+    dreams.archive_retention_days 90 default
+    dreams.lease_seconds 30 default
+    dreams.index_markdown false default
+    dreams.context_percent 15 default
+    dreams.model_seconds 60 default
     serve.listen "127.0.0.1:7433" default
     serve.allowed_hosts [] default
     serve.body_bytes 8388608 default
@@ -317,7 +325,7 @@ fn usage_is_refused_with_2() {
     for command in ["search", "model"] {
         assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} needs more");
     }
-    for command in ["dream", "chat"] {
+    for command in ["schedule", "chat"] {
         assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} is absent");
     }
     assert!(place.ok(&["completions", "bash"]).contains("_icecore"));
@@ -349,6 +357,8 @@ fn the_demo_runs_through() {
     assert!(shown.contains("GITHUB_TOKEN=[REDACTED:github-token]"), "{shown}");
     assert!(shown.contains("registered as station-tunnel, found in base64"), "{shown}");
     assert!(shown.contains("in no file of the store"), "{shown}");
+    assert!(shown.contains("the same sources give the same bytes"), "{shown}");
+    assert!(shown.contains("1 archive verified, 1 erased"), "{shown}");
     let ticks = shown.lines().filter(|line| line.trim_start().starts_with('✓')).count();
     // The third question needs two turns, the second of which it does not name.
     assert_eq!(ticks, 4, "{shown}");

@@ -5,6 +5,7 @@
 mod bad_input;
 mod commands;
 mod damage;
+mod dreams;
 mod forget;
 mod import;
 mod keys;

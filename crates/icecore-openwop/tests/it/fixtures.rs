@@ -186,9 +186,9 @@ async fn a_budget_is_kept_and_relevance_orders_otherwise_than_time() {
 #[tokio::test]
 async fn fixtures_are_there_for_conformance_alone() {
     for bench in Bench::both() {
-        assert_eq!(bench.host.workflows().len(), 7);
+        assert_eq!(bench.host.workflows().len(), 8);
         let plain = bench.again(icecore_openwop::HostSettings::default());
-        assert_eq!(plain.workflows(), Vec::<&str>::new());
+        assert_eq!(plain.workflows(), [icecore::DREAM_WORKFLOW]);
         let refused = plain.create_run(&me(), request("r", NOOP)).await;
         assert!(matches!(refused, Err(icecore_openwop::RunsError::UnknownWorkflow)), "{refused:?}");
         // A run of it is left to a host that has it, but not for ever.

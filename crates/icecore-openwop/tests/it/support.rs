@@ -63,6 +63,7 @@ pub(crate) fn request(id: &str, workflow: &str) -> RunRequest {
         id: id.to_owned(),
         workflow_id: workflow.to_owned(),
         inputs: JsonText::parse("{}").unwrap(),
+        configurable: None,
         principal_id: "key-1".to_owned(),
         claim: None,
     }

@@ -22,6 +22,7 @@ async fn run_of(app: &App, caller: &Caller) -> Result<String, ApiError> {
         id: new_id()?,
         workflow_id: WORKFLOW.to_owned(),
         inputs: no_inputs(),
+        configurable: None,
         principal_id: caller.key_id().to_owned(),
         claim: None,
     };

@@ -17,7 +17,7 @@ use crate::request_id;
 use crate::wire;
 
 /// Entries that are planted at once.
-const MAX_PLANTED: usize = 1_000;
+pub(super) const MAX_PLANTED: usize = 1_000;
 
 /// The memory that the suite consolidates without having put anything into it.
 const UNSEEDED: &str = "mem://conformance/consolidation";
@@ -32,7 +32,11 @@ const CORPUS: [&str; 6] = [
     "Deliveries are left at the back door.",
 ];
 
-async fn scope(app: &App, caller: &Caller, fields: &Fields<'_>) -> Result<Scope, ApiError> {
+pub(super) async fn scope(
+    app: &App,
+    caller: &Caller,
+    fields: &Fields<'_>,
+) -> Result<Scope, ApiError> {
     let memory = fields.text("memoryRef")?;
     let memory = memory.ok_or_else(|| ApiError::invalid("field `memoryRef` is missing"))?;
     caller.scope(app, Some(&memory)).await
@@ -138,7 +142,7 @@ pub(super) async fn consolidate(
 }
 
 /// The payload of an event.
-fn told(payload: &str) -> Result<Value, ApiError> {
+pub(super) fn told(payload: &str) -> Result<Value, ApiError> {
     serde_json::from_str(payload).map_err(|error| ApiError::internal(&error))
 }
 

@@ -21,23 +21,3 @@ pub(crate) struct Welcome {
     /// The document that describes them.
     pub(crate) openapi: &'static str,
 }
-
-/// Archives, of which there are none before the first dream.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Archives {
-    pub(crate) archives: Vec<Archive>,
-}
-
-/// A sealed archive.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Archive {
-    /// SHA-256 of its bytes, in hex.
-    checksum: String,
-    /// The dream that wrote it.
-    run_id: String,
-    memory_ref: String,
-    #[schema(format = DateTime)]
-    created_at: String,
-    bytes: u64,
-}

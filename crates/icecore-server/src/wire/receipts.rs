@@ -16,11 +16,13 @@ pub struct Receipt<'a> {
     statement: String,
     #[schema(format = DateTime)]
     at: String,
+    /// Memories that were distilled anew without it.
+    distilled_anew: u64,
     /// Whether it only says what would be erased.
     dry_run: bool,
 }
 
-/// How much was erased. What later parts erase is counted already, as none.
+/// How much was erased.
 #[derive(Debug, Serialize, ToSchema)]
 struct Erased {
     turns: u64,
@@ -34,6 +36,7 @@ struct Erased {
     packs: u64,
     /// Runs whose inputs, variables and events went.
     runs: u64,
+    /// Archives of dreams that had read any of it: their keys were destroyed.
     archives: u64,
 }
 
@@ -46,6 +49,7 @@ impl<'a> From<&'a icecore::Receipt> for Receipt<'a> {
             sha256: &receipt.sha256,
             statement: receipt.statement(),
             at: receipt.at.to_rfc3339(),
+            distilled_anew: receipt.distilled_anew,
             dry_run: receipt.dry_run,
         }
     }
@@ -61,7 +65,7 @@ impl From<icecore::Erased> for Erased {
             vectors: erased.vectors,
             packs: erased.packs,
             runs: erased.runs,
-            archives: 0,
+            archives: erased.archives,
         }
     }
 }

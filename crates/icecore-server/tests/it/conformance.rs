@@ -10,6 +10,7 @@ mod attribution;
 mod commitments;
 mod compaction;
 mod discovery;
+mod distillation;
 mod errors;
 mod isolation;
 mod memory;
@@ -33,7 +34,7 @@ const FILE_LIMITS: &str = "workspace::limits_are_named";
 const ENTRY_LIMITS: &str = "entries::what_cannot_be_kept_is_refused_by_name";
 
 /// Each check, and the tests of this folder that make its assertions.
-const COVERED: [(&str, &[&str]); 102] = [
+const COVERED: [(&str, &[&str]); 119] = [
     ("discovery/required-fields", &[DOCUMENT]),
     ("discovery/cache-control", &[OPEN]),
     ("discovery/etag-304", &[KEPT]),
@@ -130,6 +131,14 @@ const COVERED: [(&str, &[&str]); 102] = [
         "workspace-cross-tenant-isolation-blackbox",
         &["workspace::readers_read_and_tenants_are_apart"],
     ),
+    ("distillation-shape", &[DOCUMENT]),
+    ("distillation-token-budget", &["conformance::distillation::distillation_token_budget"]),
+    ("distillation-stable-archive", &["conformance::distillation::distillation_stable_archive"]),
+    ("distillation-index-roundtrip", &["conformance::distillation::distillation_index_roundtrip"]),
+    (
+        "distillation-secret-carryforward",
+        &["conformance::distillation::distillation_secret_carryforward"],
+    ),
     (
         "memory-consolidation-idempotent",
         &["conformance::compaction::memory_consolidation_idempotent"],
@@ -154,12 +163,14 @@ const COVERED: [(&str, &[&str]); 102] = [
     ("errors-401-bad-key-not-echoed", &["conformance::errors::errors_401_bad_key_not_echoed"]),
     ("errors-401-malformed-header", &["conformance::errors::errors_401_malformed_header"]),
     ("errors-403-reader-cannot-write", &["conformance::errors::errors_403_reader_cannot_write"]),
+    ("errors-400-malformed-body", &["conformance::errors::errors_400_malformed_body"]),
     ("errors-400-wrong-types", &["conformance::errors::errors_400_wrong_types"]),
     ("errors-404-flat", &["conformance::errors::errors_404_flat"]),
     ("errors-405-flat", &["conformance::errors::errors_405_flat"]),
     ("errors-413-file-too-large", &[FILE_LIMITS]),
     ("errors-413-request-too-large", &["conformance::errors::errors_413_request_too_large"]),
     ("errors-415-flat", &["conformance::errors::errors_415_flat"]),
+    ("errors-422-flat", &["conformance::distillation::errors_422_flat"]),
     ("runs-unknown-id-404", &["conformance::runs::runs_unknown_id_404"]),
     ("runs-answer-shape", &["conformance::runs::runs_answer_shape"]),
     ("runs-events-shape", &["conformance::runs::runs_events_shape"]),
@@ -197,6 +208,37 @@ const COVERED: [(&str, &[&str]); 102] = [
     ("tenants-context", &["conformance::isolation::tenants_context"]),
     ("tenants-sessions", &["conformance::isolation::tenants_sessions"]),
     ("tenants-events", &["conformance::isolation::tenants_events"]),
+    ("tenants-archives", &["conformance::distillation::tenants_archives"]),
+    ("distillation-reads-entries", &["conformance::distillation::distillation_reads_entries"]),
+    (
+        "distillation-checksum-follows-entries",
+        &["conformance::distillation::distillation_checksum_follows_entries"],
+    ),
+    (
+        "distillation-archive-retrievable",
+        &["conformance::distillation::distillation_archive_retrievable"],
+    ),
+    (
+        "distillation-index-retrievable",
+        &["conformance::distillation::distillation_index_retrievable"],
+    ),
+    (
+        "distillation-events-observable",
+        &["conformance::distillation::distillation_events_observable"],
+    ),
+    (
+        "distillation-failure-is-atomic",
+        &["conformance::distillation::distillation_failure_is_atomic"],
+    ),
+    (
+        "distillation-budget-is-capped",
+        &["conformance::distillation::distillation_budget_is_capped"],
+    ),
+    (
+        "distillation-redacts-its-sources",
+        &["conformance::distillation::distillation_redacts_its_sources"],
+    ),
+    ("dreams-own-route", &["conformance::distillation::dreams_own_route"]),
     ("compaction-names-its-sources", &["conformance::compaction::compaction_names_its_sources"]),
     ("compaction-output-is-tagged", &["conformance::compaction::memory_compaction_provenance_tag"]),
     (

@@ -30,7 +30,15 @@ fn usual() -> Value {
                 "maxInputEntries": 1_000,
                 "maxOutputBytes": 65_536,
             },
-            "attribution": {"supported": true, "emitsWriteEvents": false},
+            "distillation": {
+                "supported": true,
+                "maxTokenBudget": 64_000,
+                "scheduled": false,
+                "indexEmitted": true,
+                "tokenizerName": "o200k_base",
+                "archiveRetention": "P90D",
+            },
+            "attribution": {"supported": true, "emitsWriteEvents": true},
             "injectionBudget": {"supported": true, "tokenCounter": "chars"},
         },
         "agents": {
@@ -46,6 +54,12 @@ fn usual() -> Value {
             "maxVersions": 20,
         },
         "secrets": {"supported": true, "scopes": ["tenant"], "resolution": "host-managed"},
+        "replay": {
+            "supported": true,
+            "modes": ["replay"],
+            "retention": {"windowSeconds": 604_800},
+            "sideEffectSuppression": "recorded-outcome",
+        },
     })
 }
 
@@ -142,13 +156,6 @@ async fn a_conformance_run_is_told_of_agents_workflows_and_replay() {
     let (_dir, host) = in_conformance().await;
     let mut families = usual();
     families["agents"]["manifestRuntime"] = json!({"supported": true, "installScope": "host"});
-    families["memory"]["attribution"]["emitsWriteEvents"] = json!(true);
-    families["replay"] = json!({
-        "supported": true,
-        "modes": ["replay"],
-        "retention": {"windowSeconds": 604_800},
-        "sideEffectSuppression": "recorded-outcome",
-    });
     let fixtures = [
         "conformance-agent-memory-cross-tenant",
         "conformance-agent-memory-injection-budget",
@@ -169,13 +176,17 @@ async fn a_host_that_only_reads_claims_no_writing() {
     let mut families = usual();
     families["memory"]["writable"] = json!(false);
     families["memory"]["retention"]["forget"] = json!(false);
-    families["memory"].as_object_mut().unwrap().remove("compaction");
+    families["memory"]["attribution"]["emitsWriteEvents"] = json!(false);
+    for writing in ["compaction", "distillation"] {
+        families["memory"].as_object_mut().unwrap().remove(writing);
+    }
     families["agents"] = json!({
         "memoryBackends": ["long-term"],
         "manifestRuntime": {"supported": true, "installScope": "host"},
     });
     // Its block cannot say that files are only read.
     families.as_object_mut().unwrap().remove("workspace");
+    families.as_object_mut().unwrap().remove("replay");
     assert_eq!(ask(&host, &[NO_KEY]).await.json(), whole(families, &[]));
     host.stop().await;
 }
@@ -237,6 +248,7 @@ async fn what_is_switched_off_is_not_named() {
     let host = Host::over(memory, dir.path()).await;
     let document = ask(&host, &[NO_KEY]).await.json();
     assert_eq!(document.get("workspace"), None);
+    assert_eq!(document["memory"]["distillation"]["indexEmitted"], false);
     assert_eq!(document["capabilities"].get("workspace"), None::<&Value>);
     let files = "/v1/host/workspace/files";
     let file = format!("{files}/a.md");

@@ -11,6 +11,7 @@ mod conformance;
 mod consolidation;
 mod crowd;
 mod discovery;
+mod dreams;
 mod ending;
 mod entries;
 mod events;

@@ -26,6 +26,8 @@ struct Ids {
     key: String,
     key_to_rotate: String,
     agent: String,
+    dream: String,
+    archive: String,
 }
 
 /// An operation of the document.
@@ -52,11 +54,14 @@ impl Operation {
             ("/runs/", &ids.run),
             ("/rotate", &ids.key_to_rotate),
             ("/keys/", &ids.key),
+            ("/dreams/", &ids.dream),
+            ("/archives/", &ids.archive),
             ("/facts/", &ids.fact),
             ("/agents/", &ids.agent),
         ];
         let id = known.iter().find(|(part, _)| self.path.contains(part)).map(|(_, id)| id.as_str());
         let path = self.path.replace("{session}", "trip").replace("{path}", FILE);
+        let path = path.replace("{checksum}", "{id}");
         path.replace("{id}", id.filter(|id| !id.is_empty()).unwrap_or("none"))
     }
 }
@@ -239,9 +244,18 @@ async fn fill(host: &Host) -> Ids {
     host.settled().await;
     let file = format!("/v1/host/workspace/files/{FILE}");
     assert_eq!(host.ask("PUT", &file, &[], r#"{"content":"x"}"#).await.status, 200);
+    // In a memory of its own, so that it is in force when it is taken back.
+    let asleep = r#"{"memoryRef":"asleep","content":"The ferry leaves at nine."}"#;
+    assert_eq!(host.post("/entries", asleep).await.status, 201);
+    let dream = host.post("/dreams", r#"{"memoryRef":"asleep"}"#).await;
+    assert_eq!(dream.status, 201, "{dream:?}");
+    let dream = dream.json();
+    let told = |name: &str| dream[name].as_str().unwrap().to_owned();
     let id = |value: &Value| value["id"].as_str().unwrap().to_owned();
     let made = async |path: &str, body: &str| id(&host.post(path, body).await.json());
     Ids {
+        dream: told("runId"),
+        archive: told("archiveChecksum"),
         chunk: id(&host.get("/chunks").await.json()["chunks"][0]),
         fact: id(&host.get("/facts").await.json()["facts"][0]),
         commitment: made("/commitments", r#"{"intention":"x","at":"2999-01-01T00:00:00Z"}"#).await,

@@ -23,6 +23,8 @@ const WRITES: &[&str] = &[
     "/facts/{id}/reject",
     "/commitments",
     "/consolidate",
+    "/dreams",
+    "/dreams/{id}/undo",
     "/forget",
     "/keys",
     "/keys/{id}/rotate",
@@ -53,7 +55,10 @@ const READS: &[&str] = &[
     "/commitments",
     "/commitments/{id}",
     "/events",
+    "/dreams",
+    "/dreams/{id}",
     "/archives",
+    "/archives/{checksum}",
     "/stats",
     "/keys",
     "/v1/agents",
@@ -143,7 +148,17 @@ fn bodies(route: &str) -> Vec<Value> {
             json!({"intention": "x", "when": {secret.clone(): secret}}),
         ],
         "/consolidate" => vec![json!({}), json!({"memoryRef": secret})],
+        "/dreams" => vec![
+            json!({"budget": 8000}),
+            json!({"budget": 8000, "dryRun": true}),
+            json!({"memoryRef": secret, "budget": 8000}),
+            json!({"budget": secret}),
+            json!({"dryRun": secret}),
+        ],
+        "/dreams/{id}/undo" => vec![json!({})],
         "/v1/runs" => vec![
+            json!({"workflowId": "icecore.dream", "inputs": {"memoryRef": secret}}),
+            json!({"workflowId": "icecore.dream", "configurable": {"distillation.tokenBudget": secret}}),
             json!({"workflowId": "conformance-noop", "inputs": {secret.clone(): secret}}),
             json!({"workflowId": "conformance-identity", "inputs": {"plain": secret, secret.clone(): [secret]}}),
             json!({"workflowId": secret, "inputs": {}}),
@@ -218,6 +233,7 @@ async fn no_route_lets_a_secret_through() {
     let (dir, host) = host().await;
     let filled = |route: &str| {
         let route = route.replace("{session}", &secret()).replace("{id}", &secret());
+        let route = route.replace("{checksum}", &secret());
         route.replace("{*path}", &secret())
     };
     for route in WRITES {

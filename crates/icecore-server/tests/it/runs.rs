@@ -146,7 +146,7 @@ async fn a_workflow_that_is_not_there_is_not_repeated() {
         assert!(!refused.text.contains("nope") && !refused.text.contains("etc"), "{refused:?}");
     }
     assert_eq!(post(&host, "", r#"{"workflowId":""}"#).await.code(), "404 not_found");
-    // Without the suite there are no workflows at all.
+    // Without the suite there is no fixture.
     let (_dir, plain) = crate::client::fresh().await;
     let refused = post(&plain, "", &json!({ "workflowId": NOOP }).to_string()).await;
     assert_eq!(refused.code(), "404 not_found");
@@ -697,6 +697,7 @@ async fn runs_are_their_owners_on_every_route() {
         id: "run-next-door".to_owned(),
         workflow_id: WAITING.to_owned(),
         inputs: JsonText::empty_object(),
+        configurable: None,
         principal_id: "key-1".to_owned(),
         claim: None,
     };

@@ -145,6 +145,12 @@ impl Caller {
                 json!({ "intention": self.words(), "when": { "tag": tag } })
             }
             "icecore/consolidate" => json!({}),
+            "icecore/dreams" => match self.dice.roll(3) {
+                0 => json!({ "dryRun": true }),
+                1 => json!({ "budget": 1 + self.dice.roll(2_000) }),
+                _ => json!({}),
+            },
+            "icecore/dreams/{id}/undo" => json!({}),
             "runs" => {
                 let workflow = self.dice.of(&["conformance-noop", "conformance-identity"]);
                 json!({ "workflowId": workflow, "inputs": { "note": self.words() } })
@@ -177,6 +183,7 @@ impl Caller {
         for (variable, value) in [
             ("{session}", self.session()),
             ("{id}", self.id()),
+            ("{checksum}", self.id()),
             ("{path}", self.dice.of(&PATHS).to_owned()),
         ] {
             path = path.replace(variable, &encoded(&value));
@@ -267,7 +274,9 @@ fn gather(value: &Value, found: &mut Vec<String>) {
                 match value {
                     // A key of the callers' own must stay valid.
                     Value::String(_) if key == "keyId" => {}
-                    Value::String(id) if key == "id" || key.ends_with("Id") => {
+                    Value::String(id)
+                        if key == "id" || key.ends_with("Id") || key.ends_with("hecksum") =>
+                    {
                         found.push(id.clone());
                     }
                     Value::Array(ids) if key == "turnIds" || key == "children" => {

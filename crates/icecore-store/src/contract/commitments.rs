@@ -438,6 +438,7 @@ pub(super) async fn an_intention_may_be_stood_for(store: &dyn Store) {
     put(store, "b").await;
     let derivation = Derivation {
         outputs: vec![DerivedEntry {
+            id: None,
             content: text("in short"),
             tags: Vec::new(),
             expires_at: None,

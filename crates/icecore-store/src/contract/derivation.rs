@@ -27,6 +27,7 @@ async fn put(store: &dyn Store, id: &str, expires_at: Option<i64>) -> EntryRecor
 fn output(expires_at: Option<i64>) -> DerivedEntry {
     let expires_at = expires_at.map(Millis);
     DerivedEntry {
+        id: None,
         content: text("in short"),
         tags: vec![text("made")],
         expires_at,

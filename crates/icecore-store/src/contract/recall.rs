@@ -419,7 +419,7 @@ pub(super) async fn facts_and_verdicts_are_erased(store: &dyn Store) {
     };
     let nothing = Selector::Session(session_name("s"));
     let count = async |selector: &Selector, quoting: &[TurnId]| {
-        store.erase_facts(&scope(), selector, quoting, true).await.unwrap()
+        store.erase_facts(&scope(), selector, quoting, true, NOW).await.unwrap()
     };
     assert_eq!(count(&subject("ana"), &[]).await, 2);
     assert_eq!(count(&subject("an"), &[]).await, 0);
@@ -435,7 +435,7 @@ pub(super) async fn facts_and_verdicts_are_erased(store: &dyn Store) {
     assert_eq!((head(store).await.epoch, stats(store).await.facts), (0, 3));
 
     let erase = async |selector: &Selector, quoting: &[TurnId]| {
-        store.erase_facts(&scope(), selector, quoting, false).await.unwrap()
+        store.erase_facts(&scope(), selector, quoting, false, NOW).await.unwrap()
     };
     assert_eq!(erase(&subject("Ana"), &[]).await, 2);
     assert_eq!(all_facts(store).await, "2:Ben is a, 3:Eve is a");
@@ -447,7 +447,10 @@ pub(super) async fn facts_and_verdicts_are_erased(store: &dyn Store) {
     assert_eq!(all_facts(store).await, "2:Ben is a");
     assert_eq!(thought(store).await, "added Ida is b");
     assert_eq!(
-        store.erase_facts(&scope_of("acme", "diary"), &subject("Ida"), &[], false).await.unwrap(),
+        store
+            .erase_facts(&scope_of("acme", "diary"), &subject("Ida"), &[], false, NOW)
+            .await
+            .unwrap(),
         0
     );
     clean(store).await;

@@ -299,7 +299,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
     let verdicts = store.verdicts(&new).await.unwrap();
     assert_eq!(verdicts[0].fact, fact("Ana", "[REDACTED:v1]"));
     let by_id = Selector::Entry(verdicts[0].fact.key().to_string());
-    assert_eq!(store.erase_facts(&new, &by_id, &[], true).await.unwrap(), 1);
+    assert_eq!(store.erase_facts(&new, &by_id, &[], true, NOW).await.unwrap(), 1);
     let all = store.events(&tenant("acme"), None, Position(0), 99).await.unwrap();
     assert!(all.iter().all(|e| !e.payload.contains(FIRST) && !e.payload.contains(SECOND)));
     let of_memory = store.events(&tenant("acme"), Some(new.memory()), Position(0), 99).await;

@@ -261,9 +261,9 @@ pub(super) async fn counts_go_with_what_they_count(store: &dyn Store) {
     store.erase_entries(&scope(), &Selector::Entry("x".to_owned()), false, NOW).await.unwrap();
     assert_eq!(left().await, "aclny");
     let by_id = Selector::Entry(fact("Ana", "m").key().to_string());
-    store.erase_facts(&scope(), &by_id, &[id(3)], true).await.unwrap();
+    store.erase_facts(&scope(), &by_id, &[id(3)], true, NOW).await.unwrap();
     assert_eq!(left().await, "aclny");
-    store.erase_facts(&scope(), &by_id, &[id(3)], false).await.unwrap();
+    store.erase_facts(&scope(), &by_id, &[id(3)], false, NOW).await.unwrap();
     assert_eq!(left().await, "acy");
     clean(store).await;
 }

@@ -45,8 +45,8 @@ pub(super) fn derive(
     let tenant = state.ensure_scope(scope);
     let mut written = Vec::new();
     for (output, expires_at) in outputs.into_iter().zip(expiries) {
-        let DerivedEntry { content, tags, hidden, .. } = output;
-        let id = entry_id(key, Position(tenant.position.0 + 1));
+        let DerivedEntry { id, content, tags, hidden, .. } = output;
+        let id = id.unwrap_or_else(|| entry_id(key, Position(tenant.position.0 + 1)));
         let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id });
         let payload = payload_with(payload, &hidden);
         let began = tenant.record(Some(scope.memory()), "memory.written", payload, now);
@@ -81,7 +81,7 @@ pub(super) fn derive(
     Ok(Some(Derived { outputs: written, payload, position }))
 }
 
-fn is_still_there(state: &State, scope: &Scope, derivation: &Derivation) -> bool {
+pub(super) fn is_still_there(state: &State, scope: &Scope, derivation: &Derivation) -> bool {
     let is_in_force = |id: &str| {
         let mut entries = state.entries(scope);
         entries.any(|entry| entry.record.id == id && entry.in_force_now(derivation.now))
@@ -147,6 +147,8 @@ pub(super) enum Going {
     ByErasure,
     /// What was made of them, whether it is still there or not.
     Quoting,
+    /// What was made of them; only what is there.
+    Undoing,
 }
 
 /// These entries, and what goes with them.
@@ -157,7 +159,9 @@ pub(super) fn going_with(
     now: Millis,
     how: Going,
 ) -> BTreeSet<Position> {
-    let is_there = |entry: &EntryState| how != Going::ByDeletion || entry.is_kept(now);
+    let is_kept_alone = matches!(how, Going::ByDeletion | Going::Undoing);
+    let goes_up_alone = matches!(how, Going::Quoting | Going::Undoing);
+    let is_there = |entry: &EntryState| !is_kept_alone || entry.is_kept(now);
     let mine = || tenant.entries.iter().filter(|entry| entry.memory == memory);
     let mut going: BTreeSet<Position> = first.iter().copied().collect();
     loop {
@@ -175,7 +179,7 @@ pub(super) fn going_with(
         let before = going.len();
         let more: Vec<Position> =
             mine().filter(is_said_by).map(|entry| entry.record.began).collect();
-        going.extend(more.into_iter().filter(|_| how != Going::Quoting));
+        going.extend(more.into_iter().filter(|_| !goes_up_alone));
         if going.len() == before {
             break;
         }

@@ -1,12 +1,14 @@
 //! Long-term entries as plain records.
 
+use std::collections::BTreeSet;
+
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::time::Millis;
 
 use super::derivation::Going;
 use super::state::{EntryState, State, TenantState};
-use super::{commitments, derivation, secrets};
+use super::{commitments, derivation, dreams, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -87,6 +89,31 @@ pub(super) fn end(state: &mut State, scope: &Scope, id: &str, now: Millis) -> bo
     let mut ending =
         derivation::going_with(tenant, scope.memory(), &[first], now, Going::ByDeletion);
     derivation::quote_said(tenant, scope.memory(), first, now);
+    ending.insert(first);
+    let touched = dreams::by_entries(tenant, scope.memory(), &dreams::ids_of(tenant, &ending));
+    let restored = end_all(tenant, scope, first, ending, now);
+    if restored > 0 {
+        // As of an earlier position it would be seen beside what stood for it then.
+        tenant.keep_entries_from(scope.memory(), tenant.position);
+        // An index may have been made without it. Kept answers stay: nothing is erased.
+        let mut scopes = tenant.scopes.iter_mut();
+        if let Some(known) = scopes.find(|known| known.memory == scope.memory()) {
+            known.epoch += 1;
+        }
+    }
+    dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Deleted, now);
+    true
+}
+
+/// Ends entries, each with its record, one of them first; answers how many others are in
+/// force again.
+pub(super) fn end_all(
+    tenant: &mut TenantState,
+    scope: &Scope,
+    first: Position,
+    mut ending: BTreeSet<Position>,
+    now: Millis,
+) -> usize {
     ending.remove(&first);
     let ending = std::iter::once(first).chain(ending);
     let ended: Vec<Position> =
@@ -99,16 +126,7 @@ pub(super) fn end(state: &mut State, scope: &Scope, id: &str, now: Millis) -> bo
         tenant.entries[at].stand_alone();
         restored += derivation::let_go(tenant, scope.memory(), &gone, Some(now));
     }
-    if restored > 0 {
-        // As of an earlier position it would be seen beside what stood for it then.
-        tenant.keep_entries_from(scope.memory(), tenant.position);
-        // An index may have been made without it. Kept answers stay: nothing is erased.
-        let mut scopes = tenant.scopes.iter_mut();
-        if let Some(known) = scopes.find(|known| known.memory == scope.memory()) {
-            known.epoch += 1;
-        }
-    }
-    true
+    restored
 }
 
 fn end_one(
@@ -164,7 +182,9 @@ pub(super) fn purge(
     }
     let count = due.len() as u64;
     let tenant = state.ensure_scope(scope);
-    derivation::delete(tenant, scope.memory(), &due.iter().map(|(began, _)| *began).collect());
+    let going: BTreeSet<Position> = due.iter().map(|(began, _)| *began).collect();
+    let touched = dreams::by_entries(tenant, scope.memory(), &dreams::ids_of(tenant, &going));
+    derivation::delete(tenant, scope.memory(), &going);
     commitments::void_purged(tenant, scope.memory(), now);
     let last_end = due.iter().filter_map(|(_, ended)| *ended).max().unwrap_or_default();
     for known in tenant.scopes.iter_mut().filter(|known| known.memory == scope.memory()) {
@@ -173,5 +193,6 @@ pub(super) fn purge(
     }
     let payload = serde_json::json!({ "memoryRef": scope.memory(), "entries": count });
     tenant.record(Some(scope.memory()), "memory.expired", payload.to_string(), now);
+    dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Deleted, now);
     count
 }

@@ -1,6 +1,6 @@
 //! Erasure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, Tenant};
@@ -8,8 +8,8 @@ use icecore_domain::time::Millis;
 
 use super::derivation::Going;
 use super::pyramid::unrevised;
-use super::state::{BranchState, PackState, SessionState, State, StoredTurn};
-use super::{commitments, derivation, facts};
+use super::state::{BranchState, PackState, SessionState, State, StoredTurn, TenantState};
+use super::{commitments, derivation, dreams, facts};
 use crate::store::*;
 
 pub(super) fn select(
@@ -79,7 +79,7 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
         }
     }
     swap_texts(branch, &erasure.micros);
-    let mut gone = Vec::new();
+    let (mut gone, mut places) = (Vec::new(), Vec::new());
     for turn in &mut session.turns {
         let row = &mut turn.row;
         if row.branch == erasure.branch
@@ -90,6 +90,7 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
             (row.tokens, row.at) = (0, Millis(0));
             turn.speaker = None;
             gone.push(row.id);
+            places.push((row.id.session, row.branch, row.ordinal));
             revise(branch, row.ordinal);
         }
     }
@@ -98,12 +99,18 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
     if erasure.forget_name && !any_left {
         session.name = None;
     }
+    let mut first_verdict = None;
     if let Some(scope) = state.scope_mut(scope) {
+        let quotes = |verdict: &&VerdictRecord| verdict.source.is_some_and(|id| gone.contains(&id));
+        first_verdict = scope.verdicts.iter().find(quotes).map(|verdict| verdict.position);
         facts::erase_if(scope, |_, _, _, source| source.is_some_and(|id| gone.contains(&id)));
     }
     let tenant = state.ensure_scope(scope);
     tenant.prune_hidden();
     tenant.raise_epoch(scope.memory());
+    let mut touched = dreams::by_turns(tenant, scope.memory(), &places);
+    touched.extend(dreams::after(tenant, scope.memory(), first_verdict));
+    dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Erased, erasure.now);
     true
 }
 
@@ -187,24 +194,12 @@ pub(super) fn erase_entries(
     now: Millis,
 ) -> u64 {
     let Some(tenant) = state.tenant_mut(scope.tenant()) else { return 0 };
-    let chosen = |entry: &EntryRecord| match selector {
-        Selector::Session(_) => false,
-        Selector::Entry(id) => entry.id == *id,
-        Selector::Subject { tag, .. } => entry.tags.contains(tag),
-        Selector::Before(at) => entry.created_at < *at,
-    };
-    let mine = tenant.entries.iter().filter(|entry| entry.memory == scope.memory());
-    let named: Vec<Position> =
-        mine.filter(|e| chosen(&e.record)).map(|entry| entry.record.began).collect();
-    let how = match selector {
-        Selector::Entry(_) => Going::ByErasure,
-        _ => Going::Quoting,
-    };
-    let going = derivation::going_with(tenant, scope.memory(), &named, now, how);
+    let going = erasable(tenant, scope.memory(), selector, now);
     let count = going.len();
     if dry_run {
         return count as u64;
     }
+    let touched = dreams::by_entries(tenant, scope.memory(), &dreams::ids_of(tenant, &going));
     commitments::forget_named(tenant, scope.memory(), selector);
     derivation::delete(tenant, scope.memory(), &going);
     if count > 0 {
@@ -213,5 +208,29 @@ pub(super) fn erase_entries(
         let next = Position(tenant.position.0 + 1);
         tenant.keep_entries_from(scope.memory(), next);
     }
+    dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Erased, now);
     count as u64
+}
+
+/// The entries that a selector names, and those that go with them.
+pub(super) fn erasable(
+    tenant: &TenantState,
+    memory: &str,
+    selector: &Selector,
+    now: Millis,
+) -> BTreeSet<Position> {
+    let chosen = |entry: &EntryRecord| match selector {
+        Selector::Session(_) => false,
+        Selector::Entry(id) => entry.id == *id,
+        Selector::Subject { tag, .. } => entry.tags.contains(tag),
+        Selector::Before(at) => entry.created_at < *at,
+    };
+    let mine = tenant.entries.iter().filter(|entry| entry.memory == memory);
+    let named: Vec<Position> =
+        mine.filter(|e| chosen(&e.record)).map(|entry| entry.record.began).collect();
+    let how = match selector {
+        Selector::Entry(_) => Going::ByErasure,
+        _ => Going::Quoting,
+    };
+    derivation::going_with(tenant, memory, &named, now, how)
 }

@@ -4,8 +4,9 @@ use icecore_domain::fact::{FactKey, RedactedFact, normalise};
 use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::time::Millis;
 
+use super::dreams::{self, Touched};
 use super::secrets;
-use super::state::{ScopeState, State};
+use super::state::{ScopeState, State, TenantState};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -72,18 +73,14 @@ pub(super) fn erase(
     selector: &Selector,
     quoting: &[TurnId],
     dry_run: bool,
+    now: Millis,
 ) -> u64 {
-    let Some(known) = state.scope_mut(scope) else { return 0 };
-    let subject = selector.subject();
-    let goes = |fact: &RedactedFact, key: FactKey, at: Millis, source: Option<TurnId>| {
-        let is_named = match selector {
-            Selector::Session(_) => false,
-            Selector::Subject { .. } => subject == Some(normalise(fact.subject.as_str())),
-            Selector::Before(before) => at < *before,
-            Selector::Entry(id) => *id == key.to_string(),
-        };
-        is_named || source.is_some_and(|source| quoting.contains(&source))
+    let (Some(tenant), Some(known)) = (state.tenant(scope.tenant()), state.scope(scope)) else {
+        return 0;
     };
+    let touched = touched(tenant, known, selector, quoting);
+    let Some(known) = state.scope_mut(scope) else { return 0 };
+    let goes = goes(selector, quoting);
     if dry_run {
         let facts = known.facts.iter();
         let facts = facts.filter(|f| goes(&f.fact, f.fact.key(), f.at, Some(f.source))).count();
@@ -92,11 +89,51 @@ pub(super) fn erase(
         return (facts + verdicts) as u64;
     }
     let count = erase_if(known, goes);
+    let tenant = state.ensure_scope(scope);
     if count > 0 {
-        state.ensure_scope(scope).prune_hidden();
-        state.ensure_scope(scope).raise_epoch(scope.memory());
+        tenant.prune_hidden();
+        tenant.raise_epoch(scope.memory());
     }
+    dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Erased, now);
     count
+}
+
+/// The dreams that read the turns of the facts that go, or were kept after the verdicts.
+pub(super) fn touched(
+    tenant: &TenantState,
+    known: &ScopeState,
+    selector: &Selector,
+    quoting: &[TurnId],
+) -> Touched {
+    let goes = goes(selector, quoting);
+    let mut verdicts = known.verdicts.iter();
+    let first = verdicts.find(|v| goes(&v.fact, v.fact.key(), v.at, v.source));
+    let mut touched = dreams::after(tenant, &known.memory, first.map(|first| first.position));
+    let facts = known.facts.iter();
+    let facts = facts.filter(|f| goes(&f.fact, f.fact.key(), f.at, Some(f.source)));
+    let sources: Vec<TurnId> = facts.map(|fact| fact.source).collect();
+    let turns = tenant.sessions.iter().flat_map(|session| &session.turns).map(|turn| &turn.row);
+    let quoted = turns.filter(|row| sources.contains(&row.id));
+    let places: Vec<_> = quoted.map(|row| (row.id.session, row.branch, row.ordinal)).collect();
+    touched.extend(dreams::by_turns(tenant, &known.memory, &places));
+    touched
+}
+
+/// Whether a fact or verdict goes, by what it says, its time and source.
+fn goes(
+    selector: &Selector,
+    quoting: &[TurnId],
+) -> impl Fn(&RedactedFact, FactKey, Millis, Option<TurnId>) -> bool {
+    let subject = selector.subject();
+    move |fact: &RedactedFact, key: FactKey, at: Millis, source: Option<TurnId>| {
+        let is_named = match selector {
+            Selector::Session(_) => false,
+            Selector::Subject { .. } => subject == Some(normalise(fact.subject.as_str())),
+            Selector::Before(before) => at < *before,
+            Selector::Entry(id) => *id == key.to_string(),
+        };
+        is_named || source.is_some_and(|source| quoting.contains(&source))
+    }
 }
 
 /// Lets go of facts and verdicts by what they say, their time and source.

@@ -2,6 +2,7 @@
 
 use icecore_domain::ids::{Position, Scope};
 
+use super::dreams;
 use super::erase::{recount, revise, still_as_read, swap_texts};
 use super::state::{PackState, SessionState, State};
 use crate::store::*;
@@ -19,12 +20,13 @@ pub(super) fn rewrite(state: &mut State, scope: &Scope, rewrite: &Rewrite) -> bo
         branch.packs.insert(id.first, PackState { last, pack, created_at });
     }
     swap_texts(branch, &rewrite.micros);
-    let mut hidden = Vec::new();
+    let (mut hidden, mut places) = (Vec::new(), Vec::new());
     for row in session.turns.iter_mut().map(|turn| &mut turn.row) {
         let Some(turn) = of(rewrite, row) else { continue };
         row.tokens = turn.tokens;
         row.body.clone_from(&turn.body);
         hidden.push((row.position, turn.hidden.clone()));
+        places.push((row.id.session, row.branch, row.ordinal));
         revise(branch, row.ordinal);
     }
     recount(session, rewrite.branch);
@@ -37,6 +39,8 @@ pub(super) fn rewrite(state: &mut State, scope: &Scope, rewrite: &Rewrite) -> bo
         tenant.add_hidden(scope.memory(), position, hidden);
     }
     tenant.raise_epoch(scope.memory());
+    let touched = dreams::by_turns(tenant, scope.memory(), &places);
+    dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Erased, rewrite.now);
     true
 }
 

@@ -16,6 +16,7 @@ use crate::runs::{
 use crate::store::*;
 use crate::told::Again;
 
+#[derive(Clone)]
 pub(super) struct RunState {
     record: RunRecord,
     events: Vec<RunEventRecord>,
@@ -64,21 +65,33 @@ fn refuse_crowd(state: &State, tenant: &Tenant, most: u64) -> Result<()> {
 }
 
 pub(super) fn create(state: &mut State, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
+    create_as(state, workspace, run, RunStatus::Pending)
+}
+
+/// Makes a run that stands so from the beginning.
+pub(super) fn create_as(
+    state: &mut State,
+    workspace: &Workspace,
+    run: NewRun,
+    status: RunStatus,
+) -> Result<RunRecord> {
     let tenant = workspace.tenant();
     secrets::refuse_changed(state, tenant, run.secrets_seen)?;
     state.refuse_taken(tenant, run.claim.as_ref(), run.now)?;
     refuse_known(state, tenant, &run.id)?;
-    refuse_crowd(state, tenant, run.most_unfinished)?;
+    if !status.is_terminal() {
+        refuse_crowd(state, tenant, run.most_unfinished)?;
+    }
     let files = workspace::list(state, workspace, "").into_iter();
     let record = RunRecord {
         id: run.id,
         workspace: workspace.name().to_owned(),
         principal: run.principal,
         workflow: run.workflow,
-        status: RunStatus::Pending,
+        status,
         position: state.tenant(tenant).map_or(Position(0), |tenant| tenant.position),
         created_at: run.now,
-        ended_at: None,
+        ended_at: status.is_terminal().then_some(run.now),
         expired_at: None,
         events: 0,
         fork: None,

@@ -9,6 +9,7 @@ use crate::error::StoreError;
 use crate::store::*;
 
 /// A tenant's secrets, by name, older values first.
+#[derive(Clone)]
 pub(super) struct Registered {
     pub(super) version: u64,
     values: Vec<(Secret, Millis)>,

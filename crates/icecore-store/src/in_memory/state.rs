@@ -11,6 +11,7 @@ use icecore_domain::time::Millis;
 use icecore_domain::turn_jsonl;
 
 use super::api_keys::Keys;
+use super::dreams::KnownDream;
 use super::runs::RunState;
 use super::secrets::Registered;
 use super::workspace::StoredFile;
@@ -25,6 +26,7 @@ pub(super) struct State {
     pub(super) notes: BTreeMap<String, String>,
 }
 
+#[derive(Clone)]
 pub(super) struct TenantState {
     pub(super) name: Tenant,
     pub(super) position: Position,
@@ -44,11 +46,16 @@ pub(super) struct TenantState {
     pub(super) runs: Vec<RunState>,
     /// In the order in which they were made.
     pub(super) commitments: Vec<CommitmentRecord>,
+    /// In the order in which they were kept.
+    pub(super) dreams: Vec<KnownDream>,
+    pub(super) archives: Vec<ArchiveRecord>,
+    /// Whether the index file went, and was not written again.
+    pub(super) index_lost: bool,
     /// What was hidden in what got a position, with its memory.
     pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct ScopeState {
     pub(super) memory: String,
     pub(super) epoch: u64,
@@ -65,8 +72,13 @@ pub(super) struct ScopeState {
     pub(super) entries_from: Position,
     /// Entries up to here were compared with what commitments wait for.
     pub(super) looked_through: Position,
+    /// Who may dream in it.
+    pub(super) dreamer: Option<Lease>,
+    /// The largest budget of its dreams that were lost.
+    pub(super) dreams_lost: Option<u64>,
 }
 
+#[derive(Clone)]
 pub(super) struct LogRecord {
     pub(super) memory: Option<String>,
     pub(super) event: EventRecord,
@@ -249,6 +261,9 @@ impl TenantState {
             files: Vec::new(),
             runs: Vec::new(),
             commitments: Vec::new(),
+            dreams: Vec::new(),
+            archives: Vec::new(),
+            index_lost: false,
             hidden: BTreeMap::new(),
         }
     }

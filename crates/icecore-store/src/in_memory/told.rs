@@ -8,6 +8,7 @@ use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::time::Millis;
 
 use super::derivation::{Going, going_with};
+use super::dreams::{self, Touched};
 use super::pyramid::drop_all;
 use super::state::{TenantState, stored_text};
 use crate::runs::Renamed;
@@ -25,10 +26,13 @@ pub(super) fn rewrite(
     let (mut fact_ids, mut names) = (BTreeMap::new(), Renamed::default());
     for at in 0..work.tenant.scopes.len() {
         let before = work.told.clone();
-        work.derived(at, &mut touched);
+        let mut dreams = work.derived(at, &mut touched);
         work.sessions(at);
-        work.entries(at);
-        work.verdicts(at, &mut fact_ids);
+        dreams.extend(work.entries(at));
+        dreams.extend(work.verdicts(at, &mut fact_ids));
+        if work.dreams(at, dreams, now) {
+            touched.insert(at);
+        }
         names.memories.extend(work.memory(at));
         if work.told != before {
             touched.insert(at);
@@ -56,12 +60,25 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn derived(&mut self, at: usize, touched: &mut BTreeSet<usize>) {
+    /// Answers the dreams that may have read what is dropped.
+    fn derived(&mut self, at: usize, touched: &mut BTreeSet<usize>) -> Touched {
         let memory = self.tenant.scopes[at].memory.clone();
-        if self.hides_in_derived(at, &memory) {
-            self.told.derived += drop_all(self.tenant, &memory);
-            touched.insert(at);
+        if !self.hides_in_derived(at, &memory) {
+            return Touched::new();
         }
+        self.told.derived += drop_all(self.tenant, &memory);
+        touched.insert(at);
+        dreams::after(self.tenant, &memory, Some(Position(0)))
+    }
+
+    /// Loses the dreams that read what changed, or tell of something that is hidden now;
+    /// answers whether there are any.
+    fn dreams(&mut self, at: usize, mut touched: Touched, now: Millis) -> bool {
+        let memory = self.tenant.scopes[at].memory.clone();
+        touched.extend(dreams::telling(self.tenant, &memory, &self.again));
+        self.told.derived +=
+            dreams::lose(self.tenant, &memory, &touched, dreams::Going::Erased, now);
+        !touched.is_empty()
     }
 
     fn hides_in_derived(&self, at: usize, memory: &str) -> bool {
@@ -95,9 +112,10 @@ impl Work<'_> {
         }
     }
 
-    fn entries(&mut self, at: usize) {
+    /// Answers the dreams whose entries are dropped or change.
+    fn entries(&mut self, at: usize) -> Touched {
         let memory = self.tenant.scopes[at].memory.clone();
-        self.entries_made_of(&memory);
+        let mut ids = self.entries_made_of(&memory);
         let mut counted = Vec::new();
         for entry in self.tenant.entries.iter_mut().filter(|entry| entry.memory == memory) {
             let record = &mut entry.record;
@@ -105,13 +123,15 @@ impl Work<'_> {
             let Some((content, tags, hidden)) = again else { continue };
             (record.content, record.tags) = (content, tags);
             counted.push((record.began, hidden));
+            ids.insert(record.id.clone());
             self.told.entries += 1;
         }
         self.count(&memory, counted);
+        dreams::by_entries(self.tenant, &memory, &ids)
     }
 
-    /// Drops the entries that were made of others whose words change.
-    fn entries_made_of(&mut self, memory: &str) {
+    /// Drops the entries that were made of others whose words change; answers which.
+    fn entries_made_of(&mut self, memory: &str) -> BTreeSet<String> {
         let mine = self.tenant.entries.iter().filter(|entry| entry.memory == memory);
         let changed = mine.map(|entry| &entry.record).filter(|record| {
             let again = self.again.entry(&record.content, &record.tags);
@@ -123,12 +143,14 @@ impl Work<'_> {
         let all = dropped.clone();
         let quotes = &self.tenant.quotes;
         dropped.retain(|made| quotes.iter().any(|(of, by)| by == made && all.contains(of)));
+        let ids = dreams::ids_of(self.tenant, &dropped);
         if !dropped.is_empty() {
             super::derivation::delete(self.tenant, memory, &dropped);
             super::commitments::forget_erased(self.tenant, memory);
             self.tenant.keep_entries_from(memory, Position(self.tenant.position.0 + 1));
             self.told.derived += dropped.len() as u64;
         }
+        ids
     }
 
     fn count(&mut self, memory: &str, counted: Vec<(Position, Hidden)>) {
@@ -138,13 +160,15 @@ impl Work<'_> {
         }
     }
 
-    fn verdicts(&mut self, at: usize, fact_ids: &mut BTreeMap<String, String>) {
+    /// Answers the dreams that may have read what changes.
+    fn verdicts(&mut self, at: usize, fact_ids: &mut BTreeMap<String, String>) -> Touched {
         let scope = &mut self.tenant.scopes[at];
-        let mut counted = Vec::new();
+        let (mut counted, mut first) = (Vec::new(), None);
         for verdict in scope.verdicts.clone() {
             let Some((fact, hidden)) = self.again.fact(&verdict.fact) else { continue };
             fact_ids.insert(verdict.fact.key().to_string(), fact.key().to_string());
             self.told.verdicts += 1;
+            first = first.or(Some(verdict.position));
             let same = |known: &VerdictRecord| known.fact.key() == fact.key();
             let is_later = |known: &VerdictRecord| known.position > verdict.position;
             match scope.verdicts.iter().any(|known| same(known) && is_later(known)) {
@@ -162,6 +186,7 @@ impl Work<'_> {
         let memory = scope.memory.clone();
         self.count(&memory, counted);
         self.tenant.prune_hidden();
+        dreams::after(self.tenant, &memory, first)
     }
 
     /// Answers the old name and the new, if the memory gets one.
@@ -180,6 +205,7 @@ impl Work<'_> {
         tenant.scopes[at].memory.clone_from(&name);
         let scope = tenant.scope(&name);
         super::commitments::rename(tenant, &old, &scope);
+        dreams::rename(tenant, &old, &scope);
         add(&mut self.told.hidden, &hidden);
         self.told.memories.push(old.clone());
         Some((old, name))

@@ -8,12 +8,14 @@ use icecore_domain::workspace::{DEFAULT_CONTENT_TYPE, FilePath, Workspace};
 
 use super::secrets::refuse_changed;
 use super::state::{State, TenantState, stored_text};
+use crate::dreams::is_index;
 use crate::error::StoreError;
 use crate::store::*;
 use crate::told::{Again, add};
 use crate::workspace::{digest, renamed, updated};
 
 /// A version of a file.
+#[derive(Clone)]
 pub(super) struct StoredFile {
     workspace: String,
     record: FileRecord,
@@ -71,8 +73,12 @@ pub(super) fn put(state: &mut State, workspace: &Workspace, file: NewFile) -> Re
     let digest = digest(content.as_str());
     let head = FileHead { path, version, content_type, digest, position, updated_at: now };
     let record = FileRecord { head, content };
+    let is_the_index = is_index(workspace, &record.head.path);
     let workspace = workspace.name().to_owned();
     tenant.files.push(StoredFile { workspace, record: record.clone(), hidden });
+    if is_the_index {
+        tenant.index_lost = false;
+    }
     if let Some(claim) = claim {
         tenant.put_outcome(claim.outcome(&record), now);
     }
@@ -115,6 +121,18 @@ pub(super) fn delete(
     tenant.files.retain(|file| !file.is_of(workspace, path));
     tenant.record(None, "workspace.updated", updated(path.as_str(), version + 1), now);
     Ok(true)
+}
+
+/// Deletes a file of the default workspace; false if there is none.
+pub(super) fn delete_all(tenant: &mut TenantState, path: &str, now: Millis) -> bool {
+    let is_it = |file: &StoredFile| {
+        file.workspace == Workspace::DEFAULT && file.record.head.path.as_str() == path
+    };
+    let last = tenant.files.iter().filter(|file| is_it(file)).next_back();
+    let Some(version) = last.map(|last| last.record.head.version) else { return false };
+    tenant.files.retain(|file| !is_it(file));
+    tenant.record(None, "workspace.updated", updated(path, version + 1), now);
+    true
 }
 
 /// Adds the files of a tenant to what is counted of it.

@@ -26,13 +26,28 @@ pub(super) fn derive(
     secrets::refuse_changed(c, s, scope.tenant(), derivation.secrets_seen)?;
     let named = rows::scope_no(c, s, scope)?;
     let Some(expiries) = still_there(c, s, named, &derivation)? else { return Ok(None) };
+    write(c, s, scope, derivation, expiries).map(Some)
+}
+
+/// Writes a derivation of what is still there.
+pub(super) fn write(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    derivation: Derivation,
+    expiries: Expiries,
+) -> Result<Derived> {
     let no = rows::ensure_scope(c, s, scope)?;
     let Derivation { outputs, replaced, kind, payload, now, .. } = derivation;
     let mut written = Vec::with_capacity(outputs.len());
     for (output, expires_at) in outputs.into_iter().zip(expiries.outputs) {
-        let DerivedEntry { content, tags, hidden, .. } = output;
+        let DerivedEntry { id, content, tags, hidden, .. } = output;
+        let id = match id {
+            Some(id) => id,
+            None => entries::next_id(c, s, scope)?,
+        };
         let mut record = EntryRecord {
-            id: entries::next_id(c, s, scope)?,
+            id,
             content,
             tags,
             created_at: now,
@@ -68,11 +83,11 @@ pub(super) fn derive(
         Ok(position)
     };
     let position = replace().map_err(|e: rusqlite::Error| s.failed(e))?;
-    Ok(Some(Derived { outputs: written, payload, position }))
+    Ok(Derived { outputs: written, payload, position })
 }
 
 /// When what stands for others expires.
-struct Expiries {
+pub(super) struct Expiries {
     /// The outputs, by their place.
     outputs: Vec<Option<Millis>>,
     /// What each replaced entry is kept for, by the place of that entry.
@@ -80,7 +95,7 @@ struct Expiries {
 }
 
 /// Nothing, if anything that is named is not in force.
-fn still_there(
+pub(super) fn still_there(
     c: &Connection,
     s: &Shared,
     no: Option<ScopeNo>,
@@ -249,6 +264,19 @@ pub(super) fn ending_with(
         );
         ending.extend(names(c, &living, params![no.tenant, no.scope, now.0, other])?);
     }
+    with_what_quotes(c, no, id, ending, now)
+}
+
+/// An entry, others that end with it, and what was made of any of these and is there;
+/// it comes first, the others by where they began.
+pub(super) fn with_what_quotes(
+    c: &Connection,
+    no: ScopeNo,
+    id: &str,
+    mut ending: BTreeSet<String>,
+    now: Millis,
+) -> rusqlite::Result<Vec<String>> {
+    ending.insert(id.to_owned());
     follow(&mut ending, |id| {
         let quoting = format!("{QUOTING} AND e.ended_at IS NULL AND {LIVES}");
         names(c, &quoting, params![no.tenant, no.scope, now.0, id])

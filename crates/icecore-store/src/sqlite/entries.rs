@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, commitments, derivation, erase, log, rows, secrets};
+use super::{Shared, commitments, derivation, dream_loss, erase, log, rows, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -332,15 +332,9 @@ pub(super) fn end(
         return Ok(false);
     }
     let no = rows::ensure_scope(c, s, scope)?;
+    let ending = derivation::ending_with(c, no, id, now).map_err(|e| s.failed(e))?;
     let end = || {
-        let ending = derivation::ending_with(c, no, id, now)?;
-        for id in &ending {
-            end_one(c, scope, no, id, now)?;
-        }
-        let mut restored = 0;
-        for id in &ending {
-            restored += derivation::let_go(c, no, id, now)?;
-        }
+        let restored = end_all(c, scope, no, &ending, now)?;
         if restored > 0 {
             // As of an earlier position it would be seen beside what stood for it then.
             keep_from(c, no, 0)?;
@@ -350,9 +344,29 @@ pub(super) fn end(
                 [no.tenant, no.scope],
             )?;
         }
-        Ok(true)
+        dream_loss::by_entries(c, no, ending.iter().map(String::as_str))
     };
-    end().map_err(|e: rusqlite::Error| s.failed(e))
+    let touched = end().map_err(|e: rusqlite::Error| s.failed(e))?;
+    dream_loss::lose(c, s, (scope, no), &touched, dream_loss::Going::Deleted, now)?;
+    Ok(true)
+}
+
+/// Ends entries, each with its record; answers how many others are in force again.
+pub(super) fn end_all(
+    c: &Connection,
+    scope: &Scope,
+    no: ScopeNo,
+    ending: &[String],
+    now: Millis,
+) -> rusqlite::Result<usize> {
+    for id in ending {
+        end_one(c, scope, no, id, now)?;
+    }
+    let mut restored = 0;
+    for id in ending {
+        restored += derivation::let_go(c, no, id, now)?;
+    }
+    Ok(restored)
 }
 
 fn end_one(
@@ -445,12 +459,11 @@ pub(super) fn purge(
     limit: usize,
 ) -> Result<u64> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
+    let due = purgeable(c, no, now, ended_by, limit).map_err(|e| s.failed(e))?;
+    if due.is_empty() {
+        return Ok(0);
+    }
     let purge = || {
-        let due = purgeable(c, no, now, ended_by, limit)?;
-        let count = due.len() as u64;
-        if count == 0 {
-            return Ok(0);
-        }
         for going in &due {
             delete(c, no, going)?;
             commitments::void(c, no, &going.id, now)?;
@@ -462,12 +475,14 @@ pub(super) fn purge(
              WHERE tenant = ?1 AND scope = ?2",
             [no.tenant, no.scope, last_end],
         )?;
-        let payload = serde_json::json!({ "memoryRef": scope.memory(), "entries": count });
+        let payload = serde_json::json!({ "memoryRef": scope.memory(), "entries": due.len() });
         let payload = payload.to_string();
         log::record(c, no.tenant, Some(no.scope), "memory.expired", &payload, now)?;
-        Ok(count)
+        dream_loss::by_entries(c, no, due.iter().map(|going| going.id.as_str()))
     };
-    purge().map_err(|e: rusqlite::Error| s.failed(e))
+    let touched = purge().map_err(|e: rusqlite::Error| s.failed(e))?;
+    dream_loss::lose(c, s, (scope, no), &touched, dream_loss::Going::Deleted, now)?;
+    Ok(due.len() as u64)
 }
 
 pub(super) fn erase(
@@ -479,25 +494,28 @@ pub(super) fn erase(
     now: Millis,
 ) -> Result<u64> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
+    let going = erasable(c, no, selector, now).map_err(|e| s.failed(e))?;
+    if dry_run {
+        return Ok(going.len() as u64);
+    }
     let erase = || {
-        let going = erasable(c, no, selector, now)?;
-        if !dry_run {
-            commitments::forget_named(c, no, selector)?;
-        }
-        if !dry_run && !going.is_empty() {
+        commitments::forget_named(c, no, selector)?;
+        if !going.is_empty() {
             going.iter().try_for_each(|going| delete(c, no, going))?;
             commitments::forget_erased(c, no)?;
             erase::raise_epoch(c, no)?;
             // Whoever read as of now or earlier would be shown less than there was.
             keep_from(c, no, 1)?;
         }
-        Ok(going.len() as u64)
+        dream_loss::by_entries(c, no, going.iter().map(|going| going.id.as_str()))
     };
-    erase().map_err(|e: rusqlite::Error| s.failed(e))
+    let touched = erase().map_err(|e: rusqlite::Error| s.failed(e))?;
+    dream_loss::lose(c, s, (scope, no), &touched, dream_loss::Going::Erased, now)?;
+    Ok(going.len() as u64)
 }
 
 /// Lets nobody read as of a position before the last of the log, and so many more.
-fn keep_from(c: &Connection, no: ScopeNo, more: i64) -> rusqlite::Result<()> {
+pub(super) fn keep_from(c: &Connection, no: ScopeNo, more: i64) -> rusqlite::Result<()> {
     c.execute(
         "UPDATE scopes SET entries_from = max(entries_from,
              (SELECT position + ?3 FROM tenants WHERE tenant = ?1))
@@ -505,6 +523,17 @@ fn keep_from(c: &Connection, no: ScopeNo, more: i64) -> rusqlite::Result<()> {
         [no.tenant, no.scope, more],
     )?;
     Ok(())
+}
+
+/// The ids of the entries that a selector names, and of those that go with them.
+pub(super) fn erasable_ids(
+    c: &Connection,
+    no: ScopeNo,
+    selector: &Selector,
+    now: Millis,
+) -> rusqlite::Result<Vec<String>> {
+    let going = erasable(c, no, selector, now)?;
+    Ok(going.into_iter().map(|going| going.id).collect())
 }
 
 /// The entries that a selector names, and those that go with them.
@@ -549,6 +578,20 @@ pub(super) fn drop_quoting(
         keep_from(c, no, 1)?;
     }
     Ok(dropped)
+}
+
+/// Drops entries and those that were made of them, and lets what they stood for be in
+/// force again; answers how many.
+pub(super) fn drop_with_quoting(
+    c: &Connection,
+    no: ScopeNo,
+    ids: Vec<String>,
+) -> rusqlite::Result<u64> {
+    let mut dropped = derivation::quoting(c, no, &ids)?;
+    dropped.extend(ids);
+    let dropped = placed(c, no, dropped)?;
+    dropped.iter().try_for_each(|going| delete(c, no, going))?;
+    Ok(dropped.len() as u64)
 }
 
 fn placed(c: &Connection, no: ScopeNo, ids: BTreeSet<String>) -> rusqlite::Result<Vec<Going>> {

@@ -8,6 +8,7 @@ use icecore_domain::time::Millis;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::dream_loss::{self, Touched};
 use super::rows::{self, ERASED, ScopeNo};
 use super::{Shared, facts, pyramid, secrets};
 use crate::store::*;
@@ -105,7 +106,9 @@ pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure
             None => delete_pack(c, no, erasure, id.first, old).map_err(|e| s.failed(e))?,
         }
     }
-    erase_rows(c, no, erasure).map_err(|e| s.failed(e))?;
+    let touched = erase_rows(c, no, erasure).map_err(|e| s.failed(e))?;
+    let going = dream_loss::Going::Erased;
+    dream_loss::lose(c, s, (scope, no), &touched, going, erasure.now)?;
     Ok(true)
 }
 
@@ -277,13 +280,18 @@ fn delete_pack(
     Ok(())
 }
 
-fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<()> {
+/// Answers the dreams that read what goes.
+fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Result<Touched> {
     let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
     swap_texts(c, no.tenant, &erasure.micros)?;
-    let mut gone = BTreeMap::new();
+    let verdicts = facts::verdicts_on(c, no.tenant, session)?;
+    let (mut gone, mut first_verdict) = (BTreeMap::new(), None);
     for seq in &erasure.seqs {
         let turn = erase_turn(c, no.tenant, session, branch, seq.0 as i64)?;
-        gone.extend(turn.map(|(ordinal, tokens)| (ordinal, Lost { turns: 1, tokens })));
+        let Some((ordinal, tokens)) = turn else { continue };
+        gone.insert(ordinal, Lost { turns: 1, tokens });
+        let verdict = verdicts.get(&(seq.0 as i64)).copied();
+        first_verdict = first_verdict.into_iter().chain(verdict).min();
     }
     take_out(c, no.tenant, (session, branch), &gone)?;
     forget_speakers(c, no.tenant, session)?;
@@ -293,7 +301,11 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
             [no.tenant, session],
         )?;
     }
-    raise_epoch(c, no)
+    raise_epoch(c, no)?;
+    let ordinals: BTreeSet<i64> = gone.into_keys().collect();
+    let mut touched = dream_loss::by_turns(c, no.tenant, (session, branch), &ordinals)?;
+    touched.extend(dream_loss::after(c, no, first_verdict)?);
+    Ok(touched)
 }
 
 /// Puts the texts of micros in the place of those they have.

@@ -1,5 +1,7 @@
 //! Facts drawn from turns, and what people think of them.
 
+use std::collections::BTreeMap;
+
 use icecore_domain::fact::{FactKey, FactKind, RedactedFact, Verdict, normalise};
 use icecore_domain::ids::{Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::RedactedText;
@@ -7,6 +9,7 @@ use icecore_domain::time::Millis;
 use rusqlite::types::{Type, Value};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::dream_loss::{self, Touched};
 use super::rows::{self, ERASED, EXPIRED, ScopeNo};
 use super::{Shared, erase, log, secrets};
 use crate::error::StoreError;
@@ -304,10 +307,15 @@ pub(super) fn erase(
     selector: &Selector,
     quoting: &[TurnId],
     dry_run: bool,
+    now: Millis,
 ) -> Result<u64> {
     let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(0) };
+    let goes = Goes::of(selector, quoting);
+    let touched = match dry_run {
+        true => Touched::new(),
+        false => goes.touched(c, no).map_err(|e| s.failed(e))?,
+    };
     let erase = || {
-        let goes = Goes::of(selector, quoting);
         let mut count = 0;
         for table in ["facts", "verdicts"] {
             count += match dry_run {
@@ -320,7 +328,33 @@ pub(super) fn erase(
         }
         Ok(count)
     };
-    erase().map_err(|e: rusqlite::Error| s.failed(e))
+    let count = erase().map_err(|e: rusqlite::Error| s.failed(e))?;
+    dream_loss::lose(c, s, (scope, no), &touched, dream_loss::Going::Erased, now)?;
+    Ok(count)
+}
+
+/// The dreams that read what an erasure names of facts and verdicts.
+pub(super) fn touched(
+    c: &Connection,
+    no: ScopeNo,
+    selector: &Selector,
+    quoting: &[TurnId],
+) -> rusqlite::Result<Touched> {
+    Goes::of(selector, quoting).touched(c, no)
+}
+
+/// Where verdicts that quote turns of a session were put, by `seq`: the first of each.
+pub(super) fn verdicts_on(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+) -> rusqlite::Result<BTreeMap<i64, i64>> {
+    c.prepare_cached(
+        "SELECT seq, min(position) FROM verdicts INDEXED BY verdicts_by_source
+         WHERE tenant = ?1 AND session = ?2 AND session IS NOT NULL GROUP BY seq",
+    )?
+    .query_map([tenant, session], |row| Ok((row.get(0)?, row.get(1)?)))?
+    .collect()
 }
 
 /// What an erasure names in a table of facts or verdicts.
@@ -357,6 +391,29 @@ impl Goes {
                (SELECT value ->> 0, value ->> 1 FROM json_each(?4)))",
             self.condition
         )
+    }
+
+    /// The dreams that read the turns of these facts, or were kept after the verdicts.
+    fn touched(&self, c: &Connection, no: ScopeNo) -> rusqlite::Result<Touched> {
+        let values = params![no.tenant, no.scope, self.value, self.quoting];
+        let first: Option<i64> = c.query_row(
+            &format!("SELECT min(position) {}", self.from("verdicts")),
+            values,
+            |row| row.get(0),
+        )?;
+        let mut touched = dream_loss::after(c, no, first)?;
+        let facts = format!(
+            "SELECT DISTINCT d.number FROM (SELECT session AS told, seq AS place {}) g
+             JOIN turns t ON t.tenant = ?1 AND t.session = g.told AND t.seq = g.place
+             JOIN dream_spans p ON p.tenant = t.tenant AND p.session = t.session
+               AND p.branch = t.branch AND p.after < t.ordinal AND t.ordinal <= p.through
+             JOIN dreams d ON d.tenant = p.tenant AND d.run = p.run",
+            self.from("facts")
+        );
+        let mut query = c.prepare(&facts)?;
+        let found = query.query_map(values, |row| row.get(0))?;
+        touched.extend(found.collect::<rusqlite::Result<Vec<i64>>>()?);
+        Ok(touched)
     }
 
     fn count(&self, c: &Connection, no: ScopeNo, table: &str) -> rusqlite::Result<u64> {

@@ -171,7 +171,7 @@ fn read_stats(
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 28] = [
+const INVARIANTS: [(&str, &str); 34] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -328,6 +328,46 @@ const INVARIANTS: [(&str, &str); 28] = [
         "SELECT 'entry ' || q.output FROM entry_quotes q WHERE 2 !=
            (SELECT count(*) FROM entries e WHERE e.tenant = q.tenant AND e.scope = q.scope
               AND e.id IN (q.source, q.output))",
+    ),
+    (
+        "dreams of a memory are no chain",
+        "SELECT 'run ' || run FROM (SELECT run, state, previous,
+             lag(run) OVER dreamt AS before, lead(run) OVER dreamt AS next
+           FROM dreams WHERE state IN ('in-force', 'superseded')
+           WINDOW dreamt AS (PARTITION BY tenant, scope ORDER BY number))
+         WHERE previous IS NOT before OR (state = 'in-force') != (next IS NULL)",
+    ),
+    (
+        "a branch's turns count as read that no dream read",
+        "SELECT 'session ' || b.session || ' branch ' || b.branch FROM branches b
+         WHERE b.dreamed_through > b.length OR b.dreamed_through != coalesce((SELECT max(p.through)
+           FROM dream_spans p JOIN dreams d ON d.tenant = p.tenant AND d.run = p.run
+           WHERE p.tenant = b.tenant AND p.session = b.session AND p.branch = b.branch
+             AND d.state IN ('in-force', 'superseded')), 0)",
+    ),
+    (
+        "what a dream read is of no dream",
+        "SELECT 'run ' || p.run FROM dream_spans p WHERE NOT EXISTS
+           (SELECT 1 FROM dreams d WHERE d.tenant = p.tenant AND d.run = p.run)",
+    ),
+    (
+        "what a dream wrote is not there",
+        "SELECT 'run ' || d.run FROM dreams d WHERE d.state IN ('in-force', 'superseded')
+           AND NOT EXISTS (SELECT 1 FROM entries e
+             WHERE e.tenant = d.tenant AND e.scope = d.scope AND e.id = d.output)",
+    ),
+    (
+        "a dream that was lost or taken back tells of its sources",
+        "SELECT 'run ' || run FROM dreams
+         WHERE state NOT IN ('in-force', 'superseded') AND section || source_ids != ''",
+    ),
+    (
+        "an archive's key does not fit its state",
+        "SELECT 'archive ' || lower(hex(a.checksum)) FROM archives a
+         WHERE (a.sealed_key IS NULL) != (a.erased_at IS NOT NULL OR a.expired_at IS NOT NULL)
+         UNION SELECT 'run ' || d.run FROM dreams d WHERE d.state = 'in-force'
+           AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.tenant = d.tenant
+             AND a.scope = d.scope AND a.checksum = d.archive AND a.erased_at IS NULL)",
     ),
     (
         "what was hidden is counted for nothing that is there",

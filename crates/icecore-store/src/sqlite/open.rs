@@ -22,7 +22,7 @@ use crate::store::Result;
 const APPLICATION_ID: i64 = 0x4943_4543;
 
 /// Added, never edited.
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("../../migrations/0001_ground.sql"),
     include_str!("../../migrations/0002_recall.sql"),
     include_str!("../../migrations/0003_secrets.sql"),
@@ -31,6 +31,7 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("../../migrations/0006_workspace.sql"),
     include_str!("../../migrations/0007_log.sql"),
     include_str!("../../migrations/0008_openwop.sql"),
+    include_str!("../../migrations/0009_dreams.sql"),
 ];
 
 /// The file's name in the data directory.

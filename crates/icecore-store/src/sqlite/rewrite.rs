@@ -1,10 +1,11 @@
 //! Putting bodies anew, because something in them has to be hidden.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::ids::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::dream_loss::{self, Touched};
 use super::erase::{self, Lost};
 use super::rows::{self, ERASED, EXPIRED, ScopeNo};
 use super::{Shared, facts, pyramid, secrets};
@@ -25,7 +26,9 @@ pub(super) fn rewrite(
     for (id, _, pack) in &rewrite.packs {
         erase::swap_pack(c, s, scope, no, id, pack)?;
     }
-    rewrite_rows(c, no, rewrite).map_err(|e| s.failed(e))?;
+    let touched = rewrite_rows(c, no, rewrite).map_err(|e| s.failed(e))?;
+    let going = dream_loss::Going::Erased;
+    dream_loss::lose(c, s, (scope, no), &touched, going, rewrite.now)?;
     Ok(true)
 }
 
@@ -79,7 +82,8 @@ fn bodies_fit(c: &Connection, tenant: i64, rewrite: &Rewrite) -> rusqlite::Resul
     Ok(true)
 }
 
-fn rewrite_rows(c: &Connection, no: ScopeNo, rewrite: &Rewrite) -> rusqlite::Result<()> {
+/// Answers the dreams that read what changes.
+fn rewrite_rows(c: &Connection, no: ScopeNo, rewrite: &Rewrite) -> rusqlite::Result<Touched> {
     let session = rewrite.session.0 as i64;
     erase::swap_texts(c, no.tenant, &rewrite.micros)?;
     let mut changed = BTreeMap::new();
@@ -102,5 +106,7 @@ fn rewrite_rows(c: &Connection, no: ScopeNo, rewrite: &Rewrite) -> rusqlite::Res
     }
     erase::take_out(c, no.tenant, (session, rewrite.branch.0), &changed)?;
     facts::drop_all(c, no)?;
-    erase::raise_epoch(c, no)
+    erase::raise_epoch(c, no)?;
+    let ordinals: BTreeSet<i64> = changed.into_keys().collect();
+    dream_loss::by_turns(c, no.tenant, (session, rewrite.branch.0), &ordinals)
 }

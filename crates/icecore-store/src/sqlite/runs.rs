@@ -22,23 +22,36 @@ pub(super) fn create(
     workspace: &Workspace,
     run: NewRun,
 ) -> Result<RunRecord> {
+    create_as(c, s, workspace, run, RunStatus::Pending)
+}
+
+/// Makes a run that stands so from the beginning.
+pub(super) fn create_as(
+    c: &Connection,
+    s: &Shared,
+    workspace: &Workspace,
+    run: NewRun,
+    status: RunStatus,
+) -> Result<RunRecord> {
     secrets::refuse_changed(c, s, workspace.tenant(), run.secrets_seen)?;
     let (tenant, _) = rows::ensure_tenant(c, s, workspace.tenant())?;
     if let Some(claim) = &run.claim {
         log::refuse_taken(c, s, tenant, claim, run.now)?;
     }
     refuse_known(c, s, tenant, &run.id)?;
-    refuse_crowd(c, s, tenant, run.most_unfinished)?;
+    if !status.is_terminal() {
+        refuse_crowd(c, s, tenant, run.most_unfinished)?;
+    }
     let files = workspace::list(c, s, workspace, "")?;
     let record = RunRecord {
         id: run.id,
         workspace: workspace.name().to_owned(),
         principal: run.principal,
         workflow: run.workflow,
-        status: RunStatus::Pending,
+        status,
         position: log::head(c, s, workspace.tenant())?,
         created_at: run.now,
-        ended_at: None,
+        ended_at: status.is_terminal().then_some(run.now),
         expired_at: None,
         events: run.events.len() as u64,
         fork: None,

@@ -8,9 +8,11 @@ use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::dream_loss::{self, Touched};
 use super::rows::ScopeNo;
 use super::{
-    Shared, api_keys, commitments, entries, erase, facts, pyramid, rows, runs, secrets, workspace,
+    Shared, api_keys, commitments, dreams, entries, erase, facts, pyramid, rows, runs, secrets,
+    workspace,
 };
 use crate::keys::TenantKey;
 use crate::runs::Renamed;
@@ -42,10 +44,11 @@ pub(super) fn rewrite(
     for scope in &scopes {
         let at = ScopeNo { tenant: no, scope: *scope };
         let named = rows::scope_of(c, s, no, *scope)?;
-        work.derived(at, &named)?;
+        let mut dreams = work.derived(at, &named)?;
         work.sessions(at)?;
-        work.entries(at)?;
-        work.verdicts(at, &named, &mut fact_ids)?;
+        dreams.extend(work.entries(at)?);
+        dreams.extend(work.verdicts(at, &named, &mut fact_ids)?);
+        work.dreams(at, &named, dreams, now)?;
         if let Some(name) = work.memory(at, &named)? {
             names.memories.insert(named.memory().to_owned(), name.clone());
             renamed.insert(*scope, name);
@@ -86,10 +89,34 @@ impl Work<'_> {
         secrets::put_hidden(self.c, at, position, hidden).map_err(|e| self.failed(e))
     }
 
-    /// Drops what is derived in the scope, if any of it has something to hide.
-    fn derived(&mut self, at: ScopeNo, scope: &Scope) -> Result<()> {
-        if self.hides_in_summaries(scope)? || self.hides_in_facts(scope)? {
-            self.told.derived += pyramid::drop_all(self.c, at).map_err(|e| self.failed(e))?;
+    /// Drops what is derived in the scope, if any of it has something to hide. Answers
+    /// the dreams that may have read it.
+    fn derived(&mut self, at: ScopeNo, scope: &Scope) -> Result<Touched> {
+        if !self.hides_in_summaries(scope)? && !self.hides_in_facts(scope)? {
+            return Ok(Touched::new());
+        }
+        self.told.derived += pyramid::drop_all(self.c, at).map_err(|e| self.failed(e))?;
+        self.touched.insert(at.scope);
+        dream_loss::after(self.c, at, Some(0)).map_err(|e| self.failed(e))
+    }
+
+    /// Loses the dreams that read what changed, or tell of something that is hidden now.
+    fn dreams(
+        &mut self,
+        at: ScopeNo,
+        scope: &Scope,
+        mut touched: Touched,
+        now: Millis,
+    ) -> Result<()> {
+        for (number, texts) in dreams::texts(self.c, at).map_err(|e| self.failed(e))? {
+            if texts.iter().any(|text| self.again.json(text).is_some()) {
+                touched.insert(number);
+            }
+        }
+        if !touched.is_empty() {
+            let going = dream_loss::Going::Erased;
+            self.told.derived +=
+                dream_loss::lose(self.c, self.s, (scope, at), &touched, going, now)?;
             self.touched.insert(at.scope);
         }
         Ok(())
@@ -178,7 +205,8 @@ impl Work<'_> {
         exists.map_err(|e| self.failed(e))
     }
 
-    fn entries(&mut self, at: ScopeNo) -> Result<()> {
+    /// Answers the dreams whose entries are dropped or change.
+    fn entries(&mut self, at: ScopeNo) -> Result<Touched> {
         // Also those that have expired or ended, as long as they are there.
         let mut changed = Vec::new();
         for entry in entries::kept(self.c, self.s, at)? {
@@ -187,6 +215,9 @@ impl Work<'_> {
             }
         }
         let dropped = self.entries_made_of(at, &changed)?;
+        let ids = changed.iter().map(|(entry, _)| &entry.id).chain(&dropped);
+        let touched = dream_loss::by_entries(self.c, at, ids.map(String::as_str))
+            .map_err(|e| self.failed(e))?;
         changed.retain(|(entry, _)| !dropped.contains(&entry.id));
         for (entry, (content, tags, hidden)) in changed {
             let tags: Vec<&str> = tags.iter().map(RedactedText::as_str).collect();
@@ -206,7 +237,7 @@ impl Work<'_> {
             self.told.entries += 1;
             self.touched.insert(at.scope);
         }
-        Ok(())
+        Ok(touched)
     }
 
     /// Drops the entries that were made of others whose words change: they may hold a
@@ -225,17 +256,20 @@ impl Work<'_> {
         Ok(dropped)
     }
 
+    /// Answers the dreams that may have read what changes.
     fn verdicts(
         &mut self,
         at: ScopeNo,
         scope: &Scope,
         fact_ids: &mut BTreeMap<String, String>,
-    ) -> Result<()> {
+    ) -> Result<Touched> {
+        let mut first = None;
         for verdict in facts::verdicts(self.c, self.s, scope)? {
             let Some((fact, hidden)) = self.again.fact(&verdict.fact) else { continue };
             let (old, new) = (verdict.fact.key(), fact.key());
             fact_ids.insert(old.to_string(), new.to_string());
             let position = rows::number(verdict.position.0);
+            first = first.or(Some(position));
             let stands =
                 self.make_way(at, position, new.0.as_slice()).map_err(|e| self.failed(e))?;
             self.c
@@ -258,7 +292,7 @@ impl Work<'_> {
             self.told.verdicts += 1;
             self.touched.insert(at.scope);
         }
-        Ok(())
+        dream_loss::after(self.c, at, first).map_err(|e| self.failed(e))
     }
 
     /// Lets the last verdict of a key stand; answers whether that is the one at

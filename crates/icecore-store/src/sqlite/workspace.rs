@@ -9,6 +9,7 @@ use icecore_domain::workspace::{DEFAULT_CONTENT_TYPE, FilePath, Workspace};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{Shared, log, rows, secrets};
+use crate::dreams::is_index;
 use crate::error::StoreError;
 use crate::runs::stored_path;
 use crate::store::*;
@@ -64,6 +65,12 @@ pub(super) fn put(
             "DELETE FROM files WHERE tenant = ?1 AND workspace = ?2 AND path = ?3 AND version <= ?4",
         )?
         .execute(params![tenant, workspace.name(), file.path.as_str(), rows::number(oldest)])?;
+        if is_index(workspace, &file.path) {
+            c.execute(
+                "UPDATE tenants SET index_lost = 0 WHERE tenant = ?1 AND index_lost = 1",
+                [tenant],
+            )?;
+        }
         Ok(position)
     };
     let position = put().map_err(|e: rusqlite::Error| s.failed(e))?;

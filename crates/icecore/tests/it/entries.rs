@@ -418,7 +418,13 @@ async fn press(bench: &Bench, sources: &[&EntryRecord], content: &str) -> EntryR
         is_overtaken: false,
     };
     let derivation = Derivation {
-        outputs: vec![DerivedEntry { content, tags: Vec::new(), expires_at: None, hidden }],
+        outputs: vec![DerivedEntry {
+            id: None,
+            content,
+            tags: Vec::new(),
+            expires_at: None,
+            hidden,
+        }],
         replaced: sources.iter().map(replaced).collect(),
         kind: DerivationKind::Compacted,
         payload: std::sync::Arc::new(|ids| serde_json::json!({ "outputId": ids[0] })),

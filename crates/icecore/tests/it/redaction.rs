@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use icecore::{
+    DreamRequest,
     Append, CommitmentRequest, CompactionRequest, ConditionRequest, ConsolidationTrigger, Content,
     ContextRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite, ForgetRequest,
     ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest,
@@ -22,11 +23,11 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "entries", "entry",
+    "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
-    "files", "find", "in_memory", "model", "now", "open", "packs", "redactor", "request_hash",
+    "files", "find", "in_memory", "model", "now", "open", "packs", "preview_dream", "redactor", "request_hash",
     "run", "run_events", "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
-    "store", "turns", "turns_within", "unfinished_runs", "verify_packs", "view", "view_within",
+    "store", "turns", "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
     "workspace",
 ];
 
@@ -34,10 +35,10 @@ const READS: &[&str] = &[
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
     "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "confirm", "consolidate", "create_run",
-    "delete_entry", "delete_file", "expire_runs", "fire_commitments", "forget", "fork_run",
+    "delete_entry", "delete_file", "dream", "expire_runs", "fire_commitments", "forget", "fork_run",
     "import", "import_text", "keep_until", "learn",
     "purge_runs", "put_entry", "put_file", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
-    "scope", "settle", "step_run", "work_until",
+    "scope", "settle", "step_run", "undo_dream", "work_until",
 ];
 
 /// A credential that a pattern knows.
@@ -155,6 +156,24 @@ async fn write(bench: &Bench, name: &str) {
                 "confirm" => drop(memory.confirm(scope, &facts[0].id).await.unwrap()),
                 "reject" => drop(memory.reject(scope, &facts[0].id).await.unwrap()),
                 _ => {}
+            }
+        }
+        "dream" | "undo_dream" => {
+            memory.remember(scope, &secret, vec![telling()]).await.unwrap();
+            let told = format!("The key of the build server is {secret}, keep it.");
+            let entry = NewEntryRequest { content: told, ..NewEntryRequest::default() };
+            memory.put_entry(scope, entry).await.unwrap();
+            let request = DreamRequest {
+                principal: secret.clone(),
+                run: Some("dream-1".to_owned()),
+                ..DreamRequest::manual(None)
+            };
+            let dream = memory.dream(scope, request, |_| {}).await.unwrap();
+            let bytes = memory.archive(me().tenant(), None, dream.record.archive).await.unwrap();
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(!text.contains(REGISTERED) && !text.contains(&token()), "{text}");
+            if name == "undo_dream" {
+                memory.undo_dream(me().tenant(), &dream.record.run).await.unwrap();
             }
         }
         "put_entry" | "delete_entry" => {

@@ -173,7 +173,15 @@ pub async fn whole(demo: &Demo) -> Outcome<bool> {
             &hash[..16]
         ))?;
     }
-    Ok(report.is_ok() && packs.iter().all(|pack| pack.problem.is_none()))
+    let archives = demo.memory.verify_archives(None, |_, _| {}).await?;
+    demo.line(&format!(
+        "  {} {} verified, {} erased with what was forgotten",
+        demo.printer.paint(Tone::Good, "ok:"),
+        count(archives.sound, "archive"),
+        number(archives.erased)
+    ))?;
+    let is_whole = packs.iter().all(|pack| pack.problem.is_none()) && archives.damaged.is_empty();
+    Ok(report.is_ok() && is_whole)
 }
 
 /// The whole conversation, as it is stored.

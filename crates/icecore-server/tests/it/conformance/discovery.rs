@@ -61,7 +61,6 @@ async fn what_is_not_claimed_is_not_advertised() {
         assert_eq!(document.get(name), None, "{name}");
         assert_eq!(document["capabilities"].get(name), None, "{name}");
     }
-    assert_eq!(document["memory"].get("distillation"), None);
     assert_eq!(document["replay"]["modes"], json!(["replay"]));
     let listed = suite.get("/v1/memory/conformance%2Fany?limit=50").await;
     assert_eq!(listed.code(), "404 not_found");

@@ -122,6 +122,18 @@ async fn errors_400_wrong_types() {
         ),
         ("POST", own("/consolidate"), vec![json!({"memoryRef": 7})]),
         ("POST", own("/commitments"), vec![json!({}), json!({"condition": 7})]),
+        (
+            "POST",
+            own("/dreams"),
+            vec![
+                json!({"budget": 0}),
+                json!({"budget": -1}),
+                json!({"budget": 1.5}),
+                json!({"budget": "8000"}),
+                json!({"dryRun": 1}),
+                json!({"memoryRef": 7}),
+            ],
+        ),
     ] {
         for body in bodies {
             let answer = suite.host.ask(method, &path, &[], &body.to_string()).await;
@@ -182,6 +194,20 @@ async fn errors_415_flat() {
         let headers = [("Content-Type", "text/plain")];
         let answer = suite.host.ask("POST", &path, &headers, "workflowId=none").await;
         assert_eq!(answer.code(), "415 unsupported_media_type", "{path}");
+    }
+    suite.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_400_malformed_body() {
+    let suite = Suite::begin().await;
+    let own = ["/entries", "/search", "/context", "/dreams"].map(|path| format!("{API}{path}"));
+    let all = own.into_iter().chain(["/v1/runs".to_owned()]).map(|path| ("POST", path));
+    for (method, path) in all.chain([("PUT", format!("{FILES}/broken.md"))]) {
+        for body in [&b"{\"open\": "[..], b"[]", b"\"text\"", b"\xff\xfe"] {
+            let answer = suite.host.raw(&suite.host.request(method, &path, &[], body)).await;
+            assert_eq!(answer.code(), "400 validation_error", "{method} {path} {body:?}");
+        }
     }
     suite.end().await;
 }

@@ -135,6 +135,17 @@ const MEMORY: Kind = Kind::Open(&[
             ("maxOutputBytes?", Kind::Whole(0)),
         ]),
     ),
+    (
+        "distillation?",
+        Kind::Closed(&[
+            ("supported", Kind::Flag),
+            ("maxTokenBudget?", Kind::Whole(1)),
+            ("scheduled?", Kind::Flag),
+            ("indexEmitted?", Kind::Flag),
+            ("tokenizerName?", Kind::Word),
+            ("archiveRetention?", Kind::Word),
+        ]),
+    ),
     ("attribution?", Kind::Closed(&[("supported", Kind::True), ("emitsWriteEvents?", Kind::Flag)])),
     (
         "injectionBudget?",
@@ -248,6 +259,13 @@ pub(crate) const COMPACTED: Kind = Kind::Open(&[
     ("trigger", Kind::Among(&TRIGGERS)),
     ("byteSize", Kind::Whole(0)),
     ("sourceIds?", Kind::Each(&Kind::Word)),
+]);
+
+/// What the payload of a dream says of it.
+pub(crate) const DISTILLED: Kind = Kind::Closed(&[
+    ("tokenBudget", Kind::Whole(1)),
+    ("tokensUsed", Kind::Whole(0)),
+    ("indexUpdated?", Kind::Flag),
 ]);
 
 /// The payload of `memory.written`.
