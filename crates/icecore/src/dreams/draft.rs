@@ -191,8 +191,8 @@ impl Memory {
         };
         tell(DreamPhase::Distilling, plan.input);
         let named = task.named.clone();
-        let limit = plan.output;
         let Distilled { distillate, distiller, told_tokens } = self.distilled(task).await?;
+        let limit = plan.output.min(asked.budget.saturating_sub(plan.input + told_tokens));
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let hides = redactor.clone();
         let budget = asked.budget;

@@ -241,6 +241,7 @@ async fn what_a_crash_left_undreamt_the_worker_dreams_anew() {
     stop.send(()).unwrap();
     worker.await.unwrap();
     assert_ne!(anew.archive, first.archive);
+    assert_eq!(bodies(&bench).len(), 1);
     let told = text(&bench, anew.archive).await;
     assert!(told.contains("Osprey") && !told.contains("door code"), "{told}");
     assert_eq!(index(&bench).await.memories[0].archives[0].checksum, anew.archive);
