@@ -16,6 +16,7 @@ mod learning;
 mod recall;
 mod redaction;
 mod scan;
+mod schedules;
 mod seed_wrongs;
 mod support;
 mod veiling;
