@@ -125,6 +125,17 @@ async fn the_seam_fires_once_whatever_was_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_survives_a_restart() {
+    let (dir, host) = fresh().await;
+    let made = added(&host, json!({"cron": "15 4 * * *", "budget": 4000})).await;
+    host.stop().await;
+    let host = Host::start(dir.path()).await;
+    let listed = host.get("/schedules").await.json();
+    assert_eq!(listed, json!({ "schedules": [made] }));
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_due_fires_while_the_host_runs() {
     let (_dir, host) = fresh().await;
     let made = added(&host, json!({"cron": "* * * * * *", "task": "consolidate"})).await;
