@@ -8,7 +8,7 @@ mod runner;
 
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::schedule::{
-    CatchUp, CronLine, ScheduleError, Standing, Timing, Upcoming, Zone, plan, upcoming,
+    CatchUp, CronLine, Plan, ScheduleError, Standing, Timing, Upcoming, Zone, plan, upcoming,
 };
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -334,7 +334,8 @@ impl Memory {
             jitter_millis: schedule.jitter_millis,
             late_millis: self.schedule_settings().late_seconds.saturating_mul(1_000),
         };
-        let Some(due) = plan(&timing, &standing, now) else { return Ok(None) };
+        let due = plan(&timing, &standing, now).or_else(|| corrected(&timing, &schedule, now));
+        let Some(due) = due else { return Ok(None) };
         let holder = Packs::new_name();
         let claim = TickClaim {
             seen_through: schedule.handled_through,
@@ -361,6 +362,21 @@ impl Memory {
         {}
         Ok(())
     }
+}
+
+/// What to note of a schedule that was thought to be due and is not: other time zones
+/// than those of now said when.
+fn corrected(timing: &Timing, schedule: &ScheduleRecord, now: Millis) -> Option<Plan> {
+    let next = upcoming(timing, &schedule.id, schedule.jitter_millis, schedule.handled_through);
+    let is_wrong = schedule.next.is_some_and(|kept| kept.fires_at <= now)
+        && schedule.next != next.map(next_of);
+    is_wrong.then(|| Plan {
+        missed: Vec::new(),
+        counted: 0,
+        run: None,
+        handled_through: schedule.handled_through,
+        next,
+    })
 }
 
 /// The instants that are asked for, once all else of the request is in order.

@@ -205,9 +205,6 @@ impl Memory {
         if job.tick.attempts > MAX_ATTEMPTS {
             return Done::failed("abandoned");
         }
-        let Ok(_place) = self.inner.schedule_places.acquire().await else {
-            return Done::failed("internal_error");
-        };
         loop {
             let turn = match job.schedule.task {
                 ScheduleTask::Commitments => Ok(Turn::Now),
@@ -218,11 +215,16 @@ impl Memory {
                 Ok(Turn::TooLate) => return Done::as_is(TickOutcome::Busy),
                 Err(error) => return Done::failed(code(&error)),
             }
+            let Ok(place) = self.inner.schedule_places.acquire().await else {
+                return Done::failed("internal_error");
+            };
             // Apart, so that a task that panics is a task that failed.
             let (memory, mine) = (self.clone(), job.clone());
             let mut task = JoinSet::new();
             task.spawn(async move { memory.perform(&mine).await });
-            match task.join_next().await {
+            let done = task.join_next().await;
+            drop(place);
+            match done {
                 // Somebody else dreams of it: it is in use.
                 Some(Ok(Err(MemoryError::DreamUnderWay { .. }))) => {
                     if self.is_too_late(job.tick.started_at) {
