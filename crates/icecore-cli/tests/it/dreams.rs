@@ -208,7 +208,8 @@ fn a_killed_dream_is_whole_or_never_was() {
         let mut child = dream(&place).spawn().unwrap();
         // All over its time, and never twice at the same point.
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let share = (f64::from(number) + (dice >> 40) as f64 / f64::from(1 << 24)) / f64::from(kills);
+        let share =
+            (f64::from(number) + (dice >> 40) as f64 / f64::from(1 << 24)) / f64::from(kills);
         std::thread::sleep(takes.mul_f64(share));
         child.kill().unwrap();
         killed += u32::from(child.wait().unwrap().code().is_none());

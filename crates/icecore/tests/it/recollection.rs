@@ -19,7 +19,12 @@ async fn bench() -> Bench {
     bench
 }
 
-async fn context(bench: &Bench, session: Option<&str>, query: Option<&str>, budget: u32) -> Context {
+async fn context(
+    bench: &Bench,
+    session: Option<&str>,
+    query: Option<&str>,
+    budget: u32,
+) -> Context {
     let request = ContextRequest {
         session: session.map(str::to_owned),
         query: query.map(str::to_owned),

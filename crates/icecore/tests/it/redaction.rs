@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use icecore::{
-    DreamRequest,
     Append, CommitmentRequest, CompactionRequest, ConditionRequest, ConsolidationTrigger, Content,
-    ContextRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite, ForgetRequest,
-    ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest,
-    NewRunEvent, NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError, RunPut,
-    RunStatus, RunStepRequest, SearchRequest, Seq, TurnInput, json::JsonText,
+    ContextRequest, DreamRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite,
+    ForgetRequest, ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest,
+    NewForkRequest, NewRunEvent, NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError,
+    RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_store::StoreError;
