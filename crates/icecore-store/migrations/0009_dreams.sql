@@ -17,6 +17,8 @@ CREATE INDEX tenants_index_lost ON tenants (tenant) WHERE index_lost = 1;
 -- Up to here the branch's own turns have been read by a dream.
 ALTER TABLE branches ADD COLUMN dreamed_through INTEGER NOT NULL DEFAULT 0;
 
+CREATE INDEX sessions_by_scope ON sessions (tenant, scope, session);
+
 CREATE INDEX branches_undreamt ON branches (tenant, session, branch)
     WHERE dreamed_through < length;
 

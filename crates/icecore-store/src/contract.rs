@@ -257,6 +257,9 @@ sentences! {
         what_was_made_of_a_dream_goes_with_it
         a_forgotten_turn_takes_dreams_along
         a_rewritten_turn_takes_dreams_along
+        a_dream_without_its_archive_does_not_come_back
+        a_dream_without_its_archive_is_lost_with_the_next
+        what_an_undone_dream_told_goes_with_what_it_read
         a_deleted_entry_takes_dreams_along
         an_erased_entry_takes_dreams_along
         forgotten_facts_take_dreams_along

@@ -12,6 +12,10 @@ use crate::runs::{NewRun, RunStep};
 use crate::store::EntryRecord;
 use crate::workspace::NewFile;
 
+/// No lease is for longer than this, in milliseconds: one that seems to be was taken by
+/// a clock that was wrong, and is nobody's.
+pub const MAX_LEASE_MILLIS: i64 = 3_600_000;
+
 /// Who may dream in a memory, until when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
@@ -325,6 +329,8 @@ pub struct DreamDue {
     pub scope: Scope,
     /// The largest budget of those that were lost.
     pub budget: u64,
+    /// The scope's epoch, which rises when more is lost.
+    pub epoch: u64,
 }
 
 /// The payload of `dream.undone`.

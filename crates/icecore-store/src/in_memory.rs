@@ -721,8 +721,8 @@ impl Store for MemoryStore {
         Ok(dreams::lost(&self.state(), limit))
     }
 
-    async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()> {
-        dreams::settle_lost(&mut self.state(), scope);
+    async fn settle_lost_dreams(&self, due: &DreamDue) -> Result<()> {
+        dreams::settle_lost(&mut self.state(), due);
         Ok(())
     }
 

@@ -785,7 +785,10 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
                     let selector = Selector::Entry(output);
                     format!("{:?}", store.erase_entries(scope, &selector, false, now).await)
                 }
-                _ => format!("{:?}", store.settle_lost_dreams(scope).await),
+                _ => match store.lost_dreams(1).await.unwrap().pop() {
+                    Some(due) => format!("{:?}", store.settle_lost_dreams(&due).await),
+                    None => "nothing was lost".to_owned(),
+                },
             }
         }
         Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),

@@ -768,9 +768,9 @@ impl Store for SqliteStore {
         self.read(move |c, s| dreams::lost(c, s, limit)).await
     }
 
-    async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()> {
-        let scope = scope.clone();
-        self.write(move |c, s| dreams::settle_lost(c, s, &scope)).await
+    async fn settle_lost_dreams(&self, due: &DreamDue) -> Result<()> {
+        let due = due.clone();
+        self.write(move |c, s| dreams::settle_lost(c, s, &due)).await
     }
 
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {

@@ -572,7 +572,8 @@ pub trait Store: Send + Sync {
     async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept>;
 
     /// Takes back the dream in force: its entry ends, with its record; what it stands
-    /// for is in force again, its turns count as unread, the one before it is in force;
+    /// for is in force again, its turns count as unread, the one before it is in force, or
+    /// is taken back too if its archive is gone;
     /// the index file is written where one is given. Its archive's key goes unless
     /// another dream in force or superseded came to the same. Positions before cannot
     /// be read as of any more, and the scope's epoch rises. Logs `dream.undone` with ids
@@ -627,8 +628,9 @@ pub trait Store: Send + Sync {
     /// where that is redacted again.
     async fn lost_dreams(&self, limit: usize) -> Result<Vec<DreamDue>>;
 
-    /// Notes that a memory has been dreamt anew, or has nothing to dream of.
-    async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()>;
+    /// Notes that a memory has been dreamt anew, or has nothing to dream of; not if its
+    /// epoch has risen, for then more may have been lost.
+    async fn settle_lost_dreams(&self, due: &DreamDue) -> Result<()>;
 
     /// Tenants whose index file went and has not been written again.
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>>;

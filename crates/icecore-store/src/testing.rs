@@ -681,8 +681,8 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.lost_dreams(limit))
     }
 
-    async fn settle_lost_dreams(&self, scope: &Scope) -> Result<()> {
-        write!(self.settle_lost_dreams(scope))
+    async fn settle_lost_dreams(&self, due: &DreamDue) -> Result<()> {
+        write!(self.settle_lost_dreams(due))
     }
 
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {

@@ -59,7 +59,7 @@ impl Memory {
             };
             match self.dream(&due.scope, request, |_| {}).await {
                 Ok(_) => {
-                    store.settle_lost_dreams(&due.scope).await?;
+                    store.settle_lost_dreams(due).await?;
                     return Ok(true);
                 }
                 Err(MemoryError::TokenBudgetExceeded { .. }) => {}
@@ -69,7 +69,7 @@ impl Memory {
         }
         // Nothing is left, or too much for any budget: the next dream that is asked for
         // goes on from there.
-        store.settle_lost_dreams(&due.scope).await?;
+        store.settle_lost_dreams(due).await?;
         Ok(false)
     }
 

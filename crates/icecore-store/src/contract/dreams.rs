@@ -216,6 +216,10 @@ pub(super) async fn one_dreams_at_a_time(store: &dyn Store) {
     store.release_dream(&scope(), other).await.unwrap();
     assert!(lease(store, "me", Millis(NOW.0 + 1999)).await);
     store.release_dream(&scope_of("rival", "notes"), "me").await.unwrap();
+    // Its clock was a year ahead.
+    let wrong = Lease { holder: "me".to_owned(), until: Millis(NOW.0 + 31_536_000_000) };
+    assert!(store.lease_dream(&scope(), wrong, Millis(NOW.0 + 1999)).await.unwrap());
+    assert!(lease(store, other, NOW).await, "nobody's lease is that long");
 }
 
 pub(super) async fn what_is_due_to_be_dreamt_is_found(store: &dyn Store) {
@@ -559,10 +563,50 @@ pub(super) async fn a_forgotten_turn_takes_dreams_along(store: &dyn Store) {
     assert_eq!(shown(store).await, "1 erased, 2 erased, 3 erased");
     assert_eq!(in_force(store).await, "a, b, c");
     assert_eq!(due(store).await, format!("{}.main 1-6", session.0));
-    let budget = 3000;
-    assert_eq!(store.lost_dreams(9).await.unwrap(), [DreamDue { scope: scope(), budget }]);
-    store.settle_lost_dreams(&scope()).await.unwrap();
+    let lost = DreamDue { scope: scope(), budget: 3000, epoch: epoch(store).await };
+    assert_eq!(store.lost_dreams(9).await.unwrap(), [lost.clone()]);
+    let stale = DreamDue { epoch: lost.epoch - 1, ..lost.clone() };
+    store.settle_lost_dreams(&stale).await.unwrap();
+    assert_eq!(store.lost_dreams(9).await.unwrap(), [lost.clone()], "more was lost since");
+    store.settle_lost_dreams(&lost).await.unwrap();
     assert!(store.lost_dreams(9).await.unwrap().is_empty());
+    clean(store).await;
+}
+
+pub(super) async fn a_dream_without_its_archive_does_not_come_back(store: &dyn Store) {
+    let session = three(store).await;
+    assert!(store.expire_archive(&scope(), Checksum([2; 32]), NOW).await.unwrap());
+    let undone = store.undo_dream(&scope(), "dream-3", index("index 1"), NOW).await.unwrap();
+    assert_eq!(undone.unwrap().run, "dream-3");
+    assert_eq!(shown(store).await, "1+ in-force, 2 undone, 3 undone");
+    assert_eq!(in_force(store).await, "dreamt 1, b, c");
+    assert_eq!(due(store).await, format!("{}.main 3-6", session.0));
+    clean(store).await;
+}
+
+pub(super) async fn a_dream_without_its_archive_is_lost_with_the_next(store: &dyn Store) {
+    let session = three(store).await;
+    for number in [1, 2] {
+        assert!(store.expire_archive(&scope(), Checksum([number; 32]), NOW).await.unwrap());
+    }
+    let turn = TurnId { session, seq: Seq(3) };
+    let selector = Selector::Entry("none".to_owned());
+    let counted = store.archives_lost_with(&scope(), &selector, &[turn], NOW).await.unwrap();
+    assert_eq!(counted, 1);
+    erase(store, session, &[3]).await;
+    assert_eq!(shown(store).await, "1 erased, 2 erased, 3 erased");
+    assert_eq!(in_force(store).await, "a, b, c");
+    assert_eq!(due(store).await, format!("{}.main 1-6", session.0));
+    clean(store).await;
+}
+
+pub(super) async fn what_an_undone_dream_told_goes_with_what_it_read(store: &dyn Store) {
+    let session = three(store).await;
+    store.undo_dream(&scope(), "dream-3", index("index 2"), NOW).await.unwrap().unwrap();
+    erase(store, session, &[3]).await;
+    assert_eq!(shown(store).await, "1+ superseded, 2+ in-force, 3 undone");
+    assert!(store.files(&place(), "").await.unwrap().is_empty(), "an old version told of it");
+    assert_eq!(store.lost_indexes(9).await.unwrap(), [acme()]);
     clean(store).await;
 }
 
@@ -583,7 +627,7 @@ pub(super) async fn a_deleted_entry_takes_dreams_along(store: &dyn Store) {
     assert_eq!(in_force(store).await, "dreamt 1, c");
     assert_eq!(due(store).await, format!("{}.main 3-6", session.0));
     let lost = store.lost_dreams(9).await.unwrap();
-    assert_eq!(lost, [DreamDue { scope: scope(), budget: 3000 }]);
+    assert_eq!(lost, [DreamDue { scope: scope(), budget: 3000, epoch: epoch(store).await }]);
     assert_eq!(store.purge_entries(&scope(), LATER, LATER, 99).await.unwrap(), 3);
     clean(store).await;
 
@@ -794,7 +838,7 @@ pub(super) async fn dreams_are_redacted_again(store: &dyn Store) {
     assert_eq!(shown(store).await, "1 erased, 2 erased, 3 erased");
     assert_eq!(in_force(store).await, "a, b, c");
     let lost = store.lost_dreams(9).await.unwrap();
-    assert_eq!(lost, [DreamDue { scope: scope(), budget: 3000 }]);
+    assert_eq!(lost, [DreamDue { scope: scope(), budget: 3000, epoch: epoch(store).await }]);
     clean(store).await;
 }
 

@@ -11,7 +11,7 @@ use icecore_domain::workspace::Workspace;
 
 use super::state::{EntryState, State, TenantState, stored_text};
 use super::{commitments, derivation, entries, erase, facts, runs, secrets, workspace};
-use crate::dreams::{INDEX_FILES, lost as lost_payload, undone};
+use crate::dreams::{INDEX_FILES, MAX_LEASE_MILLIS, lost as lost_payload, undone};
 use crate::error::StoreError;
 use crate::store::*;
 use crate::told::Again;
@@ -53,7 +53,9 @@ impl KnownDream {
 
 pub(super) fn lease(state: &mut State, scope: &Scope, lease: Lease, now: Millis) -> bool {
     let Some(known) = state.scope_mut(scope) else { return true };
-    let is_taken = |other: &Lease| other.holder != lease.holder && other.until > now;
+    let most = Millis(now.0.saturating_add(MAX_LEASE_MILLIS));
+    let is_taken =
+        |other: &Lease| other.holder != lease.holder && other.until > now && other.until <= most;
     if known.dreamer.as_ref().is_some_and(is_taken) {
         return false;
     }
@@ -325,18 +327,15 @@ fn try_to_undo(
     else {
         return Ok(None);
     };
-    let mine = tenant.entries.iter().filter(|entry| entry.memory == memory);
-    let output = mine.map(|entry| &entry.record).find(|entry| entry.id == dream.record.output);
-    if let Some(output) = output.map(|entry| entry.began) {
-        let how = derivation::Going::Undoing;
-        let ending = derivation::going_with(tenant, memory, &[output], now, how);
-        entries::end_all(tenant, scope, output, ending, now);
+    let mut last = Some(dream.clone());
+    while let Some(one) = last {
+        undo_one(tenant, scope, &one, now);
+        last = one.record.previous.and_then(|run| find_mut(tenant, &run).cloned());
+        // One whose archive is gone could not be read on top of.
+        if let Some(previous) = last.take_if(|dream| has_key(tenant, dream)) {
+            set_state(tenant, Some(&previous.record.run), DreamState::InForce);
+        }
     }
-    if let Some(dream) = find_mut(tenant, run) {
-        dream.take_back(DreamState::Undone);
-    }
-    set_state(tenant, dream.record.previous.as_ref(), DreamState::InForce);
-    let_archive_go(tenant, memory, dream.record.archive, |known| known.expired_at = Some(now));
     if let Some((place, file)) = index {
         workspace::put(state, &place, file)?;
     }
@@ -348,6 +347,28 @@ fn try_to_undo(
         known.epoch += 1;
     }
     Ok(get(state, scope.tenant(), run))
+}
+
+/// Takes one dream back, and puts none in force.
+fn undo_one(tenant: &mut TenantState, scope: &Scope, dream: &KnownDream, now: Millis) {
+    let memory = scope.memory();
+    let mine = tenant.entries.iter().filter(|entry| entry.memory == memory);
+    let output = mine.map(|entry| &entry.record).find(|entry| entry.id == dream.record.output);
+    if let Some(output) = output.map(|entry| entry.began) {
+        let how = derivation::Going::Undoing;
+        let ending = derivation::going_with(tenant, memory, &[output], now, how);
+        entries::end_all(tenant, scope, output, ending, now);
+    }
+    if let Some(dream) = find_mut(tenant, &dream.record.run) {
+        dream.take_back(DreamState::Undone);
+    }
+    let_archive_go(tenant, memory, dream.record.archive, |known| known.expired_at = Some(now));
+}
+
+/// Whether the archive of a dream can be read.
+fn has_key(tenant: &TenantState, dream: &KnownDream) -> bool {
+    let mine = tenant.archives.iter().filter(|known| known.scope == dream.record.scope);
+    mine.filter(|known| known.checksum == dream.record.archive).any(|known| known.key.is_some())
 }
 
 /// Destroys the key of an archive, unless a dream that counts came to it.
@@ -433,7 +454,8 @@ pub(super) fn lost(state: &State, limit: usize) -> Vec<DreamDue> {
     let mut found = Vec::new();
     for tenant in &state.tenants {
         for known in &tenant.scopes {
-            let due = |budget| DreamDue { scope: tenant.scope(&known.memory), budget };
+            let scope = tenant.scope(&known.memory);
+            let due = |budget| DreamDue { scope, budget, epoch: known.epoch };
             found.extend(known.dreams_lost.map(due));
         }
     }
@@ -441,9 +463,9 @@ pub(super) fn lost(state: &State, limit: usize) -> Vec<DreamDue> {
     found
 }
 
-pub(super) fn settle_lost(state: &mut State, scope: &Scope) {
-    if let Some(known) = state.scope_mut(scope) {
-        known.dreams_lost = None;
+pub(super) fn settle_lost(state: &mut State, due: &DreamDue) {
+    if let Some(known) = state.scope_mut(&due.scope) {
+        known.dreams_lost.take_if(|_| known.epoch == due.epoch);
     }
 }
 
@@ -504,11 +526,19 @@ pub(super) fn ids_of(tenant: &TenantState, began: &BTreeSet<Position>) -> BTreeS
     found.map(|entry| entry.id.clone()).collect()
 }
 
-/// The numbers of the dreams that go with those that are touched.
+/// The numbers of the dreams that go with those that are touched: all that count from
+/// the first of them on, those before it whose archives are gone, and what else is
+/// touched.
 fn falling(tenant: &TenantState, memory: &str, first: &Touched) -> Touched {
     let counted =
         touched(tenant, memory, |dream| dream.counts() && first.contains(&dream.record.number));
-    let from = counted.first().copied();
+    let from = counted.first().copied().map(|from| {
+        let earlier = |dream: &KnownDream| dream.counts() && dream.record.number < from;
+        let earlier = touched(tenant, memory, earlier);
+        let readable = touched(tenant, memory, |dream| has_key(tenant, dream));
+        let gone = earlier.iter().rev().take_while(|number| !readable.contains(number));
+        gone.last().copied().unwrap_or(from)
+    });
     touched(tenant, memory, |dream| {
         let number = dream.record.number;
         first.contains(&number) || from.is_some_and(|from| number >= from)
@@ -530,6 +560,13 @@ pub(super) fn lose(
     let falling: Vec<KnownDream> = tenant.dreams.iter().filter(is_falling).cloned().collect();
     let dropped = drop_outputs(tenant, memory, &falling, going);
     let lost: Vec<&KnownDream> = falling.iter().filter(|dream| dream.counts()).collect();
+    let told =
+        |dream: &KnownDream| dream.record.index_updated && dream.record.state != DreamState::Erased;
+    if falling.iter().any(told) {
+        for path in INDEX_FILES {
+            tenant.index_lost |= workspace::delete_all(tenant, path, now);
+        }
+    }
     let Some(first) = lost.first() else { return dropped };
     for dream in &lost {
         if let Some(dream) = find_mut(tenant, &dream.record.run) {
@@ -540,9 +577,6 @@ pub(super) fn lose(
     for dream in &lost {
         let mark = |known: &mut ArchiveRecord| known.erased_at = Some(now);
         let_archive_go(tenant, memory, dream.record.archive, mark);
-    }
-    for path in INDEX_FILES {
-        tenant.index_lost |= workspace::delete_all(tenant, path, now);
     }
     let budget = lost.iter().map(|dream| dream.record.figures.budget).max();
     for known in tenant.scopes.iter_mut().filter(|known| known.memory == memory) {

@@ -91,11 +91,18 @@ pub(super) fn after(
 
 // Losing them
 
+/// Whether the archive of a dream `d` can be read.
+const HAS_KEY: &str = "EXISTS (SELECT 1 FROM archives a
+     WHERE a.tenant = d.tenant AND a.scope = d.scope AND a.checksum = d.archive
+       AND a.sealed_key IS NOT NULL)";
+
 /// A dream that goes.
 struct Falling {
     number: i64,
     run: String,
     counts: bool,
+    has_key: bool,
+    told: bool,
     previous: Option<String>,
     output: String,
     archive: Vec<u8>,
@@ -103,15 +110,24 @@ struct Falling {
 }
 
 /// The dreams that go with those that are touched, newest first: all that count from
-/// the first of them on, and whatever else is touched or came later.
+/// the first of them on, those before it whose archives are gone, for none of these
+/// could be in force again, and whatever else is touched.
 fn falling(c: &Connection, no: ScopeNo, touched: &Touched) -> rusqlite::Result<Vec<Falling>> {
     let Some(first) = touched.first() else { return Ok(Vec::new()) };
+    let readable: i64 = c
+        .prepare_cached(&format!(
+            "SELECT coalesce(max(d.number), 0) FROM dreams d
+             WHERE d.tenant = ?1 AND d.scope = ?2 AND d.number < ?3 AND {COUNTS} AND {HAS_KEY}"
+        ))?
+        .query_row([no.tenant, no.scope, *first], |row| row.get(0))?;
     let mut found: Vec<Falling> = c
         .prepare_cached(&format!(
-            "SELECT number, run, {COUNTS}, previous, output, archive, budget FROM dreams
-             WHERE tenant = ?1 AND scope = ?2 AND number >= ?3 ORDER BY number DESC"
+            "SELECT number, run, {COUNTS}, previous, output, archive, budget, {HAS_KEY},
+               index_updated AND state != 'erased'
+             FROM dreams d
+             WHERE d.tenant = ?1 AND d.scope = ?2 AND d.number > ?3 ORDER BY number DESC"
         ))?
-        .query_map([no.tenant, no.scope, *first], |row| {
+        .query_map([no.tenant, no.scope, readable], |row| {
             Ok(Falling {
                 number: row.get(0)?,
                 run: row.get(1)?,
@@ -120,12 +136,17 @@ fn falling(c: &Connection, no: ScopeNo, touched: &Touched) -> rusqlite::Result<V
                 output: row.get(4)?,
                 archive: row.get(5)?,
                 budget: row.get(6)?,
+                has_key: row.get(7)?,
+                told: row.get(8)?,
             })
         })?
         .collect::<rusqlite::Result<_>>()?;
     let is_touched = |dream: &Falling| touched.contains(&dream.number);
     let counted = found.iter().filter(|dream| dream.counts && is_touched(dream));
-    let from = counted.map(|dream| dream.number).min();
+    let from = counted.map(|dream| dream.number).min().map(|from| {
+        let earlier = found.iter().filter(|dream| dream.counts && dream.number < from);
+        earlier.take_while(|dream| !dream.has_key).map(|dream| dream.number).last().unwrap_or(from)
+    });
     found.retain(|dream| is_touched(dream) || from.is_some_and(|from| dream.number >= from));
     Ok(found)
 }
@@ -143,11 +164,13 @@ pub(super) fn lose(
     let falling = falling(c, no, touched).map_err(|e| s.failed(e))?;
     let dropped = drop_outputs(c, no, &falling, going).map_err(|e| s.failed(e))?;
     let lost: Vec<&Falling> = falling.iter().filter(|dream| dream.counts).collect();
+    if falling.iter().any(|dream| dream.told) {
+        lose_index(c, s, scope, no, now)?;
+    }
     if lost.is_empty() {
         return Ok(dropped);
     }
     take_back(c, no, &lost, now).map_err(|e| s.failed(e))?;
-    lose_index(c, s, scope, no, now)?;
     let tell = || {
         let budget = lost.iter().map(|dream| dream.budget).max().unwrap_or_default();
         c.execute(

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::entries::LIVES;
 use super::rows::ScopeNo;
 use super::{Shared, archives, derivation, entries, log, rows, runs, secrets, workspace};
-use crate::dreams::undone;
+use crate::dreams::{MAX_LEASE_MILLIS, undone};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -34,9 +34,12 @@ pub(super) fn lease(
     c.prepare_cached(
         "UPDATE scopes SET dreamer = ?3, dreamer_until = ?4
          WHERE tenant = ?1 AND scope = ?2
-           AND (dreamer IS NULL OR dreamer = ?3 OR dreamer_until <= ?5)",
+           AND (dreamer IS NULL OR dreamer = ?3 OR dreamer_until <= ?5 OR dreamer_until > ?6)",
     )
-    .and_then(|mut q| q.execute(params![no.tenant, no.scope, lease.holder, lease.until.0, now.0]))
+    .and_then(|mut q| {
+        let most = now.0.saturating_add(MAX_LEASE_MILLIS);
+        q.execute(params![no.tenant, no.scope, lease.holder, lease.until.0, now.0, most])
+    })
     .map(|taken| taken > 0)
     .map_err(|e| s.failed(e))
 }
@@ -137,10 +140,12 @@ pub(super) fn undreamt_branches(
 }
 
 const UNDREAMT_BRANCHES: &str = "SELECT b.session, b.branch, b.dreamed_through, b.length
-     FROM branches b INDEXED BY branches_undreamt
-     CROSS JOIN sessions o ON o.tenant = b.tenant AND o.session = b.session AND o.scope = ?2
-     WHERE b.tenant = ?1 AND b.dreamed_through < b.length AND (b.session, b.branch) > (?3, ?4)
-     ORDER BY b.session, b.branch LIMIT ?5";
+     FROM sessions o INDEXED BY sessions_by_scope
+     CROSS JOIN branches b INDEXED BY branches_undreamt
+       ON b.tenant = o.tenant AND b.session = o.session AND b.dreamed_through < b.length
+     WHERE o.tenant = ?1 AND o.scope = ?2 AND o.session >= ?3
+       AND (b.session, b.branch) > (?3, ?4)
+     ORDER BY o.session, b.branch LIMIT ?5";
 
 // Keeping one
 
@@ -401,17 +406,18 @@ pub(super) fn undo(
     refuse_foreign(scope, index.as_ref())?;
     let is_it = |dream: &DreamRecord| dream.scope == *scope && dream.state == DreamState::InForce;
     let Some(dream) = get(c, s, scope.tenant(), run)?.filter(is_it) else { return Ok(None) };
-    let take_back = || {
-        let ending = derivation::with_what_quotes(c, no, &dream.output, BTreeSet::new(), now)?;
-        entries::end_all(c, scope, no, &ending, now)?;
-        unread(c, no.tenant, run)?;
-        take_back(c, no.tenant, run, DreamState::Undone)?;
-        if let Some(previous) = &dream.previous {
-            set_state(c, no.tenant, previous, DreamState::InForce)?;
+    let mut last = Some(dream.clone());
+    while let Some(dream) = last {
+        undo_one(c, (scope, no), &dream, now).map_err(|e| s.failed(e))?;
+        let Some(previous) = &dream.previous else { break };
+        last = get(c, s, scope.tenant(), previous)?;
+        let Some(before) = &last else { break };
+        // One whose archive is gone could not be read on top of: it goes as well.
+        if archives::has_key(c, no, &before.archive.0).map_err(|e| s.failed(e))? {
+            set_state(c, no.tenant, previous, DreamState::InForce).map_err(|e| s.failed(e))?;
+            break;
         }
-        archives::let_go(c, no, &dream.archive, archives::Why::Undone, now)
-    };
-    take_back().map_err(|e: rusqlite::Error| s.failed(e))?;
+    }
     if let Some((place, file)) = index {
         workspace::put(c, s, &place, file)?;
     }
@@ -427,6 +433,20 @@ pub(super) fn undo(
     };
     tell().map_err(|e: rusqlite::Error| s.failed(e))?;
     get(c, s, scope.tenant(), run)
+}
+
+/// Takes one dream back, and puts none in force.
+fn undo_one(
+    c: &Connection,
+    (scope, no): (&Scope, ScopeNo),
+    dream: &DreamRecord,
+    now: Millis,
+) -> rusqlite::Result<()> {
+    let ending = derivation::with_what_quotes(c, no, &dream.output, BTreeSet::new(), now)?;
+    entries::end_all(c, scope, no, &ending, now)?;
+    unread(c, no.tenant, &dream.run)?;
+    take_back(c, no.tenant, &dream.run, DreamState::Undone)?;
+    archives::let_go(c, no, &dream.archive, archives::Why::Undone, now)
 }
 
 // Records
@@ -592,26 +612,30 @@ pub(super) fn tokens(c: &Connection, s: &Shared, tenant: &Tenant, since: Millis)
 // What was lost
 
 pub(super) fn lost(c: &Connection, s: &Shared, limit: usize) -> Result<Vec<DreamDue>> {
-    let found: Vec<(i64, i64, i64)> = c
+    let found: Vec<(i64, i64, i64, i64)> = c
         .prepare_cached(
-            "SELECT tenant, scope, dreams_lost FROM scopes INDEXED BY scopes_dreams_lost
+            "SELECT tenant, scope, dreams_lost, epoch FROM scopes INDEXED BY scopes_dreams_lost
              WHERE dreams_lost IS NOT NULL ORDER BY tenant, scope LIMIT ?1",
         )
         .and_then(|mut q| {
             let limit = rows::number(limit as u64);
-            q.query_map([limit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
+            let place = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+            q.query_map([limit], place)?.collect()
         })
         .map_err(|e| s.failed(e))?;
-    let due = |(tenant, scope, budget): (i64, i64, i64)| {
-        Ok(DreamDue { scope: rows::scope_of(c, s, tenant, scope)?, budget: budget as u64 })
+    let due = |(tenant, scope, budget, epoch): (i64, i64, i64, i64)| {
+        let scope = rows::scope_of(c, s, tenant, scope)?;
+        Ok(DreamDue { scope, budget: budget as u64, epoch: epoch as u64 })
     };
     found.into_iter().map(due).collect()
 }
 
-pub(super) fn settle_lost(c: &Connection, s: &Shared, scope: &Scope) -> Result<()> {
-    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(()) };
-    c.prepare_cached("UPDATE scopes SET dreams_lost = NULL WHERE tenant = ?1 AND scope = ?2")
-        .and_then(|mut q| q.execute([no.tenant, no.scope]))
+pub(super) fn settle_lost(c: &Connection, s: &Shared, due: &DreamDue) -> Result<()> {
+    let Some(no) = rows::scope_no(c, s, &due.scope)? else { return Ok(()) };
+    let losing =
+        "UPDATE scopes SET dreams_lost = NULL WHERE tenant = ?1 AND scope = ?2 AND epoch = ?3";
+    c.prepare_cached(losing)
+        .and_then(|mut q| q.execute([no.tenant, no.scope, rows::number(due.epoch)]))
         .map(|_| ())
         .map_err(|e| s.failed(e))
 }

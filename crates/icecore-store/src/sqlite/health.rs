@@ -387,7 +387,7 @@ const INVARIANTS: [(&str, &str); 38] = [
          WHERE (a.sealed_key IS NULL) != (a.erased_at IS NOT NULL OR a.expired_at IS NOT NULL)
          UNION SELECT 'run ' || d.run FROM dreams d WHERE d.state = 'in-force'
            AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.tenant = d.tenant
-             AND a.scope = d.scope AND a.checksum = d.archive AND a.erased_at IS NULL)",
+             AND a.scope = d.scope AND a.checksum = d.archive AND a.sealed_key IS NOT NULL)",
     ),
     (
         "what was hidden is counted for nothing that is there",
