@@ -13,13 +13,16 @@
 //! | `peers` | other memories on the same questions |
 //! | `host` | what a host bears, with this process as its clients |
 //! | `redact` | what is hidden of secrets and of what only looks like them |
+//! | `distillates`, `lexrank` | what dreams keep of what questions need |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
 
 mod baselines;
 mod data;
+mod distillates;
 mod engine;
 mod host;
+mod lexrank;
 mod measures;
 mod peers;
 mod plot;
@@ -66,6 +69,8 @@ enum Command {
     Host(host::Args),
     /// What is hidden of secrets, and of what only looks like them.
     Redact(redact::Args),
+    /// What distillates keep of what questions need, beside the newest turns and LexRank.
+    DreamEvidence(distillates::Args),
 }
 
 #[derive(Args)]
@@ -125,6 +130,7 @@ async fn main() -> ExitCode {
         Command::Peers(args) => peers::run(&args).await.map(|()| true),
         Command::Host(args) => host::run(&args).await,
         Command::Redact(args) => redact::run(&args),
+        Command::DreamEvidence(args) => distillates::run(&args),
     };
     match done {
         Ok(is_sound) if is_sound => ExitCode::SUCCESS,

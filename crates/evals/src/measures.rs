@@ -91,7 +91,7 @@ pub fn context_scores(
 
 /// The sentences of a squeezed text that have three words or more; the text
 /// itself if it has none.
-fn sentences(text: &str) -> Vec<&str> {
+pub fn sentences(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
     for (space, _) in text.match_indices(' ') {

@@ -150,6 +150,7 @@ pub fn check(report: &CheckReport) -> Value {
         "turns": report.turns,
         "texts": report.texts,
         "packs": report.packs,
+        "archives": report.archives,
         "indexes": report.indexes,
         "orphans": report.orphans,
         "removed": report.removed,

@@ -293,7 +293,8 @@ pub trait Store: Send + Sync {
 
     /// Erases facts and verdicts that a selector names, by subject, age or id, or
     /// that quote one of these turns; answers how many. [`Store::erase`] takes what
-    /// quotes its turns by itself: this finds the rest, and counts ahead.
+    /// quotes its turns by itself: this finds the rest, and counts ahead. Dreams that
+    /// may have read them are lost; see [`Store::lost_dreams`].
     async fn erase_facts(
         &self,
         scope: &Scope,
@@ -563,10 +564,11 @@ pub trait Store: Send + Sync {
     /// Keeps a dream, all in one step: the entry in place of others as with
     /// [`Store::derive_entries`], how far turns have been read, the archive, the index
     /// file as with [`Store::put_file`], the run, and the records `memory.written`,
-    /// `memory.compacted` and `workspace.updated`. The dream before it is superseded. An archive of the memory that has the
-    /// address already, with its key, stays as it is, and the new body is not used. It
-    /// may be [`StoreError::FileConflict`], [`StoreError::TooManyFiles`] or, as with an
-    /// append, [`StoreError::SecretsChanged`]; then too nothing was done.
+    /// `memory.compacted` and `workspace.updated`. The dream before it is superseded. An
+    /// archive of the memory that has the address already, with its key, stays as it is,
+    /// and the new body is not used. It may be [`StoreError::FileConflict`],
+    /// [`StoreError::TooManyFiles`] or, as with an append,
+    /// [`StoreError::SecretsChanged`]; then too nothing was done.
     async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept>;
 
     /// Takes back the dream in force: its entry ends, with its record; what it stands
@@ -574,7 +576,8 @@ pub trait Store: Send + Sync {
     /// the index file is written where one is given. Its archive's key goes unless
     /// another dream in force or superseded came to the same. Positions before cannot
     /// be read as of any more, and the scope's epoch rises. Logs `dream.undone` with ids
-    /// alone. Nothing is answered, and nothing done, when the run's dream is not the one in force.
+    /// alone. Nothing is answered, and nothing done, when the run's dream is not the one
+    /// in force. The archive of the one before may be past its retention.
     async fn undo_dream(
         &self,
         scope: &Scope,
@@ -616,7 +619,12 @@ pub trait Store: Send + Sync {
     /// Memories, of any tenant, whose dreams were lost with something that was
     /// forgotten, deleted or rewritten. With these go: their entries, what those stood
     /// for being in force again; all dreams of the memory after the first that was
-    /// touched; their archives' keys; and the tenant's index file with all its versions.
+    /// touched; their archives' keys, unless a dream that stays came to the same; and the
+    /// tenant's index file with all its versions. Their turns count as unread, the dream
+    /// before them is in force, and `dream.lost` is logged. What touches a dream is: a
+    /// turn that it read, or a fact drawn from one; an entry that it was made of, or that
+    /// it wrote; a verdict that was there when it was kept; and what it tells itself,
+    /// where that is redacted again.
     async fn lost_dreams(&self, limit: usize) -> Result<Vec<DreamDue>>;
 
     /// Notes that a memory has been dreamt anew, or has nothing to dream of.

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 
 use icecore_domain::dream::{Archive, Checksum, Line};
 use icecore_domain::ids::{Scope, Tenant};
+use icecore_domain::redact::{RedactedText, Redactor};
 use icecore_domain::time::Millis;
-use icecore_store::{ArchiveRecord, PackKey, StoreError, open_archive};
+use icecore_store::{ArchiveRecord, DreamQuery, PackKey, StoreError, open_archive};
 use sha2::{Digest, Sha256};
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
-use crate::veil::Veil;
 
 /// How the archives are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -122,7 +122,7 @@ impl Memory {
         let tells = match self.veil_of(tenant).await? {
             Some(veil) => {
                 let archive = Arc::clone(&archive);
-                off_thread(move || tells(&archive, &veil)).await?
+                off_thread(move || tells(&archive, |text| veil.text_of(text))).await?
             }
             None => false,
         };
@@ -272,6 +272,46 @@ impl Memory {
         Ok(())
     }
 
+    /// Lets go of archives that hold what is a secret now, though nothing that is still
+    /// there does: of those that answer by taking back their dreams.
+    pub(crate) async fn let_go_of_telling(
+        &self,
+        tenant: &Tenant,
+        redactor: &Redactor,
+    ) -> Result<()> {
+        for record in self.inner.store.archives(Some(tenant)).await? {
+            if record.key.is_none() {
+                continue;
+            }
+            // One that is damaged tells nobody anything.
+            let Ok(archive) = self.open_body(&record).await? else { continue };
+            let redactor = redactor.clone();
+            if !off_thread(move || tells(&archive, |text| redactor.text(text))).await? {
+                continue;
+            }
+            let (scope, store) = (&record.scope, &self.inner.store);
+            let has_key = |found: Vec<ArchiveRecord>| {
+                found.iter().any(|found| found.scope == *scope && found.key.is_some())
+            };
+            while !store.expire_archive(scope, record.checksum, self.now()).await?
+                && has_key(store.archives_at(tenant, record.checksum).await?)
+            {
+                let query = DreamQuery {
+                    memory: Some(scope.memory().to_owned()),
+                    in_force: true,
+                    before: None,
+                    limit: 1,
+                };
+                // It is in force, or newer ones were made of it.
+                match store.dreams(tenant, &query).await?.pop() {
+                    Some(dream) => drop(self.undo_dream(tenant, &dream.run).await?),
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Lets go of archives past `archive_retention_days` that a newer one supersedes:
     /// first the index names them no more, then their keys are destroyed, then their
     /// bodies deleted. Answers how many.
@@ -335,8 +375,8 @@ fn opened(
 }
 
 /// Whether an archive holds what is a secret now. Its hashes and words of ours are none.
-fn tells(archive: &Archive, veil: &Veil) -> bool {
+fn tells(archive: &Archive, hide: impl Fn(&str) -> RedactedText) -> bool {
     let texts = |line: &Line| [Some(line.text.clone()), line.before.clone()];
     let mut texts = archive.distillate.lines.iter().flat_map(texts).flatten();
-    texts.any(|text| veil.text_of(&text).as_str() != text)
+    texts.any(|text| hide(&text).as_str() != text)
 }

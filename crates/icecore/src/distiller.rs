@@ -338,6 +338,9 @@ impl<'a> Asking<'a> {
 
     /// What the model makes of a part; nothing if that cannot be used.
     async fn ask(&mut self, part: &AskedPart, share: u64) -> Option<Vec<Line>> {
+        // Prompt and reply share the window.
+        let room = self.model.window_tokens().saturating_sub(part.tokens);
+        let share = share.min(room.saturating_sub(self.told(part, u64::MAX)));
         if self.is_silent || share < SMALLEST_REPLY {
             return None;
         }
@@ -345,9 +348,6 @@ impl<'a> Asking<'a> {
         let prompt = DistilPrompt::new(sources, share);
         let text = prompt.text();
         let tokens = u64::from(self.counter.count(&text));
-        if tokens + share > self.model.window_tokens() {
-            return None;
-        }
         if let Some(counted) = self.model.count(&text) {
             let most = self.task.budget * (100 + PROVIDER_SLACK_PERCENT) / 100;
             if self.provider_tokens + counted + share > most {

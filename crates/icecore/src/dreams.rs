@@ -181,10 +181,14 @@ impl Memory {
     pub async fn dream(
         &self,
         scope: &Scope,
-        request: DreamRequest,
+        mut request: DreamRequest,
         mut tell: impl FnMut(DreamProgress) + Send,
     ) -> Result<Dream> {
         let asked = self.asked(&request)?;
+        if let Some(run) = &mut request.run {
+            let redactor = self.redactor(scope.tenant()).await?.redactor;
+            *run = redactor.name(run).into_string();
+        }
         if let Some(done) = self.dreamt_before(scope, &request).await? {
             return Ok(done);
         }
@@ -267,7 +271,8 @@ impl Memory {
     /// Takes back a dream, which must be the one in force in its memory.
     pub async fn undo_dream(&self, tenant: &Tenant, run: &str) -> Result<DreamRecord> {
         for _ in 0..TRIES {
-            let no_dream = || MemoryError::NoDream { run: run.to_owned() };
+            let shown = || self.shown_name(tenant, run).into_string();
+            let no_dream = || MemoryError::NoDream { run: shown() };
             let record = self.dream_record(tenant, run).await?.ok_or_else(no_dream)?;
             let reason = match record.state {
                 DreamState::InForce => None,
@@ -276,8 +281,8 @@ impl Memory {
                 DreamState::Erased => Some("something that it had read was forgotten"),
             };
             if let Some(reason) = reason {
-                let (run, reason) = (run.to_owned(), reason.to_owned());
-                return Err(MemoryError::NotUndone { run, reason });
+                let reason = reason.to_owned();
+                return Err(MemoryError::NotUndone { run: shown(), reason });
             }
             match self.take_back(&record).await {
                 Ok(Some(undone)) => return Ok(undone),

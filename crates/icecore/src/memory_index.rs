@@ -55,6 +55,9 @@ impl Memory {
 
     /// Writes the index of a tenant from its dreams in force, where it was lost.
     pub(crate) async fn write_index_anew(&self, tenant: &Tenant) -> Result<()> {
+        if !self.inner.workspace.enabled {
+            return Ok(());
+        }
         for _ in 0..TRIES {
             let index = self.index_of_dreams(tenant).await?;
             let expect = match self.index_file(tenant).await? {

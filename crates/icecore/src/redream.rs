@@ -23,6 +23,11 @@ impl Memory {
         let is_meant = |other: &Tenant| tenant.is_none_or(|tenant| tenant == other);
         let mut lost = self.inner.store.lost_dreams(A_ROUND).await?;
         lost.retain(|due| is_meant(due.scope.tenant()));
+        // Their keys are gone already, where nobody had the time to delete their bodies.
+        let tenants: BTreeSet<Tenant> = lost.iter().map(|due| due.scope.tenant().clone()).collect();
+        for tenant in &tenants {
+            self.delete_lost_bodies(tenant).await?;
+        }
         let mut done = 0;
         for due in lost {
             match self.dream_anew(&due).await {

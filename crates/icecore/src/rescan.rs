@@ -81,11 +81,13 @@ impl Memory {
             }
         }
         if !dry_run {
+            let clean = redactor.clone();
             let told = self.rewrite_told(tenant, redactor, &mut done).await?;
             // A memory that got another name is touched under that one.
             touched.retain(|scope: &Scope| !told.memories.iter().any(|old| old == scope.memory()));
             touched.extend(told.touched);
             self.conclude(touched, &done).await?;
+            self.let_go_of_telling(tenant, &clean).await?;
             self.note_rescanned(tenant, version).await?;
             self.delete_lost_bodies(tenant).await?;
             // Dreams that had read what was rewritten are gone with it.

@@ -34,8 +34,13 @@ pub fn lines(report: &CheckReport, printer: &Printer) -> Vec<String> {
     let bad = |problem: &String| format!("{} {problem}", printer.paint(Tone::Bad, "damaged:"));
     let mut lines: Vec<String> = report.problems.iter().map(bad).collect();
     if report.is_ok() {
+        // Who never dreamt has none, and a line is short.
+        let archives = match report.archives {
+            0 => String::new(),
+            archives => format!(", {}", count(archives, "archive")),
+        };
         lines.push(format!(
-            "{} {}, {}, {} and {} are whole",
+            "{} {}, {}, {}{archives} and {} are whole",
             printer.paint(Tone::Good, "ok:"),
             count(report.turns, "turn"),
             count(report.texts, "text"),

@@ -69,13 +69,9 @@ pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
         0 => String::new(),
         runs => format!(", {}", count(runs, "run")),
     };
-    let archives = match erased.archives {
-        0 => String::new(),
-        archives => format!(", {}", count(archives, "archive")),
-    };
     let mut lines = vec![
         format!(
-            "{verb} {}, {}, {}{runs}{archives}; {} and {} rewritten or deleted",
+            "{verb} {}, {}, {}{runs}; {} and {} rewritten or deleted",
             count(erased.turns, "turn"),
             count(erased.entries, "entry"),
             count(erased.facts, "fact"),
@@ -88,12 +84,14 @@ pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
         printer.paint(Tone::Dim, &format!("receipt  {}", receipt.id)),
         printer.paint(Tone::Dim, &format!("sha256   {}", receipt.sha256)),
     ];
-    if receipt.distilled_anew > 0 {
-        let memories = match receipt.distilled_anew {
-            1 => "1 memory".to_owned(),
-            memories => format!("{} memories", number(memories)),
+    // On a line of its own: most memories have no dreams.
+    if erased.archives > 0 {
+        let archives = count(erased.archives, "archive");
+        let anew = match receipt.distilled_anew {
+            0 => String::new(),
+            memories => format!("; distilled {} anew", count(memories, "memory")),
         };
-        lines.insert(1, format!("Distilled {memories} anew, without it"));
+        lines.insert(1, format!("{verb} {archives} of dreams that had read it{anew}"));
     }
     lines
 }

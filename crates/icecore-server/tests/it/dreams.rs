@@ -190,8 +190,13 @@ async fn what_was_forgotten_leaves_a_tombstone() {
     assert_eq!(host.post("/entries", &secret.to_string()).await.status, 201);
     let made = dream(&host, json!({"memoryRef": "m"})).await.json();
     let checksum = text(&made, "archiveChecksum").to_owned();
+    let dry = host.post("/forget", r#"{"subject":"Odile","dryRun":true}"#).await.json();
+    assert_eq!((&dry["erased"]["archives"], &dry["distilledAnew"]), (&json!(1), &json!(0)));
+    assert_eq!(host.get(&format!("/archives/{checksum}")).await.status, 200);
     let receipt = host.post("/forget", r#"{"subject":"Odile"}"#).await.json();
-    assert_eq!(receipt["erased"]["archives"], 1, "{receipt}");
+    assert_eq!(receipt["erased"], dry["erased"], "{receipt}");
+    assert_eq!(receipt["distilledAnew"], 1, "{receipt}");
+    assert!(text(&receipt, "statement").ends_with(", 1 archives"), "{receipt}");
     let gone = host.get(&format!("/archives/{checksum}")).await;
     assert_eq!(gone.code(), "410 archive_gone");
     assert!(!host.get("/archives").await.text.contains(&checksum));

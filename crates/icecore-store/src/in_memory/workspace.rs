@@ -128,7 +128,7 @@ pub(super) fn delete_all(tenant: &mut TenantState, path: &str, now: Millis) -> b
     let is_it = |file: &StoredFile| {
         file.workspace == Workspace::DEFAULT && file.record.head.path.as_str() == path
     };
-    let last = tenant.files.iter().filter(|file| is_it(file)).next_back();
+    let last = tenant.files.iter().rfind(|file| is_it(file));
     let Some(version) = last.map(|last| last.record.head.version) else { return false };
     tenant.files.retain(|file| !is_it(file));
     tenant.record(None, "workspace.updated", updated(path, version + 1), now);

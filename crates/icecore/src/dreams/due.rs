@@ -113,7 +113,8 @@ impl Memory {
             let found = self.inner.store.entry(scope, id, None, now).await?;
             let Some(entry) = found.filter(|entry| entry.successor.is_none()) else {
                 let memory = scope.memory().to_owned();
-                return Err(MemoryError::NotFound { id: id.clone(), memory });
+                let id = self.shown_name(scope.tenant(), id).into_string();
+                return Err(MemoryError::NotFound { id, memory });
             };
             due.items.push(DueItem { at: entry.created_at, what: What::Entry(entry.began) });
         }

@@ -71,8 +71,15 @@ impl Memory {
         let kept = self.put_and_keep(scope, draft, dream).await;
         match &kept {
             Ok(Step::Done(dream)) => self.after_keeping(scope, draft, dream, &name).await,
-            // It is swept later where this fails.
-            _ => drop(self.inner.archives.delete(&name).await),
+            // Nothing refers to it; it is swept later where this fails.
+            Ok(Step::Changed | Step::LeaseLost)
+            | Err(MemoryError::Store(
+                StoreError::SecretsChanged
+                | StoreError::FileConflict { .. }
+                | StoreError::TooManyFiles { .. },
+            )) => drop(self.inner.archives.delete(&name).await),
+            // It may have been kept all the same, and the answer lost.
+            Err(_) => {}
         }
         kept
     }

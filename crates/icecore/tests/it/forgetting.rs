@@ -9,7 +9,7 @@ use icecore::{
 use crate::support::{Bench, START, me, numbered, said, text};
 
 /// Whether any file below the bench's directory holds the bytes.
-fn on_disk(bench: &Bench, needle: &str) -> Vec<std::path::PathBuf> {
+pub(crate) fn on_disk(bench: &Bench, needle: &str) -> Vec<std::path::PathBuf> {
     fn walk(dir: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
         for entry in std::fs::read_dir(dir).unwrap().flatten() {
             match entry.path() {
@@ -190,7 +190,7 @@ async fn a_receipt_can_be_checked() {
     let receipt = forget(&bench, ForgetRequest::Session("s".into())).await;
     assert_eq!(
         receipt.statement(),
-        "icecore erasure by session at 2026-01-01T00:00:00Z: 5 turns, 0 entries, 0 chunks, 0 facts, 0 vectors, 0 packs, 0 runs"
+        "icecore erasure by session at 2026-01-01T00:00:00Z: 5 turns, 0 entries, 0 chunks, 0 facts, 0 vectors, 0 packs, 0 runs, 0 archives"
     );
     assert_eq!(receipt.id, format!("forget-{}", &receipt.sha256[..16]));
 }

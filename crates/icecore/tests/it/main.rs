@@ -2,9 +2,11 @@
 
 #![cfg(test)]
 
+mod archives;
 mod commitments;
 mod compaction;
 mod consolidation;
+mod distilling;
 mod dreams;
 mod entries;
 mod faults;
@@ -14,6 +16,7 @@ mod importing;
 mod layers;
 mod learning;
 mod recall;
+mod recollection;
 mod redaction;
 mod scan;
 mod schedules;

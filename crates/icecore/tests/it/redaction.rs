@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use icecore::{
     Append, CommitmentRequest, CompactionRequest, ConditionRequest, ConsolidationTrigger, Content,
-    ContextRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite, ForgetRequest,
-    ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest,
-    NewRunEvent, NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError, RunPut,
-    RunStatus, RunStepRequest, SearchRequest, Seq, TurnInput, json::JsonText,
+    ContextRequest, DreamRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite,
+    ForgetRequest, ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest,
+    NewForkRequest, NewRunEvent, NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError,
+    RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_store::StoreError;
@@ -22,22 +22,24 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_settings", "entries", "entry",
+    "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
-    "files", "find", "in_memory", "model", "next_ticks", "now", "open", "packs", "redactor", "request_hash",
-    "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
-    "store", "ticks", "turns", "turns_within", "unfinished_runs", "verify_packs", "view", "view_within",
+    "files", "find", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
+    "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secrets",
+    "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats", "store", "ticks", "turns",
+    "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
     "workspace",
 ];
 
 /// Those that do. Each has a case in [`write`].
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "add_schedule", "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "confirm", "consolidate", "create_run",
-    "delete_entry", "delete_file", "expire_runs", "fire_commitments", "fire_due_schedules", "fire_schedule", "forget", "fork_run",
-    "import", "import_text", "keep_until", "learn",
-    "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject", "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "rotate_master_key",
-    "scope", "settle", "step_run", "work_until",
+    "add_schedule", "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries",
+    "confirm", "consolidate", "create_run", "delete_entry", "delete_file", "dream", "expire_runs",
+    "fire_commitments", "fire_due_schedules", "fire_schedule", "forget", "fork_run", "import", "import_text",
+    "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
+    "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "rotate_master_key", "scope",
+    "settle", "step_run", "undo_dream", "work_until",
 ];
 
 /// A credential that a pattern knows.
@@ -185,6 +187,24 @@ async fn write(bench: &Bench, name: &str) {
                 "confirm" => drop(memory.confirm(scope, &facts[0].id).await.unwrap()),
                 "reject" => drop(memory.reject(scope, &facts[0].id).await.unwrap()),
                 _ => {}
+            }
+        }
+        "dream" | "undo_dream" => {
+            memory.remember(scope, &secret, vec![telling()]).await.unwrap();
+            let told = format!("The key of the build server is {secret}, keep it.");
+            let entry = NewEntryRequest { content: told, ..NewEntryRequest::default() };
+            memory.put_entry(scope, entry).await.unwrap();
+            let request = DreamRequest {
+                principal: secret.clone(),
+                run: Some("dream-1".to_owned()),
+                ..DreamRequest::manual(None)
+            };
+            let dream = memory.dream(scope, request, |_| {}).await.unwrap();
+            let bytes = memory.archive(me().tenant(), None, dream.record.archive).await.unwrap();
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(!text.contains(REGISTERED) && !text.contains(&token()), "{text}");
+            if name == "undo_dream" {
+                memory.undo_dream(me().tenant(), &dream.record.run).await.unwrap();
             }
         }
         "put_entry" | "delete_entry" => {

@@ -41,9 +41,9 @@ pub async fn dream(demo: &Demo) -> Outcome<Dream> {
         return Err(Failure::Broken("an archive is not what its address says".to_owned()));
     }
     demo.line(&format!(
-        "  {} archive {}…, {} bytes; the same sources give the same bytes.",
+        "  {} archive {}…, {} bytes: the same sources give the same bytes",
         demo.printer.paint(Tone::Good, "ok:"),
-        &checksum.to_string()[..16],
+        &checksum.to_string()[..8],
         number(preview.len() as u64)
     ))?;
     Ok(done)

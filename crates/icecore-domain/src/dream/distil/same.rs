@@ -106,8 +106,8 @@ fn is_same((a, seen_a): (&Candidate, &Seen), (b, seen_b): (&Candidate, &Seen)) -
     let shared = shared_count(terms_a, terms_b);
     let together = terms_a.len() + terms_b.len() - shared;
     let is_drawn = || {
-        let is_fact = |one: &Candidate| matches!(one.form, Form::Fact { .. });
-        is_fact(a) != is_fact(b) && a.sources.iter().any(|source| b.sources.contains(source))
+        let is_said = |one: &Candidate| one.form == Form::Sentence;
+        is_said(a) != is_said(b) && a.sources.iter().any(|source| b.sources.contains(source))
     };
     let differs = |terms: &[u32], sharp: &[u32], others: &[u32]| {
         let own = |term: &u32| others.binary_search(term).is_err();
