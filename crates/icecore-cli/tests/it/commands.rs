@@ -334,7 +334,7 @@ fn usage_is_refused_with_2() {
     for command in ["search", "model"] {
         assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} needs more");
     }
-    for command in ["schedule", "chat"] {
+    for command in ["proxy", "chat"] {
         assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} is absent");
     }
     assert!(place.ok(&["completions", "bash"]).contains("_icecore"));

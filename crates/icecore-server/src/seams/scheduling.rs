@@ -30,9 +30,9 @@ pub(super) async fn tick(
     posted: Posted,
 ) -> Result<Response, ApiError> {
     let fields = Fields::parse(&posted.bytes)?;
-    let instants = match fields.text("scenario")?.as_deref().unwrap_or("single-tick") {
-        "single-tick" => 1,
-        "missed-window" => fields.whole("missedTicks")?.unwrap_or(5).clamp(1, MOST),
+    let instants = match fields.text("scenario")?.as_deref() {
+        Some("single-tick") => 1,
+        Some("missed-window") => fields.whole("missedTicks")?.unwrap_or(5).clamp(1, MOST),
         _ => {
             let wrong = "field `scenario` must be `single-tick` or `missed-window`";
             return Err(ApiError::invalid(wrong));

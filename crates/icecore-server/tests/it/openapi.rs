@@ -29,6 +29,7 @@ struct Ids {
     dream: String,
     archive: String,
     schedule: String,
+    schedule_kept: String,
 }
 
 /// An operation of the document.
@@ -56,6 +57,8 @@ impl Operation {
             ("/rotate", &ids.key_to_rotate),
             ("/keys/", &ids.key),
             ("/dreams/", &ids.dream),
+            ("/pause", &ids.schedule_kept),
+            ("/resume", &ids.schedule_kept),
             ("/schedules/", &ids.schedule),
             ("/archives/", &ids.archive),
             ("/facts/", &ids.fact),
@@ -259,6 +262,7 @@ async fn fill(host: &Host) -> Ids {
         dream: told("runId"),
         archive: told("archiveChecksum"),
         schedule: made("/schedules", r#"{"cron":"0 0 * * *"}"#).await,
+        schedule_kept: made("/schedules", r#"{"delayMs":80000000}"#).await,
         chunk: id(&host.get("/chunks").await.json()["chunks"][0]),
         fact: id(&host.get("/facts").await.json()["facts"][0]),
         commitment: made("/commitments", r#"{"intention":"x","at":"2999-01-01T00:00:00Z"}"#).await,

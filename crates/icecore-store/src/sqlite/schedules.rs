@@ -439,3 +439,45 @@ pub(super) fn purge(c: &Connection, s: &Shared, ended_by: Millis, limit: usize) 
         .map_err(|e| s.failed(e))?;
     Ok((ticks + schedules) as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::SqliteStore;
+    use crate::contract::fixtures::*;
+    use crate::contract::schedules::new_schedule;
+    use crate::store::*;
+
+    async fn change(store: &SqliteStore, sql: &'static str) {
+        store.write(move |c, s| c.execute_batch(sql).map_err(|e| s.failed(e))).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_schedules_is_found_and_passed_over() {
+        let check = async |sql: &'static str, finding: &str, left: usize| {
+            let dir = tempfile::tempdir().unwrap();
+            let store = SqliteStore::open(dir.path(), None).unwrap();
+            for id in ["a", "b"] {
+                store.put_schedule(&scope(), new_schedule(id)).await.unwrap();
+            }
+            change(
+                &store,
+                "INSERT INTO ticks (tenant, schedule, at, outcome, started_at, ended_at)
+                 VALUES (1, 'a', 1, 'ran', 1, 2)",
+            )
+            .await;
+            clean(&store).await;
+            change(&store, sql).await;
+            let findings = store.check().await.unwrap();
+            assert!(findings.iter().any(|found| found.starts_with(finding)), "{findings:?}");
+            let listed = store.schedules(&tenant("acme"), None).await.unwrap();
+            assert_eq!(listed.len(), left, "{sql}");
+        };
+        let times = "a schedule has no time, or two: schedule a";
+        check("UPDATE schedules SET once_at = 1 WHERE id = 'a'", times, 1).await;
+        check("UPDATE schedules SET cron = NULL WHERE id = 'a'", times, 1).await;
+        check("UPDATE schedules SET next_at = NULL WHERE id = 'a'", times, 2).await;
+        let ends = "a tick's end does not fit its outcome: tick of schedule a";
+        check("UPDATE ticks SET outcome = NULL", ends, 2).await;
+        check("UPDATE ticks SET ended_at = NULL", ends, 2).await;
+    }
+}

@@ -267,7 +267,7 @@ impl Memory {
             return Ok(false);
         }
         let (store, now) = (&self.inner.store, self.now());
-        let is_recent = |at: Millis| (now.0.saturating_sub(at.0)).unsigned_abs() < idle;
+        let is_recent = |at: Millis| now.0.saturating_sub(at.0).unsigned_abs() < idle;
         let session = store.recent_sessions(scope, 1).await?;
         if session.first().is_some_and(|session| is_recent(session.updated_at)) {
             return Ok(true);
