@@ -135,6 +135,11 @@ pub enum Command {
         after_help = "Examples:\n  icecore archive list\n  icecore archive show\n  icecore archive verify"
     )]
     Archive(ArchiveArgs),
+    /// List, make, pause and remove what comes by itself: dreams by a cron line or after a delay
+    #[command(
+        after_help = "Examples:\n  icecore schedule add \"30 3 * * *\" --timezone Europe/Berlin --budget 8000\n  icecore schedule add --delay 3600000\n  icecore schedule next s-0123456789abcdef0123\n  icecore schedule list"
+    )]
+    Schedule(ScheduleArgs),
     /// Verify every invariant of the store and every body
     #[command(after_help = "Example:\n  icecore check --repair")]
     Check(CheckArgs),
@@ -648,6 +653,98 @@ pub enum DreamAction {
         /// Its run, as `icecore dream` told it
         run: String,
     },
+}
+
+/// `schedule`
+#[derive(Debug, Args)]
+pub struct ScheduleArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: ScheduleAction,
+}
+
+/// `schedule …`
+#[derive(Debug, Subcommand)]
+pub enum ScheduleAction {
+    /// List schedules, with what came last of each
+    #[command(after_help = "Example:\n  icecore schedule list")]
+    List,
+    /// Make one
+    #[command(
+        after_help = "Examples:\n  icecore schedule add \"30 3 * * *\" --timezone Europe/Berlin\n  icecore schedule add @hourly --task consolidate --jitter 60000\n  icecore schedule add --delay 3600000 --budget 8000"
+    )]
+    Add(ScheduleAddArgs),
+    /// Remove one, with its ticks
+    #[command(after_help = "Example:\n  icecore schedule remove s-0123456789abcdef0123")]
+    Remove {
+        /// Its id
+        id: String,
+    },
+    /// Show its next ten times
+    #[command(after_help = "Example:\n  icecore schedule next s-0123456789abcdef0123")]
+    Next {
+        /// Its id
+        id: String,
+    },
+    /// Let it rest
+    #[command(after_help = "Example:\n  icecore schedule pause s-0123456789abcdef0123")]
+    Pause {
+        /// Its id
+        id: String,
+    },
+    /// Let it go on
+    #[command(after_help = "Example:\n  icecore schedule resume s-0123456789abcdef0123")]
+    Resume {
+        /// Its id
+        id: String,
+    },
+}
+
+/// `schedule add`
+#[derive(Debug, Args)]
+pub struct ScheduleAddArgs {
+    /// Minute, hour, day of month, month, day of week, with the second before them if there are
+    /// six; or @hourly, @daily, @weekly, @monthly, @yearly
+    #[arg(value_name = "CRON", allow_hyphen_values = true)]
+    pub cron: Option<String>,
+    /// Once, so many milliseconds from now, instead of a cron line
+    #[arg(long, value_name = "MS", conflicts_with_all = ["cron", "timezone"])]
+    pub delay: Option<u64>,
+    /// The IANA time zone of the line [default: UTC]
+    #[arg(long, value_name = "TZ")]
+    pub timezone: Option<String>,
+    /// Tokens that a dream may read and write together
+    #[arg(long, value_name = "N")]
+    pub budget: Option<u64>,
+    /// What it does
+    #[arg(long, value_enum, default_value = "dream")]
+    pub task: ScheduleWhat,
+    /// What is done about missed times: the last of them once, or nothing
+    #[arg(long, value_enum, default_value = "once")]
+    pub catch_up: ScheduleCatchUp,
+    /// Fire up to so many milliseconds later
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub jitter: u64,
+}
+
+/// What a schedule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScheduleWhat {
+    /// Distil what is due.
+    Dream,
+    /// Say once what entries say twice.
+    Consolidate,
+    /// Fire commitments that are due.
+    Commitments,
+}
+
+/// What is done about missed times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScheduleCatchUp {
+    /// The last of them, once.
+    Once,
+    /// Nothing.
+    Skip,
 }
 
 /// `archive`

@@ -18,6 +18,7 @@ pub mod learn;
 pub mod model;
 pub mod redact;
 pub mod reindex;
+pub mod schedule;
 pub mod search;
 pub mod secret;
 pub mod serve;

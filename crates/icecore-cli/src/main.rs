@@ -183,6 +183,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Forget(args) => forget::run(args, app).await,
         Command::Dream(args) => dream::run(args, app).await,
         Command::Archive(args) => archive::run(args, app).await,
+        Command::Schedule(args) => schedule::run(args, app).await,
         Command::Check(args) => check::run(args, app).await,
         Command::Reindex => reindex::run(app).await,
         Command::Redact(args) => redact::run(args, app).await,

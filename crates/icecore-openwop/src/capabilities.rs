@@ -89,6 +89,8 @@ pub struct Means {
     pub compaction: Option<CompactionMeans>,
     /// What bounds dreams.
     pub distillation: DistillationMeans,
+    /// How far ahead the first instant of a schedule may be, where there may be any.
+    pub schedule_horizon: Option<String>,
     /// What bounds workspaces, where there are any.
     pub workspace: Option<WorkspaceMeans>,
     /// The workflows that can be run.
@@ -153,6 +155,9 @@ pub struct Families {
     /// Files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceFamily>,
+    /// Work that comes by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<SchedulingFamily>,
     /// Secrets that are registered to be hidden.
     pub secrets: SecretsFamily,
     /// Repeating runs.
@@ -322,6 +327,22 @@ pub struct WorkspaceFamily {
     pub max_versions: u64,
 }
 
+/// Work that comes by itself (RFC 0052).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulingFamily {
+    /// Whether any does.
+    pub supported: bool,
+    /// By a cron line.
+    pub cron: bool,
+    /// Once, after a delay.
+    pub delayed: bool,
+    /// By a calendar.
+    pub calendar: bool,
+    /// How far ahead the first instant may be, as an ISO 8601 duration.
+    pub max_future_horizon: String,
+}
+
 /// Secrets that are registered to be hidden.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SecretsFamily {
@@ -362,6 +383,7 @@ impl Capabilities {
             memory: memory(means),
             agents: agents(means),
             workspace: workspace(means),
+            scheduling: scheduling(means),
             secrets: SecretsFamily {
                 supported: true,
                 scopes: vec!["tenant"],
@@ -454,6 +476,9 @@ impl Host {
                 archive_retention_days: dreams.archive_retention_days,
                 scheduled: self.is_scheduled(),
             },
+            schedule_horizon: self
+                .is_scheduled()
+                .then(|| self.memory.schedule_settings().horizon()),
             workspace: workspace.enabled.then(|| WorkspaceMeans {
                 // A larger one could not arrive.
                 file_bytes: workspace.file_bytes.min(body_bytes),
@@ -472,7 +497,7 @@ impl Host {
 impl Host {
     /// Whether this host dreams by itself, on schedules.
     fn is_scheduled(&self) -> bool {
-        false
+        !self.settings.read_only && self.memory.schedule_settings().per_tenant > 0
     }
 }
 
@@ -560,6 +585,18 @@ fn workspace(means: &Means) -> Option<WorkspaceFamily> {
     })
 }
 
+fn scheduling(means: &Means) -> Option<SchedulingFamily> {
+    // What fires writes.
+    let horizon = means.schedule_horizon.clone().filter(|_| means.writable)?;
+    Some(SchedulingFamily {
+        supported: true,
+        cron: true,
+        delayed: true,
+        calendar: false,
+        max_future_horizon: horizon,
+    })
+}
+
 fn replay(means: &Means) -> Option<ReplayFamily> {
     (can_run(means) && means.run_retention_seconds > 0).then(|| ReplayFamily {
         supported: true,
@@ -616,6 +653,7 @@ pub(crate) mod tests {
                 archive_retention_days: 90,
                 scheduled: true,
             },
+            schedule_horizon: Some("P90D".to_owned()),
             workspace: Some(WorkspaceMeans { file_bytes: 1 << 20, files: 256, versions: 20 }),
             workflows: vec!["conformance-noop".to_owned(), DREAM_WORKFLOW.to_owned()],
             conformance: true,
@@ -698,6 +736,13 @@ pub(crate) mod tests {
                 "maxFileBytes": 1_048_576,
                 "maxFiles": 256,
                 "maxVersions": 20,
+            },
+            "scheduling": {
+                "supported": true,
+                "cron": true,
+                "delayed": true,
+                "calendar": false,
+                "maxFutureHorizon": "P90D",
             },
             "secrets": {"supported": true, "scopes": ["tenant"], "resolution": "host-managed"},
             "replay": {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use icecore::{
-    EntryError, MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError,
+    EntryError, MAX_CONTENT_BYTES, MemoryError, ScheduleError, SchedulingError, StoreError,
+    TurnError, turn_jsonl::LineError,
 };
 use icecore_openwop::RunsError;
 use serde_json::{Value, json};
@@ -219,10 +220,63 @@ impl From<MemoryError> for ApiError {
             }
             MemoryError::EntriesChanged => Self::later("entries_changed", message),
             MemoryError::Commitment(error) => Self::invalid(error.to_string()),
+            MemoryError::Schedule(error) => error.into(),
             MemoryError::Workspace(error) => error.into(),
             MemoryError::Store(error) => error.into(),
             // The enum may grow; what we do not know is ours to explain.
             _ => Self::internal(&message),
+        }
+    }
+}
+
+impl From<SchedulingError> for ApiError {
+    fn from(error: SchedulingError) -> Self {
+        let message = error.to_string();
+        match error {
+            SchedulingError::Horizon { horizon, .. } => {
+                Self::new(StatusCode::BAD_REQUEST, "schedule_horizon_exceeded", message)
+                    .with(json!({ "maxFutureHorizon": horizon }))
+            }
+            // What was sent may be anything: its place is told, and not what stands there.
+            SchedulingError::Timing(wrong) => match (&wrong, wrong.field(), wrong.place()) {
+                (_, Some(field), Some(place)) => {
+                    let field_name = field.as_str();
+                    let allowed = field.allowed();
+                    let why = match &wrong {
+                        ScheduleError::Never { .. } => {
+                            "no month that the line names has such a day".to_owned()
+                        }
+                        ScheduleError::Backwards { .. } => {
+                            format!("a range goes up; allowed are {allowed}")
+                        }
+                        _ => format!("allowed are {allowed}"),
+                    };
+                    let message = format!(
+                        "the {field_name} field of `cron`, at character {}, is wrong: {why}",
+                        place.start + 1
+                    );
+                    let details = json!({
+                        "field": field_name, "start": place.start, "end": place.end,
+                    });
+                    Self::invalid(message).with(details)
+                }
+                (ScheduleError::Zone { nearest, .. }, ..) => match nearest {
+                    Some(nearest) => Self::invalid(format!(
+                        "field `timezone` is no IANA time zone; did you mean `{nearest}`?"
+                    )),
+                    None => Self::invalid(
+                        "field `timezone` must be an IANA name like `Europe/Berlin` or `UTC`",
+                    ),
+                },
+                (ScheduleError::Fields { count, .. }, ..) => Self::invalid(format!(
+                    "field `cron` has five fields (minute, hour, day of month, month, day of week) or six with the second first, not {count}"
+                )),
+                (ScheduleError::Nickname { .. }, ..) => Self::invalid(
+                    "field `cron` is no cron line: @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually are",
+                ),
+                _ => Self::invalid(message),
+            },
+            _ => Self::invalid(message),
         }
     }
 }
@@ -305,6 +359,10 @@ impl From<StoreError> for ApiError {
             StoreError::TooManyTenantCommitments { most } => {
                 Self::new(StatusCode::CONFLICT, "too_many_commitments", message)
                     .with(json!({ "limit": "commitments_pending_tenant", "most": most }))
+            }
+            StoreError::TooManySchedules { most } => {
+                Self::new(StatusCode::CONFLICT, "too_many_schedules", message)
+                    .with(json!({ "limit": "schedules.per_tenant", "most": most }))
             }
             StoreError::LastAdminKey { .. } => {
                 Self::new(StatusCode::CONFLICT, "last_admin_key", message)

@@ -44,6 +44,7 @@ mod refusal;
 mod request_id;
 mod routes;
 mod runs;
+mod schedules;
 mod seams;
 mod search;
 mod serve;

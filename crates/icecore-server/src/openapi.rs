@@ -19,7 +19,8 @@ use crate::app::Shared;
 use crate::limits::Limits;
 use crate::{
     agents, archives, commitments, consolidation, context, discovery, docs, dreams, entries,
-    events, facts, forget, health, history, key_routes, metrics, runs, search, turns, workspace,
+    events, facts, forget, health, history, key_routes, metrics, runs, schedules, search, turns,
+    workspace,
 };
 
 /// What a refused caller is told.
@@ -74,6 +75,12 @@ pub(crate) struct ErrorBody {
         dreams::undo,
         archives::list,
         archives::get,
+        schedules::add,
+        schedules::list,
+        schedules::get,
+        schedules::remove,
+        schedules::pause,
+        schedules::resume,
         forget::forget,
         events::events,
         history::stats,
@@ -111,6 +118,7 @@ pub(crate) struct ErrorBody {
         (name = "chunks", description = "Stretches of a session, and what stands for them."),
         (name = "facts", description = "What is known, and what people say of it."),
         (name = "dreams", description = "What is due, distilled under a budget, and its archives."),
+        (name = "schedules", description = "What comes by itself, and when."),
         (name = "forgetting", description = "Erasure, with a receipt."),
         (name = "agents", description = "Who is installed, and what it has to do without."),
         (name = "workspace", description = "Small files that agents share, with versions."),

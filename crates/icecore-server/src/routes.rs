@@ -13,8 +13,8 @@ use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
     agents, archives, body, commitments, consolidation, context, discovery, docs, dreams, entries,
-    events, facts, forget, guard, health, history, key_routes, metrics, openapi, runs, seams,
-    search, turns, workspace,
+    events, facts, forget, guard, health, history, key_routes, metrics, openapi, runs, schedules,
+    seams, search, turns, workspace,
 };
 
 /// Where the host's own routes live.
@@ -52,6 +52,10 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/dreams/{id}/undo", post(dreams::undo))
         .route("/archives", get(archives::list))
         .route("/archives/{checksum}", get(archives::get))
+        .route("/schedules", get(schedules::list).post(schedules::add))
+        .route("/schedules/{id}", get(schedules::get).delete(schedules::remove))
+        .route("/schedules/{id}/pause", post(schedules::pause))
+        .route("/schedules/{id}/resume", post(schedules::resume))
         .route("/stats", get(history::stats))
         .route("/forget", post(forget::forget))
         .route("/keys", get(key_routes::list).post(key_routes::create))

@@ -8,6 +8,7 @@ mod commitments;
 mod distillation;
 mod identity;
 mod memory;
+mod scheduling;
 mod workspace;
 
 use axum::Router;
@@ -23,6 +24,7 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/v1/host/sample/memory/consolidate", post(memory::consolidate))
         .route("/v1/host/sample/memory/distill", post(distillation::distil))
         .route("/v1/host/sample/commitment/fire", post(commitments::fire))
+        .route("/v1/host/sample/scheduling/tick", post(scheduling::tick))
         .route("/v1/host/sample/workspace/op", post(workspace::operate))
         .route("/v1/host/sample/identity/owned-run", get(identity::owned_run))
         .route("/v1/host/sample/identity/cross-workspace-read", post(identity::cross_read))

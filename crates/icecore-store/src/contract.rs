@@ -22,6 +22,7 @@ mod pyramid;
 mod recall;
 mod rewriting;
 pub(crate) mod runs;
+pub(crate) mod schedules;
 mod secrets;
 mod workspace;
 
@@ -228,6 +229,22 @@ sentences! {
         a_settled_commitment_is_let_go
         what_is_waited_for_is_forgotten
         commitments_are_redacted_again;
+    schedules:
+        a_schedule_is_kept_and_removed
+        schedules_are_listed_oldest_first
+        a_tenant_has_so_many_schedules
+        a_schedule_keeps_its_claim
+        schedules_are_due_by_their_moment
+        a_tick_is_claimed_once
+        an_instant_has_one_tick
+        hosts_that_claim_at_once_share_the_instants
+        a_tick_that_runs_is_not_overlapped
+        a_failure_holds_up_what_comes_next
+        a_holder_gives_signs_until_it_ends
+        a_dead_holder_is_taken_over
+        a_paused_schedule_is_not_due
+        old_ticks_are_purged
+        a_schedule_follows_its_memory;
     dreams:
         one_dreams_at_a_time
         what_is_due_to_be_dreamt_is_found

@@ -146,6 +146,12 @@ pub enum StoreError {
         /// The most.
         most: u64,
     },
+    /// More schedules than a tenant may have.
+    #[error("a tenant has at most {most} schedules (`schedules.per_tenant`)")]
+    TooManySchedules {
+        /// The most.
+        most: u64,
+    },
     /// The store was written by a newer version.
     #[error("the store has schema version {found}, and this program knows up to {known}")]
     FromTheFuture {
@@ -297,6 +303,7 @@ impl StoreError {
                 "restore the store from a backup, or remove the secret and add it again; nothing is written until then".into()
             }
             SecretsChanged => "run it again; nothing was written".into(),
+            TooManySchedules { .. } => "remove one that is not needed any more".into(),
             FromTheFuture { .. } => "use the newer icecore that wrote it; nothing was changed".into(),
             NotAStore { .. } => "choose another directory with --data".into(),
             Damaged { .. } => "stop all icecore processes, keep a copy of the directory, run `icecore check`, and restore from a backup what it names".into(),

@@ -14,6 +14,7 @@ mod facts;
 mod pyramid;
 mod rewrite;
 mod runs;
+mod schedules;
 mod secrets;
 mod state;
 mod told;
@@ -775,6 +776,82 @@ impl Store for MemoryStore {
 
     async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
         runs::purge(&mut self.state(), expired_by, limit)
+    }
+
+    // Schedules
+
+    async fn put_schedule(&self, scope: &Scope, schedule: NewSchedule) -> Result<ScheduleRecord> {
+        schedules::put(&mut self.state(), scope, schedule)
+    }
+
+    async fn schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        Ok(schedules::get(&self.state(), tenant, id))
+    }
+
+    async fn schedules(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+    ) -> Result<Vec<ScheduleRecord>> {
+        Ok(schedules::list(&self.state(), tenant, memory))
+    }
+
+    async fn remove_schedule(&self, tenant: &Tenant, id: &str) -> Result<bool> {
+        Ok(schedules::remove(&mut self.state(), tenant, id))
+    }
+
+    async fn pause_schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        Ok(schedules::pause(&mut self.state(), tenant, id))
+    }
+
+    async fn resume_schedule(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        handled_through: Millis,
+        next: Option<NextTick>,
+    ) -> Result<Option<ScheduleRecord>> {
+        Ok(schedules::resume(&mut self.state(), tenant, id, handled_through, next))
+    }
+
+    async fn due_schedules(&self, now: Millis, limit: usize) -> Result<Vec<ScheduleRecord>> {
+        Ok(schedules::due(&self.state(), now, limit))
+    }
+
+    async fn claim_ticks(&self, tenant: &Tenant, id: &str, claim: TickClaim) -> Result<Claimed> {
+        Ok(schedules::claim(&mut self.state(), tenant, id, &claim))
+    }
+
+    async fn beat_tick(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        at: Millis,
+        holder: &str,
+        now: Millis,
+    ) -> Result<bool> {
+        Ok(schedules::beat(&mut self.state(), tenant, id, at, holder, now))
+    }
+
+    async fn end_tick(&self, tenant: &Tenant, id: &str, at: Millis, end: TickEnd) -> Result<bool> {
+        Ok(schedules::end(&mut self.state(), tenant, id, at, &end))
+    }
+
+    async fn take_over_tick(
+        &self,
+        holder: &str,
+        dead_since: Millis,
+        now: Millis,
+    ) -> Result<Option<TakenOver>> {
+        Ok(schedules::take_over(&mut self.state(), holder, dead_since, now))
+    }
+
+    async fn ticks(&self, tenant: &Tenant, id: &str, limit: usize) -> Result<Vec<TickRecord>> {
+        Ok(schedules::ticks(&self.state(), tenant, id, limit))
+    }
+
+    async fn purge_ticks(&self, ended_by: Millis, limit: usize) -> Result<u64> {
+        Ok(schedules::purge(&mut self.state(), ended_by, limit))
     }
 
     async fn put_commitment(

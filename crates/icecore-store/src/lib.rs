@@ -22,6 +22,7 @@ mod oracle_tests;
 mod pack;
 mod packs;
 mod runs;
+mod schedules;
 mod sqlite;
 mod store;
 #[cfg(any(test, feature = "testing"))]

@@ -24,6 +24,7 @@ mod rewrite;
 mod rotate;
 mod rows;
 mod runs;
+mod schedules;
 #[cfg(test)]
 mod scrub_tests;
 mod secrets;
@@ -828,6 +829,93 @@ impl Store for SqliteStore {
 
     async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
         self.write(move |c, s| runs::purge(c, s, expired_by, limit)).await
+    }
+
+    // Schedules
+
+    async fn put_schedule(&self, scope: &Scope, schedule: NewSchedule) -> Result<ScheduleRecord> {
+        let scope = scope.clone();
+        self.write(move |c, s| schedules::put(c, s, &scope, schedule)).await
+    }
+
+    async fn schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.read(move |c, s| schedules::get(c, s, &tenant, &id)).await
+    }
+
+    async fn schedules(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+    ) -> Result<Vec<ScheduleRecord>> {
+        let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
+        self.read(move |c, s| schedules::list(c, s, &tenant, memory)).await
+    }
+
+    async fn remove_schedule(&self, tenant: &Tenant, id: &str) -> Result<bool> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.write(move |c, s| schedules::remove(c, s, &tenant, &id)).await
+    }
+
+    async fn pause_schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.write(move |c, s| schedules::pause(c, s, &tenant, &id)).await
+    }
+
+    async fn resume_schedule(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        handled_through: Millis,
+        next: Option<NextTick>,
+    ) -> Result<Option<ScheduleRecord>> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.write(move |c, s| schedules::resume(c, s, &tenant, &id, handled_through, next)).await
+    }
+
+    async fn due_schedules(&self, now: Millis, limit: usize) -> Result<Vec<ScheduleRecord>> {
+        self.read(move |c, s| schedules::due(c, s, now, limit)).await
+    }
+
+    async fn claim_ticks(&self, tenant: &Tenant, id: &str, claim: TickClaim) -> Result<Claimed> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.write(move |c, s| schedules::claim(c, s, &tenant, &id, &claim)).await
+    }
+
+    async fn beat_tick(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        at: Millis,
+        holder: &str,
+        now: Millis,
+    ) -> Result<bool> {
+        let (tenant, id, holder) = (tenant.clone(), id.to_owned(), holder.to_owned());
+        self.write(move |c, s| schedules::beat(c, s, &tenant, &id, at, &holder, now)).await
+    }
+
+    async fn end_tick(&self, tenant: &Tenant, id: &str, at: Millis, end: TickEnd) -> Result<bool> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.write(move |c, s| schedules::end(c, s, &tenant, &id, at, &end)).await
+    }
+
+    async fn take_over_tick(
+        &self,
+        holder: &str,
+        dead_since: Millis,
+        now: Millis,
+    ) -> Result<Option<TakenOver>> {
+        let holder = holder.to_owned();
+        self.write(move |c, s| schedules::take_over(c, s, &holder, dead_since, now)).await
+    }
+
+    async fn ticks(&self, tenant: &Tenant, id: &str, limit: usize) -> Result<Vec<TickRecord>> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        self.read(move |c, s| schedules::ticks(c, s, &tenant, &id, limit)).await
+    }
+
+    async fn purge_ticks(&self, ended_by: Millis, limit: usize) -> Result<u64> {
+        self.write(move |c, s| schedules::purge(c, s, ended_by, limit)).await
     }
 
     async fn put_commitment(

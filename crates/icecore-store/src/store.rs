@@ -40,6 +40,10 @@ pub use crate::runs::{
     EntryRef, ForkOf, NewFork, NewRun, NewRunEvent, RunError, RunEventRecord, RunFile, RunRecord,
     RunStatus, RunStep, RunValue, RunVariable, RunWrite,
 };
+pub use crate::schedules::{
+    Claimed, MAX_BACKOFF_MILLIS, NewSchedule, NextTick, ScheduleRecord, ScheduleTask,
+    ScheduleTiming, TakenOver, TickClaim, TickEnd, TickOutcome, TickRecord,
+};
 use crate::timings::StoreTimings;
 pub use crate::workspace::{Expect, FileHead, FileRecord, NewFile};
 
@@ -690,6 +694,77 @@ pub trait Store: Send + Sync {
     /// Lets go of runs, of any tenant, whose content was let go at or before a moment,
     /// name and all; answers how many.
     async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64>;
+
+    // Schedules
+
+    /// Keeps a schedule. One more than a tenant may have of those that are still to
+    /// come is [`StoreError::TooManySchedules`]; of those that are over as many are kept,
+    /// the last. Its claim is kept in the same step, and one that is taken is
+    /// [`StoreError::ClaimTaken`].
+    async fn put_schedule(&self, scope: &Scope, schedule: NewSchedule) -> Result<ScheduleRecord>;
+
+    /// A schedule of a tenant by id.
+    async fn schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>>;
+
+    /// Schedules of a tenant, or of one memory of it, oldest first.
+    async fn schedules(&self, tenant: &Tenant, memory: Option<&str>)
+    -> Result<Vec<ScheduleRecord>>;
+
+    /// Removes a schedule and its ticks; false if there is none.
+    async fn remove_schedule(&self, tenant: &Tenant, id: &str) -> Result<bool>;
+
+    /// Lets a schedule rest: it is not due until it goes on. A tick that runs runs on.
+    async fn pause_schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>>;
+
+    /// Lets a schedule go on, as if every instant up to a moment was handled. One that
+    /// does not rest stays as it is. Its failures are forgotten.
+    async fn resume_schedule(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        handled_through: Millis,
+        next: Option<NextTick>,
+    ) -> Result<Option<ScheduleRecord>>;
+
+    /// Schedules, of any tenant, that do not rest and fire `now` or before, or were
+    /// handled by a clock that was wrong: the first of each tenant, then their second.
+    async fn due_schedules(&self, now: Millis, limit: usize) -> Result<Vec<ScheduleRecord>>;
+
+    /// Records in one step what is missed and what is to run, and what comes next, if
+    /// the schedule is as it was seen. An instant that has a tick already keeps it.
+    /// While another tick of the schedule runs it is [`TickOutcome::Overlapped`], and
+    /// too soon after a failure [`TickOutcome::BackedOff`].
+    async fn claim_ticks(&self, tenant: &Tenant, id: &str, claim: TickClaim) -> Result<Claimed>;
+
+    /// Gives a sign for a tick that runs; false if it is not the holder's any more. A
+    /// sign at moment 0 gives it up, so that whoever comes next takes it over.
+    async fn beat_tick(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        at: Millis,
+        holder: &str,
+        now: Millis,
+    ) -> Result<bool>;
+
+    /// Ends a tick that runs; false if it is not the holder's any more.
+    async fn end_tick(&self, tenant: &Tenant, id: &str, at: Millis, end: TickEnd) -> Result<bool>;
+
+    /// Takes over a tick, of any tenant, whose holder gave no sign since a moment, the
+    /// longest dead first.
+    async fn take_over_tick(
+        &self,
+        holder: &str,
+        dead_since: Millis,
+        now: Millis,
+    ) -> Result<Option<TakenOver>>;
+
+    /// Ticks of a schedule, newest first.
+    async fn ticks(&self, tenant: &Tenant, id: &str, limit: usize) -> Result<Vec<TickRecord>>;
+
+    /// Deletes ticks, of any tenant, that ended at or before a moment, and schedules
+    /// that are over and have none left; answers how many.
+    async fn purge_ticks(&self, ended_by: Millis, limit: usize) -> Result<u64>;
 
     // Commitments
 
@@ -1828,7 +1903,7 @@ pub struct StoredOutcome {
 }
 
 /// Operations whose outcomes hold ids and counts alone.
-const IDS_ONLY: [&str; 13] = [
+const IDS_ONLY: [&str; 16] = [
     "/commitments",
     "/consolidate",
     "/turns",
@@ -1841,6 +1916,9 @@ const IDS_ONLY: [&str; 13] = [
     "/keys",
     "/keys/rotate",
     "/runs",
+    "/schedules",
+    "/schedules/pause",
+    "/schedules/resume",
     "/fork",
 ];
 

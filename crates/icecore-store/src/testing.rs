@@ -737,6 +737,82 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.purge_runs(expired_by, limit))
     }
 
+    // Schedules
+
+    async fn put_schedule(&self, scope: &Scope, schedule: NewSchedule) -> Result<ScheduleRecord> {
+        write!(self.put_schedule(scope, schedule))
+    }
+
+    async fn schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        read!(self.schedule(tenant, id))
+    }
+
+    async fn schedules(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+    ) -> Result<Vec<ScheduleRecord>> {
+        read!(self.schedules(tenant, memory))
+    }
+
+    async fn remove_schedule(&self, tenant: &Tenant, id: &str) -> Result<bool> {
+        write!(self.remove_schedule(tenant, id))
+    }
+
+    async fn pause_schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        write!(self.pause_schedule(tenant, id))
+    }
+
+    async fn resume_schedule(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        handled_through: Millis,
+        next: Option<NextTick>,
+    ) -> Result<Option<ScheduleRecord>> {
+        write!(self.resume_schedule(tenant, id, handled_through, next))
+    }
+
+    async fn due_schedules(&self, now: Millis, limit: usize) -> Result<Vec<ScheduleRecord>> {
+        read!(self.due_schedules(now, limit))
+    }
+
+    async fn claim_ticks(&self, tenant: &Tenant, id: &str, claim: TickClaim) -> Result<Claimed> {
+        write!(self.claim_ticks(tenant, id, claim))
+    }
+
+    async fn beat_tick(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        at: Millis,
+        holder: &str,
+        now: Millis,
+    ) -> Result<bool> {
+        write!(self.beat_tick(tenant, id, at, holder, now))
+    }
+
+    async fn end_tick(&self, tenant: &Tenant, id: &str, at: Millis, end: TickEnd) -> Result<bool> {
+        write!(self.end_tick(tenant, id, at, end))
+    }
+
+    async fn take_over_tick(
+        &self,
+        holder: &str,
+        dead_since: Millis,
+        now: Millis,
+    ) -> Result<Option<TakenOver>> {
+        write!(self.take_over_tick(holder, dead_since, now))
+    }
+
+    async fn ticks(&self, tenant: &Tenant, id: &str, limit: usize) -> Result<Vec<TickRecord>> {
+        read!(self.ticks(tenant, id, limit))
+    }
+
+    async fn purge_ticks(&self, ended_by: Millis, limit: usize) -> Result<u64> {
+        write!(self.purge_ticks(ended_by, limit))
+    }
+
     async fn put_commitment(
         &self,
         scope: &Scope,

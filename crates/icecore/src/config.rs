@@ -404,6 +404,10 @@ const fn openwop(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "openwop", key, kind }
 }
 
+const fn schedules(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "schedules", key, kind }
+}
+
 const fn telemetry(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "telemetry", key, kind }
 }
@@ -412,7 +416,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 98] = {
+static SETTINGS: [Setting; 107] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -514,6 +518,27 @@ static SETTINGS: [Setting; 98] = {
         dreams("index_markdown", Kind::Flag(|c| &mut c.memory.dreams.index_markdown)),
         dreams("context_percent", number(|c| U8(&mut c.memory.dreams.context_percent), 0, 100)),
         dreams("model_seconds", number(|c| U64(&mut c.memory.dreams.model_seconds), 1, 3_600)),
+        schedules("per_tenant", number(|c| U64(&mut c.memory.schedules.per_tenant), 0, 10_000)),
+        schedules("horizon_days", number(|c| U32(&mut c.memory.schedules.horizon_days), 1, 3_650)),
+        schedules("idle_seconds", number(|c| U64(&mut c.memory.schedules.idle_seconds), 0, 86_400)),
+        schedules(
+            "wait_seconds",
+            number(|c| U64(&mut c.memory.schedules.wait_seconds), 0, 604_800),
+        ),
+        schedules(
+            "late_seconds",
+            number(|c| U64(&mut c.memory.schedules.late_seconds), 0, 604_800),
+        ),
+        schedules(
+            "lease_seconds",
+            number(|c| U64(&mut c.memory.schedules.lease_seconds), 1, 3_600),
+        ),
+        schedules("running", number(|c| Usize(&mut c.memory.schedules.running), 1, 1_024)),
+        schedules("tokens_a_day", number(|c| U64(&mut c.memory.schedules.tokens_a_day), 0, MOST)),
+        schedules(
+            "retention_days",
+            number(|c| U32(&mut c.memory.schedules.retention_days), 1, 36_500),
+        ),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("allowed_hosts", Kind::Words(|c| &mut c.serve.allowed_hosts)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),

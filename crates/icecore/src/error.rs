@@ -8,6 +8,7 @@ use icecore_store::StoreError;
 
 use crate::commitments::CommitmentError;
 use crate::entries::EntryError;
+use crate::schedules::SchedulingError;
 use crate::workspace::WorkspaceError;
 
 /// An operation that did not happen.
@@ -139,6 +140,9 @@ pub enum MemoryError {
     /// A commitment that cannot be made.
     #[error(transparent)]
     Commitment(#[from] CommitmentError),
+    /// A schedule that cannot be made.
+    #[error(transparent)]
+    Schedule(#[from] SchedulingError),
     /// A dream whose budget covers too little; nothing was written.
     #[error(
         "a budget of {budget} tokens covers too little of what is due in memory `{memory}`: it takes at least {minimum}"

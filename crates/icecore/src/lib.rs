@@ -47,6 +47,7 @@ mod recollection;
 mod redream;
 mod rescan;
 mod runs;
+mod schedules;
 mod search;
 mod secrets;
 mod settings;
@@ -89,6 +90,7 @@ pub use icecore_domain::redact::{
     Hidden, Kind, MAX_SECRET_BYTES, Proof, RedactedStream, RedactedText, RedactedTurn, Redactor,
     SecretError, UnknownPii,
 };
+pub use icecore_domain::schedule::{CatchUp, Field as CronField, ScheduleError};
 pub use icecore_domain::time::{Clock, Millis};
 pub use icecore_domain::tokens::TokenCounter;
 pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, TurnError};
@@ -102,14 +104,17 @@ pub use icecore_store::{
     DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor,
     KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, Outcome, Rotated,
     RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable,
-    SecretRecord, Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS,
-    Times, TurnState,
+    ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Store, StoreError, StoreStats,
+    StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome, TickRecord, Times, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
+pub use schedules::{
+    MAX_JITTER_MILLIS, ScheduleRequest, ScheduleSettings, SchedulingError, TimingRequest,
+};
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{

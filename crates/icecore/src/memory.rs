@@ -67,6 +67,9 @@ pub(crate) struct Inner {
     pub(crate) commitment_order: Mutex<Order>,
     pub(crate) resting: Resting,
     pub(crate) consolidating: Consolidating,
+    pub(crate) schedule_wake: Notify,
+    /// Places to work on ticks at.
+    pub(crate) schedule_places: Semaphore,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
@@ -210,6 +213,7 @@ impl MemoryBuilder {
         let counter = self.counter.unwrap_or_else(|| Arc::new(icecore_domain::tokens::CharCounter));
         let index = Index::open(data_dir.as_ref().map(|dir| dir.join("index")), self.index);
         let auto_embed = self.settings.auto_embed;
+        let schedule_places = self.settings.schedules.running.max(1);
         Memory {
             inner: Arc::new(Inner {
                 store,
@@ -237,6 +241,8 @@ impl MemoryBuilder {
                 commitment_order: Mutex::default(),
                 resting: Resting::default(),
                 consolidating: Consolidating::default(),
+                schedule_wake: Notify::new(),
+                schedule_places: Semaphore::new(schedule_places),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),

@@ -5,6 +5,7 @@ use icecore_domain::redact::{Redactor, UnknownPii};
 
 use crate::commitments::CommitmentSettings;
 use crate::dreams::DreamSettings;
+use crate::schedules::ScheduleSettings;
 
 /// The form of warm bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct MemorySettings {
     pub commitments: CommitmentSettings,
     /// The `[dreams]` table.
     pub dreams: DreamSettings,
+    /// The `[schedules]` table.
+    pub schedules: ScheduleSettings,
 }
 
 /// What bounds long-term entries. The names are those of the `[memory]` table,
@@ -154,6 +157,7 @@ impl Default for MemorySettings {
             compaction: CompactionSettings::default(),
             commitments: CommitmentSettings::default(),
             dreams: DreamSettings::default(),
+            schedules: ScheduleSettings::default(),
         }
     }
 }
@@ -229,12 +233,14 @@ impl RedactionSettings {
 impl MemorySettings {
     /// Tells whether branches settled under other settings must be looked at again.
     pub(crate) fn fingerprint(&self) -> String {
-        // Branches do not depend on what bounds entries and commitments, nor on when
-        // entries are compacted.
+        // Branches do not depend on what bounds entries, commitments, dreams and
+        // schedules, nor on when entries are compacted.
         let entries = EntrySettings::default();
         let compaction = CompactionSettings::default();
         let commitments = CommitmentSettings::default();
-        let settled_with = Self { entries, compaction, commitments, ..self.clone() };
+        let (dreams, schedules) = (DreamSettings::default(), ScheduleSettings::default());
+        let settled_with =
+            Self { entries, compaction, commitments, dreams, schedules, ..self.clone() };
         format!("{settled_with:?}")
     }
 }

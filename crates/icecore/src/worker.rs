@@ -195,7 +195,7 @@ impl Memory {
     }
 
     /// As [`Memory::work_until`], for a host on which nobody writes: nothing is
-    /// compacted, and no commitment fires.
+    /// compacted, and no commitment or schedule fires.
     pub async fn keep_until(&self, stop: impl Future<Output = ()>) {
         self.work(stop, false).await;
     }
@@ -215,7 +215,11 @@ impl Memory {
             self.keep_commitments_until(closed.clone(), writes),
             async {
                 if writes {
-                    tokio::join!(self.compact_until(closed.clone()), self.redream_until(closed));
+                    tokio::join!(
+                        self.compact_until(closed.clone()),
+                        self.redream_until(closed.clone()),
+                        self.keep_schedules_until(closed)
+                    );
                 }
             },
         );

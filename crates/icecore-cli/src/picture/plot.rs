@@ -90,8 +90,8 @@ fn tokens(dreams: &[DreamRecord], first: usize) -> String {
 fn sizes(dreams: &[DreamRecord], first: usize) -> String {
     let sizes = dreams.iter().map(|dream| dream.figures);
     let most = sizes.map(|figures| figures.bytes_before.max(figures.bytes_after)).max();
-    let panel =
-        Panel { top: PANELS[1], places: dreams.len(), first, most: round_up(most.unwrap_or(1)) };
+    let most = round_up_bytes(most.unwrap_or(1));
+    let panel = Panel { top: PANELS[1], places: dreams.len(), first, most };
     let mut svg = panel.frame("Memory before and after each dream", "bytes", &bytes);
     svg.push_str(&key(PANELS[1], &[("before", "before"), ("after", "after")]));
     for (at, dream) in dreams.iter().enumerate() {
@@ -227,14 +227,24 @@ fn key(top: f64, names: &[(&str, &str)]) -> String {
     svg
 }
 
-/// The next number that divides well by four.
+/// The next number whose quarters read well.
 fn round_up(value: u64) -> u64 {
     let mut step: u64 = 1;
-    while step.saturating_mul(10) <= value {
+    while step.saturating_mul(100) <= value {
         step = step.saturating_mul(10);
     }
-    let fits = [1, 2, 4, 6, 8, 10].into_iter().map(|times| step.saturating_mul(times));
-    fits.into_iter().find(|most| *most >= value).unwrap_or(value).max(4)
+    let ends = [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 60, 64, 80, 100];
+    let fits = ends.into_iter().map(|times| step.saturating_mul(times));
+    fits.into_iter().find(|most| *most >= value).unwrap_or(value)
+}
+
+/// The same in the unit in which so many bytes are shown.
+fn round_up_bytes(value: u64) -> u64 {
+    let mut unit: u64 = 1;
+    while value / unit >= 1024 {
+        unit *= 1024;
+    }
+    round_up(value.div_ceil(unit)).saturating_mul(unit)
 }
 
 fn escaped(text: &str) -> String {
@@ -249,10 +259,12 @@ mod tests {
 
     #[test]
     fn axes_end_at_round_numbers() {
-        let ends = [1, 4, 5, 12, 64_000, 64_001, 99_999].map(round_up);
-        assert_eq!(ends, [4, 4, 6, 20, 80_000, 80_000, 100_000]);
+        let ends = [0, 1, 5, 13, 101, 12_000, 64_000, 64_001, 99_999].map(round_up);
+        assert_eq!(ends, [4, 4, 8, 16, 120, 12_000, 64_000, 80_000, 100_000]);
         assert_eq!(round_up(u64::MAX), u64::MAX);
-        assert_eq!(round_up(0), 4);
+        let ends = [900, 1_025, 7_500, 3 << 20].map(round_up_bytes);
+        assert_eq!(ends, [1_000, 4 << 10, 8 << 10, 4 << 20]);
+        assert_eq!(round_up_bytes(u64::MAX), u64::MAX);
     }
 
     #[test]

@@ -251,6 +251,15 @@ fn settings_come_from_somewhere() {
     dreams.index_markdown false default
     dreams.context_percent 15 default
     dreams.model_seconds 60 default
+    schedules.per_tenant 100 default
+    schedules.horizon_days 90 default
+    schedules.idle_seconds 5 default
+    schedules.wait_seconds 3600 default
+    schedules.late_seconds 60 default
+    schedules.lease_seconds 30 default
+    schedules.running 4 default
+    schedules.tokens_a_day 0 default
+    schedules.retention_days 30 default
     serve.listen "127.0.0.1:7433" default
     serve.allowed_hosts [] default
     serve.body_bytes 8388608 default
@@ -325,7 +334,7 @@ fn usage_is_refused_with_2() {
     for command in ["search", "model"] {
         assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} needs more");
     }
-    for command in ["schedule", "chat"] {
+    for command in ["proxy", "chat"] {
         assert_eq!(place.output(&[command]).status.code(), Some(2), "{command} is absent");
     }
     assert!(place.ok(&["completions", "bash"]).contains("_icecore"));

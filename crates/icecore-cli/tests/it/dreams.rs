@@ -133,6 +133,7 @@ fn a_flipped_bit_is_named() {
 fn dreams_are_plotted() {
     let place = place();
     place.ok(&["dream", "--budget", "1000"]);
+    place.ok(&["add", "--session", "trip", "The kiln is serviced every April."]);
     place.ok(&["dream"]);
     let path = place.dir.path().join("dreams.svg").display().to_string();
     place.ok(&["stats", "--plot", &path]);

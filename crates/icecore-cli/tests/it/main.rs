@@ -11,6 +11,7 @@ mod import;
 mod keys;
 mod readme;
 mod run;
+mod schedules;
 mod search;
 mod secrets;
 mod serve;

@@ -34,7 +34,7 @@ const FILE_LIMITS: &str = "workspace::limits_are_named";
 const ENTRY_LIMITS: &str = "entries::what_cannot_be_kept_is_refused_by_name";
 
 /// Each check, and the tests of this folder that make its assertions.
-const COVERED: [(&str, &[&str]); 119] = [
+const COVERED: [(&str, &[&str]); 128] = [
     ("discovery/required-fields", &[DOCUMENT]),
     ("discovery/cache-control", &[OPEN]),
     ("discovery/etag-304", &[KEPT]),
@@ -130,6 +130,17 @@ const COVERED: [(&str, &[&str]); 119] = [
     (
         "workspace-cross-tenant-isolation-blackbox",
         &["workspace::readers_read_and_tenants_are_apart"],
+    ),
+    ("scheduling-capability-shape/supported", &[DOCUMENT]),
+    ("scheduling-capability-shape/kinds", &[DOCUMENT]),
+    ("scheduling-capability-shape/horizon", &[DOCUMENT]),
+    (
+        "scheduling-cron-fires-once/single-tick",
+        &["schedules::the_seam_fires_once_whatever_was_missed"],
+    ),
+    (
+        "scheduling-cron-fires-once/missed-window",
+        &["schedules::the_seam_fires_once_whatever_was_missed"],
     ),
     ("distillation-shape", &[DOCUMENT]),
     ("distillation-token-budget", &["conformance::distillation::distillation_token_budget"]),
@@ -262,6 +273,16 @@ const COVERED: [(&str, &[&str]); 119] = [
     ),
     ("workspace-redacted", &["conformance::redaction::workspace_redacted"]),
     ("workspace-events-observable", &[VERSIONS]),
+    (
+        "schedule-beyond-horizon",
+        &[
+            "schedules::a_bad_schedule_is_refused_with_its_place",
+            "icecore/schedules::what_cannot_be_a_schedule_is_refused",
+        ],
+    ),
+    ("schedule-delay-beyond-horizon", &["schedules::a_bad_schedule_is_refused_with_its_place"]),
+    ("schedule-kept-and-removed", &["schedules::a_schedule_is_made_read_paused_and_removed"]),
+    ("restart-keeps-everything", &["schedules::a_schedule_survives_a_restart"]),
     ("seams-need-a-key", &["conformance::seams::seams_need_a_key"]),
     ("seams-absent-without-conformance", &["conformance::seams::seams_absent_without_conformance"]),
     (

@@ -33,7 +33,7 @@ fn usual() -> Value {
             "distillation": {
                 "supported": true,
                 "maxTokenBudget": 64_000,
-                "scheduled": false,
+                "scheduled": true,
                 "indexEmitted": true,
                 "tokenizerName": "o200k_base",
                 "archiveRetention": "P90D",
@@ -52,6 +52,13 @@ fn usual() -> Value {
             "maxFileBytes": 1_048_576,
             "maxFiles": 256,
             "maxVersions": 20,
+        },
+        "scheduling": {
+            "supported": true,
+            "cron": true,
+            "delayed": true,
+            "calendar": false,
+            "maxFutureHorizon": "P90D",
         },
         "secrets": {"supported": true, "scopes": ["tenant"], "resolution": "host-managed"},
         "replay": {
@@ -186,6 +193,7 @@ async fn a_host_that_only_reads_claims_no_writing() {
     });
     // Its block cannot say that files are only read.
     families.as_object_mut().unwrap().remove("workspace");
+    families.as_object_mut().unwrap().remove("scheduling");
     families.as_object_mut().unwrap().remove("replay");
     assert_eq!(ask(&host, &[NO_KEY]).await.json(), whole(families, &[]));
     host.stop().await;

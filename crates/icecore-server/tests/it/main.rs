@@ -26,6 +26,7 @@ mod read_only;
 mod redaction;
 mod routes;
 mod runs;
+mod schedules;
 mod schema;
 mod seams;
 mod search;

@@ -28,6 +28,7 @@ struct Ids {
     agent: String,
     dream: String,
     archive: String,
+    schedule: String,
 }
 
 /// An operation of the document.
@@ -55,6 +56,7 @@ impl Operation {
             ("/rotate", &ids.key_to_rotate),
             ("/keys/", &ids.key),
             ("/dreams/", &ids.dream),
+            ("/schedules/", &ids.schedule),
             ("/archives/", &ids.archive),
             ("/facts/", &ids.fact),
             ("/agents/", &ids.agent),
@@ -256,6 +258,7 @@ async fn fill(host: &Host) -> Ids {
     Ids {
         dream: told("runId"),
         archive: told("archiveChecksum"),
+        schedule: made("/schedules", r#"{"cron":"0 0 * * *"}"#).await,
         chunk: id(&host.get("/chunks").await.json()["chunks"][0]),
         fact: id(&host.get("/facts").await.json()["facts"][0]),
         commitment: made("/commitments", r#"{"intention":"x","at":"2999-01-01T00:00:00Z"}"#).await,

@@ -25,6 +25,9 @@ const WRITES: &[&str] = &[
     "/consolidate",
     "/dreams",
     "/dreams/{id}/undo",
+    "/schedules",
+    "/schedules/{id}/pause",
+    "/schedules/{id}/resume",
     "/forget",
     "/keys",
     "/keys/{id}/rotate",
@@ -37,8 +40,13 @@ const WRITES: &[&str] = &[
 const PUTS: &[&str] = &["/v1/host/workspace/files/{*path}"];
 
 /// The routes that take something away.
-const DELETES: &[&str] =
-    &["/commitments/{id}", "/entries/{id}", "/keys/{id}", "/v1/host/workspace/files/{*path}"];
+const DELETES: &[&str] = &[
+    "/commitments/{id}",
+    "/entries/{id}",
+    "/keys/{id}",
+    "/schedules/{id}",
+    "/v1/host/workspace/files/{*path}",
+];
 
 /// The routes that only read; they are asked for what is secret too.
 const READS: &[&str] = &[
@@ -59,6 +67,8 @@ const READS: &[&str] = &[
     "/dreams/{id}",
     "/archives",
     "/archives/{checksum}",
+    "/schedules",
+    "/schedules/{id}",
     "/stats",
     "/keys",
     "/v1/agents",
@@ -156,6 +166,18 @@ fn bodies(route: &str) -> Vec<Value> {
             json!({"dryRun": secret}),
         ],
         "/dreams/{id}/undo" => vec![json!({})],
+        "/schedules" => vec![
+            json!({"cron": "0 0 * * *", "memoryRef": secret}),
+            json!({"cron": secret}),
+            json!({"cron": format!("{secret} * * * *")}),
+            json!({"cron": format!("@{secret}")}),
+            json!({"cron": "0 0 * * *", "timezone": secret}),
+            json!({"cron": "0 0 * * *", "task": secret}),
+            json!({"cron": "0 0 * * *", "catchUp": secret}),
+            json!({"delayMs": secret}),
+            json!({"delayMs": 9_000_000, "budget": secret}),
+        ],
+        "/schedules/{id}/pause" | "/schedules/{id}/resume" => vec![json!({})],
         "/v1/runs" => vec![
             json!({"workflowId": "icecore.dream", "inputs": {"memoryRef": secret}}),
             json!({"workflowId": "icecore.dream", "configurable": {"distillation.tokenBudget": secret}}),

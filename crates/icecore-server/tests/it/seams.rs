@@ -15,11 +15,13 @@ const SEED: &str = "/v1/test/memory/seed";
 const COMPACT: &str = "/v1/test/memory/compact";
 const CONSOLIDATE: &str = "/v1/host/sample/memory/consolidate";
 const FIRE: &str = "/v1/host/sample/commitment/fire";
+const TICK: &str = "/v1/host/sample/scheduling/tick";
 const FILES: &str = "/v1/host/sample/workspace/op";
 const OWNED: &str = "/v1/host/sample/identity/owned-run";
 const CROSS: &str = "/v1/host/sample/identity/cross-workspace-read";
 
-const SEAMS: [(&str, &str); 7] = [
+const SEAMS: [(&str, &str); 8] = [
+    ("POST", TICK),
     ("POST", SEED),
     ("POST", COMPACT),
     ("POST", CONSOLIDATE),

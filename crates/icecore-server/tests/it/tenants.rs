@@ -151,6 +151,8 @@ impl Caller {
                 _ => json!({}),
             },
             "icecore/dreams/{id}/undo" => json!({}),
+            "icecore/schedules" => json!({ "delayMs": 80_000_000 + self.dice.roll(1_000) }),
+            "icecore/schedules/{id}/pause" | "icecore/schedules/{id}/resume" => json!({}),
             "runs" => {
                 let workflow = self.dice.of(&["conformance-noop", "conformance-identity"]);
                 json!({ "workflowId": workflow, "inputs": { "note": self.words() } })

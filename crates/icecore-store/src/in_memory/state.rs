@@ -13,6 +13,7 @@ use icecore_domain::turn_jsonl;
 use super::api_keys::Keys;
 use super::dreams::KnownDream;
 use super::runs::RunState;
+use super::schedules::ScheduleState;
 use super::secrets::Registered;
 use super::workspace::StoredFile;
 use crate::error::StoreError;
@@ -46,6 +47,8 @@ pub(super) struct TenantState {
     pub(super) runs: Vec<RunState>,
     /// In the order in which they were made.
     pub(super) commitments: Vec<CommitmentRecord>,
+    /// In the order in which they were made, with their ticks by instant.
+    pub(super) schedules: Vec<ScheduleState>,
     /// In the order in which they were kept.
     pub(super) dreams: Vec<KnownDream>,
     pub(super) archives: Vec<ArchiveRecord>,
@@ -261,6 +264,7 @@ impl TenantState {
             files: Vec::new(),
             runs: Vec::new(),
             commitments: Vec::new(),
+            schedules: Vec::new(),
             dreams: Vec::new(),
             archives: Vec::new(),
             index_lost: false,

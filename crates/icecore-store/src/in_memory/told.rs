@@ -205,6 +205,7 @@ impl Work<'_> {
         tenant.scopes[at].memory.clone_from(&name);
         let scope = tenant.scope(&name);
         super::commitments::rename(tenant, &old, &scope);
+        super::schedules::rename(tenant, &old, &scope);
         dreams::rename(tenant, &old, &scope);
         add(&mut self.told.hidden, &hidden);
         self.told.memories.push(old.clone());

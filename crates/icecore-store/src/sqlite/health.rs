@@ -171,7 +171,7 @@ fn read_stats(
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 34] = [
+const INVARIANTS: [(&str, &str); 38] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -309,6 +309,26 @@ const INVARIANTS: [(&str, &str); 34] = [
         "a settled commitment tells what it waited for",
         "SELECT 'commitment ' || id FROM commitments
          WHERE state != 0 AND (tag IS NOT NULL OR mentions IS NOT NULL)",
+    ),
+    (
+        "a schedule is in no memory",
+        "SELECT 'schedule ' || k.id FROM schedules k WHERE NOT EXISTS
+           (SELECT 1 FROM scopes p WHERE p.tenant = k.tenant AND p.scope = k.scope)",
+    ),
+    (
+        "a schedule has no time, or two",
+        "SELECT 'schedule ' || id FROM schedules
+         WHERE (cron IS NULL) = (once_at IS NULL) OR (next_at IS NULL) != (fires_at IS NULL)",
+    ),
+    (
+        "a tick is of no schedule",
+        "SELECT 'tick of schedule ' || i.schedule FROM ticks i WHERE NOT EXISTS
+           (SELECT 1 FROM schedules k WHERE k.tenant = i.tenant AND k.id = i.schedule)",
+    ),
+    (
+        "a tick's end does not fit its outcome",
+        "SELECT 'tick of schedule ' || schedule FROM ticks
+         WHERE (outcome IS NULL) != (ended_at IS NULL) OR outcome IS NULL AND heartbeat IS NULL",
     ),
     (
         "what stands for an entry is not there",

@@ -172,7 +172,9 @@ impl Memory {
         let items = &due.items[..count];
         let sources = self.sources(scope, &reader, items, weighed, readings, now).await?;
         let expires_at = weighed.iter().filter_map(|one| one.expires_at).min();
-        let bytes_before = weighed.iter().map(|one| one.bytes).sum();
+        // What the last dream wrote is stood for as well.
+        let carried_bytes = previous.as_ref().map_or(0, |dream| dream.figures.bytes_after);
+        let bytes_before = carried_bytes + weighed.iter().map(|one| one.bytes).sum::<u64>();
         let read_ids: Vec<String> =
             weighed.iter().map(|one| one.id.clone()).filter(|id| !id.is_empty()).collect();
         let entry = |(item, id): (&super::due::DueItem, &String)| {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use icecore::dream::{Archive, INDEX_PATH, MemoryIndex};
 use icecore::{
     Checksum, Clock, Dream, DreamPhase, DreamQuery, DreamRequest, DreamSettings, DreamState,
-    EntryQuery, Memory, MemoryBuilder, MemoryError, MemorySettings, NewEntryRequest, RawTurn,
-    RunStatus, Scope, SearchRequest, Store,
+    EntryQuery, FileWrite, Memory, MemoryBuilder, MemoryError, MemorySettings, NewEntryRequest,
+    RawTurn, RunStatus, Scope, SearchRequest, Store,
 };
 use icecore_store::testing::FailingStore;
 use icecore_store::{MemoryStore, Packs};
@@ -441,6 +441,56 @@ async fn undone_everything_is_as_it_was() {
     // All is due again: turns, too.
     let text = archive(&bench, dream(&bench).await.record.archive).await.distillate.text();
     assert!(text.contains("Lisbon") && text.contains("blue"), "{text}");
+}
+
+#[tokio::test]
+async fn the_index_has_a_section_for_each_memory_and_is_mended() {
+    let settings = MemorySettings {
+        dreams: DreamSettings { index_markdown: true, ..DreamSettings::default() },
+        ..MemorySettings::default()
+    };
+    let bench = Bench::with(settings).await;
+    let other = bench.memory.scope(&me(), "other").await.unwrap();
+    put(&bench, &ENTRIES).await;
+    bench.memory.put_entry(&other, saying("Figs are ripe in August.")).await.unwrap();
+    let first = dream(&bench).await;
+    let second = bench.memory.dream(&other, DreamRequest::manual(None), |_| {}).await.unwrap();
+    let sections = |index: &MemoryIndex| -> Vec<(String, Checksum)> {
+        let section = |section: &icecore::dream::MemorySection| {
+            (section.memory.clone(), section.archives[0].checksum)
+        };
+        index.memories.iter().map(section).collect()
+    };
+    let expected =
+        [("m".to_owned(), first.record.archive), ("other".to_owned(), second.record.archive)];
+    assert_eq!(sections(&index(&bench).await.unwrap()), expected);
+    let readable = bench.memory.file(&me(), "MEMORY-INDEX.md", None).await.unwrap().content;
+    for (name, checksum) in &expected {
+        assert!(readable.contains(&format!("## {name}\n")), "{readable}");
+        assert!(readable.contains(&checksum.to_string()), "{readable}");
+    }
+    // Somebody writes something else there.
+    let notes = FileWrite {
+        path: INDEX_PATH.to_owned(),
+        content: "# My notes".to_owned(),
+        ..FileWrite::default()
+    };
+    bench.memory.put_file(&me(), notes).await.unwrap();
+    put(&bench, &["The tents are blue."]).await;
+    let third = dream(&bench).await;
+    let mended = index(&bench).await.unwrap();
+    assert_eq!(mended.memories[0].archives[0].checksum, third.record.archive);
+    assert_eq!(mended.memories[1].archives[0].checksum, second.record.archive);
+    // It is the third version: what was dreamt, the notes, what was dreamt; and one for
+    // the other memory.
+    assert_eq!(bench.memory.file(&me(), INDEX_PATH, None).await.unwrap().info.version, 4);
+
+    // Where nobody wants it there is none.
+    let request = DreamRequest { index: false, ..DreamRequest::manual(None) };
+    put(&bench, &["The poles are red."]).await;
+    let quiet = bench.memory.dream(&bench.scope, request, |_| {}).await.unwrap();
+    assert!(!quiet.record.index_updated);
+    assert_eq!(bench.memory.file(&me(), INDEX_PATH, None).await.unwrap().info.version, 4);
 }
 
 #[tokio::test]

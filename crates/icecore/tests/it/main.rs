@@ -19,6 +19,7 @@ mod recall;
 mod recollection;
 mod redaction;
 mod scan;
+mod schedules;
 mod seed_wrongs;
 mod support;
 mod veiling;

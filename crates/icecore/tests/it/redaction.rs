@@ -24,20 +24,22 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 const READS: &[&str] = &[
     "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
-    "files", "find", "in_memory", "model", "now", "open", "packs", "preview_dream", "redactor", "request_hash",
-    "run", "run_events", "search", "secrets", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats",
-    "store", "turns", "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
+    "files", "find", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
+    "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secrets",
+    "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats", "store", "ticks", "turns",
+    "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
     "workspace",
 ];
 
 /// Those that do. Each has a case in [`write`].
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "confirm", "consolidate", "create_run",
-    "delete_entry", "delete_file", "dream", "expire_runs", "fire_commitments", "forget", "fork_run",
-    "import", "import_text", "keep_until", "learn",
-    "purge_runs", "put_entry", "put_file", "reindex", "reject", "remember", "remove_secret", "rescan", "rotate_master_key",
-    "scope", "settle", "step_run", "undo_dream", "work_until",
+    "add_schedule", "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries",
+    "confirm", "consolidate", "create_run", "delete_entry", "delete_file", "dream", "expire_runs",
+    "fire_commitments", "fire_due_schedules", "fire_schedule", "forget", "fork_run", "import", "import_text",
+    "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
+    "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "rotate_master_key", "scope",
+    "settle", "step_run", "undo_dream", "work_until",
 ];
 
 /// A credential that a pattern knows.
@@ -128,6 +130,36 @@ async fn write(bench: &Bench, name: &str) {
         serde_json::json!({"session": secret, "role": "user", "content": secret, "name": secret});
     let plan = ImportPlan { session: secret.clone(), insist: false, repeat: Repeat::Add };
     match name {
+        "add_schedule" | "fire_due_schedules" | "fire_schedule" => {
+            use icecore::{ScheduleRequest, TimingRequest};
+            let line = ScheduleRequest::cron(&secret);
+            assert!(memory.add_schedule(scope, line).await.is_err());
+            let timezone = Some(secret.clone());
+            let timing = TimingRequest::Cron { line: "@hourly".to_owned(), timezone };
+            let zone = ScheduleRequest { timing, ..ScheduleRequest::cron("") };
+            assert!(memory.add_schedule(scope, zone).await.is_err());
+            let named = memory.scope(&me(), &secret).await.unwrap();
+            let request = ScheduleRequest::cron("@hourly");
+            let made = memory.add_schedule(&named, request).await.unwrap();
+            memory.remember(&named, &secret, vec![telling()]).await.unwrap();
+            bench.clock.move_to(START + 3_600_000);
+            match name {
+                "fire_due_schedules" => {
+                    assert_eq!(memory.fire_due_schedules().await.unwrap(), 1);
+                }
+                "fire_schedule" => {
+                    let now = memory.now();
+                    let fired = memory.fire_schedule(me().tenant(), &made.id, now).await;
+                    assert_eq!(fired.unwrap(), 1);
+                }
+                _ => {}
+            }
+        }
+        "pause_schedule" => drop(memory.pause_schedule(me().tenant(), &secret).await.unwrap()),
+        "resume_schedule" => drop(memory.resume_schedule(me().tenant(), &secret).await.unwrap()),
+        "remove_schedule" => {
+            assert!(!memory.remove_schedule(me().tenant(), &secret).await.unwrap());
+        }
         "append" => {
             let turns =
                 vec![TurnInput::from(telling()), TurnInput::from(RawTurn::new("user", "b"))];

@@ -57,7 +57,7 @@ async fn discovery_memory_profile() {
 async fn what_is_not_claimed_is_not_advertised() {
     let suite = Suite::begin().await;
     let document = suite.document().await;
-    for name in ["multiAgent", "discovery", "production", "scheduling"] {
+    for name in ["multiAgent", "discovery", "production"] {
         assert_eq!(document.get(name), None, "{name}");
         assert_eq!(document["capabilities"].get(name), None, "{name}");
     }

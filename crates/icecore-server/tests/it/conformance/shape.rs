@@ -192,6 +192,14 @@ const WORKSPACE: Kind = Kind::Closed(&[
     ("maxVersions?", Kind::Whole(1)),
 ]);
 
+const SCHEDULING: Kind = Kind::Closed(&[
+    ("supported", Kind::Flag),
+    ("cron?", Kind::Flag),
+    ("delayed?", Kind::Flag),
+    ("calendar?", Kind::Flag),
+    ("maxFutureHorizon?", Kind::Word),
+]);
+
 const SECRETS: Kind = Kind::Closed(&[
     ("supported", Kind::Flag),
     ("scopes", Kind::EachOnce(&Kind::Among(&["tenant", "user", "run", "workspace"]))),
@@ -228,6 +236,7 @@ pub(crate) const DOCUMENT: Kind = Kind::Open(&[
     ("memory?", MEMORY),
     ("agents?", AGENTS),
     ("workspace?", WORKSPACE),
+    ("scheduling?", SCHEDULING),
     ("secrets?", SECRETS),
     ("replay?", REPLAY),
 ]);

@@ -1,0 +1,393 @@
+//! Schedules: every instant once, whoever is there, and what came of each.
+
+use std::sync::Arc;
+
+use icecore::{
+    CatchUp, Clock, CommitmentRequest, CommitmentState, ConditionRequest, DreamTrigger,
+    IntentionRequest, Memory, MemoryError, MemorySettings, Millis, NewEntryRequest, ScheduleRecord,
+    ScheduleRequest, ScheduleSettings, ScheduleTask, SchedulingError, StoreError, TickOutcome,
+    TickRecord, TimingRequest,
+};
+use icecore_store::{Claimed, NextTick, TickClaim};
+
+use crate::support::{Bench, START, me};
+
+const SECOND: i64 = 1_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+fn consolidating(line: &str) -> ScheduleRequest {
+    ScheduleRequest { task: ScheduleTask::Consolidate, ..ScheduleRequest::cron(line) }
+}
+
+async fn bench_with(schedules: ScheduleSettings) -> Bench {
+    Bench::with(MemorySettings { schedules, ..MemorySettings::default() }).await
+}
+
+async fn put(bench: &Bench, content: &str) {
+    let request = NewEntryRequest { content: content.to_owned(), ..NewEntryRequest::default() };
+    bench.memory.put_entry(&bench.scope, request).await.unwrap();
+}
+
+async fn add(bench: &Bench, request: ScheduleRequest) -> ScheduleRecord {
+    bench.memory.add_schedule(&bench.scope, request).await.unwrap()
+}
+
+async fn refused(bench: &Bench, request: ScheduleRequest) -> String {
+    bench.memory.add_schedule(&bench.scope, request).await.unwrap_err().to_string()
+}
+
+/// Moves the clock and does what is due; answers how many ticks ran.
+async fn fire_at(bench: &Bench, after: i64) -> u64 {
+    bench.clock.move_to(START + after);
+    bench.memory.fire_due_schedules().await.unwrap()
+}
+
+async fn ticks(bench: &Bench, id: &str) -> Vec<TickRecord> {
+    let mut found = bench.memory.ticks(me().tenant(), id, 9_999).await.unwrap();
+    found.reverse();
+    found
+}
+
+/// The ticks of a schedule, oldest first, by `unit` since the start.
+async fn shown(bench: &Bench, id: &str, unit: i64) -> String {
+    let word = |tick: &TickRecord| {
+        let outcome = tick.outcome.map_or("running", TickOutcome::as_str);
+        format!("{} {outcome}", (tick.at.0 - START) / unit)
+    };
+    ticks(bench, id).await.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+async fn record(bench: &Bench, id: &str) -> ScheduleRecord {
+    bench.memory.schedule(me().tenant(), id).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_memory_dreams_by_itself() {
+    let bench = Bench::new().await;
+    put(&bench, "The ferry leaves at nine from the north pier.").await;
+    let made = add(&bench, ScheduleRequest::cron("0 * * * *")).await;
+    assert_eq!(made.next.map(|next| next.at), Some(Millis(START + HOUR)));
+    assert_eq!(fire_at(&bench, HOUR - 1).await, 0);
+    assert_eq!(fire_at(&bench, HOUR).await, 1);
+    assert_eq!(fire_at(&bench, HOUR).await, 0, "once");
+    let tick = ticks(&bench, &made.id).await.remove(0);
+    assert_eq!((tick.at, tick.outcome), (Millis(START + HOUR), Some(TickOutcome::Ran)));
+    let run = tick.run.unwrap();
+    let dream = bench.memory.dream_record(me().tenant(), &run).await.unwrap().unwrap();
+    assert_eq!((dream.trigger, dream.scope), (DreamTrigger::Scheduled, bench.scope.clone()));
+    assert!(bench.memory.run(&me(), &run).await.unwrap().is_some());
+    assert_eq!(fire_at(&bench, 2 * HOUR).await, 1);
+    assert_eq!(shown(&bench, &made.id, HOUR).await, "1 ran, 2 unchanged");
+    // A memory with nothing in it has nothing to dream of.
+    let empty = bench.memory.scope(&me(), "empty").await.unwrap();
+    let other = bench.memory.add_schedule(&empty, ScheduleRequest::cron("@hourly")).await.unwrap();
+    fire_at(&bench, 3 * HOUR).await;
+    assert_eq!(shown(&bench, &other.id, HOUR).await, "3 unchanged");
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn other_tasks_ride_the_same_runner() {
+    let bench = Bench::new().await;
+    for _ in 0..2 {
+        put(&bench, "The ferry leaves at nine from the north pier.").await;
+    }
+    let condition = ConditionRequest::Time(Millis(START + HOUR));
+    let intention = IntentionRequest::Text("call Ana".to_owned());
+    let request = CommitmentRequest { intention, condition, claim: None };
+    let call = bench.memory.commit(&bench.scope, request).await.unwrap();
+    let merge = add(&bench, consolidating("0 * * * *")).await;
+    let task = ScheduleTask::Commitments;
+    let fire = add(&bench, ScheduleRequest { task, ..ScheduleRequest::cron("0 * * * *") }).await;
+    assert_eq!(fire_at(&bench, HOUR).await, 2);
+    assert_eq!(fire_at(&bench, 2 * HOUR).await, 2);
+    for id in [&merge.id, &fire.id] {
+        assert_eq!(shown(&bench, id, HOUR).await, "1 ran, 2 unchanged");
+    }
+    let call = bench.memory.commitment(me().tenant(), &call.id).await.unwrap().unwrap();
+    assert_eq!(call.state, CommitmentState::Fired);
+}
+
+#[tokio::test]
+async fn downtime_is_caught_up_with_once_or_skipped() {
+    let bench = Bench::new().await;
+    let once = add(&bench, consolidating("0 * * * *")).await;
+    let skip = ScheduleRequest { catch_up: CatchUp::Skip, ..consolidating("0 * * * *") };
+    let skip = add(&bench, skip).await;
+    let bench = bench.reopen().await;
+    assert_eq!(fire_at(&bench, 4 * HOUR + 30 * MINUTE).await, 1);
+    assert_eq!(shown(&bench, &once.id, HOUR).await, "1 missed, 2 missed, 3 missed, 4 unchanged");
+    assert_eq!(shown(&bench, &skip.id, HOUR).await, "1 missed, 2 missed, 3 missed, 4 missed");
+    assert_eq!(fire_at(&bench, 5 * HOUR).await, 2);
+    // Far more than is recorded one by one.
+    let many = add(&bench, consolidating("* * * * * *")).await;
+    assert_eq!(fire_at(&bench, 6 * HOUR).await, 3);
+    assert_eq!(ticks(&bench, &many.id).await.len(), 1_001);
+    let kept = record(&bench, &many.id).await;
+    assert_eq!((kept.missed, kept.handled_through), (2_599, Millis(START + 6 * HOUR)));
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_repeats_nothing() {
+    let bench = Bench::new().await;
+    let made = add(&bench, consolidating("0 * * * *")).await;
+    assert_eq!(fire_at(&bench, HOUR).await, 1);
+    // A little back, and on again.
+    assert_eq!(fire_at(&bench, HOUR - 10 * MINUTE).await, 0);
+    assert_eq!(fire_at(&bench, HOUR).await, 0);
+    // Far ahead: one, and no backlog.
+    assert_eq!(fire_at(&bench, 400 * DAY).await, 1);
+    assert_eq!(fire_at(&bench, 400 * DAY + HOUR).await, 1);
+    // Back again: it goes on from there, and not only in a year.
+    assert_eq!(fire_at(&bench, 90 * MINUTE).await, 0);
+    assert_eq!(record(&bench, &made.id).await.next.unwrap().at, Millis(START + 2 * HOUR));
+    assert_eq!(fire_at(&bench, 2 * HOUR).await, 1);
+    assert_eq!(fire_at(&bench, 3 * HOUR).await, 1);
+    // What ran far ahead does not run again when that day comes.
+    assert_eq!(fire_at(&bench, 400 * DAY).await, 0);
+    let all = ticks(&bench, &made.id).await;
+    let ran = all.iter().filter(|tick| tick.attempts > 0).map(|tick| (tick.at.0 - START) / HOUR);
+    assert_eq!(ran.collect::<Vec<_>>(), [1, 2, 3, 9_600, 9_601]);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_paused_schedule_has_no_ticks() {
+    let bench = Bench::new().await;
+    let (tenant, made) = (me().tenant().clone(), add(&bench, consolidating("0 * * * *")).await);
+    let paused = bench.memory.pause_schedule(&tenant, &made.id).await.unwrap().unwrap();
+    assert!(paused.paused);
+    assert_eq!(bench.memory.next_ticks(&tenant, &made.id, 10).await.unwrap(), Some(Vec::new()));
+    assert_eq!(fire_at(&bench, 5 * HOUR).await, 0);
+    bench.memory.resume_schedule(&tenant, &made.id).await.unwrap().unwrap();
+    assert_eq!(fire_at(&bench, 5 * HOUR + MINUTE).await, 0);
+    assert_eq!(fire_at(&bench, 6 * HOUR).await, 1);
+    assert_eq!(shown(&bench, &made.id, HOUR).await, "6 unchanged");
+    let next = bench.memory.next_ticks(&tenant, &made.id, 10).await.unwrap().unwrap();
+    assert_eq!(next, (7..17).map(|n| Millis(START + n * HOUR)).collect::<Vec<_>>());
+    assert!(bench.memory.remove_schedule(&tenant, &made.id).await.unwrap());
+    assert_eq!(bench.memory.next_ticks(&tenant, &made.id, 10).await.unwrap(), None);
+    assert_eq!(fire_at(&bench, 9 * HOUR).await, 0);
+}
+
+#[tokio::test]
+async fn a_delay_comes_once() {
+    let bench = Bench::new().await;
+    let delay = |millis| ScheduleRequest {
+        timing: TimingRequest::DelayMillis(millis),
+        ..consolidating("")
+    };
+    let made = add(&bench, delay(90_000)).await;
+    assert_eq!(fire_at(&bench, 89_999).await, 0);
+    assert_eq!(fire_at(&bench, HOUR).await, 1);
+    assert_eq!(fire_at(&bench, 2 * HOUR).await, 0);
+    let over = record(&bench, &made.id).await;
+    assert_eq!((over.next, ticks(&bench, &made.id).await.len()), (None, 1));
+    assert!(refused(&bench, delay(0)).await.contains("at least 1"));
+    assert!(refused(&bench, delay(91 * DAY as u64)).await.contains("P90D"));
+    assert!(refused(&bench, delay(u64::MAX)).await.contains("P90D"));
+    // One that rested past its moment still comes.
+    let late = add(&bench, delay(1_000)).await;
+    bench.memory.pause_schedule(me().tenant(), &late.id).await.unwrap();
+    assert_eq!(fire_at(&bench, 3 * HOUR).await, 0);
+    bench.memory.resume_schedule(me().tenant(), &late.id).await.unwrap();
+    assert_eq!(fire_at(&bench, 3 * HOUR).await, 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_schedule_is_refused() {
+    let bench = bench_with(ScheduleSettings { per_tenant: 2, ..Default::default() }).await;
+    let bad = async |line: &str| refused(&bench, ScheduleRequest::cron(line)).await;
+    assert!(bad("99 99 * * *").await.contains("the minute field"));
+    assert!(bad("0 0 30 2 *").await.contains("the day of month field"));
+    assert!(bad("").await.contains("has 0"));
+    assert!(bad("0 0 1 7 *").await.contains("P90D"), "it is January");
+    let zone = TimingRequest::Cron {
+        line: "@daily".to_owned(),
+        timezone: Some("Europe/Berln".to_owned()),
+    };
+    let zone = ScheduleRequest { timing: zone, ..ScheduleRequest::cron("") };
+    assert!(refused(&bench, zone).await.contains("`Europe/Berlin`"));
+    let none = ScheduleRequest { budget: Some(0), ..ScheduleRequest::cron("@daily") };
+    assert!(refused(&bench, none).await.contains("at least 1 token"));
+    let odd = ScheduleRequest { budget: Some(9), ..consolidating("@daily") };
+    assert!(refused(&bench, odd).await.contains("for dreams"));
+    let late = ScheduleRequest { jitter_millis: u64::MAX, ..consolidating("@daily") };
+    let error = bench.memory.add_schedule(&bench.scope, late).await.unwrap_err();
+    assert!(matches!(error, MemoryError::Schedule(SchedulingError::Jitter)));
+    for _ in 0..2 {
+        add(&bench, consolidating("@daily")).await;
+    }
+    let error = bench.memory.add_schedule(&bench.scope, consolidating("@daily")).await.unwrap_err();
+    assert!(matches!(error, MemoryError::Store(StoreError::TooManySchedules { most: 2 })));
+    assert_eq!(bench.memory.schedules(me().tenant(), None).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn failures_hold_it_up_and_a_success_forgets_them() {
+    let bench = Bench::new().await;
+    put(&bench, &"The ferry leaves at nine from the north pier. ".repeat(20)).await;
+    let tight = ScheduleRequest { budget: Some(1), ..ScheduleRequest::cron("*/30 * * * * *") };
+    let made = add(&bench, tight).await;
+    for n in 1..=5 {
+        fire_at(&bench, n * 30 * SECOND).await;
+    }
+    // A minute after the first failure, then two.
+    let expected = "1 failed, 2 backed-off, 3 failed, 4 backed-off, 5 backed-off";
+    assert_eq!(shown(&bench, &made.id, 30 * SECOND).await, expected);
+    let tick = ticks(&bench, &made.id).await.remove(0);
+    assert_eq!(tick.error.as_deref(), Some("token_budget_exceeded"));
+    let kept = record(&bench, &made.id).await;
+    assert_eq!((kept.failures, kept.not_before), (2, Some(Millis(START + 210 * SECOND))));
+    // Once there is nothing in the way it works, and begins anew.
+    let entries = bench.memory.entries(&bench.scope, &icecore::EntryQuery::default()).await;
+    for entry in entries.unwrap().entries {
+        bench.memory.delete_entry(&bench.scope, &entry.id).await.unwrap();
+    }
+    fire_at(&bench, 7 * 30 * SECOND).await;
+    let kept = record(&bench, &made.id).await;
+    assert_eq!((kept.failures, kept.not_before), (0, None));
+}
+
+#[tokio::test]
+async fn a_tenant_has_so_many_tokens_a_day() {
+    let bench = bench_with(ScheduleSettings { tokens_a_day: 400, ..Default::default() }).await;
+    let made = add(&bench, ScheduleRequest::cron("0 * * * *")).await;
+    for n in 1..=24 {
+        put(&bench, &format!("Ferry number {n} leaves at {n} from the north pier, says Ana."))
+            .await;
+        fire_at(&bench, n * HOUR).await;
+    }
+    let all = ticks(&bench, &made.id).await;
+    let of = |outcome| all.iter().filter(|tick| tick.outcome == Some(outcome)).count();
+    let (ran, over) = (of(TickOutcome::Ran), of(TickOutcome::OverBudget));
+    assert!(ran > 0 && over > 0 && ran + over == 24, "{}", shown(&bench, &made.id, HOUR).await);
+    assert_eq!(record(&bench, &made.id).await.failures, 0);
+    // The last is of the next day.
+    assert_eq!(all.last().unwrap().outcome, Some(TickOutcome::Ran));
+}
+
+#[tokio::test]
+async fn a_memory_in_use_is_waited_for() {
+    let schedules = ScheduleSettings { wait_seconds: 0, ..ScheduleSettings::default() };
+    let bench = bench_with(schedules).await;
+    put(&bench, "The ferry leaves at nine.").await;
+    let made = add(&bench, ScheduleRequest::cron("* * * * * *")).await;
+    fire_at(&bench, SECOND).await;
+    fire_at(&bench, 4 * SECOND).await;
+    bench.add("talk", vec![icecore::RawTurn::new("user", "And from which pier?")]).await;
+    fire_at(&bench, 5 * SECOND).await;
+    fire_at(&bench, 9 * SECOND).await;
+    let last: Vec<_> =
+        ticks(&bench, &made.id).await.into_iter().filter(|t| t.attempts > 0).collect();
+    let outcomes: Vec<_> = last.iter().filter_map(|tick| tick.outcome).collect();
+    use TickOutcome::{Busy, Ran};
+    assert_eq!(outcomes, [Busy, Busy, Busy, Ran]);
+    assert_eq!(record(&bench, &made.id).await.failures, 0);
+}
+
+/// Claims the next instant of an hourly schedule for somebody who then dies.
+async fn die(bench: &Bench, made: &ScheduleRecord, hour: i64) {
+    bench.clock.move_to(START + hour * HOUR);
+    let at = Millis(START + (hour + 1) * HOUR);
+    let claim = TickClaim {
+        seen_through: made.handled_through,
+        missed: Vec::new(),
+        counted: 0,
+        run: Some(Millis(START + hour * HOUR)),
+        handled_through: Millis(START + hour * HOUR),
+        next: Some(NextTick { at, fires_at: at }),
+        holder: "dead".to_owned(),
+        now: Millis(START + hour * HOUR),
+    };
+    let claimed = bench.memory.store().claim_ticks(me().tenant(), &made.id, claim).await.unwrap();
+    assert!(matches!(claimed, Claimed::Run(_)));
+}
+
+#[tokio::test]
+async fn a_dead_host_is_taken_over() {
+    let bench = Bench::new().await;
+    put(&bench, "The ferry leaves at nine from the north pier.").await;
+    let made = add(&bench, ScheduleRequest::cron("0 * * * *")).await;
+    die(&bench, &made, 1).await;
+    assert_eq!(fire_at(&bench, HOUR + 29 * SECOND).await, 0, "it may live");
+    assert_eq!(fire_at(&bench, HOUR + 30 * SECOND).await, 1);
+    let tick = ticks(&bench, &made.id).await.remove(0);
+    assert_eq!((tick.outcome, tick.attempts), (Some(TickOutcome::Ran), 2));
+    assert!(tick.run.is_some());
+    // A tick that kills whoever works on it is given up.
+    let made = record(&bench, &made.id).await;
+    die(&bench, &made, 2).await;
+    let store = bench.memory.store();
+    for n in 2..=5 {
+        let now = Millis(START + 2 * HOUR + n * MINUTE);
+        let taken = store.take_over_tick("dead", now, now).await.unwrap().unwrap();
+        assert_eq!(taken.tick.attempts, n as u64);
+    }
+    assert_eq!(fire_at(&bench, 2 * HOUR + 10 * MINUTE).await, 1);
+    let tick = ticks(&bench, &made.id).await.remove(1);
+    assert_eq!(
+        (tick.outcome, tick.error.as_deref()),
+        (Some(TickOutcome::Failed), Some("abandoned"))
+    );
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_run_that_was_dreamt_before_its_host_died_is_not_dreamt_again() {
+    let bench = Bench::new().await;
+    put(&bench, "The ferry leaves at nine from the north pier.").await;
+    let made = add(&bench, ScheduleRequest::cron("0 * * * *")).await;
+    die(&bench, &made, 1).await;
+    let run = format!("{}-{}", made.id, START + HOUR);
+    let request = icecore::DreamRequest {
+        run: Some(run.clone()),
+        trigger: DreamTrigger::Scheduled,
+        ..icecore::DreamRequest::manual(None)
+    };
+    bench.memory.dream(&bench.scope, request, |_| {}).await.unwrap();
+    assert_eq!(fire_at(&bench, HOUR + MINUTE).await, 1);
+    let tick = ticks(&bench, &made.id).await.remove(0);
+    assert_eq!((tick.outcome, tick.run), (Some(TickOutcome::Ran), Some(run)));
+    let query = icecore::DreamQuery { limit: 9, ..icecore::DreamQuery::default() };
+    assert_eq!(bench.memory.dreams(me().tenant(), &query).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hosts_share_the_ticks() {
+    let bench = Bench::new().await;
+    let made = add(&bench, consolidating("* * * * * *")).await;
+    let clock: Arc<dyn Clock> = Arc::clone(&bench.clock) as Arc<dyn Clock>;
+    let other = Memory::builder().clock(clock).open(bench.dir.path()).await.unwrap();
+    let mut fired = 0;
+    for n in 1..=30 {
+        bench.clock.move_to(START + n * SECOND);
+        let (a, b) = tokio::join!(bench.memory.fire_due_schedules(), other.fire_due_schedules());
+        fired += a.unwrap() + b.unwrap();
+    }
+    assert_eq!(fired, 30);
+    let all = ticks(&bench, &made.id).await;
+    let at: Vec<i64> = all.iter().map(|tick| (tick.at.0 - START) / SECOND).collect();
+    assert_eq!(at, (1..=30).collect::<Vec<i64>>());
+    assert!(all.iter().all(|tick| tick.outcome == Some(TickOutcome::Unchanged)));
+}
+
+#[tokio::test]
+async fn old_ticks_go_and_schedules_stay() {
+    let bench = Bench::new().await;
+    let made = add(&bench, consolidating("0 0 * * *")).await;
+    let delay = ScheduleRequest { timing: TimingRequest::DelayMillis(1), ..consolidating("") };
+    let over = add(&bench, delay).await;
+    for n in 1..=3 {
+        fire_at(&bench, n * DAY).await;
+    }
+    bench.clock.move_to(START + 32 * DAY);
+    let stop = tokio::time::sleep(std::time::Duration::from_millis(300));
+    bench.memory.pause_schedule(me().tenant(), &made.id).await.unwrap();
+    bench.memory.work_until(stop).await;
+    assert_eq!(shown(&bench, &made.id, DAY).await, "3 unchanged");
+    assert_eq!(bench.memory.schedule(me().tenant(), &over.id).await.unwrap(), None);
+}
