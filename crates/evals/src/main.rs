@@ -14,12 +14,14 @@
 //! | `host` | what a host bears, with this process as its clients |
 //! | `redact` | what is hidden of secrets and of what only looks like them |
 //! | `distillates`, `lexrank` | what dreams keep of what questions need |
+//! | `dreams` | what a dream over many entries costs |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
 
 mod baselines;
 mod data;
 mod distillates;
+mod dreams;
 mod engine;
 mod host;
 mod lexrank;
@@ -71,6 +73,8 @@ enum Command {
     Redact(redact::Args),
     /// What distillates keep of what questions need, beside the newest turns and LexRank.
     DreamEvidence(distillates::Args),
+    /// Time and memory of a dream over many entries.
+    DreamScale(dreams::Args),
 }
 
 #[derive(Args)]
@@ -131,6 +135,7 @@ async fn main() -> ExitCode {
         Command::Host(args) => host::run(&args).await,
         Command::Redact(args) => redact::run(&args),
         Command::DreamEvidence(args) => distillates::run(&args),
+        Command::DreamScale(args) => dreams::run(&args).await.map(|()| true),
     };
     match done {
         Ok(is_sound) if is_sound => ExitCode::SUCCESS,

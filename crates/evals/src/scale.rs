@@ -216,7 +216,7 @@ impl Maker {
 const FIRST_SECOND: i64 = 1_650_000_000;
 
 /// A figure of this process, where the system tells.
-fn memory_mib(figure: &str) -> Option<u64> {
+pub fn memory_mib(figure: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with(figure))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
