@@ -132,11 +132,10 @@ impl Memory {
                 Ok(record) => vec![record],
                 // One that begins now has what was distilled of those before it.
                 Err(error @ MemoryError::NoSession { .. }) => {
-                    self.recollect(scope, asked, &mut offer, &mut notices).await?;
-                    if offer.distilled.lines.is_empty() {
-                        return Err(error);
+                    match self.recollect(scope, asked, &mut offer, &mut notices).await? {
+                        true => Vec::new(),
+                        false => return Err(error),
                     }
-                    Vec::new()
                 }
                 Err(error) => return Err(error),
             },
@@ -198,19 +197,19 @@ impl Memory {
         })
     }
 
-    /// Adds what dreams came to.
+    /// Adds what dreams came to; false where there is nothing of the kind.
     async fn recollect(
         &self,
         scope: &Scope,
         query: Option<&str>,
         offer: &mut Offer,
         notices: &mut Vec<String>,
-    ) -> Result<()> {
-        let Recollection { lines, notice } = self.recollection(scope, query).await?;
+    ) -> Result<bool> {
+        let Recollection { is_there, lines, notice } = self.recollection(scope, query).await?;
         offer.distilled.lines = lines;
         offer.distilled.percent = self.inner.settings.dreams.context_percent;
         notices.extend(notice);
-        Ok(())
+        Ok(is_there)
     }
 
     /// What a query finds, in the order in which it is worth its tokens.

@@ -281,7 +281,7 @@ impl MemoryError {
                 Some("`icecore import` and `icecore add` put turns in; `icecore sessions` lists what is there".to_owned())
             }
             MemoryError::NoDream { .. } | MemoryError::NotUndone { .. } => {
-                Some("`icecore events` shows each dream as memory.compacted with its run".to_owned())
+                Some("`icecore archive list` shows the dreams by their archives, newest first".to_owned())
             }
             MemoryError::NoArchive { .. } | MemoryError::ArchiveGone { .. } => {
                 Some("`icecore archive list` shows what there is".to_owned())

@@ -20,6 +20,8 @@ const MAX_LINES: usize = 256;
 /// What is offered, and what a person should know about it.
 #[derive(Default)]
 pub(crate) struct Recollection {
+    /// Whether there is anything distilled, be it to the point or not.
+    pub(crate) is_there: bool,
     pub(crate) lines: Vec<Candidate>,
     pub(crate) notice: Option<String>,
 }
@@ -51,7 +53,7 @@ impl Memory {
                 | MemoryError::ArchiveTells { .. }),
             ) => {
                 let notice = format!("what was distilled is left out: {error}");
-                return Ok(Recollection { lines: Vec::new(), notice: Some(notice) });
+                return Ok(Recollection { notice: Some(notice), ..Recollection::default() });
             }
             Err(error) => return Err(error),
         };
@@ -66,7 +68,7 @@ impl Memory {
             offered(&record, &archive, order, &ids, query.is_some())
         })
         .await?;
-        Ok(Recollection { lines, notice: None })
+        Ok(Recollection { is_there: true, lines, notice: None })
     }
 }
 

@@ -43,7 +43,7 @@ async fn list(app: &App) -> Outcome<Status> {
     if archives.is_empty() {
         app.printer.talk("No archives yet: `icecore dream` writes the first.");
     } else {
-        let head = ["archive", "state", "bytes", "written", "memory"];
+        let head = ["archive", "state", "bytes", "written", "dream", "memory"];
         print_table(&head, archives.iter().map(archive_row), app)?;
     }
     if packs.is_empty() {
@@ -255,6 +255,7 @@ fn archive_row(archive: &ArchiveRecord) -> Vec<String> {
         state(archive).to_owned(),
         bytes(archive.bytes),
         archive.created_at.to_minute(),
+        archive.run.clone(),
         harmless(archive.scope.memory()),
     ]
 }

@@ -14,17 +14,19 @@ use crate::client::{Answer, Host, behaving, fresh, in_conformance};
 const SEED: &str = "/v1/test/memory/seed";
 const COMPACT: &str = "/v1/test/memory/compact";
 const CONSOLIDATE: &str = "/v1/host/sample/memory/consolidate";
+const DISTIL: &str = "/v1/host/sample/memory/distill";
 const FIRE: &str = "/v1/host/sample/commitment/fire";
 const TICK: &str = "/v1/host/sample/scheduling/tick";
 const FILES: &str = "/v1/host/sample/workspace/op";
 const OWNED: &str = "/v1/host/sample/identity/owned-run";
 const CROSS: &str = "/v1/host/sample/identity/cross-workspace-read";
 
-const SEAMS: [(&str, &str); 8] = [
+const SEAMS: [(&str, &str); 9] = [
     ("POST", TICK),
     ("POST", SEED),
     ("POST", COMPACT),
     ("POST", CONSOLIDATE),
+    ("POST", DISTIL),
     ("POST", FIRE),
     ("POST", FILES),
     ("GET", OWNED),
@@ -161,6 +163,11 @@ async fn what_is_malformed_is_named() {
         (COMPACT, json!({"memoryRef": "m", "maxOutputBytes": -1})),
         (COMPACT, json!({"memoryRef": "m", "maxOutputBytes": 65_537})),
         (CONSOLIDATE, json!({"memoryRef": "m", "includeSecretCanary": "yes"})),
+        (DISTIL, json!({"memoryRef": "m", "tokenBudget": 0})),
+        (DISTIL, json!({"memoryRef": "m", "tokenBudget": "8000"})),
+        (DISTIL, json!({"memoryRef": "m", "sources": [7]})),
+        (DISTIL, json!({"memoryRef": "m", "indexEmitted": "yes"})),
+        (DISTIL, json!({"memoryRef": "m", "includeSecretCanary": 1})),
         (FIRE, json!({"memoryRef": "m", "condition": "never"})),
         (FIRE, json!({"memoryRef": "m", "condition": 7})),
         (FIRE, json!({"memoryRef": "m", "includeIntentionCanary": 1})),

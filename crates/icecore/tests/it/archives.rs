@@ -110,7 +110,7 @@ async fn a_body_that_nothing_names_is_no_failure() {
     let report = bench.memory.check(true, |_, _| {}).await.unwrap();
     assert_eq!((report.problems.len(), report.orphans, report.removed), (0, 1, 0));
     assert!(orphan.exists(), "it may be somebody's who writes right now");
-    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(2 * 3600);
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
     std::fs::File::options().write(true).open(&orphan).unwrap().set_modified(old).unwrap();
     let report = bench.memory.check(true, |_, _| {}).await.unwrap();
     assert_eq!((report.orphans, report.removed), (1, 1));

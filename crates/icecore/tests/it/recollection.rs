@@ -54,6 +54,10 @@ async fn the_next_session_answers_from_the_index() {
     let tokens: u32 = lines.iter().map(|line| line.tokens).sum();
     assert!(tokens <= 400 * 15 / 100, "{tokens}");
 
+    // What no line is about is looked for in the turns of other sessions all the same.
+    let told = context(&bench, Some("second"), Some("What does number 12 speak of?"), 400).await;
+    assert!(told.items.iter().any(|item| item.kind == WindowKind::Turn), "{}", told.text);
+
     // Also once it has its first turn.
     bench.add("second", vec![said(1, "Good morning.")]).await;
     let told = context(&bench, Some("second"), Some(asked), 400).await;
