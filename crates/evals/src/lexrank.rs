@@ -81,13 +81,11 @@ mod tests {
     #[test]
     fn what_others_resemble_is_central() {
         let sentences = [
-            "The kiln broke in the cellar.",
-            "It rained.",
-            "Who repairs the kiln in the cellar?",
-            "The kiln is old.",
-            "Bread was baked.",
+            "Bread is baked.",
+            "The kiln smokes.",
+            "The kiln broke the cellar.",
+            "Our cellar floods.",
         ];
-        let order = rank(&sentences);
-        assert!(order[..2].contains(&0) && order[..2].contains(&2), "{order:?}");
+        assert_eq!(rank(&sentences).first(), Some(&2));
     }
 }

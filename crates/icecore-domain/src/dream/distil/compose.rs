@@ -1,9 +1,10 @@
 //! Lines of what was chosen, as many as fit.
 
 use super::choose::Ranked;
-use super::read::{Candidate, Form, whole_markers};
+use super::read::{Candidate, Form, says_something, whole_markers, without_markers};
 use super::{Distillate, Line, Section};
 use crate::summary::pick::{cut_text, ends_plainly};
+use crate::summary::sentence::one_line;
 use crate::tokens::TokenCounter;
 
 /// Candidates that are tried where little room is left.
@@ -106,23 +107,33 @@ fn lines(candidates: &[Candidate], chosen: &[usize]) -> Distillate {
     Distillate { lines }
 }
 
-/// One line of a candidate that is too long, cut, without its day.
+/// One line of a candidate that is too long, cut; without its markers where they leave no
+/// room for a word.
 fn cut(one: &Candidate, limit: u64, counter: &dyn TokenCounter) -> Distillate {
+    let whole = one.line_text();
+    let plain = one_line(&without_markers(&whole));
+    let line = [whole, plain].into_iter().find_map(|text| cut_line(one, &text, limit, counter));
+    Distillate { lines: line.into_iter().collect() }
+}
+
+/// As much of a text as fits, among what is true now, which needs no day.
+fn cut_line(one: &Candidate, text: &str, limit: u64, counter: &dyn TokenCounter) -> Option<Line> {
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    let section = Section::Now;
     for room in (1..=limit).rev() {
-        let text = cut_text(&one.line_text(), room, counter);
+        let mut text = cut_text(text, room, counter);
         let whole = whole_markers(text.trim_end_matches('…'));
-        let text =
-            if whole.len() + '…'.len_utf8() < text.len() { format!("{whole}…") } else { text };
-        if !text.contains(char::is_alphanumeric) {
-            break;
+        if whole.len() + '…'.len_utf8() < text.len() {
+            text = format!("{whole}…");
         }
-        let line = Line { section, text, at: one.at, before: None, sources: one.sources.clone() };
-        let distillate = Distillate { lines: vec![line] };
-        if counter.count(&distillate.text()) <= limit {
-            return distillate;
+        if !says_something(&text) {
+            return None;
+        }
+        let sources = one.sources.clone();
+        let line = Line { section: Section::Now, text, at: one.at, before: None, sources };
+        let alone = Distillate { lines: vec![line] };
+        if counter.count(&alone.text()) <= limit {
+            return alone.lines.into_iter().next();
         }
     }
-    Distillate::default()
+    None
 }

@@ -332,7 +332,7 @@ impl Reader {
 }
 
 /// Whether there is a word beside markers.
-fn says_something(text: &str) -> bool {
+pub(super) fn says_something(text: &str) -> bool {
     without_markers(text).contains(char::is_alphanumeric)
 }
 
