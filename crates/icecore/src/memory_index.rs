@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use icecore_domain::dream::index::INDEX_MARKDOWN_PATH;
 use icecore_domain::dream::{Checksum, INDEX_PATH, MemoryIndex, MemorySection};
 use icecore_domain::ids::{Principal, Scope, Tenant};
 use icecore_store::{ArchiveRecord, DreamQuery, DreamRecord};
@@ -120,6 +121,40 @@ impl Memory {
             index.set(memory, Some(section));
         }
         Ok(index)
+    }
+
+    /// Writes the readable index beside the other, where one is kept. It has no older
+    /// versions: what was forgotten must not be found in them.
+    pub(crate) async fn write_markdown(&self, tenant: &Tenant) {
+        let written = async {
+            if !self.drop_markdown(tenant).await? {
+                return Ok(());
+            }
+            let index = self.index_of_dreams(tenant).await?;
+            let file = FileWrite {
+                path: INDEX_MARKDOWN_PATH.to_owned(),
+                content: index.to_markdown(self.inner.workspace.file_bytes),
+                content_type: None,
+                expect: FileMatch::Anything,
+                claim: None,
+            };
+            self.put_file(&Principal::local_operator(tenant.clone()), file).await.map(drop)
+        };
+        if let Err(error) = written.await {
+            tracing::warn!(%error, "`{INDEX_MARKDOWN_PATH}` could not be written");
+        }
+    }
+
+    /// Deletes the readable index with all its versions; false where none is kept.
+    pub(crate) async fn drop_markdown(&self, tenant: &Tenant) -> Result<bool> {
+        if !self.inner.settings.dreams.index_markdown || !self.inner.workspace.enabled {
+            return Ok(false);
+        }
+        let operator = Principal::local_operator(tenant.clone());
+        match self.delete_file(&operator, INDEX_MARKDOWN_PATH, &FileMatch::Anything).await {
+            Ok(()) | Err(MemoryError::Workspace(WorkspaceError::NotFound { .. })) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the index; false if it changed meanwhile.

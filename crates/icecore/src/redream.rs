@@ -27,6 +27,7 @@ impl Memory {
         let tenants: BTreeSet<Tenant> = lost.iter().map(|due| due.scope.tenant().clone()).collect();
         for tenant in &tenants {
             self.delete_lost_bodies(tenant).await?;
+            self.drop_markdown(tenant).await?;
         }
         let mut done = 0;
         for due in lost {
@@ -42,6 +43,7 @@ impl Memory {
         indexes.retain(is_meant);
         for tenant in indexes {
             self.write_index_anew(&tenant).await?;
+            self.write_markdown(&tenant).await;
         }
         Ok(done)
     }

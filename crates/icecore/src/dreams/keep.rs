@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use icecore_domain::compaction::DISTILLATE_TAG;
-use icecore_domain::dream::index::{INDEX_MARKDOWN_PATH, MAX_ARCHIVES};
+use icecore_domain::dream::index::MAX_ARCHIVES;
 use icecore_domain::dream::{self, INDEX_PATH, IndexedArchive, MemoryIndex, MemorySection};
-use icecore_domain::ids::{Position, Principal, Scope};
+use icecore_domain::ids::{Position, Scope};
 use icecore_domain::json::JsonText;
 use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
@@ -25,7 +25,6 @@ use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
 use crate::runs::told;
 use crate::secrets::TenantRedactor;
-use crate::workspace::{FileMatch, FileWrite};
 
 /// The one node of a dream's workflow.
 const NODE: &str = "dream";
@@ -119,7 +118,7 @@ impl Memory {
             tracing::warn!(%scope, %error, "a model's distillate could not be noted");
         }
         if dream.record.index_updated {
-            self.write_markdown(scope).await;
+            self.write_markdown(scope.tenant()).await;
         }
     }
 
@@ -259,28 +258,6 @@ impl Memory {
         Ok((workspace, file))
     }
 
-    /// The readable index beside the other, where one is kept.
-    async fn write_markdown(&self, scope: &Scope) {
-        if !self.inner.settings.dreams.index_markdown {
-            return;
-        }
-        let written = async {
-            let index = self.index_of_dreams(scope.tenant()).await?;
-            let file = FileWrite {
-                path: INDEX_MARKDOWN_PATH.to_owned(),
-                content: index.to_markdown(self.inner.workspace.file_bytes),
-                content_type: None,
-                expect: FileMatch::Anything,
-                claim: None,
-            };
-            let operator = Principal::local_operator(scope.tenant().clone());
-            self.put_file(&operator, file).await
-        };
-        if let Err(error) = written.await {
-            tracing::warn!(%scope, %error, "`{INDEX_MARKDOWN_PATH}` could not be written");
-        }
-    }
-
     /// Takes back the dream in force; nothing is answered where it is not any more.
     pub(super) async fn take_back(&self, record: &DreamRecord) -> Result<Option<DreamRecord>> {
         let scope = &record.scope;
@@ -303,7 +280,7 @@ impl Memory {
         let undone = self.inner.store.undo_dream(scope, &record.run, index, now).await?;
         if undone.is_some() {
             self.inner.wake.notify_one();
-            self.write_markdown(scope).await;
+            self.write_markdown(scope.tenant()).await;
         }
         Ok(undone)
     }

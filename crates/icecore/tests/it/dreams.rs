@@ -494,6 +494,35 @@ async fn the_index_has_a_section_for_each_memory_and_is_mended() {
 }
 
 #[tokio::test]
+async fn what_is_forgotten_is_in_no_version_of_the_readable_index() {
+    let settings = MemorySettings {
+        dreams: DreamSettings { index_markdown: true, ..DreamSettings::default() },
+        ..MemorySettings::default()
+    };
+    let bench = Bench::with(settings).await;
+    put(&bench, &["Figs are ripe in August."]).await;
+    let told = saying("The velociraptor enclosure needs a velociraptor keeper.");
+    let entry = bench.memory.put_entry(&bench.scope, told).await.unwrap();
+    dream(&bench).await;
+    put(&bench, &["Figs are sold in September."]).await;
+    dream(&bench).await;
+    let path = "MEMORY-INDEX.md";
+    let readable = bench.memory.file(&me(), path, None).await.unwrap();
+    assert!(readable.content.contains("velociraptor"), "{}", readable.content);
+    assert_eq!(readable.info.version, 1);
+    let request = icecore::ForgetRequest::Entry(entry.id);
+    bench.memory.forget(&me(), Some("m"), &request, false).await.unwrap();
+    for path in [path, INDEX_PATH] {
+        let left = bench.memory.file(&me(), path, None).await.unwrap();
+        assert!(!left.content.contains("velociraptor"), "{path}: {}", left.content);
+        assert_eq!(left.info.version, 1);
+    }
+    let text = listed(&bench.memory, &bench.scope).await.join("\n");
+    assert!(text.contains("Figs") && !text.contains("velociraptor"), "{text}");
+    bench.check().await;
+}
+
+#[tokio::test]
 async fn a_preview_writes_nothing_and_tells_what_would_come() {
     let bench = Bench::new().await;
     put(&bench, &ENTRIES).await;
