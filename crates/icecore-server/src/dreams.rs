@@ -46,7 +46,7 @@ pub(crate) struct DreamBody {
     request_body(content = DreamBody, example = json!({"memoryRef": "default", "budget": 8000})),
     responses(
         (status = 200, description = "Nothing was due, and this dream stands; or what would come of one", body = wire::DreamOutcome),
-        (status = 201, description = "The dream is kept", body = wire::Dreamt),
+        (status = 201, description = "The dream is kept", body = wire::DreamRow),
         (status = 409, description = "A dream of this memory is under way", body = crate::openapi::ErrorBody),
         (status = 422, description = "The budget covers too little, `details.minimumRequired` says how much it takes; or there is nothing to distil", body = crate::openapi::ErrorBody),
     )
@@ -73,7 +73,7 @@ pub(crate) async fn dream(
         return Ok(replay(outcome.status, outcome.body));
     }
     let done = app.memory.dream(&scope, request, |_| {}).await?;
-    let (status, body) = (status_of(&done), wire::text(&wire::Dreamt::from(&done)));
+    let (status, body) = (status_of(&done), wire::text(&wire::DreamRow::from(&done)));
     if let Some(attempt) = attempt {
         // Who asks again before this is kept finds the same dream, unchanged.
         attempt.keep_as(&app, status, &body).await?;

@@ -26,7 +26,7 @@ use serde::Serialize;
 pub use chunks::{Chunk, Chunks};
 pub use context::ContextAnswer;
 pub(crate) use dreams::DreamOutcome;
-pub use dreams::{Archives, DreamRow, Dreams, Dreamt, Previewed};
+pub use dreams::{Archives, DreamRow, Dreams, Previewed};
 pub use events::{Event, Events};
 pub use facts::Facts;
 pub use hits::Hits;

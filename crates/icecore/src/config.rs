@@ -416,7 +416,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 107] = {
+static SETTINGS: [Setting; 106] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -517,7 +517,6 @@ static SETTINGS: [Setting; 107] = {
         dreams("lease_seconds", number(|c| U64(&mut c.memory.dreams.lease_seconds), 1, 86_400)),
         dreams("index_markdown", Kind::Flag(|c| &mut c.memory.dreams.index_markdown)),
         dreams("context_percent", number(|c| U8(&mut c.memory.dreams.context_percent), 0, 100)),
-        dreams("model_seconds", number(|c| U64(&mut c.memory.dreams.model_seconds), 1, 3_600)),
         schedules("per_tenant", number(|c| U64(&mut c.memory.schedules.per_tenant), 0, 10_000)),
         schedules("horizon_days", number(|c| U32(&mut c.memory.schedules.horizon_days), 1, 3_650)),
         schedules("idle_seconds", number(|c| U64(&mut c.memory.schedules.idle_seconds), 0, 86_400)),

@@ -360,7 +360,7 @@ impl<'a> Asking<'a> {
         let reply = match tokio::time::timeout(deadline, self.model.reply(&prompt)).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => return self.silent(&error.0),
-            Err(_) => return self.silent("it took longer than `dreams.model_seconds`"),
+            Err(_) => return self.silent("it took longer than `DreamSettings::model_seconds`"),
         };
         let (first, sources) = (part.first as u32, sources.to_vec());
         let redactor = self.task.redactor.clone();

@@ -41,7 +41,8 @@ pub struct DreamSettings {
     pub index_markdown: bool,
     /// `context_percent`: the share of a context that the distillate may take.
     pub context_percent: u8,
-    /// `model_seconds`: how long a model may take to answer.
+    /// How long a model may take to answer, where a program gives one
+    /// ([`crate::MemoryBuilder::distiller`]); no setting does.
     pub model_seconds: u64,
 }
 

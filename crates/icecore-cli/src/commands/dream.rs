@@ -41,7 +41,7 @@ async fn dream(how: &DreamHow, app: &App) -> Outcome<Status> {
     let done = app.memory.dream(&app.scope, request, tell).await?;
     drop(bar);
     if app.printer.is_json() {
-        app.printer.line(&wire::text(&wire::Dreamt::from(&done)))?;
+        app.printer.line(&wire::text(&wire::DreamRow::from(&done)))?;
     } else {
         for line in lines(&done, &app.printer) {
             app.printer.line(&line)?;

@@ -250,7 +250,6 @@ fn settings_come_from_somewhere() {
     dreams.lease_seconds 30 default
     dreams.index_markdown false default
     dreams.context_percent 15 default
-    dreams.model_seconds 60 default
     schedules.per_tenant 100 default
     schedules.horizon_days 90 default
     schedules.idle_seconds 5 default

@@ -41,7 +41,7 @@ fn a_dream_is_told_shown_verified_and_taken_back() {
     assert_eq!(dream["tokenBudget"], 8000);
     assert!(dream["tokensUsed"].as_u64().unwrap() <= 8000, "{dream}");
     let (run, checksum) = (text(&dream, "runId"), text(&dream, "archiveChecksum"));
-    assert_eq!(checksum, text(&dry, "checksum"));
+    assert_eq!(checksum, text(&dry, "archiveChecksum"));
 
     let shown = place.ok(&["archive", "show", &checksum[..12]]);
     assert!(shown.contains("Brasov") && shown.contains(checksum), "{shown}");

@@ -7,23 +7,6 @@ use icecore::{ArchiveRecord, Distillate, Dream, DreamPreview, DreamRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What came of a dream.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = DreamAnswer)]
-pub struct Dreamt {
-    #[serde(flatten)]
-    dream: DreamRow,
-    /// Whether nothing was due, so that the dream before it stands and nothing was
-    /// written.
-    unchanged: bool,
-}
-
-impl From<&Dream> for Dreamt {
-    fn from(dream: &Dream) -> Self {
-        Self { dream: DreamRow::from(&dream.record), unchanged: dream.unchanged }
-    }
-}
-
 /// A dream that stands, or what would come of one.
 #[derive(ToSchema)]
 #[schema(as = DreamOutcome)]
@@ -31,7 +14,7 @@ impl From<&Dream> for Dreamt {
 #[expect(dead_code, reason = "describes what `POST /dreams` answers")]
 pub(crate) enum DreamOutcome {
     /// One that stands.
-    Stands(Dreamt),
+    Stands(DreamRow),
     /// What would come of one.
     Would(Previewed),
 }
@@ -77,6 +60,9 @@ pub struct DreamRow {
     archive_checksum: String,
     /// Whether it changed `MEMORY-INDEX.json`.
     index_updated: bool,
+    /// Whether nothing was due when it was asked for, so that it stands and nothing was
+    /// written.
+    unchanged: bool,
     /// Which of the memory's dreams it is, from 1.
     number: u64,
     /// `in-force`, `superseded`, `undone` or `erased`.
@@ -115,6 +101,7 @@ impl From<&DreamRecord> for DreamRow {
             output_id: dream.output.clone(),
             archive_checksum: dream.archive.to_string(),
             index_updated: dream.index_updated,
+            unchanged: false,
             number: dream.number,
             state: dream.state.as_str(),
             trigger: dream.trigger.as_str(),
@@ -125,6 +112,12 @@ impl From<&DreamRecord> for DreamRow {
             bytes_after: figures.bytes_after,
             created_at: dream.created_at.to_rfc3339(),
         }
+    }
+}
+
+impl From<&Dream> for DreamRow {
+    fn from(dream: &Dream) -> Self {
+        Self { unchanged: dream.unchanged, ..Self::from(&dream.record) }
     }
 }
 
@@ -147,7 +140,7 @@ pub struct Previewed {
     source_count: u64,
     remaining: u64,
     /// The address that the archive would have.
-    checksum: String,
+    archive_checksum: String,
     /// What made the distillate.
     distiller: String,
     /// The distillate, for people.
@@ -176,7 +169,7 @@ impl Previewed {
             minimum_required: preview.minimum,
             source_count: preview.source_count,
             remaining: preview.remaining,
-            checksum: preview.checksum.to_string(),
+            archive_checksum: preview.checksum.to_string(),
             distiller: preview.archive.distiller.clone(),
             text: after.text(),
             sections: sections(after),

@@ -123,7 +123,7 @@ async fn what_is_refused_or_previewed_leaves_no_trace() {
     assert_eq!(observable(&host).await, before);
 
     let made = dream(&host, json!({"memoryRef": "m", "budget": 8000})).await.json();
-    assert_eq!(made["archiveChecksum"], shown["checksum"], "it was shown as it became");
+    assert_eq!(made["archiveChecksum"], shown["archiveChecksum"], "it was shown as it became");
     let least_again = dream(&host, json!({"memoryRef": "m", "budget": 1})).await;
     assert_eq!(least_again.code(), "422 token_budget_exceeded", "the budget is looked at first");
     host.stop().await;
