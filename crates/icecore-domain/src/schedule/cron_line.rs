@@ -259,16 +259,15 @@ impl CronLine {
     /// The first instant after a moment; none if there is no more.
     pub fn next_after(&self, at: Millis) -> Option<Millis> {
         // Instants are whole seconds.
-        let mut from = at.0.div_euclid(1_000);
+        let first = at.0.div_euclid(1_000);
         // What is found lies after what is asked for, or it is asked again from later.
-        for _ in 0..4 {
+        for from in first..first.saturating_add(4) {
             let zoned = Timestamp::from_second(from).ok()?.to_zoned(self.zone.zone().clone());
             let next = self.cron.find_next_occurrence(&zoned, false).ok()?;
             let next = Millis(next.timestamp().as_millisecond());
             if next > at {
                 return Some(next);
             }
-            from += 1;
         }
         None
     }

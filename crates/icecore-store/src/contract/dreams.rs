@@ -564,10 +564,10 @@ pub(super) async fn a_forgotten_turn_takes_dreams_along(store: &dyn Store) {
     assert_eq!(in_force(store).await, "a, b, c");
     assert_eq!(due(store).await, format!("{}.main 1-6", session.0));
     let lost = DreamDue { scope: scope(), budget: 3000, epoch: epoch(store).await };
-    assert_eq!(store.lost_dreams(9).await.unwrap(), [lost.clone()]);
+    assert_eq!(store.lost_dreams(9).await.unwrap(), std::slice::from_ref(&lost));
     let stale = DreamDue { epoch: lost.epoch - 1, ..lost.clone() };
     store.settle_lost_dreams(&stale).await.unwrap();
-    assert_eq!(store.lost_dreams(9).await.unwrap(), [lost.clone()], "more was lost since");
+    assert_eq!(store.lost_dreams(9).await.unwrap(), std::slice::from_ref(&lost), "more was lost since");
     store.settle_lost_dreams(&lost).await.unwrap();
     assert!(store.lost_dreams(9).await.unwrap().is_empty());
     clean(store).await;

@@ -177,7 +177,7 @@ async fn a_dream_distils_entries_and_turns_into_an_entry_an_archive_and_the_inde
     assert!(!plain.contains("mem-") && !plain.contains(&done.record.run), "{plain}");
 
     // One entry stands for all of them.
-    assert_eq!(listed(&bench.memory, &bench.scope).await, [text.clone()]);
+    assert_eq!(listed(&bench.memory, &bench.scope).await, std::slice::from_ref(&text));
     let entry = bench.memory.entry(&bench.scope, &done.record.output, None).await.unwrap();
     let tags: Vec<&str> = entry.tags.iter().map(|tag| tag.as_str()).collect();
     assert_eq!(tags, [format!("compacted-from:{}", done.record.run).as_str(), "distillate"]);
