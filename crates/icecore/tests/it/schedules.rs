@@ -13,7 +13,7 @@ use icecore::{
 use icecore_store::testing::{FailingStore, Hook, Wrapped};
 use icecore_store::{Claimed, MemoryStore, NextTick, Packs, Store, TickClaim};
 
-use crate::support::{Bench, START, me};
+use crate::support::{Bench, HandClock, START, me};
 
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -241,24 +241,19 @@ async fn a_delay_comes_once() {
     assert_eq!(ticks(&bench, &skip.id).await[0].outcome, Some(TickOutcome::Unchanged));
 }
 
-fn over(
-    store: Arc<dyn Store>,
-    clock: &Arc<crate::support::HandClock>,
-    dir: &std::path::Path,
-) -> Memory {
+fn over(store: Arc<dyn Store>, clock: &Arc<HandClock>) -> Memory {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
-    Memory::builder().clock(clock).over(store, Packs::new(dir), None)
+    Memory::builder().clock(clock).over(store, Packs::in_memory(), None)
 }
 
 #[tokio::test]
 async fn a_delay_that_fails_is_tried_again() {
-    let dir = tempfile::tempdir().unwrap();
     let mut tried_again = 0;
     for nth in 1.. {
-        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let clock = Arc::new(crate::support::HandClock::default());
+        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([7; 32]));
+        let clock = Arc::new(HandClock::default());
         clock.move_to(START);
-        let memory = over(Arc::clone(&inner), &clock, dir.path());
+        let memory = over(Arc::clone(&inner), &clock);
         let scope = memory.scope(&me(), "m").await.unwrap();
         for _ in 0..2 {
             let content = "The ferry leaves at nine from the north pier.".to_owned();
@@ -270,7 +265,7 @@ async fn a_delay_that_fails_is_tried_again() {
         let made = memory.add_schedule(&scope, request).await.unwrap();
         clock.move_to(START + MINUTE);
         let failing = Arc::new(FailingStore::instead_of(nth, Arc::clone(&inner)));
-        let through = over(Arc::clone(&failing) as Arc<dyn Store>, &clock, dir.path());
+        let through = over(Arc::clone(&failing) as Arc<dyn Store>, &clock);
         let _ = through.fire_due_schedules().await;
         let tick = async || memory.ticks(me().tenant(), &made.id, 9).await.unwrap().pop();
         if tick().await.is_some_and(|tick| tick.outcome.is_none()) {
@@ -345,9 +340,9 @@ impl Hook for FullDisk {
 #[tokio::test]
 async fn a_full_disk_is_not_asked_again_at_once() {
     let bench = Bench::new().await;
-    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([7; 32]));
     let full = Arc::new(Wrapped::with(inner, FullDisk::default()));
-    let memory = over(full.clone() as Arc<dyn Store>, &bench.clock, bench.dir.path());
+    let memory = over(full.clone() as Arc<dyn Store>, &bench.clock);
     let scope = memory.scope(&me(), "m").await.unwrap();
     let made = memory.add_schedule(&scope, consolidating("0 * * * *")).await.unwrap();
     bench.clock.move_to(START + HOUR);
@@ -644,7 +639,7 @@ async fn old_ticks_go_and_schedules_stay() {
         fire_at(&bench, n * DAY).await;
     }
     bench.clock.move_to(START + 32 * DAY);
-    let stop = tokio::time::sleep(std::time::Duration::from_millis(300));
+    let stop = tokio::time::sleep(Duration::from_millis(300));
     bench.memory.pause_schedule(me().tenant(), &made.id).await.unwrap();
     bench.memory.work_until(stop).await;
     assert_eq!(shown(&bench, &made.id, DAY).await, "3 unchanged");
