@@ -705,7 +705,7 @@ pub enum ScheduleAction {
 pub struct ScheduleAddArgs {
     /// Minute, hour, day of month, month, day of week, with the second before them if there are
     /// six; or @hourly, @daily, @weekly, @monthly, @yearly
-    #[arg(value_name = "CRON", allow_hyphen_values = true)]
+    #[arg(value_name = "CRON", required_unless_present = "delay")]
     pub cron: Option<String>,
     /// Once, so many milliseconds from now, instead of a cron line
     #[arg(long, value_name = "MS", conflicts_with_all = ["cron", "timezone"])]

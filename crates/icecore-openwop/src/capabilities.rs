@@ -562,13 +562,22 @@ fn agents(means: &Means) -> AgentsFamily {
         memory_backends: vec![LONG_TERM],
         memory_consolidation: means
             .writable
-            .then_some(ConsolidationBlock { supported: true, schedule: "on-demand" }),
+            .then_some(ConsolidationBlock { supported: true, schedule: consolidated(means) }),
         commitments: (means.writable && means.commitments).then(|| CommitmentsBlock {
             supported: true,
             fire_conditions: vec!["time", "predicate"],
         }),
         manifest_runtime: (means.agents > 0)
             .then_some(ManifestRuntimeBlock { supported: true, install_scope: "host" }),
+    }
+}
+
+/// When memories are consolidated: on schedules where there may be any, and whenever
+/// somebody asks for it.
+fn consolidated(means: &Means) -> &'static str {
+    match means.schedule_horizon {
+        Some(_) => "scheduled",
+        None => "on-demand",
     }
 }
 
@@ -690,6 +699,9 @@ pub(crate) mod tests {
         let expected = json!({"supported": true, "maxTokenBudget": 64_000, "scheduled": false,
             "indexEmitted": false, "tokenizerName": "o200k_base"});
         assert_eq!(*distillation, expected);
+        let off = Capabilities::of(&Means { schedule_horizon: None, ..all_on() });
+        let expected = json!({"supported": true, "schedule": "on-demand"});
+        assert_eq!(off.looked_up["agents"]["memoryConsolidation"], expected);
         let off = Capabilities::of(&Means { commitments: false, ..all_on() });
         assert!(!off.has("agents.commitments") && off.has("agents.memoryConsolidation"));
         let off = Capabilities::of(&Means { run_retention_seconds: 0, ..all_on() });
@@ -726,7 +738,7 @@ pub(crate) mod tests {
             },
             "agents": {
                 "memoryBackends": ["long-term"],
-                "memoryConsolidation": {"supported": true, "schedule": "on-demand"},
+                "memoryConsolidation": {"supported": true, "schedule": "scheduled"},
                 "commitments": {"supported": true, "fireConditions": ["time", "predicate"]},
                 "manifestRuntime": {"supported": true, "installScope": "host"},
             },

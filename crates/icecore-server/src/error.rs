@@ -466,6 +466,31 @@ mod tests {
     }
 
     #[test]
+    fn what_ticks_record_is_what_callers_are_told() {
+        let text = || "x".to_owned();
+        for error in [
+            MemoryError::TokenBudgetExceeded { memory: text(), budget: 1, minimum: 2 },
+            MemoryError::CompactionRedactionFailed { reason: text() },
+            MemoryError::EntriesChanged,
+            MemoryError::NothingToDream { memory: text() },
+            MemoryError::DreamUnderWay { memory: text(), until: text() },
+            MemoryError::NotUndone { run: text(), reason: text() },
+            MemoryError::ArchiveGone { checksum: text(), reason: "erased" },
+            MemoryError::ArchiveDamaged { checksum: text(), reason: text() },
+            MemoryError::ArchiveTells { checksum: text() },
+            MemoryError::EmbedderUnavailable { reason: text() },
+            MemoryError::Internal(text()),
+            StoreError::DiskFull.into(),
+            StoreError::Busy { seconds: 5 }.into(),
+            StoreError::SecretsChanged.into(),
+            StoreError::TooManyRuns { most: 5 }.into(),
+        ] {
+            let code = error.code();
+            assert_eq!(ApiError::from(error).code, code);
+        }
+    }
+
+    #[test]
     fn who_was_overtaken_is_asked_to_come_back() {
         let overtaken = [MemoryError::EntriesChanged, StoreError::SecretsChanged.into()];
         for (error, code) in overtaken.into_iter().zip(["entries_changed", "secrets_changed"]) {

@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
-    CatchUp, MemoryError, ScheduleRecord, ScheduleRequest, ScheduleTask, StoreError, StoredOutcome,
-    TimingRequest,
+    CatchUp, MemoryError, Millis, NextTick, ScheduleRecord, ScheduleRequest, ScheduleTask,
+    ScheduleTiming, Scope, StoreError, StoredOutcome, TimingRequest,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -52,10 +52,53 @@ pub(crate) struct ScheduleBody {
     jitter_ms: Option<u64>,
 }
 
-/// What is kept of an answer for retries.
+/// What is kept of an answer for retries: an id, times and numbers. What the caller
+/// named is put back from the request.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     id: String,
+    created: i64,
+    at: i64,
+    fires: i64,
+    /// The line and its zone, which are times and nothing else.
+    cron: Option<(String, String)>,
+}
+
+impl Kept {
+    fn of(made: &ScheduleRecord) -> Self {
+        let next = made.next.unwrap_or(NextTick { at: made.created_at, fires_at: made.created_at });
+        let cron = match &made.timing {
+            ScheduleTiming::Cron { line, timezone } => Some((line.clone(), timezone.clone())),
+            ScheduleTiming::Once(_) => None,
+        };
+        let (at, fires) = (next.at.0, next.fires_at.0);
+        Self { id: made.id.clone(), created: made.created_at.0, at, fires, cron }
+    }
+
+    /// The schedule as it was made.
+    fn made(self, scope: &Scope, request: &ScheduleRequest) -> ScheduleRecord {
+        let Self { id, created, at, fires, cron } = self;
+        let timing = match cron {
+            Some((line, timezone)) => ScheduleTiming::Cron { line, timezone },
+            None => ScheduleTiming::Once(Millis(at)),
+        };
+        ScheduleRecord {
+            id,
+            scope: scope.clone(),
+            task: request.task,
+            timing,
+            budget: request.budget,
+            catch_up: request.catch_up,
+            jitter_millis: request.jitter_millis,
+            created_at: Millis(created),
+            paused: false,
+            handled_through: Millis(created),
+            next: Some(NextTick { at: Millis(at), fires_at: Millis(fires) }),
+            failures: 0,
+            not_before: None,
+            missed: 0,
+        }
+    }
 }
 
 /// Makes a schedule. Each of its instants is handled once, however many hosts share the
@@ -88,20 +131,19 @@ pub(crate) async fn add(
     let attempt = Attempt::begin(&app, &caller, ADD, &posted).await?;
     if let Some(attempt) = &attempt {
         if let Some(outcome) = attempt.earlier(&app).await? {
-            return replay_made(&app, &caller, outcome).await;
+            return replay_made(&scope, &request, outcome);
         }
-        request.claim = Some(
-            attempt.claim(|made: &ScheduleRecord| json!(Kept { id: made.id.clone() }).to_string()),
-        );
+        request.claim =
+            Some(attempt.claim(|made: &ScheduleRecord| json!(Kept::of(made)).to_string()));
     }
-    match (app.memory.add_schedule(&scope, request).await, attempt) {
+    match (app.memory.add_schedule(&scope, request.clone()).await, attempt) {
         (Ok(made), _) => {
             let body = wire::text(&wire::ScheduleRow::of(&made, None));
             Ok(wire::json(StatusCode::CREATED, body))
         }
         // Another process was faster under the same key.
         (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
-            replay_made(&app, &caller, attempt.of_another(&app).await?).await
+            replay_made(&scope, &request, attempt.of_another(&app).await?)
         }
         (Err(error), _) => Err(error.into()),
     }
@@ -133,15 +175,15 @@ fn request(fields: &Fields<'_>) -> Result<ScheduleRequest, ApiError> {
     Ok(ScheduleRequest { task, timing, budget, catch_up, jitter_millis, claim: None })
 }
 
-/// The schedule that was made, as it stands now.
-async fn replay_made(
-    app: &App,
-    caller: &Caller,
+/// The schedule as it was made, whatever has become of it since.
+fn replay_made(
+    scope: &Scope,
+    request: &ScheduleRequest,
     outcome: StoredOutcome,
 ) -> Result<Response, ApiError> {
     let kept: Kept = serde_json::from_str(&outcome.body)
         .map_err(|_| ApiError::internal(&"a kept outcome cannot be read"))?;
-    let made = find(app, caller, &kept.id).await?;
+    let made = kept.made(scope, request);
     Ok(replay(outcome.status, wire::text(&wire::ScheduleRow::of(&made, None))))
 }
 

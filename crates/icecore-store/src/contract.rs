@@ -244,6 +244,7 @@ sentences! {
         a_dead_holder_is_taken_over
         a_paused_schedule_is_not_due
         old_ticks_are_purged
+        a_schedule_has_so_many_ticks
         a_schedule_follows_its_memory;
     dreams:
         one_dreams_at_a_time

@@ -854,6 +854,10 @@ impl Store for MemoryStore {
         Ok(schedules::purge(&mut self.state(), ended_by, limit))
     }
 
+    async fn trim_ticks(&self, most: u64, limit: usize) -> Result<u64> {
+        Ok(schedules::trim(&mut self.state(), most, limit))
+    }
+
     async fn put_commitment(
         &self,
         scope: &Scope,

@@ -138,11 +138,13 @@ pub enum TickOutcome {
     OverBudget,
     /// It came too soon after a failure.
     BackedOff,
+    /// The schedule was paused before its turn came.
+    Paused,
 }
 
 impl TickOutcome {
     /// All of them.
-    pub const ALL: [TickOutcome; 8] = [
+    pub const ALL: [TickOutcome; 9] = [
         TickOutcome::Ran,
         TickOutcome::Unchanged,
         TickOutcome::Overlapped,
@@ -151,6 +153,7 @@ impl TickOutcome {
         TickOutcome::Busy,
         TickOutcome::OverBudget,
         TickOutcome::BackedOff,
+        TickOutcome::Paused,
     ];
 
     /// The word for it.
@@ -164,6 +167,7 @@ impl TickOutcome {
             TickOutcome::Busy => "busy",
             TickOutcome::OverBudget => "over-budget",
             TickOutcome::BackedOff => "backed-off",
+            TickOutcome::Paused => "paused",
         }
     }
 

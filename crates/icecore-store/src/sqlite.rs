@@ -918,6 +918,10 @@ impl Store for SqliteStore {
         self.write(move |c, s| schedules::purge(c, s, ended_by, limit)).await
     }
 
+    async fn trim_ticks(&self, most: u64, limit: usize) -> Result<u64> {
+        self.write(move |c, s| schedules::trim(c, s, most, limit)).await
+    }
+
     async fn put_commitment(
         &self,
         scope: &Scope,

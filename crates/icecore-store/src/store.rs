@@ -753,7 +753,7 @@ pub trait Store: Send + Sync {
     async fn end_tick(&self, tenant: &Tenant, id: &str, at: Millis, end: TickEnd) -> Result<bool>;
 
     /// Takes over a tick, of any tenant, whose holder gave no sign since a moment, the
-    /// longest dead first.
+    /// longest dead first. Those of a schedule that rests wait until it goes on.
     async fn take_over_tick(
         &self,
         holder: &str,
@@ -767,6 +767,10 @@ pub trait Store: Send + Sync {
     /// Deletes ticks, of any tenant, that ended at or before a moment, and schedules
     /// that are over and have none left; answers how many.
     async fn purge_ticks(&self, ended_by: Millis, limit: usize) -> Result<u64>;
+
+    /// Deletes ticks that ended, of any schedule that has more than `most`: its oldest,
+    /// so many in all at most; answers how many.
+    async fn trim_ticks(&self, most: u64, limit: usize) -> Result<u64>;
 
     // Commitments
 

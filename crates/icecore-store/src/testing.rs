@@ -48,6 +48,16 @@ pub trait Hook: Send + Sync {
 }
 
 impl<S: Store + ?Sized, H> Wrapped<S, H> {
+    /// Does something around each call.
+    pub fn with(inner: Arc<S>, hook: H) -> Self {
+        Self { inner, hook }
+    }
+
+    /// What is done.
+    pub fn hook(&self) -> &H {
+        &self.hook
+    }
+
     /// The store inside.
     pub fn inner(&self) -> &S {
         &self.inner
@@ -811,6 +821,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
 
     async fn purge_ticks(&self, ended_by: Millis, limit: usize) -> Result<u64> {
         write!(self.purge_ticks(ended_by, limit))
+    }
+
+    async fn trim_ticks(&self, most: u64, limit: usize) -> Result<u64> {
+        write!(self.trim_ticks(most, limit))
     }
 
     async fn put_commitment(

@@ -12,8 +12,8 @@ use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::Millis;
 use icecore_store::{
-    Claim, CommitmentQuery, CommitmentRecord, Condition, EntryRecord, Fulfilled, Intention, Look,
-    NewCommitment, NewEntry, StoreError,
+    Claim, CommitmentQuery, CommitmentRecord, CommitmentState, Condition, EntryRecord, Fulfilled,
+    Intention, Look, NewCommitment, NewEntry, StoreError,
 };
 
 use crate::entries::{NewEntryRequest, checked, hide};
@@ -35,6 +35,9 @@ const TENANTS_A_ROUND: usize = 64;
 
 /// Entries of that memory that are compared with what is waited for.
 const ENTRIES_A_LOOK: usize = 64;
+
+/// Times that one memory is looked at in a row, where it alone is asked for.
+const LOOKS: usize = 64;
 
 /// A memory that could not be looked at is passed over for so long.
 const STUCK_MILLIS: i64 = 5_000;
@@ -298,6 +301,44 @@ impl Memory {
         }
         let is_idle = due.is_empty() && waiting.is_empty() && after.is_none();
         failed.map_or(Ok(Round { fired, is_idle }), Err)
+    }
+
+    /// As [`Memory::fire_commitments`], for one memory alone.
+    pub(crate) async fn fire_commitments_of(&self, scope: &Scope) -> Result<u64> {
+        let (store, now) = (&self.inner.store, self.now());
+        let mut query = CommitmentQuery {
+            memory: Some(scope.memory().to_owned()),
+            state: Some(CommitmentState::Pending),
+            ..CommitmentQuery::newest(DUE_A_ROUND)
+        };
+        let mut due = Vec::new();
+        loop {
+            let found = store.commitments(scope.tenant(), &query).await?;
+            query.before = found.last().map(|one| one.id.clone());
+            let is_last = found.len() < DUE_A_ROUND;
+            due.extend(found.into_iter().filter(|one| match one.condition {
+                Condition::Time(at) => at <= now,
+                Condition::Predicate { .. } => false,
+            }));
+            if is_last {
+                break;
+            }
+        }
+        let mut fired = 0;
+        for one in due {
+            if store.fire_commitment(scope.tenant(), &one.id, None, now).await?.is_some() {
+                told(&one.id, &one.condition);
+                fired += 1;
+            }
+        }
+        for _ in 0..LOOKS {
+            let watch = store.watch(scope).await?;
+            if watch.waiting.is_empty() || watch.after >= watch.through {
+                break;
+            }
+            fired += self.look(scope).await?;
+        }
+        Ok(fired)
     }
 
     fn order(&self) -> MutexGuard<'_, Order> {

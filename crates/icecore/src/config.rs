@@ -416,7 +416,6 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 106] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -538,6 +537,7 @@ static SETTINGS: [Setting; 106] = {
             "retention_days",
             number(|c| U32(&mut c.memory.schedules.retention_days), 1, 36_500),
         ),
+        schedules("ticks_kept", number(|c| U64(&mut c.memory.schedules.ticks_kept), 1, 10_000_000)),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("allowed_hosts", Kind::Words(|c| &mut c.serve.allowed_hosts)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),

@@ -228,6 +228,34 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    /// The code under which it is recorded and told; what has none of its own is an
+    /// `internal_error`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            MemoryError::TokenBudgetExceeded { .. } => "token_budget_exceeded",
+            MemoryError::CompactionRedactionFailed { .. } => "compaction_redaction_failed",
+            MemoryError::EntriesChanged => "entries_changed",
+            MemoryError::NothingToDream { .. } => "nothing_to_distill",
+            MemoryError::DreamUnderWay { .. } => "dream_under_way",
+            MemoryError::NotUndone { .. } => "dream_not_undone",
+            MemoryError::ArchiveGone { .. } => "archive_gone",
+            MemoryError::ArchiveDamaged { .. } => "archive_damaged",
+            MemoryError::ArchiveTells { .. } => "archive_holds_secret",
+            MemoryError::EmbedderUnavailable { .. } => "embedder_unavailable",
+            MemoryError::Store(error) => match error {
+                StoreError::DiskFull => "disk_full",
+                StoreError::Busy { .. } => "store_busy",
+                StoreError::SecretsChanged => "secrets_changed",
+                StoreError::PackMissing { .. }
+                | StoreError::PackDamaged { .. }
+                | StoreError::BodyDamaged { .. } => "data_damaged",
+                StoreError::TooManyRuns { .. } => "too_many_runs",
+                _ => "internal_error",
+            },
+            _ => "internal_error",
+        }
+    }
+
     /// What a person can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -102,10 +102,11 @@ pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, ArchiveRecord, BodyPlace, Claim, CommitmentQuery,
     CommitmentRecord, CommitmentState, Condition, DreamFigures, DreamQuery, DreamRecord,
     DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor,
-    KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, Outcome, Rotated,
-    RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable,
-    ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Store, StoreError, StoreStats,
-    StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome, TickRecord, Times, TurnState,
+    KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, NextTick, Outcome,
+    Rotated, RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue,
+    RunVariable, ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Store, StoreError,
+    StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome, TickRecord, Times,
+    TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};

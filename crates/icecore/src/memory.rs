@@ -29,6 +29,7 @@ use crate::distiller::{DistilledCache, Distiller};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
+use crate::schedules::Scheduling;
 use crate::secrets::{LogRedactor, Redactors, TenantRedactor};
 use crate::settings::MemorySettings;
 use crate::workspace::{Tidying, WorkspaceSettings};
@@ -70,6 +71,7 @@ pub(crate) struct Inner {
     pub(crate) schedule_wake: Notify,
     /// Places to work on ticks at.
     pub(crate) schedule_places: Semaphore,
+    pub(crate) scheduling: Scheduling,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
 }
@@ -243,6 +245,7 @@ impl MemoryBuilder {
                 consolidating: Consolidating::default(),
                 schedule_wake: Notify::new(),
                 schedule_places: Semaphore::new(schedule_places),
+                scheduling: Scheduling::default(),
                 has_noticed_settings: AtomicBool::new(false),
                 identity_keys: Mutex::default(),
             }),

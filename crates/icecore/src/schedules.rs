@@ -19,7 +19,8 @@ use icecore_store::{
 use crate::error::Result;
 use crate::memory::Memory;
 
-pub(crate) use runner::Job;
+pub(crate) use runner::Scheduling;
+use runner::{Job, PURGED_A_STEP};
 
 /// The most that an instant may be put off.
 pub const MAX_JITTER_MILLIS: u64 = 24 * 3_600_000;
@@ -48,6 +49,8 @@ pub struct ScheduleSettings {
     pub tokens_a_day: u64,
     /// `retention_days`: how long ticks can be read.
     pub retention_days: u32,
+    /// `ticks_kept`: ticks of a schedule that can be read, the newest.
+    pub ticks_kept: u64,
 }
 
 impl Default for ScheduleSettings {
@@ -62,6 +65,7 @@ impl Default for ScheduleSettings {
             running: 4,
             tokens_a_day: 0,
             retention_days: 30,
+            ticks_kept: 100_000,
         }
     }
 }
@@ -281,11 +285,18 @@ impl Memory {
     /// Does what is due of all schedules, of every tenant, one after the other. Answers
     /// how many ticks it worked on.
     pub async fn fire_due_schedules(&self) -> Result<u64> {
-        let mut jobs = self.left_behind().await?;
-        jobs.extend(self.claim_due().await?);
-        let count = jobs.len() as u64;
-        for job in jobs {
+        let mut count = 0;
+        for job in self.left_behind(runner::DUE_A_ROUND).await? {
             self.work_on(job, std::future::pending()).await?;
+            count += 1;
+        }
+        let now = self.now();
+        // One claim at a time: what is claimed gives signs only while it is worked on.
+        for schedule in self.inner.store.due_schedules(now, runner::DUE_A_ROUND).await? {
+            if let Ok(Some(job)) = self.claim_or_tell(schedule, now).await {
+                self.work_on(job, std::future::pending()).await?;
+                count += 1;
+            }
         }
         Ok(count)
     }
@@ -299,20 +310,27 @@ impl Memory {
         Ok(1)
     }
 
-    /// Claims what is due now. One schedule that fails keeps no other from its turn.
-    pub(crate) async fn claim_due(&self) -> Result<Vec<Job>> {
+    /// Claims what is due now, so many at most. One schedule that fails keeps no other
+    /// from its turn.
+    async fn claim_due(&self, limit: usize) -> Result<ClaimedDue> {
         let now = self.now();
-        let mut jobs = Vec::new();
-        for schedule in self.inner.store.due_schedules(now, runner::DUE_A_ROUND).await? {
-            let id = schedule.id.clone();
-            match self.claim_one(schedule, now).await {
-                Ok(job) => jobs.extend(job),
-                Err(error) => {
-                    tracing::warn!(schedule = id, error = %error, "a schedule could not be looked after, will try again");
-                }
+        let mut claimed = ClaimedDue::default();
+        for schedule in self.inner.store.due_schedules(now, limit).await? {
+            match self.claim_or_tell(schedule, now).await {
+                Ok(job) => claimed.jobs.extend(job),
+                Err(_) => claimed.has_failed = true,
             }
+            claimed.looked_at += 1;
         }
-        Ok(jobs)
+        Ok(claimed)
+    }
+
+    /// As [`Memory::claim_one`], and an error is logged.
+    async fn claim_or_tell(&self, schedule: ScheduleRecord, now: Millis) -> Result<Option<Job>> {
+        let id = schedule.id.clone();
+        self.claim_one(schedule, now).await.inspect_err(|error| {
+            tracing::warn!(schedule = id, error = %error, "a schedule could not be looked after, will try again");
+        })
     }
 
     /// Records what is due of a schedule, and answers what is to be worked on.
@@ -345,7 +363,8 @@ impl Memory {
             handled_through: due.handled_through,
             next: due.next.map(next_of),
             holder: holder.clone(),
-            now,
+            // Signs are of the clock, whatever the moment that was asked for.
+            now: self.now(),
         };
         match self.inner.store.claim_ticks(&tenant, &schedule.id, claim).await? {
             Claimed::Run(tick) => Ok(Some(Job { schedule, tick, holder })),
@@ -354,14 +373,29 @@ impl Memory {
     }
 
     /// Deletes ticks that ended longer ago than they are kept.
-    pub(crate) async fn purge_ticks(&self) -> Result<()> {
+    async fn purge_ticks(&self) -> Result<()> {
         let kept = i64::from(self.schedule_settings().retention_days) * DAY_MILLIS;
         let ended_by = Millis(self.now().0.saturating_sub(kept));
-        while self.inner.store.purge_ticks(ended_by, runner::PURGED_A_STEP).await?
-            >= runner::PURGED_A_STEP as u64
-        {}
+        let store = &self.inner.store;
+        while store.purge_ticks(ended_by, PURGED_A_STEP).await? >= PURGED_A_STEP as u64 {}
         Ok(())
     }
+
+    /// Deletes the oldest ticks of schedules that have more than are kept.
+    async fn trim_ticks(&self) -> Result<()> {
+        let (store, most) = (&self.inner.store, self.schedule_settings().ticks_kept);
+        while store.trim_ticks(most, PURGED_A_STEP).await? >= PURGED_A_STEP as u64 {}
+        Ok(())
+    }
+}
+
+/// What one round claimed.
+#[derive(Debug, Default)]
+struct ClaimedDue {
+    jobs: Vec<Job>,
+    /// Schedules that were due, whatever came of them.
+    looked_at: usize,
+    has_failed: bool,
 }
 
 /// What to note of a schedule that was thought to be due and is not: other time zones

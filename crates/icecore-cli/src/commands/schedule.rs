@@ -106,6 +106,7 @@ async fn add(args: ScheduleAddArgs, app: &App) -> Outcome<Status> {
     let timing = match (args.cron, args.delay) {
         (Some(line), _) => TimingRequest::Cron { line, timezone: args.timezone },
         (None, Some(delay)) => TimingRequest::DelayMillis(delay),
+        // The command line demands one of them.
         (None, None) => {
             let hint = "such as `icecore schedule add \"30 3 * * *\"`";
             return Err(Failure::refused("a cron line or --delay is needed", hint));

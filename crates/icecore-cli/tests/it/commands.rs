@@ -259,6 +259,7 @@ fn settings_come_from_somewhere() {
     schedules.running 4 default
     schedules.tokens_a_day 0 default
     schedules.retention_days 30 default
+    schedules.ticks_kept 100000 default
     serve.listen "127.0.0.1:7433" default
     serve.allowed_hosts [] default
     serve.body_bytes 8388608 default

@@ -45,12 +45,26 @@ fn a_bad_line_is_marked() {
         (&["schedule", "add", "@daily", "--timezone", "Europe/Berln"], "`Europe/Berlin`"),
         (&["schedule", "add", "--delay", "9000000000"], "P90D"),
         (&["schedule", "add", "--delay", "0"], "at least 1"),
-        (&["schedule", "add"], "cron line"),
         (&["schedule", "add", "@daily", "--budget", "0"], "at least 1 token"),
     ] {
         let shown = place.shown(args);
         assert!(shown.starts_with("exit 1\n") && shown.contains(said), "{args:?}: {shown}");
     }
+}
+
+#[test]
+fn a_schedule_needs_a_time_and_known_options() {
+    let place = Place::new();
+    for (args, said) in [
+        (&["schedule", "add"][..], "<CRON>"),
+        (&["schedule", "add", "--task", "consolidate"], "<CRON>"),
+        (&["schedule", "add", "--dely", "5"], "--dely"),
+        (&["schedule", "add", "@daily", "--delay", "5"], "--delay"),
+    ] {
+        let shown = place.shown(args);
+        assert!(shown.starts_with("exit 2\n") && shown.contains(said), "{args:?}: {shown}");
+    }
+    assert_eq!(place.json(&["schedule", "list"])["schedules"], Value::Array(Vec::new()));
 }
 
 fn body(answer: &str) -> Value {

@@ -21,7 +21,7 @@ pub enum CatchUp {
     /// The last of them runs, once for all.
     #[default]
     Once,
-    /// None runs, unless it is hardly late.
+    /// None runs, unless it is hardly late, or the only one there is.
     Skip,
 }
 
@@ -131,8 +131,9 @@ pub fn plan(timing: &Timing, standing: &Standing<'_>, now: Millis) -> Option<Pla
     }
     let last = *missed.last()?;
     let is_late = now.0.saturating_sub(last.0) > late_millis.saturating_add(jitter_millis) as i64;
-    let run = match catch_up {
-        CatchUp::Skip if is_late => None,
+    let run = match (catch_up, timing) {
+        (CatchUp::Skip, Timing::Cron(_)) if is_late => None,
+        // A single moment has no next one to wait for.
         _ => missed.pop(),
     };
     let counted = count(timing, handled_through, began) + shorten(&mut missed);

@@ -85,6 +85,9 @@ fn a_clock_that_jumps_neither_repeats_nor_stops_it() {
 #[test]
 fn a_delay_comes_once() {
     let once = Timing::Once(Millis(1_234));
+    let skip = Standing { catch_up: CatchUp::Skip, ..standing(0) };
+    let late = plan(&once, &skip, Millis(MINUTE)).unwrap();
+    assert_eq!((late.run, late.next), (Some(Millis(1_234)), None), "it has no other");
     assert_eq!(plan(&once, &standing(0), Millis(1_233)), None);
     let due = plan(&once, &standing(0), Millis(99_999)).unwrap();
     assert_eq!((due.run, due.next, due.missed.len()), (Some(Millis(1_234)), None, 0));

@@ -141,7 +141,7 @@ pub struct TickRow {
     #[schema(format = DateTime)]
     at: String,
     /// `running`, `ran`, `unchanged`, `overlapped`, `missed`, `failed`, `busy`,
-    /// `over-budget` or `backed-off`.
+    /// `over-budget`, `backed-off` or `paused`.
     outcome: &'static str,
     /// The run that it made.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -43,7 +43,7 @@ fn usual() -> Value {
         },
         "agents": {
             "memoryBackends": ["long-term"],
-            "memoryConsolidation": {"supported": true, "schedule": "on-demand"},
+            "memoryConsolidation": {"supported": true, "schedule": "scheduled"},
             "commitments": {"supported": true, "fireConditions": ["time", "predicate"]},
         },
         "workspace": {

@@ -102,6 +102,28 @@ async fn the_same_key_makes_one_schedule() {
     assert_eq!(again.header("openwop-idempotent-replay"), Some("true"));
     assert_eq!(post(r#"{"cron":"31 3 * * *"}"#).await.status, 409);
     assert_eq!(host.get("/schedules").await.json()["schedules"].as_array().unwrap().len(), 1);
+    // Whatever becomes of it, the answer stays what it was.
+    let id = id(&first.json());
+    host.post(&format!("/schedules/{id}/pause"), "{}").await;
+    assert_eq!(post(&body).await.text, first.text);
+    host.ask("DELETE", &format!("/v1/host/icecore/schedules/{id}"), &[], "").await;
+    let again = post(&body).await;
+    assert_eq!((again.status, &again.text), (201, &first.text));
+    assert_eq!(again.header("openwop-idempotent-replay"), Some("true"));
+    assert_eq!(host.get("/schedules").await.json(), json!({"schedules": []}));
+    // All that a schedule can have, and a delay.
+    for body in [
+        json!({"cron": " 30  3 * * * ", "timezone": "europe/berlin", "budget": 4000,
+            "jitterMs": 500, "catchUp": "skip", "memoryRef": "diary"}),
+        json!({"delayMs": 80_000_000, "task": "consolidate", "jitterMs": 900}),
+    ] {
+        let post = async || {
+            let key = [("Idempotency-Key", body["memoryRef"].as_str().unwrap_or("delay"))];
+            host.ask("POST", "/v1/host/icecore/schedules", &key, &body.to_string()).await
+        };
+        let (first, again) = (post().await, post().await);
+        assert_eq!((first.status, &again.text), (201, &first.text));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

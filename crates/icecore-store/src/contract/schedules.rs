@@ -173,10 +173,18 @@ pub(super) async fn a_tenant_has_so_many_schedules(store: &dyn Store) {
         let over =
             TickClaim { seen_through: seen, next: None, missed: Vec::new(), ..claim(0, n, "h") };
         run(store, id, over).await;
+        // The second of them stays at work.
+        if id != "d" {
+            assert!(end(store, id, n, ended("h", TickOutcome::Ran)).await);
+        }
         let next = ["", "d", "e", "f", "g"][n as usize];
         put(store, new(next)).await;
     }
-    assert_eq!(listed(store, None).await, "b e f g");
+    assert_eq!(listed(store, None).await, "b d e f g");
+    assert!(end(store, "d", 2, ended("h", TickOutcome::Ran)).await);
+    assert!(store.remove_schedule(&acme(), "b").await.unwrap());
+    put(store, new("h")).await;
+    assert_eq!(listed(store, None).await, "e f g h");
     clean(store).await;
 }
 
@@ -388,8 +396,11 @@ pub(super) async fn a_dead_holder_is_taken_over(store: &dyn Store) {
     assert!(end(store, "c", 1, ended("x", TickOutcome::Ran)).await);
     assert_eq!(take(3, 6).await.unwrap().schedule.id, "b");
     assert_eq!(take(3, 6).await, None);
-    // A sign from the far future is of a clock that was wrong.
+    // A sign from the far future is of a clock that was wrong. What rests waits.
     assert!(store.beat_tick(&acme, "a", minute(1), "h", minute(99_999)).await.unwrap());
+    store.pause_schedule(&acme, "a").await.unwrap();
+    assert_eq!(take(3, 6).await, None);
+    store.resume_schedule(&acme, "a", minute(1), Some(tick(2))).await.unwrap();
     assert_eq!(take(3, 6).await.unwrap().schedule.id, "a");
     clean(store).await;
 }
@@ -434,6 +445,24 @@ pub(super) async fn old_ticks_are_purged(store: &dyn Store) {
     assert_eq!(store.purge_ticks(minute(3), 9).await.unwrap(), 2);
     assert_eq!(store.schedule(&acme(), "once").await.unwrap(), None);
     assert_eq!(ticks(store, "a").await, "4 ran, 5 runs");
+    clean(store).await;
+}
+
+pub(super) async fn a_schedule_has_so_many_ticks(store: &dyn Store) {
+    for id in ["a", "b"] {
+        put(store, new_schedule(id)).await;
+        run(store, id, claim(0, 5, "h")).await;
+        assert!(end(store, id, 5, ended("h", TickOutcome::Ran)).await);
+        run(store, id, claim(5, 6, "h")).await;
+    }
+    assert_eq!(store.trim_ticks(6, 9).await.unwrap(), 0);
+    assert_eq!(store.trim_ticks(4, 3).await.unwrap(), 3);
+    assert_eq!(ticks(store, "a").await, "3 missed, 4 missed, 5 ran, 6 runs");
+    assert_eq!(ticks(store, "b").await, "2 missed, 3 missed, 4 missed, 5 ran, 6 runs");
+    assert_eq!(store.trim_ticks(4, 3).await.unwrap(), 1);
+    // What runs is not over.
+    assert_eq!(store.trim_ticks(0, 99).await.unwrap(), 6);
+    assert_eq!(ticks(store, "b").await, "6 runs");
     clean(store).await;
 }
 

@@ -17,6 +17,12 @@ pub(super) struct ScheduleState {
     ticks: BTreeMap<Millis, TickRecord>,
 }
 
+impl ScheduleState {
+    fn is_running(&self) -> bool {
+        self.ticks.values().any(|tick| tick.outcome.is_none())
+    }
+}
+
 fn find<'a>(state: &'a State, tenant: &Tenant, id: &str) -> Option<&'a ScheduleState> {
     state.tenant(tenant)?.schedules.iter().find(|one| one.record.id == id)
 }
@@ -47,7 +53,8 @@ pub(super) fn put(
         .collect();
     over.sort();
     over.truncate(over.len().saturating_sub(most as usize));
-    tenant.schedules.retain(|one| !over.iter().any(|(_, id)| *id == one.record.id));
+    let is_over = |one: &ScheduleState| over.iter().any(|(_, id)| *id == one.record.id);
+    tenant.schedules.retain(|one| one.is_running() || !is_over(one));
     if let Some(claim) = schedule.claim {
         tenant.put_outcome(claim.outcome(&record), schedule.now);
     }
@@ -187,7 +194,7 @@ pub(super) fn take_over(
     now: Millis,
 ) -> Option<TakenOver> {
     let all = state.tenants.iter_mut().flat_map(|tenant| &mut tenant.schedules);
-    let ticks = all.flat_map(|one| {
+    let ticks = all.filter(|one| !one.record.paused).flat_map(|one| {
         let record = &one.record;
         one.ticks.values_mut().map(move |tick| (record, tick))
     });
@@ -233,6 +240,20 @@ pub(super) fn purge(state: &mut State, ended_by: Millis, limit: usize) -> u64 {
         purged += (before - tenant.schedules.len()) as u64;
     }
     purged
+}
+
+pub(super) fn trim(state: &mut State, most: u64, limit: usize) -> u64 {
+    let mut left = limit;
+    for one in state.tenants.iter_mut().flat_map(|tenant| &mut tenant.schedules) {
+        let past = one.ticks.values().rev().skip(most as usize);
+        let mut past: Vec<Millis> =
+            past.filter(|tick| tick.ended_at.is_some()).map(|tick| tick.at).collect();
+        past.reverse();
+        past.truncate(left);
+        left -= past.len();
+        past.iter().for_each(|at| drop(one.ticks.remove(at)));
+    }
+    (limit - left) as u64
 }
 
 /// The memory has another name.

@@ -34,11 +34,13 @@ pub(super) fn put(
     let no = rows::ensure_scope(c, s, scope)?;
     let record = schedule.record(scope);
     insert(c, no, &record).map_err(failed)?;
-    // Of those that are over, the last are kept.
+    // Of those that are over, the last are kept, and those at work.
     c.prepare_cached(
         "DELETE FROM schedules WHERE tenant = ?1 AND fires_at IS NULL AND id NOT IN
            (SELECT id FROM schedules WHERE tenant = ?1 AND fires_at IS NULL
-            ORDER BY handled_through DESC, id DESC LIMIT ?2)",
+            ORDER BY handled_through DESC, id DESC LIMIT ?2)
+         AND NOT EXISTS (SELECT 1 FROM ticks i WHERE i.tenant = schedules.tenant
+                           AND i.schedule = schedules.id AND i.outcome IS NULL)",
     )
     .and_then(|mut q| q.execute(params![no.tenant, rows::number(most)]))
     .map_err(failed)?;
@@ -400,6 +402,8 @@ pub(super) fn take_over(
         .prepare_cached(
             "SELECT tenant, schedule, at FROM ticks INDEXED BY ticks_running
              WHERE outcome IS NULL AND (heartbeat <= ?1 OR heartbeat > ?2)
+               AND NOT EXISTS (SELECT 1 FROM schedules k WHERE k.tenant = ticks.tenant
+                                 AND k.id = ticks.schedule AND k.paused = 1)
              ORDER BY heartbeat, schedule LIMIT 1",
         )
         .and_then(|mut q| {
@@ -438,6 +442,20 @@ pub(super) fn purge(c: &Connection, s: &Shared, ended_by: Millis, limit: usize) 
         .and_then(|mut q| q.execute([ended_by.0]))
         .map_err(|e| s.failed(e))?;
     Ok((ticks + schedules) as u64)
+}
+
+pub(super) fn trim(c: &Connection, s: &Shared, most: u64, limit: usize) -> Result<u64> {
+    c.prepare_cached(
+        "DELETE FROM ticks WHERE (tenant, schedule, at) IN
+           (SELECT i.tenant, i.schedule, i.at FROM schedules k CROSS JOIN ticks i
+              ON i.tenant = k.tenant AND i.schedule = k.id AND i.at <=
+                (SELECT n.at FROM ticks n WHERE n.tenant = k.tenant AND n.schedule = k.id
+                 ORDER BY n.at DESC LIMIT 1 OFFSET ?1)
+            WHERE i.ended_at IS NOT NULL ORDER BY k.tenant, k.id, i.at LIMIT ?2)",
+    )
+    .and_then(|mut q| q.execute([rows::number(most), rows::number(limit as u64)]))
+    .map(|count| count as u64)
+    .map_err(|e| s.failed(e))
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! Working on a tick: waiting for its turn, giving signs, recording what came of it.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use icecore_domain::ids::Scope;
+use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::time::Millis;
 use icecore_store::{
-    DreamTrigger, EntryFilter, MAX_BACKOFF_MILLIS, Packs, ScheduleRecord, ScheduleTask, TakenOver,
-    TickEnd, TickOutcome, TickRecord,
+    DreamTrigger, EntryFilter, MAX_BACKOFF_MILLIS, Packs, ScheduleRecord, ScheduleTask,
+    ScheduleTiming, TakenOver, TickEnd, TickOutcome, TickRecord,
 };
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinSet;
 
 use super::DAY_MILLIS;
@@ -17,7 +20,7 @@ use crate::dreams::DreamRequest;
 use crate::error::{MemoryError, Result};
 use crate::memory::Memory;
 
-/// Schedules that are looked at in one round.
+/// Schedules that are looked at in one round, and ticks that a host holds at once.
 pub(super) const DUE_A_ROUND: usize = 256;
 
 /// Ticks that are deleted in one step.
@@ -30,7 +33,10 @@ const MAX_ATTEMPTS: u64 = 5;
 const BACKOFF_MILLIS: i64 = 60_000;
 
 /// How often it is looked whether a memory is still in use.
-const GATE: Duration = Duration::from_millis(500);
+const GATE: Duration = Duration::from_secs(2);
+
+/// Ticks that a host claims ahead, for each place that it has to work on them.
+const AHEAD: usize = 4;
 
 /// Without a wake schedules are looked at this often: another process may have made one.
 const POLL_MILLIS: i64 = 1_000;
@@ -38,12 +44,52 @@ const POLL_MILLIS: i64 = 1_000;
 /// How often ticks are looked for that ended long ago.
 const PURGES: Duration = Duration::from_secs(60);
 
+/// How often ticks of a schedule are looked for that are too many.
+const TRIMS: Duration = Duration::from_secs(3_600);
+
 /// The newest entries of a memory that tell whether it is in use.
 const ENTRIES_LOOKED_AT: usize = 8;
 
+/// What ticks of a host share.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduling {
+    /// Ticks that wait for a memory or a tenant, rather than for a place.
+    waiting: AtomicUsize,
+    /// Tenants with a limit of tokens whose scheduled dream is under way.
+    dreaming: Mutex<BTreeMap<Tenant, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+/// A tick that waits, until this is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Scheduling {
+    fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(&self.waiting)
+    }
+
+    /// What whoever dreams for a tenant holds.
+    fn dreamer_of(&self, tenant: &Tenant) -> Arc<tokio::sync::Mutex<()>> {
+        let mut known = self.dreaming.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, held| held.strong_count() > 0);
+        if let Some(held) = known.get(tenant).and_then(Weak::upgrade) {
+            return held;
+        }
+        let fresh = Arc::default();
+        known.insert(tenant.clone(), Arc::downgrade(&fresh));
+        fresh
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A tick to work on.
 #[derive(Debug, Clone)]
-pub(crate) struct Job {
+pub(super) struct Job {
     pub(super) schedule: ScheduleRecord,
     pub(super) tick: TickRecord,
     pub(super) holder: String,
@@ -67,23 +113,35 @@ impl Done {
     }
 }
 
-/// What came of waiting for a turn.
-enum Turn {
-    Now,
-    TooLate,
+/// How working on a tick ends.
+enum Ending {
+    Done(Done),
+    /// It is given up for whoever takes it over: the last sign that it leaves.
+    Later(Millis),
+}
+
+/// Whether a tick may begin.
+enum Gate {
+    Open,
+    /// Somebody writes into the memory.
+    InUse,
+    /// The schedule rests.
+    Paused,
 }
 
 impl Memory {
     /// Looks after schedules until the host closes.
     pub(crate) async fn keep_schedules_until(&self, mut closed: watch::Receiver<bool>) {
         let lease = Duration::from_secs(self.schedule_settings().lease_seconds.max(1));
+        let poll = Duration::from_millis(POLL_MILLIS as u64);
         let mut jobs = JoinSet::new();
-        let (mut looked, mut purged) = (None, None);
+        let (mut looked, mut purged, mut trimmed) = (None, None, None);
         loop {
             while jobs.try_join_next().is_some() {}
+            let room = self.room_beside(jobs.len());
             let mut found = Vec::new();
-            if is_time(&mut looked, lease / 3) {
-                match self.left_behind().await {
+            if room > 0 && is_time(&mut looked, lease / 3) {
+                match self.left_behind(room).await {
                     Ok(left) => found.extend(left),
                     Err(error) => {
                         tracing::warn!(error = %error, "ticks of dead hosts could not be looked for");
@@ -95,12 +153,22 @@ impl Memory {
             {
                 tracing::warn!(error = %error, "ticks that ended long ago could not be removed");
             }
-            match self.claim_due().await {
-                Ok(due) => found.extend(due),
+            if is_time(&mut trimmed, TRIMS)
+                && let Err(error) = self.trim_ticks().await
+            {
+                tracing::warn!(error = %error, "ticks beyond those that are kept could not be removed");
+            }
+            let room = room - found.len();
+            let (is_full, has_failed) = match self.claim_due(room).await {
+                Ok(due) => {
+                    found.extend(due.jobs);
+                    (due.looked_at >= room, due.has_failed)
+                }
                 Err(error) => {
                     tracing::warn!(error = %error, "schedules could not be looked after, will try again");
+                    (false, true)
                 }
-            }
+            };
             for job in found {
                 let (memory, mut closed) = (self.clone(), closed.clone());
                 jobs.spawn(async move {
@@ -113,15 +181,28 @@ impl Memory {
                     }
                 });
             }
-            let pause = self.until_the_next().await;
+            // What is due and cannot be claimed is no reason to ask again at once.
+            let pause = match is_full || has_failed {
+                true => poll,
+                false => self.until_the_next().await,
+            };
             tokio::select! {
                 _ = closed.wait_for(|closed| *closed) => break,
-                () = self.inner.schedule_wake.notified() => {}
+                () = self.inner.schedule_wake.notified(), if !has_failed => {}
+                Some(_) = jobs.join_next(), if is_full && !has_failed => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
         // They give up what they hold.
         while jobs.join_next().await.is_some() {}
+    }
+
+    /// How many more ticks a host may claim that holds so many.
+    fn room_beside(&self, held: usize) -> usize {
+        let waiting = self.inner.scheduling.waiting.load(Ordering::Relaxed);
+        let ahead = self.schedule_settings().running.max(1).saturating_mul(AHEAD);
+        let room = ahead.saturating_sub(held.saturating_sub(waiting));
+        room.min(DUE_A_ROUND.saturating_sub(held))
     }
 
     /// How long nothing is due, as far as one can know.
@@ -139,10 +220,10 @@ impl Memory {
     }
 
     /// Ticks that dead hosts left, taken over.
-    pub(super) async fn left_behind(&self) -> Result<Vec<Job>> {
+    pub(super) async fn left_behind(&self, limit: usize) -> Result<Vec<Job>> {
         let lease = self.schedule_settings().lease_seconds.saturating_mul(1_000);
         let mut jobs = Vec::new();
-        while jobs.len() < DUE_A_ROUND {
+        while jobs.len() < limit {
             let (now, holder) = (self.now(), Packs::new_name());
             let dead_since = Millis(now.0.saturating_sub(lease as i64));
             let taken = self.inner.store.take_over_tick(&holder, dead_since, now).await?;
@@ -158,11 +239,15 @@ impl Memory {
     pub(super) async fn work_on(&self, job: Job, closing: impl Future<Output = ()>) -> Result<()> {
         let Job { schedule, tick, holder } = &job;
         let (store, tenant) = (&self.inner.store, schedule.scope.tenant());
-        let done = tokio::select! {
-            done = self.done_with(&job) => done,
+        let ending = tokio::select! {
+            ending = self.done_with(&job) => ending,
             () = self.until_lost(&job) => return Ok(()),
-            () = closing => {
-                store.beat_tick(tenant, &schedule.id, tick.at, holder, Millis(0)).await?;
+            () = closing => Ending::Later(Millis(0)),
+        };
+        let done = match ending {
+            Ending::Done(done) => done,
+            Ending::Later(sign) => {
+                store.beat_tick(tenant, &schedule.id, tick.at, holder, sign).await?;
                 return Ok(());
             }
         };
@@ -201,62 +286,113 @@ impl Memory {
     }
 
     /// Does a tick's task once its turn comes.
-    async fn done_with(&self, job: &Job) -> Done {
+    async fn done_with(&self, job: &Job) -> Ending {
+        let began = self.now();
         if job.tick.attempts > MAX_ATTEMPTS {
-            return Done::failed("abandoned");
+            return Ending::Done(Done::failed("abandoned"));
         }
         loop {
-            let turn = match job.schedule.task {
-                ScheduleTask::Commitments => Ok(Turn::Now),
-                _ => self.turn(&job.schedule.scope, job.tick.started_at).await,
-            };
-            match turn {
-                Ok(Turn::Now) => {}
-                Ok(Turn::TooLate) => return Done::as_is(TickOutcome::Busy),
-                Err(error) => return Done::failed(code(&error)),
+            match self.turn(job, began).await {
+                Ok(Gate::Open) => {}
+                Ok(Gate::InUse) => return Ending::Done(Done::as_is(TickOutcome::Busy)),
+                Ok(Gate::Paused) => return paused(job),
+                Err(error) => return self.failed(job, &error),
             }
+            let alone = self.alone(job).await;
             let Ok(place) = self.inner.schedule_places.acquire().await else {
-                return Done::failed("internal_error");
+                return Ending::Done(Done::failed("internal_error"));
             };
+            // That may have taken long.
+            match self.gate(job).await {
+                Ok(Gate::Open) => {}
+                Ok(Gate::InUse | Gate::Paused) => continue,
+                Err(error) => return self.failed(job, &error),
+            }
             // Apart, so that a task that panics is a task that failed.
             let (memory, mine) = (self.clone(), job.clone());
             let mut task = JoinSet::new();
             task.spawn(async move { memory.perform(&mine).await });
             let done = task.join_next().await;
-            drop(place);
+            drop((place, alone));
             match done {
                 // Somebody else dreams of it: it is in use.
                 Some(Ok(Err(MemoryError::DreamUnderWay { .. }))) => {
-                    if self.is_too_late(job.tick.started_at) {
-                        return Done::as_is(TickOutcome::Busy);
+                    if self.is_too_late(began) {
+                        return Ending::Done(Done::as_is(TickOutcome::Busy));
                     }
-                    tokio::time::sleep(GATE).await;
+                    self.wait_at_the_gate().await;
                 }
-                Some(Ok(Ok(done))) => return done,
-                Some(Ok(Err(error))) => {
-                    tracing::warn!(schedule = job.schedule.id, error = %error, "a scheduled task failed");
-                    return Done::failed(code(&error));
+                Some(Ok(Ok(done))) => return Ending::Done(done),
+                Some(Ok(Err(error))) => return self.failed(job, &error),
+                _ => {
+                    return self
+                        .failed(job, &MemoryError::Internal("the task panicked".to_owned()));
                 }
-                _ => return Done::failed("internal_error"),
             }
         }
     }
 
-    fn is_too_late(&self, started_at: Millis) -> bool {
-        let wait = self.schedule_settings().wait_seconds.saturating_mul(1_000);
-        self.now().0.saturating_sub(started_at.0) >= wait as i64
+    /// What comes of a tick whose task failed: a delay has no next instant, and is tried
+    /// again.
+    fn failed(&self, job: &Job, error: &MemoryError) -> Ending {
+        let Job { schedule, tick, .. } = job;
+        tracing::warn!(schedule = schedule.id, error = %error, "a scheduled task failed");
+        let is_final = matches!(error, MemoryError::TokenBudgetExceeded { .. })
+            || matches!(schedule.timing, ScheduleTiming::Cron { .. })
+            || tick.attempts >= MAX_ATTEMPTS;
+        if is_final {
+            return Ending::Done(Done::failed(error.code()));
+        }
+        // A sign from which on it counts as dead once the wait is over.
+        let lease = self.schedule_settings().lease_seconds.saturating_mul(1_000) as i64;
+        let again = self.now().0.saturating_add(backoff(tick.attempts));
+        Ending::Later(Millis(again.saturating_sub(lease)))
     }
 
-    /// Waits until nobody writes into a memory.
-    async fn turn(&self, scope: &Scope, started_at: Millis) -> Result<Turn> {
+    /// While a tenant's tokens are limited its scheduled dreams come one after the
+    /// other, so that each knows what those before it used.
+    async fn alone(&self, job: &Job) -> Option<OwnedMutexGuard<()>> {
+        let is_limited = self.schedule_settings().tokens_a_day > 0;
+        if !is_limited || job.schedule.task != ScheduleTask::Dream {
+            return None;
+        }
+        let scheduling = &self.inner.scheduling;
+        let _waiting = scheduling.wait();
+        Some(scheduling.dreamer_of(job.schedule.scope.tenant()).lock_owned().await)
+    }
+
+    fn is_too_late(&self, began: Millis) -> bool {
+        let wait = self.schedule_settings().wait_seconds.saturating_mul(1_000);
+        self.now().0.saturating_sub(began.0) >= wait as i64
+    }
+
+    async fn wait_at_the_gate(&self) {
+        let _waiting = self.inner.scheduling.wait();
+        tokio::time::sleep(GATE).await;
+    }
+
+    /// Waits until nobody writes into a memory; if somebody still does, it is too late.
+    async fn turn(&self, job: &Job, began: Millis) -> Result<Gate> {
         loop {
-            if !self.is_in_use(scope).await? {
-                return Ok(Turn::Now);
+            match self.gate(job).await? {
+                Gate::InUse if !self.is_too_late(began) => self.wait_at_the_gate().await,
+                gate => return Ok(gate),
             }
-            if self.is_too_late(started_at) {
-                return Ok(Turn::TooLate);
-            }
-            tokio::time::sleep(GATE).await;
+        }
+    }
+
+    /// Whether a tick may begin now.
+    async fn gate(&self, job: &Job) -> Result<Gate> {
+        let schedule = &job.schedule;
+        let scope = &schedule.scope;
+        let kept = self.inner.store.schedule(scope.tenant(), &schedule.id).await?;
+        if kept.is_some_and(|kept| kept.paused) {
+            return Ok(Gate::Paused);
+        }
+        let waits = schedule.task != ScheduleTask::Commitments;
+        match waits && self.is_in_use(scope).await? {
+            true => Ok(Gate::InUse),
+            false => Ok(Gate::Open),
         }
     }
 
@@ -290,7 +426,7 @@ impl Memory {
                 };
                 Ok(Done::as_is(outcome))
             }
-            ScheduleTask::Commitments => match self.fire_commitments().await? {
+            ScheduleTask::Commitments => match self.fire_commitments_of(scope).await? {
                 0 => Ok(Done::as_is(TickOutcome::Unchanged)),
                 _ => Ok(Done::as_is(TickOutcome::Ran)),
             },
@@ -354,13 +490,11 @@ fn backoff(failures: u64) -> i64 {
     (BACKOFF_MILLIS << doubled).min(MAX_BACKOFF_MILLIS)
 }
 
-/// The code under which a failure is recorded.
-fn code(error: &MemoryError) -> &'static str {
-    match error {
-        MemoryError::TokenBudgetExceeded { .. } => "token_budget_exceeded",
-        MemoryError::CompactionRedactionFailed { .. } => "compaction_redaction_failed",
-        MemoryError::EntriesChanged => "entries_changed",
-        _ => "internal_error",
+/// What comes of a tick that was paused before its turn: a delay comes when it goes on.
+fn paused(job: &Job) -> Ending {
+    match job.schedule.timing {
+        ScheduleTiming::Cron { .. } => Ending::Done(Done::as_is(TickOutcome::Paused)),
+        ScheduleTiming::Once(_) => Ending::Later(Millis(0)),
     }
 }
 
@@ -375,6 +509,59 @@ fn is_time(last: &mut Option<std::time::Instant>, pause: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entries::NewEntryRequest;
+    use crate::schedules::{ScheduleRequest, ScheduleSettings, TimingRequest};
+    use crate::settings::MemorySettings;
+
+    async fn opened(dir: &std::path::Path) -> Memory {
+        let schedules =
+            ScheduleSettings { wait_seconds: 0, running: 2, ..ScheduleSettings::default() };
+        let settings = MemorySettings { schedules, ..MemorySettings::default() };
+        Memory::builder().settings(settings).open(dir).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_waited_for_a_place_looks_again_whether_it_may_begin() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = opened(dir.path()).await;
+        let me = crate::Principal::local_operator(Tenant::new("me").unwrap());
+        let scope = memory.scope(&me, "m").await.unwrap();
+        let places = memory.inner.schedule_places.acquire_many(2).await.unwrap();
+        let request = ScheduleRequest {
+            task: ScheduleTask::Consolidate,
+            timing: TimingRequest::DelayMillis(1),
+            ..ScheduleRequest::cron("")
+        };
+        let made = memory.add_schedule(&scope, request).await.unwrap();
+        let at = Millis(made.next.unwrap().at.0 + 1);
+        let writing = async {
+            while memory.ticks(me.tenant(), &made.id, 1).await.unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let content = "The ferry leaves at nine.".to_owned();
+            let request = NewEntryRequest { content, ..NewEntryRequest::default() };
+            memory.put_entry(&scope, request).await.unwrap();
+            drop(places);
+        };
+        let (fired, ()) = tokio::join!(memory.fire_schedule(me.tenant(), &made.id, at), writing);
+        assert_eq!(fired.unwrap(), 1);
+        let tick = memory.ticks(me.tenant(), &made.id, 1).await.unwrap().remove(0);
+        assert_eq!(tick.outcome, Some(TickOutcome::Busy));
+    }
+
+    #[tokio::test]
+    async fn a_host_claims_little_more_than_it_has_places_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = opened(dir.path()).await;
+        let room = |held| memory.room_beside(held);
+        assert_eq!([0, 3, 8, 9].map(room), [8, 5, 0, 0]);
+        // Who waits at a gate is in nobody's way, up to a bound.
+        let waiting: Vec<_> = (0..300).map(|_| memory.inner.scheduling.wait()).collect();
+        assert_eq!([8, 200, 250, 256, 300].map(room), [8, 8, 6, 0, 0]);
+        drop(waiting);
+        assert_eq!(room(8), 0);
+    }
 
     #[test]
     fn the_wait_after_failures_doubles_up_to_an_hour() {

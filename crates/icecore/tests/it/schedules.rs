@@ -1,6 +1,8 @@
 //! Schedules: every instant once, whoever is there, and what came of each.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use icecore::{
     CatchUp, Clock, CommitmentRequest, CommitmentState, ConditionRequest, DreamTrigger,
@@ -8,9 +10,10 @@ use icecore::{
     ScheduleRequest, ScheduleSettings, ScheduleTask, SchedulingError, StoreError, TickOutcome,
     TickRecord, TimingRequest,
 };
-use icecore_store::{Claimed, NextTick, TickClaim};
+use icecore_store::testing::{FailingStore, Hook, Wrapped};
+use icecore_store::{Claimed, MemoryStore, NextTick, Packs, Store, TickClaim};
 
-use crate::support::{Bench, START, me};
+use crate::support::{Bench, HandClock, START, me};
 
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -111,6 +114,43 @@ async fn other_tasks_ride_the_same_runner() {
 }
 
 #[tokio::test]
+async fn a_schedule_fires_commitments_of_its_own_memory() {
+    let bench = Bench::new().await;
+    let rival = icecore::Principal::local_operator(icecore::Tenant::new("rival").unwrap());
+    let diary = bench.memory.scope(&me(), "diary").await.unwrap();
+    let theirs = bench.memory.scope(&rival, "m").await.unwrap();
+    let commit = async |scope: &icecore::Scope, condition| {
+        let intention = IntentionRequest::Text("call Ana".to_owned());
+        let request = CommitmentRequest { intention, condition, claim: None };
+        bench.memory.commit(scope, request).await.unwrap()
+    };
+    let due = || ConditionRequest::Time(Millis(START + MINUTE));
+    let (mine, other, foreign) = (
+        commit(&bench.scope, due()).await,
+        commit(&diary, due()).await,
+        commit(&theirs, due()).await,
+    );
+    let mentions = Some("ferry".to_owned());
+    let said = commit(&bench.scope, ConditionRequest::Predicate { tag: None, mentions }).await;
+    put(&bench, "The ferry leaves at nine from the north pier.").await;
+    let task = ScheduleTask::Commitments;
+    let made = add(&bench, ScheduleRequest { task, ..ScheduleRequest::cron("0 * * * *") }).await;
+    assert_eq!(fire_at(&bench, HOUR).await, 1);
+    assert_eq!(fire_at(&bench, 2 * HOUR).await, 1);
+    assert_eq!(shown(&bench, &made.id, HOUR).await, "1 ran, 2 unchanged");
+    use CommitmentState::{Fired, Pending};
+    for (one, scope, state) in [
+        (mine, &bench.scope, Fired),
+        (said, &bench.scope, Fired),
+        (other, &diary, Pending),
+        (foreign, &theirs, Pending),
+    ] {
+        let found = bench.memory.commitment(scope.tenant(), &one.id).await.unwrap().unwrap();
+        assert_eq!(found.state, state, "{scope:?}");
+    }
+}
+
+#[tokio::test]
 async fn downtime_is_caught_up_with_once_or_skipped() {
     let bench = Bench::new().await;
     let once = add(&bench, consolidating("0 * * * *")).await;
@@ -195,6 +235,124 @@ async fn a_delay_comes_once() {
     assert_eq!(fire_at(&bench, 3 * HOUR).await, 0);
     bench.memory.resume_schedule(me().tenant(), &late.id).await.unwrap();
     assert_eq!(fire_at(&bench, 3 * HOUR).await, 1);
+    // Also where nothing is caught up with.
+    let skip = add(&bench, ScheduleRequest { catch_up: CatchUp::Skip, ..delay(1_000) }).await;
+    assert_eq!(fire_at(&bench, 9 * HOUR).await, 1);
+    assert_eq!(ticks(&bench, &skip.id).await[0].outcome, Some(TickOutcome::Unchanged));
+}
+
+fn over(store: Arc<dyn Store>, clock: &Arc<HandClock>) -> Memory {
+    let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
+    Memory::builder().clock(clock).over(store, Packs::in_memory(), None)
+}
+
+#[tokio::test]
+async fn a_delay_that_fails_is_tried_again() {
+    let mut tried_again = 0;
+    for nth in 1.. {
+        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([7; 32]));
+        let clock = Arc::new(HandClock::default());
+        clock.move_to(START);
+        let memory = over(Arc::clone(&inner), &clock);
+        let scope = memory.scope(&me(), "m").await.unwrap();
+        for _ in 0..2 {
+            let content = "The ferry leaves at nine from the north pier.".to_owned();
+            let request = NewEntryRequest { content, ..NewEntryRequest::default() };
+            memory.put_entry(&scope, request).await.unwrap();
+        }
+        let timing = TimingRequest::DelayMillis(1_000);
+        let request = ScheduleRequest { timing, ..consolidating("") };
+        let made = memory.add_schedule(&scope, request).await.unwrap();
+        clock.move_to(START + MINUTE);
+        let failing = Arc::new(FailingStore::instead_of(nth, Arc::clone(&inner)));
+        let through = over(Arc::clone(&failing) as Arc<dyn Store>, &clock);
+        let _ = through.fire_due_schedules().await;
+        let tick = async || memory.ticks(me().tenant(), &made.id, 9).await.unwrap().pop();
+        if tick().await.is_some_and(|tick| tick.outcome.is_none()) {
+            // Its failure is waited out.
+            clock.move_to(START + MINUTE + 29 * SECOND);
+            assert_eq!(memory.fire_due_schedules().await.unwrap(), 0, "write {nth}");
+            tried_again += 1;
+        }
+        clock.move_to(START + 2 * MINUTE);
+        memory.fire_due_schedules().await.unwrap();
+        let ended = tick().await.unwrap();
+        use TickOutcome::{Ran, Unchanged};
+        assert!(matches!(ended.outcome, Some(Ran | Unchanged)), "write {nth}: {ended:?}");
+        if failing.writes() < nth {
+            break;
+        }
+    }
+    assert!(tried_again > 1, "{tried_again}");
+}
+
+#[tokio::test]
+async fn a_delay_that_cannot_work_ends() {
+    let bench = Bench::new().await;
+    put(&bench, &"The ferry leaves at nine from the north pier. ".repeat(20)).await;
+    let timing = || TimingRequest::DelayMillis(60_000);
+    let tight = ScheduleRequest { timing: timing(), budget: Some(1), ..ScheduleRequest::cron("") };
+    let made = add(&bench, tight).await;
+    assert_eq!(fire_at(&bench, HOUR).await, 1);
+    let tick = ticks(&bench, &made.id).await.remove(0);
+    assert_eq!(tick.error.as_deref(), Some("token_budget_exceeded"));
+    // One that fails again and again has as many tries as one whose hosts die.
+    let made = add(&bench, ScheduleRequest { timing: timing(), ..consolidating("") }).await;
+    let at = made.next.unwrap().at;
+    bench.clock.move_to(at.0);
+    let (store, tenant) = (bench.memory.store(), me().tenant().clone());
+    let claim = TickClaim {
+        seen_through: made.handled_through,
+        missed: Vec::new(),
+        counted: 0,
+        run: Some(at),
+        handled_through: at,
+        next: None,
+        holder: "dead".to_owned(),
+        now: at,
+    };
+    store.claim_ticks(&tenant, &made.id, claim).await.unwrap();
+    for n in 1..=5 {
+        let now = Millis(at.0 + n * MINUTE);
+        store.take_over_tick("dead", now, now).await.unwrap().unwrap();
+    }
+    assert_eq!(fire_at(&bench, 2 * HOUR).await, 1);
+    assert_eq!(ticks(&bench, &made.id).await[0].error.as_deref(), Some("abandoned"));
+}
+
+/// A disk that is full while it is said to be.
+#[derive(Default)]
+struct FullDisk {
+    is_full: AtomicBool,
+    refused: AtomicU64,
+}
+
+impl Hook for FullDisk {
+    fn before_write(&self) -> Result<(), StoreError> {
+        if !self.is_full.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        Err(StoreError::DiskFull)
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_not_asked_again_at_once() {
+    let bench = Bench::new().await;
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([7; 32]));
+    let full = Arc::new(Wrapped::with(inner, FullDisk::default()));
+    let memory = over(full.clone() as Arc<dyn Store>, &bench.clock);
+    let scope = memory.scope(&me(), "m").await.unwrap();
+    let made = memory.add_schedule(&scope, consolidating("0 * * * *")).await.unwrap();
+    bench.clock.move_to(START + HOUR);
+    full.hook().is_full.store(true, Ordering::SeqCst);
+    memory.work_until(tokio::time::sleep(Duration::from_millis(900))).await;
+    let refused = full.hook().refused.load(Ordering::SeqCst);
+    assert!((1..20).contains(&refused), "{refused}");
+    full.hook().is_full.store(false, Ordering::SeqCst);
+    assert_eq!(memory.fire_due_schedules().await.unwrap(), 1);
+    assert_eq!(memory.ticks(me().tenant(), &made.id, 9).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -268,6 +426,102 @@ async fn a_tenant_has_so_many_tokens_a_day() {
     assert_eq!(record(&bench, &made.id).await.failures, 0);
     // The last is of the next day.
     assert_eq!(all.last().unwrap().outcome, Some(TickOutcome::Ran));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dreams_that_come_at_once_share_the_tokens_of_the_day() {
+    let bench = bench_with(ScheduleSettings { tokens_a_day: 300, ..Default::default() }).await;
+    let mut made = Vec::new();
+    for n in 0..8 {
+        let scope = bench.memory.scope(&me(), &format!("m{n}")).await.unwrap();
+        for m in 0..4 {
+            let content = format!("Ferry {m} of line {n} leaves at {m} from the north pier.");
+            let request = NewEntryRequest { content, ..NewEntryRequest::default() };
+            bench.memory.put_entry(&scope, request).await.unwrap();
+        }
+        let request = ScheduleRequest::cron("0 * * * *");
+        made.push(bench.memory.add_schedule(&scope, request).await.unwrap().id);
+    }
+    bench.clock.move_to(START + HOUR);
+    let ended = async || {
+        let mut ended = Vec::new();
+        for id in &made {
+            ended.extend(ticks(&bench, id).await.into_iter().filter_map(|tick| tick.outcome));
+        }
+        ended
+    };
+    let all_ended = async {
+        while ended().await.len() < made.len() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    bench.memory.work_until(all_ended).await;
+    let ended = ended().await;
+    let of = |outcome| ended.iter().filter(|one| **one == outcome).count();
+    assert!(of(TickOutcome::Ran) > 1 && of(TickOutcome::OverBudget) > 0, "{ended:?}");
+    let used = bench.memory.store().dreamt_tokens(me().tenant(), Millis(0)).await.unwrap();
+    assert!(used > 0 && used <= 300, "{used}");
+}
+
+#[tokio::test]
+async fn a_tick_that_waits_is_paused_with_its_schedule() {
+    let bench = Bench::new().await;
+    let cron = add(&bench, consolidating("0 * * * *")).await;
+    let delay =
+        ScheduleRequest { timing: TimingRequest::DelayMillis(HOUR as u64), ..consolidating("") };
+    let delay = add(&bench, delay).await;
+    let tenant = me().tenant().clone();
+    bench.clock.move_to(START + HOUR);
+    for made in [&cron, &delay] {
+        put(&bench, "Somebody is at work.").await;
+        let pausing = async {
+            while ticks(&bench, &made.id).await.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            bench.memory.pause_schedule(&tenant, &made.id).await.unwrap();
+        };
+        let now = Millis(START + HOUR);
+        let (fired, ()) = tokio::join!(bench.memory.fire_schedule(&tenant, &made.id, now), pausing);
+        assert_eq!(fired.unwrap(), 1);
+    }
+    assert_eq!(shown(&bench, &cron.id, HOUR).await, "1 paused");
+    assert_eq!(shown(&bench, &delay.id, HOUR).await, "1 running");
+    assert_eq!(fire_at(&bench, 2 * HOUR).await, 0, "they rest");
+    for made in [&cron, &delay] {
+        bench.memory.resume_schedule(&tenant, &made.id).await.unwrap();
+    }
+    assert_eq!(fire_at(&bench, 2 * HOUR + MINUTE).await, 1);
+    assert_eq!(shown(&bench, &delay.id, HOUR).await, "1 ran");
+    assert_eq!(shown(&bench, &cron.id, HOUR).await, "1 paused");
+}
+
+#[tokio::test]
+async fn a_moment_that_is_asked_for_is_no_sign_of_life() {
+    let bench = Bench::new().await;
+    let made = add(&bench, consolidating("0 * * * *")).await;
+    put(&bench, "Somebody is at work.").await;
+    let (tenant, far) = (me().tenant().clone(), Millis(START + 48 * HOUR));
+    let watching = async {
+        loop {
+            if let Some(tick) = ticks(&bench, &made.id).await.pop()
+                && tick.outcome.is_none()
+            {
+                break tick;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let (_, tick) = tokio::join!(
+        async {
+            let firing = bench.memory.fire_schedule(&tenant, &made.id, far);
+            tokio::time::timeout(Duration::from_secs(2), firing).await.ok()
+        },
+        watching
+    );
+    assert_eq!((tick.at, tick.heartbeat), (far, Some(Millis(START))));
+    let store = bench.memory.store();
+    let dead_since = Millis(START - 30 * SECOND);
+    assert_eq!(store.take_over_tick("x", dead_since, Millis(START)).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -385,9 +639,20 @@ async fn old_ticks_go_and_schedules_stay() {
         fire_at(&bench, n * DAY).await;
     }
     bench.clock.move_to(START + 32 * DAY);
-    let stop = tokio::time::sleep(std::time::Duration::from_millis(300));
+    let stop = tokio::time::sleep(Duration::from_millis(300));
     bench.memory.pause_schedule(me().tenant(), &made.id).await.unwrap();
     bench.memory.work_until(stop).await;
     assert_eq!(shown(&bench, &made.id, DAY).await, "3 unchanged");
     assert_eq!(bench.memory.schedule(me().tenant(), &over.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_schedule_keeps_so_many_ticks() {
+    let bench = bench_with(ScheduleSettings { ticks_kept: 2, ..Default::default() }).await;
+    let made = add(&bench, consolidating("0 * * * *")).await;
+    for n in 1..=4 {
+        fire_at(&bench, n * HOUR).await;
+    }
+    bench.memory.work_until(tokio::time::sleep(Duration::from_millis(300))).await;
+    assert_eq!(shown(&bench, &made.id, HOUR).await, "3 unchanged, 4 unchanged");
 }
