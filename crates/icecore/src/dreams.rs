@@ -67,7 +67,8 @@ pub struct DreamRequest {
     /// Tokens that it may read and write together; no more than `max_token_budget`,
     /// which is the default.
     pub budget: Option<u64>,
-    /// Tokens that it may write, 8,000 by default; no more than `output_tokens`.
+    /// Tokens that it may write; by default 8,000, or an eighth of the budget where that
+    /// is more. No more than `output_tokens`.
     pub output_tokens: Option<u64>,
     /// Who asks.
     pub trigger: DreamTrigger,

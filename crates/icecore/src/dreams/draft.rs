@@ -29,8 +29,11 @@ const CARRIED_TOKENS: u64 = 1_024;
 /// At this place among the ways to read something everything is at its coarsest.
 const COARSEST: usize = 3;
 
-/// Tokens that a dream may write where nobody asked for fewer.
+/// Tokens that a dream may write of a small budget where nobody asked for fewer.
 const OUTPUT_TOKENS: u64 = 8_000;
+
+/// Of a large budget it may write one token in so many.
+const OUTPUT_SHARE: u64 = 8;
 
 /// What a dream may use.
 #[derive(Debug, Clone, Copy)]
@@ -117,11 +120,9 @@ impl Memory {
             return Err(MemoryError::NoBudget { budget: 0 });
         }
         let most = settings.max_token_budget;
-        let output = request.output_tokens.unwrap_or(OUTPUT_TOKENS);
-        Ok(Asked {
-            budget: request.budget.unwrap_or(most).min(most),
-            output: output.min(settings.output_tokens),
-        })
+        let budget = request.budget.unwrap_or(most).min(most);
+        let output = request.output_tokens.unwrap_or(OUTPUT_TOKENS.max(budget / OUTPUT_SHARE));
+        Ok(Asked { budget, output: output.min(settings.output_tokens) })
     }
 
     /// Plans a dream, reads its sources and distils them. Nothing is written.
@@ -141,8 +142,14 @@ impl Memory {
         let only = request.only.as_deref();
         if let (Some(ids), Some(dream)) = (only, &previous) {
             refuse_own_output(scope, dream, ids)?;
-            if self.stands_for(scope, dream, ids, now).await? {
+            let ids: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+            let held = self.held(scope, dream, &ids, now).await?;
+            let is_all = held == ids.len() && dream.figures.source_count == held as u64;
+            if held > 0 && is_all && dream.previous.is_none() {
                 return stands(scope, asked, dream.clone());
+            }
+            if held > 0 {
+                return Err(in_force(scope, dream));
             }
         }
         let mut due = self.all_due(scope, only, now).await?;
@@ -203,8 +210,7 @@ impl Memory {
             Refusal::TooSmall { budget, minimum } => too_small(scope, budget, minimum),
         })?;
         if let (Some(_), Some(dream)) = (only, &previous) {
-            let (memory, run) = (scope.memory().to_owned(), dream.run.clone());
-            return Err(MemoryError::DreamInForce { memory, run });
+            return Err(in_force(scope, dream));
         }
         tell(DreamPhase::Reading, 0);
         let (first, readings) = plan.readings.split_at(ahead.len());
@@ -276,26 +282,21 @@ impl Memory {
         })))
     }
 
-    /// Whether a dream stands for exactly these entries.
-    async fn stands_for(
+    /// How many of these entries a dream stands for.
+    async fn held(
         &self,
         scope: &Scope,
         dream: &DreamRecord,
-        ids: &[String],
+        ids: &BTreeSet<&str>,
         now: Millis,
-    ) -> Result<bool> {
-        let ids: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
-        if dream.previous.is_some() || dream.figures.source_count != ids.len() as u64 {
-            return Ok(false);
-        }
-        for id in &ids {
+    ) -> Result<usize> {
+        let mut held = 0;
+        for id in ids {
             let entry = self.inner.store.entry(scope, id, None, now).await?;
             let successor = entry.and_then(|entry| entry.successor);
-            if successor.as_deref() != Some(dream.output.as_str()) {
-                return Ok(false);
-            }
+            held += usize::from(successor.as_deref() == Some(dream.output.as_str()));
         }
-        Ok(!ids.is_empty())
+        Ok(held)
     }
 
     /// What the last dream came to.
@@ -349,6 +350,10 @@ fn refuse_own_output(scope: &Scope, dream: &DreamRecord, ids: &[String]) -> Resu
         }),
         false => Ok(()),
     }
+}
+
+fn in_force(scope: &Scope, dream: &DreamRecord) -> MemoryError {
+    MemoryError::DreamInForce { memory: scope.memory().to_owned(), run: dream.run.clone() }
 }
 
 fn too_small(scope: &Scope, budget: u64, minimum: u64) -> MemoryError {

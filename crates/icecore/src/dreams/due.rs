@@ -365,3 +365,58 @@ fn order(what: &What) -> (u8, u64, u64, u64) {
         What::Chunk { id, .. } => (1, id.session.0, id.branch.0.into(), id.first.0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use icecore_domain::ids::{Principal, Tenant};
+    use icecore_domain::turn::RawTurn;
+    use icecore_store::{MemoryStore, Packs};
+
+    use super::*;
+    use crate::memory::MemoryBuilder;
+
+    #[tokio::test]
+    async fn what_is_not_listed_is_counted_and_stays_due() {
+        let store = Arc::new(MemoryStore::new([1; 32]));
+        let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
+        let me = Principal::local_operator(Tenant::new("t").unwrap());
+        let scope = memory.scope(&me, "m").await.unwrap();
+        for session in 0..6 {
+            let turns = (0..3).map(|n| RawTurn::new("user", format!("Remark {session}.{n}.")));
+            memory.remember(&scope, &format!("s{session}"), turns.collect()).await.unwrap();
+        }
+        let now = memory.now();
+        let all = memory.all_due(&scope, None, now).await.unwrap();
+        assert_eq!((all.items.len(), all.beyond, all.spans(18).len()), (18, 0, 6));
+        // Two sessions, and two turns of the third; one turn and three sessions more.
+        let some = memory.most_due(&scope, None, now, 8).await.unwrap();
+        assert_eq!((some.items.len(), some.beyond), (8, 4));
+        let through: Vec<u64> = some.spans(8).iter().map(|span| span.through.0).collect();
+        assert_eq!(through, [3, 3, 2]);
+    }
+
+    #[tokio::test]
+    async fn after_what_cannot_be_read_a_branch_stays_due() {
+        let store = Arc::new(MemoryStore::new([1; 32]));
+        let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
+        let me = Principal::local_operator(Tenant::new("t").unwrap());
+        let scope = memory.scope(&me, "m").await.unwrap();
+        for session in ["a", "b"] {
+            let turns = (0..3).map(|n| RawTurn::new("user", format!("Remark {n}.")));
+            memory.remember(&scope, session, turns.collect()).await.unwrap();
+        }
+        let mut due = memory.all_due(&scope, None, memory.now()).await.unwrap();
+        let hit =
+            |item: &DueItem| item.what.place().is_some_and(|((no, _), at)| (no.0, at.0) == (1, 2));
+        let unreadable: Vec<bool> = due.items.iter().map(hit).collect();
+        assert_eq!(unreadable.iter().filter(|is_hit| **is_hit).count(), 1);
+        let stays = due.pass_over(&unreadable);
+        assert_eq!((stays.iter().filter(|stays| **stays).count(), due.items.len()), (4, 4));
+        let mut through: Vec<(u64, u64)> =
+            due.spans(4).iter().map(|span| (span.session.0, span.through.0)).collect();
+        through.sort_unstable();
+        assert_eq!(through, [(1, 1), (2, 3)]);
+    }
+}
