@@ -204,6 +204,10 @@ impl From<MemoryError> for ApiError {
             MemoryError::DreamUnderWay { .. } => {
                 Self::new(StatusCode::CONFLICT, "dream_under_way", message).retry(1)
             }
+            MemoryError::DreamInForce { .. } => {
+                Self::new(StatusCode::CONFLICT, "dream_in_force", message)
+            }
+            MemoryError::OwnOutput { .. } => Self::invalid(message),
             // The name is the caller's own, and may be anything.
             MemoryError::NoDream { .. } => Self::missing("there is no such dream"),
             MemoryError::NotUndone { .. } => {

@@ -63,8 +63,10 @@ pub(crate) struct Task {
     pub(crate) carried: Option<Distillate>,
     /// Tokens that may be used in all.
     pub(crate) budget: u64,
-    /// Tokens that may be written.
+    /// Tokens that may be written beside what is read.
     pub(crate) output_tokens: u64,
+    /// Tokens that might be written of that budget, as the archive has it.
+    pub(crate) output_limit: u64,
     /// What hides secrets in what a model wrote.
     pub(crate) redactor: Redactor,
 }
@@ -156,19 +158,22 @@ impl Memory {
         if !is_made_by(&archive.distiller, model.name()) {
             return Ok(());
         }
-        let key = self.key_of(tenant, &archive.sources, archive.budget, model.name()).await?;
+        let key = self
+            .key_of(tenant, &archive.sources, (archive.budget, archive.output), model.name())
+            .await?;
         Ok(self.inner.store.put_note(&note_of(&key), &checksum.to_string()).await?)
     }
 
     async fn memo_key(&self, task: &Task, model: &dyn Distiller) -> Result<[u8; 32]> {
-        self.key_of(&task.tenant, &task.named, task.budget, model.name()).await
+        let limits = (task.budget, task.output_limit);
+        self.key_of(&task.tenant, &task.named, limits, model.name()).await
     }
 
     async fn key_of(
         &self,
         tenant: &Tenant,
         sources: &[ArchiveSource],
-        budget: u64,
+        (budget, output): (u64, u64),
         model: &str,
     ) -> Result<[u8; 32]> {
         let mut bytes = Vec::with_capacity(sources.len() * 33);
@@ -178,8 +183,9 @@ impl Memory {
             );
             bytes.extend(source.hash);
         }
-        let budget = budget.to_be_bytes();
-        self.request_hash(tenant, "distilled", &[&bytes, &budget, model.as_bytes()]).await
+        let (budget, output) = (budget.to_be_bytes(), output.to_be_bytes());
+        let parts = [&bytes[..], &budget, &output, model.as_bytes()];
+        self.request_hash(tenant, "distilled", &parts).await
     }
 
     /// What an archive holds that was made of the same, if it is still to be had.
@@ -195,7 +201,7 @@ impl Memory {
             return Ok(None);
         };
         let is_same = archive.sources == task.named
-            && archive.budget == task.budget
+            && (archive.budget, archive.output) == (task.budget, task.output_limit)
             && is_made_by(&archive.distiller, model.name());
         let tokens = u64::from(self.inner.counter.count(&archive.distillate.text()));
         Ok((is_same && tokens <= task.output_tokens).then(|| Distilled {

@@ -8,6 +8,7 @@
 mod draft;
 mod due;
 mod keep;
+mod layers;
 mod lease;
 mod reading;
 
@@ -67,7 +68,8 @@ pub struct DreamRequest {
     /// Tokens that it may read and write together; no more than `max_token_budget`,
     /// which is the default.
     pub budget: Option<u64>,
-    /// Tokens that it may write; no more than `output_tokens`, which is the default.
+    /// Tokens that it may write; by default 8,000, or an eighth of the budget where that
+    /// is more. No more than `output_tokens`.
     pub output_tokens: Option<u64>,
     /// Who asks.
     pub trigger: DreamTrigger,
@@ -76,7 +78,8 @@ pub struct DreamRequest {
     pub run: Option<String>,
     /// Who asks, by an opaque id, as runs have it.
     pub principal: String,
-    /// Only these entries, nothing else, and not what an earlier dream came to.
+    /// Only these entries, nothing else, and not what an earlier dream came to: that
+    /// begins a chain of its own, so that no other dream may be in force.
     pub only: Option<Vec<String>>,
     /// Whether the index is written.
     pub index: bool,
@@ -213,6 +216,12 @@ impl Memory {
         for _ in 0..TRIES {
             let kept = match self.draft(scope, request, asked, tell).await {
                 Ok(Drafted::Unchanged(record)) => return self.unchanged(*record).await,
+                // A person has said something about a fact meanwhile.
+                Ok(Drafted::New(draft))
+                    if self.inner.store.scope_head(scope).await?.verdicts != draft.verdicts =>
+                {
+                    Ok(Step::Changed)
+                }
                 Ok(Drafted::New(draft)) => {
                     self.keep_draft(scope, request, &draft, holder, has_index, tell).await
                 }

@@ -175,6 +175,26 @@ pub enum MemoryError {
         /// When its lease ends, in RFC 3339.
         until: String,
     },
+    /// A dream over chosen entries where another one is in force.
+    #[error(
+        "memory `{memory}` has a dream in force: undo dream `{run}` first, since a dream over chosen entries begins a chain of its own"
+    )]
+    DreamInForce {
+        /// The memory.
+        memory: String,
+        /// The run of the dream in force.
+        run: String,
+    },
+    /// A dream over what the last dream wrote.
+    #[error(
+        "entry `{id}` is what the dream in force in memory `{memory}` came to: name what it was made of instead"
+    )]
+    OwnOutput {
+        /// The entry.
+        id: String,
+        /// The memory.
+        memory: String,
+    },
     /// No dream of that run.
     #[error("there is no dream `{run}`")]
     NoDream {

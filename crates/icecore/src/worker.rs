@@ -370,11 +370,7 @@ impl Memory {
     /// Brings one branch up to date, step by step, and answers its version then;
     /// nothing, if it is not there any more.
     #[tracing::instrument(level = "debug", skip_all, fields(session = due.session.0))]
-    pub(crate) async fn settle_branch(
-        &self,
-        due: &DueBranch,
-        done: &mut Settled,
-    ) -> Result<Option<u64>> {
+    async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<Option<u64>> {
         loop {
             let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await?
             else {
@@ -677,10 +673,8 @@ impl Work<'_> {
                 if parts.is_empty() {
                     return None;
                 }
-                let budget = summary::summary_budget(level, chunk.tokens);
-                let made = summary::summarize_children(&parts, budget, inner.counter.as_ref());
-                let finished = finish_summary(&inner, &redactor, made);
-                Some(finished.map(|summary| (chunk.id, chunk.revision, summary)))
+                let made = summarize_above(&inner, &redactor, level, chunk.tokens, &parts);
+                Some(made.map(|summary| (chunk.id, chunk.revision, summary)))
             };
             chunks.iter().filter_map(of).collect::<Result<Vec<_>>>()
         })
@@ -804,7 +798,9 @@ fn press(
         let last = micro.id.last;
         let is_due = last > sum_from && last <= sum_through && !micro.has_summary;
         if is_due && !micro.turns.is_empty() {
-            summaries.push((micro.id, micro.revision, summarize(inner, redactor, micro)?));
+            let turns: Vec<_> = micro.turns.iter().map(|(at, turn)| (*at, turn)).collect();
+            let summary = summarize_micro(inner, redactor, micro.tokens, &turns)?;
+            summaries.push((micro.id, micro.revision, summary));
         }
         if last > warm_from && last <= warm_through {
             let turns: Vec<RedactedTurn> =
@@ -819,8 +815,13 @@ fn press(
     Ok((summaries, texts))
 }
 
-fn summarize(inner: &Inner, redactor: &Redactor, micro: &Micro) -> Result<RedactedSummary> {
-    let turns = &micro.turns;
+/// The summary of a micro of so many tokens, from its turns.
+pub(crate) fn summarize_micro(
+    inner: &Inner,
+    redactor: &Redactor,
+    tokens: u64,
+    turns: &[(Millis, &RedactedTurn)],
+) -> Result<RedactedSummary> {
     let texts: Vec<_> = turns.iter().map(|(_, turn)| turn.fields().content.text()).collect();
     let said: Vec<Said<'_>> = turns
         .iter()
@@ -832,8 +833,21 @@ fn summarize(inner: &Inner, redactor: &Redactor, micro: &Micro) -> Result<Redact
             at: *at,
         })
         .collect();
-    let budget = summary::summary_budget(Level::Micro, micro.tokens);
+    let budget = summary::summary_budget(Level::Micro, tokens);
     let made = summary::summarize_turns(&said, budget, inner.counter.as_ref());
+    finish_summary(inner, redactor, made)
+}
+
+/// The summary of a mini or macro of so many tokens, from those of its children.
+pub(crate) fn summarize_above(
+    inner: &Inner,
+    redactor: &Redactor,
+    level: Level,
+    tokens: u64,
+    children: &[&Summary],
+) -> Result<RedactedSummary> {
+    let budget = summary::summary_budget(level, tokens);
+    let made = summary::summarize_children(children, budget, inner.counter.as_ref());
     finish_summary(inner, redactor, made)
 }
 

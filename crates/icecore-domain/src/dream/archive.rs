@@ -70,6 +70,8 @@ pub struct ArchiveSource {
 pub struct Archive {
     /// The budget that it was made under.
     pub budget: u64,
+    /// The most that might be written of it, in tokens.
+    pub output: u64,
     /// What made it, for example [`super::EXTRACTIVE`].
     pub distiller: String,
     /// What counted its tokens, for example `o200k_base`.
@@ -117,6 +119,7 @@ impl Archive {
 struct Document {
     format: String,
     budget: u64,
+    output: u64,
     distiller: String,
     tokenizer: String,
     sources: Vec<SourceJson>,
@@ -155,6 +158,7 @@ impl Document {
         Self {
             format: FORMAT.to_owned(),
             budget: archive.budget,
+            output: archive.output,
             distiller: archive.distiller.clone(),
             tokenizer: archive.tokenizer.clone(),
             sources: archive.sources.iter().map(source).collect(),
@@ -167,8 +171,8 @@ impl Document {
             let format = crate::json::brief(&self.format);
             return Err(format!("its format is `{format}`, and this program knows `{FORMAT}`"));
         }
-        if self.budget > MAX_NUMBER {
-            return Err(format!("its budget is above {MAX_NUMBER}"));
+        if self.budget > MAX_NUMBER || self.output > self.budget {
+            return Err(format!("its budget is above {MAX_NUMBER}, or its output above that"));
         }
         let sources: Vec<ArchiveSource> =
             self.sources.iter().map(SourceJson::read).collect::<Result<_, _>>()?;
@@ -183,6 +187,7 @@ impl Document {
         }
         Ok(Archive {
             budget: self.budget,
+            output: self.output,
             distiller: self.distiller,
             tokenizer: self.tokenizer,
             sources,

@@ -9,6 +9,9 @@ mod read;
 mod same;
 mod settle;
 
+use std::collections::BTreeSet;
+
+use crate::fact::{FactKey, read_back};
 use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
@@ -119,6 +122,25 @@ pub struct Distillate {
 }
 
 impl Distillate {
+    /// Without the lines that tell one of these facts, or one of these texts as
+    /// [`crate::fact::normalise`] has them.
+    pub fn without(mut self, facts: &BTreeSet<FactKey>, texts: &BTreeSet<String>) -> Self {
+        let tells = |text: &str, at: Option<Millis>| {
+            let fact = read_back(text, at.unwrap_or(Millis(0)));
+            let key = fact.map(|fact| FactKey::new(&fact.subject, &fact.attribute, &fact.value));
+            texts.contains(&crate::fact::normalise(text))
+                || key.is_some_and(|key| facts.contains(&key))
+        };
+        if facts.is_empty() && texts.is_empty() {
+            return self;
+        }
+        self.lines.retain(|line| !tells(&line.text, line.at));
+        for line in &mut self.lines {
+            line.before.take_if(|before| tells(before, line.at));
+        }
+        self
+    }
+
     /// The text for people, by which it is counted: a heading for each section that has
     /// lines, and a line for each.
     ///

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use icecore::dream::INDEX_PATH;
-use icecore::{Dream, DreamRequest, NewEntryRequest, Scope};
+use icecore::{Dream, DreamRequest, MemoryError, NewEntryRequest, Scope};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -30,8 +30,9 @@ const CORPUS: [&str; 8] = [
     "On 2024-03-14 the roof over the drying room was repaired.",
 ];
 
-/// Distils a memory now. Where sources are given they are put there first, and nothing
-/// else is read: whoever calls twice gets the same archive.
+/// Distils a memory now. Where sources are given they are put there first, the dreams
+/// before are undone, and nothing else is read: whoever calls twice gets the same
+/// archive.
 pub(super) async fn distil(
     State(app): State<Shared>,
     Writer(caller): Writer,
@@ -58,7 +59,7 @@ pub(super) async fn distil(
         index: wants_index.unwrap_or(true),
         ..DreamRequest::manual(budget)
     };
-    let dream = match app.memory.dream(&scope, request, |_| {}).await {
+    let dream = match begin_anew(&app, &scope, request).await {
         Ok(dream) => dream,
         Err(error) => {
             // What is refused leaves nothing.
@@ -85,6 +86,19 @@ pub(super) async fn distil(
         body["secretLeaked"] = json!(is_leaked);
     }
     Ok(wire::ok(body.to_string()))
+}
+
+/// Dreams, over chosen entries as if nothing had been dreamt before. A budget that is
+/// too small is refused before anything is undone.
+async fn begin_anew(app: &App, scope: &Scope, request: DreamRequest) -> Result<Dream, MemoryError> {
+    loop {
+        match app.memory.dream(scope, request.clone(), |_| {}).await {
+            Err(MemoryError::DreamInForce { run, .. }) => {
+                app.memory.undo_dream(scope.tenant(), &run).await?;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// The sources that a request gives, as text or as objects that have some.

@@ -426,3 +426,28 @@ async fn who_works_elsewhere_is_refused() {
     }
     host.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_distils_the_same_sources_twice_gets_the_same_archive() {
+    let (_dir, host) = in_conformance().await;
+    for memory in ["conformance-distill", "m"] {
+        let call = |budget: u64| json!({"memoryRef": memory, "tokenBudget": budget, "sources": ["s1", "s2", "s3"]});
+        let first = post(&host, DISTIL, &call(8_000)).await.json();
+        assert!(first["archiveChecksum"].is_string(), "{first}");
+        let before = (listed(&host, memory).await, host.get("/archives").await.text);
+        let refused = post(&host, DISTIL, &call(1)).await;
+        assert_eq!(refused.code(), "422 token_budget_exceeded");
+        let small = json!({"memoryRef": memory, "tokenBudget": 1});
+        assert_eq!(post(&host, DISTIL, &small).await.code(), "422 token_budget_exceeded");
+        // No dream was undone for it.
+        assert_eq!((listed(&host, memory).await, host.get("/archives").await.text), before);
+        let other = json!({"memoryRef": memory, "tokenBudget": 8_000, "sources": ["s4"]});
+        let other = post(&host, DISTIL, &other).await.json();
+        assert_ne!(other["archiveChecksum"], first["archiveChecksum"], "{other}");
+        let plain = json!({"memoryRef": memory, "tokenBudget": 8_000});
+        assert_eq!(post(&host, DISTIL, &plain).await.status, 200);
+        let again = post(&host, DISTIL, &call(8_000)).await.json();
+        assert_eq!(again["archiveChecksum"], first["archiveChecksum"], "{again}");
+    }
+    host.stop().await;
+}

@@ -1,11 +1,13 @@
 //! A dream before it is kept: planned, read, distilled, and its secrets hidden.
 
+use std::collections::BTreeSet;
+
 use icecore_domain::dream::archive::place_of;
 use icecore_domain::dream::{
     self, Archive, ArchiveSource, Checksum, Distillate, Due, Limits, Line, Plan, Refusal, Source,
     SourceKind, distil,
 };
-use icecore_domain::ids::Scope;
+use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::Millis;
 use icecore_domain::tokens::TokenCounter;
@@ -27,11 +29,24 @@ const CARRIED_TOKENS: u64 = 1_024;
 /// At this place among the ways to read something everything is at its coarsest.
 const COARSEST: usize = 3;
 
+/// Tokens that a dream may write of a small budget where nobody asked for fewer.
+const OUTPUT_TOKENS: u64 = 8_000;
+
+/// Of a large budget it may write one token in so many.
+const OUTPUT_SHARE: u64 = 8;
+
 /// What a dream may use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) budget: u64,
     pub(super) output: u64,
+}
+
+impl Asked {
+    /// What may be written, as an archive has it.
+    fn output_limit(&self) -> u64 {
+        self.output.min(self.budget)
+    }
 }
 
 /// What there is to keep.
@@ -65,6 +80,8 @@ pub(super) struct Draft {
     /// What the last dream came to.
     pub(super) before: Option<Distillate>,
     pub(super) epoch: u64,
+    /// Where people last said something about a fact.
+    pub(super) verdicts: Position,
     pub(super) redactor: Redactor,
     pub(super) secrets_seen: u64,
     pub(super) now: Millis,
@@ -103,11 +120,9 @@ impl Memory {
             return Err(MemoryError::NoBudget { budget: 0 });
         }
         let most = settings.max_token_budget;
-        let output = request.output_tokens.unwrap_or(settings.output_tokens);
-        Ok(Asked {
-            budget: request.budget.unwrap_or(most).min(most),
-            output: output.min(settings.output_tokens),
-        })
+        let budget = request.budget.unwrap_or(most).min(most);
+        let output = request.output_tokens.unwrap_or(OUTPUT_TOKENS.max(budget / OUTPUT_SHARE));
+        Ok(Asked { budget, output: output.min(settings.output_tokens) })
     }
 
     /// Plans a dream, reads its sources and distils them. Nothing is written.
@@ -122,37 +137,66 @@ impl Memory {
         tell(DreamPhase::Looking, 0);
         let now = self.now();
         let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
-        let epoch = self.inner.store.scope_head(scope).await?.epoch;
+        let head = self.inner.store.scope_head(scope).await?;
         let previous = self.dream_in_force(scope).await?;
-        let only = match (&request.only, &previous) {
-            (Some(ids), Some(dream)) if self.stands_for(scope, dream, ids, now).await? => {
+        let only = request.only.as_deref();
+        if let (Some(ids), Some(dream)) = (only, &previous) {
+            refuse_own_output(scope, dream, ids)?;
+            let ids: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+            let held = self.held(scope, dream, &ids, now).await?;
+            let is_all = held == ids.len() && dream.figures.source_count == held as u64;
+            if held > 0 && is_all && dream.previous.is_none() {
                 return stands(scope, asked, dream.clone());
             }
-            (only, _) => only.as_deref(),
-        };
-        let due = self.all_due(scope, only, now).await?;
-        if due.is_empty() {
-            return match previous {
-                Some(dream) if only.is_none() => stands(scope, asked, dream),
-                _ => Err(MemoryError::NothingToDream { memory: scope.memory().to_owned() }),
-            };
+            if held > 0 {
+                return Err(in_force(scope, dream));
+            }
         }
+        let mut due = self.all_due(scope, only, now).await?;
         let mut reader = self.reader(scope, redactor.clone()).await?;
+        let dreamt_at = previous.as_ref().map_or(Position(0), |dream| dream.position);
+        // What people said about facts since is due as well.
+        let is_told_due = match &previous {
+            _ if only.is_some() => false,
+            Some(_) => head.verdicts > dreamt_at,
+            None => reader.told.is_some(),
+        };
+        let nothing = |previous: Option<DreamRecord>| match previous {
+            Some(dream) if only.is_none() => stands(scope, asked, dream),
+            _ => Err(MemoryError::NothingToDream { memory: scope.memory().to_owned() }),
+        };
+        if due.is_empty() && !is_told_due {
+            return nothing(previous);
+        }
         let before = self.before(scope, previous.as_ref()).await?;
         let carried = match (&before, &previous) {
             (Some(whole), Some(dream)) if only.is_none() => {
-                Some(self.carried(dream.archive, whole.clone(), &redactor).await?)
+                let whole = reader.without_rejected(whole.clone());
+                Some(self.carried(dream.archive, whole, &redactor).await?)
             }
             _ => None,
         };
         if only.is_some() {
             reader.told = None;
         }
-        let ahead = ahead(carried.as_ref(), &reader);
+        let mut ahead = ahead(carried.as_ref(), &reader);
         let fixed: u64 = ahead.iter().map(|due| u64::from(*due.costs.last().unwrap_or(&0))).sum();
         let min_percent = self.inner.settings.dreams.min_coverage_percent;
         let bounds = Bounds { budget: asked.budget.saturating_sub(fixed), min_percent };
-        let mut read = self.weigh(scope, &reader, &due.items, due.beyond, bounds, now).await?;
+        let mut read = self.weigh(scope, &reader, &mut due, bounds, now).await?;
+        // Where all else cannot be read.
+        if due.is_empty() && !is_told_due {
+            return nothing(previous);
+        }
+        let judged = match due.is_empty() {
+            true => reader.judged_after(dreamt_at),
+            false => Vec::new(),
+        };
+        if due.is_empty() {
+            // That is the source then, though nothing may be left to tell.
+            let cost = reader.told.as_ref().map(|_| ahead.pop()).and_then(|told| told?.costs.pop());
+            ahead.push(Due { costs: vec![cost.unwrap_or(0)], is_carried: false });
+        }
 
         let all: Vec<Due> =
             ahead.iter().cloned().chain(read.weighed.iter().map(|one| one.due())).collect();
@@ -165,6 +209,9 @@ impl Memory {
             Refusal::Nothing => MemoryError::NothingToDream { memory: scope.memory().to_owned() },
             Refusal::TooSmall { budget, minimum } => too_small(scope, budget, minimum),
         })?;
+        if let (Some(_), Some(dream)) = (only, &previous) {
+            return Err(in_force(scope, dream));
+        }
         tell(DreamPhase::Reading, 0);
         let (first, readings) = plan.readings.split_at(ahead.len());
         let count = readings.len();
@@ -175,8 +222,8 @@ impl Memory {
         // What the last dream wrote is stood for as well.
         let carried_bytes = previous.as_ref().map_or(0, |dream| dream.figures.bytes_after);
         let bytes_before = carried_bytes + weighed.iter().map(|one| one.bytes).sum::<u64>();
-        let read_ids: Vec<String> =
-            weighed.iter().map(|one| one.id.clone()).filter(|id| !id.is_empty()).collect();
+        let read_ids = weighed.iter().map(|one| one.id.clone()).filter(|id| !id.is_empty());
+        let read_ids: Vec<String> = read_ids.chain(judged).collect();
         let entry = |(item, id): (&super::due::DueItem, &String)| {
             (matches!(item.what, What::Entry(_)) && !id.is_empty()).then(|| id.clone())
         };
@@ -187,7 +234,7 @@ impl Memory {
         let Placed { task, source_ids } = {
             let (tenant, asked, limit) = (scope.tenant().clone(), asked, plan.output);
             let redactor = redactor.clone();
-            off_thread(move || sources.placed(tenant, asked.budget, limit, redactor)).await?
+            off_thread(move || sources.placed(tenant, asked, limit, redactor)).await?
         };
         tell(DreamPhase::Distilling, plan.input);
         let named = task.named.clone();
@@ -195,11 +242,12 @@ impl Memory {
         let limit = plan.output.min(asked.budget.saturating_sub(plan.input + told_tokens));
         let counter = std::sync::Arc::clone(&self.inner.counter);
         let hides = redactor.clone();
-        let budget = asked.budget;
+        let (budget, output) = (asked.budget, asked.output_limit());
         let (archive, bytes, text) = off_thread(move || {
             let distillate = clean(&hides, distillate, limit, counter.as_ref())?;
             let tokenizer = counter.name().to_owned();
-            let archive = Archive { budget, distiller, tokenizer, sources: named, distillate };
+            let sources = named;
+            let archive = Archive { budget, output, distiller, tokenizer, sources, distillate };
             let bytes = archive.to_bytes();
             let archive = Archive::parse(&bytes)
                 .map_err(|error| MemoryError::Internal(format!("a dream went wrong: {error}")))?;
@@ -226,29 +274,29 @@ impl Memory {
             expires_at,
             previous,
             before,
-            epoch,
+            epoch: head.epoch,
+            verdicts: head.verdicts,
             redactor,
             secrets_seen: version,
             now,
         })))
     }
 
-    /// Whether a dream stands for all of these entries.
-    async fn stands_for(
+    /// How many of these entries a dream stands for.
+    async fn held(
         &self,
         scope: &Scope,
         dream: &DreamRecord,
-        ids: &[String],
+        ids: &BTreeSet<&str>,
         now: Millis,
-    ) -> Result<bool> {
+    ) -> Result<usize> {
+        let mut held = 0;
         for id in ids {
             let entry = self.inner.store.entry(scope, id, None, now).await?;
             let successor = entry.and_then(|entry| entry.successor);
-            if successor.as_deref() != Some(dream.output.as_str()) {
-                return Ok(false);
-            }
+            held += usize::from(successor.as_deref() == Some(dream.output.as_str()));
         }
-        Ok(!ids.is_empty())
+        Ok(held)
     }
 
     /// What the last dream came to.
@@ -291,6 +339,21 @@ fn stands(scope: &Scope, asked: Asked, dream: DreamRecord) -> Result<Drafted> {
         true => Err(too_small(scope, asked.budget, dream.figures.minimum)),
         false => Ok(Drafted::Unchanged(Box::new(dream))),
     }
+}
+
+/// A dream does not read what it came to itself.
+fn refuse_own_output(scope: &Scope, dream: &DreamRecord, ids: &[String]) -> Result<()> {
+    match ids.contains(&dream.output) {
+        true => Err(MemoryError::OwnOutput {
+            id: dream.output.clone(),
+            memory: scope.memory().to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
+fn in_force(scope: &Scope, dream: &DreamRecord) -> MemoryError {
+    MemoryError::DreamInForce { memory: scope.memory().to_owned(), run: dream.run.clone() }
 }
 
 fn too_small(scope: &Scope, budget: u64, minimum: u64) -> MemoryError {
@@ -360,7 +423,7 @@ impl Unplaced {
     fn placed(
         mut self,
         tenant: icecore_domain::ids::Tenant,
-        budget: u64,
+        asked: Asked,
         output_tokens: u64,
         redactor: Redactor,
     ) -> Placed {
@@ -376,7 +439,9 @@ impl Unplaced {
         let named = self.sources.iter().map(named).collect();
         let (sources, source_ids) = self.sources.into_iter().unzip();
         let carried = self.carried.map(|(_, distillate)| distillate);
-        let task = Task { tenant, sources, named, carried, budget, output_tokens, redactor };
+        let (budget, output_limit) = (asked.budget, asked.output_limit());
+        let task =
+            Task { tenant, sources, named, carried, budget, output_tokens, output_limit, redactor };
         Placed { task, source_ids }
     }
 }

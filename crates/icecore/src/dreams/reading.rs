@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use icecore_domain::chunk::{ChunkId, Level};
-use icecore_domain::dream::{Due, Part, Source, SourceFact, SourceKind};
+use icecore_domain::dream::{Distillate, Due, Part, Source, SourceFact, SourceKind};
 use icecore_domain::fact::{self, Fact, FactKey, RedactedFact, Verdict};
 use icecore_domain::ids::{Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::Redactor;
 use icecore_domain::summary::{Said, Summary, summarize_turns};
 use icecore_domain::time::Millis;
 use icecore_domain::tokens::TokenCounter;
-use icecore_store::{
-    ChunkQuery, ChunkRecord, EntryFilter, EntryRecord, TurnQuery, TurnRow, VerdictRecord,
-};
+use icecore_store::{EntryFilter, EntryRecord, TurnRow, TurnState, VerdictRecord};
 
-use super::due::{DueItem, What};
+use super::due::{AllDue, DueItem, What};
+use super::layers::{Layer, is_damage};
 use crate::error::{Result, off_thread};
 use crate::memory::Memory;
 
@@ -34,8 +33,12 @@ const KEPT_BYTES: usize = 32 << 20;
 /// What people confirmed is read with every dream, up to so many facts.
 const MOST_CONFIRMED: usize = 200;
 
-/// Turns of a chunk read at once.
-const TURNS_A_READ: usize = 1_000;
+/// A chunk of more tokens is read by its summaries.
+const WHOLE_CHUNK_TOKENS: u64 = 16_000;
+
+/// A chunk of so many times the tokens of its summaries, at most, is always weighed
+/// whole: that may be cheaper.
+const SMALL_CHUNK: u64 = 2;
 
 /// A way to read something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,21 @@ impl Weighed {
         self.ways.iter().map(|(_, cost)| u64::from(*cost)).min().unwrap_or(0)
     }
 
+    fn finest(&self) -> u64 {
+        self.ways.first().map_or(0, |(_, cost)| u64::from(*cost))
+    }
+
+    /// Adds the way of a chunk's own turns.
+    fn add_whole(&mut self, WholeChunk { source, cost, bytes }: WholeChunk) {
+        if source.parts.is_empty() && !self.ways.is_empty() {
+            // Its turns were let go: what stands for it is all there is.
+            return;
+        }
+        self.bytes = bytes;
+        self.ways.insert(0, (Way::Whole, cost));
+        self.kept.insert(0, Some(source));
+    }
+
     /// The way at a place.
     fn way(&self, place: usize) -> Way {
         self.ways.get(place).map_or(Way::Whole, |(way, _)| *way)
@@ -85,6 +103,10 @@ pub(super) struct Reader {
     rejected: Arc<BTreeSet<FactKey>>,
     /// What people told or agreed to, as one source.
     pub(super) told: Option<Source>,
+    /// What people said something about, and where in the log.
+    judged: Arc<Vec<(Position, FactKey)>>,
+    /// What people do not want to read, normalised.
+    rejected_texts: Arc<BTreeSet<String>>,
 }
 
 /// What is due, weighed as far as it can matter.
@@ -103,51 +125,94 @@ impl Memory {
     }
 
     /// Weighs what is due, oldest first, until no more can be read within a budget and
-    /// enough is weighed to say what would do.
+    /// enough is weighed to say what would do. What cannot be read is passed over.
     pub(super) async fn weigh(
         &self,
         scope: &Scope,
         reader: &Reader,
-        items: &[DueItem],
-        beyond: u64,
+        due: &mut AllDue,
         bounds: Bounds,
         now: Millis,
     ) -> Result<Read> {
-        let total = items.len() as u64 + beyond;
-        let must_cover = (u128::from(total) * u128::from(bounds.min_percent)).div_ceil(100);
-        let must_cover = u64::try_from(must_cover).unwrap_or(total).max(1);
         let mut weighing = Weighing::default();
-        for page in items.chunks(A_PAGE) {
-            if weighing.input > bounds.budget && weighing.weighed.len() as u64 >= must_cover {
+        loop {
+            let begin = weighing.weighed.len();
+            let total = due.items.len() as u64 + due.beyond;
+            let is_enough =
+                weighing.input > bounds.budget && begin as u64 >= bounds.must_cover(total);
+            if begin == due.items.len() || is_enough {
                 break;
             }
-            let page = self.weigh_page(scope, reader, page, now).await?;
-            page.into_iter().for_each(|one| weighing.add(one));
+            let end = due.items.len().min(begin + A_PAGE);
+            let page = self.weigh_page(scope, reader, &due.items[begin..end], now).await?;
+            if page.iter().all(Option::is_some) {
+                page.into_iter().flatten().for_each(|one| weighing.add(one));
+                continue;
+            }
+            let unreadable = page.iter().map(Option::is_none);
+            let unreadable: Vec<bool> =
+                std::iter::repeat_n(false, begin).chain(unreadable).collect();
+            let stays = due.pass_over(&unreadable);
+            let stay = page.into_iter().zip(&stays[begin..]).filter(|(_, stays)| **stays);
+            stay.filter_map(|(one, _)| one).for_each(|one| weighing.add(one));
         }
-        let looked_at = weighing.weighed.len();
-        // Reading chunks whole is only worth a thought where it could fit, or where
-        // nothing else stands for them.
-        let could_fit = weighing.whole <= bounds.budget.saturating_mul(2);
-        for (at, item) in items[..looked_at].iter().enumerate() {
-            if let What::Chunk { id, first_seq, .. } = item.what
-                && (could_fit || weighing.weighed[at].way(0) == Way::Whole)
+        self.weigh_finest(scope, reader, &due.items, bounds.budget, &mut weighing).await?;
+        let beyond = due.items.len() as u64 + due.beyond - weighing.weighed.len() as u64;
+        Ok(Read { weighed: weighing.weighed, beyond })
+    }
+
+    /// Weighs chunks whole, too, where all that can be read could be read so. That does
+    /// not change what the least budget is.
+    async fn weigh_finest(
+        &self,
+        scope: &Scope,
+        reader: &Reader,
+        items: &[DueItem],
+        budget: u64,
+        weighing: &mut Weighing,
+    ) -> Result<()> {
+        let mut input = 0_u64;
+        let fits = |one: &&Weighed| {
+            input = input.saturating_add(one.coarsest());
+            input <= budget
+        };
+        let read = weighing.weighed.iter().take_while(fits).count();
+        let could_be_whole = |at: usize| match items[at].what {
+            What::Chunk { id, first_seq, tokens }
+                if tokens <= WHOLE_CHUNK_TOKENS && weighing.weighed[at].way(0) != Way::Whole =>
             {
-                let whole = self.whole_chunk(scope, reader, id, first_seq).await?;
+                Some((at, id, first_seq, tokens))
+            }
+            _ => None,
+        };
+        let wholes: Vec<_> = (0..read).map(could_be_whole).collect();
+        let finest = wholes.iter().zip(&weighing.weighed).fold(0_u64, |sum, (whole, one)| {
+            sum.saturating_add(whole.map_or(one.finest(), |(.., tokens)| tokens))
+        });
+        if finest > budget.saturating_mul(2) {
+            return Ok(());
+        }
+        for (at, id, first_seq, _) in wholes.into_iter().flatten() {
+            if let Some(whole) = self.whole_if_whole(scope, reader, id, first_seq).await?
+                && u64::from(whole.cost) > weighing.weighed[at].coarsest()
+            {
                 weighing.add_whole(at, whole);
             }
         }
-        Ok(Read { weighed: weighing.weighed, beyond: total - looked_at as u64 })
+        Ok(())
     }
 
+    /// What it costs to read each; none of what is damaged.
     async fn weigh_page(
         &self,
         scope: &Scope,
         reader: &Reader,
         page: &[DueItem],
         now: Millis,
-    ) -> Result<Vec<(Weighed, u64)>> {
+    ) -> Result<Vec<Option<Weighed>>> {
         let mut entries = self.entries_of(scope, page, now).await?.into_iter().peekable();
-        let mut turns = self.turns_of(scope, page).await?.into_iter().peekable();
+        let (turns, damaged) = self.turns_of(scope, page).await?;
+        let mut turns = turns.into_iter().peekable();
         let mut waiting = Vec::with_capacity(page.len());
         for item in page {
             match item.what {
@@ -160,14 +225,48 @@ impl Memory {
                     waiting.push(Raw::Turn(id, Box::new(row)));
                 }
                 What::Chunk { id, first_seq, tokens } => {
-                    let levels = self.levels(scope, id).await?;
+                    let levels = self.levels(scope, &reader.redactor, id, first_seq).await?;
                     let session = self.session_of(scope, id.session).await?;
                     waiting.push(Raw::Chunk { id, first_seq, tokens, session, levels });
                 }
             }
         }
-        let reader = reader.clone();
-        off_thread(move || waiting.iter().map(|raw| reader.weigh(raw)).collect()).await
+        let weigher = reader.clone();
+        let weighed: Vec<Weighed> =
+            off_thread(move || waiting.iter().map(|raw| weigher.weigh(raw)).collect()).await?;
+        let mut page_of = Vec::with_capacity(page.len());
+        for (item, mut one) in page.iter().zip(weighed) {
+            let is_readable = match item.what {
+                What::Entry(_) => true,
+                What::Turn { id, .. } => !damaged.contains(&id),
+                What::Chunk { id, first_seq, tokens } => {
+                    if one.ways.is_empty() || tokens <= one.coarsest().saturating_mul(SMALL_CHUNK) {
+                        let whole = self.whole_if_whole(scope, reader, id, first_seq).await?;
+                        whole.into_iter().for_each(|whole| one.add_whole(whole));
+                    }
+                    !one.ways.is_empty()
+                }
+            };
+            page_of.push(is_readable.then_some(one));
+        }
+        Ok(page_of)
+    }
+
+    /// A chunk by its turns, unless some are damaged.
+    async fn whole_if_whole(
+        &self,
+        scope: &Scope,
+        reader: &Reader,
+        id: ChunkId,
+        first_seq: Seq,
+    ) -> Result<Option<WholeChunk>> {
+        match self.whole_chunk(scope, reader, id, first_seq).await {
+            Err(error) if is_damage(&error) => {
+                tracing::warn!(%scope, chunk = %id, %error, "a dream cannot read a chunk whole; `icecore check` tells more");
+                Ok(None)
+            }
+            whole => whole.map(Some),
+        }
     }
 
     /// The sources of what was weighed, each read by the way that was planned.
@@ -205,13 +304,13 @@ impl Memory {
         let raw = match item.what {
             What::Entry(_) => Raw::Entry(self.entries_of(scope, page, now).await?.pop()),
             What::Turn { id, .. } => {
-                Raw::Turn(id, Box::new(self.turns_of(scope, page).await?.pop()))
+                Raw::Turn(id, Box::new(self.turns_of(scope, page).await?.0.pop()))
             }
             What::Chunk { id, first_seq, tokens } => {
                 if way == Way::Whole {
                     return Ok(self.whole_chunk(scope, reader, id, first_seq).await?.source);
                 }
-                let levels = self.levels(scope, id).await?;
+                let levels = self.levels(scope, &reader.redactor, id, first_seq).await?;
                 let session = self.session_of(scope, id.session).await?;
                 Raw::Chunk { id, first_seq, tokens, session, levels }
             }
@@ -236,8 +335,13 @@ impl Memory {
         Ok(self.inner.store.entries_at(scope, &began, &EntryFilter::default(), now).await?)
     }
 
-    /// The turns of a page, each with the name of its session.
-    async fn turns_of(&self, scope: &Scope, page: &[DueItem]) -> Result<Vec<(TurnRow, String)>> {
+    /// The turns of a page, each with the name of its session, and those that are
+    /// damaged.
+    async fn turns_of(
+        &self,
+        scope: &Scope,
+        page: &[DueItem],
+    ) -> Result<(Vec<(TurnRow, String)>, BTreeSet<TurnId>)> {
         let ids: Vec<TurnId> = page
             .iter()
             .filter_map(|item| match item.what {
@@ -246,7 +350,12 @@ impl Memory {
             })
             .collect();
         let rows = self.inner.store.turns_at(scope, &ids).await?;
-        let rows = self.hydrate(scope, rows).await?;
+        let present = rows.iter().filter(|row| row.state == TurnState::Present);
+        let mut damaged: BTreeSet<TurnId> = present.map(|row| row.id).collect();
+        let rows = self.hydrate_what_can_be(scope, rows).await?;
+        for row in &rows {
+            damaged.remove(&row.id);
+        }
         let mut named = Vec::with_capacity(rows.len());
         let mut last: Option<(SessionNo, String)> = None;
         for row in rows {
@@ -257,35 +366,13 @@ impl Memory {
             last = Some((row.id.session, name.clone()));
             named.push((row, name));
         }
-        Ok(named)
+        Ok((named, damaged))
     }
 
     async fn session_of(&self, scope: &Scope, no: SessionNo) -> Result<String> {
         let session = self.inner.store.session_by_number(scope, no).await?;
         let name = session.and_then(|session| session.name);
         Ok(name.map(|name| name.as_str().to_owned()).unwrap_or_default())
-    }
-
-    /// The summaries of a chunk and of those below it, finest first.
-    async fn levels(&self, scope: &Scope, id: ChunkId) -> Result<Vec<(Level, Vec<Summary>)>> {
-        let mut levels = Vec::new();
-        for level in Level::ALL.into_iter().filter(|level| *level <= id.level) {
-            let query = ChunkQuery {
-                from: id.first,
-                through: id.last,
-                ..ChunkQuery::all(id.session, id.branch, level, usize::MAX >> 1)
-            };
-            let chunks = self.inner.store.chunks(scope, &query).await?;
-            let held: Vec<&ChunkRecord> = chunks.iter().filter(|chunk| chunk.turns > 0).collect();
-            let summaries: Vec<Summary> = held
-                .iter()
-                .filter_map(|chunk| Some(chunk.summary.as_ref()?.parts().clone()))
-                .collect();
-            if !summaries.is_empty() && summaries.len() == held.len() {
-                levels.push((level, summaries));
-            }
-        }
-        Ok(levels)
     }
 
     /// A chunk by its turns.
@@ -296,26 +383,7 @@ impl Memory {
         id: ChunkId,
         first_seq: Seq,
     ) -> Result<WholeChunk> {
-        let mut rows = Vec::new();
-        let mut after = Seq(first_seq.0.saturating_sub(1));
-        loop {
-            let query = TurnQuery {
-                branch: Some(id.branch),
-                after,
-                ..TurnQuery::all(id.session, TURNS_A_READ)
-            };
-            let page = self.inner.store.turns(scope, &query).await?;
-            let is_last =
-                page.len() < TURNS_A_READ || page.last().is_none_or(|row| row.ordinal >= id.last);
-            after = page.last().map_or(after, |row| row.id.seq);
-            rows.extend(
-                page.into_iter().filter(|row| id.first <= row.ordinal && row.ordinal <= id.last),
-            );
-            if is_last {
-                break;
-            }
-        }
-        let rows = self.hydrate(scope, rows).await?;
+        let rows = self.chunk_rows(scope, id, first_seq).await?;
         let session = self.session_of(scope, id.session).await?;
         let reader = reader.clone();
         off_thread(move || {
@@ -342,52 +410,52 @@ pub(super) struct Bounds {
     pub(super) min_percent: u8,
 }
 
+impl Bounds {
+    /// How many sources have to be covered, of so many.
+    fn must_cover(&self, total: u64) -> u64 {
+        let share = (u128::from(total) * u128::from(self.min_percent)).div_ceil(100);
+        u64::try_from(share).unwrap_or(total).max(1)
+    }
+}
+
 #[derive(Default)]
 struct Weighing {
     weighed: Vec<Weighed>,
     /// Tokens of all at their coarsest.
     input: u64,
-    /// Tokens of all at their finest, as near as is known.
-    whole: u64,
     kept_bytes: usize,
 }
 
 impl Weighing {
-    fn add(&mut self, (mut one, whole): (Weighed, u64)) {
+    fn add(&mut self, mut one: Weighed) {
         self.input = self.input.saturating_add(one.coarsest());
-        self.whole = self.whole.saturating_add(whole);
         for kept in &mut one.kept {
             self.keep(kept);
         }
         self.weighed.push(one);
     }
 
-    fn add_whole(&mut self, at: usize, WholeChunk { source, cost, bytes }: WholeChunk) {
-        let has_summary = self.weighed[at].way(0) != Way::Whole;
-        if source.parts.is_empty() && has_summary {
-            // Its turns were let go: what stands for it is all there is.
-            return;
-        }
-        let mut kept = Some(source);
-        self.keep(&mut kept);
+    fn add_whole(&mut self, at: usize, whole: WholeChunk) {
+        let has_room = self.has_room(&whole.source);
         let one = &mut self.weighed[at];
-        one.bytes = bytes;
-        if !has_summary {
-            // That was a guess.
-            one.ways.clear();
-            one.kept.clear();
+        one.add_whole(whole);
+        if !has_room && one.way(0) == Way::Whole {
+            one.kept[0] = None;
         }
-        one.ways.insert(0, (Way::Whole, cost));
-        one.kept.insert(0, kept);
     }
 
     /// Lets a source go where much is kept already: it can be read again.
     fn keep(&mut self, source: &mut Option<Source>) {
-        let bytes = source.as_ref().map_or(0, |source| source.text().len());
-        match self.kept_bytes + bytes <= KEPT_BYTES {
-            true => self.kept_bytes += bytes,
-            false => *source = None,
+        if !source.as_ref().is_some_and(|source| self.has_room(source)) {
+            *source = None;
         }
+    }
+
+    fn has_room(&mut self, source: &Source) -> bool {
+        let bytes = source.text().len();
+        let fits = self.kept_bytes + bytes <= KEPT_BYTES;
+        self.kept_bytes += if fits { bytes } else { 0 };
+        fits
     }
 }
 
@@ -395,13 +463,7 @@ impl Weighing {
 enum Raw {
     Entry(Option<EntryRecord>),
     Turn(TurnId, Box<Option<(TurnRow, String)>>),
-    Chunk {
-        id: ChunkId,
-        first_seq: Seq,
-        tokens: u64,
-        session: String,
-        levels: Vec<(Level, Vec<Summary>)>,
-    },
+    Chunk { id: ChunkId, first_seq: Seq, tokens: u64, session: String, levels: Vec<Layer> },
 }
 
 impl Reader {
@@ -413,13 +475,13 @@ impl Reader {
     ) -> Self {
         // The last word on each.
         let mut confirmed = BTreeMap::new();
-        let mut rejected = BTreeSet::new();
+        let mut rejected = BTreeMap::new();
         for record in verdicts {
             let key = record.fact.key();
             match record.verdict {
                 Verdict::Rejected => {
                     confirmed.remove(&key);
-                    rejected.insert(key);
+                    rejected.insert(key, fact::normalise(record.fact.text.as_str()));
                 }
                 Verdict::Added | Verdict::Confirmed => {
                     rejected.remove(&key);
@@ -445,8 +507,29 @@ impl Reader {
             parts: Vec::new(),
             facts: told,
         });
-        let confirmed = Arc::new(confirmed.into_keys().collect());
-        Self { redactor, counter, draws_facts, confirmed, rejected: Arc::new(rejected), told }
+        let judged = verdicts.iter().map(|record| (record.position, record.fact.key())).collect();
+        Self {
+            redactor,
+            counter,
+            draws_facts,
+            confirmed: Arc::new(confirmed.into_keys().collect()),
+            rejected_texts: Arc::new(rejected.values().cloned().collect()),
+            rejected: Arc::new(rejected.into_keys().collect()),
+            told,
+            judged: Arc::new(judged),
+        }
+    }
+
+    /// The ids of facts that people said something about after a place in the log.
+    pub(super) fn judged_after(&self, position: Position) -> Vec<String> {
+        let later = self.judged.iter().filter(|(at, _)| *at > position);
+        let keys: BTreeSet<String> = later.map(|(_, key)| key.to_string()).collect();
+        keys.into_iter().collect()
+    }
+
+    /// What was kept, without the facts that people reject.
+    pub(super) fn without_rejected(&self, distillate: Distillate) -> Distillate {
+        distillate.without(&self.rejected, &self.rejected_texts)
     }
 
     /// Tokens of a source as it is given.
@@ -454,8 +537,8 @@ impl Reader {
         self.counter.count(&source.text())
     }
 
-    /// What it costs, and about how many tokens it has whole.
-    fn weigh(&self, raw: &Raw) -> (Weighed, u64) {
+    /// What it costs; a chunk by what stands for it alone.
+    fn weigh(&self, raw: &Raw) -> Weighed {
         let (ways, bytes, id) = match raw {
             Raw::Entry(entry) => {
                 let bytes = entry.as_ref().map_or(0, |entry| entry.content.as_str().len());
@@ -488,16 +571,7 @@ impl Reader {
             weighed.ways.push((way, self.count(&source)));
             weighed.kept.push(Some(source));
         }
-        let whole = match raw {
-            Raw::Chunk { tokens, .. } => *tokens,
-            _ => weighed.ways.first().map_or(0, |(_, cost)| u64::from(*cost)),
-        };
-        if weighed.ways.is_empty() {
-            // Nothing stands for it yet: it is read whole or not at all.
-            weighed.ways.push((Way::Whole, u32::try_from(whole).unwrap_or(u32::MAX)));
-            weighed.kept.push(None);
-        }
-        (weighed, whole)
+        weighed
     }
 
     fn source(&self, raw: &Raw, way: Way) -> Source {

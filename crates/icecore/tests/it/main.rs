@@ -8,6 +8,7 @@ mod compaction;
 mod consolidation;
 mod distilling;
 mod dreams;
+mod dreams_reading;
 mod entries;
 mod faults;
 mod files;

@@ -15,6 +15,7 @@ fn sample() -> Archive {
     let home = line(Section::Now, "Ana lives in Lisbon.", &[0, 3]);
     Archive {
         budget: 8000,
+        output: 2000,
         distiller: "extractive-1".to_owned(),
         tokenizer: "o200k_base".to_owned(),
         sources: vec![
@@ -60,7 +61,7 @@ fn keys_are_sorted_and_empty_sections_left_out() {
     let bytes = Archive { sources: vec![], distillate: Distillate::default(), ..sample() };
     assert_eq!(
         String::from_utf8(bytes.to_bytes()).unwrap(),
-        r#"{"budget":8000,"distillate":{},"distiller":"extractive-1","format":"icecore-archive/1","sources":[],"tokenizer":"o200k_base"}"#
+        r#"{"budget":8000,"distillate":{},"distiller":"extractive-1","format":"icecore-archive/1","output":2000,"sources":[],"tokenizer":"o200k_base"}"#
     );
 }
 
@@ -134,15 +135,16 @@ fn any_archive() -> impl Strategy<Value = Archive> {
         sources: sources.into_iter().collect(),
     });
     (
-        0..=MAX_NUMBER,
+        (0..=MAX_NUMBER, 0..=MAX_NUMBER),
         any::<String>(),
         proptest::collection::vec(source, 8..12),
         proptest::collection::vec(line, 0..12),
     )
-        .prop_map(|(budget, name, sources, mut lines)| {
+        .prop_map(|((budget, output), name, sources, mut lines)| {
             lines.sort_by_key(|line| line.section);
             Archive {
                 budget,
+                output: output.min(budget),
                 distiller: name.clone(),
                 tokenizer: name,
                 sources,
