@@ -514,7 +514,7 @@ static SETTINGS: [Setting; 107] = {
             "archive_retention_days",
             number(|c| U32(&mut c.memory.dreams.archive_retention_days), 0, 36_500),
         ),
-        dreams("lease_seconds", number(|c| U64(&mut c.memory.dreams.lease_seconds), 1, 86_400)),
+        dreams("lease_seconds", number(|c| U64(&mut c.memory.dreams.lease_seconds), 1, 3_600)),
         dreams("index_markdown", Kind::Flag(|c| &mut c.memory.dreams.index_markdown)),
         dreams("context_percent", number(|c| U8(&mut c.memory.dreams.context_percent), 0, 100)),
         dreams("model_seconds", number(|c| U64(&mut c.memory.dreams.model_seconds), 1, 3_600)),

@@ -32,6 +32,8 @@ const COARSEST: usize = 3;
 pub(super) struct Asked {
     pub(super) budget: u64,
     pub(super) output: u64,
+    /// The most that any dream may have.
+    pub(super) most: u64,
 }
 
 /// What there is to keep.
@@ -107,6 +109,7 @@ impl Memory {
         Ok(Asked {
             budget: request.budget.unwrap_or(most).min(most),
             output: output.min(settings.output_tokens),
+            most,
         })
     }
 
@@ -163,7 +166,7 @@ impl Memory {
         };
         let plan = dream::plan(&all, read.beyond, &limits).map_err(|refusal| match refusal {
             Refusal::Nothing => MemoryError::NothingToDream { memory: scope.memory().to_owned() },
-            Refusal::TooSmall { budget, minimum } => too_small(scope, budget, minimum),
+            Refusal::TooSmall { budget, minimum } => too_small(scope, budget, minimum, asked.most),
         })?;
         tell(DreamPhase::Reading, 0);
         let (first, readings) = plan.readings.split_at(ahead.len());
@@ -258,9 +261,7 @@ impl Memory {
         previous: Option<&DreamRecord>,
     ) -> Result<Option<Distillate>> {
         let Some(dream) = previous else { return Ok(None) };
-        let memory = Some(scope.memory());
-        let (_, archive) = self.find_archive(scope.tenant(), memory, dream.archive).await?;
-        Ok(Some(archive.distillate.clone()))
+        self.distillate_of(scope, dream).await.map(Some)
     }
 
     async fn carried(
@@ -288,13 +289,14 @@ impl Memory {
 /// The dream before, if its budget would do again.
 fn stands(scope: &Scope, asked: Asked, dream: DreamRecord) -> Result<Drafted> {
     match asked.budget < dream.figures.minimum {
-        true => Err(too_small(scope, asked.budget, dream.figures.minimum)),
+        true => Err(too_small(scope, asked.budget, dream.figures.minimum, asked.most)),
         false => Ok(Drafted::Unchanged(Box::new(dream))),
     }
 }
 
-fn too_small(scope: &Scope, budget: u64, minimum: u64) -> MemoryError {
-    MemoryError::TokenBudgetExceeded { memory: scope.memory().to_owned(), budget, minimum }
+fn too_small(scope: &Scope, budget: u64, minimum: u64, most: u64) -> MemoryError {
+    let memory = scope.memory().to_owned();
+    MemoryError::TokenBudgetExceeded { memory, budget, minimum, most }
 }
 
 /// What is read in any case, first.
