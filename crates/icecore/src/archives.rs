@@ -146,7 +146,8 @@ impl Memory {
             Err(error) => return Err(error),
         };
         let entry = self.inner.store.entry(scope, &dream.output, None, self.now()).await?;
-        let whole = entry.filter(|entry| !entry.content.as_str().ends_with(&pointer(dream.archive)));
+        let whole =
+            entry.filter(|entry| !entry.content.as_str().ends_with(&pointer(dream.archive)));
         let Some(entry) = whole else { return Err(damage) };
         tracing::warn!(%scope, error = %damage, "a dream goes on from the entry of the last one");
         Ok(Distillate::read(entry.content.as_str()))

@@ -190,3 +190,21 @@ enum Anew {
     /// There is nothing to dream of, or no budget does.
     Ends,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_waits_twice_as_long_each_time_until_more_is_lost() {
+        let (mut waiting, now) = (BTreeMap::new(), Instant::now());
+        for seconds in [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 3_600, 3_600] {
+            failed(&mut waiting, "m", 4, now);
+            let until = now + Duration::from_secs(seconds);
+            assert!(waits(&waiting, &"m", 4, until - Duration::from_millis(1)));
+            assert!(!waits(&waiting, &"m", 4, until));
+        }
+        assert!(!waits(&waiting, &"m", 5, now), "more was lost");
+        assert!(!waits(&waiting, &"n", 4, now));
+    }
+}

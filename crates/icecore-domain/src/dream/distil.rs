@@ -160,7 +160,8 @@ impl Distillate {
     pub fn read(text: &str) -> Self {
         let (mut section, mut at, mut lines) = (Section::Now, None, Vec::new());
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            let is_heading = |section: &Section| line.strip_prefix("## ") == Some(section.heading());
+            let is_heading =
+                |section: &Section| line.strip_prefix("## ") == Some(section.heading());
             if let Some(found) = Section::ALL.into_iter().find(is_heading) {
                 (section, at) = (found, None);
             } else if let Ok(day) = Millis::parse_rfc3339(&format!("{line}T00:00:00Z")) {

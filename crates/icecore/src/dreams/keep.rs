@@ -11,8 +11,8 @@ use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::workspace::Workspace;
 use icecore_store::{
     DerivedEntry, DreamFigures, DreamRecord, DreamRun, Kept, KeptDream, NewArchive, NewDream,
-    NewRun, NewRunEvent, PackKey, Packs, RunRecord, RunStatus, RunStep,
-    RunValue, RunVariable, StoreError, seal_archive,
+    NewRun, NewRunEvent, PackKey, Packs, RunRecord, RunStatus, RunStep, RunValue, RunVariable,
+    StoreError, seal_archive,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
