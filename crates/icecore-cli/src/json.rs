@@ -154,6 +154,8 @@ pub fn check(report: &CheckReport) -> Value {
         "indexes": report.indexes,
         "orphans": report.orphans,
         "removed": report.removed,
+        "orphanArchives": report.orphan_archives,
+        "removedArchives": report.removed_archives,
         "problems": report.problems,
     })
 }

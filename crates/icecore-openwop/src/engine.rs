@@ -440,10 +440,14 @@ fn failure_of(error: &MemoryError) -> Option<RunError> {
             "memory_snapshot_unavailable",
             "memory cannot be read any more as it was when the run began".to_owned(),
         ),
-        MemoryError::TokenBudgetExceeded { budget, minimum, .. } => (
+        MemoryError::TokenBudgetExceeded { budget, minimum, most, .. } => (
             "token_budget_exceeded",
             format!(
-                "a budget of {budget} tokens covers too little of what is due: it takes at least {minimum}"
+                "a budget of {budget} tokens covers too little of what is due: it takes at least {minimum}{}",
+                match minimum > most {
+                    true => ", more than the host's `dreams.max_token_budget`",
+                    false => "",
+                }
             ),
         ),
         MemoryError::NoBudget { .. } => ("validation_error", error.to_string()),

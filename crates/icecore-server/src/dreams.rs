@@ -3,7 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{Dream, DreamQuery, DreamRecord, DreamRequest, Scope};
+use icecore::{Dream, DreamQuery, DreamRecord, DreamRequest, MemoryError, Scope};
+use tracing::Instrument;
 use utoipa::ToSchema;
 
 use crate::app::{App, Shared};
@@ -72,7 +73,11 @@ pub(crate) async fn dream(
     {
         return Ok(replay(outcome.status, outcome.body));
     }
-    let done = app.memory.dream(&scope, request, |_| {}).await?;
+    // By itself: a dream that was begun ends also where nobody waits for it any more.
+    let memory = app.memory.clone();
+    let dreaming = async move { memory.dream(&scope, request, |_| {}).await };
+    let dreaming = tokio::spawn(dreaming.in_current_span()).await;
+    let done = dreaming.map_err(|error| MemoryError::Internal(error.to_string()))??;
     let (status, body) = (status_of(&done), wire::text(&wire::DreamRow::from(&done)));
     if let Some(attempt) = attempt {
         // Who asks again before this is kept finds the same dream, unchanged.

@@ -473,11 +473,11 @@ mod tests {
     fn what_ticks_record_is_what_callers_are_told() {
         let text = || "x".to_owned();
         for error in [
-            MemoryError::TokenBudgetExceeded { memory: text(), budget: 1, minimum: 2 },
+            MemoryError::TokenBudgetExceeded { memory: text(), budget: 1, minimum: 2, most: 9 },
             MemoryError::CompactionRedactionFailed { reason: text() },
             MemoryError::EntriesChanged,
             MemoryError::NothingToDream { memory: text() },
-            MemoryError::DreamUnderWay { memory: text(), until: text() },
+            MemoryError::DreamUnderWay { memory: text() },
             MemoryError::NotUndone { run: text(), reason: text() },
             MemoryError::ArchiveGone { checksum: text(), reason: "erased" },
             MemoryError::ArchiveDamaged { checksum: text(), reason: text() },

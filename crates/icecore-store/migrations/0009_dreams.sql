@@ -12,6 +12,10 @@ CREATE INDEX scopes_dreams_lost ON scopes (tenant, scope) WHERE dreams_lost IS N
 -- written again.
 ALTER TABLE tenants ADD COLUMN index_lost INTEGER NOT NULL DEFAULT 0;
 
+-- Rises whenever dreams of the tenant are lost, so that nothing is written that was made
+-- of them before.
+ALTER TABLE tenants ADD COLUMN dream_losses INTEGER NOT NULL DEFAULT 0;
+
 CREATE INDEX tenants_index_lost ON tenants (tenant) WHERE index_lost = 1;
 
 -- Up to here the branch's own turns have been read by a dream.

@@ -256,6 +256,7 @@ sentences! {
         an_archive_that_is_there_stays
         a_dream_is_taken_back
         what_was_made_of_a_dream_goes_with_it
+        nothing_is_written_that_was_read_before_a_loss
         a_forgotten_turn_takes_dreams_along
         a_rewritten_turn_takes_dreams_along
         a_dream_without_its_archive_does_not_come_back

@@ -726,6 +726,24 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    async fn note_lost_dreams(&self, scope: &Scope, budget: u64) -> Result<()> {
+        if let Some(known) = self.state().scope_mut(scope) {
+            known.dreams_lost = known.dreams_lost.max(Some(budget));
+        }
+        Ok(())
+    }
+
+    async fn dream_losses(&self, tenant: &Tenant) -> Result<u64> {
+        Ok(self.state().tenant(tenant).map_or(0, |tenant| tenant.dream_losses))
+    }
+
+    async fn settle_lost_index(&self, tenant: &Tenant, losses: u64) -> Result<()> {
+        if let Some(tenant) = self.state().tenant_mut(tenant) {
+            tenant.index_lost &= tenant.dream_losses != losses;
+        }
+        Ok(())
+    }
+
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {
         Ok(dreams::lost_indexes(&self.state(), limit))
     }

@@ -773,6 +773,21 @@ impl Store for SqliteStore {
         self.write(move |c, s| dreams::settle_lost(c, s, &due)).await
     }
 
+    async fn note_lost_dreams(&self, scope: &Scope, budget: u64) -> Result<()> {
+        let scope = scope.clone();
+        self.write(move |c, s| dreams::note_lost(c, s, &scope, budget)).await
+    }
+
+    async fn dream_losses(&self, tenant: &Tenant) -> Result<u64> {
+        let tenant = tenant.clone();
+        self.read(move |c, s| dreams::losses_of(c, s, &tenant)).await
+    }
+
+    async fn settle_lost_index(&self, tenant: &Tenant, losses: u64) -> Result<()> {
+        let tenant = tenant.clone();
+        self.write(move |c, s| dreams::settle_lost_index(c, s, &tenant, losses)).await
+    }
+
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {
         self.read(move |c, s| dreams::lost_indexes(c, s, limit)).await
     }

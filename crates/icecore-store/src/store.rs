@@ -632,8 +632,21 @@ pub trait Store: Send + Sync {
     /// epoch has risen, for then more may have been lost.
     async fn settle_lost_dreams(&self, due: &DreamDue) -> Result<()>;
 
+    /// Notes that a memory is to be dreamt anew with this budget, or the larger one that
+    /// was noted before.
+    async fn note_lost_dreams(&self, scope: &Scope, budget: u64) -> Result<()>;
+
+    /// How often dreams of a tenant were lost, with something that was forgotten or put
+    /// anew. Whoever writes what dreams came to reads this first, and has the store
+    /// compare it: see [`Expect::Unlost`].
+    async fn dream_losses(&self, tenant: &Tenant) -> Result<u64>;
+
     /// Tenants whose index file went and has not been written again.
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>>;
+
+    /// Notes that the index file of a tenant is not to be written again; not if dreams
+    /// were lost since so many losses.
+    async fn settle_lost_index(&self, tenant: &Tenant, losses: u64) -> Result<()>;
 
     // Runs
 

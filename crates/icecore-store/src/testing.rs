@@ -695,6 +695,18 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.settle_lost_dreams(due))
     }
 
+    async fn note_lost_dreams(&self, scope: &Scope, budget: u64) -> Result<()> {
+        write!(self.note_lost_dreams(scope, budget))
+    }
+
+    async fn dream_losses(&self, tenant: &Tenant) -> Result<u64> {
+        read!(self.dream_losses(tenant))
+    }
+
+    async fn settle_lost_index(&self, tenant: &Tenant, losses: u64) -> Result<()> {
+        write!(self.settle_lost_index(tenant, losses))
+    }
+
     async fn lost_indexes(&self, limit: usize) -> Result<Vec<Tenant>> {
         read!(self.lost_indexes(limit))
     }

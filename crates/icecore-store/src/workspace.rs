@@ -19,16 +19,25 @@ pub enum Expect {
     Absent,
     /// The version that was written at this position, as the last.
     At(Position),
+    /// What was read when so many times dreams of the tenant had been lost, and nothing
+    /// lost since: the version at this position, or none.
+    Unlost {
+        /// The last version's position.
+        last: Option<Position>,
+        /// [`Store::dream_losses`](crate::Store::dream_losses), read before all else.
+        losses: u64,
+    },
 }
 
 impl Expect {
-    /// Whether this holds of the last version's position.
-    pub(crate) fn holds(self, last: Option<Position>) -> bool {
+    /// Whether this holds of the last version's position, so many losses of dreams later.
+    pub(crate) fn holds(self, last: Option<Position>, lost: u64) -> bool {
         match self {
             Expect::Anything => true,
             Expect::Present => last.is_some(),
             Expect::Absent => last.is_none(),
             Expect::At(position) => last == Some(position),
+            Expect::Unlost { last: read, losses } => last == read && lost == losses,
         }
     }
 }

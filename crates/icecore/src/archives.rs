@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use icecore_domain::dream::{Archive, Checksum, Line};
+use icecore_domain::dream::{Archive, Checksum, Distillate, Line};
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::{RedactedText, Redactor};
 use icecore_domain::time::Millis;
-use icecore_store::{ArchiveRecord, DreamQuery, PackKey, StoreError, open_archive};
+use icecore_store::{ArchiveRecord, DreamQuery, DreamRecord, PackKey, StoreError, open_archive};
 use sha2::{Digest, Sha256};
 
 use crate::error::{MemoryError, Result, off_thread};
@@ -132,6 +132,27 @@ impl Memory {
         }
     }
 
+    /// What a dream in force came to. Where its archive is damaged, that is what its
+    /// entry says, if that is all of it.
+    pub(crate) async fn distillate_of(
+        &self,
+        scope: &Scope,
+        dream: &DreamRecord,
+    ) -> Result<Distillate> {
+        let memory = Some(scope.memory());
+        let damage = match self.find_archive(scope.tenant(), memory, dream.archive).await {
+            Ok((_, archive)) => return Ok(archive.distillate.clone()),
+            Err(damage @ MemoryError::ArchiveDamaged { .. }) => damage,
+            Err(error) => return Err(error),
+        };
+        let entry = self.inner.store.entry(scope, &dream.output, None, self.now()).await?;
+        let whole =
+            entry.filter(|entry| !entry.content.as_str().ends_with(&pointer(dream.archive)));
+        let Some(entry) = whole else { return Err(damage) };
+        tracing::warn!(%scope, error = %damage, "a dream goes on from the entry of the last one");
+        Ok(Distillate::read(entry.content.as_str()))
+    }
+
     async fn whole_archive(
         &self,
         tenant: &Tenant,
@@ -250,7 +271,7 @@ impl Memory {
     }
 
     /// The names of bodies that have a key.
-    pub(crate) async fn recorded_archives(&self) -> Result<BTreeSet<String>> {
+    async fn recorded_archives(&self) -> Result<BTreeSet<String>> {
         let archives = self.inner.store.archives(None).await?.into_iter();
         Ok(archives.filter(|archive| archive.key.is_some()).map(|archive| archive.name).collect())
     }
@@ -273,7 +294,7 @@ impl Memory {
     }
 
     /// Lets go of archives that hold what is a secret now, though nothing that is still
-    /// there does: of those that answer by taking back their dreams.
+    /// there does: of those that answer by taking back their dreams, which are dreamt anew.
     pub(crate) async fn let_go_of_telling(
         &self,
         tenant: &Tenant,
@@ -304,7 +325,11 @@ impl Memory {
                 };
                 // It is in force, or newer ones were made of it.
                 match store.dreams(tenant, &query).await?.pop() {
-                    Some(dream) => drop(self.undo_dream(tenant, &dream.run).await?),
+                    // Noted first: after a crash it is dreamt anew all the same.
+                    Some(dream) => {
+                        store.note_lost_dreams(scope, dream.figures.budget).await?;
+                        self.undo_dream(tenant, &dream.run).await?;
+                    }
                     None => break,
                 }
             }
@@ -336,6 +361,7 @@ impl Memory {
                 continue;
             }
             self.drop_from_index(&tenant, &archives).await?;
+            self.write_markdown(&tenant).await;
             for archive in archives {
                 let store = &self.inner.store;
                 if store.expire_archive(&archive.scope, archive.checksum, now).await? {
@@ -347,6 +373,11 @@ impl Memory {
         }
         Ok(expired)
     }
+}
+
+/// Ends the entry of a dream that does not hold all that it came to.
+pub(crate) fn pointer(checksum: Checksum) -> String {
+    format!("The whole of it is in archive {checksum}.")
 }
 
 enum Verified {

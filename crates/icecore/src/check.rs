@@ -28,10 +28,14 @@ pub struct CheckReport {
     pub archives: u64,
     /// Indexes that were opened and compared with the store.
     pub indexes: u64,
-    /// Packs and bodies of archives that nothing points to: left by a crash, harmless.
+    /// Packs that nothing points to: left by a crash, harmless.
     pub orphans: u64,
-    /// Orphans that were removed.
+    /// Packs of these that were removed.
     pub removed: u64,
+    /// Bodies of archives that nothing points to: left by a crash, harmless.
+    pub orphan_archives: u64,
+    /// Bodies of these that were removed.
+    pub removed_archives: u64,
     /// What is damaged, each with its place.
     pub problems: Vec<String>,
 }
@@ -315,11 +319,12 @@ impl Memory {
             }
         }
         for object in self.orphan_archives().await? {
-            report.orphans += 1;
+            report.orphan_archives += 1;
+            // Nothing old is still to be recorded: a dream is kept as soon as its body is.
             let is_old = now_secs - object.modified_secs >= LEFTOVER_AGE.as_secs() as i64;
-            if repair && is_old && !self.recorded_archives().await?.contains(&object.name) {
+            if repair && is_old {
                 self.inner.archives.delete(&object.name).await?;
-                report.removed += 1;
+                report.removed_archives += 1;
             }
         }
         if repair {

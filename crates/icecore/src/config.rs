@@ -416,6 +416,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
+static SETTINGS: [Setting; 107] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -513,7 +514,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
             "archive_retention_days",
             number(|c| U32(&mut c.memory.dreams.archive_retention_days), 0, 36_500),
         ),
-        dreams("lease_seconds", number(|c| U64(&mut c.memory.dreams.lease_seconds), 1, 86_400)),
+        dreams("lease_seconds", number(|c| U64(&mut c.memory.dreams.lease_seconds), 1, 3_600)),
         dreams("index_markdown", Kind::Flag(|c| &mut c.memory.dreams.index_markdown)),
         dreams("context_percent", number(|c| U8(&mut c.memory.dreams.context_percent), 0, 100)),
         schedules("per_tenant", number(|c| U64(&mut c.memory.schedules.per_tenant), 0, 10_000)),

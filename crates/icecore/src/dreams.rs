@@ -198,7 +198,7 @@ impl Memory {
         }
         let lease = self.hold_dream(scope).await?;
         let done = self.dream_held(scope, &request, asked, &lease.holder, &mut tell).await;
-        self.let_go_of_dream(scope, lease).await;
+        lease.let_go().await;
         done
     }
 

@@ -145,7 +145,8 @@ pub enum MemoryError {
     Schedule(#[from] SchedulingError),
     /// A dream whose budget covers too little; nothing was written.
     #[error(
-        "a budget of {budget} tokens covers too little of what is due in memory `{memory}`: it takes at least {minimum}"
+        "a budget of {budget} tokens covers too little of what is due in memory `{memory}`: it takes at least {minimum}{}",
+        beyond(*minimum, *most)
     )]
     TokenBudgetExceeded {
         /// The memory.
@@ -154,6 +155,8 @@ pub enum MemoryError {
         budget: u64,
         /// The smallest budget that would do.
         minimum: u64,
+        /// The most that any dream may have.
+        most: u64,
     },
     /// A budget that is none.
     #[error("a dream's budget is at least 1 token, not {budget}")]
@@ -168,12 +171,10 @@ pub enum MemoryError {
         memory: String,
     },
     /// Another dream of the memory is under way.
-    #[error("a dream of memory `{memory}` is under way, until {until} at most; try again then")]
+    #[error("a dream of memory `{memory}` is under way; try again when it has ended")]
     DreamUnderWay {
         /// The memory.
         memory: String,
-        /// When its lease ends, in RFC 3339.
-        until: String,
     },
     /// A dream over chosen entries where another one is in force.
     #[error(
@@ -322,6 +323,9 @@ impl MemoryError {
             MemoryError::CompactionRedactionFailed { .. } => {
                 Some("it is tried again by itself; `icecore check` tells whether secrets can be read".to_owned())
             }
+            MemoryError::TokenBudgetExceeded { minimum, most, .. } if minimum > most => Some(
+                "raise `dreams.max_token_budget` or lower `dreams.min_coverage_percent`; nothing was written".to_owned()
+            ),
             MemoryError::TokenBudgetExceeded { minimum, .. } => Some(format!(
                 "`icecore dream --budget {minimum}` is the least; nothing was written"
             )),
@@ -356,6 +360,16 @@ impl MemoryError {
             | MemoryError::ArchiveDamaged { .. } => false,
             _ => true,
         }
+    }
+}
+
+/// Says that no budget will do.
+fn beyond(minimum: u64, most: u64) -> String {
+    match minimum > most {
+        true => format!(
+            ", more than the {most} of `dreams.max_token_budget`: raise that, or lower `dreams.min_coverage_percent`"
+        ),
+        false => String::new(),
     }
 }
 

@@ -155,11 +155,15 @@ impl Memory {
             for scope in &work.touched {
                 self.drop_index(scope).await?;
             }
-            self.delete_lost_bodies(tenant).await?;
+            // Bodies whose keys are gone tell nobody anything; the files might.
+            let bodies = self.delete_lost_bodies(tenant).await;
             self.inner.store.scrub().await?;
+            if let Err(error) = bodies {
+                work.failed.get_or_insert(error);
+            }
             self.inner.wake.notify_one();
             // What is left is distilled anew; what of that fails, the worker does later.
-            receipt.distilled_anew = self.redream(Some(tenant)).await.unwrap_or_else(|error| {
+            receipt.distilled_anew = self.redream_now(tenant).await.unwrap_or_else(|error| {
                 tracing::warn!(error = %error, "what is left could not be distilled anew yet");
                 0
             });

@@ -5,11 +5,17 @@ use std::collections::BTreeSet;
 use icecore_domain::dream::index::INDEX_MARKDOWN_PATH;
 use icecore_domain::dream::{Checksum, INDEX_PATH, MemoryIndex, MemorySection};
 use icecore_domain::ids::{Principal, Scope, Tenant};
-use icecore_store::{ArchiveRecord, DreamQuery, DreamRecord};
+use icecore_domain::redact::{Hidden, RedactedText, Redactor};
+use icecore_domain::time::Millis;
+use icecore_domain::workspace::{DEFAULT_CONTENT_TYPE, FilePath, Workspace};
+use icecore_store::{
+    ArchiveRecord, DreamQuery, DreamRecord, Expect, FileRecord, NewFile, StoreError,
+};
 
 use crate::error::{MemoryError, Result};
 use crate::memory::{Memory, TRIES};
-use crate::workspace::{FileMatch, FileWrite, WorkspaceError};
+use crate::secrets::TenantRedactor;
+use crate::workspace::WorkspaceError;
 
 /// Dreams that are read at once.
 const DREAMS: usize = 256;
@@ -54,20 +60,57 @@ impl Memory {
         Ok(dreams.map(|dream| (dream.scope, dream.archive)).collect())
     }
 
-    /// Writes the index of a tenant from its dreams in force, where it was lost.
+    /// The index file with another section of a memory, or without one.
+    pub(crate) async fn index_with(
+        &self,
+        scope: &Scope,
+        section: Option<MemorySection>,
+        redactor: &Redactor,
+        secrets_seen: u64,
+        now: Millis,
+    ) -> Result<(Workspace, NewFile)> {
+        let tenant = scope.tenant();
+        let (expect, there) = self.seen(tenant, INDEX_PATH).await?;
+        let known = there.as_ref().and_then(|file| MemoryIndex::read(file.content.as_str()));
+        let mut index = match known {
+            Some(index) => index,
+            // Lost, or somebody else's: the dreams in force know what it said.
+            None => self.index_of_dreams(tenant).await?,
+        };
+        index.set(scope.memory(), section);
+        let known = TenantRedactor { redactor: redactor.clone(), version: secrets_seen };
+        let mut file = self.index_json(known, index, expect)?;
+        file.now = now;
+        Ok((Principal::local_operator(tenant.clone()).workspace(), file))
+    }
+
+    /// Writes the index of a tenant from its dreams in force, where it was lost. A
+    /// workspace that is full or switched off goes without.
     pub(crate) async fn write_index_anew(&self, tenant: &Tenant) -> Result<()> {
-        if !self.inner.workspace.enabled {
-            return Ok(());
-        }
+        let store = &self.inner.store;
         for _ in 0..TRIES {
+            let losses = store.dream_losses(tenant).await?;
+            if !self.inner.workspace.enabled {
+                return Ok(store.settle_lost_index(tenant, losses).await?);
+            }
+            let (expect, there) = self.seen(tenant, INDEX_PATH).await?;
             let index = self.index_of_dreams(tenant).await?;
-            let expect = match self.index_file(tenant).await? {
-                Some(file) if MemoryIndex::parse(&file.content) == index => return Ok(()),
-                Some(file) => FileMatch::Tags(vec![file.info.etag]),
-                None => FileMatch::Absent,
-            };
-            if self.put_index(tenant, &index, expect).await? {
-                return Ok(());
+            if there.is_some_and(|file| MemoryIndex::parse(file.content.as_str()) == index) {
+                return Ok(store.settle_lost_index(tenant, losses).await?);
+            }
+            let known = self.redactor(tenant).await?;
+            match self.put_own(tenant, self.index_json(known, index, expect)?).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(MemoryError::Store(StoreError::TooManyFiles { most })) => {
+                    tracing::warn!(
+                        tenant = tenant.as_str(),
+                        most,
+                        "the index is not written again: the workspace is full"
+                    );
+                    return Ok(store.settle_lost_index(tenant, losses).await?);
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(MemoryError::Internal(format!("`{INDEX_PATH}` kept changing while it was written")))
@@ -79,9 +122,12 @@ impl Memory {
         tenant: &Tenant,
         archives: &[ArchiveRecord],
     ) -> Result<()> {
+        if !self.inner.workspace.enabled {
+            return Ok(());
+        }
         for _ in 0..TRIES {
-            let Some(file) = self.index_file(tenant).await? else { return Ok(()) };
-            let before = MemoryIndex::parse(&file.content);
+            let (expect, Some(file)) = self.seen(tenant, INDEX_PATH).await? else { return Ok(()) };
+            let before = MemoryIndex::parse(file.content.as_str());
             let mut index = before.clone();
             for section in &mut index.memories {
                 let goes = |checksum: Checksum| {
@@ -91,8 +137,10 @@ impl Memory {
                 };
                 section.archives.retain(|archive| !goes(archive.checksum));
             }
-            let expect = FileMatch::Tags(vec![file.info.etag]);
-            if index == before || self.put_index(tenant, &index, expect).await? {
+            let known = self.redactor(tenant).await?;
+            if index == before
+                || self.put_own(tenant, self.index_json(known, index, expect)?).await?
+            {
                 return Ok(());
             }
         }
@@ -126,56 +174,109 @@ impl Memory {
     /// Writes the readable index beside the other, where one is kept. It has no older
     /// versions: what was forgotten must not be found in them.
     pub(crate) async fn write_markdown(&self, tenant: &Tenant) {
-        let written = async {
-            if !self.drop_markdown(tenant).await? {
-                return Ok(());
-            }
-            let index = self.index_of_dreams(tenant).await?;
-            let file = FileWrite {
-                path: INDEX_MARKDOWN_PATH.to_owned(),
-                content: index.to_markdown(self.inner.workspace.file_bytes),
-                content_type: None,
-                expect: FileMatch::Anything,
-                claim: None,
-            };
-            self.put_file(&Principal::local_operator(tenant.clone()), file).await.map(drop)
-        };
-        if let Err(error) = written.await {
+        if !self.inner.settings.dreams.index_markdown || !self.inner.workspace.enabled {
+            return;
+        }
+        if let Err(error) = self.try_to_write_markdown(tenant).await {
             tracing::warn!(%error, "`{INDEX_MARKDOWN_PATH}` could not be written");
         }
     }
 
-    /// Deletes the readable index with all its versions; false where none is kept.
-    pub(crate) async fn drop_markdown(&self, tenant: &Tenant) -> Result<bool> {
-        if !self.inner.settings.dreams.index_markdown || !self.inner.workspace.enabled {
-            return Ok(false);
+    async fn try_to_write_markdown(&self, tenant: &Tenant) -> Result<()> {
+        for _ in 0..TRIES {
+            let (expect, there) = self.seen(tenant, INDEX_MARKDOWN_PATH).await?;
+            let (_, index) = self.seen(tenant, INDEX_PATH).await?;
+            let index = match index.and_then(|file| MemoryIndex::read(file.content.as_str())) {
+                Some(index) => index,
+                None => self.index_of_dreams(tenant).await?,
+            };
+            let known = self.redactor(tenant).await?;
+            let most = self.inner.workspace.file_bytes;
+            let (content, hidden) =
+                known.redactor.text_counted(&cleaned(&known.redactor, index).to_markdown(most));
+            if there.is_some_and(|file| file.content == content) {
+                return Ok(());
+            }
+            let file = NewFile {
+                versions_kept: 1,
+                ..self.own_file(&known, INDEX_MARKDOWN_PATH, (content, hidden), expect)?
+            };
+            if self.put_own(tenant, file).await? {
+                return Ok(());
+            }
         }
-        let operator = Principal::local_operator(tenant.clone());
-        match self.delete_file(&operator, INDEX_MARKDOWN_PATH, &FileMatch::Anything).await {
-            Ok(()) | Err(MemoryError::Workspace(WorkspaceError::NotFound { .. })) => Ok(true),
-            Err(error) => Err(error),
-        }
+        Err(MemoryError::Internal("it kept changing".to_owned()))
     }
 
-    /// Writes the index; false if it changed meanwhile.
-    async fn put_index(
+    /// A file of ours as it is, and what must be so when it is written anew: it is still
+    /// that, and no dream was lost, for what was read of dreams may tell of what is
+    /// forgotten since.
+    async fn seen(&self, tenant: &Tenant, path: &str) -> Result<(Expect, Option<FileRecord>)> {
+        let store = &self.inner.store;
+        let losses = store.dream_losses(tenant).await?;
+        let path = own_path(&self.redactor(tenant).await?.redactor, path)?;
+        let workspace = Principal::local_operator(tenant.clone()).workspace();
+        let file = store.file(&workspace, &path, None).await?;
+        let last = file.as_ref().map(|file| file.head.position);
+        Ok((Expect::Unlost { last, losses }, file))
+    }
+
+    fn index_json(
         &self,
-        tenant: &Tenant,
-        index: &MemoryIndex,
-        expect: FileMatch,
-    ) -> Result<bool> {
-        let operator = Principal::local_operator(tenant.clone());
-        let file = FileWrite {
-            path: INDEX_PATH.to_owned(),
-            content: index.to_text(self.inner.workspace.file_bytes),
-            content_type: Some("application/json".to_owned()),
+        known: TenantRedactor,
+        index: MemoryIndex,
+        expect: Expect,
+    ) -> Result<NewFile> {
+        let text = cleaned(&known.redactor, index).to_text(self.inner.workspace.file_bytes);
+        let text = known.redactor.text_counted(&text);
+        let file = self.own_file(&known, INDEX_PATH, text, expect)?;
+        Ok(NewFile { content_type: known.redactor.text("application/json"), ..file })
+    }
+
+    fn own_file(
+        &self,
+        known: &TenantRedactor,
+        path: &str,
+        (content, hidden): (RedactedText, Hidden),
+        expect: Expect,
+    ) -> Result<NewFile> {
+        let settings = self.inner.workspace;
+        Ok(NewFile {
+            path: own_path(&known.redactor, path)?,
+            content,
+            content_type: known.redactor.text(DEFAULT_CONTENT_TYPE),
             expect,
+            versions_kept: settings.versions,
+            most_files: settings.files,
+            now: self.now(),
+            secrets_seen: known.version,
+            hidden,
             claim: None,
-        };
-        match self.put_file(&operator, file).await {
+        })
+    }
+
+    /// Writes a file of ours; false if something changed meanwhile.
+    async fn put_own(&self, tenant: &Tenant, file: NewFile) -> Result<bool> {
+        let workspace = Principal::local_operator(tenant.clone()).workspace();
+        match self.inner.store.put_file(&workspace, file).await {
             Ok(_) => Ok(true),
-            Err(MemoryError::Workspace(WorkspaceError::Conflict { .. })) => Ok(false),
-            Err(error) => Err(error),
+            Err(StoreError::FileConflict { .. } | StoreError::SecretsChanged) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
+}
+
+fn own_path(redactor: &Redactor, path: &str) -> Result<FilePath> {
+    let path = FilePath::new(redactor.text(path));
+    path.map_err(|error| MemoryError::Internal(error.to_string()))
+}
+
+/// The index as it may be written. What a secret has turned up in since says less.
+fn cleaned(redactor: &Redactor, mut index: MemoryIndex) -> MemoryIndex {
+    let clean = |text: &str| redactor.text(text).as_str() == text;
+    for section in &mut index.memories {
+        section.topics.retain(|topic| clean(&topic.name));
+    }
+    index.memories.retain(|section| clean(&section.to_json()));
+    index
 }

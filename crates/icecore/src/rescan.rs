@@ -91,7 +91,7 @@ impl Memory {
             self.note_rescanned(tenant, version).await?;
             self.delete_lost_bodies(tenant).await?;
             // Dreams that had read what was rewritten are gone with it.
-            done.distilled_anew = self.redream(Some(tenant)).await.unwrap_or_else(|error| {
+            done.distilled_anew = self.redream_now(tenant).await.unwrap_or_else(|error| {
                 tracing::warn!(error = %error, "what was rewritten could not be distilled anew yet");
                 0
             });

@@ -28,6 +28,7 @@ use crate::bodies::{damaged, decode_text, encode};
 use crate::commitments::Round;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Inner, Memory};
+use crate::redream::Waits;
 use crate::secrets::TenantRedactor;
 use crate::settings::{ColdFormat, WarmFormat};
 
@@ -338,8 +339,9 @@ impl Memory {
     /// Dreams anew what was lost with something that was forgotten, where whoever forgot
     /// it could not.
     async fn redream_until(&self, mut closed: watch::Receiver<bool>) {
+        let mut waiting = Waits::default();
         loop {
-            if let Err(error) = self.redream(None).await {
+            if let Err(error) = self.redream(None, &mut waiting).await {
                 tracing::warn!(error = %error, "what was lost with something forgotten could not be distilled anew, will try again");
             }
             tokio::select! {

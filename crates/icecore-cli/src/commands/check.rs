@@ -51,15 +51,20 @@ pub fn lines(report: &CheckReport, printer: &Printer) -> Vec<String> {
             }
         ));
     }
-    let left = report.orphans - report.removed;
-    if left > 0 {
-        lines.push(format!(
-            "note: {} that nothing points to, left by a crash and harmless; `icecore check --repair` removes them",
-            count(left, "pack")
-        ));
-    }
-    if report.removed > 0 {
-        lines.push(format!("removed {} that nothing points to", count(report.removed, "pack")));
+    for (orphans, removed, what) in [
+        (report.orphans, report.removed, "pack"),
+        (report.orphan_archives, report.removed_archives, "archive body"),
+    ] {
+        let left = orphans - removed;
+        if left > 0 {
+            lines.push(format!(
+                "note: {} that nothing points to, left by a crash and harmless; `icecore check --repair` removes them",
+                count(left, what)
+            ));
+        }
+        if removed > 0 {
+            lines.push(format!("removed {} that nothing points to", count(removed, what)));
+        }
     }
     lines
 }

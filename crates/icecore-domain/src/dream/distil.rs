@@ -177,6 +177,27 @@ impl Distillate {
         text.truncate(text.trim_end().len());
         text
     }
+
+    /// Reads the text back, as far as it tells: it names no sources, and not every time.
+    pub fn read(text: &str) -> Self {
+        let (mut section, mut at, mut lines) = (Section::Now, None, Vec::new());
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            let is_heading =
+                |section: &Section| line.strip_prefix("## ") == Some(section.heading());
+            if let Some(found) = Section::ALL.into_iter().find(is_heading) {
+                (section, at) = (found, None);
+            } else if let Ok(day) = Millis::parse_rfc3339(&format!("{line}T00:00:00Z")) {
+                at = Some(day);
+            } else {
+                let said = line.strip_prefix("- ").unwrap_or(line);
+                let overtaken = said.strip_suffix(')').and_then(|s| s.rsplit_once(" (before: "));
+                let (text, before) = overtaken.map_or((said, None), |(now, was)| (now, Some(was)));
+                let (text, before) = (text.to_owned(), before.map(str::to_owned));
+                lines.push(Line { section, text, at, before, sources: Vec::new() });
+            }
+        }
+        Self { lines }
+    }
 }
 
 /// Distils sources, which stand in the order of the archive's list, into at most

@@ -505,6 +505,48 @@ pub(super) async fn a_dream_is_taken_back(store: &dyn Store) {
     assert_eq!(record(store, "anew").await.number, 4);
 }
 
+pub(super) async fn nothing_is_written_that_was_read_before_a_loss(store: &dyn Store) {
+    put(store, "a").await;
+    put(store, "b").await;
+    let losses = store.dream_losses(&acme()).await.unwrap();
+    let index = |last, losses| {
+        let expect = Expect::Unlost { last, losses };
+        Some((place(), NewFile { expect, ..file(INDEX_PATH, "index") }))
+    };
+    let first = NewDream { entries: vec!["a".to_owned()], ..new_dream(1, None) };
+    keep(store, NewDream { index: index(None, losses), ..first }).await;
+    assert_eq!(store.dream_losses(&acme()).await.unwrap(), losses);
+    let a = Selector::Entry("a".to_owned());
+    store.erase_entries(&scope(), &a, false, NOW).await.unwrap();
+    // No file was there before, and none is: only the count tells.
+    assert_eq!(store.dream_losses(&acme()).await.unwrap(), losses + 1);
+    assert_eq!(store.lost_indexes(9).await.unwrap(), [acme()]);
+    let (_, stale) = index(None, losses).unwrap();
+    let refused = store.put_file(&place(), stale).await;
+    assert!(matches!(refused, Err(StoreError::FileConflict { current: 0 })));
+    store.settle_lost_index(&acme(), losses).await.unwrap();
+    assert_eq!(store.lost_indexes(9).await.unwrap(), [acme()]);
+    store.settle_lost_index(&acme(), losses + 1).await.unwrap();
+    assert!(store.lost_indexes(9).await.unwrap().is_empty());
+    let second = NewDream {
+        run: DreamRun::New(new_run("anew")),
+        epoch: epoch(store).await,
+        entries: vec!["b".to_owned()],
+        ..new_dream(1, None)
+    };
+    assert!(lease(store, "me", NOW).await);
+    let stale = NewDream { index: index(None, losses), ..second.clone() };
+    let refused = store.keep_dream(&scope(), stale).await;
+    assert!(matches!(refused, Err(StoreError::FileConflict { current: 0 })));
+    keep(store, NewDream { index: index(None, losses + 1), ..second }).await;
+    store.note_lost_dreams(&scope(), 7).await.unwrap();
+    store.note_lost_dreams(&scope(), 3).await.unwrap();
+    let noted = store.lost_dreams(9).await.unwrap();
+    assert_eq!(noted.iter().map(|due| due.budget).collect::<Vec<_>>(), [1_000]);
+    store.note_lost_dreams(&scope(), 5_000).await.unwrap();
+    assert_eq!(store.lost_dreams(9).await.unwrap()[0].budget, 5_000);
+}
+
 pub(super) async fn what_was_made_of_a_dream_goes_with_it(store: &dyn Store) {
     put(store, "a").await;
     let kept = keep(store, NewDream { entries: vec!["a".to_owned()], ..new_dream(1, None) }).await;
@@ -567,7 +609,11 @@ pub(super) async fn a_forgotten_turn_takes_dreams_along(store: &dyn Store) {
     assert_eq!(store.lost_dreams(9).await.unwrap(), std::slice::from_ref(&lost));
     let stale = DreamDue { epoch: lost.epoch - 1, ..lost.clone() };
     store.settle_lost_dreams(&stale).await.unwrap();
-    assert_eq!(store.lost_dreams(9).await.unwrap(), std::slice::from_ref(&lost), "more was lost since");
+    assert_eq!(
+        store.lost_dreams(9).await.unwrap(),
+        std::slice::from_ref(&lost),
+        "more was lost since"
+    );
     store.settle_lost_dreams(&lost).await.unwrap();
     assert!(store.lost_dreams(9).await.unwrap().is_empty());
     clean(store).await;

@@ -558,6 +558,7 @@ pub(super) fn lose(
     let is_falling =
         |dream: &&KnownDream| dream.is_of(memory) && numbers.contains(&dream.record.number);
     let falling: Vec<KnownDream> = tenant.dreams.iter().filter(is_falling).cloned().collect();
+    tenant.dream_losses += u64::from(!falling.is_empty());
     let dropped = drop_outputs(tenant, memory, &falling, going);
     let lost: Vec<&KnownDream> = falling.iter().filter(|dream| dream.counts()).collect();
     let told =

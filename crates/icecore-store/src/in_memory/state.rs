@@ -54,6 +54,8 @@ pub(super) struct TenantState {
     pub(super) archives: Vec<ArchiveRecord>,
     /// Whether the index file went, and was not written again.
     pub(super) index_lost: bool,
+    /// How often dreams were lost.
+    pub(super) dream_losses: u64,
     /// What was hidden in what got a position, with its memory.
     pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
 }
@@ -268,6 +270,7 @@ impl TenantState {
             dreams: Vec::new(),
             archives: Vec::new(),
             index_lost: false,
+            dream_losses: 0,
             hidden: BTreeMap::new(),
         }
     }

@@ -37,8 +37,12 @@ fn versions<'a>(
     files.iter().filter(move |file| file.is_of(workspace, path)).map(|file| &file.record)
 }
 
-fn refuse_unexpected(expect: Expect, last: Option<&FileRecord>) -> Result<()> {
-    match expect.holds(last.map(|last| last.head.position)) {
+fn losses(state: &State, workspace: &Workspace) -> u64 {
+    state.tenant(workspace.tenant()).map_or(0, |tenant| tenant.dream_losses)
+}
+
+fn refuse_unexpected(expect: Expect, last: Option<&FileRecord>, lost: u64) -> Result<()> {
+    match expect.holds(last.map(|last| last.head.position), lost) {
         true => Ok(()),
         false => {
             let current = last.map_or(0, |last| last.head.version);
@@ -57,7 +61,7 @@ pub(super) fn put(state: &mut State, workspace: &Workspace, file: NewFile) -> Re
         return Err(StoreError::ClaimTaken);
     }
     let last = versions(state, workspace, &file.path).next_back();
-    refuse_unexpected(file.expect, last)?;
+    refuse_unexpected(file.expect, last, losses(state, workspace))?;
     if last.is_none() && list(state, workspace, "").len() as u64 >= file.most_files {
         return Err(StoreError::TooManyFiles { most: file.most_files });
     }
@@ -115,7 +119,7 @@ pub(super) fn delete(
     now: Millis,
 ) -> Result<bool> {
     let last = versions(state, workspace, path).next_back();
-    refuse_unexpected(expect, last)?;
+    refuse_unexpected(expect, last, losses(state, workspace))?;
     let Some(version) = last.map(|last| last.head.version) else { return Ok(false) };
     let tenant = state.ensure_tenant(workspace.tenant());
     tenant.files.retain(|file| !file.is_of(workspace, path));

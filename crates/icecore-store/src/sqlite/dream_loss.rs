@@ -162,6 +162,13 @@ pub(super) fn lose(
     now: Millis,
 ) -> Result<u64> {
     let falling = falling(c, no, touched).map_err(|e| s.failed(e))?;
+    if !falling.is_empty() {
+        c.execute(
+            "UPDATE tenants SET dream_losses = dream_losses + 1 WHERE tenant = ?1",
+            [no.tenant],
+        )
+        .map_err(|e| s.failed(e))?;
+    }
     let dropped = drop_outputs(c, no, &falling, going).map_err(|e| s.failed(e))?;
     let lost: Vec<&Falling> = falling.iter().filter(|dream| dream.counts).collect();
     if falling.iter().any(|dream| dream.told) {

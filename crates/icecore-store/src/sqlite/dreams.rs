@@ -640,6 +640,44 @@ pub(super) fn settle_lost(c: &Connection, s: &Shared, due: &DreamDue) -> Result<
         .map_err(|e| s.failed(e))
 }
 
+pub(super) fn note_lost(c: &Connection, s: &Shared, scope: &Scope, budget: u64) -> Result<()> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(()) };
+    c.prepare_cached(
+        "UPDATE scopes SET dreams_lost = max(coalesce(dreams_lost, 0), ?3)
+         WHERE tenant = ?1 AND scope = ?2",
+    )
+    .and_then(|mut q| q.execute([no.tenant, no.scope, rows::number(budget)]))
+    .map(|_| ())
+    .map_err(|e| s.failed(e))
+}
+
+/// How often dreams of a tenant were lost.
+pub(super) fn losses(c: &Connection, tenant: i64) -> rusqlite::Result<u64> {
+    c.prepare_cached("SELECT dream_losses FROM tenants WHERE tenant = ?1")?
+        .query_row([tenant], |row| row.get::<_, i64>(0))
+        .map(|losses| losses as u64)
+}
+
+pub(super) fn losses_of(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<u64> {
+    match rows::tenant_no(c, s, tenant)? {
+        Some(no) => losses(c, no).map_err(|e| s.failed(e)),
+        None => Ok(0),
+    }
+}
+
+pub(super) fn settle_lost_index(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    losses: u64,
+) -> Result<()> {
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(()) };
+    c.prepare_cached("UPDATE tenants SET index_lost = 0 WHERE tenant = ?1 AND dream_losses = ?2")
+        .and_then(|mut q| q.execute([no, rows::number(losses)]))
+        .map(|_| ())
+        .map_err(|e| s.failed(e))
+}
+
 pub(super) fn lost_indexes(c: &Connection, s: &Shared, limit: usize) -> Result<Vec<Tenant>> {
     let names: Vec<String> = c
         .prepare_cached(

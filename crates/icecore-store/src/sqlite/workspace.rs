@@ -8,7 +8,7 @@ use icecore_domain::time::Millis;
 use icecore_domain::workspace::{DEFAULT_CONTENT_TYPE, FilePath, Workspace};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{Shared, log, rows, secrets};
+use super::{Shared, dreams, log, rows, secrets};
 use crate::dreams::is_index;
 use crate::error::StoreError;
 use crate::runs::stored_path;
@@ -34,7 +34,7 @@ pub(super) fn put(
         log::refuse_taken(c, s, tenant, claim, file.now)?;
     }
     let last = last(c, s, tenant, workspace.name(), &file.path)?;
-    refuse_unexpected(file.expect, last)?;
+    refuse_unexpected(c, s, tenant, file.expect, last)?;
     if last.is_none() {
         refuse_crowd(c, s, tenant, workspace.name(), file.most_files)?;
     }
@@ -104,8 +104,18 @@ fn last(
     .map_err(|e| s.failed(e))
 }
 
-fn refuse_unexpected(expect: Expect, last: Option<(u64, Position)>) -> Result<()> {
-    match expect.holds(last.map(|(_, position)| position)) {
+fn refuse_unexpected(
+    c: &Connection,
+    s: &Shared,
+    tenant: i64,
+    expect: Expect,
+    last: Option<(u64, Position)>,
+) -> Result<()> {
+    let lost = match expect {
+        Expect::Unlost { .. } => dreams::losses(c, tenant).map_err(|e| s.failed(e))?,
+        _ => 0,
+    };
+    match expect.holds(last.map(|(_, position)| position), lost) {
         true => Ok(()),
         false => Err(StoreError::FileConflict { current: last.map_or(0, |(version, _)| version) }),
     }
@@ -169,10 +179,13 @@ pub(super) fn delete(
     now: Millis,
 ) -> Result<bool> {
     let Some(tenant) = rows::tenant_no(c, s, workspace.tenant())? else {
-        return refuse_unexpected(expect, None).map(|()| false);
+        return match expect.holds(None, 0) {
+            true => Ok(false),
+            false => Err(StoreError::FileConflict { current: 0 }),
+        };
     };
     let last = last(c, s, tenant, workspace.name(), path)?;
-    refuse_unexpected(expect, last)?;
+    refuse_unexpected(c, s, tenant, expect, last)?;
     let Some((version, _)) = last else { return Ok(false) };
     let delete = || {
         c.execute(

@@ -40,6 +40,8 @@ const OUTPUT_SHARE: u64 = 8;
 pub(super) struct Asked {
     pub(super) budget: u64,
     pub(super) output: u64,
+    /// The most that any dream may have.
+    pub(super) most: u64,
 }
 
 impl Asked {
@@ -122,7 +124,7 @@ impl Memory {
         let most = settings.max_token_budget;
         let budget = request.budget.unwrap_or(most).min(most);
         let output = request.output_tokens.unwrap_or(OUTPUT_TOKENS.max(budget / OUTPUT_SHARE));
-        Ok(Asked { budget, output: output.min(settings.output_tokens) })
+        Ok(Asked { budget, output: output.min(settings.output_tokens), most })
     }
 
     /// Plans a dream, reads its sources and distils them. Nothing is written.
@@ -207,7 +209,7 @@ impl Memory {
         };
         let plan = dream::plan(&all, read.beyond, &limits).map_err(|refusal| match refusal {
             Refusal::Nothing => MemoryError::NothingToDream { memory: scope.memory().to_owned() },
-            Refusal::TooSmall { budget, minimum } => too_small(scope, budget, minimum),
+            Refusal::TooSmall { budget, minimum } => too_small(scope, budget, minimum, asked.most),
         })?;
         if let (Some(_), Some(dream)) = (only, &previous) {
             return Err(in_force(scope, dream));
@@ -306,9 +308,7 @@ impl Memory {
         previous: Option<&DreamRecord>,
     ) -> Result<Option<Distillate>> {
         let Some(dream) = previous else { return Ok(None) };
-        let memory = Some(scope.memory());
-        let (_, archive) = self.find_archive(scope.tenant(), memory, dream.archive).await?;
-        Ok(Some(archive.distillate.clone()))
+        self.distillate_of(scope, dream).await.map(Some)
     }
 
     async fn carried(
@@ -336,7 +336,7 @@ impl Memory {
 /// The dream before, if its budget would do again.
 fn stands(scope: &Scope, asked: Asked, dream: DreamRecord) -> Result<Drafted> {
     match asked.budget < dream.figures.minimum {
-        true => Err(too_small(scope, asked.budget, dream.figures.minimum)),
+        true => Err(too_small(scope, asked.budget, dream.figures.minimum, asked.most)),
         false => Ok(Drafted::Unchanged(Box::new(dream))),
     }
 }
@@ -356,8 +356,9 @@ fn in_force(scope: &Scope, dream: &DreamRecord) -> MemoryError {
     MemoryError::DreamInForce { memory: scope.memory().to_owned(), run: dream.run.clone() }
 }
 
-fn too_small(scope: &Scope, budget: u64, minimum: u64) -> MemoryError {
-    MemoryError::TokenBudgetExceeded { memory: scope.memory().to_owned(), budget, minimum }
+fn too_small(scope: &Scope, budget: u64, minimum: u64, most: u64) -> MemoryError {
+    let memory = scope.memory().to_owned();
+    MemoryError::TokenBudgetExceeded { memory, budget, minimum, most }
 }
 
 /// What is read in any case, first.

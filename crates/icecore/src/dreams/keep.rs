@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use icecore_domain::compaction::DISTILLATE_TAG;
 use icecore_domain::dream::index::MAX_ARCHIVES;
-use icecore_domain::dream::{self, INDEX_PATH, IndexedArchive, MemoryIndex, MemorySection};
+use icecore_domain::dream::{self, IndexedArchive, MemorySection};
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::json::JsonText;
-use icecore_domain::redact::{Hidden, RedactedText, Redactor};
-use icecore_domain::time::Millis;
-use icecore_domain::workspace::{FilePath, Workspace};
+use icecore_domain::redact::{Hidden, Redactor};
+use icecore_domain::workspace::Workspace;
 use icecore_store::{
-    DerivedEntry, DreamFigures, DreamRecord, DreamRun, Expect, Kept, KeptDream, NewArchive,
-    NewDream, NewFile, NewRun, NewRunEvent, PackKey, Packs, RunRecord, RunStatus, RunStep,
-    RunValue, RunVariable, StoreError, seal_archive,
+    DerivedEntry, DreamFigures, DreamRecord, DreamRun, Kept, KeptDream, NewArchive, NewDream,
+    NewRun, NewRunEvent, PackKey, Packs, RunRecord, RunStatus, RunStep, RunValue, RunVariable,
+    StoreError, seal_archive,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::draft::Draft;
 use super::{DREAM_WORKFLOW, Dream, DreamPhase, DreamProgress, DreamRequest, Tell};
+use crate::archives::pointer;
 use crate::compaction::{MAX_TOLD_IDS, looked_at, run_tag};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
@@ -31,6 +31,9 @@ const NODE: &str = "dream";
 
 /// The variable in which a run tells of its dream.
 const VARIABLE: &str = "dream";
+
+/// Other memories may write the index so often while a dream is kept.
+const INDEX_TRIES: usize = 64;
 
 /// How far an attempt got.
 pub(super) enum Step {
@@ -93,7 +96,7 @@ impl Memory {
         dream.archive.stored_bytes = body.len() as u64;
         dream.archive.sha256 = Sha256::digest(&body).into();
         self.inner.archives.put(&dream.archive.name, body.into()).await?;
-        Ok(match self.inner.store.keep_dream(scope, dream).await? {
+        Ok(match self.keep_with_index(scope, draft, dream).await? {
             Kept::Changed => Step::Changed,
             Kept::LeaseLost => Step::LeaseLost,
             Kept::Done(kept) => {
@@ -101,6 +104,32 @@ impl Memory {
                 Step::Done(Box::new(Dream { record, unchanged: false, payload }))
             }
         })
+    }
+
+    /// Keeps a dream. Where only the index changed meanwhile, which all memories of a
+    /// tenant share, only that is made again.
+    async fn keep_with_index(
+        &self,
+        scope: &Scope,
+        draft: &Draft,
+        mut dream: NewDream,
+    ) -> Result<Kept> {
+        let mut conflicts = 0;
+        loop {
+            match self.inner.store.keep_dream(scope, dream.clone()).await {
+                Err(StoreError::FileConflict { .. })
+                    if dream.index.is_some() && conflicts < INDEX_TRIES =>
+                {
+                    conflicts += 1;
+                    let Draft { redactor, secrets_seen, now, .. } = draft;
+                    let section = MemorySection::from_json(scope.memory(), dream.section.as_str());
+                    let index =
+                        self.index_with(scope, section, redactor, *secrets_seen, *now).await?;
+                    dream.index = Some(index);
+                }
+                kept => return Ok(kept?),
+            }
+        }
     }
 
     /// What is done beside: none of it decides whether the dream was kept.
@@ -192,18 +221,18 @@ impl Memory {
         let mut archives = vec![newest];
         if let Some(previous) = &draft.previous {
             let section = MemorySection::from_json(memory, previous.section.as_str());
-            let kept = self.inner.store.archives(Some(scope.tenant())).await?;
-            let is_there = |archive: &IndexedArchive| {
-                archive.checksum != draft.checksum
-                    && kept.iter().any(|kept| {
-                        kept.key.is_some()
-                            && kept.scope == *scope
-                            && kept.checksum == archive.checksum
-                    })
-            };
             let older = section.map(|section| section.archives).unwrap_or_default();
-            archives.extend(older.into_iter().filter(is_there));
-            archives.truncate(MAX_ARCHIVES);
+            for archive in older {
+                if archives.len() == MAX_ARCHIVES {
+                    break;
+                }
+                let checksum = archive.checksum;
+                let kept = self.inner.store.archives_at(scope.tenant(), checksum).await?;
+                let is_there = kept.iter().any(|kept| kept.key.is_some() && kept.scope == *scope);
+                if checksum != draft.checksum && is_there {
+                    archives.push(archive);
+                }
+            }
         }
         let mut section = MemorySection {
             memory: memory.to_owned(),
@@ -219,43 +248,6 @@ impl Memory {
         })
         .await?;
         Ok(section)
-    }
-
-    /// The index file with another section of a memory, or without one.
-    async fn index_with(
-        &self,
-        scope: &Scope,
-        section: Option<MemorySection>,
-        redactor: &Redactor,
-        secrets_seen: u64,
-        now: Millis,
-    ) -> Result<(Workspace, NewFile)> {
-        let workspace = scope.workspace();
-        let path = index_path(redactor)?;
-        let there = self.inner.store.file(&workspace, &path, None).await?;
-        let known = there.as_ref().and_then(|file| MemoryIndex::read(file.content.as_str()));
-        let mut index = match known {
-            Some(index) => index,
-            // Lost, or somebody else's: the dreams in force know what it said.
-            None => self.index_of_dreams(scope.tenant()).await?,
-        };
-        index.set(scope.memory(), section);
-        let settings = self.inner.workspace;
-        let (content, hidden) = index_text(redactor, index, settings.file_bytes);
-        let expect = there.map_or(Expect::Absent, |file| Expect::At(file.head.position));
-        let file = NewFile {
-            path,
-            content,
-            content_type: redactor.text("application/json"),
-            expect,
-            versions_kept: settings.versions,
-            most_files: settings.files,
-            now,
-            secrets_seen,
-            hidden,
-            claim: None,
-        };
-        Ok((workspace, file))
     }
 
     /// Takes back the dream in force; nothing is answered where it is not any more.
@@ -389,7 +381,7 @@ fn new_run() -> String {
 
 /// The distillate as an entry, or its head with a pointer to the archive.
 fn output(redactor: &Redactor, draft: &Draft, run: &str, most: usize) -> Result<DerivedEntry> {
-    let pointer = format!("The whole of it is in archive {}.", draft.checksum);
+    let pointer = pointer(draft.checksum);
     let (content, hidden) = match draft.text.is_empty() {
         true => (redactor.text(&pointer), Hidden::default()),
         false => looked_at(&draft.text, |text| redactor.derived_text(text))?,
@@ -478,19 +470,4 @@ fn payload_anew(record: &DreamRecord) -> Value {
             "indexUpdated": record.index_updated,
         },
     })
-}
-
-fn index_path(redactor: &Redactor) -> Result<FilePath> {
-    let path = FilePath::new(redactor.text(INDEX_PATH));
-    path.map_err(|error| MemoryError::Internal(error.to_string()))
-}
-
-/// The index as it may be written. What a secret has turned up in since says less.
-fn index_text(redactor: &Redactor, mut index: MemoryIndex, most: usize) -> (RedactedText, Hidden) {
-    let clean = |text: &str| redactor.text(text).as_str() == text;
-    for section in &mut index.memories {
-        section.topics.retain(|topic| clean(&topic.name));
-    }
-    index.memories.retain(|section| clean(&section.to_json()));
-    redactor.text_counted(&index.to_text(most))
 }

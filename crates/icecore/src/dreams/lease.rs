@@ -5,6 +5,7 @@ use std::time::Duration;
 use icecore_domain::ids::Scope;
 use icecore_domain::time::Millis;
 use icecore_store::{Lease, Packs};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::error::{MemoryError, Result};
@@ -16,15 +17,35 @@ const WAIT: Duration = Duration::from_secs(3);
 /// And looks this often whether it has.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A lease that is renewed until it is dropped.
+/// A lease that is renewed until it is dropped, and then given back.
 pub(super) struct HeldLease {
     pub(super) holder: String,
+    memory: Memory,
+    scope: Scope,
     renewing: JoinHandle<()>,
+    is_held: bool,
+}
+
+impl HeldLease {
+    /// Gives it back; where that fails it ends by itself.
+    pub(super) async fn let_go(mut self) {
+        // First, or it would be taken again.
+        self.renewing.abort();
+        drop((&mut self.renewing).await);
+        self.memory.release(&self.scope, &self.holder).await;
+        self.is_held = false;
+    }
 }
 
 impl Drop for HeldLease {
+    /// Whoever dreamt gave up half way: nobody must wait until the lease ends.
     fn drop(&mut self) {
         self.renewing.abort();
+        if let (true, Ok(runtime)) = (self.is_held, Handle::try_current()) {
+            let (memory, scope) = (self.memory.clone(), self.scope.clone());
+            let holder = self.holder.clone();
+            runtime.spawn(async move { memory.release(&scope, &holder).await });
+        }
     }
 }
 
@@ -42,19 +63,17 @@ impl Memory {
         }
         let (memory, of, name) = (self.clone(), scope.clone(), holder.clone());
         let renewing = tokio::spawn(async move { memory.renew(&of, &name).await });
-        Ok(HeldLease { holder, renewing })
+        let (memory, scope) = (self.clone(), scope.clone());
+        Ok(HeldLease { holder, memory, scope, renewing, is_held: true })
     }
 
     /// Another dream has the lease.
     pub(super) fn under_way(&self, scope: &Scope) -> MemoryError {
-        let (memory, until) = (scope.memory().to_owned(), self.lease_end().to_rfc3339());
-        MemoryError::DreamUnderWay { memory, until }
+        MemoryError::DreamUnderWay { memory: scope.memory().to_owned() }
     }
 
-    /// Gives a lease back; where that fails it ends by itself.
-    pub(super) async fn let_go_of_dream(&self, scope: &Scope, lease: HeldLease) {
-        lease.renewing.abort();
-        if let Err(error) = self.inner.store.release_dream(scope, &lease.holder).await {
+    async fn release(&self, scope: &Scope, holder: &str) {
+        if let Err(error) = self.inner.store.release_dream(scope, holder).await {
             tracing::warn!(%scope, %error, "the lease of a dream ends by itself");
         }
     }
@@ -65,13 +84,13 @@ impl Memory {
     }
 
     fn lease_end(&self) -> Millis {
-        let seconds = self.inner.settings.dreams.lease_seconds.max(1);
+        let seconds = self.inner.settings.dreams.lease_seconds.clamp(1, 3_600);
         let millis = i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX);
         Millis(self.now().0.saturating_add(millis))
     }
 
     async fn renew(&self, scope: &Scope, holder: &str) {
-        let seconds = self.inner.settings.dreams.lease_seconds.max(1);
+        let seconds = self.inner.settings.dreams.lease_seconds.clamp(1, 3_600);
         loop {
             tokio::time::sleep(Duration::from_millis(seconds.saturating_mul(1_000) / 3)).await;
             if let Err(error) = self.lease(scope, holder).await {

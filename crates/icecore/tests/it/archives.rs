@@ -108,12 +108,14 @@ async fn a_body_that_nothing_names_is_no_failure() {
     let report = bench.memory.verify_archives(None, |_, _| {}).await.unwrap();
     assert_eq!((report.sound, report.orphans, report.damaged.len()), (1, 1, 0));
     let report = bench.memory.check(true, |_, _| {}).await.unwrap();
-    assert_eq!((report.problems.len(), report.orphans, report.removed), (0, 1, 0));
+    let archives =
+        |report: &icecore::CheckReport| (report.orphan_archives, report.removed_archives);
+    assert_eq!((report.problems.len(), report.orphans, archives(&report)), (0, 0, (1, 0)));
     assert!(orphan.exists(), "it may be somebody's who writes right now");
     let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
     std::fs::File::options().write(true).open(&orphan).unwrap().set_modified(old).unwrap();
     let report = bench.memory.check(true, |_, _| {}).await.unwrap();
-    assert_eq!((report.orphans, report.removed), (1, 1));
+    assert_eq!((report.orphans, report.removed, archives(&report)), (0, 0, (1, 1)));
     assert!(!orphan.exists());
 }
 
@@ -145,7 +147,11 @@ async fn a_secret_registered_since_closes_the_archive_until_a_rescan_distils_it_
 
 #[tokio::test]
 async fn superseded_archives_past_their_retention_leave_the_index_then_the_disk() {
-    let dreams = DreamSettings { archive_retention_days: 30, ..DreamSettings::default() };
+    let dreams = DreamSettings {
+        archive_retention_days: 30,
+        index_markdown: true,
+        ..DreamSettings::default()
+    };
     let bench = Bench::with(MemorySettings { dreams, ..MemorySettings::default() }).await;
     put(&bench, "The build server is called Osprey.").await;
     let first = dream(&bench).await.record.archive;
@@ -157,10 +163,15 @@ async fn superseded_archives_past_their_retention_leave_the_index_then_the_disk(
     };
     bench.settle().await;
     assert_eq!(named(index(&bench).await), [second, first]);
+    let markdown =
+        async || bench.memory.file(&me(), "MEMORY-INDEX.md", None).await.unwrap().content;
+    assert!(markdown().await.contains(&first.to_string()));
 
     bench.clock.move_to(START + 31 * DAY);
     bench.settle().await;
     assert_eq!(named(index(&bench).await), [second]);
+    let told = markdown().await;
+    assert!(told.contains(&second.to_string()) && !told.contains(&first.to_string()), "{told}");
     assert_eq!(bodies(&bench).len(), 1);
     let told = read(&bench, first).await.unwrap_err();
     assert!(matches!(told, MemoryError::ArchiveGone { .. }), "{told}");
@@ -268,4 +279,124 @@ async fn a_memory_that_is_forgotten_whole_leaves_an_index_without_it() {
     assert_eq!(named, ["other"]);
     bench.settle().await;
     bench.check().await;
+}
+
+#[tokio::test]
+async fn a_long_chain_that_is_lost_is_dreamt_anew_to_its_end() {
+    let dreams =
+        DreamSettings { output_tokens: 200, max_token_budget: 900, ..DreamSettings::default() };
+    let bench = Bench::with(MemorySettings { dreams, ..MemorySettings::default() }).await;
+    let gone = put(&bench, "The door code of the hut is four.").await;
+    for n in 0..60 {
+        bench.clock.move_to(START + n * 1_000);
+        put(&bench, &format!("Station {n} of the northern line keeps {} spare lamps.", n * 7))
+            .await;
+    }
+    while dream(&bench).await.record.figures.remaining > 0 {}
+    assert!(in_force(&bench).await.unwrap().number > 1);
+    let asked = ForgetRequest::Entry(gone);
+    let receipt = bench.memory.forget(&me(), None, &asked, false).await.unwrap();
+    assert_eq!(receipt.distilled_anew, 1);
+    assert_eq!(in_force(&bench).await.unwrap().figures.remaining, 0);
+    assert!(bench.memory.store().lost_dreams(9).await.unwrap().is_empty());
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_full_workspace_goes_without_its_index_and_keeps_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = icecore::WorkspaceSettings { files: 2, ..icecore::WorkspaceSettings::default() };
+    let memory = icecore::Memory::builder().workspace(files).open(dir.path()).await.unwrap();
+    let write = |path: &str| icecore::FileWrite {
+        path: path.to_owned(),
+        content: "text".to_owned(),
+        content_type: None,
+        expect: icecore::FileMatch::Anything,
+        claim: None,
+    };
+    let others = ["a", "z"]
+        .map(|name| icecore::Principal::local_operator(icecore::Tenant::new(name).unwrap()));
+    let mut scopes = Vec::new();
+    for who in &others {
+        let scope = memory.scope(who, "m").await.unwrap();
+        let mut ids = Vec::new();
+        for content in ["The door code is four.", "The build server is called Osprey."] {
+            let entry =
+                NewEntryRequest { content: content.to_owned(), ..NewEntryRequest::default() };
+            ids.push(memory.put_entry(&scope, entry).await.unwrap().id);
+        }
+        memory.dream(&scope, DreamRequest::manual(None), |_| {}).await.unwrap();
+        memory.delete_entry(&scope, &ids[0]).await.unwrap();
+        scopes.push(scope);
+    }
+    for path in ["one.md", "two.md"] {
+        memory.put_file(&others[0], write(path)).await.unwrap();
+    }
+    assert_eq!(memory.store().lost_indexes(9).await.unwrap().len(), 2);
+    for who in &others {
+        let asked = ForgetRequest::Entry("nothing".to_owned());
+        let receipt = memory.forget(who, None, &asked, false).await.unwrap();
+        assert_eq!(receipt.distilled_anew, 1);
+    }
+    assert!(memory.store().lost_indexes(9).await.unwrap().is_empty());
+    assert!(memory.file(&others[0], INDEX_PATH, None).await.is_err());
+    assert!(memory.file(&others[1], INDEX_PATH, None).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_secret_in_the_archive_of_turns_that_have_expired_is_dreamt_out_of_it() {
+    let settings = MemorySettings { cold_retention_days: 30, ..MemorySettings::default() };
+    let bench = Bench::with(settings).await;
+    let mut turns = crate::support::numbered(130);
+    turns[2] = said(3, "We decided that the gate of the hut opens with kumquat4711.");
+    bench.add("s", turns).await;
+    bench.settle().await;
+    let first = dream(&bench).await.record;
+    assert!(text(&bench, first.archive).await.contains("kumquat4711"));
+    bench.clock.move_to(START + 31 * DAY);
+    bench.settle().await;
+    let value = "kumquat4711".to_owned().into();
+    bench.memory.add_secret(me().tenant(), "fruit", value, false).await.unwrap();
+    let done = bench.memory.rescan(&me(), false, |_, _| {}).await.unwrap();
+    let told = read(&bench, first.archive).await.unwrap_err();
+    assert!(matches!(told, MemoryError::ArchiveGone { .. }), "{told}");
+    assert_eq!(done.distilled_anew, 1);
+    let anew = in_force(&bench).await.unwrap();
+    assert!(!text(&bench, anew.archive).await.contains("kumquat4711"));
+    assert!(bench.memory.store().lost_dreams(9).await.unwrap().is_empty());
+    assert_eq!(bodies(&bench).len(), 1);
+}
+
+#[tokio::test]
+async fn a_dream_goes_on_from_its_entry_where_the_archive_is_damaged() {
+    let bench = Bench::new().await;
+    put(&bench, "The build server is called Osprey.").await;
+    put(&bench, "Deploys happen on Tuesdays only.").await;
+    let first = dream(&bench).await.record;
+    let body = bodies(&bench).pop().unwrap();
+    let whole = std::fs::read(&body).unwrap();
+    std::fs::write(&body, &whole[1..]).unwrap();
+    let bench = bench.reopen().await;
+    put(&bench, "Mira prefers tea over coffee.").await;
+    let second = dream(&bench).await.record;
+    assert_eq!(second.previous, Some(first.run));
+    let told = text(&bench, second.archive).await;
+    for word in ["Osprey", "Tuesdays", "tea"] {
+        assert!(told.contains(word), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn the_files_are_scrubbed_also_where_bodies_cannot_be_deleted() {
+    let bench = Bench::new().await;
+    put(&bench, "I live in Zanzibarquux now.").await;
+    let gone = bench.memory.entries(&bench.scope, &icecore::EntryQuery::default()).await.unwrap();
+    dream(&bench).await;
+    let dir = bench.dir.path().join("archives");
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::write(&dir, "in the way").unwrap();
+    let asked = ForgetRequest::Entry(gone.entries[0].id.clone());
+    let refused = bench.memory.forget(&me(), None, &asked, false).await;
+    assert!(refused.is_err(), "what could not be done is said");
+    assert_eq!(crate::forgetting::on_disk(&bench, "Zanzibarquux"), Vec::<PathBuf>::new());
 }

@@ -690,3 +690,67 @@ async fn interrupted_at_any_write_all_is_old_or_new_and_the_retry_comes_to_the_s
         }
     }
 }
+
+#[tokio::test]
+async fn memories_that_share_an_index_are_distilled_once_each() {
+    let bench = Bench::new().await;
+    let names: Vec<String> = (0..6).map(|n| format!("memory-{n}")).collect();
+    let mut dreams = tokio::task::JoinSet::new();
+    for name in &names {
+        let scope = bench.memory.scope(&me(), name).await.unwrap();
+        for content in ENTRIES {
+            bench.memory.put_entry(&scope, saying(content)).await.unwrap();
+        }
+    }
+    for name in &names {
+        let scope = bench.memory.scope(&me(), name).await.unwrap();
+        let memory = bench.memory.clone();
+        dreams.spawn(async move {
+            let mut distilled = 0;
+            let tell = |at: icecore::DreamProgress| {
+                distilled += u32::from(at.phase == DreamPhase::Distilling);
+            };
+            memory.dream(&scope, DreamRequest::manual(None), tell).await.unwrap();
+            distilled
+        });
+    }
+    assert_eq!(dreams.join_all().await, [1; 6]);
+    let sections = index(&bench).await.unwrap().memories.into_iter();
+    assert_eq!(sections.map(|section| section.memory).collect::<Vec<_>>(), names);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_dream_that_nobody_waits_for_any_more_gives_its_lease_back() {
+    let bench = Bench::new().await;
+    put(&bench, &ENTRIES).await;
+    let (memory, scope) = (bench.memory.clone(), bench.scope.clone());
+    let (began, begins) = tokio::sync::oneshot::channel();
+    let mut began = Some(began);
+    let tell = move |_| {
+        if let Some(began) = began.take() {
+            began.send(()).unwrap();
+        }
+    };
+    let dreaming =
+        tokio::spawn(async move { memory.dream(&scope, DreamRequest::manual(None), tell).await });
+    begins.await.unwrap();
+    dreaming.abort();
+    assert!(dreaming.await.unwrap_err().is_cancelled());
+    // The clock stands still, so that the lease would never end.
+    assert!(!dream(&bench).await.unchanged);
+}
+
+#[tokio::test]
+async fn a_budget_that_no_dream_may_have_is_not_advised() {
+    let dreams = DreamSettings { max_token_budget: 3, ..DreamSettings::default() };
+    let bench = Bench::with(MemorySettings { dreams, ..MemorySettings::default() }).await;
+    put(&bench, &ENTRIES).await;
+    let refused = dream_error(&bench).await;
+    for told in [refused.to_string(), refused.hint().unwrap()] {
+        assert!(told.contains("`dreams.max_token_budget`"), "{told}");
+        assert!(told.contains("`dreams.min_coverage_percent`"), "{told}");
+    }
+    let refused = try_dream(&bench, Some(1)).await.unwrap_err();
+    assert!(!refused.hint().unwrap().contains("--budget"), "{refused}");
+}

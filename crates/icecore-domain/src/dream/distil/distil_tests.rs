@@ -406,3 +406,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_text_is_read_back_as_far_as_it_tells() {
+    let day = Millis::parse_rfc3339("2026-01-02T00:00:00Z").unwrap();
+    let line = |section, text: &str, at: Option<Millis>, before: Option<&str>| Line {
+        section,
+        text: text.to_owned(),
+        at,
+        before: before.map(str::to_owned),
+        sources: Vec::new(),
+    };
+    let whole = Distillate {
+        lines: vec![
+            line(Section::Now, "Ana lives in Lisbon (by the sea).", None, Some("Porto")),
+            line(Section::Decisions, "Use Rust.", None, None),
+            line(Section::Decisions, "Ship it.", Some(day), None),
+            line(Section::Timeline, "The ferry left.", Some(day), None),
+        ],
+    };
+    assert_eq!(Distillate::read(&whole.text()), whole);
+    let alone = Distillate { lines: whole.lines[..1].to_vec() };
+    assert_eq!(Distillate::read(&alone.text()), alone);
+    assert_eq!(Distillate::read(""), Distillate::default());
+}
