@@ -847,7 +847,7 @@ pub(crate) mod tests {
             "memory.search.semantic",
             "memory.search.filter.fast",
             "memory.replay-snapshot",
-            "scheduling",
+            "scheduling.calendar",
             "multiAgent.executionModel",
             "replay.branch",
             "workspace.supported.not",

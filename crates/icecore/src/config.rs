@@ -992,6 +992,10 @@ mod tests {
             "`memory.hot_chunks` must be a whole number from 0 to 1000000, not \"two\" (`icecore config example` shows every setting)",
         );
         check(
+            "[dreams]\nlease_seconds = 3601",
+            "`dreams.lease_seconds` must be a whole number from 1 to 3600, not 3601 (`icecore config example` shows every setting)",
+        );
+        check(
             "[memory]\nhot_chunks = -1",
             "`memory.hot_chunks` must be a whole number from 0 to 1000000, not -1 (`icecore config example` shows every setting)",
         );

@@ -339,7 +339,7 @@ impl MemoryError {
                 Some("`icecore archive list` shows what there is".to_owned())
             }
             MemoryError::ArchiveDamaged { .. } => {
-                Some("restore its file from a backup; `icecore archive verify` says which others are whole".to_owned())
+                Some("restore its file from a backup, or take its dream back with `icecore dream undo`; `icecore archive verify` says which others are whole".to_owned())
             }
             MemoryError::EntriesChanged => Some("try again when fewer are deleted".to_owned()),
             MemoryError::Index(_) => {
