@@ -509,7 +509,9 @@ async fn what_is_forgotten_is_in_no_version_of_the_readable_index() {
     let path = "MEMORY-INDEX.md";
     let readable = bench.memory.file(&me(), path, None).await.unwrap();
     assert!(readable.content.contains("velociraptor"), "{}", readable.content);
-    assert_eq!(readable.info.version, 1);
+    assert_eq!(readable.info.version, 2);
+    let older = bench.memory.file(&me(), path, Some(1)).await;
+    assert!(older.is_err(), "{older:?}");
     let request = icecore::ForgetRequest::Entry(entry.id);
     bench.memory.forget(&me(), Some("m"), &request, false).await.unwrap();
     for path in [path, INDEX_PATH] {
@@ -706,12 +708,12 @@ async fn memories_that_share_an_index_are_distilled_once_each() {
         let scope = bench.memory.scope(&me(), name).await.unwrap();
         let memory = bench.memory.clone();
         dreams.spawn(async move {
-            let mut distilled = 0;
+            let mut read = 0;
             let tell = |at: icecore::DreamProgress| {
-                distilled += u32::from(at.phase == DreamPhase::Distilling);
+                read += u32::from(at.phase == DreamPhase::Looking);
             };
             memory.dream(&scope, DreamRequest::manual(None), tell).await.unwrap();
-            distilled
+            read
         });
     }
     assert_eq!(dreams.join_all().await, [1; 6]);
