@@ -270,3 +270,18 @@ async fn a_budget_that_leaves_no_room_for_a_model_does_without() {
     assert_eq!(model.asked.load(Ordering::SeqCst), 0);
     assert_eq!(archive.distiller, EXTRACTIVE);
 }
+
+#[tokio::test]
+async fn another_limit_of_what_is_written_is_asked_about_anew() {
+    let reply = "people [1] Ana, the user's sister, moved to Oslo with 3 cats.";
+    let model = Arc::new(Scripted::saying(reply));
+    let dreamer = dreamer(Some(Arc::clone(&model))).await;
+    let mut asked = Vec::new();
+    for output_tokens in [2_000, 2_000, 3_000, 2_000] {
+        let output_tokens = Some(output_tokens);
+        let request = DreamRequest { output_tokens, ..DreamRequest::manual(None) };
+        dreamer.memory.preview_dream(&dreamer.scope, request).await.unwrap();
+        asked.push(model.asked.load(Ordering::SeqCst));
+    }
+    assert_eq!(asked, [1, 1, 2, 2]);
+}

@@ -94,21 +94,29 @@ async fn a_giant_chunk_does_not_keep_a_small_one_from_being_read_whole() {
     };
     let small = Bench::new().await;
     small.add("small", numbered(25)).await;
-    let alone = dream(&small).await;
+    let request = || DreamRequest::manual(Some(8_000));
+    let alone = try_dream(&small, request()).await.unwrap();
     let whole = kinds(&archive(&small, alone.record.archive).await);
     assert_eq!(whole.len(), 1);
     let both = Bench::new().await;
     both.add("small", numbered(25)).await;
     let giant = |n: usize| said(n, &"The wind turned north again today. ".repeat(60));
     both.add("zgiant", (1..=100).map(giant).collect()).await;
-    let done = dream(&both).await;
+    let done = try_dream(&both, request()).await.unwrap();
     assert_eq!(kinds(&archive(&both, done.record.archive).await), whole);
 }
 
 #[tokio::test]
 async fn the_least_budget_does_not_depend_on_the_budget_that_was_tried() {
     let terse = |n: usize| said(n, "Yes.");
-    let shapes: [Vec<RawTurn>; 3] = [(1..=100).map(terse).collect(), numbered(60), long_turns(110)];
+    // All of these are worth keeping, so that what stands for them is longer.
+    let likes = |n: usize| said(2 * n + 1, &format!("I like figs{n}."));
+    let shapes: [Vec<RawTurn>; 4] = [
+        (1..=100).map(terse).collect(),
+        (1..=10).map(likes).collect(),
+        numbered(60),
+        long_turns(110),
+    ];
     for (at, turns) in shapes.into_iter().enumerate() {
         let bench = Bench::new().await;
         bench.add("s", turns).await;
