@@ -230,7 +230,7 @@ fn key(top: f64, names: &[(&str, &str)]) -> String {
 /// The next number whose quarters read well.
 fn round_up(value: u64) -> u64 {
     let mut step: u64 = 1;
-    while step.saturating_mul(100) <= value {
+    while step <= value / 100 {
         step = step.saturating_mul(10);
     }
     let ends = [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 60, 64, 80, 100];
