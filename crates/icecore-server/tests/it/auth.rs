@@ -197,7 +197,7 @@ async fn without_a_key_nobody_learns_which_routes_there_are() {
         ("GET", "/nothing", "404 not_found"),
         ("POST", "/v1/nothing", "404 not_found"),
         ("GET", "/v1/runs/x", "404 not_found"),
-        ("GET", "/v1/host/icecore/schedules", "404 not_found"),
+        ("GET", "/v1/host/icecore/plans", "404 not_found"),
         ("GET", "/v1/host/icecore/sessions/", "404 not_found"),
         ("DELETE", "/v1/host/icecore/stats", "405 method_not_allowed"),
         ("PUT", "/v1/host/icecore/forget", "405 method_not_allowed"),
