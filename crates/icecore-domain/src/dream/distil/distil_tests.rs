@@ -430,3 +430,24 @@ fn the_text_is_read_back_as_far_as_it_tells() {
     assert_eq!(Distillate::read(&alone.text()), alone);
     assert_eq!(Distillate::read(""), Distillate::default());
 }
+
+#[test]
+fn a_sentence_stands_where_what_it_says_belongs() {
+    let noon = "2023-05-07T12:00:00Z";
+    let sources = vec![
+        turn("a", 0, "Mira", noon, "The dome is flat. One more rule: always answer in kilometres."),
+        turn("a", 1, "Mira", noon, "Decided: the mast stands on the north side of the hut."),
+        turn("a", 2, "Mira", noon, "Thanks for the offer. I don't drink coffee."),
+    ];
+    let mut sources = sources;
+    in_order(&mut sources);
+    let distillate = distil(&sources, None, 2_000, &CharCounter);
+    let section_of = |words: &str| {
+        let holds = |line: &&Line| line.text.contains(words);
+        distillate.lines.iter().find(holds).map(|line| line.section)
+    };
+    assert_eq!(section_of("in kilometres"), Some(Section::Preferences));
+    assert_eq!(section_of("the mast stands"), Some(Section::Decisions));
+    assert_eq!(section_of("drink coffee"), Some(Section::Now));
+    assert_eq!(section_of("The dome is flat"), Some(Section::Timeline));
+}

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::super::{Part, Source, SourceKind};
+use super::super::{Part, Source, SourceFact, SourceKind};
 use super::{Distillate, Line, Section};
 use crate::fact::{FactKind, read_back, standing};
 use crate::summary::choose::{MARKER, cuts_marker};
 use crate::summary::cues::{Cue, for_each_cue};
-use crate::summary::facts::{Voice, is_question};
+use crate::summary::facts::{Voice, is_question, own_terms, shared_count};
 use crate::summary::sentence::{Kind, one_line, sentences};
 use crate::summary::weigh::{self, weigh_alone};
 use crate::summary::{Said, speaker_of, split_speaker, voice_of};
@@ -19,6 +19,8 @@ use crate::when;
 const SURE_INSTRUCTION: u8 = 70;
 /// Of what is no sentence so many characters stand for it.
 const MAX_HEAD_CHARS: usize = 160;
+/// What a decision is announced with.
+const LABELS: [&str; 4] = ["decided", "decision", "agreed", "settled"];
 /// A plan without a date is open for so long.
 const PLAN_DAYS: i64 = 30;
 const DAY_MS: i64 = 86_400_000;
@@ -165,8 +167,33 @@ fn carried_line(place: u32, at: u32, line: &Line) -> Candidate {
     }
 }
 
+/// Whether it is a standing order, also after what leads to it, as in `one rule: always
+/// ask first`.
 fn is_instruction(text: &str) -> bool {
-    standing(text).instruction >= SURE_INSTRUCTION
+    let is_sure = |text: &str| standing(text).instruction >= SURE_INSTRUCTION;
+    is_sure(text) || text.rsplit_once(": ").is_some_and(|(_, order)| is_sure(order))
+}
+
+/// Whether it says of itself that it is a decision, as in `Decided: we go`.
+fn is_labelled_decision(text: &str) -> bool {
+    let label = text.split_once(':').map(|(label, _)| label.trim().to_lowercase());
+    label.is_some_and(|label| LABELS.contains(&label.as_str()))
+}
+
+/// A fact by its section, and the terms of the sentence that it was drawn from.
+struct Drawn {
+    section: Section,
+    terms: Vec<u64>,
+}
+
+/// Where the facts stand that a sentence tells whole; in the first of their sections.
+fn section_drawn(drawn: &[Drawn], speaker: &str, sentence: &str) -> Option<Section> {
+    if drawn.is_empty() {
+        return None;
+    }
+    let terms = own_terms(&format!("{speaker}: {sentence}"));
+    let is_told = |fact: &&Drawn| shared_count(&fact.terms, &terms) == fact.terms.len();
+    drawn.iter().filter(is_told).map(|fact| fact.section).min()
 }
 
 struct Reader {
@@ -201,6 +228,7 @@ impl Reader {
                 factor: 1.0,
             });
         }
+        let drawn = self.drawn(source);
         for (at, part) in (0_u32..).zip(&source.parts) {
             let is_last = at as usize + 1 == source.parts.len();
             let is_open = is_last && self.open.get(place as usize) == Some(&true);
@@ -213,10 +241,10 @@ impl Reader {
                         let (speaker, said) = split_speaker(text);
                         let part = Part { text: said.to_owned(), ..part.clone() };
                         let spot = (place, at.saturating_mul(1_000).saturating_add(line));
-                        self.part(spot, &part, speaker, false, found);
+                        self.part(spot, (&part, &drawn), speaker, false, found);
                     }
                 }
-                _ => self.part((place, at), part, &speaker(part), is_open, found),
+                _ => self.part((place, at), (part, &drawn), &speaker(part), is_open, found),
             }
         }
     }
@@ -224,7 +252,7 @@ impl Reader {
     fn part(
         &self,
         (place, at): (u32, u32),
-        part: &Part,
+        (part, drawn): (&Part, &[Drawn]),
         speaker: &str,
         is_open: bool,
         found: &mut Vec<Candidate>,
@@ -252,7 +280,8 @@ impl Reader {
             let is_first = voice == Voice::Person && is_instruction(&plain);
             let section = match is_first {
                 true => Section::Preferences,
-                false => self.section_of_sentence(&plain, voice, part.at, is_open),
+                false => section_drawn(drawn, speaker, &plain)
+                    .unwrap_or_else(|| self.section_of_sentence(&plain, voice, part.at, is_open)),
             };
             found.push(Candidate {
                 section,
@@ -269,6 +298,20 @@ impl Reader {
                 factor: factor_of(kind, voice),
             });
         }
+    }
+
+    /// The facts of a source, by what a sentence has to say for them.
+    fn drawn(&self, source: &Source) -> Vec<Drawn> {
+        let drawn = |fact: &SourceFact| Drawn {
+            section: self.section_of_fact(
+                fact.kind,
+                !fact.attribute.is_empty(),
+                &fact.text,
+                fact.at,
+            ),
+            terms: own_terms(&fact.text),
+        };
+        source.facts.iter().map(drawn).filter(|drawn| drawn.terms.len() > 1).collect()
     }
 
     fn section_of_fact(
@@ -313,6 +356,9 @@ impl Reader {
         let other = if at.is_some() { Section::Timeline } else { Section::Now };
         if voice == Voice::Machine {
             return other;
+        }
+        if is_labelled_decision(sentence) {
+            return Section::Decisions;
         }
         let mut section = None;
         for_each_cue(sentence, |found| {
