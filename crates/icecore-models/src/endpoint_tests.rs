@@ -203,7 +203,7 @@ fn wrong_answers_are_named_and_not_asked_for_again() {
         (200, r#"{"data":[{"embedding":[]}]}"#, "0 dimensions instead of 2"),
         (200, r#"{"data":[{"embedding":[1,NaN]}]}"#, "no list of vectors"),
         (200, r#"{"data":[{"embedding":[1,null]}]}"#, "no list of vectors"),
-        (200, r#"{"data":[{"embedding":[1,1e300]}]}"#, "a component that is no number"),
+        (200, r#"{"data":[{"embedding":[1,1e300]}]}"#, "number out of range"),
         (200, "<html>hello</html>", "no list of vectors"),
         (200, "", "no list of vectors"),
         (200, r#"{"error":{"message":"no such\nmodel"}}"#, "gave a wrong answer: no such model"),
