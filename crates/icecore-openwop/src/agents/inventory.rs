@@ -264,9 +264,9 @@ mod tests {
     fn what_is_required_and_not_here_is_told_as_it_is_written() {
         let requires = |names: &[&str]| json!({"requiresCapabilities": names});
         check(
-            requires(&["workspace", "tools.browser", "scheduling", "tools.browser"]),
+            requires(&["workspace", "tools.browser", "scheduling.calendar", "tools.browser"]),
             &all_on(),
-            [json!(["scheduling", "tools.browser"]), absent(), absent()],
+            [json!(["scheduling.calendar", "tools.browser"]), absent(), absent()],
         );
         check(
             requires(&["multiAgent.executionModel", "memory.replay-snapshot"]),
