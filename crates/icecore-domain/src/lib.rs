@@ -14,6 +14,8 @@
 //! | [`cut`], [`chunk`] | where micros, minis and macros end, and what they are |
 //! | [`ctf`] | the Compact Turn Format |
 //! | [`compaction`], [`consolidation`] | many entries pressed into one; the same said once |
+//! | [`chat`] | a model that talks: what it is asked, how it fails |
+//! | [`handoff`] | two views of a session: what a model still sees of it |
 //! | [`dream`] | what is due, distilled under a hard budget |
 //! | [`schedule`] | when something is done by itself |
 //! | [`summary`] | extractive summaries, themes, key facts |
@@ -24,6 +26,7 @@
 //! | [`window`] | the context for one prompt within a budget |
 //! | [`workspace`] | files beside the memory: whose, and under which paths |
 
+pub mod chat;
 pub mod chunk;
 pub mod compaction;
 pub mod consolidation;
@@ -32,6 +35,7 @@ pub mod cut;
 pub mod dream;
 pub mod embed;
 pub mod fact;
+pub mod handoff;
 pub mod identity;
 pub mod ids;
 pub mod json;

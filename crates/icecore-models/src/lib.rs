@@ -2,6 +2,8 @@
 //!
 //! Tokenizers and embedders. Knows nothing of storage or serving.
 
+#[cfg(feature = "chat")]
+mod chat;
 #[cfg(feature = "endpoint")]
 mod endpoint;
 #[cfg(feature = "endpoint")]
@@ -14,9 +16,15 @@ mod model_file;
 mod o200k;
 pub mod registry;
 mod static_table;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wordpiece;
 mod words;
 
+#[cfg(feature = "chat")]
+pub use chat::{
+    ChatClient, ChatClientConfig, ChatClientError, Overflow, discover_local, overflow_of,
+};
 #[cfg(feature = "endpoint")]
 pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
 #[cfg(feature = "endpoint")]

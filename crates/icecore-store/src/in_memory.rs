@@ -748,6 +748,78 @@ impl Store for MemoryStore {
         Ok(dreams::lost_indexes(&self.state(), limit))
     }
 
+    // Handoffs and what models answered
+
+    async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff> {
+        let _ = (scope, handoff);
+        todo!()
+    }
+
+    async fn handoff(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        path: &[(Branch, Ordinal)],
+    ) -> Result<Option<HandoffRecord>> {
+        let _ = (scope, session, path);
+        todo!()
+    }
+
+    async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>> {
+        let _ = (scope, session);
+        todo!()
+    }
+
+    async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
+        let _ = (scope, edit);
+        todo!()
+    }
+
+    async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
+        let _ = (scope, usage);
+        todo!()
+    }
+
+    async fn usage(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        model: &str,
+    ) -> Result<Option<ViewUsage>> {
+        let _ = (scope, session, branch, model);
+        todo!()
+    }
+
+    async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()> {
+        let _ = (scope, answer);
+        todo!()
+    }
+
+    async fn answer(
+        &self,
+        scope: &Scope,
+        key: &[u8; 32],
+    ) -> Result<Option<icecore_domain::redact::RedactedText>> {
+        let _ = (scope, key);
+        todo!()
+    }
+
+    async fn add_spending(&self, scope: &Scope, spent: Vec<Spending>) -> Result<()> {
+        let _ = (scope, spent);
+        todo!()
+    }
+
+    async fn spending(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        since_day: i64,
+    ) -> Result<Vec<Spending>> {
+        let _ = (tenant, memory, since_day);
+        todo!()
+    }
+
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
         runs::create(&mut self.state(), workspace, run)
     }

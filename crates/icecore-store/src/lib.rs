@@ -15,6 +15,7 @@ mod dreams;
 mod entries_tests;
 mod error;
 mod files;
+mod handoffs;
 mod in_memory;
 mod keys;
 #[cfg(test)]

@@ -35,6 +35,10 @@ pub use crate::dreams::{
     DreamState, DreamTrigger, Kept, KeptDream, Lease, NewArchive, NewDream, Undreamt,
 };
 use crate::error::StoreError;
+pub use crate::handoffs::{
+    HandoffEdit, HandoffRecord, HandoffTrigger, KeptHandoff, NewAnswer, NewHandoff, Spending,
+    ViewUsage,
+};
 use crate::pack::PackKey;
 pub use crate::runs::{
     EntryRef, ForkOf, NewFork, NewRun, NewRunEvent, RunError, RunEventRecord, RunFile, RunRecord,
@@ -647,6 +651,60 @@ pub trait Store: Send + Sync {
     /// Notes that the index file of a tenant is not to be written again; not if dreams
     /// were lost since so many losses.
     async fn settle_lost_index(&self, tenant: &Tenant, losses: u64) -> Result<()>;
+
+    // Handoffs and what models answered
+
+    /// Keeps a handoff, if the branch's head and the handoff in force on its path are as
+    /// they were read. Logs `session.compacted` with ids and counts alone. As with an
+    /// append, it may be [`StoreError::SecretsChanged`]; then too nothing was done.
+    async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff>;
+
+    /// The handoff in force on a path: branches root first, each with the last ordinal
+    /// of it that is on the path. The last branch with one decides.
+    async fn handoff(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        path: &[(Branch, Ordinal)],
+    ) -> Result<Option<HandoffRecord>>;
+
+    /// Handoffs of a session, oldest first, also those that later ones stand for.
+    async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>>;
+
+    /// Changes what a handoff says, if nobody has meanwhile and it is there.
+    /// Logs `session.handoff_edited` with ids alone.
+    async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff>;
+
+    /// Notes what a provider counted; one for each branch and model.
+    async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()>;
+
+    /// What a provider counted last for a branch.
+    async fn usage(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        model: &str,
+    ) -> Result<Option<ViewUsage>>;
+
+    /// Keeps a model's answer, so that it need not be asked again. It goes with whatever
+    /// it was made of, and all of a tenant's go when more of its texts are hidden.
+    async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()>;
+
+    /// A kept answer.
+    async fn answer(&self, scope: &Scope, key: &[u8; 32]) -> Result<Option<RedactedText>>;
+
+    /// Adds to what was spent and saved in a memory.
+    async fn add_spending(&self, scope: &Scope, spent: Vec<Spending>) -> Result<()>;
+
+    /// What was spent and saved since a day, of a memory or a tenant, summed up by day,
+    /// purpose and model, in that order.
+    async fn spending(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        since_day: i64,
+    ) -> Result<Vec<Spending>>;
 
     // Runs
 

@@ -711,6 +711,68 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.lost_indexes(limit))
     }
 
+    // Handoffs and what models answered
+
+    async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff> {
+        write!(self.put_handoff(scope, handoff))
+    }
+
+    async fn handoff(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        path: &[(Branch, Ordinal)],
+    ) -> Result<Option<HandoffRecord>> {
+        read!(self.handoff(scope, session, path))
+    }
+
+    async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>> {
+        read!(self.handoffs(scope, session))
+    }
+
+    async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
+        write!(self.edit_handoff(scope, edit))
+    }
+
+    async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
+        write!(self.put_usage(scope, usage))
+    }
+
+    async fn usage(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        model: &str,
+    ) -> Result<Option<ViewUsage>> {
+        read!(self.usage(scope, session, branch, model))
+    }
+
+    async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()> {
+        write!(self.put_answer(scope, answer))
+    }
+
+    async fn answer(
+        &self,
+        scope: &Scope,
+        key: &[u8; 32],
+    ) -> Result<Option<icecore_domain::redact::RedactedText>> {
+        read!(self.answer(scope, key))
+    }
+
+    async fn add_spending(&self, scope: &Scope, spent: Vec<Spending>) -> Result<()> {
+        write!(self.add_spending(scope, spent))
+    }
+
+    async fn spending(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        since_day: i64,
+    ) -> Result<Vec<Spending>> {
+        read!(self.spending(tenant, memory, since_day))
+    }
+
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
         write!(self.create_run(workspace, run))
     }

@@ -143,6 +143,54 @@ pub enum MemoryError {
     /// A schedule that cannot be made.
     #[error(transparent)]
     Schedule(#[from] SchedulingError),
+    /// What must stay of a session does not fit the window; nothing was sent or written.
+    #[error("{0}")]
+    RequestExceedsWindow(icecore_domain::handoff::ExceedsWindow),
+    /// A window that is none.
+    #[error("a window of {window} tokens with {reserve} kept free for the answer leaves no room")]
+    NoWindow {
+        /// The window.
+        window: u64,
+        /// What is kept free.
+        reserve: u64,
+    },
+    /// A session of which nothing can be distilled.
+    #[error("session `{session}` has nothing to compact: all of it is what must stay")]
+    NothingToCompact {
+        /// The session.
+        session: String,
+    },
+    /// Turns came, or somebody else compacted, each time that it was tried.
+    #[error("session `{session}` changed while it was compacted; nothing was written, try again")]
+    SessionChanged {
+        /// The session.
+        session: String,
+    },
+    /// A session that has no handoff.
+    #[error("session `{session}` has no handoff: compact it first")]
+    NoHandoff {
+        /// The session.
+        session: String,
+    },
+    /// A correction that has no room.
+    #[error("a handoff here may have {most} tokens, and this has {tokens}")]
+    HandoffTooLong {
+        /// What it has.
+        tokens: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A model did not answer.
+    #[error(transparent)]
+    Chat(#[from] icecore_domain::chat::ChatError),
+    /// What models may cost today is spent.
+    #[error("models may use {limit} {unit} a day, and that is used up until tomorrow")]
+    ModelBudget {
+        /// The limit.
+        limit: u64,
+        /// Of what.
+        unit: &'static str,
+    },
     /// A dream whose budget covers too little; nothing was written.
     #[error(
         "a budget of {budget} tokens covers too little of what is due in memory `{memory}`: it takes at least {minimum}{}",

@@ -36,12 +36,14 @@ mod dreams;
 mod entries;
 mod error;
 mod forget;
+mod handoffs;
 mod history;
 mod import;
 mod indexing;
 mod learn;
 mod memory;
 mod memory_index;
+mod models;
 mod pieces;
 mod recollection;
 mod redream;
@@ -77,11 +79,20 @@ pub use entries::{
 };
 pub use error::MemoryError;
 pub use forget::{Erased, ForgetRequest, Receipt};
+pub use handoffs::{
+    ApiView, CompactRequest, Compacted, ExchangeRequest, Exchanged, FitRequest, Fitted,
+    HandoffInfo, HandoffSettings,
+};
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
+pub use icecore_domain::chat::{
+    Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish, Prices, Protocol,
+    Usage,
+};
 pub use icecore_domain::chunk::{ChunkId, Level, Tier};
 pub use icecore_domain::dream::{self as dream, Archive, Checksum, Distillate};
 pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 pub use icecore_domain::fact::{FactKind, FactStatus};
+pub use icecore_domain::handoff::{Effort, ExceedsWindow, HANDOFF_MARK, PINNED_TAG, SessionWindow};
 pub use icecore_domain::ids::{
     Branch, MAX_NAME_BYTES, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName,
     Tenant, TurnId,
@@ -101,16 +112,17 @@ pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
     ApiKeyRecord, Appended, AppendedTurn, ArchiveRecord, BodyPlace, Claim, CommitmentQuery,
     CommitmentRecord, CommitmentState, Condition, DreamFigures, DreamQuery, DreamRecord,
-    DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, KeyActor,
-    KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, NextTick, Outcome,
-    Rotated, RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue,
-    RunVariable, ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Store, StoreError,
-    StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome, TickRecord, Times,
-    TurnState,
+    DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, HandoffTrigger,
+    KeyActor, KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, NextTick,
+    Outcome, Rotated, RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus,
+    RunValue, RunVariable, ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Spending,
+    Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome,
+    TickRecord, Times, TurnState,
 };
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
+pub use models::{ModelChain, ModelSettings, Models, Purpose, SpendLimits};
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
 pub use schedules::{

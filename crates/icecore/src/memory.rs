@@ -29,6 +29,7 @@ use crate::distiller::{DistilledCache, Distiller};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
+use crate::models::{Asking, Models};
 use crate::schedules::Scheduling;
 use crate::secrets::{LogRedactor, Redactors, TenantRedactor};
 use crate::settings::MemorySettings;
@@ -50,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) opened_archives: ArchiveCache,
     pub(crate) distiller: Option<Arc<dyn Distiller>>,
     pub(crate) distilled: DistilledCache,
+    pub(crate) models: Models,
+    pub(crate) asking: Asking,
     pub(crate) redactors: Redactors,
     pub(crate) counter: Arc<dyn TokenCounter>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -97,6 +100,7 @@ pub struct MemoryBuilder {
     master_key: Option<String>,
     embedder: Option<Arc<dyn Embedder>>,
     distiller: Option<Arc<dyn Distiller>>,
+    models: Models,
     index: IndexSettings,
     redactor: Redactor,
     logs: LogRedactor,
@@ -119,6 +123,7 @@ impl Default for MemoryBuilder {
             #[cfg(not(feature = "models"))]
             embedder: None,
             distiller: None,
+            models: Models::default(),
             index: IndexSettings::default(),
             redactor: Redactor::standard(),
             logs: LogRedactor::default(),
@@ -167,6 +172,13 @@ impl MemoryBuilder {
     /// The model that dreams ask; `None` dreams without one.
     pub fn distiller(mut self, distiller: Option<Arc<dyn Distiller>>) -> Self {
         self.distiller = distiller;
+        self
+    }
+
+    /// The models that summaries, handoffs, dreams and consolidation ask; none by
+    /// default.
+    pub fn models(mut self, models: Models) -> Self {
+        self.models = models;
         self
     }
 
@@ -224,6 +236,8 @@ impl MemoryBuilder {
                 opened_archives: ArchiveCache::default(),
                 distiller: self.distiller,
                 distilled: DistilledCache::default(),
+                models: self.models,
+                asking: Asking::default(),
                 redactors: Redactors::new(self.redactor, self.logs),
                 counter,
                 clock: self.clock,

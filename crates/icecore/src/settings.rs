@@ -5,6 +5,7 @@ use icecore_domain::redact::{Redactor, UnknownPii};
 
 use crate::commitments::CommitmentSettings;
 use crate::dreams::DreamSettings;
+use crate::handoffs::HandoffSettings;
 use crate::schedules::ScheduleSettings;
 
 /// The form of warm bodies.
@@ -60,6 +61,8 @@ pub struct MemorySettings {
     pub dreams: DreamSettings,
     /// The `[schedules]` table.
     pub schedules: ScheduleSettings,
+    /// The `[sessions]` table.
+    pub handoffs: HandoffSettings,
 }
 
 /// What bounds long-term entries. The names are those of the `[memory]` table,
@@ -158,6 +161,7 @@ impl Default for MemorySettings {
             commitments: CommitmentSettings::default(),
             dreams: DreamSettings::default(),
             schedules: ScheduleSettings::default(),
+            handoffs: HandoffSettings::default(),
         }
     }
 }
@@ -239,8 +243,9 @@ impl MemorySettings {
         let compaction = CompactionSettings::default();
         let commitments = CommitmentSettings::default();
         let (dreams, schedules) = (DreamSettings::default(), ScheduleSettings::default());
+        let handoffs = HandoffSettings::default();
         let settled_with =
-            Self { entries, compaction, commitments, dreams, schedules, ..self.clone() };
+            Self { entries, compaction, commitments, dreams, schedules, handoffs, ..self.clone() };
         format!("{settled_with:?}")
     }
 }

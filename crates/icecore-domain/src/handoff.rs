@@ -1,0 +1,26 @@
+//! Session compaction: what a model still sees of a history that outgrew its window.
+//!
+//! The display view of a branch is every turn. The API view is the system prompt, the
+//! last handoff, the turns that the handoff left standing, and what came after. A
+//! compaction turns one API view into a shorter one: [`floor`] says what must stay byte
+//! for byte, [`plan`] how much room is left for the handoff, and the handoff is written
+//! by a model ([`prompt`], [`reply`]) or by [`extract`], from what is there.
+
+mod extract;
+mod floor;
+mod message;
+mod plan;
+mod prompt;
+mod reply;
+mod text;
+
+pub use extract::{HandoffSource, Passage, extract};
+pub use floor::{Floor, floor};
+pub use message::{MESSAGE_TOKENS, Message, is_pinned, message_tokens, request_tokens};
+pub use plan::{CompactionPlan, Effort, ExceedsWindow, PlanRequest, SessionWindow, plan};
+pub use prompt::{HandoffPrompt, INSTRUCTION};
+pub use reply::{BadReply, read_reply};
+pub use text::{HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, fresh_window, parse, render};
+
+/// A turn with this tag survives every compaction byte for byte.
+pub const PINNED_TAG: &str = "pinned";

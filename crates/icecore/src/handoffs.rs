@@ -1,0 +1,251 @@
+//! Two views of a session, and what makes the shorter one shorter still.
+//!
+//! People see every turn ([`Memory::view`]). A model sees the API view: the system
+//! prompt, the last handoff, and what it left standing or came after. Both are read from
+//! one history; the handoff is a mark in it.
+
+use std::sync::Arc;
+
+use icecore_domain::chat::{ChatModel, ChatReply};
+use icecore_domain::handoff::{Effort, SessionWindow};
+use icecore_domain::ids::Scope;
+use icecore_domain::json::JsonText;
+use icecore_domain::redact::RedactedTurn;
+use icecore_domain::time::Millis;
+use icecore_domain::turn::RawTurn;
+use icecore_store::HandoffTrigger;
+
+use crate::error::Result;
+use crate::history::StoredTurn;
+use crate::memory::Memory;
+
+/// What bounds sessions. The names are those of the `[sessions]` table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandoffSettings {
+    /// `window`: tokens of a request and its answer, where the model's own are not given.
+    pub window: u64,
+    /// `reserve`: tokens of it that are kept free for the answer.
+    pub reserve: u64,
+    /// `handoff_tokens`: the largest handoff.
+    pub handoff_tokens: u64,
+    /// `instructions_percent`: the share of the window for instructions that were
+    /// detected.
+    pub instructions_percent: u64,
+    /// `recall_percent`: the share of a handoff for what bears on the last request.
+    pub recall_percent: u64,
+}
+
+impl Default for HandoffSettings {
+    fn default() -> Self {
+        Self {
+            window: 128_000,
+            reserve: 8_192,
+            handoff_tokens: 8_000,
+            instructions_percent: 10,
+            recall_percent: 40,
+        }
+    }
+}
+
+/// What a model sees of a branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiView {
+    /// The system prompt.
+    pub system: Vec<StoredTurn>,
+    /// What stands for all that is not here.
+    pub handoff: Option<HandoffInfo>,
+    /// What the handoff left standing, and what came after it.
+    pub turns: Vec<StoredTurn>,
+    /// Tokens of all that, message by message.
+    pub tokens: u64,
+}
+
+impl ApiView {
+    /// The messages in order, the handoff as a user's, but marked.
+    pub fn messages(&self) -> Vec<RedactedTurn> {
+        todo!()
+    }
+}
+
+/// A handoff as a person sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandoffInfo {
+    /// Its id: the `compactionId`.
+    pub id: String,
+    /// The how manyth.
+    pub number: u64,
+    /// Its text.
+    pub text: String,
+    /// Tokens of it.
+    pub tokens: u64,
+    /// Tokens of the API view before it was made.
+    pub tokens_before: u64,
+    /// Tokens of the API view right after.
+    pub tokens_after: u64,
+    /// What wrote it.
+    pub made_by: String,
+    /// Why.
+    pub trigger: HandoffTrigger,
+    /// Changes with every correction.
+    pub version: u64,
+    /// When it was made.
+    pub at: Millis,
+}
+
+/// What a compaction is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct CompactRequest {
+    /// The session.
+    pub session: String,
+    /// Its branch; without one, the one last appended to.
+    pub branch: Option<String>,
+    /// The window, where it is not the settings'.
+    pub window: Option<SessionWindow>,
+    /// Tokens of a request beside the session's messages, such as tools.
+    pub beside_tokens: u64,
+}
+
+/// What came of a compaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compacted {
+    /// The handoff.
+    pub handoff: HandoffInfo,
+    /// Tokens of the API view before.
+    pub tokens_before: u64,
+    /// Tokens of it now; what [`Memory::api_view`] counts.
+    pub tokens_after: u64,
+    /// How hard it had to try.
+    pub effort: Effort,
+    /// What a person should know, such as a model that did not answer.
+    pub notices: Vec<String>,
+}
+
+/// What the next request needs.
+#[derive(Debug, Clone, Default)]
+pub struct FitRequest {
+    /// The session.
+    pub session: String,
+    /// Its branch; without one, the one last appended to.
+    pub branch: Option<String>,
+    /// The window.
+    pub window: Option<SessionWindow>,
+    /// Tokens of the request beside the session's messages, such as tools.
+    pub beside_tokens: u64,
+    /// The model that will be asked, by whose counts it is judged.
+    pub model: Option<String>,
+    /// Set when the provider said that the request did not fit: what it named as its
+    /// window, or 0.
+    pub overflowed: Option<u64>,
+}
+
+/// An API view that fits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fitted {
+    /// The view.
+    pub view: ApiView,
+    /// Tokens of the request, by the best count there is.
+    pub request_tokens: u64,
+    /// What was done so that it fits; at most two.
+    pub compactions: Vec<Compacted>,
+}
+
+/// A request to a model, with a session as its memory.
+#[derive(Debug, Clone)]
+pub struct ExchangeRequest {
+    /// The session.
+    pub session: String,
+    /// Its branch.
+    pub branch: Option<String>,
+    /// What is appended before: a person's request, or results of tools.
+    pub turns: Vec<RawTurn>,
+    /// Tools the model may call.
+    pub tools: Option<JsonText>,
+    /// The model.
+    pub model: Arc<dyn ChatModel>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct Exchanged {
+    /// The answer, which is the session's last turn now.
+    pub reply: ChatReply,
+    /// What was done so that the request fit.
+    pub compactions: Vec<Compacted>,
+}
+
+impl Memory {
+    /// What a model sees of a branch.
+    pub async fn api_view(
+        &self,
+        scope: &Scope,
+        session: &str,
+        branch: Option<&str>,
+    ) -> Result<ApiView> {
+        self.api_view_within(scope, session, branch, usize::MAX).await
+    }
+
+    /// As [`Memory::api_view`], unless it has more than so many bytes.
+    pub async fn api_view_within(
+        &self,
+        scope: &Scope,
+        session: &str,
+        branch: Option<&str>,
+        bytes: usize,
+    ) -> Result<ApiView> {
+        let _ = (scope, session, branch, bytes);
+        todo!()
+    }
+
+    /// Compacts a session now.
+    pub async fn compact_session(
+        &self,
+        scope: &Scope,
+        request: &CompactRequest,
+    ) -> Result<Compacted> {
+        let _ = (scope, request);
+        todo!()
+    }
+
+    /// The handoff in force on a branch.
+    pub async fn handoff(
+        &self,
+        scope: &Scope,
+        session: &str,
+        branch: Option<&str>,
+    ) -> Result<HandoffInfo> {
+        let _ = (scope, session, branch);
+        todo!()
+    }
+
+    /// Puts a person's words in place of a handoff's, if it is still of the version that
+    /// the person saw.
+    pub async fn edit_handoff(
+        &self,
+        scope: &Scope,
+        session: &str,
+        branch: Option<&str>,
+        seen_version: u64,
+        text: &str,
+    ) -> Result<Compacted> {
+        let _ = (scope, session, branch, seen_version, text);
+        todo!()
+    }
+
+    /// The API view for the next request, compacted first if it would not fit.
+    pub async fn fit(&self, scope: &Scope, request: &FitRequest) -> Result<Fitted> {
+        let _ = (scope, request);
+        todo!()
+    }
+
+    /// Asks a model to go on with a session, and remembers what it answers. A request
+    /// that does not fit is made to, before it is sent or after the provider says so.
+    pub async fn exchange(
+        &self,
+        scope: &Scope,
+        request: &ExchangeRequest,
+        tell: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Exchanged> {
+        let _ = (scope, request, tell);
+        todo!()
+    }
+}
