@@ -115,8 +115,13 @@ pub enum Command {
     )]
     Stats(StatsArgs),
     /// Show a session as a person or a model sees it
-    #[command(after_help = "Example:\n  icecore view --session trip --branch fork-1")]
+    #[command(after_help = "Examples:\n  icecore view --session trip --branch fork-1\n  icecore view --session trip --view api")]
     View(ViewArgs),
+    /// Let a session go on in less room: a handoff for the model, all of it for people
+    #[command(
+        after_help = "Examples:\n  icecore compact --session trip\n  icecore compact --session trip --window 32000 --reserve 4000\n  icecore compact --session trip --edit"
+    )]
+    Compact(CompactArgs),
     /// Read the event log
     #[command(after_help = "Example:\n  icecore events --after 100 --follow")]
     Events(EventsArgs),
@@ -559,6 +564,29 @@ pub struct ViewArgs {
     /// Its branch [default: the one last added to]
     #[arg(long, value_name = "B")]
     pub branch: Option<String>,
+}
+
+/// `compact`
+#[derive(Debug, Args)]
+pub struct CompactArgs {
+    /// The session
+    #[arg(long, value_name = "S")]
+    pub session: String,
+    /// Its branch [default: the one last added to]
+    #[arg(long, value_name = "B")]
+    pub branch: Option<String>,
+    /// Tokens of a request and its answer [default: `sessions.window`]
+    #[arg(long, value_name = "TOKENS")]
+    pub window: Option<u64>,
+    /// Tokens of it that are kept free for the answer [default: `sessions.reserve`]
+    #[arg(long, value_name = "TOKENS")]
+    pub reserve: Option<u64>,
+    /// Correct the handoff in VISUAL or EDITOR; one is made first where there is none
+    #[arg(long)]
+    pub edit: bool,
+    /// Take the corrected text from this file instead, - is standard input
+    #[arg(long, value_name = "FILE", requires = "edit")]
+    pub from: Option<std::path::PathBuf>,
 }
 
 /// The two views of a session.

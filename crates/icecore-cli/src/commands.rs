@@ -3,6 +3,7 @@
 pub mod add;
 pub mod archive;
 pub mod check;
+pub mod compact;
 pub mod completions;
 pub mod config;
 pub mod context;

@@ -179,6 +179,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Sessions => sessions::run(app).await,
         Command::Stats(args) => stats::run(args, app).await,
         Command::View(args) => view::run(args, app).await,
+        Command::Compact(args) => compact::run(args, app).await,
         Command::Events(args) => events::run(args, app).await,
         Command::Forget(args) => forget::run(args, app).await,
         Command::Dream(args) => dream::run(args, app).await,

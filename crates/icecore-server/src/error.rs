@@ -197,7 +197,31 @@ impl From<MemoryError> for ApiError {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "token_budget_exceeded", message)
                     .with(json!({ "budget": budget, "minimumRequired": minimum }))
             }
-            MemoryError::NoBudget { .. } => Self::invalid(message),
+            MemoryError::NoBudget { .. } | MemoryError::NoWindow { .. } => Self::invalid(message),
+            MemoryError::RequestExceedsWindow(told) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "request_exceeds_window", message)
+                    .with(json!({
+                        "floorTokens": told.floor, "window": told.window, "reserve": told.reserve,
+                    }))
+            }
+            MemoryError::NothingToCompact { .. } => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "nothing_to_compact",
+                "the session has nothing to compact: all of it is what must stay",
+            ),
+            MemoryError::SessionChanged { .. } => Self::new(
+                StatusCode::CONFLICT,
+                "session_changed",
+                "the session changed meanwhile and nothing was written; read it again",
+            )
+            .retry(1),
+            MemoryError::NoHandoff { .. } => Self::missing("the session has no handoff"),
+            MemoryError::HandoffTooLong { tokens, most } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "handoff_too_long", message)
+                    .with(json!({ "tokens": tokens, "most": most }))
+            }
+            MemoryError::Chat(_) => Self::new(StatusCode::BAD_GATEWAY, "model_failed", message),
+            MemoryError::ModelBudget { .. } => Self::later("model_budget_spent", message),
             MemoryError::NothingToDream { .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "nothing_to_distill", message)
             }

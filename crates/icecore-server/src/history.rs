@@ -63,7 +63,8 @@ struct ViewParams {
 
 /// What a person sees of a session, or what a model is sent.
 ///
-/// The two are the same until a session is compacted. One that is larger than
+/// The two are the same until a session is compacted; then a model is sent a handoff, what
+/// that left standing, and what came after. A view that is larger than
 /// `answer_bytes` is refused; read its turns page by page.
 #[utoipa::path(
     get,
@@ -79,13 +80,21 @@ pub(crate) async fn view(
     Segment(session): Segment,
     params: Params,
 ) -> Result<Response, ApiError> {
-    if !matches!(params.text("view")?, None | Some("display" | "api")) {
-        return Err(ApiError::invalid("parameter `view` must be `display` or `api`"));
-    }
     let scope = caller.scope(&app, params.memory()?).await?;
     let (branch, bytes) = (params.text("branch")?, app.limits.answer_bytes);
-    let view = app.memory.view_within(&scope, &session, branch, bytes).await?;
-    let body = beside(wire::turn_bytes(&view.messages), move || wire::view(&view)).await?;
+    let body = match params.text("view")? {
+        None | Some("display") => {
+            let view = app.memory.view_within(&scope, &session, branch, bytes).await?;
+            beside(wire::turn_bytes(&view.messages), move || wire::view(&view)).await?
+        }
+        Some("api") => {
+            let view = app.memory.api_view_within(&scope, &session, branch, bytes).await?;
+            beside(wire::api_view_bytes(&view), move || wire::api_view(&view)).await?
+        }
+        Some(_) => {
+            return Err(ApiError::invalid("parameter `view` must be `display` or `api`"));
+        }
+    };
     Ok(wire::ok(body))
 }
 

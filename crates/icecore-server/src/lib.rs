@@ -25,6 +25,7 @@ mod events;
 mod facts;
 mod forget;
 mod guard;
+mod handoffs;
 mod health;
 mod history;
 mod host;

@@ -19,7 +19,7 @@ use crate::app::Shared;
 use crate::limits::Limits;
 use crate::{
     agents, archives, commitments, consolidation, context, discovery, docs, dreams, entries,
-    events, facts, forget, health, history, key_routes, metrics, runs, schedules, search, turns,
+    events, facts, forget, handoffs, health, history, key_routes, metrics, runs, schedules, search, turns,
     workspace,
 };
 
@@ -50,6 +50,9 @@ pub(crate) struct ErrorBody {
         turns::add,
         turns::list,
         history::view,
+        handoffs::compact,
+        handoffs::get,
+        handoffs::put,
         context::build,
         search::search,
         entries::add,

@@ -13,7 +13,7 @@ use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
     agents, archives, body, commitments, consolidation, context, discovery, docs, dreams, entries,
-    events, facts, forget, guard, health, history, key_routes, metrics, openapi, runs, schedules,
+    events, facts, forget, guard, handoffs, health, history, key_routes, metrics, openapi, runs, schedules,
     seams, search, turns, workspace,
 };
 
@@ -32,6 +32,8 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/sessions", get(history::sessions))
         .route("/sessions/{session}/turns", get(turns::list).post(turns::add))
         .route("/sessions/{session}/view", get(history::view))
+        .route("/sessions/{session}/compact", post(handoffs::compact))
+        .route("/sessions/{session}/handoff", get(handoffs::get).put(handoffs::put))
         .route("/context", post(context::build))
         .route("/search", post(search::search))
         .route("/entries", get(entries::list).post(entries::add))

@@ -10,6 +10,7 @@ mod context;
 mod dreams;
 mod events;
 mod facts;
+mod handoffs;
 mod hits;
 mod host;
 mod receipts;
@@ -29,6 +30,8 @@ pub(crate) use dreams::DreamOutcome;
 pub use dreams::{Archives, DreamRow, Dreams, Previewed};
 pub use events::{Event, Events};
 pub use facts::Facts;
+pub use handoffs::{CompactedRow, HandoffRow, api_view};
+pub(crate) use handoffs::{Viewed, api_view_bytes};
 pub use hits::Hits;
 pub(crate) use host::{Health, Welcome};
 pub use receipts::Receipt;
@@ -36,7 +39,7 @@ pub use schedules::{ScheduleDetail, ScheduleRemoved, ScheduleRow, Schedules, Tic
 pub use sessions::Sessions;
 pub use stats::Stats;
 pub use turns::{Added, turn, turns, view};
-pub(crate) use turns::{NewTurn, Turns, Viewed, turn_bytes};
+pub(crate) use turns::{NewTurn, Turns, turn_bytes};
 
 /// A JSON answer.
 pub(crate) fn json(status: StatusCode, body: String) -> Response {

@@ -389,6 +389,23 @@ impl MemoryError {
             MemoryError::ArchiveDamaged { .. } => {
                 Some("restore its file from a backup, or take its dream back with `icecore dream undo`; `icecore archive verify` says which others are whole".to_owned())
             }
+            MemoryError::RequestExceedsWindow(_) => Some(
+                "nothing was sent or written; name a larger window, unpin turns, or shorten the system prompt or the request".to_owned()
+            ),
+            MemoryError::NoWindow { .. } => {
+                Some("`sessions.window` and `sessions.reserve`, or `--window` and `--reserve`, say what a request may have".to_owned())
+            }
+            MemoryError::NothingToCompact { .. } => {
+                Some("`icecore view --view api` shows what a model is sent".to_owned())
+            }
+            MemoryError::SessionChanged { .. } => {
+                Some("`icecore compact` shows the handoff as it is now".to_owned())
+            }
+            MemoryError::NoHandoff { .. } => Some("`icecore compact --session S` makes one".to_owned()),
+            MemoryError::HandoffTooLong { .. } => Some("shorten it; nothing was changed".to_owned()),
+            MemoryError::ModelBudget { .. } => {
+                Some("`models.tokens_a_day` and `models.money_a_day` are the limits; `icecore stats` shows what was spent".to_owned())
+            }
             MemoryError::EntriesChanged => Some("try again when fewer are deleted".to_owned()),
             MemoryError::Index(_) => {
                 Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())

@@ -174,6 +174,12 @@ pub struct Exchanged {
 }
 
 impl Memory {
+    /// The window of a request where none is named.
+    pub fn session_window(&self) -> SessionWindow {
+        let settings = &self.inner.settings.handoffs;
+        SessionWindow { window: settings.window, reserve: settings.reserve }
+    }
+
     /// What a model sees of a branch.
     pub async fn api_view(
         &self,

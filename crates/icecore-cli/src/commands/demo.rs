@@ -4,6 +4,7 @@ mod dreams;
 mod dummy;
 mod questions;
 mod secrets;
+mod sessions;
 mod steps;
 
 use icecore::{ImportPlan, Memory, Principal, Repeat, Scope, Tenant};
@@ -71,6 +72,7 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
     let exact = steps::life_of_a_chunk(&demo).await?;
     let answered = questions::ask(&demo).await?;
     let context = steps::context(&demo).await?;
+    let compacted = sessions::compacted(&demo).await?;
     let dream = dreams::dream(&demo).await?;
     let receipt = steps::forgotten(&demo).await?;
     let ok = steps::whole(&demo).await? && secrets.leaked == 0;
@@ -92,6 +94,10 @@ pub async fn run(printer: &Printer) -> Outcome<Status> {
             "expandedExactly": exact,
             "questions": answered.iter().map(questions::Answer::to_json).collect::<Vec<_>>(),
             "context": { "tokens": context.tokens, "budget": context.budget },
+            "session": {
+                "tokensBefore": compacted.tokens_before,
+                "tokensAfter": compacted.tokens_after,
+            },
             "dream": {
                 "tokenBudget": dream.record.figures.budget,
                 "tokensUsed": dream.record.figures.input_tokens + dream.record.figures.output_tokens,

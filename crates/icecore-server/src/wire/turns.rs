@@ -174,17 +174,6 @@ pub(crate) struct Turns {
     turns: Vec<Turn>,
 }
 
-/// A session as a person or a model sees it.
-#[derive(ToSchema)]
-#[schema(as = View)]
-#[expect(dead_code, reason = "describes what `view` writes as text")]
-pub(crate) struct Viewed {
-    /// Its turns, ancestors first.
-    messages: Vec<Turn>,
-    /// Tokens of their text.
-    tokens: u64,
-}
-
 /// Fields that we add to a turn.
 const OURS: [&str; 6] = ["seq", "branch", "tokens", "tier", "expired", "clientFields"];
 

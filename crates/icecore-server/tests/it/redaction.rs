@@ -15,6 +15,7 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// The routes that take a body, each with a case in [`bodies`].
 const WRITES: &[&str] = &[
     "/sessions/{session}/turns",
+    "/sessions/{session}/compact",
     "/context",
     "/search",
     "/entries",
@@ -37,7 +38,7 @@ const WRITES: &[&str] = &[
 ];
 
 /// The routes that take what is put, each with a case in [`bodies`].
-const PUTS: &[&str] = &["/v1/host/workspace/files/{*path}"];
+const PUTS: &[&str] = &["/sessions/{session}/handoff", "/v1/host/workspace/files/{*path}"];
 
 /// The routes that take something away.
 const DELETES: &[&str] = &[
@@ -53,6 +54,7 @@ const READS: &[&str] = &[
     "/sessions",
     "/sessions/{session}/turns",
     "/sessions/{session}/view",
+    "/sessions/{session}/handoff",
     "/chunks",
     "/chunks/{id}",
     "/chunks/{id}/expand",
@@ -130,6 +132,15 @@ fn bodies(route: &str) -> Vec<Value> {
             json!({"turns": [turn], "memoryRef": secret}),
             json!({"turns": [turn, {"role": "user", "content": secret, "timestamp": secret}]}),
             json!({"turns": [{"role": "user", "content": "x", "parentIds": [secret]}]}),
+        ],
+        "/sessions/{session}/compact" => vec![
+            json!({"branch": secret}),
+            json!({"window": secret, "reserve": secret}),
+            json!({}),
+        ],
+        "/sessions/{session}/handoff" => vec![
+            json!({"handoff": secret, "version": 1}),
+            json!({"handoff": secret, "version": secret, "branch": secret}),
         ],
         "/context" => vec![
             json!({"query": secret, "session": secret, "branch": secret, "budget": 100}),

@@ -132,6 +132,10 @@ impl Caller {
                 let turns: Vec<Value> = (0..=self.dice.roll(3)).map(|_| self.turn()).collect();
                 json!({ "turns": turns })
             }
+            "icecore/sessions/{session}/compact" => json!({}),
+            "icecore/sessions/{session}/handoff" => {
+                json!({ "handoff": self.words(), "version": 1 + self.dice.roll(2) })
+            }
             "icecore/context" => json!({ "query": "harbour cake Oslo", "budget": 400 }),
             "icecore/search" => json!({ "query": self.dice.of(&["cake", "Oslo", "boiler"]) }),
             "icecore/facts" => json!({ "text": format!("Ana {}", self.words()) }),
