@@ -586,7 +586,7 @@ pub struct CompactArgs {
     pub edit: bool,
     /// Take the corrected text from this file instead, - is standard input
     #[arg(long, value_name = "FILE", requires = "edit")]
-    pub from: Option<std::path::PathBuf>,
+    pub from: Option<PathBuf>,
 }
 
 /// The two views of a session.

@@ -14,6 +14,7 @@ mod run;
 mod schedules;
 mod search;
 mod secrets;
+mod sessions;
 mod serve;
 mod signals;
 mod telemetry;
