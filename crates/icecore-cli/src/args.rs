@@ -115,7 +115,9 @@ pub enum Command {
     )]
     Stats(StatsArgs),
     /// Show a session as a person or a model sees it
-    #[command(after_help = "Examples:\n  icecore view --session trip --branch fork-1\n  icecore view --session trip --view api")]
+    #[command(
+        after_help = "Examples:\n  icecore view --session trip --branch fork-1\n  icecore view --session trip --view api"
+    )]
     View(ViewArgs),
     /// Let a session go on in less room: a handoff for the model, all of it for people
     #[command(

@@ -199,10 +199,11 @@ impl From<MemoryError> for ApiError {
             }
             MemoryError::NoBudget { .. } | MemoryError::NoWindow { .. } => Self::invalid(message),
             MemoryError::RequestExceedsWindow(told) => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "request_exceeds_window", message)
-                    .with(json!({
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "request_exceeds_window", message).with(
+                    json!({
                         "floorTokens": told.floor, "window": told.window, "reserve": told.reserve,
-                    }))
+                    }),
+                )
             }
             MemoryError::NothingToCompact { .. } => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,

@@ -19,8 +19,8 @@ use crate::app::Shared;
 use crate::limits::Limits;
 use crate::{
     agents, archives, commitments, consolidation, context, discovery, docs, dreams, entries,
-    events, facts, forget, handoffs, health, history, key_routes, metrics, runs, schedules, search, turns,
-    workspace,
+    events, facts, forget, handoffs, health, history, key_routes, metrics, runs, schedules, search,
+    turns, workspace,
 };
 
 /// What a refused caller is told.

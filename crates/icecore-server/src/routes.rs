@@ -13,8 +13,8 @@ use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
     agents, archives, body, commitments, consolidation, context, discovery, docs, dreams, entries,
-    events, facts, forget, guard, handoffs, health, history, key_routes, metrics, openapi, runs, schedules,
-    seams, search, turns, workspace,
+    events, facts, forget, guard, handoffs, health, history, key_routes, metrics, openapi, runs,
+    schedules, seams, search, turns, workspace,
 };
 
 /// Where the host's own routes live.

@@ -147,7 +147,7 @@ fn dreams_are_plotted() {
 }
 
 /// A copy of a whole data directory.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
     assert!(status.success());
 }

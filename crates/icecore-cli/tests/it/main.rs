@@ -14,7 +14,7 @@ mod run;
 mod schedules;
 mod search;
 mod secrets;
-mod sessions;
 mod serve;
+mod sessions;
 mod signals;
 mod telemetry;

@@ -1,7 +1,11 @@
 //! Sessions compacted, as somebody at a terminal has them.
 
+use std::process::Stdio;
+use std::time::Instant;
+
 use serde_json::Value;
 
+use crate::dreams::copy;
 use crate::run::{Place, conversation};
 
 const RULE: &str = "From now on always answer in metric units, never in feet.";
@@ -64,15 +68,17 @@ fn a_person_reads_and_corrects_a_handoff() {
     assert!(shown.contains("handoff 1") && shown.contains("metric units"), "{shown}");
     let text = done["handoff"].as_str().unwrap();
     let file = place.file("corrected.md", format!("{text}\n- The bridge at Turda is closed.\n"));
-    let edited =
-        place.json(&["compact", "--session", "trip", "--edit", "--from", &file]);
+    let edited = place.json(&["compact", "--session", "trip", "--edit", "--from", &file]);
     assert_eq!((&edited["madeBy"], &edited["version"]), (&"person".into(), &2.into()));
     let api = place.json(&["view", "--session", "trip", "--view", "api"]);
     assert!(contents(&api)[0].contains("The bridge at Turda is closed."), "{api}");
     assert_eq!(number(&edited, "tokensAfter"), number(&api, "tokens"));
     say(&place, "And what of the bridge?");
     let again = place.json(&["compact", "--session", "trip"]);
-    assert!(again["handoff"].as_str().unwrap().contains("The bridge at Turda is closed."), "{again}");
+    assert!(
+        again["handoff"].as_str().unwrap().contains("The bridge at Turda is closed."),
+        "{again}"
+    );
     place.check();
 }
 
@@ -133,4 +139,54 @@ fn forgetting_a_covered_turn_takes_the_handoff() {
     assert_eq!(api, place.json(&["view", "--session", "trip"]));
     assert!(!api.to_string().contains("quartz"));
     place.check();
+}
+
+/// `kill -9` at points all over a compaction: the old view or the new one.
+#[test]
+fn a_killed_compaction_leaves_the_old_view_or_the_new() {
+    let kills: u32 = match std::env::var_os("ICECORE_LONG") {
+        Some(_) => 200,
+        None => 8,
+    };
+    let prepared = place();
+    say(&prepared, "Where does the path begin?");
+    let compact = |place: &Place| {
+        let mut command = place.command(&["compact", "--session", "trip"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let view = |place: &Place| place.json(&["view", "--session", "trip", "--view", "api"]);
+    let (display, old) = (prepared.json(&["view", "--session", "trip"]), view(&prepared));
+    let whole = Place::new();
+    copy(&prepared.data(), &whole.data());
+    let began = Instant::now();
+    assert!(compact(&whole).status().unwrap().success());
+    let mut takes = began.elapsed();
+    let new = contents(&view(&whole));
+
+    let (mut killed, mut dice) = (0, 0x9e37_79b9_u64);
+    for number in 0.. {
+        if killed == kills {
+            break;
+        }
+        assert!(number < kills * 10, "only {killed} of {number} were killed in time");
+        let place = Place::new();
+        copy(&prepared.data(), &place.data());
+        let mut child = compact(&place).spawn().unwrap();
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let share =
+            (f64::from(killed) + (dice >> 40) as f64 / f64::from(1 << 24)) / f64::from(kills);
+        std::thread::sleep(takes.mul_f64(share));
+        child.kill().unwrap();
+        match child.wait().unwrap().code() {
+            None => killed += 1,
+            Some(_) => takes = takes.mul_f64(0.9),
+        }
+        let left = view(&place);
+        assert!(left == old || contents(&left) == new, "kill {number}: {left}");
+        assert_eq!(place.json(&["view", "--session", "trip"])["messages"], display["messages"]);
+        place.check();
+        place.ok(&["compact", "--session", "trip"]);
+        assert_eq!(contents(&view(&place)), new, "kill {number}");
+    }
 }

@@ -54,8 +54,7 @@ pub(crate) struct HandoffMessage {
 /// `{"messages":[…],"tokens":n}`
 pub fn api_view(view: &ApiView) -> String {
     let handoff = view.handoff.iter().map(handoff_message);
-    let messages =
-        view.system.iter().map(turn).chain(handoff).chain(view.turns.iter().map(turn));
+    let messages = view.system.iter().map(turn).chain(handoff).chain(view.turns.iter().map(turn));
     list("messages", messages, &format!(r#""tokens":{}"#, view.tokens))
 }
 

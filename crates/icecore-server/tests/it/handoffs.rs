@@ -9,7 +9,9 @@ async fn host() -> (tempfile::TempDir, Host) {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::start(dir.path()).await;
     let mut turns = vec![json!({"role": "system", "content": "You are a guide."})];
-    turns.push(json!({"role": "user", "content": "Never suggest the north face.", "tags": ["pinned"]}));
+    turns.push(
+        json!({"role": "user", "content": "Never suggest the north face.", "tags": ["pinned"]}),
+    );
     for n in 0..60 {
         let role = ["user", "assistant"][n % 2];
         turns.push(json!({"role": role, "content": format!("Point {n}: the hut of day {n} is at {} metres, with {} beds and a stove.", 900 + n * 13, n % 9 + 4)}));
@@ -42,7 +44,10 @@ async fn a_compaction_shortens_one_view_and_not_the_other() {
         api["messages"].as_array().unwrap().iter().map(|message| &message["content"]).collect();
     assert_eq!(said[0], "You are a guide.");
     assert_eq!(said[1], &done["handoff"]);
-    assert_eq!(said[2..], [&json!("Never suggest the north face."), &json!("Which hut comes first?")]);
+    assert_eq!(
+        said[2..],
+        [&json!("Never suggest the north face."), &json!("Which hut comes first?")]
+    );
 
     let again = host.post("/sessions/trip/compact", "{}").await;
     assert_eq!(again.status, 200, "{again:?}");

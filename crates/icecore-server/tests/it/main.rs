@@ -15,6 +15,7 @@ mod dreams;
 mod ending;
 mod entries;
 mod events;
+mod handoffs;
 mod hostile;
 mod idempotency;
 mod keys;

@@ -133,11 +133,9 @@ fn bodies(route: &str) -> Vec<Value> {
             json!({"turns": [turn, {"role": "user", "content": secret, "timestamp": secret}]}),
             json!({"turns": [{"role": "user", "content": "x", "parentIds": [secret]}]}),
         ],
-        "/sessions/{session}/compact" => vec![
-            json!({"branch": secret}),
-            json!({"window": secret, "reserve": secret}),
-            json!({}),
-        ],
+        "/sessions/{session}/compact" => {
+            vec![json!({"branch": secret}), json!({"window": secret, "reserve": secret}), json!({})]
+        }
         "/sessions/{session}/handoff" => vec![
             json!({"handoff": secret, "version": 1}),
             json!({"handoff": secret, "version": secret, "branch": secret}),
