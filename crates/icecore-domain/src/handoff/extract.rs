@@ -2,6 +2,7 @@
 
 use crate::fact::Fact;
 use crate::summary::Said;
+use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
 use super::{CompactionPlan, Handoff};
@@ -13,6 +14,8 @@ pub struct Passage {
     pub speaker: String,
     /// What.
     pub text: String,
+    /// When, where known.
+    pub at: Option<Millis>,
 }
 
 /// What a handoff is made of.
@@ -28,6 +31,9 @@ pub struct HandoffSource<'a> {
     pub facts: &'a [Fact],
     /// What recall found for the last request, best first.
     pub recalled: &'a [Passage],
+    /// The share of the handoff that is theirs, in percent. They may have more where the
+    /// rest needs less.
+    pub recalled_percent: u64,
     /// The last request of a person, and whether it was answered already.
     pub request: Option<(&'a str, bool)>,
 }
