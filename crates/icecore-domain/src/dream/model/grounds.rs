@@ -176,13 +176,13 @@ const MONTHS: &[&str] = &[
 ];
 
 /// What a source says that a line may rest on.
-pub(super) struct Grounds {
+pub(crate) struct Grounds {
     words: BTreeSet<String>,
     numbers: BTreeSet<String>,
 }
 
 impl Grounds {
-    pub(super) fn of(source: &Source) -> Self {
+    pub(crate) fn of(source: &Source) -> Self {
         let text = source.text();
         let mut words = BTreeSet::new();
         let mut numbers = BTreeSet::new();
@@ -222,7 +222,7 @@ fn add_date(at: Millis, words: &mut BTreeSet<String>, numbers: &mut BTreeSet<Str
 
 /// Whether every name, number and date of a text is in the sources, and enough of its
 /// other words.
-pub(super) fn bear_out<'a>(text: &str, sources: impl Iterator<Item = &'a Grounds> + Clone) -> bool {
+pub(crate) fn bear_out<'a>(text: &str, sources: impl Iterator<Item = &'a Grounds> + Clone) -> bool {
     let has_word = |word: &str| sources.clone().any(|grounds| grounds.words.contains(word));
     let has_number = |number: &str| sources.clone().any(|grounds| grounds.numbers.contains(number));
     let (mut carrying, mut own) = (0, 0);
