@@ -32,6 +32,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) scope: &'a Scope,
     /// The one session that it is about, if it is one.
     pub(crate) session: Option<SessionNo>,
+    /// The memory's epoch, from before anything was read that it is about.
+    pub(crate) epoch: u64,
     /// What for.
     pub(crate) purpose: Purpose,
     /// Whom.
@@ -110,6 +112,7 @@ impl Memory {
         let answer = NewAnswer {
             key: answered.key,
             session: ask.session,
+            epoch: ask.epoch,
             text: answered.text.clone(),
             secrets_seen: answered.secrets_seen,
             now: self.now(),
