@@ -403,7 +403,8 @@ impl Memory {
         let count = move |turn: &StoredTurn| {
             let Some(fields) = turn.turn.as_ref().map(RedactedTurn::fields) else { return 0 };
             // What was counted when it came need not be counted again.
-            let is_plain = matches!(fields.content, Content::Text(_)) && fields.tool_calls.is_none();
+            let is_plain =
+                matches!(fields.content, Content::Text(_)) && fields.tool_calls.is_none();
             match is_plain && !is_veiled {
                 true => u64::from(turn.tokens),
                 false => message_tokens(fields, counter.as_ref()),

@@ -127,7 +127,11 @@ impl Learned {
 
     /// Facts that hold and that turns say, but no other turns than these: the newest so
     /// many, oldest first.
-    pub(crate) fn said_only_by(&self, is_source: impl Fn(&TurnId) -> bool, most: usize) -> Vec<Fact> {
+    pub(crate) fn said_only_by(
+        &self,
+        is_source: impl Fn(&TurnId) -> bool,
+        most: usize,
+    ) -> Vec<Fact> {
         let is_wanted = |known: &&KnownFact| {
             let mut turns = known.sources.iter().map(|(turn, _)| turn);
             is_in_force(known.status) && !known.sources.is_empty() && turns.all(&is_source)
