@@ -177,13 +177,13 @@ const MONTHS: &[&str] = &[
 ];
 
 /// What a source says that a line may rest on.
-pub(super) struct Grounds {
+pub(crate) struct Grounds {
     words: BTreeSet<String>,
     numbers: BTreeSet<String>,
 }
 
 impl Grounds {
-    pub(super) fn of(source: &Source) -> Self {
+    pub(crate) fn of(source: &Source) -> Self {
         let Self { mut words, mut numbers } = Self::of_texts(&[&source.text()]);
         for part in &source.parts {
             if let Some(at) = part.at {
@@ -231,7 +231,20 @@ fn add_date(at: Millis, words: &mut BTreeSet<String>, numbers: &mut BTreeSet<Str
 
 /// Whether every name, number and date of a text is in the sources, and enough of its
 /// other words.
-pub(super) fn bear_out<'a>(text: &str, sources: impl Iterator<Item = &'a Grounds> + Clone) -> bool {
+pub(crate) fn bear_out<'a>(text: &str, sources: impl Iterator<Item = &'a Grounds> + Clone) -> bool {
+    is_borne_out(text, sources, &[])
+}
+
+/// As [`bear_out`], but these words, which stand in order, need no source either.
+pub(crate) fn bear_out_but(text: &str, source: &Grounds, free: &[&str]) -> bool {
+    is_borne_out(text, std::iter::once(source), free)
+}
+
+fn is_borne_out<'a>(
+    text: &str,
+    sources: impl Iterator<Item = &'a Grounds> + Clone,
+    free: &[&str],
+) -> bool {
     let has_word = |word: &str| sources.clone().any(|grounds| grounds.words.contains(word));
     let has_number = |number: &str| sources.clone().any(|grounds| grounds.numbers.contains(number));
     let (mut carrying, mut own) = (0, 0);
