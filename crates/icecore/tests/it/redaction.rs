@@ -39,7 +39,7 @@ const WRITES: &[&str] = &[
     "fire_commitments", "fire_due_schedules", "fire_schedule", "forget", "fork_run", "import", "import_text",
     "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
     "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "rotate_master_key", "scope",
-    "settle", "step_run", "undo_dream", "work_until",
+    "settle", "step_run", "undo_dream", "work_until", "write_spending",
 ];
 
 /// A credential that a pattern knows.
