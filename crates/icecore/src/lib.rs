@@ -124,7 +124,7 @@ pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use models::{
     LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS, ModelChain, ModelSettings, Models, Purpose,
-    SpendLimits,
+    SUMMARIES_AT_ONCE, SpendLimits,
 };
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};

@@ -65,7 +65,7 @@ impl Pages {
     fn note(&mut self, scope: &Scope, spent: Spending) {
         let key = (scope.clone(), spent.day, spent.purpose.clone(), spent.model.clone());
         match self.unwritten.get_mut(&key) {
-            Some(known) => add(known, &spent),
+            Some(known) => known.add(&spent),
             None => {
                 self.unwritten.insert(key, spent);
             }
@@ -88,22 +88,6 @@ impl Pages {
             .filter(|((scope, ..), spent)| scope.tenant() == tenant && spent.day == day);
         spent.for_each(|(_, spent)| room.add(room_of(spent)));
         room
-    }
-}
-
-/// Adds one account to another of the same day, purpose and model.
-pub(crate) fn add(sum: &mut Spending, more: &Spending) {
-    for (sum, more) in [
-        (&mut sum.calls, more.calls),
-        (&mut sum.failed, more.failed),
-        (&mut sum.reused, more.reused),
-        (&mut sum.input, more.input),
-        (&mut sum.cached_input, more.cached_input),
-        (&mut sum.output, more.output),
-        (&mut sum.cost, more.cost),
-        (&mut sum.saved, more.saved),
-    ] {
-        *sum = sum.saturating_add(more);
     }
 }
 
