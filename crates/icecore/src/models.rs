@@ -6,6 +6,7 @@
 
 mod ask;
 mod chain;
+mod dreams;
 mod pause;
 mod spend;
 mod summaries;

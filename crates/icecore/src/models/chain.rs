@@ -117,7 +117,7 @@ impl Memory {
 }
 
 /// An answer that ran out of tokens ends with its last whole line.
-fn whole_lines(answered: Answered) -> Answered {
+pub(super) fn whole_lines(answered: Answered) -> Answered {
     if answered.reply.finish != Finish::Length {
         return answered;
     }
