@@ -121,6 +121,8 @@ pub struct Stats {
     pub disk_bytes: u64,
     /// The counter of all token counts.
     pub tokenizer: &'static str,
+    /// What models cost and saved.
+    pub models: ModelStats,
 }
 
 /// Sessions and turns are read in pages of this size.
@@ -600,6 +602,7 @@ impl Memory {
             pending: self.inner.store.unsettled_count(Some(tenant), memory).await?,
             disk_bytes,
             tokenizer: self.inner.counter.name(),
+            models: self.model_stats(tenant, memory).await?,
         })
     }
 }

@@ -4,6 +4,7 @@
 //! Whatever is sent has been redacted, and so is whatever comes back. An answer that was
 //! of use is kept under the hash of what was asked and of the model's identity.
 
+mod accounts;
 mod ask;
 mod chain;
 mod dreams;
@@ -13,6 +14,7 @@ mod summaries;
 
 use std::sync::Arc;
 
+pub use accounts::{BreakEven, ModelStats};
 pub(crate) use ask::{Answered, Ask, Asking};
 pub(crate) use chain::{About, Prompt};
 use icecore_domain::chat::{ChatModel, Prices, Protocol};

@@ -59,6 +59,16 @@ impl Ledger {
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What was spent and saved and is not written down yet, of a tenant or a memory.
+    pub(super) fn unwritten(&self, tenant: &Tenant, memory: Option<&str>) -> Vec<Spending> {
+        let pages = self.pages();
+        let is_meant = |scope: &Scope| {
+            scope.tenant() == tenant && memory.is_none_or(|memory| memory == scope.memory())
+        };
+        let meant = pages.unwritten.iter().filter(|((scope, ..), _)| is_meant(scope));
+        meant.map(|(_, spent)| spent.clone()).collect()
+    }
 }
 
 impl Pages {

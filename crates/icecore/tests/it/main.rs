@@ -16,6 +16,7 @@ mod forgetting;
 mod importing;
 mod layers;
 mod learning;
+mod models;
 mod recall;
 mod recollection;
 mod redaction;
