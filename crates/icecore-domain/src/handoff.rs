@@ -16,7 +16,7 @@ mod prompt;
 mod reply;
 mod text;
 
-pub use extract::{HandoffSource, Passage, extract};
+pub use extract::{HandoffSource, Passage, extract, with_instructions};
 pub use floor::{Floor, floor, unpaired};
 pub use message::{
     MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_pinned, message_tokens, request_tokens,

@@ -331,7 +331,7 @@ impl Memory {
     async fn newest_turns(&self, path: &Path<'_>, wanted: &mut u64) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for (branch, through) in path.branches.iter().rev() {
-            let mut before = self.last_seq(path, *branch, *through).await?;
+            let mut before = self.last_seq(path.scope, path.session, *branch, *through).await?;
             while *wanted > 0 && found.len() < MAX_TURNS {
                 let page = (*wanted / TURN_TOKENS) as usize;
                 let query = TurnQuery {
@@ -368,8 +368,14 @@ impl Memory {
 
     /// A `seq` at or soon after that of a branch's ordinal, so that reading
     /// backwards from a fork does not begin at the far end of its parent.
-    async fn last_seq(&self, path: &Path<'_>, branch: Branch, ordinal: Ordinal) -> Result<Seq> {
-        let record = path.session.branches.iter().find(|record| record.branch == branch);
+    pub(crate) async fn last_seq(
+        &self,
+        scope: &Scope,
+        session: &SessionRecord,
+        branch: Branch,
+        ordinal: Ordinal,
+    ) -> Result<Seq> {
+        let record = session.branches.iter().find(|record| record.branch == branch);
         let end = Seq(u64::MAX >> 1);
         let Some(tail) = record.map(|record| &record.tail).filter(|tail| ordinal.0 < tail.length)
         else {
@@ -378,9 +384,9 @@ impl Memory {
         let query = ChunkQuery {
             through: Ordinal(ordinal.0 + u64::from(tail.policy.micro_turns)),
             newest: true,
-            ..ChunkQuery::all(path.session.no, branch, Level::Micro, 1)
+            ..ChunkQuery::all(session.no, branch, Level::Micro, 1)
         };
-        let found = self.inner.store.chunks(path.scope, &query).await?;
+        let found = self.inner.store.chunks(scope, &query).await?;
         let reaches = |chunk: &&ChunkRecord| chunk.id.last >= ordinal;
         Ok(found.first().filter(reaches).map_or(end, |chunk| chunk.last_seq))
     }
