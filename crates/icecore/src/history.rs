@@ -19,6 +19,7 @@ use icecore_store::{
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{INLINE_BYTES, Memory, session_name};
+use crate::models::ModelStats;
 
 /// A session as a person sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
