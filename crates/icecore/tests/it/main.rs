@@ -17,6 +17,7 @@ mod handoff_loss;
 mod importing;
 mod layers;
 mod learning;
+mod models;
 mod recall;
 mod recollection;
 mod redaction;
