@@ -62,6 +62,21 @@ impl ApiKey {
     pub fn new(key: impl Into<String>) -> Self {
         Self(Zeroizing::new(key.into()))
     }
+
+    /// Whether a header can bear it.
+    pub(crate) fn is_printable(&self) -> bool {
+        self.0.bytes().all(|byte| byte.is_ascii_graphic())
+    }
+
+    /// As the value of a header, after a word such as `Bearer `.
+    pub(crate) fn after(&self, word: &str) -> Zeroizing<String> {
+        Zeroizing::new(format!("{word}{}", self.0.as_str()))
+    }
+
+    /// A server's words without it: some repeat the key that they refuse.
+    pub(crate) fn hidden_in(&self, text: &str) -> String {
+        if self.0.is_empty() { text.to_owned() } else { text.replace(self.0.as_str(), "…") }
+    }
 }
 
 impl fmt::Debug for ApiKey {
@@ -168,7 +183,7 @@ impl EndpointEmbedder {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         if let Some(key) = &self.config.api_key {
             // The copy in the request's headers is dropped with the request.
-            request = request.header("authorization", format!("Bearer {}", key.0.as_str()));
+            request = request.header("authorization", key.after("Bearer ").as_str());
         }
         let response = request.config().timeout_global(Some(left)).build().send(body);
         wire::read_reply(response)
@@ -210,12 +225,8 @@ impl EndpointEmbedder {
         EmbedError::Wrong { model: self.id.name.clone(), reason: self.without_key(reason) }
     }
 
-    /// Some servers repeat the key that they refuse.
     fn without_key(&self, reason: &str) -> String {
-        match &self.config.api_key {
-            Some(key) if !key.0.is_empty() => reason.replace(key.0.as_str(), "…"),
-            _ => reason.to_owned(),
-        }
+        self.config.api_key.as_ref().map_or_else(|| reason.to_owned(), |key| key.hidden_in(reason))
     }
 }
 
@@ -257,8 +268,7 @@ fn check(config: &EndpointConfig) -> Result<(), EndpointError> {
     if authority.contains('@') {
         return Err(EndpointError::Credentials);
     }
-    let printable = |key: &ApiKey| key.0.bytes().all(|byte| byte.is_ascii_graphic());
-    if !config.api_key.as_ref().is_none_or(printable) {
+    if !config.api_key.as_ref().is_none_or(ApiKey::is_printable) {
         return Err(EndpointError::Key { base_url: config.base_url.clone() });
     }
     Ok(())

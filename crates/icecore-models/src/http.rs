@@ -1,6 +1,8 @@
 //! The HTTP client, set up the same way for every server.
 
 use std::sync::Arc;
+#[cfg(feature = "chat")]
+use std::time::Duration;
 
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -22,6 +24,31 @@ pub fn agent(base_url: &str) -> Agent {
         config = config.proxy(None);
     }
     config.build().new_agent()
+}
+
+/// A client, as [`agent`] is one, that does not block.
+#[cfg(feature = "chat")]
+pub(crate) fn client(base_url: &str, connect: Duration) -> Result<reqwest::Client, String> {
+    let mut roots = rustls::RootCertStore::empty();
+    if base_url.starts_with("https:") {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(ring)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("icecore/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(connect)
+        .tls_backend_preconfigured(tls);
+    if authority(base_url).is_some_and(is_loopback) {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| error.without_url().to_string())
 }
 
 /// Host and port of an address, if it is one.

@@ -23,7 +23,8 @@ mod words;
 
 #[cfg(feature = "chat")]
 pub use chat::{
-    ChatClient, ChatClientConfig, ChatClientError, Overflow, discover_local, overflow_of,
+    ChatClient, ChatClientConfig, ChatClientError, DEFAULT_LOCAL_URLS, Overflow, UNKNOWN_WINDOW,
+    discover_local, known_window, overflow_of,
 };
 #[cfg(feature = "endpoint")]
 pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};

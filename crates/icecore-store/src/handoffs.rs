@@ -206,7 +206,7 @@ pub struct Spending {
 
 impl Spending {
     /// Adds what another counted. Counts stay at the largest number that a store has.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         let pairs = [
             (&mut self.calls, other.calls),
             (&mut self.failed, other.failed),

@@ -19,6 +19,7 @@ use icecore_store::{
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{INLINE_BYTES, Memory, session_name};
+use crate::models::ModelStats;
 
 /// A session as a person sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +124,8 @@ pub struct Stats {
     pub disk_bytes: u64,
     /// The counter of all token counts.
     pub tokenizer: &'static str,
+    /// What models cost and saved.
+    pub models: ModelStats,
 }
 
 /// Sessions and turns are read in pages of this size.
@@ -654,6 +657,7 @@ impl Memory {
             pending: self.inner.store.unsettled_count(Some(tenant), memory).await?,
             disk_bytes,
             tokenizer: self.inner.counter.name(),
+            models: self.model_stats(tenant, memory).await?,
         })
     }
 }

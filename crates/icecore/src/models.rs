@@ -4,15 +4,23 @@
 //! Whatever is sent has been redacted, and so is whatever comes back. An answer that was
 //! of use is kept under the hash of what was asked and of the model's identity.
 
+mod accounts;
 mod ask;
+mod chain;
+mod dreams;
 mod pause;
 mod spend;
+mod summaries;
 
 use std::sync::Arc;
 
+pub use accounts::{BreakEven, ModelStats};
 pub(crate) use ask::{Answered, Ask, Asking};
+pub(crate) use chain::{About, Prompt};
 use icecore_domain::chat::{ChatModel, Prices, Protocol};
 pub use pause::{LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS};
+pub(crate) use summaries::Made;
+pub use summaries::SUMMARIES_AT_ONCE;
 
 /// What a model is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -40,7 +40,6 @@ pub(super) struct Spoken {
     pub(super) name: Option<String>,
     pub(super) text: String,
     pub(super) at: Millis,
-    pub(super) tokens: u64,
 }
 
 impl Spoken {
@@ -69,6 +68,7 @@ pub(super) struct Sources {
     pub(super) spoken: Vec<Spoken>,
     pub(super) facts: Vec<Fact>,
     pub(super) recalled: Vec<Passage>,
+    pub(super) recalled_percent: u64,
     pub(super) request: Option<(String, bool)>,
 }
 
@@ -82,6 +82,7 @@ impl Sources {
             said: &said,
             facts: &self.facts,
             recalled: &self.recalled,
+            recalled_percent: self.recalled_percent,
             request: self.request.as_ref().map(|(text, answered)| (text.as_str(), *answered)),
         })
     }
@@ -89,7 +90,8 @@ impl Sources {
     /// Every text that a line of a handoff may come from.
     pub(super) fn texts(&self) -> Vec<&str> {
         let spoken = self.spoken.iter().flat_map(|spoken| [spoken.text.as_str(), spoken.speaker()]);
-        let recalled = self.recalled.iter().flat_map(|one| [one.text.as_str(), one.speaker.as_str()]);
+        let recalled =
+            self.recalled.iter().flat_map(|one| [one.text.as_str(), one.speaker.as_str()]);
         let request = self.request.iter().map(|(text, _)| text.as_str());
         [self.previous_text.as_str()]
             .into_iter()
@@ -104,7 +106,7 @@ impl Sources {
 }
 
 /// Whether a turn is a handoff that was given back to us.
-pub(super) fn is_handoff(turn: &RawTurn) -> bool {
+pub(crate) fn is_handoff(turn: &RawTurn) -> bool {
     turn.content.text().trim_start().starts_with(HANDOFF_MARK)
 }
 
@@ -131,7 +133,7 @@ fn text_of(turn: &RawTurn) -> String {
 
 impl Memory {
     /// Gathers what a handoff is made of.
-    pub(super) async fn sources(
+    pub(super) async fn handoff_sources(
         &self,
         scope: &Scope,
         reading: &Reading,
@@ -143,19 +145,7 @@ impl Memory {
         let distilled: Vec<usize> = plan.distilled.clone();
         let request = plan.request.map(|at| messages[at].turn.fields().content.text().into_owned());
         let is_answered = plan.answer.is_some_and(|at| distilled.contains(&at));
-        let first_read = first_read(&distilled, &reading.counts);
-        let (older, newer) = distilled.split_at(first_read);
-        let (summaries, uncovered) = self.summaries_for(scope, reading, &turns, older).await?;
-        let spoken = uncovered.into_iter().chain(newer.iter().copied()).filter_map(|at| {
-            let fields = turns[at].turn.as_ref()?.fields();
-            (!is_handoff(fields)).then(|| Spoken {
-                role: fields.role.clone(),
-                name: fields.name.clone(),
-                text: text_of(fields),
-                at: turns[at].at,
-                tokens: reading.counts[at],
-            })
-        });
+        let (summaries, spoken) = self.stretch(scope, reading, &distilled, READ_TOKENS).await?;
         let previous_text =
             reading.handoff.as_ref().map_or("", |handoff| handoff.text.as_str()).to_owned();
         let standing: BTreeSet<Seq> =
@@ -168,11 +158,39 @@ impl Memory {
             previous: (!previous_text.is_empty()).then(|| parse(&previous_text)),
             previous_text,
             summaries,
-            spoken: spoken.collect(),
+            spoken,
             facts: self.facts_for(scope, reading, redactor).await?,
             recalled,
+            recalled_percent: self.inner.settings.handoffs.recall_percent.min(100),
             request: request.map(|text| (text, is_answered)),
         })
+    }
+
+    /// What was said at these places: the newest turns, within so many tokens, and what
+    /// summaries say of those before. Where there is none, these are answered too.
+    pub(super) async fn stretch(
+        &self,
+        scope: &Scope,
+        reading: &Reading,
+        distilled: &[usize],
+        most: u64,
+    ) -> Result<(Vec<String>, Vec<Spoken>)> {
+        let turns: Vec<&StoredTurn> = reading.turns().collect();
+        let (older, newer) = distilled.split_at(first_read(distilled, &reading.counts, most));
+        let (summaries, uncovered) = match older.is_empty() {
+            true => (Vec::new(), Vec::new()),
+            false => self.summaries_for(scope, reading, &turns, older).await?,
+        };
+        let spoken = uncovered.into_iter().chain(newer.iter().copied()).filter_map(|at| {
+            let fields = turns[at].turn.as_ref()?.fields();
+            (!is_handoff(fields)).then(|| Spoken {
+                role: fields.role.clone(),
+                name: fields.name.clone(),
+                text: text_of(fields),
+                at: turns[at].at,
+            })
+        });
+        Ok((summaries, spoken.collect()))
     }
 
     /// Facts that hold and that nothing but turns of this path say.
@@ -225,7 +243,8 @@ impl Memory {
                     let overlaps = |other: &ChunkRecord| {
                         other.id.first <= chunk.id.last && chunk.id.first <= other.id.last
                     };
-                    let says = chunk.summary.as_ref().is_some_and(|one| !one.parts().text.is_empty());
+                    let says =
+                        chunk.summary.as_ref().is_some_and(|one| !one.parts().text.is_empty());
                     if says && !chosen[taken..].iter().any(overlaps) {
                         chosen.push(chunk);
                     }
@@ -247,11 +266,11 @@ impl Memory {
 
 /// Which of the distilled places is the first that is read itself: all, where they are
 /// not too many.
-fn first_read(distilled: &[usize], counts: &[u64]) -> usize {
+fn first_read(distilled: &[usize], counts: &[u64], most: u64) -> usize {
     let mut tokens = 0_u64;
     let fits = |at: &&usize| {
         tokens = tokens.saturating_add(counts[**at]);
-        tokens <= READ_TOKENS
+        tokens <= most
     };
     let newest = distilled.iter().rev().take_while(fits).take(READ_TURNS).count();
     distilled.len() - newest
@@ -271,17 +290,18 @@ mod tests {
     #[test]
     fn only_the_newest_turns_are_read_where_there_are_too_many() {
         let counts = vec![READ_TOKENS / 4; 10];
-        assert_eq!(first_read(&[0, 2, 4], &counts), 0);
-        assert_eq!(first_read(&(0..10).collect::<Vec<_>>(), &counts), 6);
+        assert_eq!(first_read(&[0, 2, 4], &counts, READ_TOKENS), 0);
+        assert_eq!(first_read(&(0..10).collect::<Vec<_>>(), &counts, READ_TOKENS), 6);
         let places: Vec<usize> = (0..READ_TURNS + 3).collect();
-        assert_eq!(first_read(&places, &vec![0; READ_TURNS + 3]), 3);
-        assert_eq!(first_read(&[0], &[READ_TOKENS + 1]), 1);
+        assert_eq!(first_read(&places, &vec![0; READ_TURNS + 3], READ_TOKENS), 3);
+        assert_eq!(first_read(&[0], &[READ_TOKENS + 1], READ_TOKENS), 1);
     }
 
     #[test]
     fn calls_are_told_with_what_they_were_called_with() {
         let mut turn = RawTurn::new("assistant", "I look.");
-        let calls = r#"[{"id":"a","type":"function","function":{"name":"read","arguments":"{\"p\":1}"}}]"#;
+        let calls =
+            r#"[{"id":"a","type":"function","function":{"name":"read","arguments":"{\"p\":1}"}}]"#;
         turn.tool_calls = Some(JsonText::parse(calls).unwrap());
         assert_eq!(text_of(&turn), "I look.\nread {\"p\":1}");
     }

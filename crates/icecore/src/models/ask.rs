@@ -1,11 +1,12 @@
 //! One question to one model: the answer that is kept, or a new one within what may be
 //! spent.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use icecore_domain::chat::{ChatError, ChatModel, ChatReply, ChatRequest, Finish, Usage};
 use icecore_domain::handoff::{message_tokens, request_tokens};
-use icecore_domain::ids::{Scope, SessionNo};
+use icecore_domain::ids::{Scope, SessionNo, Tenant};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn_jsonl::write_fields;
@@ -23,6 +24,16 @@ use crate::secrets::TenantRedactor;
 pub(crate) struct Asking {
     pub(super) pauses: Pauses,
     pub(super) ledger: Ledger,
+    /// The last day on which a tenant was told that all is spent.
+    refused: Mutex<BTreeMap<Tenant, i64>>,
+}
+
+impl Asking {
+    /// Whether it is the first time on a day that a tenant may spend no more.
+    pub(super) fn is_first_refusal(&self, tenant: &Tenant, day: i64) -> bool {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.insert(tenant.clone(), day) != Some(day)
+    }
 }
 
 /// A question for one model.
@@ -32,6 +43,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) scope: &'a Scope,
     /// The one session that it is about, if it is one.
     pub(crate) session: Option<SessionNo>,
+    /// The memory's epoch as it was before anything was read that it is about.
+    pub(crate) epoch: u64,
     /// What for.
     pub(crate) purpose: Purpose,
     /// Whom.
@@ -110,6 +123,7 @@ impl Memory {
         let answer = NewAnswer {
             key: answered.key,
             session: ask.session,
+            epoch: ask.epoch,
             text: answered.text.clone(),
             secrets_seen: answered.secrets_seen,
             now: self.now(),

@@ -59,13 +59,23 @@ impl Ledger {
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What was spent and saved and is not written down yet, of a tenant or a memory.
+    pub(super) fn unwritten(&self, tenant: &Tenant, memory: Option<&str>) -> Vec<Spending> {
+        let pages = self.pages();
+        let is_meant = |scope: &Scope| {
+            scope.tenant() == tenant && memory.is_none_or(|memory| memory == scope.memory())
+        };
+        let meant = pages.unwritten.iter().filter(|((scope, ..), _)| is_meant(scope));
+        meant.map(|(_, spent)| spent.clone()).collect()
+    }
 }
 
 impl Pages {
     fn note(&mut self, scope: &Scope, spent: Spending) {
         let key = (scope.clone(), spent.day, spent.purpose.clone(), spent.model.clone());
         match self.unwritten.get_mut(&key) {
-            Some(known) => add(known, &spent),
+            Some(known) => known.add(&spent),
             None => {
                 self.unwritten.insert(key, spent);
             }
@@ -88,22 +98,6 @@ impl Pages {
             .filter(|((scope, ..), spent)| scope.tenant() == tenant && spent.day == day);
         spent.for_each(|(_, spent)| room.add(room_of(spent)));
         room
-    }
-}
-
-/// Adds one account to another of the same day, purpose and model.
-pub(crate) fn add(sum: &mut Spending, more: &Spending) {
-    for (sum, more) in [
-        (&mut sum.calls, more.calls),
-        (&mut sum.failed, more.failed),
-        (&mut sum.reused, more.reused),
-        (&mut sum.input, more.input),
-        (&mut sum.cached_input, more.cached_input),
-        (&mut sum.output, more.output),
-        (&mut sum.cost, more.cost),
-        (&mut sum.saved, more.saved),
-    ] {
-        *sum = sum.saturating_add(more);
     }
 }
 
