@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use icecore_domain::chat::ChatProfile;
 use icecore_domain::handoff::{
-    CompactionPlan, Effort, Handoff, HandoffLine, HandoffSection, Message, PlanRequest, SessionWindow, extract,
-    fresh_window, plan,
+    CompactionPlan, Effort, Handoff, HandoffLine, HandoffSection, Message, PlanRequest,
+    SessionWindow, extract, fresh_window, plan,
 };
 use icecore_domain::ids::Scope;
 use icecore_domain::redact::{RedactedJson, RedactedText};
 use icecore_store::{HandoffTrigger, KeptHandoff, NewHandoff, StoreError};
 
+use super::distil::Task;
 use super::lines::{Frame, Lines};
 use super::sources::Sources;
 use super::view::Reading;
-use super::{Compacted, CompactRequest};
+use super::{CompactRequest, Compacted};
 use crate::compaction::looked_at;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
@@ -96,16 +97,16 @@ impl Memory {
             own: None,
             tools: None,
         };
-        match self.compact(scope, &job).await? {
+        match self.compact_branch(scope, &job).await? {
             Step::Done(done) => Ok(*done),
-            Step::Nothing(reading) => self.unchanged(scope, *reading, request),
+            Step::Nothing(reading) => self.in_force_still(scope, *reading, request),
             Step::Changed => Err(self.changed(scope, &request.session)),
         }
     }
 
     /// What is answered where nothing is left to distil: the handoff in force, as it is,
     /// so that whoever asks again gets the same.
-    fn unchanged(
+    fn in_force_still(
         &self,
         scope: &Scope,
         reading: Reading,
@@ -130,7 +131,7 @@ impl Memory {
 
     /// Compacts a branch, reading it again if it changes meanwhile.
     #[tracing::instrument(skip_all, fields(trigger = job.trigger.as_str()))]
-    pub(super) async fn compact(&self, scope: &Scope, job: &Job<'_>) -> Result<Step> {
+    pub(super) async fn compact_branch(&self, scope: &Scope, job: &Job<'_>) -> Result<Step> {
         for _ in 0..COMPACT_TRIES {
             let secrets = self.deriving_redactor(scope).await?;
             let reading = self.read_branch(scope, job.session, job.branch, usize::MAX).await?;
@@ -152,8 +153,8 @@ impl Memory {
     ) -> Result<Step> {
         let is_by_hand = job.trigger == HandoffTrigger::Hand;
         let messages = reading.messages();
-        let fits = scaled(reading.request_tokens(job.beside_tokens), job.permille)
-            <= job.window.trigger();
+        let fits =
+            scaled(reading.request_tokens(job.beside_tokens), job.permille) <= job.window.trigger();
         let is_new = reading.handoff.is_none() || reading.later > 0;
         if is_by_hand && fits && !is_new {
             return Ok(Step::Nothing(Box::new(reading)));
@@ -162,7 +163,7 @@ impl Memory {
         if planned.distilled.is_empty() && (is_by_hand || reading.handoff_tokens() == 0) {
             return Ok(Step::Nothing(Box::new(reading)));
         }
-        let draft = self.draft(scope, job, &reading, &messages, &planned, secrets).await?;
+        let draft = self.handoff_draft(scope, job, &reading, &messages, &planned, secrets).await?;
         // Turns would be given up for nothing.
         if is_by_hand && draft.tokens == 0 {
             return Ok(Step::Nothing(Box::new(reading)));
@@ -177,10 +178,20 @@ impl Memory {
         reading: &Reading,
         messages: &[Message],
     ) -> Result<CompactionPlan> {
+        self.plan_of(job, reading.handoff_tokens(), messages)
+    }
+
+    /// What a compaction leaves standing of messages with a handoff before them.
+    pub(super) fn plan_of(
+        &self,
+        job: &Job<'_>,
+        handoff_tokens: u64,
+        messages: &[Message],
+    ) -> Result<CompactionPlan> {
         let settings = &self.inner.settings.handoffs;
         plan(&PlanRequest {
             messages,
-            handoff_tokens: reading.handoff_tokens(),
+            handoff_tokens,
             beside_tokens: job.beside_tokens,
             window: job.window,
             provider_permille: job.permille,
@@ -192,7 +203,7 @@ impl Memory {
     }
 
     /// Writes a handoff that fits.
-    async fn draft(
+    async fn handoff_draft(
         &self,
         scope: &Scope,
         job: &Job<'_>,
@@ -210,13 +221,21 @@ impl Memory {
         if job.effort == Effort::Fresh {
             return self.fresh(frame, secrets, Vec::new());
         }
-        let sources = self.sources(scope, reading, messages, plan, &secrets.redactor).await?;
+        let sources =
+            self.handoff_sources(scope, reading, messages, plan, &secrets.redactor).await?;
         let sources = Arc::new(sources);
         let first = person_lines(reading, &sources);
         let heuristic = self.extracted(&sources, plan, frame).await?;
         let mut notices = Vec::new();
-        let asked = self.distil(scope, job, reading, &sources, &heuristic, frame, &mut notices);
-        let (lines, made_by) = match asked.await? {
+        let task = Task {
+            job,
+            reading,
+            sources: &sources,
+            heuristic: &heuristic,
+            frame,
+            redactor: &secrets.redactor,
+        };
+        let (lines, made_by) = match self.distil(scope, &task, &mut notices).await? {
             Some((lines, model)) => (lines, format!("model:{model}")),
             None => (heuristic.lines, HEURISTIC.to_owned()),
         };
@@ -253,9 +272,8 @@ impl Memory {
         let (sources, plan) = (Arc::clone(sources), plan.clone());
         let counter = Arc::clone(&self.inner.counter);
         off_thread(move || {
-            sources.with(|source| {
-                extract(source, &plan, frame.number, frame.turns, counter.as_ref())
-            })
+            sources
+                .with(|source| extract(source, &plan, frame.number, frame.turns, counter.as_ref()))
         })
         .await
     }

@@ -56,10 +56,11 @@ impl Lines {
     }
 
     /// All of them, by section; within one the person's first.
-    fn handoff(&self) -> Handoff {
-        let mut lines: Vec<HandoffLine> = self.first.iter().chain(&self.rest).cloned().collect();
+    pub(super) fn into_lines(self) -> Vec<HandoffLine> {
+        let mut lines = self.first;
+        lines.extend(self.rest);
         lines.sort_by_key(|line| line.section);
-        Handoff { lines }
+        lines
     }
 
     /// Drops what matters least, until lines of so many tokens are gone.
@@ -89,7 +90,8 @@ impl Lines {
         counter: &dyn TokenCounter,
     ) -> Result<Option<(RedactedText, u64)>> {
         while !self.first.is_empty() || !self.rest.is_empty() {
-            let text = render(&self.handoff(), frame.number, frame.turns);
+            let text =
+                render(&Handoff { lines: self.clone().into_lines() }, frame.number, frame.turns);
             // Hiding a secret may make it longer.
             let (text, _) = looked_at(&text, |text| redactor.derived_text(text))?;
             let tokens = u64::from(counter.count(text.as_str()));

@@ -29,7 +29,7 @@ const PASSAGE_LINE_TOKENS: u64 = 12;
 
 impl Memory {
     /// Passages for a request from turns of the path that the view will not have any
-    /// more, best first, within their share of the handoff.
+    /// more, best first, within the handoff's room.
     pub(super) async fn recalled(
         &self,
         scope: &Scope,
@@ -38,10 +38,11 @@ impl Memory {
         request: &str,
         plan: &CompactionPlan,
     ) -> Result<Vec<Passage>> {
-        let percent = self.inner.settings.handoffs.recall_percent.min(100);
-        let mut room = plan.handoff_tokens.saturating_mul(percent) / 100;
+        // They may have more than their share where the rest needs less.
+        let mut room = plan.handoff_tokens;
         let query = asked(request);
-        if query.trim().is_empty() || room < PASSAGE_LINE_TOKENS {
+        let has_share = self.inner.settings.handoffs.recall_percent > 0;
+        if !has_share || query.trim().is_empty() || room < PASSAGE_LINE_TOKENS {
             return Ok(Vec::new());
         }
         let index = self.caught_up(scope).await?;
@@ -85,10 +86,9 @@ impl Memory {
             if quoted.is_empty() || found.iter().any(|other| other.text == quoted) {
                 continue;
             }
-            let speaker = fields.name.as_deref().unwrap_or(&fields.role);
-            let speaker = format!("{}, {}", one_line(speaker), row.at.to_date());
+            let speaker = one_line(fields.name.as_deref().unwrap_or(&fields.role));
             room = room.saturating_sub(u64::from(counter.count(&quoted)) + PASSAGE_LINE_TOKENS);
-            found.push(Passage { speaker, text: quoted });
+            found.push(Passage { speaker, text: quoted, at: Some(row.at) });
         }
         Ok(found)
     }

@@ -40,7 +40,6 @@ pub(super) struct Spoken {
     pub(super) name: Option<String>,
     pub(super) text: String,
     pub(super) at: Millis,
-    pub(super) tokens: u64,
 }
 
 impl Spoken {
@@ -69,6 +68,7 @@ pub(super) struct Sources {
     pub(super) spoken: Vec<Spoken>,
     pub(super) facts: Vec<Fact>,
     pub(super) recalled: Vec<Passage>,
+    pub(super) recalled_percent: u64,
     pub(super) request: Option<(String, bool)>,
 }
 
@@ -82,6 +82,7 @@ impl Sources {
             said: &said,
             facts: &self.facts,
             recalled: &self.recalled,
+            recalled_percent: self.recalled_percent,
             request: self.request.as_ref().map(|(text, answered)| (text.as_str(), *answered)),
         })
     }
@@ -89,7 +90,8 @@ impl Sources {
     /// Every text that a line of a handoff may come from.
     pub(super) fn texts(&self) -> Vec<&str> {
         let spoken = self.spoken.iter().flat_map(|spoken| [spoken.text.as_str(), spoken.speaker()]);
-        let recalled = self.recalled.iter().flat_map(|one| [one.text.as_str(), one.speaker.as_str()]);
+        let recalled =
+            self.recalled.iter().flat_map(|one| [one.text.as_str(), one.speaker.as_str()]);
         let request = self.request.iter().map(|(text, _)| text.as_str());
         [self.previous_text.as_str()]
             .into_iter()
@@ -104,7 +106,7 @@ impl Sources {
 }
 
 /// Whether a turn is a handoff that was given back to us.
-pub(super) fn is_handoff(turn: &RawTurn) -> bool {
+pub(crate) fn is_handoff(turn: &RawTurn) -> bool {
     turn.content.text().trim_start().starts_with(HANDOFF_MARK)
 }
 
@@ -131,7 +133,7 @@ fn text_of(turn: &RawTurn) -> String {
 
 impl Memory {
     /// Gathers what a handoff is made of.
-    pub(super) async fn sources(
+    pub(super) async fn handoff_sources(
         &self,
         scope: &Scope,
         reading: &Reading,
@@ -153,7 +155,6 @@ impl Memory {
                 name: fields.name.clone(),
                 text: text_of(fields),
                 at: turns[at].at,
-                tokens: reading.counts[at],
             })
         });
         let previous_text =
@@ -171,6 +172,7 @@ impl Memory {
             spoken: spoken.collect(),
             facts: self.facts_for(scope, reading, redactor).await?,
             recalled,
+            recalled_percent: self.inner.settings.handoffs.recall_percent.min(100),
             request: request.map(|text| (text, is_answered)),
         })
     }
@@ -225,7 +227,8 @@ impl Memory {
                     let overlaps = |other: &ChunkRecord| {
                         other.id.first <= chunk.id.last && chunk.id.first <= other.id.last
                     };
-                    let says = chunk.summary.as_ref().is_some_and(|one| !one.parts().text.is_empty());
+                    let says =
+                        chunk.summary.as_ref().is_some_and(|one| !one.parts().text.is_empty());
                     if says && !chosen[taken..].iter().any(overlaps) {
                         chosen.push(chunk);
                     }
@@ -281,7 +284,8 @@ mod tests {
     #[test]
     fn calls_are_told_with_what_they_were_called_with() {
         let mut turn = RawTurn::new("assistant", "I look.");
-        let calls = r#"[{"id":"a","type":"function","function":{"name":"read","arguments":"{\"p\":1}"}}]"#;
+        let calls =
+            r#"[{"id":"a","type":"function","function":{"name":"read","arguments":"{\"p\":1}"}}]"#;
         turn.tool_calls = Some(JsonText::parse(calls).unwrap());
         assert_eq!(text_of(&turn), "I look.\nread {\"p\":1}");
     }

@@ -13,6 +13,7 @@ mod entries;
 mod faults;
 mod files;
 mod forgetting;
+mod handoff_loss;
 mod importing;
 mod layers;
 mod learning;
