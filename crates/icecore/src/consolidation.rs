@@ -215,7 +215,7 @@ impl Memory {
         let (near, pass) = off_thread(move || (near(&by, &read, max_bytes), pass)).await?;
         let (places, mut pairs): (Vec<NearPair>, Vec<Pair>) = near.into_iter().unzip();
         let about = About { scope, session: None, epoch, purpose: Purpose::Consolidation };
-        self.judge(about, (redactor, version), &mut pairs, left).await?;
+        self.judge_pairs(about, (redactor, version), &mut pairs, left).await?;
         let told = places.into_iter().zip(pairs);
         Ok((told.filter_map(|(place, pair)| Some((place, pair.verdict?))).collect(), pass))
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub use accounts::{BreakEven, ModelStats};
 pub(crate) use ask::{Answered, Ask, Asking};
-pub(crate) use chain::{About, Prompt};
+pub(crate) use chain::About;
 use icecore_domain::chat::{ChatModel, Prices, Protocol};
 pub use judging::MAX_JUDGED_PAIRS;
 pub(crate) use judging::Pair;

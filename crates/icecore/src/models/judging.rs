@@ -31,7 +31,7 @@ impl Memory {
 
     /// Gives each pair its verdict, as far as it is known or may be asked for. `left` are
     /// the pairs that may still be asked about.
-    pub(crate) async fn judge(
+    pub(crate) async fn judge_pairs(
         &self,
         about: About<'_>,
         redactor: (&Redactor, u64),
