@@ -123,6 +123,7 @@ pub fn rescanned(done: &Rescanned) -> Value {
         "files": done.files,
         "runs": done.runs,
         "commitments": done.commitments,
+        "handoffs": done.handoffs,
         "events": done.events,
         "redacted": done.hidden,
         "dryRun": done.dry_run,

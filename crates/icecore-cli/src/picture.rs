@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod hits;
 pub mod layers;
+pub mod models;
 pub mod plot;
 
 use icecore::Tier;

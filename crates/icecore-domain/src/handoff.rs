@@ -8,19 +8,28 @@
 
 mod extract;
 mod floor;
+#[cfg(test)]
+mod handoff_tests;
 mod message;
 mod plan;
 mod prompt;
 mod reply;
 mod text;
 
-pub use extract::{HandoffSource, Passage, extract};
-pub use floor::{Floor, floor};
-pub use message::{MESSAGE_TOKENS, Message, is_pinned, message_tokens, request_tokens};
-pub use plan::{CompactionPlan, Effort, ExceedsWindow, PlanRequest, SessionWindow, plan};
+pub use extract::{HandoffSource, Passage, extract, with_instructions};
+pub use floor::{Floor, floor, unpaired};
+pub use message::{
+    MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_pinned, message_tokens, request_tokens,
+};
+pub use plan::{
+    CompactionPlan, Effort, ExceedsWindow, FRESH_TOKENS, LEAST_HANDOFF_TOKENS, PlanRequest,
+    SessionWindow, plan,
+};
 pub use prompt::{HandoffPrompt, INSTRUCTION};
 pub use reply::{BadReply, read_reply};
-pub use text::{HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, fresh_window, parse, render};
+pub use text::{
+    HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, fresh_window, parse, render, render_within,
+};
 
 /// A turn with this tag survives every compaction byte for byte.
 pub const PINNED_TAG: &str = "pinned";

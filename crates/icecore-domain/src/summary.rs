@@ -12,6 +12,7 @@
 pub(crate) mod choose;
 pub(crate) mod cues;
 pub(crate) mod facts;
+pub mod model;
 pub(crate) mod pick;
 pub(crate) mod sentence;
 mod themes;

@@ -4,12 +4,13 @@
 //! methods and reasons come from lists of ours. So the number of series is bounded
 //! whatever is sent, and no tenant, session, key or content can be read here.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{Counters, StoreTimings, TIME_BOUNDS_SECONDS, Times};
+use icecore::{Counters, ModelCounts, StoreTimings, TIME_BOUNDS_SECONDS, Times};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -64,6 +65,23 @@ struct Reason {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
     kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct For {
+    purpose: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ForKind {
+    purpose: &'static str,
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ForOutcome {
+    purpose: &'static str,
+    outcome: &'static str,
 }
 
 /// What requests add to. What others count already is read when it is asked for.
@@ -300,11 +318,45 @@ fn engine(counters: Counters, registry: &mut Registry) {
     let help = "Tokens that were given out in contexts";
     counter(registry, "context_tokens", help, counters.context_tokens);
     let redactions: Family<Kind, Counter> = Family::default();
-    for (kind, count) in counters.hidden {
+    for (kind, count) in &counters.hidden {
+        let (kind, count) = (*kind, *count);
         redactions.get_or_create(&Kind { kind }).inc_by(count);
     }
     let help = "Secrets that were hidden in what was stored; `registered` are the tenants' own";
     registry.register("redactions", help, redactions);
+    models(&counters.models, registry);
+    let help = "Times that something was done without a model that is set up for it";
+    counter(registry, "model_fallbacks", help, counters.model_fallbacks);
+    let help =
+        "Tokens that contexts and views did not have to hold, thanks to what stands for them";
+    counter(registry, "context_tokens_saved", help, counters.saved_tokens);
+}
+
+/// Purposes are of our own list, so that the number of series is bounded.
+fn models(by_purpose: &BTreeMap<&'static str, ModelCounts>, registry: &mut Registry) {
+    let calls: Family<ForOutcome, Counter> = Family::default();
+    let tokens: Family<ForKind, Counter> = Family::default();
+    let cost: Family<For, Counter> = Family::default();
+    for (&purpose, counts) in by_purpose {
+        let answered = counts.calls.saturating_sub(counts.failed);
+        let outcomes =
+            [("answered", answered), ("failed", counts.failed), ("reused", counts.reused)];
+        for (outcome, count) in outcomes {
+            calls.get_or_create(&ForOutcome { purpose, outcome }).inc_by(count);
+        }
+        let read = counts.input.saturating_sub(counts.cached_input);
+        let kinds =
+            [("input", read), ("cached_input", counts.cached_input), ("output", counts.output)];
+        for (kind, count) in kinds {
+            tokens.get_or_create(&ForKind { purpose, kind }).inc_by(count);
+        }
+        cost.get_or_create(&For { purpose }).inc_by(counts.cost);
+    }
+    registry.register("model_calls", "Questions to models, by what came of them", calls);
+    let help = "Tokens that models read, read from a cache, and wrote";
+    registry.register("model_tokens", help, tokens);
+    let help = "What models cost, in millionths of the currency of their prices";
+    registry.register("model_cost_millionths", help, cost);
 }
 
 fn process(app: &App, registry: &mut Registry) {

@@ -17,6 +17,7 @@ pub(crate) mod dreams;
 mod entries;
 mod erasure;
 pub(crate) mod fixtures;
+pub(crate) mod handoffs;
 mod log;
 mod pyramid;
 mod recall;
@@ -270,6 +271,23 @@ sentences! {
         an_archive_past_its_retention_goes
         dreams_are_listed_newest_first
         dreams_are_redacted_again;
+    handoffs:
+        a_handoff_is_kept_and_in_force
+        handoffs_have_ids_of_their_own
+        a_handoff_compares_before_it_is_kept
+        a_fork_has_what_was_kept_before_it
+        handoffs_are_redacted_with_the_secrets_of_now
+        a_person_corrects_a_handoff
+        handoffs_are_logged_without_words
+        a_forgotten_turn_takes_handoffs_along
+        a_handoff_goes_with_the_one_before
+        nothing_of_a_forgotten_session_is_left
+        a_rewritten_turn_takes_handoffs_along
+        handoffs_are_redacted_again
+        the_last_count_of_a_provider_stands
+        an_answer_is_found_by_its_key
+        answers_go_with_what_they_were_made_of
+        spending_is_summed_up;
     workspace:
         a_file_has_versions_from_one
         so_many_versions_are_kept
@@ -368,6 +386,15 @@ mod tests {
         super::dreams::keeping_is_one_step(std::sync::Arc::new(sqlite)).await;
         let memory = MemoryStore::new([3; 32]);
         super::dreams::keeping_is_one_step(std::sync::Arc::new(memory)).await;
+    }
+
+    #[tokio::test]
+    async fn keeping_a_handoff_is_one_step_everywhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
+        super::handoffs::keeping_is_one_step(std::sync::Arc::new(sqlite)).await;
+        let memory = MemoryStore::new([3; 32]);
+        super::handoffs::keeping_is_one_step(std::sync::Arc::new(memory)).await;
     }
 
     #[test]

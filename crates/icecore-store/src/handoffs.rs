@@ -1,6 +1,9 @@
 //! Handoffs and what models answered, as they cross the store's contract.
 
-use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo};
+use std::collections::{BTreeMap, BTreeSet};
+
+use icecore_domain::identity::IdentityKey;
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
@@ -45,6 +48,9 @@ pub struct NewHandoff {
     pub seen_head: Seq,
     /// The handoff in force on the branch's path as it was read, by id.
     pub seen_previous: Option<String>,
+    /// The memory's epoch as it was before anything was read: no turn that it tells of
+    /// was erased since.
+    pub epoch: u64,
     /// Nothing of the branch up to here, and nothing of what it forked from, is in the
     /// API view any more, but for the system prompt and what is `kept`.
     pub through: Ordinal,
@@ -110,7 +116,7 @@ pub struct HandoffRecord {
 pub enum KeptHandoff {
     /// It is in force.
     Done(Box<HandoffRecord>),
-    /// The head or the handoff before is another by now; nothing was done.
+    /// The head, the handoff before or the epoch is another by now; nothing was done.
     Changed,
 }
 
@@ -160,6 +166,8 @@ pub struct NewAnswer {
     /// The session whose turns were asked about; none if it was about several, or about
     /// entries. Goes when any of that goes.
     pub session: Option<SessionNo>,
+    /// The memory's epoch as it was before anything was read that it was asked about.
+    pub epoch: u64,
     /// What it answered.
     pub text: RedactedText,
     /// The version of the tenant's secrets that it was redacted with.
@@ -194,4 +202,148 @@ pub struct Spending {
     pub cost: u64,
     /// Tokens that contexts and views did not have to hold, thanks to it.
     pub saved: u64,
+}
+
+impl Spending {
+    /// Adds what another counted. Counts stay at the largest number that a store has.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.calls, other.calls),
+            (&mut self.failed, other.failed),
+            (&mut self.reused, other.reused),
+            (&mut self.input, other.input),
+            (&mut self.cached_input, other.cached_input),
+            (&mut self.output, other.output),
+            (&mut self.cost, other.cost),
+            (&mut self.saved, other.saved),
+        ];
+        for (sum, more) in pairs {
+            *sum = sum.saturating_add(more).min(i64::MAX as u64);
+        }
+    }
+}
+
+/// The kinds of records whose payload has a session's number in the store, and its name
+/// where it is read.
+pub(crate) const OF_SESSIONS: [&str; 2] = [COMPACTED, EDITED];
+
+/// A handoff was kept.
+pub(crate) const COMPACTED: &str = "session.compacted";
+
+/// A person changed one.
+pub(crate) const EDITED: &str = "session.handoff_edited";
+
+/// What wrote a handoff that a person changed.
+pub(crate) const PERSON: &str = "person";
+
+/// The id of a handoff. It tells neither the tenant nor how much there is, and follows
+/// from where it stands in the log.
+pub(crate) fn handoff_id(key: &IdentityKey, position: Position) -> String {
+    let hash = key.hash_name("handoff", &position.to_string());
+    format!("h-{}", hex::encode(&hash[..10]))
+}
+
+/// What the log keeps of a handoff: ids and counts.
+pub(crate) fn compacted(scope: &Scope, record: &HandoffRecord) -> String {
+    serde_json::json!({
+        "memoryRef": scope.memory(),
+        "session": record.session.0,
+        "branch": record.branch.to_string(),
+        "compactionId": record.id,
+        "number": record.number,
+        "tokensBefore": record.tokens_before,
+        "tokensAfter": record.tokens_after,
+        "trigger": record.trigger.as_str(),
+        "madeBy": record.made_by,
+    })
+    .to_string()
+}
+
+/// What the log keeps of a change of one.
+pub(crate) fn edited(scope: &Scope, record: &HandoffRecord) -> String {
+    serde_json::json!({
+        "memoryRef": scope.memory(),
+        "session": record.session.0,
+        "branch": record.branch.to_string(),
+        "compactionId": record.id,
+        "version": record.version,
+    })
+    .to_string()
+}
+
+/// The session whose number a payload has.
+pub(crate) fn session_of(payload: &str) -> Option<SessionNo> {
+    let value: serde_json::Value = serde_json::from_str(payload).ok()?;
+    value["session"].as_u64().map(SessionNo)
+}
+
+/// A payload with the name that its session has now, if it has one.
+pub(crate) fn named(payload: &str, name: Option<&str>) -> String {
+    let Ok(mut value) = serde_json::from_str::<serde_json::Value>(payload) else {
+        return payload.to_owned();
+    };
+    value["session"] = name.into();
+    value.to_string()
+}
+
+/// Where the branches of a session forked from others.
+pub(crate) type Forks = BTreeMap<Branch, Option<(Branch, Ordinal)>>;
+
+/// The path to an ordinal of a branch: branches root first, each with the last ordinal
+/// of it that is on the path.
+pub(crate) fn path(forks: &Forks, branch: Branch, last: Ordinal) -> Vec<(Branch, Ordinal)> {
+    let mut path = vec![(branch, last)];
+    let fork = |branch: Branch| forks.get(&branch).copied().flatten();
+    while let Some((parent, at)) = path.last().and_then(|(branch, _)| fork(*branch)) {
+        // A fork has a larger number than what it forks from.
+        if path.last().is_some_and(|(branch, _)| parent >= *branch) {
+            break;
+        }
+        path.push((parent, at));
+    }
+    path.reverse();
+    path
+}
+
+/// Which turns a handoff covers, and what it was made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    pub(crate) id: String,
+    pub(crate) branch: Branch,
+    pub(crate) through: Ordinal,
+    pub(crate) previous: Option<String>,
+}
+
+/// The handoffs of a session, given oldest first, that go when turns do, of which the
+/// first of each branch is given: those that cover one, and those that were made of
+/// these.
+pub(crate) fn losing(
+    forks: &Forks,
+    marks: &[Mark],
+    gone: &BTreeMap<Branch, Ordinal>,
+) -> BTreeSet<String> {
+    let mut lost = BTreeSet::new();
+    for mark in marks {
+        let path = path(forks, mark.branch, mark.through);
+        let covers = |(branch, last): &(Branch, Ordinal)| {
+            gone.get(branch).is_some_and(|first| first <= last)
+        };
+        let is_made_of_lost = mark.previous.as_ref().is_some_and(|one| lost.contains(one));
+        if is_made_of_lost || path.iter().any(covers) {
+            lost.insert(mark.id.clone());
+        }
+    }
+    lost
+}
+
+/// The handoffs of a session, given oldest first, that were made of some of them.
+pub(crate) fn made_of(marks: &[Mark], of: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for mark in marks {
+        let is_made = |one: &String| of.contains(one) || found.contains(one);
+        if mark.previous.as_ref().is_some_and(is_made) {
+            found.insert(mark.id.clone());
+        }
+    }
+    found
 }

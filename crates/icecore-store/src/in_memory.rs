@@ -11,6 +11,7 @@ mod dreams;
 mod entries;
 mod erase;
 mod facts;
+mod handoffs;
 mod pyramid;
 mod rewrite;
 mod runs;
@@ -751,8 +752,7 @@ impl Store for MemoryStore {
     // Handoffs and what models answered
 
     async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff> {
-        let _ = (scope, handoff);
-        todo!()
+        handoffs::put(&mut self.state(), &self.key_of(scope.tenant()), scope, handoff)
     }
 
     async fn handoff(
@@ -761,23 +761,24 @@ impl Store for MemoryStore {
         session: SessionNo,
         path: &[(Branch, Ordinal)],
     ) -> Result<Option<HandoffRecord>> {
-        let _ = (scope, session, path);
-        todo!()
+        Ok(handoffs::on_path(&self.state(), scope, session, path))
     }
 
     async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>> {
-        let _ = (scope, session);
-        todo!()
+        Ok(handoffs::of_session(&self.state(), scope, session))
     }
 
     async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
-        let _ = (scope, edit);
-        todo!()
+        handoffs::edit(&mut self.state(), scope, edit)
+    }
+
+    async fn handoffs_lost_with(&self, scope: &Scope, turns: &[TurnId]) -> Result<u64> {
+        Ok(handoffs::lost_with(&self.state(), scope, turns))
     }
 
     async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
-        let _ = (scope, usage);
-        todo!()
+        handoffs::put_usage(&mut self.state(), scope, usage);
+        Ok(())
     }
 
     async fn usage(
@@ -787,13 +788,11 @@ impl Store for MemoryStore {
         branch: Branch,
         model: &str,
     ) -> Result<Option<ViewUsage>> {
-        let _ = (scope, session, branch, model);
-        todo!()
+        Ok(handoffs::usage(&self.state(), scope, session, branch, model))
     }
 
     async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()> {
-        let _ = (scope, answer);
-        todo!()
+        handoffs::put_answer(&mut self.state(), scope, answer)
     }
 
     async fn answer(
@@ -801,13 +800,12 @@ impl Store for MemoryStore {
         scope: &Scope,
         key: &[u8; 32],
     ) -> Result<Option<icecore_domain::redact::RedactedText>> {
-        let _ = (scope, key);
-        todo!()
+        Ok(handoffs::answer(&self.state(), scope, key))
     }
 
     async fn add_spending(&self, scope: &Scope, spent: Vec<Spending>) -> Result<()> {
-        let _ = (scope, spent);
-        todo!()
+        handoffs::spend(&mut self.state(), scope, spent);
+        Ok(())
     }
 
     async fn spending(
@@ -816,8 +814,7 @@ impl Store for MemoryStore {
         memory: Option<&str>,
         since_day: i64,
     ) -> Result<Vec<Spending>> {
-        let _ = (tenant, memory, since_day);
-        todo!()
+        Ok(handoffs::spent(&self.state(), tenant, memory, since_day))
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {

@@ -86,6 +86,11 @@ enum Step {
     Fulfil { place: Place, pick: u8, how: u8 },
     Dream { place: Place, picks: Vec<u8>, carries: bool, is_step: bool, index: bool },
     Wake { place: Place, how: u8 },
+    HandOff { place: Place, through: u8, stale: bool },
+    EditHandoff { place: Place, pick: u8, version: u8 },
+    Count { place: Place, model: u8, of_handoff: bool },
+    Answer { place: Place, key: u8, of_session: bool },
+    Spend { place: Place, day: u8, purpose: u8 },
 }
 
 fn scopes() -> [Scope; 3] {
@@ -188,6 +193,16 @@ fn step() -> impl Strategy<Value = Step> {
         )
             .prop_map(|(place, picks, carries, is_step, index)| Step::Dream { place, picks, carries, is_step, index }),
         2 => (place(), 0_u8..6).prop_map(|(place, how)| Step::Wake { place, how }),
+        7 => (place(), any::<u8>(), prop::bool::weighted(0.1))
+            .prop_map(|(place, through, stale)| Step::HandOff { place, through, stale }),
+        2 => (place(), any::<u8>(), 0_u8..3)
+            .prop_map(|(place, pick, version)| Step::EditHandoff { place, pick, version }),
+        2 => (place(), 0_u8..2, any::<bool>())
+            .prop_map(|(place, model, of_handoff)| Step::Count { place, model, of_handoff }),
+        3 => (place(), 0_u8..4, any::<bool>())
+            .prop_map(|(place, key, of_session)| Step::Answer { place, key, of_session }),
+        1 => (place(), 0_u8..3, 0_u8..2)
+            .prop_map(|(place, day, purpose)| Step::Spend { place, day, purpose }),
     ]
 }
 
@@ -225,6 +240,11 @@ enum Act {
     Fulfil(String, u8),
     Dream(Box<NewDream>),
     Wake(Option<DreamRecord>, u8),
+    HandOff(Box<NewHandoff>),
+    EditHandoff(HandoffEdit),
+    Count(ViewUsage),
+    Answer(NewAnswer),
+    Spend(Vec<Spending>),
 }
 
 fn say_drawn(drawn: &Drawn) -> Say {
@@ -359,6 +379,51 @@ async fn dreaming(
         now,
         secrets_seen,
         ..new
+    }
+}
+
+/// The path to the end of a branch.
+fn path_of(session: &SessionRecord, branch: Branch) -> Vec<(Branch, Ordinal)> {
+    let mut path = vec![(branch, Ordinal(u64::MAX >> 1))];
+    let fork = |of: Branch| session.branches.iter().find(|one| one.branch == of)?.fork;
+    while let Some(fork) = path.last().and_then(|(branch, _)| fork(*branch)) {
+        path.push(fork);
+    }
+    path.reverse();
+    path
+}
+
+/// A handoff of a branch, sometimes beyond its end, and some with words to hide.
+async fn handing_off(
+    store: &dyn Store,
+    scope: &Scope,
+    (session, branch): (&SessionRecord, Branch),
+    through: u8,
+    stale: bool,
+) -> NewHandoff {
+    let path = path_of(session, branch);
+    let previous = store.handoff(scope, session.no, &path).await.unwrap();
+    let record = session.branches.iter().find(|one| one.branch == branch).unwrap();
+    let query = TurnQuery { branch: Some(branch), ..TurnQuery::all(session.no, 999) };
+    let own = store.turns(scope, &query).await.unwrap();
+    let last = Ordinal(u64::from(through) % (record.tail.length + 2));
+    let kept = own.iter().filter(|row| row.ordinal <= last && row.ordinal.0.is_multiple_of(3));
+    NewHandoff {
+        session: session.no,
+        branch,
+        seen_head: Seq(record.head_seq.0 + u64::from(stale)),
+        seen_previous: previous.map(|previous| previous.id),
+        epoch: store.scope_head(scope).await.unwrap().epoch,
+        through: last,
+        kept: kept.map(|row| row.id.seq).collect(),
+        text: text(&format!("content {}", through % 5)),
+        tokens: u64::from(through),
+        tokens_before: 9,
+        tokens_after: 4,
+        made_by: "heuristic".to_owned(),
+        trigger: HandoffTrigger::ALL[usize::from(through) % 3],
+        secrets_seen: store.secrets_version(scope.tenant()).await.unwrap(),
+        now: Millis(i64::from(through)),
     }
 }
 
@@ -583,6 +648,63 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
         Step::Wake { place, how } => {
             Act::Wake(in_force(store, &scopes()[place.scope as usize]).await, *how)
         }
+        Step::HandOff { place, through, stale } => {
+            let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
+            let at = (&session, branch);
+            let new = handing_off(store, &scope, at, *through, *stale).await;
+            Act::HandOff(Box::new(new))
+        }
+        Step::EditHandoff { place, pick, version } => {
+            let Some((scope, session, _)) = find(place).await else { return Act::Nothing };
+            let known = store.handoffs(&scope, session.no).await.unwrap();
+            let one = known.get(*pick as usize % known.len().max(1));
+            Act::EditHandoff(HandoffEdit {
+                id: one.map_or("none".to_owned(), |one| one.id.clone()),
+                seen_version: one.map_or(0, |one| one.version) + u64::from(*version) / 2,
+                text: text(&format!("content {}", pick % 4)),
+                tokens: u64::from(*pick),
+                tokens_after: u64::from(*pick),
+                secrets_seen: seen(place).await,
+                now: Millis(i64::from(*pick)),
+            })
+        }
+        Step::Count { place, model, of_handoff } => {
+            let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
+            let path = path_of(&session, branch);
+            let known = store.handoff(&scope, session.no, &path).await.unwrap();
+            Act::Count(ViewUsage {
+                session: session.no,
+                branch,
+                model: format!("model {model}"),
+                through: session.last_seq,
+                handoff: known.filter(|_| *of_handoff).map(|known| known.id),
+                tokens: number as u64,
+                counted: u64::from(*model),
+            })
+        }
+        Step::Answer { place, key, of_session } => {
+            let scope = &scopes()[place.scope as usize];
+            let session = find(place).await.filter(|_| *of_session);
+            Act::Answer(NewAnswer {
+                key: [*key; 32],
+                session: session.map(|(_, session, _)| session.no),
+                epoch: store.scope_head(scope).await.unwrap().epoch,
+                text: text(&format!("content {}", number % 4)),
+                secrets_seen: seen(place).await,
+                now: Millis(number as i64),
+            })
+        }
+        Step::Spend { day, purpose, .. } => {
+            let one = Spending {
+                day: i64::from(*day),
+                purpose: format!("purpose {purpose}"),
+                model: format!("model {}", number % 2),
+                calls: number as u64,
+                saved: 7,
+                ..Spending::default()
+            };
+            Act::Spend(vec![one.clone(), Spending { day: 1, ..one }])
+        }
         Step::PutSecret { name, value, rotate, .. } => {
             Act::PutSecret(drawn_secret(*name, *value), *rotate)
         }
@@ -682,6 +804,11 @@ fn scope_of_step(step: &Step) -> Scope {
         | Step::Fulfil { place, .. }
         | Step::Dream { place, .. }
         | Step::Wake { place, .. }
+        | Step::HandOff { place, .. }
+        | Step::EditHandoff { place, .. }
+        | Step::Count { place, .. }
+        | Step::Answer { place, .. }
+        | Step::Spend { place, .. }
         | Step::Retell { place } => place.scope,
         Step::ExpireOldest | Step::UnsettleAll | Step::LetGo { .. } => 0,
     };
@@ -695,7 +822,22 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         Act::Append(batch) => format!("{:?}", store.append(scope, batch).await),
         Act::Warm(demotion) => format!("{:?}", store.demote_to_warm(scope, demotion).await),
         Act::Cool(demotion) => format!("{:?}", store.demote_to_cold(scope, demotion).await),
-        Act::Erase(erasure) => format!("{:?}", store.erase(scope, erasure).await),
+        Act::Erase(erasure) => {
+            let turn = |seq: &Seq| TurnId { session: erasure.session, seq: *seq };
+            let of_branch = |row: &TurnRow| row.branch == erasure.branch;
+            let turns: Vec<TurnId> = erasure.seqs.iter().map(turn).collect();
+            let mut rows = store.turns_at(scope, &turns).await.unwrap();
+            rows.retain(of_branch);
+            let turns: Vec<TurnId> = rows.iter().map(|row| row.id).collect();
+            let ahead = store.handoffs_lost_with(scope, &turns).await.unwrap() as usize;
+            let session = erasure.session;
+            let before = store.handoffs(scope, session).await.unwrap().len();
+            let erased = store.erase(scope, erasure).await;
+            let after = store.handoffs(scope, session).await.unwrap().len();
+            let lost = if matches!(erased, Ok(true)) { ahead } else { 0 };
+            assert_eq!(before - after, lost, "as was counted ahead");
+            format!("{erased:?}")
+        }
         Act::Summarize(batch) => format!("{:?}", store.put_summaries(scope, batch).await),
         Act::Settle(session, branch, seen) => {
             format!("{:?}", store.settle(scope, session, branch, seen).await)
@@ -791,6 +933,11 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
                 },
             }
         }
+        Act::HandOff(new) => format!("{:?}", store.put_handoff(scope, *new).await),
+        Act::EditHandoff(edit) => format!("{:?}", store.edit_handoff(scope, edit).await),
+        Act::Count(usage) => format!("{:?}", store.put_usage(scope, usage).await),
+        Act::Answer(answer) => format!("{:?}", store.put_answer(scope, answer).await),
+        Act::Spend(spent) => format!("{:?}", store.add_spending(scope, spent).await),
         Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),
         Act::Fulfil(id, how) => {
             let tenant = scope.tenant();
@@ -854,6 +1001,7 @@ async fn view(store: &dyn Store) -> Vec<String> {
         see(format!("{} {secrets:?} {values:?}", store.secrets_version(&tenant).await.unwrap()));
         see(format!("{:?}", store.secret_records(&tenant).await.unwrap()));
         for memory in [None, Some("notes"), Some("diary")] {
+            see(format!("{:?}", store.spending(&tenant, memory, 1).await.unwrap()));
             let mut stats = store.stats(&tenant, memory, NOW).await.unwrap();
             // Kept compressed in one of them.
             (stats.tier_bytes, stats.summary_bytes) = ([stats.tier_bytes[0], 0, 0], 0);
@@ -906,6 +1054,9 @@ async fn view(store: &dyn Store) -> Vec<String> {
         }
     }
     for scope in scopes() {
+        for key in 0..4_u8 {
+            see(format!("{:?}", store.answer(&scope, &[key; 32]).await.unwrap()));
+        }
         see(masked(format!("{:?}", store.watch(&scope).await.unwrap())));
         for at in [None, Some(Position(9))] {
             for tag in [None, Some(text("subject:name-1"))] {
@@ -996,7 +1147,13 @@ async fn view_session(store: &dyn Store, scope: &Scope, session: &SessionRecord)
     lines.push(format!("{:?}", store.turns(scope, &query).await.unwrap()));
     let lookup = key().lookup_of_id("id-1");
     lines.push(format!("{:?}", store.turns_by_lookup(scope, no, lookup).await.unwrap()));
+    lines.push(format!("{:?}", store.handoffs(scope, no).await.unwrap()));
     for branch in session.branches.iter().map(|branch| branch.branch) {
+        let path = path_of(session, branch);
+        lines.push(format!("{:?}", store.handoff(scope, no, &path).await.unwrap()));
+        for model in ["model 0", "model 1"] {
+            lines.push(format!("{:?}", store.usage(scope, no, branch, model).await.unwrap()));
+        }
         for level in Level::ALL {
             let query = ChunkQuery::all(no, branch, level, 99);
             for chunk in store.chunks(scope, &query).await.unwrap() {
@@ -1017,23 +1174,27 @@ async fn view_session(store: &dyn Store, scope: &Scope, session: &SessionRecord)
     lines
 }
 
-/// A line with the entries' ids of ours as they come, for each store makes its own.
+/// A line with ids of ours as they come, for each store makes its own.
 fn numbered(line: &str) -> String {
+    numbered_of("h-", &numbered_of("e-", line))
+}
+
+fn numbered_of(prefix: &str, line: &str) -> String {
     const HEX: usize = 20;
     let mut known: Vec<&str> = Vec::new();
-    let mut parts = line.split("e-");
+    let mut parts = line.split(prefix);
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let id = part.get(..HEX).filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let Some(id) = id else {
-            plain += &format!("e-{part}");
+            plain += &format!("{prefix}{part}");
             continue;
         };
         let number = known.iter().position(|other| *other == id).unwrap_or(known.len());
         if number == known.len() {
             known.push(id);
         }
-        plain += &format!("e-{number}{}", &part[HEX..]);
+        plain += &format!("{prefix}{number}{}", &part[HEX..]);
     }
     plain
 }

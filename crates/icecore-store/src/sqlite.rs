@@ -5,6 +5,7 @@
 //! their own. Several processes may share the file; state is read again inside
 //! every transaction.
 
+mod answers;
 mod api_keys;
 mod append;
 mod archives;
@@ -15,6 +16,7 @@ mod dreams;
 mod entries;
 mod erase;
 mod facts;
+mod handoffs;
 mod health;
 mod keyring;
 mod log;
@@ -795,8 +797,8 @@ impl Store for SqliteStore {
     // Handoffs and what models answered
 
     async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff> {
-        let _ = (scope, handoff);
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| handoffs::put(c, s, &scope, handoff)).await
     }
 
     async fn handoff(
@@ -805,23 +807,27 @@ impl Store for SqliteStore {
         session: SessionNo,
         path: &[(Branch, Ordinal)],
     ) -> Result<Option<HandoffRecord>> {
-        let _ = (scope, session, path);
-        todo!()
+        self.look(|c, s| handoffs::on_path(c, s, scope, session, path)).await
     }
 
     async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>> {
-        let _ = (scope, session);
-        todo!()
+        let scope = scope.clone();
+        self.read(move |c, s| handoffs::of_session(c, s, &scope, session)).await
     }
 
     async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
-        let _ = (scope, edit);
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| handoffs::edit(c, s, &scope, edit)).await
+    }
+
+    async fn handoffs_lost_with(&self, scope: &Scope, turns: &[TurnId]) -> Result<u64> {
+        let (scope, turns) = (scope.clone(), turns.to_vec());
+        self.read(move |c, s| handoffs::lost_with(c, s, &scope, &turns)).await
     }
 
     async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
-        let _ = (scope, usage);
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| handoffs::put_usage(c, s, &scope, &usage)).await
     }
 
     async fn usage(
@@ -831,13 +837,12 @@ impl Store for SqliteStore {
         branch: Branch,
         model: &str,
     ) -> Result<Option<ViewUsage>> {
-        let _ = (scope, session, branch, model);
-        todo!()
+        self.look(|c, s| handoffs::usage(c, s, scope, session, branch, model)).await
     }
 
     async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()> {
-        let _ = (scope, answer);
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| answers::put(c, s, &scope, &answer)).await
     }
 
     async fn answer(
@@ -845,13 +850,12 @@ impl Store for SqliteStore {
         scope: &Scope,
         key: &[u8; 32],
     ) -> Result<Option<icecore_domain::redact::RedactedText>> {
-        let _ = (scope, key);
-        todo!()
+        self.look(|c, s| answers::get(c, s, scope, key)).await
     }
 
     async fn add_spending(&self, scope: &Scope, spent: Vec<Spending>) -> Result<()> {
-        let _ = (scope, spent);
-        todo!()
+        let scope = scope.clone();
+        self.write(move |c, s| answers::spend(c, s, &scope, &spent)).await
     }
 
     async fn spending(
@@ -860,8 +864,8 @@ impl Store for SqliteStore {
         memory: Option<&str>,
         since_day: i64,
     ) -> Result<Vec<Spending>> {
-        let _ = (tenant, memory, since_day);
-        todo!()
+        let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
+        self.read(move |c, s| answers::spent(c, s, &tenant, memory.as_deref(), since_day)).await
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {

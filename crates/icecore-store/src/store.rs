@@ -355,15 +355,17 @@ pub trait Store: Send + Sync {
 
     /// Puts everything else that a tenant has in words through a redactor, in one
     /// step: names of sessions and memories, entries, verdicts, all kept versions of
-    /// files, runs, commitments, the log, kept answers. A name that is taken gets a
+    /// files, runs, commitments, handoffs, the log, kept answers. A name that is taken gets a
     /// number; a file whose path holds a secret becomes `redacted-1`, or the next
     /// number that is free, also in runs, which leave out one that is not there any
     /// more; of verdicts that say the same now the last stands. Entries that were made of
     /// one whose content changes are dropped as with [`Store::erase_entries`], and what
     /// they stood for is in force again: they may hold a part of a secret, which nobody
-    /// finds. Where a summary or fact has something to hide, all that was derived in its
-    /// scope is dropped as with [`Store::drop_derived`]. Epochs of the scopes touched
-    /// rise.
+    /// finds. So are handoffs that were made of one whose text changes; counts of its
+    /// tokens stay. Where a summary or fact has something to hide, all that was derived in
+    /// its scope is dropped as with [`Store::drop_derived`]. If anything of this changes
+    /// but names of keys, the log and kept answers, all that models answered is dropped.
+    /// Epochs of the scopes touched rise.
     async fn rewrite_told(
         &self,
         tenant: &Tenant,
@@ -654,13 +656,19 @@ pub trait Store: Send + Sync {
 
     // Handoffs and what models answered
 
-    /// Keeps a handoff, if the branch's head and the handoff in force on its path are as
-    /// they were read. Logs `session.compacted` with ids and counts alone. As with an
-    /// append, it may be [`StoreError::SecretsChanged`]; then too nothing was done.
+    /// Keeps a handoff, if the branch's head, the handoff in force on its path and the
+    /// memory's epoch are as they were read. It may reach no further than the branch; its
+    /// number is one more than that of the one before. Logs `session.compacted` with ids
+    /// and counts alone. As with an append, it may be [`StoreError::SecretsChanged`]; then
+    /// too nothing was done.
+    ///
+    /// It goes when a turn that it covers is erased or rewritten, and with the one before
+    /// it on its path; all of a session go with its last turn.
     async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff>;
 
     /// The handoff in force on a path: branches root first, each with the last ordinal
-    /// of it that is on the path. The last branch with one decides.
+    /// of it that is on the path. The last branch with one that reaches no further than
+    /// the path decides, and of its the newest.
     async fn handoff(
         &self,
         scope: &Scope,
@@ -671,11 +679,17 @@ pub trait Store: Send + Sync {
     /// Handoffs of a session, oldest first, also those that later ones stand for.
     async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>>;
 
-    /// Changes what a handoff says, if nobody has meanwhile and it is there.
-    /// Logs `session.handoff_edited` with ids alone.
+    /// Changes what a handoff says, if nobody has meanwhile and it is there; a person made
+    /// it from then on. Logs `session.handoff_edited` with ids alone. It may be
+    /// [`StoreError::SecretsChanged`]; then too nothing was done.
     async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff>;
 
-    /// Notes what a provider counted; one for each branch and model.
+    /// How many handoffs would go if these turns were erased.
+    async fn handoffs_lost_with(&self, scope: &Scope, turns: &[TurnId]) -> Result<u64>;
+
+    /// Notes what a provider counted; one for each branch and model. It is passed over if
+    /// the branch or the handoff is not there. All of a session go when any turn or
+    /// handoff of it goes or is put anew, and those with a handoff when that is changed.
     async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()>;
 
     /// What a provider counted last for a branch.
@@ -687,14 +701,18 @@ pub trait Store: Send + Sync {
         model: &str,
     ) -> Result<Option<ViewUsage>>;
 
-    /// Keeps a model's answer, so that it need not be asked again. It goes with whatever
-    /// it was made of, and all of a tenant's go when more of its texts are hidden.
+    /// Keeps a model's answer, so that it need not be asked again; the last of a key
+    /// stands. It is passed over if its session is not there or the memory's epoch has
+    /// risen, and it may be [`StoreError::SecretsChanged`]. Answers about a session go
+    /// when any of its turns is erased. Those about none go when any turn, entry, fact or
+    /// verdict of the memory is erased, or an entry deleted for good. All of a tenant's go
+    /// when more of its texts are hidden. They stay when what is derived is dropped.
     async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()>;
 
     /// A kept answer.
     async fn answer(&self, scope: &Scope, key: &[u8; 32]) -> Result<Option<RedactedText>>;
 
-    /// Adds to what was spent and saved in a memory.
+    /// Adds to what was spent and saved in a memory, by day, purpose and model.
     async fn add_spending(&self, scope: &Scope, spent: Vec<Spending>) -> Result<()>;
 
     /// What was spent and saved since a day, of a memory or a tenant, summed up by day,
@@ -1850,15 +1868,17 @@ pub struct Told {
     pub runs: u64,
     /// Commitments.
     pub commitments: u64,
+    /// Handoffs.
+    pub handoffs: u64,
     /// Records of the log.
     pub events: u64,
     /// Names of API keys.
     pub keys: u64,
     /// Kept answers.
     pub outcomes: u64,
-    /// Summaries, facts and entries made of others that were dropped.
+    /// Summaries, facts, and entries and handoffs made of others that were dropped.
     pub derived: u64,
-    /// What was hidden in names, entries, verdicts and files.
+    /// What was hidden in names, entries, verdicts, files and handoffs.
     pub hidden: Hidden,
     /// Where anything but runs, commitments, the log and kept answers changed, by the
     /// names of now.

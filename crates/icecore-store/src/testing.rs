@@ -734,6 +734,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.edit_handoff(scope, edit))
     }
 
+    async fn handoffs_lost_with(&self, scope: &Scope, turns: &[TurnId]) -> Result<u64> {
+        read!(self.handoffs_lost_with(scope, turns))
+    }
+
     async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
         write!(self.put_usage(scope, usage))
     }

@@ -1,5 +1,7 @@
 //! The context for a prompt: what is recent verbatim, what is older by summary.
 
+use std::collections::BTreeMap;
+
 use icecore_domain::chunk::Level;
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo};
 use icecore_domain::window::{self, Candidate, Offer, WindowItem, WindowKind};
@@ -127,6 +129,7 @@ impl Memory {
         let asked = redacted.as_ref().map(|query| query.as_str());
         let mut offer = Offer::default();
         let mut notices = Vec::new();
+        let mut stood_for = BTreeMap::new();
         let sessions = match &request.session {
             Some(session) => match self.session_record(scope, session).await {
                 Ok(record) => vec![record],
@@ -170,7 +173,8 @@ impl Memory {
             let path = Path { scope, session, branches: lineage(session, branch) };
             let budget = wanted.min(u64::from(request.budget)) as u32;
             if budget > 0 {
-                offer.summaries.extend(self.newest_summaries(&path, budget).await?);
+                let found = self.newest_summaries(&path, budget, &mut stood_for).await?;
+                offer.summaries.extend(found);
             }
             offer.recent.extend(self.newest_turns(&path, &mut wanted).await?);
         }
@@ -188,6 +192,12 @@ impl Memory {
         let window =
             crate::error::off_thread(move || window::pack(offer, budget, counter.as_ref())).await?;
         self.inner.counters.context(window.tokens);
+        // What a summary stands for would have had to be there instead of it.
+        let saved = |item: &WindowItem| {
+            let tokens = stood_for.get(&item.id).copied().unwrap_or(0);
+            tokens.saturating_sub(u64::from(item.tokens))
+        };
+        self.note_saved(scope, window.items.iter().map(saved).sum());
         Ok(Context {
             text: window.text,
             tokens: window.tokens,
@@ -321,7 +331,7 @@ impl Memory {
     async fn newest_turns(&self, path: &Path<'_>, wanted: &mut u64) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for (branch, through) in path.branches.iter().rev() {
-            let mut before = self.last_seq(path, *branch, *through).await?;
+            let mut before = self.last_seq(path.scope, path.session, *branch, *through).await?;
             while *wanted > 0 && found.len() < MAX_TURNS {
                 let page = (*wanted / TURN_TOKENS) as usize;
                 let query = TurnQuery {
@@ -358,8 +368,14 @@ impl Memory {
 
     /// A `seq` at or soon after that of a branch's ordinal, so that reading
     /// backwards from a fork does not begin at the far end of its parent.
-    async fn last_seq(&self, path: &Path<'_>, branch: Branch, ordinal: Ordinal) -> Result<Seq> {
-        let record = path.session.branches.iter().find(|record| record.branch == branch);
+    pub(crate) async fn last_seq(
+        &self,
+        scope: &Scope,
+        session: &SessionRecord,
+        branch: Branch,
+        ordinal: Ordinal,
+    ) -> Result<Seq> {
+        let record = session.branches.iter().find(|record| record.branch == branch);
         let end = Seq(u64::MAX >> 1);
         let Some(tail) = record.map(|record| &record.tail).filter(|tail| ordinal.0 < tail.length)
         else {
@@ -368,15 +384,20 @@ impl Memory {
         let query = ChunkQuery {
             through: Ordinal(ordinal.0 + u64::from(tail.policy.micro_turns)),
             newest: true,
-            ..ChunkQuery::all(path.session.no, branch, Level::Micro, 1)
+            ..ChunkQuery::all(session.no, branch, Level::Micro, 1)
         };
-        let found = self.inner.store.chunks(path.scope, &query).await?;
+        let found = self.inner.store.chunks(scope, &query).await?;
         let reaches = |chunk: &&ChunkRecord| chunk.id.last >= ordinal;
         Ok(found.first().filter(reaches).map_or(end, |chunk| chunk.last_seq))
     }
 
     /// Summaries along a path, the newest of each level, no more than could fit.
-    async fn newest_summaries(&self, path: &Path<'_>, budget: u32) -> Result<Vec<Candidate>> {
+    async fn newest_summaries(
+        &self,
+        path: &Path<'_>,
+        budget: u32,
+        stood_for: &mut BTreeMap<String, u64>,
+    ) -> Result<Vec<Candidate>> {
         let limit = (budget as usize / SUMMARY_TOKENS).clamp(MIN_SUMMARIES, MAX_SUMMARIES);
         let mut found = Vec::new();
         for (branch, through) in &path.branches {
@@ -391,6 +412,7 @@ impl Memory {
                 };
                 let chunks = self.inner.store.chunks(path.scope, &query).await?;
                 let chunks = self.veil_chunks(path.scope, chunks).await?;
+                stood_for.extend(chunks.iter().map(|chunk| (chunk.id.to_string(), chunk.tokens)));
                 found.extend(chunks.iter().filter_map(|chunk| summary_candidate(record, chunk)));
             }
         }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use icecore_domain::redact::{Hidden, Redactor, pii_kinds};
+use icecore_store::Spending;
 
 use crate::memory::Memory;
+use crate::models::Purpose;
 
 /// Under which the secrets that tenants registered are counted: their names are
 /// the tenants' own.
@@ -27,6 +30,32 @@ pub struct Counters {
     /// Secrets that were hidden in what was written, by kind; those that tenants
     /// registered are one kind, `registered`. Kinds that were not met are left out.
     pub hidden: BTreeMap<&'static str, u64>,
+    /// What models were asked, by what for; what for none was asked is left out.
+    pub models: BTreeMap<&'static str, ModelCounts>,
+    /// How often something was done without a model that one was set up for.
+    pub model_fallbacks: u64,
+    /// Tokens that contexts and views did not have to hold, thanks to what stands for
+    /// them.
+    pub saved_tokens: u64,
+}
+
+/// What models were asked for one purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ModelCounts {
+    /// Requests that were sent.
+    pub calls: u64,
+    /// Of these, how many brought no usable answer.
+    pub failed: u64,
+    /// Answers that were at hand and cost nothing.
+    pub reused: u64,
+    /// Tokens read.
+    pub input: u64,
+    /// Of these, from a cache.
+    pub cached_input: u64,
+    /// Tokens written.
+    pub output: u64,
+    /// Millionths of the currency.
+    pub cost: u64,
 }
 
 /// [`Counters`] that every clone of a memory adds to.
@@ -38,6 +67,9 @@ pub(crate) struct Counting {
     context_tokens: AtomicU64,
     /// One for each kind there can be, so that counting needs no lock.
     hidden: BTreeMap<&'static str, AtomicU64>,
+    models: Mutex<BTreeMap<&'static str, ModelCounts>>,
+    model_fallbacks: AtomicU64,
+    saved_tokens: AtomicU64,
 }
 
 impl Default for Counting {
@@ -51,6 +83,9 @@ impl Default for Counting {
             contexts: AtomicU64::default(),
             context_tokens: AtomicU64::default(),
             hidden: kinds.map(|kind| (kind, AtomicU64::default())).collect(),
+            models: Mutex::default(),
+            model_fallbacks: AtomicU64::default(),
+            saved_tokens: AtomicU64::default(),
         }
     }
 }
@@ -80,6 +115,33 @@ impl Counting {
         }
     }
 
+    /// Counts what a model was asked.
+    pub(crate) fn asked(&self, purpose: Purpose, spent: &Spending) {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = models.entry(purpose.as_str()).or_default();
+        for (count, more) in [
+            (&mut counts.calls, spent.calls),
+            (&mut counts.failed, spent.failed),
+            (&mut counts.reused, spent.reused),
+            (&mut counts.input, spent.input),
+            (&mut counts.cached_input, spent.cached_input),
+            (&mut counts.output, spent.output),
+            (&mut counts.cost, spent.cost),
+        ] {
+            *count = count.saturating_add(more);
+        }
+    }
+
+    /// Counts something that was done without the model that was set up for it.
+    pub(crate) fn fallback(&self) {
+        self.model_fallbacks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts tokens that did not have to be held.
+    pub(crate) fn saved(&self, tokens: u64) {
+        self.saved_tokens.fetch_add(tokens, Ordering::Relaxed);
+    }
+
     fn read(&self) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let hidden = self.hidden.iter().map(|(kind, count)| (*kind, read(count)));
@@ -90,6 +152,9 @@ impl Counting {
             contexts: read(&self.contexts),
             context_tokens: read(&self.context_tokens),
             hidden: hidden.filter(|(_, count)| *count > 0).collect(),
+            models: self.models.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            model_fallbacks: read(&self.model_fallbacks),
+            saved_tokens: read(&self.saved_tokens),
         }
     }
 }

@@ -15,7 +15,7 @@ use icecore_domain::dream::{
     SourceKind, distil, merge, read_reply,
 };
 use icecore_domain::fact::FactKind;
-use icecore_domain::ids::Tenant;
+use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::Redactor;
 use icecore_domain::tokens::TokenCounter;
 
@@ -26,6 +26,11 @@ use crate::memory::Memory;
 pub trait Distiller: Send + Sync {
     /// Names it in archives. Another name means other replies.
     fn name(&self) -> &str;
+
+    /// All that decides its replies, where that is more than its name.
+    fn identity(&self) -> String {
+        self.name().to_owned()
+    }
 
     /// Tokens that a prompt and its reply may have together.
     fn window_tokens(&self) -> u64 {
@@ -54,7 +59,9 @@ pub struct DistillerError(pub String);
 /// What is to be distilled.
 pub(crate) struct Task {
     /// Whose it is.
-    pub(crate) tenant: Tenant,
+    pub(crate) scope: Scope,
+    /// The memory's epoch as it was before anything was read.
+    pub(crate) epoch: u64,
     /// In the order of the archive's list.
     pub(crate) sources: Vec<Source>,
     /// The addresses of what they are in that list.
@@ -118,55 +125,71 @@ impl DistilledCache {
 }
 
 impl Memory {
-    /// Distils, with the model if there is one. What one made of the same sources under
-    /// the same budget before is taken as it was, from this process or from the archive
-    /// that it went into.
+    /// Distils, with the first model that answers, if there is one. What one made of the
+    /// same sources under the same budget before is taken as it was, from this process or
+    /// from the archive that it went into.
     pub(crate) async fn distilled(&self, task: Task) -> Result<Distilled> {
-        let Some(model) = self.inner.distiller.clone() else {
-            let counter = Arc::clone(&self.inner.counter);
-            return off_thread(move || {
-                let Task { sources, carried, output_tokens, .. } = task;
-                let distillate =
-                    distil(&sources, carried.as_ref(), output_tokens, counter.as_ref());
-                Distilled { distillate, distiller: EXTRACTIVE.to_owned(), told_tokens: 0 }
-            })
-            .await;
-        };
-        let key = self.memo_key(&task, model.as_ref()).await?;
-        if let Some(made) = self.inner.distilled.get(&key) {
+        let mut in_vain = None;
+        for model in self.distillers(&task) {
+            let model = model.as_ref();
+            let key = self.memo_key(&task, model).await?;
+            if let Some(made) = self.inner.distilled.get(&key) {
+                return Ok(made);
+            }
+            if let Some(made) = self.kept_distillate(&task, &key, model).await? {
+                return Ok(made);
+            }
+            let asked = Asking::new(self, &task, model).distilled().await?;
+            if asked.is_final {
+                self.inner.distilled.put(key, asked.made.clone());
+            }
+            if asked.is_of_model {
+                return Ok(asked.made);
+            }
+            in_vain = Some(asked.made);
+        }
+        if let Some(made) = in_vain {
             return Ok(made);
         }
-        if let Some(made) = self.kept_distillate(&task, &key, model.as_ref()).await? {
-            return Ok(made);
+        let counter = Arc::clone(&self.inner.counter);
+        off_thread(move || {
+            let Task { sources, carried, output_tokens, .. } = task;
+            let distillate = distil(&sources, carried.as_ref(), output_tokens, counter.as_ref());
+            Distilled { distillate, distiller: EXTRACTIVE.to_owned(), told_tokens: 0 }
+        })
+        .await
+    }
+
+    /// The models to ask, in order.
+    fn distillers(&self, task: &Task) -> Vec<Arc<dyn Distiller>> {
+        match &self.inner.distiller {
+            Some(model) => vec![Arc::clone(model)],
+            None => self.dream_models(&task.scope, task.epoch),
         }
-        let (made, is_final) = Asking::new(self, &task, model.as_ref()).distilled().await?;
-        if is_final {
-            self.inner.distilled.put(key, made.clone());
-        }
-        Ok(made)
     }
 
     /// Notes which archive holds what a model made of sources, so that it is not asked
     /// again. The note holds no content: a keyed hash and an address.
     pub(crate) async fn note_distilled(
         &self,
-        tenant: &Tenant,
+        scope: &Scope,
         archive: &Archive,
         checksum: Checksum,
     ) -> Result<()> {
-        let Some(model) = self.inner.distiller.clone() else { return Ok(()) };
-        if !is_made_by(&archive.distiller, model.name()) {
-            return Ok(());
-        }
-        let key = self
-            .key_of(tenant, &archive.sources, (archive.budget, archive.output), model.name())
-            .await?;
+        let models = match &self.inner.distiller {
+            Some(model) => vec![Arc::clone(model)],
+            None => self.dream_models(scope, 0),
+        };
+        let is_maker = |model: &&Arc<dyn Distiller>| is_made_by(&archive.distiller, model.name());
+        let Some(model) = models.iter().find(is_maker) else { return Ok(()) };
+        let limits = (archive.budget, archive.output);
+        let key = self.key_of(scope.tenant(), &archive.sources, limits, model.as_ref()).await?;
         Ok(self.inner.store.put_note(&note_of(&key), &checksum.to_string()).await?)
     }
 
     async fn memo_key(&self, task: &Task, model: &dyn Distiller) -> Result<[u8; 32]> {
         let limits = (task.budget, task.output_limit);
-        self.key_of(&task.tenant, &task.named, limits, model.name()).await
+        self.key_of(task.scope.tenant(), &task.named, limits, model).await
     }
 
     async fn key_of(
@@ -174,7 +197,7 @@ impl Memory {
         tenant: &Tenant,
         sources: &[ArchiveSource],
         (budget, output): (u64, u64),
-        model: &str,
+        model: &dyn Distiller,
     ) -> Result<[u8; 32]> {
         let mut bytes = Vec::with_capacity(sources.len() * 33);
         for source in sources {
@@ -184,6 +207,7 @@ impl Memory {
             bytes.extend(source.hash);
         }
         let (budget, output) = (budget.to_be_bytes(), output.to_be_bytes());
+        let model = model.identity();
         let parts = [&bytes[..], &budget, &output, model.as_bytes()];
         self.request_hash(tenant, "distilled", &parts).await
     }
@@ -197,7 +221,7 @@ impl Memory {
     ) -> Result<Option<Distilled>> {
         let note = self.inner.store.note(&note_of(key)).await?;
         let Some(checksum) = note.as_deref().and_then(Checksum::parse) else { return Ok(None) };
-        let Ok((_, archive)) = self.find_archive(&task.tenant, None, checksum).await else {
+        let Ok((_, archive)) = self.find_archive(task.scope.tenant(), None, checksum).await else {
             return Ok(None);
         };
         let is_same = archive.sources == task.named
@@ -242,6 +266,15 @@ struct Asking<'a> {
     told_tokens: u64,
 }
 
+/// What came of asking a model.
+struct Asked {
+    made: Distilled,
+    /// Whether asking again would be for nothing.
+    is_final: bool,
+    /// Whether it answered anything of use.
+    is_of_model: bool,
+}
+
 /// Sources that are asked about together: the first, and how many.
 struct AskedPart {
     first: usize,
@@ -264,8 +297,8 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// What comes of it, and whether asking again would be for nothing.
-    async fn distilled(mut self) -> Result<(Distilled, bool)> {
+    /// What comes of it.
+    async fn distilled(mut self) -> Result<Asked> {
         let parts = self.parts();
         let input: u64 = parts.iter().map(|part| part.tokens).sum();
         let overhead = self.overhead(&parts);
@@ -305,7 +338,8 @@ impl<'a> Asking<'a> {
         };
         // A model that gave no answer now may give one the next time.
         let is_final = !self.is_silent && is_of_model;
-        Ok((Distilled { distillate, distiller, told_tokens: self.told_tokens }, is_final))
+        let made = Distilled { distillate, distiller, told_tokens: self.told_tokens };
+        Ok(Asked { made, is_final, is_of_model })
     }
 
     /// Sources in their order, as many together as fit the model's window.

@@ -51,6 +51,8 @@ pub struct Erased {
     pub runs: u64,
     /// Archives of dreams that had read any of it, their keys destroyed.
     pub archives: u64,
+    /// Handoffs that had covered any of it, and those that were made of these.
+    pub handoffs: u64,
 }
 
 /// Proof of an erasure, without what was erased.
@@ -94,9 +96,10 @@ impl Receipt {
 
     /// The text that the hash covers.
     pub fn statement(&self) -> String {
-        let Erased { turns, entries, chunks, facts, vectors, packs, runs, archives } = self.erased;
+        let Erased { turns, entries, chunks, facts, vectors, packs, runs, archives, handoffs } =
+            self.erased;
         format!(
-            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {facts} facts, {vectors} vectors, {packs} packs, {runs} runs, {archives} archives{}",
+            "icecore erasure by {} at {}: {turns} turns, {entries} entries, {chunks} chunks, {facts} facts, {vectors} vectors, {packs} packs, {runs} runs, {archives} archives, {handoffs} handoffs{}",
             self.kind,
             self.at,
             if self.dry_run { " (dry run)" } else { "" }
@@ -218,7 +221,7 @@ impl Memory {
     }
 
     /// Erases the facts that turns are about to take with them, to count them, and
-    /// what the selector names besides. The index goes too: after a crash here it
+    /// what the selector names besides; counts the handoffs that will go. The index goes too: after a crash here it
     /// is made anew from what is left.
     async fn erase_drawn(
         &self,
@@ -239,6 +242,7 @@ impl Memory {
             };
             let quoting: Vec<TurnId> = selected.iter().flat_map(|one| of(one)).collect();
             work.erased.vectors += self.vectors_of(scope, &selected).await?;
+            work.erased.handoffs += self.inner.store.handoffs_lost_with(scope, &quoting).await?;
             if !dry_run {
                 self.drop_index(scope).await?;
             }
@@ -537,6 +541,7 @@ impl Receipt {
             "entries": self.erased.entries,
             "facts": self.erased.facts,
             "archives": self.erased.archives,
+            "handoffs": self.erased.handoffs,
         })
         .to_string()
     }

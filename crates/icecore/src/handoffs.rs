@@ -4,10 +4,20 @@
 //! prompt, the last handoff, and what it left standing or came after. Both are read from
 //! one history; the handoff is a mark in it.
 
+mod compact;
+mod distil;
+mod edit;
+mod exchange;
+mod fit;
+mod lines;
+mod recall;
+mod sources;
+mod view;
+
 use std::sync::Arc;
 
 use icecore_domain::chat::{ChatModel, ChatReply};
-use icecore_domain::handoff::{Effort, SessionWindow};
+use icecore_domain::handoff::{Effort, Message, SessionWindow, unpaired};
 use icecore_domain::ids::Scope;
 use icecore_domain::json::JsonText;
 use icecore_domain::redact::RedactedTurn;
@@ -18,6 +28,12 @@ use icecore_store::HandoffTrigger;
 use crate::error::Result;
 use crate::history::StoredTurn;
 use crate::memory::Memory;
+use edit::Correction;
+use fit::Need;
+use view::handoff_message;
+
+pub(crate) use fit::LearnedWindows;
+pub(crate) use sources::is_handoff;
 
 /// What bounds sessions. The names are those of the `[sessions]` table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +68,8 @@ impl Default for HandoffSettings {
 pub struct ApiView {
     /// The system prompt.
     pub system: Vec<StoredTurn>,
-    /// What stands for all that is not here.
+    /// What stands for all that is not here. One that had no room for a word has no text
+    /// and is no message.
     pub handoff: Option<HandoffInfo>,
     /// What the handoff left standing, and what came after it.
     pub turns: Vec<StoredTurn>,
@@ -61,9 +78,24 @@ pub struct ApiView {
 }
 
 impl ApiView {
-    /// The messages in order, the handoff as a user's, but marked.
+    /// The messages in order, the handoff as a user's, but marked. Results of tools whose
+    /// calls are not there are left out, since no provider takes them.
     pub fn messages(&self) -> Vec<RedactedTurn> {
-        todo!()
+        let body = |turn: &StoredTurn| turn.turn.clone();
+        let told = self.handoff.iter().filter(|handoff| !handoff.text.is_empty());
+        let told = told.map(|handoff| handoff_message(&handoff.text));
+        let system = self.system.iter().filter_map(body);
+        let all = system.chain(told).chain(self.turns.iter().filter_map(body));
+        let all: Vec<Message> = all.map(|turn| Message { turn, tokens: 0 }).collect();
+        let mut left_out = unpaired(&all).into_iter().peekable();
+        let mut messages = Vec::with_capacity(all.len());
+        for (at, message) in all.into_iter().enumerate() {
+            match left_out.next_if_eq(&at) {
+                Some(_) => {}
+                None => messages.push(message.turn),
+            }
+        }
+        messages
     }
 }
 
@@ -134,7 +166,7 @@ pub struct FitRequest {
     /// The model that will be asked, by whose counts it is judged.
     pub model: Option<String>,
     /// Set when the provider said that the request did not fit: what it named as its
-    /// window, or 0.
+    /// window, or 0. Then the view is compacted, whatever we count.
     pub overflowed: Option<u64>,
 }
 
@@ -192,18 +224,17 @@ impl Memory {
         branch: Option<&str>,
         bytes: usize,
     ) -> Result<ApiView> {
-        let _ = (scope, session, branch, bytes);
-        todo!()
+        Ok(self.read_branch(scope, session, branch, bytes).await?.view)
     }
 
-    /// Compacts a session now.
+    /// Compacts a session now. If nothing came since it was last done, the handoff in
+    /// force is answered as it is.
     pub async fn compact_session(
         &self,
         scope: &Scope,
         request: &CompactRequest,
     ) -> Result<Compacted> {
-        let _ = (scope, request);
-        todo!()
+        self.compact_by_hand(scope, request).await
     }
 
     /// The handoff in force on a branch.
@@ -213,39 +244,52 @@ impl Memory {
         session: &str,
         branch: Option<&str>,
     ) -> Result<HandoffInfo> {
-        let _ = (scope, session, branch);
-        todo!()
+        let reading = self.read_branch(scope, session, branch, usize::MAX).await?;
+        reading.view.handoff.ok_or_else(|| self.no_handoff(scope, session))
     }
 
-    /// Puts a person's words in place of a handoff's, if it is still of the version that
-    /// the person saw.
+    /// Puts a person's words in place of a handoff's, if it is still in force and of the
+    /// version that the person saw. Its mark, and what it says of itself, are written
+    /// anew.
     pub async fn edit_handoff(
         &self,
         scope: &Scope,
         session: &str,
         branch: Option<&str>,
+        seen_id: &str,
         seen_version: u64,
         text: &str,
     ) -> Result<Compacted> {
-        let _ = (scope, session, branch, seen_version, text);
-        todo!()
+        let (id, version) = (seen_id, seen_version);
+        self.correct(scope, &Correction { session, branch, id, version, text }).await
     }
 
     /// The API view for the next request, compacted first if it would not fit.
     pub async fn fit(&self, scope: &Scope, request: &FitRequest) -> Result<Fitted> {
-        let _ = (scope, request);
-        todo!()
+        let need = Need {
+            session: &request.session,
+            branch: request.branch.as_deref(),
+            window: request.window.unwrap_or_else(|| self.session_window()),
+            beside_tokens: request.beside_tokens,
+            model: request.model.as_deref(),
+            own: None,
+            tools: None,
+        };
+        let mut compactions = Vec::new();
+        let fit = self.fitted(scope, &need, request.overflowed, &mut compactions).await?;
+        Ok(Fitted { view: fit.reading.view, request_tokens: fit.tokens, compactions })
     }
 
     /// Asks a model to go on with a session, and remembers what it answers. A request
     /// that does not fit is made to, before it is sent or after the provider says so.
+    /// `tell` hears the answer as it comes; if that breaks off since the request did not
+    /// fit, it hears another from the beginning. What broke off is not kept.
     pub async fn exchange(
         &self,
         scope: &Scope,
         request: &ExchangeRequest,
         tell: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Exchanged> {
-        let _ = (scope, request, tell);
-        todo!()
+        self.exchanged(scope, request, tell).await
     }
 }

@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use icecore_domain::chunk::{ChunkId, Level, Tier};
+use icecore_domain::handoff::message_tokens;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
 use icecore_domain::redact::{RedactedTurn, Redactor};
 use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
+use icecore_domain::turn::Content;
 use icecore_store::{
     BranchRecord, ChunkQuery, ChunkRecord, EntryRecord, EventRecord, SessionRecord, StoreStats,
     TurnQuery, TurnRow, TurnState,
 };
 
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Memory, session_name};
+use crate::memory::{INLINE_BYTES, Memory, session_name};
+use crate::models::ModelStats;
 
 /// A session as a person sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +70,7 @@ pub struct StoredTurn {
 pub struct View {
     /// What it shows, in order.
     pub messages: Vec<ViewMessage>,
-    /// Tokens of the messages' text.
+    /// Tokens of the messages: of their text and tool calls.
     pub tokens: u64,
 }
 
@@ -121,6 +124,8 @@ pub struct Stats {
     pub disk_bytes: u64,
     /// The counter of all token counts.
     pub tokenizer: &'static str,
+    /// What models cost and saved.
+    pub models: ModelStats,
 }
 
 /// Sessions and turns are read in pages of this size.
@@ -335,12 +340,25 @@ impl Memory {
     ) -> Result<View> {
         let record = self.session_record(scope, session).await?;
         let branch = self.branch_of(scope, &record, session, branch)?;
+        let messages = self.along(scope, &record, &lineage(&record, branch), bytes).await?;
+        let (messages, counts) = self.counted(scope, messages).await?;
+        Ok(View { messages, tokens: counts.iter().sum() })
+    }
+
+    /// All turns along a path, in order, unless they have more than so many bytes.
+    pub(crate) async fn along(
+        &self,
+        scope: &Scope,
+        record: &SessionRecord,
+        path: &[(Branch, Ordinal)],
+        bytes: usize,
+    ) -> Result<Vec<StoredTurn>> {
         let mut found = Gathered::new(bytes);
-        for (branch, through) in lineage(&record, branch) {
+        for (branch, through) in path {
             let mut after = Seq(0);
             loop {
                 let query = TurnQuery {
-                    branch: Some(branch),
+                    branch: Some(*branch),
                     after,
                     bytes: bytes.saturating_add(1),
                     ..TurnQuery::all(record.no, PAGE)
@@ -349,9 +367,9 @@ impl Memory {
                 let Some(last) = rows.last() else { break };
                 after = last.id.seq;
                 let is_short = bytes == usize::MAX && rows.len() < PAGE;
-                let is_last = is_short || last.ordinal >= through;
-                rows.retain(|row| row.ordinal <= through);
-                if !self.gather(scope, &record, rows, &mut found).await? || found.is_over() {
+                let is_last = is_short || last.ordinal >= *through;
+                rows.retain(|row| row.ordinal <= *through);
+                if !self.gather(scope, record, rows, &mut found).await? || found.is_over() {
                     return Err(MemoryError::TooMuch { bytes });
                 }
                 if is_last {
@@ -359,9 +377,52 @@ impl Memory {
                 }
             }
         }
-        let messages = found.turns;
-        let tokens = messages.iter().map(|turn| u64::from(turn.tokens)).sum();
-        Ok(View { messages, tokens })
+        Ok(found.turns)
+    }
+
+    /// Rows as turns, unless they have more than so many bytes.
+    pub(crate) async fn stored_within(
+        &self,
+        scope: &Scope,
+        record: &SessionRecord,
+        rows: Vec<TurnRow>,
+        bytes: usize,
+    ) -> Result<Vec<StoredTurn>> {
+        let mut found = Gathered::new(bytes);
+        match self.gather(scope, record, rows, &mut found).await? && !found.is_over() {
+            true => Ok(found.turns),
+            false => Err(MemoryError::TooMuch { bytes }),
+        }
+    }
+
+    /// Turns with the tokens that each has in a view. What has expired has none.
+    pub(crate) async fn counted(
+        &self,
+        scope: &Scope,
+        turns: Vec<StoredTurn>,
+    ) -> Result<(Vec<StoredTurn>, Vec<u64>)> {
+        let is_veiled = self.veil(scope).await?.is_some();
+        let counter = Arc::clone(&self.inner.counter);
+        let count = move |turn: &StoredTurn| {
+            let Some(fields) = turn.turn.as_ref().map(RedactedTurn::fields) else { return 0 };
+            // What was counted when it came need not be counted again.
+            let is_plain =
+                matches!(fields.content, Content::Text(_)) && fields.tool_calls.is_none();
+            match is_plain && !is_veiled {
+                true => u64::from(turn.tokens),
+                false => message_tokens(fields, counter.as_ref()),
+            }
+        };
+        let bytes: usize = turns.iter().filter_map(|turn| turn.turn.as_ref()).map(body_bytes).sum();
+        if bytes <= INLINE_BYTES {
+            let counts = turns.iter().map(count).collect();
+            return Ok((turns, counts));
+        }
+        off_thread(move || {
+            let counts = turns.iter().map(count).collect();
+            (turns, counts)
+        })
+        .await
     }
 
     /// The branch of that name, or the one that was last appended to.
@@ -524,11 +585,7 @@ impl Memory {
         if rows.iter().any(|row| row.state == TurnState::Expired) {
             return Err(MemoryError::Expired { chunk: id.to_string() });
         }
-        let mut found = Gathered::new(bytes);
-        match self.gather(scope, &record, rows, &mut found).await? && !found.is_over() {
-            true => Ok(found.turns),
-            false => Err(MemoryError::TooMuch { bytes }),
-        }
+        self.stored_within(scope, &record, rows, bytes).await
     }
 
     /// What has this id: a chunk, a turn (the client's id or ours), an entry.
@@ -600,8 +657,13 @@ impl Memory {
             pending: self.inner.store.unsettled_count(Some(tenant), memory).await?,
             disk_bytes,
             tokenizer: self.inner.counter.name(),
+            models: self.model_stats(tenant, memory).await?,
         })
     }
+}
+
+fn body_bytes(turn: &RedactedTurn) -> usize {
+    turn.fields().byte_count()
 }
 
 /// How what stands for a secret begins.

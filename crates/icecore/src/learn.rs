@@ -22,6 +22,7 @@ use icecore_store::{
 };
 
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
+use crate::handoffs::is_handoff;
 use crate::memory::{Inner, Memory, TRIES};
 use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
@@ -122,6 +123,23 @@ impl Learned {
     /// Whether what a person told still holds.
     pub(crate) fn holds_told(&self, key: FactKey) -> bool {
         self.find(key).is_some_and(|known| is_in_force(known.status))
+    }
+
+    /// Facts that hold and that turns say, but no other turns than these: the newest so
+    /// many, oldest first.
+    pub(crate) fn said_only_by(
+        &self,
+        is_source: impl Fn(&TurnId) -> bool,
+        most: usize,
+    ) -> Vec<Fact> {
+        let is_wanted = |known: &&KnownFact| {
+            let mut turns = known.sources.iter().map(|(turn, _)| turn);
+            is_in_force(known.status) && !known.sources.is_empty() && turns.all(&is_source)
+        };
+        let newest = self.known.iter().rev().filter(is_wanted).take(most);
+        let mut facts: Vec<Fact> = newest.map(|known| known.fact.clone().into_fact()).collect();
+        facts.reverse();
+        facts
     }
 
     fn find(&self, key: FactKey) -> Option<&KnownFact> {
@@ -278,6 +296,12 @@ fn stated(rows: Vec<TurnRow>, mut before: Before) -> (Vec<(TurnId, Millis, Fact)
     let mut found = Vec::new();
     for row in rows {
         let place = (row.id.session, row.branch);
+        // What a handoff says was said before: it is nobody's word.
+        let is_handoff = row.body.as_ref().is_some_and(|turn| is_handoff(turn.fields()));
+        if is_handoff {
+            before.remove(&place);
+            continue;
+        }
         let previous = before.get(&place);
         let facts = with_said(&row, |said| match previous {
             Some(previous) => with_said(previous, |asked| fact::extract(said, Some(asked))),

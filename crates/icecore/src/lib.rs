@@ -68,7 +68,7 @@ pub use consolidation::{
     CONSOLIDATION_WINDOW, Consolidation, ConsolidationTrigger, MAX_CONSOLIDATED_ENTRIES,
 };
 pub use context::{Context, ContextRequest};
-pub use counters::Counters;
+pub use counters::{Counters, ModelCounts};
 pub use distiller::{Distiller, DistillerError};
 pub use dreams::{
     DREAM_WORKFLOW, Dream, DreamPhase, DreamPreview, DreamProgress, DreamRequest, DreamSettings,
@@ -122,7 +122,10 @@ pub use icecore_store::{
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
-pub use models::{ModelChain, ModelSettings, Models, Purpose, SpendLimits};
+pub use models::{
+    BreakEven, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS, ModelChain,
+    ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
+};
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
 pub use schedules::{

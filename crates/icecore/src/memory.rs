@@ -28,6 +28,7 @@ use crate::consolidation::Consolidating;
 use crate::counters::Counting;
 use crate::distiller::{DistilledCache, Distiller};
 use crate::error::{MemoryError, Result, off_thread};
+use crate::handoffs::LearnedWindows;
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
 use crate::models::{Asking, Models};
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     pub(crate) distilled: DistilledCache,
     pub(crate) models: Models,
     pub(crate) asking: Asking,
+    pub(crate) learned_windows: LearnedWindows,
     pub(crate) redactors: Redactors,
     pub(crate) counter: Arc<dyn TokenCounter>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -256,6 +258,7 @@ impl MemoryBuilder {
                 distilled: DistilledCache::default(),
                 models: self.models,
                 asking: Asking::default(),
+                learned_windows: LearnedWindows::default(),
                 redactors: Redactors::new(self.redactor, self.logs),
                 counter,
                 clock: self.clock,

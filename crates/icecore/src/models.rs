@@ -4,14 +4,26 @@
 //! Whatever is sent has been redacted, and so is whatever comes back. An answer that was
 //! of use is kept under the hash of what was asked and of the model's identity.
 
+mod accounts;
+mod ask;
+mod chain;
+mod dreams;
+mod judging;
+mod pause;
+mod spend;
+mod summaries;
+
 use std::sync::Arc;
 
-use icecore_domain::chat::{ChatModel, ChatReply, ChatRequest, Prices, Protocol};
-use icecore_domain::ids::{Scope, SessionNo};
-use icecore_domain::redact::RedactedText;
-
-use crate::error::Result;
-use crate::memory::Memory;
+pub use accounts::{BreakEven, ModelStats};
+pub(crate) use ask::{Answered, Ask, Asking};
+pub(crate) use chain::About;
+use icecore_domain::chat::{ChatModel, Prices, Protocol};
+pub use judging::MAX_JUDGED_PAIRS;
+pub(crate) use judging::Pair;
+pub use pause::{LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS};
+pub(crate) use summaries::Made;
+pub use summaries::SUMMARIES_AT_ONCE;
 
 /// What a model is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,52 +110,4 @@ pub struct ModelSettings {
     pub retries: u32,
     /// `caches_prefix`.
     pub caches_prefix: bool,
-}
-
-/// What is at hand while models are asked.
-#[derive(Debug, Default)]
-pub(crate) struct Asking {}
-
-/// A question for one model.
-pub(crate) struct Ask<'a> {
-    /// Whose texts it is about.
-    pub(crate) scope: &'a Scope,
-    /// The one session that it is about, if it is one.
-    pub(crate) session: Option<SessionNo>,
-    /// What for.
-    pub(crate) purpose: Purpose,
-    /// Whom.
-    pub(crate) model: &'a Arc<dyn ChatModel>,
-    /// What.
-    pub(crate) request: &'a ChatRequest,
-}
-
-/// An answer, redacted.
-#[derive(Debug, Clone)]
-pub(crate) struct Answered {
-    /// What it says.
-    pub(crate) text: RedactedText,
-    /// All of the reply, but for its text.
-    pub(crate) reply: ChatReply,
-    /// What it is kept under.
-    pub(crate) key: [u8; 32],
-    /// Whether it was at hand and cost nothing.
-    pub(crate) is_known: bool,
-    /// The version of the tenant's secrets that it was redacted with.
-    pub(crate) secrets_seen: u64,
-}
-
-impl Memory {
-    /// Asks a model, unless its answer is kept, or what may be spent is. What is spent is
-    /// noted, whatever comes of it.
-    pub(crate) async fn ask(&self, ask: &Ask<'_>) -> Result<Answered> {
-        let _ = ask;
-        todo!()
-    }
-
-    /// Keeps an answer that was of use, so that a rebuild pays nothing.
-    pub(crate) async fn keep_answer(&self, ask: &Ask<'_>, answered: &Answered) -> Result<()> {
-        let _ = (ask, answered);
-        todo!()
-    }
 }

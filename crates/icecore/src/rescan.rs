@@ -42,6 +42,8 @@ pub struct Rescanned {
     pub runs: u64,
     /// Commitments that were rewritten.
     pub commitments: u64,
+    /// Handoffs that were rewritten. One that covers a turn that was is gone instead.
+    pub handoffs: u64,
     /// Records of the log whose payloads were rewritten.
     pub events: u64,
     /// Memories that were distilled anew, because a dream had read what was rewritten.
@@ -100,7 +102,7 @@ impl Memory {
         Ok(done)
     }
 
-    /// Rewrites what is not in turns: names, entries, verdicts, files, the log.
+    /// Rewrites what is not in turns: names, entries, verdicts, files, handoffs, the log.
     async fn rewrite_told(
         &self,
         tenant: &Tenant,
@@ -120,6 +122,7 @@ impl Memory {
         done.files += told.files;
         done.runs += told.runs;
         done.commitments += told.commitments;
+        done.handoffs += told.handoffs;
         done.events += told.events;
         add(&mut done.hidden, &told.hidden);
         Ok(told)

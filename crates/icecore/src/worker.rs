@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::redact::{RedactedSummary, RedactedTurn, Redactor};
+use icecore_domain::summary::model::SummaryTask;
 use icecore_domain::summary::{self, Said, Summary};
 use icecore_domain::tier::micros_kept_hot;
 use icecore_domain::time::Millis;
@@ -28,6 +29,7 @@ use crate::bodies::{damaged, decode_text, encode};
 use crate::commitments::Round;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Inner, Memory};
+use crate::models::{About, Made, Purpose};
 use crate::redream::Waits;
 use crate::secrets::TenantRedactor;
 use crate::settings::{ColdFormat, WarmFormat};
@@ -186,6 +188,7 @@ impl Memory {
         }
         // Summaries and facts that were made meanwhile.
         self.index_scopes(&touched).await;
+        self.write_spending().await;
         done.failed = failed.len() as u64;
         Ok(done)
     }
@@ -467,6 +470,20 @@ impl Work<'_> {
         }
     }
 
+    /// What models are asked about.
+    fn about(&self, epoch: u64) -> About<'_> {
+        let (scope, session) = (self.scope, Some(self.session));
+        About { scope, session, epoch, purpose: Purpose::Summary }
+    }
+
+    /// The memory's epoch, where models are asked.
+    async fn epoch(&self) -> Result<u64> {
+        match self.memory.has_summary_models() {
+            true => Ok(self.inner().store.scope_head(self.scope).await?.epoch),
+            false => Ok(0),
+        }
+    }
+
     /// The last ordinal that is to leave the hot tier.
     async fn warm_through(&self) -> Result<Ordinal> {
         let settings = &self.inner().settings;
@@ -519,14 +536,16 @@ impl Work<'_> {
             .filter(|chunk| lacks_summary(chunk) || chunk.id.last > self.branch.warm_through)
             .cloned()
             .collect();
-        let micros = self.read(&needed).await?;
+        let epoch = self.epoch().await?;
+        let micros = Arc::new(self.read(&needed).await?);
 
         let inner = Arc::clone(self.inner());
         let TenantRedactor { redactor, version } =
             self.memory.deriving_redactor(self.scope).await?;
         let warm_from = self.branch.warm_through;
+        let (pressed, by) = (Arc::clone(&micros), redactor.clone());
         let (summaries, texts) = off_thread(move || {
-            press(&inner, &redactor, &micros, summarized, sum_through, warm_from, warm_through)
+            press(&inner, &by, &pressed, summarized, sum_through, warm_from, warm_through)
         })
         .await??;
         if let Some((id, _, _)) = texts.last() {
@@ -546,9 +565,32 @@ impl Work<'_> {
         }
         let reached = last.id.last.min(sum_through);
         if reached > summarized {
+            let summaries = self.micros_by_models(&redactor, summaries, &micros, epoch).await?;
             done.summaries += self.put(Level::Micro, reached, summaries, version).await?;
         }
         Ok(true)
+    }
+
+    /// Summaries of micros by models, where there are any.
+    async fn micros_by_models(
+        &self,
+        redactor: &Redactor,
+        made: Vec<Made>,
+        micros: &[Micro],
+        epoch: u64,
+    ) -> Result<Vec<Made>> {
+        if !self.memory.has_summary_models() || made.is_empty() {
+            return Ok(made);
+        }
+        let wants_facts = self.inner().settings.auto_extract_facts;
+        let task = |(id, _, _): &Made| {
+            let micro = micros.iter().find(|micro| micro.id == *id)?;
+            let turns: Vec<_> = micro.turns.iter().map(|(at, turn)| (*at, turn)).collect();
+            let budget = summary::summary_budget(Level::Micro, micro.tokens);
+            Some(with_said(&turns, |said| SummaryTask::of_turns(said, budget, wants_facts)))
+        };
+        let tasks: Vec<SummaryTask> = made.iter().filter_map(task).collect();
+        self.memory.by_models(self.about(epoch), redactor, made, tasks).await
     }
 
     /// Micros with their turns, from rows or text.
@@ -651,6 +693,7 @@ impl Work<'_> {
         if ready <= summarized {
             return Ok(false);
         }
+        let epoch = self.epoch().await?;
         let query = self.query(level, Ordinal(summarized.0 + 1), ready, CHUNKS_A_STEP);
         let chunks = self.inner().store.chunks(self.scope, &query).await?;
         let Some(last) = chunks.last().map(|chunk| chunk.id.last) else { return Ok(false) };
@@ -659,6 +702,8 @@ impl Work<'_> {
         let inner = Arc::clone(self.inner());
         let TenantRedactor { redactor, version } =
             self.memory.deriving_redactor(self.scope).await?;
+        let has_models = self.memory.has_summary_models();
+        let by = redactor.clone();
         let summaries = off_thread(move || {
             let of = |chunk: &ChunkRecord| {
                 if chunk.summary.is_some() {
@@ -675,12 +720,19 @@ impl Work<'_> {
                 if parts.is_empty() {
                     return None;
                 }
-                let made = summarize_above(&inner, &redactor, level, chunk.tokens, &parts);
-                Some(made.map(|summary| (chunk.id, chunk.revision, summary)))
+                let made = summarize_above(&inner, &by, level, chunk.tokens, &parts);
+                let budget = summary::summary_budget(level, chunk.tokens);
+                let wants_facts = inner.settings.auto_extract_facts;
+                let task = has_models
+                    .then(|| SummaryTask::of_children(level, &parts, budget, wants_facts));
+                Some(made.map(|summary| ((chunk.id, chunk.revision, summary), task)))
             };
             chunks.iter().filter_map(of).collect::<Result<Vec<_>>>()
         })
         .await??;
+        let (made, tasks): (Vec<Made>, Vec<_>) = summaries.into_iter().unzip();
+        let tasks = tasks.into_iter().flatten().collect();
+        let summaries = self.memory.by_models(self.about(epoch), &redactor, made, tasks).await?;
         done.summaries += self.put(level, last, summaries, version).await?;
         Ok(true)
     }
@@ -824,6 +876,14 @@ pub(crate) fn summarize_micro(
     tokens: u64,
     turns: &[(Millis, &RedactedTurn)],
 ) -> Result<RedactedSummary> {
+    let budget = summary::summary_budget(Level::Micro, tokens);
+    let made =
+        with_said(turns, |said| summary::summarize_turns(said, budget, inner.counter.as_ref()));
+    finish_summary(inner, redactor, made)
+}
+
+/// Turns as a summarizer reads them.
+fn with_said<T>(turns: &[(Millis, &RedactedTurn)], read: impl FnOnce(&[Said<'_>]) -> T) -> T {
     let texts: Vec<_> = turns.iter().map(|(_, turn)| turn.fields().content.text()).collect();
     let said: Vec<Said<'_>> = turns
         .iter()
@@ -835,9 +895,7 @@ pub(crate) fn summarize_micro(
             at: *at,
         })
         .collect();
-    let budget = summary::summary_budget(Level::Micro, tokens);
-    let made = summary::summarize_turns(&said, budget, inner.counter.as_ref());
-    finish_summary(inner, redactor, made)
+    read(&said)
 }
 
 /// The summary of a mini or macro of so many tokens, from those of its children.

@@ -19,6 +19,7 @@ pub async fn run(args: ContextArgs, app: &App) -> Outcome<Status> {
     };
     let context = app.memory.context(&app.scope, request).await?;
     print(&context, app)?;
+    app.memory.write_spending().await;
     app.notices(&context.notices);
     if args.explain {
         for line in budget::explained(&context, &app.printer) {

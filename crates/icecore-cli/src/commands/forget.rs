@@ -93,5 +93,9 @@ pub fn receipt_lines(receipt: &Receipt, printer: &Printer) -> Vec<String> {
         };
         lines.insert(1, format!("{verb} {archives} of dreams that had read it{anew}"));
     }
+    if erased.handoffs > 0 {
+        let handoffs = count(erased.handoffs, "handoff");
+        lines.insert(1, format!("{verb} {handoffs} that had covered it"));
+    }
     lines
 }

@@ -63,6 +63,7 @@ fn rescan_lines(done: &Rescanned, printer: &Printer) -> Vec<String> {
         ("files", done.files),
         ("runs", done.runs),
         ("commitments", done.commitments),
+        ("handoffs", done.handoffs),
         ("events", done.events),
     ];
     let counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();

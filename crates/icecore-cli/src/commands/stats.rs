@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::args::StatsArgs;
 use crate::draw::count;
 use crate::failure::{Failure, Outcome, Status};
-use crate::picture::{layers, plot};
+use crate::picture::{layers, models, plot};
 
 /// Dreams that are read at once.
 const PAGE: usize = 500;
@@ -25,6 +25,13 @@ pub async fn run(args: StatsArgs, app: &App) -> Outcome<Status> {
         return Ok(Status::Done);
     }
     for line in layers::picture(&stats, &whose(app), &app.settings.file.memory, &app.printer) {
+        app.printer.line(&line)?;
+    }
+    let told = models::picture(&stats.models, &app.printer);
+    if !told.is_empty() {
+        app.printer.line("")?;
+    }
+    for line in told {
         app.printer.line(&line)?;
     }
     Ok(Status::Done)

@@ -332,6 +332,7 @@ fn what_is_stored_is_rescanned() {
         "files",
         "runs",
         "commitments",
+        "handoffs",
         "events",
         "redacted",
         "dryRun",

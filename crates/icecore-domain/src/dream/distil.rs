@@ -5,7 +5,7 @@ mod choose;
 mod compose;
 #[cfg(test)]
 mod distil_tests;
-mod read;
+pub(crate) mod read;
 mod same;
 mod settle;
 
@@ -211,9 +211,44 @@ pub fn distil(
     output_tokens: u64,
     counter: &dyn TokenCounter,
 ) -> Distillate {
-    let mut read = read::read(sources, carried);
-    settle::settle(&mut read);
-    let candidates = same::merge(read);
-    let order = choose::order(&candidates, counter);
-    compose::compose(&candidates, &order, output_tokens, counter)
+    Distiller::new(sources, carried, counter).within(output_tokens, counter)
+}
+
+/// What sources say, best first, before it is known how much of it can be told.
+pub(crate) struct Distiller {
+    candidates: Vec<read::Candidate>,
+    order: Vec<choose::Ranked>,
+}
+
+impl Distiller {
+    /// Reads sources as [`distil`] does.
+    pub(crate) fn new(
+        sources: &[Source],
+        carried: Option<&Distillate>,
+        counter: &dyn TokenCounter,
+    ) -> Self {
+        let mut read = read::read(sources, carried);
+        settle::settle(&mut read);
+        let candidates = same::merge(read);
+        let order = choose::order(&candidates, counter);
+        Self { candidates, order }
+    }
+
+    /// Without what is so sure to be told that someone else tells it: standing
+    /// instructions.
+    pub(crate) fn without_first(mut self) -> Self {
+        self.order.retain(|ranked| self.candidates[ranked.at].rank < read::Rank::First);
+        self
+    }
+
+    /// Without those of a text that is told already.
+    pub(crate) fn without(mut self, mut is_told: impl FnMut(&str) -> bool) -> Self {
+        self.order.retain(|ranked| !is_told(&self.candidates[ranked.at].text));
+        self
+    }
+
+    /// As much of it as fits.
+    pub(crate) fn within(&self, output_tokens: u64, counter: &dyn TokenCounter) -> Distillate {
+        compose::compose(&self.candidates, &self.order, output_tokens, counter)
+    }
 }

@@ -3,7 +3,7 @@
 //! A model is asked about some sources at a time, and answers in lines. Sources are
 //! data: whatever they ask for, only lines that their sources bear out are taken.
 
-mod grounds;
+pub(crate) mod grounds;
 #[cfg(test)]
 mod model_tests;
 
@@ -65,7 +65,7 @@ impl DistilPrompt {
 }
 
 /// A mark that no source holds, so that none can end its own fence.
-fn fence(sources: &[Source]) -> String {
+pub(crate) fn fence(sources: &[Source]) -> String {
     let texts: Vec<String> = sources.iter().map(Source::text).collect();
     let is_free = |mark: &String| {
         let marks = [format!("<{mark}"), format!("</{mark}")];

@@ -1,10 +1,50 @@
 //! A handoff without a model.
+//!
+//! What is worth most comes first: standing instructions, the goal, how things stand,
+//! open tasks, files, what recall found. What room is left goes to what a dream would
+//! make of the rest.
 
-use crate::fact::Fact;
-use crate::summary::Said;
+#[cfg(test)]
+mod extract_tests;
+mod files;
+mod instructions;
+mod rest;
+mod tasks;
+
+use std::collections::BTreeSet;
+
+use crate::dream::distil::read::{says_something, whole_markers};
+use crate::fact::{Fact, normalise};
+use crate::summary::facts::{Voice, own_terms};
+use crate::summary::pick::cut_text;
+use crate::summary::{Said, speaker_of, voice_of};
+use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
-use super::{CompactionPlan, Handoff};
+use super::{CompactionPlan, Handoff, HandoffLine, HandoffSection, render};
+
+/// Shares of a handoff, in percent, beside those that its plan and its source give.
+const GOAL_PERCENT: u64 = 10;
+const STATE_PERCENT: u64 = 15;
+const TASKS_PERCENT: u64 = 8;
+const FILES_PERCENT: u64 = 8;
+
+/// Tokens of a request that stands for a goal.
+const GOAL_TOKENS: u32 = 48;
+/// Lines of the goal.
+const MAX_GOALS: usize = 5;
+/// Of these, requests before the last.
+const MAX_REQUESTS: usize = 2;
+/// A request with fewer words that carry it is no goal.
+const GOAL_TERMS: usize = 3;
+
+/// Tokens of an answer that is told.
+const ANSWER_TOKENS: u32 = 120;
+/// Tokens of what a model said last.
+const LAST_TOKENS: u32 = 60;
+
+/// How an answer is told that is not among the messages any more.
+const ANSWERED: &str = "The request that follows was answered already:";
 
 /// Something that is known already and need not be read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +53,8 @@ pub struct Passage {
     pub speaker: String,
     /// What.
     pub text: String,
+    /// When, where known.
+    pub at: Option<Millis>,
 }
 
 /// What a handoff is made of.
@@ -28,11 +70,16 @@ pub struct HandoffSource<'a> {
     pub facts: &'a [Fact],
     /// What recall found for the last request, best first.
     pub recalled: &'a [Passage],
-    /// The last request of a person, and whether it was answered already.
+    /// The share of the handoff that is theirs, in percent. They may have more where the
+    /// rest needs less.
+    pub recalled_percent: u64,
+    /// The last request of a person, and whether it was answered already and the answer
+    /// is among what is distilled.
     pub request: Option<(&'a str, bool)>,
 }
 
-/// Writes a handoff within the plan's `handoff_tokens`, as [`super::render`] writes it.
+/// Writes a handoff within the plan's `handoff_tokens`, as [`super::render`] writes it:
+/// one without lines where that has no room for any.
 /// Standing instructions come first and word for word, within `instruction_tokens`.
 pub fn extract(
     source: &HandoffSource<'_>,
@@ -41,6 +88,218 @@ pub fn extract(
     turns: u64,
     counter: &dyn TokenCounter,
 ) -> Handoff {
-    let _ = (source, plan, number, turns, counter);
-    todo!()
+    let mut draft = Draft::new(number, turns, plan.handoff_tokens, counter);
+    if draft.left() == 0 {
+        return Handoff::default();
+    }
+    let share = |percent: u64| plan.handoff_tokens.saturating_mul(percent) / 100;
+    draft.add(instructions::instructions(source), plan.instruction_tokens);
+    draft.add(goals(source, counter), share(GOAL_PERCENT));
+    draft.add(states(source, counter), share(STATE_PERCENT));
+    draft.add(tasks::tasks(source), share(TASKS_PERCENT));
+    draft.add(files::files(source), share(FILES_PERCENT));
+    let recalled = || source.recalled.iter().map(passage);
+    draft.add(recalled(), share(source.recalled_percent.min(100)));
+    rest::add(source, &mut draft);
+    draft.add(recalled(), u64::MAX);
+    if draft.lines.is_empty() {
+        draft.add_cut(recalled().next());
+    }
+    draft.finish()
+}
+
+/// Puts the standing instructions and the recalled passages of what was extracted into
+/// a handoff that a model wrote, within so many tokens. Instructions come first, then the
+/// model's lines by what they are worth, then passages; what does not fit goes.
+pub fn with_instructions(
+    handoff: &Handoff,
+    extracted: &Handoff,
+    (number, turns): (u64, u64),
+    tokens: u64,
+    counter: &dyn TokenCounter,
+) -> Handoff {
+    let mut draft = Draft::new(number, turns, tokens, counter);
+    let of = |handoff: &Handoff, section: HandoffSection| -> Vec<HandoffLine> {
+        handoff.of(section).map(|text| HandoffLine::new(section, text)).collect()
+    };
+    draft.add(of(extracted, HandoffSection::Instructions), u64::MAX);
+    for section in BY_WORTH {
+        draft.add(of(handoff, section), u64::MAX);
+    }
+    draft.add(of(extracted, HandoffSection::Recalled), u64::MAX);
+    draft.finish()
+}
+
+/// Sections by what they are worth.
+const BY_WORTH: [HandoffSection; 9] = [
+    HandoffSection::Goal,
+    HandoffSection::State,
+    HandoffSection::Tasks,
+    HandoffSection::Instructions,
+    HandoffSection::Decisions,
+    HandoffSection::Files,
+    HandoffSection::Facts,
+    HandoffSection::Recalled,
+    HandoffSection::People,
+];
+
+/// Lines in the order of their worth, and what they cost.
+struct Draft<'a> {
+    number: u64,
+    turns: u64,
+    tokens: u64,
+    counter: &'a dyn TokenCounter,
+    lines: Vec<HandoffLine>,
+    told: BTreeSet<String>,
+    sections: BTreeSet<HandoffSection>,
+    used: u64,
+}
+
+impl<'a> Draft<'a> {
+    fn new(number: u64, turns: u64, tokens: u64, counter: &'a dyn TokenCounter) -> Self {
+        let head = render(&Handoff::default(), number, turns);
+        let used = u64::from(counter.count(&head));
+        let (lines, told, sections) = Default::default();
+        Self { number, turns, tokens, counter, lines, told, sections, used }
+    }
+
+    /// Tokens that are left.
+    fn left(&self) -> u64 {
+        self.tokens.saturating_sub(self.used)
+    }
+
+    /// Adds lines while they fit, at most so many tokens of them. One that does not fit
+    /// is passed over.
+    fn add(&mut self, lines: impl IntoIterator<Item = HandoffLine>, most: u64) {
+        let end = self.used.saturating_add(most).min(self.tokens);
+        for line in lines {
+            if self.used >= end {
+                break;
+            }
+            let cost = self.cost(&line);
+            if self.used.saturating_add(cost) <= end {
+                self.push(line, cost);
+            }
+        }
+    }
+
+    fn push(&mut self, line: HandoffLine, cost: u64) {
+        if !says_something(&line.text) || !self.told.insert(normalise(&line.text)) {
+            return;
+        }
+        self.used += cost;
+        self.sections.insert(line.section);
+        self.lines.push(line);
+    }
+
+    /// Adds as much of a line as fits.
+    fn add_cut(&mut self, line: Option<HandoffLine>) {
+        let Some(line) = line else { return };
+        let around = self.cost(&HandoffLine { text: String::new(), ..line.clone() });
+        let room = self.left().saturating_sub(around);
+        let text = cut(&line.text, u32::try_from(room).unwrap_or(u32::MAX), self.counter);
+        self.add([HandoffLine { text, ..line }], u64::MAX);
+    }
+
+    /// What a line costs, with the heading where it is the first under it.
+    fn cost(&self, line: &HandoffLine) -> u64 {
+        let heading = match self.sections.contains(&line.section) {
+            true => 0,
+            false => self.counter.count(&format!("\n\n## {}", line.section.heading())),
+        };
+        u64::from(heading) + u64::from(self.counter.count(&format!("\n- {}", line.text)))
+    }
+
+    /// The handoff. Tokens of a whole may be more than those of its lines: then what is
+    /// worth least goes.
+    fn finish(mut self) -> Handoff {
+        let of = |lines: &[HandoffLine]| {
+            let mut lines = lines.to_vec();
+            lines.sort_by_key(|line| line.section);
+            Handoff { lines }
+        };
+        loop {
+            let handoff = of(&self.lines);
+            let text = render(&handoff, self.number, self.turns);
+            let over = u64::from(self.counter.count(&text)).saturating_sub(self.tokens);
+            if over == 0 || self.lines.is_empty() {
+                return handoff;
+            }
+            let mut freed = 0;
+            while freed < over {
+                let Some(line) = self.lines.pop() else { break };
+                freed += u64::from(self.counter.count(&line.text));
+            }
+        }
+    }
+}
+
+fn passage(passage: &Passage) -> HandoffLine {
+    let day = passage.at.map(|at| format!("{} ", at.to_date())).unwrap_or_default();
+    let text = match passage.speaker.is_empty() {
+        true => format!("{day}{}", passage.text),
+        false => format!("{day}{}: {}", passage.speaker, passage.text),
+    };
+    HandoffLine::new(HandoffSection::Recalled, &text)
+}
+
+/// What the person wants: as the handoff before has it, else the first request, and the
+/// last ones.
+fn goals(source: &HandoffSource<'_>, counter: &dyn TokenCounter) -> Vec<HandoffLine> {
+    let is_goal = |said: &&Said<'_>| {
+        said.role == "user" && own_terms(&head_of(said.text)).len() >= GOAL_TERMS
+    };
+    let mut goals: Vec<String> = Vec::new();
+    let carried = source.previous.into_iter().flat_map(|one| one.of(HandoffSection::Goal));
+    goals.extend(carried.take(MAX_GOALS - MAX_REQUESTS).map(str::to_owned));
+    let told = |said: &Said<'_>| spoken(said, &cut(said.text, GOAL_TOKENS, counter));
+    if goals.is_empty() {
+        goals.extend(source.said.iter().find(is_goal).map(told));
+    }
+    let mut last: Vec<String> =
+        source.said.iter().rev().filter(is_goal).take(MAX_REQUESTS).map(told).collect();
+    last.reverse();
+    goals.extend(last);
+    goals.iter().map(|text| HandoffLine::new(HandoffSection::Goal, text)).collect()
+}
+
+/// How things stand: what came of the request that follows, and what a model said last.
+fn states(source: &HandoffSource<'_>, counter: &dyn TokenCounter) -> Vec<HandoffLine> {
+    let is_words = |said: &&Said<'_>| voice_of(said) != Voice::Machine && said.role != "user";
+    let last = source.said.iter().rev().find(is_words).filter(|said| says_something(said.text));
+    let Some(last) = last else { return Vec::new() };
+    let text = match source.request {
+        Some((_, true)) => format!("{ANSWERED} {}", cut(last.text, ANSWER_TOKENS, counter)),
+        _ => spoken(last, &cut(last.text, LAST_TOKENS, counter)),
+    };
+    vec![HandoffLine::new(HandoffSection::State, &text)]
+}
+
+/// A sentence after the name of who said it.
+fn spoken(said: &Said<'_>, text: &str) -> String {
+    match speaker_of(said) {
+        speaker if speaker.is_empty() || speaker == "user" => text.to_owned(),
+        speaker => format!("{speaker}: {text}"),
+    }
+}
+
+/// Bytes of a text that are looked at for a line of it.
+const HEAD_BYTES: usize = 2_000;
+
+fn head_of(text: &str) -> String {
+    text[..text.floor_char_boundary(HEAD_BYTES)].split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// As much of a text as has so many tokens, on one line, without half a marker.
+fn cut(text: &str, tokens: u32, counter: &dyn TokenCounter) -> String {
+    let line = head_of(text);
+    if line.len() + HEAD_BYTES > text.len() && counter.count(&line) <= tokens {
+        return line;
+    }
+    let short = cut_text(&line, tokens, counter);
+    let whole = whole_markers(short.trim_end_matches('…'));
+    match whole.len() + '…'.len_utf8() < short.len() {
+        true => format!("{whole}…"),
+        false => short,
+    }
 }

@@ -8,7 +8,7 @@ use super::words::{Sort, fold, for_each_word, sort_of, stem, term};
 pub const MAX_KEY_FACTS: usize = 10;
 
 /// A fact is a short sentence.
-const MAX_FACT_BYTES: usize = 180;
+pub(super) const MAX_FACT_BYTES: usize = 180;
 /// With fewer words of its own a sentence says too little by itself.
 const MIN_OWN_WORDS: usize = 2;
 /// Facts that share this many tenths of their words are the same.

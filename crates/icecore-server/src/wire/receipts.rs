@@ -38,6 +38,8 @@ struct Erased {
     runs: u64,
     /// Archives of dreams that had read any of it: their keys were destroyed.
     archives: u64,
+    /// Handoffs that had covered any of it.
+    handoffs: u64,
 }
 
 impl<'a> From<&'a icecore::Receipt> for Receipt<'a> {
@@ -66,6 +68,7 @@ impl From<icecore::Erased> for Erased {
             packs: erased.packs,
             runs: erased.runs,
             archives: erased.archives,
+            handoffs: erased.handoffs,
         }
     }
 }

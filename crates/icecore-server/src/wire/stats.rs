@@ -1,6 +1,6 @@
 //! Counts: what is there and what is still due.
 
-use icecore::{Hidden, StoreStats, Tier};
+use icecore::{BreakEven, Hidden, ModelStats, Spending, StoreStats, Tier};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -36,6 +36,90 @@ pub struct Stats<'a> {
     disk_bytes: u64,
     /// The counter of all token counts.
     tokenizer: &'a str,
+    models: ModelCounts<'a>,
+}
+
+/// What models were asked, what that cost and what it saved.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ModelCounts<'a> {
+    /// By purpose and model.
+    spent: Vec<Spent<'a>>,
+    /// Tokens that contexts and views did not have to hold, thanks to what stands for
+    /// them.
+    saved_tokens: u64,
+    /// Whether it was worth it; null where nothing was spent.
+    break_even: Option<Balance>,
+}
+
+/// What a model was asked for one purpose.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Spent<'a> {
+    /// `summary`, `handoff`, `dream`, `consolidation` or `exchange`.
+    purpose: &'a str,
+    /// As the settings call it.
+    model: &'a str,
+    /// Requests that were sent.
+    calls: u64,
+    /// Of these, how many brought no usable answer.
+    failed: u64,
+    /// Answers that were at hand and cost nothing.
+    reused: u64,
+    input_tokens: u64,
+    /// Of these, from a provider's cache.
+    cached_input_tokens: u64,
+    output_tokens: u64,
+    /// In the currency of the prices.
+    cost: f64,
+}
+
+/// What was spent on the memory against what it saved.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Balance {
+    spent_tokens: u64,
+    saved_tokens: u64,
+    /// In the currency of the prices.
+    spent_cost: f64,
+    /// What the saved tokens would have cost to read; null where no model has a price.
+    saved_cost: Option<f64>,
+    /// Whether more was saved than spent: in money where there are prices, else in
+    /// tokens.
+    reached: bool,
+}
+
+/// Millionths as money.
+fn money(millionths: u64) -> f64 {
+    millionths as f64 / 1e6
+}
+
+impl<'a> From<&'a ModelStats> for ModelCounts<'a> {
+    fn from(stats: &'a ModelStats) -> Self {
+        let spent = |one: &'a Spending| Spent {
+            purpose: &one.purpose,
+            model: &one.model,
+            calls: one.calls,
+            failed: one.failed,
+            reused: one.reused,
+            input_tokens: one.input,
+            cached_input_tokens: one.cached_input,
+            output_tokens: one.output,
+            cost: money(one.cost),
+        };
+        let balance = |even: BreakEven| Balance {
+            spent_tokens: even.spent_tokens,
+            saved_tokens: even.saved_tokens,
+            spent_cost: money(even.spent_cost),
+            saved_cost: even.saved_cost.map(money),
+            reached: even.is_reached,
+        };
+        Self {
+            spent: stats.spent.iter().map(spent).collect(),
+            saved_tokens: stats.saved_tokens,
+            break_even: stats.break_even.map(balance),
+        }
+    }
 }
 
 /// What each tier holds.
@@ -86,6 +170,7 @@ impl<'a> Stats<'a> {
             redacted: &store.hidden,
             disk_bytes: stats.disk_bytes,
             tokenizer: stats.tokenizer,
+            models: ModelCounts::from(&stats.models),
         }
     }
 }

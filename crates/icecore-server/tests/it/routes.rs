@@ -199,7 +199,7 @@ async fn a_context_stays_within_its_budget() {
 async fn forgetting_gives_a_receipt_and_lasts() {
     let (_dir, host) = fresh().await;
     host.post("/sessions/trip/turns", TURNS).await;
-    let none = json!({"turns":0,"entries":0,"chunks":0,"facts":0,"vectors":0,"packs":0,"runs":0,"archives":0});
+    let none = json!({"turns":0,"entries":0,"chunks":0,"facts":0,"vectors":0,"packs":0,"runs":0,"archives":0,"handoffs":0});
     let dry = host.post("/forget", r#"{"session":"trip","dryRun":true}"#).await.json();
     assert_eq!((&dry["erased"]["turns"], &dry["dryRun"]), (&json!(3), &json!(true)));
     assert_eq!(host.get("/sessions/trip/turns").await.status, 200);

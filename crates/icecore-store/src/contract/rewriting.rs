@@ -271,6 +271,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
         files: 0,
         runs: 0,
         commitments: 0,
+        handoffs: 0,
         // Three entries, one verdict, one erasure.
         events: 5,
         keys: 0,

@@ -298,6 +298,7 @@ pub(super) fn delete(tenant: &mut TenantState, memory: &str, going: &BTreeSet<Po
         let gone = tenant.entries.iter().position(|entry| entry.record.began == *began);
         let Some(gone) = gone.map(|at| tenant.entries.remove(at)) else { continue };
         let_go(tenant, memory, &gone, None);
+        super::handoffs::forget_answers(tenant, memory, None);
         // What was made of it was made of what it was made of.
         let quotes = tenant.quotes.clone();
         for (source, _) in quotes.iter().filter(|(_, output)| output == began) {

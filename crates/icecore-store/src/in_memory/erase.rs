@@ -9,7 +9,7 @@ use icecore_domain::time::Millis;
 use super::derivation::Going;
 use super::pyramid::unrevised;
 use super::state::{BranchState, PackState, SessionState, State, StoredTurn, TenantState};
-use super::{commitments, derivation, dreams, facts};
+use super::{commitments, derivation, dreams, facts, handoffs};
 use crate::store::*;
 
 pub(super) fn select(
@@ -108,6 +108,8 @@ pub(super) fn erase(state: &mut State, scope: &Scope, erasure: Erasure) -> bool 
     let tenant = state.ensure_scope(scope);
     tenant.prune_hidden();
     tenant.raise_epoch(scope.memory());
+    handoffs::lose(tenant, erasure.session, &places);
+    handoffs::forget_answers(tenant, scope.memory(), Some(erasure.session));
     let mut touched = dreams::by_turns(tenant, scope.memory(), &places);
     touched.extend(dreams::after(tenant, scope.memory(), first_verdict));
     dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Erased, erasure.now);

@@ -93,6 +93,7 @@ pub(super) fn erase(
     if count > 0 {
         tenant.prune_hidden();
         tenant.raise_epoch(scope.memory());
+        super::handoffs::forget_answers(tenant, scope.memory(), None);
     }
     dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Erased, now);
     count

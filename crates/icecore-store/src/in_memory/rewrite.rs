@@ -2,9 +2,9 @@
 
 use icecore_domain::ids::{Position, Scope};
 
-use super::dreams;
 use super::erase::{recount, revise, still_as_read, swap_texts};
 use super::state::{PackState, SessionState, State};
+use super::{dreams, handoffs};
 use crate::store::*;
 
 pub(super) fn rewrite(state: &mut State, scope: &Scope, rewrite: &Rewrite) -> bool {
@@ -39,6 +39,8 @@ pub(super) fn rewrite(state: &mut State, scope: &Scope, rewrite: &Rewrite) -> bo
         tenant.add_hidden(scope.memory(), position, hidden);
     }
     tenant.raise_epoch(scope.memory());
+    handoffs::lose(tenant, rewrite.session, &places);
+    tenant.answers.clear();
     let touched = dreams::by_turns(tenant, scope.memory(), &places);
     dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Erased, rewrite.now);
     true

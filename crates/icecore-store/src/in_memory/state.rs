@@ -12,11 +12,13 @@ use icecore_domain::turn_jsonl;
 
 use super::api_keys::Keys;
 use super::dreams::KnownDream;
+use super::handoffs::{KnownAnswer, SpendingKey};
 use super::runs::RunState;
 use super::schedules::ScheduleState;
 use super::secrets::Registered;
 use super::workspace::StoredFile;
 use crate::error::StoreError;
+use crate::handoffs::{OF_SESSIONS, named, session_of};
 use crate::store::*;
 
 #[derive(Default)]
@@ -52,6 +54,13 @@ pub(super) struct TenantState {
     /// In the order in which they were kept.
     pub(super) dreams: Vec<KnownDream>,
     pub(super) archives: Vec<ArchiveRecord>,
+    /// In the order in which they were kept.
+    pub(super) handoffs: Vec<HandoffRecord>,
+    /// By session, branch and model.
+    pub(super) usage: BTreeMap<(SessionNo, Branch, String), ViewUsage>,
+    /// By the place of the memory and the key.
+    pub(super) answers: BTreeMap<(usize, [u8; 32]), KnownAnswer>,
+    pub(super) spending: BTreeMap<SpendingKey, Spending>,
     /// Whether the index file went, and was not written again.
     pub(super) index_lost: bool,
     /// How often dreams were lost.
@@ -269,6 +278,10 @@ impl TenantState {
             schedules: Vec::new(),
             dreams: Vec::new(),
             archives: Vec::new(),
+            handoffs: Vec::new(),
+            usage: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            spending: BTreeMap::new(),
             index_lost: false,
             dream_losses: 0,
             hidden: BTreeMap::new(),
@@ -338,7 +351,8 @@ impl TenantState {
             .log
             .iter()
             .filter(|record| memory.is_none_or(|memory| record.memory.as_deref() == Some(memory)));
-        let mut events: Vec<EventRecord> = records.map(|record| record.event.clone()).collect();
+        let mut events: Vec<EventRecord> =
+            records.map(|record| self.with_session(record.event.clone())).collect();
         for session in self.sessions_of(memory) {
             events.extend(session.turns.iter().map(|turn| {
                 let hidden = self.hidden.get(&turn.row.position).map(|(_, hidden)| hidden);
@@ -347,6 +361,17 @@ impl TenantState {
         }
         events.sort_by_key(|event| event.position);
         events
+    }
+
+    /// An event with the name of its session in the place of the number.
+    fn with_session(&self, mut event: EventRecord) -> EventRecord {
+        let is_of_session = OF_SESSIONS.contains(&event.kind.as_str());
+        if let Some(no) = session_of(&event.payload).filter(|_| is_of_session) {
+            let session = self.sessions.iter().find(|session| session.no == no);
+            let name = session.and_then(|session| session.name.as_ref());
+            event.payload = named(&event.payload, name.map(SessionName::as_str));
+        }
+        event
     }
 
     pub(super) fn sessions_of<'a>(
@@ -399,7 +424,10 @@ impl TenantState {
     }
 
     pub(super) fn check(&self) -> Vec<String> {
-        self.sessions.iter().flat_map(SessionState::check).collect()
+        let mut findings: Vec<String> =
+            self.sessions.iter().flat_map(SessionState::check).collect();
+        findings.extend(super::handoffs::check(self));
+        findings
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) fn rewrite(
         work.sessions(at);
         dreams.extend(work.entries(at));
         dreams.extend(work.verdicts(at, &mut fact_ids));
+        let memory = work.tenant.scopes[at].memory.clone();
+        super::handoffs::rewrite(work.tenant, &memory, &work.again, &mut work.told);
         if work.dreams(at, dreams, now) {
             touched.insert(at);
         }
@@ -41,6 +43,7 @@ pub(super) fn rewrite(
     names.files = super::workspace::rewrite(work.tenant, &work.again, &mut work.told);
     work.told.runs = super::runs::rewrite(work.tenant, &work.again, &names);
     work.told.commitments = super::commitments::rewrite(work.tenant, &work.again);
+    super::handoffs::retell_answers(work.tenant, &work.again, &work.told);
     work.events(&fact_ids);
     let Work { tenant, again, mut told, .. } = work;
     for at in touched {

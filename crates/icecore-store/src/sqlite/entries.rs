@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, commitments, derivation, dream_loss, erase, log, rows, secrets};
+use super::{Shared, answers, commitments, derivation, dream_loss, erase, log, rows, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -445,6 +445,7 @@ fn purgeable(
 fn delete(c: &Connection, no: ScopeNo, going: &Going) -> rusqlite::Result<()> {
     secrets::forget_hidden(c, "SELECT ?2", [no.tenant, going.began])?;
     derivation::forget(c, no, &going.id)?;
+    answers::forget(c, no, None)?;
     c.prepare_cached("DELETE FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3")?
         .execute(params![no.tenant, no.scope, going.id])?;
     Ok(())

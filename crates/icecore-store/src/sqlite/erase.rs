@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::dream_loss::{self, Touched};
 use super::rows::{self, ERASED, ScopeNo};
-use super::{Shared, facts, pyramid, secrets};
+use super::{Shared, facts, handoffs, pyramid, secrets};
 use crate::store::*;
 
 pub(super) fn select(
@@ -303,6 +303,7 @@ fn erase_rows(c: &Connection, no: ScopeNo, erasure: &Erasure) -> rusqlite::Resul
     }
     raise_epoch(c, no)?;
     let ordinals: BTreeSet<i64> = gone.into_keys().collect();
+    handoffs::forget(c, no, (session, branch), &ordinals)?;
     let mut touched = dream_loss::by_turns(c, no.tenant, (session, branch), &ordinals)?;
     touched.extend(dream_loss::after(c, no, first_verdict)?);
     Ok(touched)

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::dream_loss::{self, Touched};
 use super::rows::{self, ERASED, EXPIRED, ScopeNo};
-use super::{Shared, erase, log, secrets};
+use super::{Shared, answers, erase, log, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -325,6 +325,7 @@ pub(super) fn erase(
         }
         if count > 0 && !dry_run {
             erase::raise_epoch(c, no)?;
+            answers::forget(c, no, None)?;
         }
         Ok(count)
     };

@@ -171,7 +171,7 @@ fn read_stats(
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 38] = [
+const INVARIANTS: [(&str, &str); 45] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -388,6 +388,48 @@ const INVARIANTS: [(&str, &str); 38] = [
          UNION SELECT 'run ' || d.run FROM dreams d WHERE d.state = 'in-force'
            AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.tenant = d.tenant
              AND a.scope = d.scope AND a.checksum = d.archive AND a.sealed_key IS NOT NULL)",
+    ),
+    (
+        "a handoff reaches beyond its branch",
+        "SELECT 'handoff ' || h.id FROM handoffs h WHERE h.through < 0 OR h.through >
+           coalesce((SELECT b.length FROM branches b WHERE b.tenant = h.tenant
+             AND b.session = h.session AND b.branch = h.branch), -1)",
+    ),
+    (
+        "a handoff says nothing",
+        "SELECT 'handoff ' || id FROM handoffs WHERE text = '' OR version < 1",
+    ),
+    (
+        "a handoff keeps what it does not cover",
+        "SELECT 'handoff ' || h.id FROM handoffs h, json_each(h.kept) k WHERE NOT EXISTS
+           (SELECT 1 FROM turns t WHERE t.tenant = h.tenant AND t.session = h.session
+              AND t.seq = k.value AND (t.branch < h.branch
+                OR t.branch = h.branch AND t.ordinal <= h.through))",
+    ),
+    (
+        "what a handoff was made of is not there",
+        "SELECT 'handoff ' || h.id FROM handoffs h LEFT JOIN handoffs p
+           ON p.tenant = h.tenant AND p.id = h.previous AND p.session = h.session
+             AND p.position < h.position
+         WHERE (h.previous IS NOT NULL AND p.id IS NULL) OR h.number != coalesce(p.number, 0) + 1",
+    ),
+    (
+        "a handoff is not where the log says",
+        "SELECT 'handoff ' || h.id FROM handoffs h WHERE NOT EXISTS (SELECT 1 FROM log l
+           WHERE l.tenant = h.tenant AND l.position = h.position
+             AND l.kind = 'session.compacted' AND l.payload ->> '$.compactionId' = h.id)",
+    ),
+    (
+        "what a provider counted is of no handoff",
+        "SELECT 'session ' || u.session FROM view_usage u WHERE u.handoff IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM handoffs h WHERE h.tenant = u.tenant
+             AND h.session = u.session AND h.id = u.handoff)",
+    ),
+    (
+        "an answer is about a session of another memory",
+        "SELECT 'session ' || a.session FROM answers a WHERE a.session IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.tenant = a.tenant
+             AND o.session = a.session AND o.scope = a.scope)",
     ),
     (
         "what was hidden is counted for nothing that is there",

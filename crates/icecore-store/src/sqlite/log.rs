@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{Shared, rows, secrets};
 use crate::error::StoreError;
+use crate::handoffs::{OF_SESSIONS, named, session_of};
 use crate::store::*;
 
 /// Adds a record at the tenant's next position.
@@ -96,6 +97,7 @@ pub(super) fn events(
     let after = rows::number(after.0);
     let read = || {
         let mut events = log_events(c, no, memory, after, limit)?;
+        name_sessions(c, no, &mut events)?;
         events.extend(turn_events(c, no, memory, after, limit)?);
         Ok(events)
     };
@@ -134,6 +136,21 @@ fn log_events(
             .query_map(params![tenant, after, limit, memory], read)?
             .collect(),
     }
+}
+
+/// Puts names of sessions in the place of numbers: a name goes when its session is
+/// forgotten.
+fn name_sessions(c: &Connection, tenant: i64, events: &mut [EventRecord]) -> rusqlite::Result<()> {
+    let is_of_session = |event: &&mut EventRecord| OF_SESSIONS.contains(&event.kind.as_str());
+    for event in events.iter_mut().filter(is_of_session) {
+        let Some(session) = session_of(&event.payload) else { continue };
+        let name: Option<Option<String>> = c
+            .prepare_cached("SELECT name FROM sessions WHERE tenant = ?1 AND session = ?2")?
+            .query_row([tenant, rows::number(session.0)], |row| row.get(0))
+            .optional()?;
+        event.payload = named(&event.payload, name.flatten().as_deref());
+    }
+    Ok(())
 }
 
 /// One memory's part of the log. The index is named, for the planner cannot know that

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::dream_loss::{self, Touched};
 use super::erase::{self, Lost};
 use super::rows::{self, ERASED, EXPIRED, ScopeNo};
-use super::{Shared, facts, pyramid, secrets};
+use super::{Shared, answers, facts, handoffs, pyramid, secrets};
 use crate::store::*;
 
 pub(super) fn rewrite(
@@ -108,5 +108,7 @@ fn rewrite_rows(c: &Connection, no: ScopeNo, rewrite: &Rewrite) -> rusqlite::Res
     facts::drop_all(c, no)?;
     erase::raise_epoch(c, no)?;
     let ordinals: BTreeSet<i64> = changed.into_keys().collect();
+    handoffs::lose(c, no.tenant, (session, rewrite.branch.0), &ordinals)?;
+    answers::forget_all(c, no.tenant)?;
     dream_loss::by_turns(c, no.tenant, (session, rewrite.branch.0), &ordinals)
 }

@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::dream_loss::{self, Touched};
 use super::rows::ScopeNo;
 use super::{
-    Shared, api_keys, commitments, dreams, entries, erase, facts, pyramid, rows, runs, secrets,
-    workspace,
+    Shared, answers, api_keys, commitments, dreams, entries, erase, facts, handoffs, pyramid, rows,
+    runs, secrets, workspace,
 };
 use crate::keys::TenantKey;
 use crate::runs::Renamed;
@@ -49,6 +49,7 @@ pub(super) fn rewrite(
         dreams.extend(work.entries(at)?);
         dreams.extend(work.verdicts(at, &named, &mut fact_ids)?);
         work.dreams(at, &named, dreams, now)?;
+        work.handoffs(at)?;
         if let Some(name) = work.memory(at, &named)? {
             names.memories.insert(named.memory().to_owned(), name.clone());
             renamed.insert(*scope, name);
@@ -59,6 +60,7 @@ pub(super) fn rewrite(
     work.told.runs = runs::rewrite(c, s, no, &work.again, &names, now)?;
     work.told.commitments =
         commitments::rewrite(c, no, &work.again, now).map_err(|e| s.failed(e))?;
+    work.answers(no)?;
     work.events(no, &fact_ids, &renamed)?;
     work.key_names(tenant)?;
     for scope in std::mem::take(&mut work.touched) {
@@ -120,6 +122,28 @@ impl Work<'_> {
             self.touched.insert(at.scope);
         }
         Ok(())
+    }
+
+    fn handoffs(&mut self, at: ScopeNo) -> Result<()> {
+        let retold = handoffs::rewrite(self.c, at, &self.again).map_err(|e| self.failed(e))?;
+        self.told.handoffs += retold.rewritten;
+        self.told.derived += retold.dropped;
+        add(&mut self.told.hidden, &retold.hidden);
+        if retold.rewritten > 0 {
+            self.touched.insert(at.scope);
+        }
+        Ok(())
+    }
+
+    /// Drops what models answered, if more is hidden than was when they were asked.
+    fn answers(&self, tenant: i64) -> Result<()> {
+        let drop = || {
+            if self.told != Told::default() || answers::hides(self.c, tenant, &self.again)? {
+                answers::forget_all(self.c, tenant)?;
+            }
+            Ok(())
+        };
+        drop().map_err(|e: rusqlite::Error| self.failed(e))
     }
 
     fn hides_in_summaries(&self, scope: &Scope) -> Result<bool> {

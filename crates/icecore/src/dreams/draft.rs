@@ -234,9 +234,9 @@ impl Memory {
 
         let sources = in_place(sources, carried.as_ref(), first, reader.told.take());
         let Placed { task, source_ids } = {
-            let (tenant, asked, limit) = (scope.tenant().clone(), asked, plan.output);
+            let (of, asked, limit) = ((scope.clone(), head.epoch), asked, plan.output);
             let redactor = redactor.clone();
-            off_thread(move || sources.placed(tenant, asked, limit, redactor)).await?
+            off_thread(move || sources.placed(of, asked, limit, redactor)).await?
         };
         tell(DreamPhase::Distilling, plan.input);
         let named = task.named.clone();
@@ -423,7 +423,7 @@ fn in_place(
 impl Unplaced {
     fn placed(
         mut self,
-        tenant: icecore_domain::ids::Tenant,
+        (scope, epoch): (Scope, u64),
         asked: Asked,
         output_tokens: u64,
         redactor: Redactor,
@@ -441,8 +441,17 @@ impl Unplaced {
         let (sources, source_ids) = self.sources.into_iter().unzip();
         let carried = self.carried.map(|(_, distillate)| distillate);
         let (budget, output_limit) = (asked.budget, asked.output_limit());
-        let task =
-            Task { tenant, sources, named, carried, budget, output_tokens, output_limit, redactor };
+        let task = Task {
+            scope,
+            epoch,
+            sources,
+            named,
+            carried,
+            budget,
+            output_tokens,
+            output_limit,
+            redactor,
+        };
         Placed { task, source_ids }
     }
 }

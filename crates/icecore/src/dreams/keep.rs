@@ -143,7 +143,7 @@ impl Memory {
         if archives.is_ok_and(|archives| !is_used(&archives)) {
             drop(self.inner.archives.delete(name).await);
         }
-        if let Err(error) = self.note_distilled(tenant, &draft.archive, draft.checksum).await {
+        if let Err(error) = self.note_distilled(scope, &draft.archive, draft.checksum).await {
             tracing::warn!(%scope, %error, "a model's distillate could not be noted");
         }
         if dream.record.index_updated {

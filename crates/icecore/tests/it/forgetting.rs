@@ -190,7 +190,7 @@ async fn a_receipt_can_be_checked() {
     let receipt = forget(&bench, ForgetRequest::Session("s".into())).await;
     assert_eq!(
         receipt.statement(),
-        "icecore erasure by session at 2026-01-01T00:00:00Z: 5 turns, 0 entries, 0 chunks, 0 facts, 0 vectors, 0 packs, 0 runs, 0 archives"
+        "icecore erasure by session at 2026-01-01T00:00:00Z: 5 turns, 0 entries, 0 chunks, 0 facts, 0 vectors, 0 packs, 0 runs, 0 archives, 0 handoffs"
     );
     assert_eq!(receipt.id, format!("forget-{}", &receipt.sha256[..16]));
 }

@@ -39,7 +39,7 @@ const WRITES: &[&str] = &[
     "fire_commitments", "fire_due_schedules", "fire_schedule", "forget", "fork_run", "import", "import_text",
     "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
     "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "rotate_master_key", "scope",
-    "settle", "step_run", "undo_dream", "work_until",
+    "settle", "step_run", "undo_dream", "work_until", "write_spending",
 ];
 
 /// A credential that a pattern knows.
@@ -271,11 +271,12 @@ async fn write(bench: &Bench, name: &str) {
                 hides(memory.forget(&me(), None, &request, false).await.map(drop));
             }
         }
-        "settle" | "reindex" | "work_until" | "keep_until" => {
+        "settle" | "reindex" | "work_until" | "keep_until" | "write_spending" => {
             let turn = |n| said(n, &format!("I live at {secret}. Remember: {secret} is the key."));
             memory.remember(scope, "s", (1..130).map(turn).collect()).await.unwrap();
             match name {
                 "reindex" => drop(memory.reindex(scope, |_, _| {}).await.unwrap()),
+                "write_spending" => memory.write_spending().await,
                 "work_until" | "keep_until" => {
                     let stop = tokio::time::sleep(std::time::Duration::from_millis(50));
                     match name {

@@ -169,7 +169,7 @@ fn carried_line(place: u32, at: u32, line: &Line) -> Candidate {
 
 /// Whether it is a standing order, also after what leads to it, as in `one rule: always
 /// ask first`.
-fn is_instruction(text: &str) -> bool {
+pub(crate) fn is_instruction(text: &str) -> bool {
     let is_sure = |text: &str| standing(text).instruction >= SURE_INSTRUCTION;
     is_sure(text) || text.rsplit_once(": ").is_some_and(|(_, order)| is_sure(order))
 }
@@ -378,7 +378,7 @@ impl Reader {
 }
 
 /// Whether there is a word beside markers.
-pub(super) fn says_something(text: &str) -> bool {
+pub(crate) fn says_something(text: &str) -> bool {
     without_markers(text).contains(char::is_alphanumeric)
 }
 
@@ -408,7 +408,7 @@ fn head(text: &str) -> String {
 }
 
 /// `text` up to a marker that it cuts.
-pub(super) fn whole_markers(text: &str) -> &str {
+pub(crate) fn whole_markers(text: &str) -> &str {
     let open = text.rfind('[').filter(|at| !text[*at..].contains(']'));
     match open.filter(|at| MARKER.starts_with(&text[*at..]) || text[*at..].starts_with(MARKER)) {
         Some(at) => text[..at].trim_end(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dream::{Line, Source};
+use crate::summary::words::{for_each_word, is_unspaced};
 use crate::time::Millis;
 use crate::when;
 
@@ -176,24 +177,14 @@ const MONTHS: &[&str] = &[
 ];
 
 /// What a source says that a line may rest on.
-pub(super) struct Grounds {
+pub(crate) struct Grounds {
     words: BTreeSet<String>,
     numbers: BTreeSet<String>,
 }
 
 impl Grounds {
-    pub(super) fn of(source: &Source) -> Self {
-        let text = source.text();
-        let mut words = BTreeSet::new();
-        let mut numbers = BTreeSet::new();
-        for word in words_of(&text) {
-            let lower = word.text.to_lowercase();
-            if let Some(number) = NUMBER_WORDS.iter().position(|known| *known == lower) {
-                numbers.insert(number.to_string());
-            }
-            numbers.extend(numbers_of(&lower));
-            words.insert(stem(&lower).to_owned());
-        }
+    pub(crate) fn of(source: &Source) -> Self {
+        let Self { mut words, mut numbers } = Self::of_texts(&[&source.text()]);
         for part in &source.parts {
             if let Some(at) = part.at {
                 add_date(at, &mut words, &mut numbers);
@@ -204,6 +195,24 @@ impl Grounds {
             }
         }
         Self { words, numbers }
+    }
+
+    /// What some texts say, all together.
+    pub(crate) fn of_texts(texts: &[&str]) -> Self {
+        let mut grounds = Self { words: BTreeSet::new(), numbers: BTreeSet::new() };
+        texts.iter().for_each(|text| grounds.add(text));
+        grounds
+    }
+
+    fn add(&mut self, text: &str) {
+        for word in words_of(text) {
+            let lower = word.text.to_lowercase();
+            if let Some(number) = NUMBER_WORDS.iter().position(|known| *known == lower) {
+                self.numbers.insert(number.to_string());
+            }
+            self.numbers.extend(numbers_of(&lower));
+            self.words.insert(stem(&lower).to_owned());
+        }
     }
 }
 
@@ -222,7 +231,20 @@ fn add_date(at: Millis, words: &mut BTreeSet<String>, numbers: &mut BTreeSet<Str
 
 /// Whether every name, number and date of a text is in the sources, and enough of its
 /// other words.
-pub(super) fn bear_out<'a>(text: &str, sources: impl Iterator<Item = &'a Grounds> + Clone) -> bool {
+pub(crate) fn bear_out<'a>(text: &str, sources: impl Iterator<Item = &'a Grounds> + Clone) -> bool {
+    is_borne_out(text, sources, &[])
+}
+
+/// As [`bear_out`], but these words, which stand in order, need no source either.
+pub(crate) fn bear_out_but(text: &str, source: &Grounds, free: &[&str]) -> bool {
+    is_borne_out(text, std::iter::once(source), free)
+}
+
+fn is_borne_out<'a>(
+    text: &str,
+    sources: impl Iterator<Item = &'a Grounds> + Clone,
+    free: &[&str],
+) -> bool {
     let has_word = |word: &str| sources.clone().any(|grounds| grounds.words.contains(word));
     let has_number = |number: &str| sources.clone().any(|grounds| grounds.numbers.contains(number));
     let (mut carrying, mut own) = (0, 0);
@@ -232,7 +254,8 @@ pub(super) fn bear_out<'a>(text: &str, sources: impl Iterator<Item = &'a Grounds
             return false;
         }
         let is_known = has_word(stem(&lower));
-        let is_ordinary = ORDINARY.contains(&lower.as_str());
+        let is_ordinary =
+            ORDINARY.contains(&lower.as_str()) || free.binary_search(&lower.as_str()).is_ok();
         let is_name = word.is_capital && !is_ordinary && lower.chars().any(char::is_alphabetic);
         if is_name && !is_known {
             return false;
@@ -296,10 +319,23 @@ struct Word<'a> {
 }
 
 /// Runs of letters and digits; what joins digits (`1,200`, `3.5`, `2024-05-07`) or letters
-/// (`O'Brien`) belongs to neither.
+/// (`O'Brien`) belongs to neither. Of scripts without spaces, each two letters.
 fn words_of(text: &str) -> impl Iterator<Item = Word<'_>> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(|word| Word { text: word, is_capital: word.starts_with(char::is_uppercase) })
+    words.flat_map(|word| {
+        let pairs = if word.contains(is_unspaced) { pairs_of(word) } else { vec![word] };
+        pairs.into_iter().map(|text: &str| {
+            let is_capital = text.starts_with(char::is_uppercase);
+            Word { text, is_capital }
+        })
+    })
+}
+
+/// The words and pairs of letters of a run that has letters of a script without spaces.
+fn pairs_of(run: &str) -> Vec<&str> {
+    let mut pairs = Vec::new();
+    for_each_word(run, |word| pairs.push(word.text));
+    pairs
 }
 
 /// The runs of digits of a word, without leading zeros.

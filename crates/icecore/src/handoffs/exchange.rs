@@ -1,0 +1,217 @@
+//! A request to a model with a session as its memory.
+
+use std::sync::{Mutex, PoisonError};
+
+use icecore_domain::chat::{ChatError, ChatReply, ChatRequest, Finish};
+use icecore_domain::handoff::{Effort, Message, SessionWindow};
+use icecore_domain::ids::{Branch, Scope, Seq, TurnId};
+use icecore_domain::redact::{RedactedJson, RedactedStream};
+use icecore_domain::turn::{Content, RawTurn};
+use icecore_store::{HandoffTrigger, ViewUsage};
+
+use super::compact::{Job, check_window};
+use super::fit::{Fit, MOST_COMPACTIONS, Need};
+use super::{ExchangeRequest, Exchanged};
+use crate::error::{MemoryError, Result};
+use crate::memory::Memory;
+use crate::models::{Answered, Ask, Purpose};
+
+impl Memory {
+    /// Appends, makes the request fit, sends it, and appends what is answered.
+    pub(super) async fn exchanged(
+        &self,
+        scope: &Scope,
+        request: &ExchangeRequest,
+        tell: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Exchanged> {
+        let profile = request.model.profile();
+        let window = check_window(match profile.window {
+            0 => self.session_window(),
+            window => SessionWindow { window, reserve: profile.reserve },
+        })?;
+        let (tenant, now) = (scope.tenant(), self.now());
+        let window = self.inner.learned_windows.of(tenant, &profile.name, window, now);
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        let tools = request.tools.as_ref().map(|tools| redactor.redacted_json(tools));
+        let count = |tools: &RedactedJson| self.inner.counter.count(tools.json().as_str());
+        let beside_tokens = tools.as_ref().map_or(0, |tools| u64::from(count(tools)));
+        let mut need = Need {
+            session: &request.session,
+            branch: request.branch.as_deref(),
+            window,
+            beside_tokens,
+            model: Some(&profile.name),
+            own: Some(profile),
+            tools: tools.as_ref(),
+        };
+        let branch = self.appended(scope, &need, &request.turns).await?;
+        let branch = branch.map(|branch| branch.to_string());
+        need.branch = branch.as_deref().or(need.branch);
+        let mut compactions = Vec::new();
+        let mut overflowed = None;
+        loop {
+            let fit = self.fitted(scope, &need, overflowed, &mut compactions).await?;
+            match self.sent(scope, request, &fit, tools.clone(), tell).await {
+                Ok(answered) => {
+                    let reply = self.answered(scope, request, &fit, answered).await?;
+                    return Ok(Exchanged { reply, compactions });
+                }
+                Err(MemoryError::Chat(ChatError::Overflow { limit, .. }))
+                    if compactions.len() < MOST_COMPACTIONS =>
+                {
+                    overflowed = Some(limit.unwrap_or(0));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Appends turns to the branch, unless what must stay would not fit then. Answers the
+    /// branch that they are on.
+    async fn appended(
+        &self,
+        scope: &Scope,
+        need: &Need<'_>,
+        turns: &[RawTurn],
+    ) -> Result<Option<Branch>> {
+        if turns.is_empty() {
+            return Ok(None);
+        }
+        let mut turns = turns.to_vec();
+        let reading = self.read_branch(scope, need.session, need.branch, usize::MAX).await;
+        let reading = match reading {
+            Ok(reading) => Some(reading),
+            Err(MemoryError::NoSession { .. }) if need.branch.is_none() => None,
+            Err(error) => return Err(error),
+        };
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        let mut messages = reading.as_ref().map_or_else(Vec::new, |reading| reading.messages());
+        let counter = self.inner.counter.as_ref();
+        messages
+            .extend(turns.iter().map(|turn| Message::new(redactor.turn(turn.clone()), counter)));
+        self.check_floor(need, &messages)?;
+        if let (Some(reading), Some(_)) = (&reading, need.branch)
+            && turns[0].parent_ids.is_none()
+            && reading.branch != reading.session.current
+        {
+            turns[0].parent_ids = Some(vec![head_id(reading)]);
+        }
+        let remembered = self.remember(scope, need.session, turns).await?;
+        let session = self.session_record(scope, need.session).await?.no;
+        let last = [TurnId { session, seq: remembered.last_seq }];
+        let rows = self.inner.store.turns_at(scope, &last).await?;
+        Ok(rows.first().map(|row| row.branch))
+    }
+
+    /// An error if what must stay of these messages does not fit.
+    fn check_floor(&self, need: &Need<'_>, messages: &[Message]) -> Result<()> {
+        let job = Job {
+            session: need.session,
+            branch: need.branch,
+            window: need.window,
+            beside_tokens: need.beside_tokens,
+            permille: 1_000,
+            effort: Effort::First,
+            trigger: HandoffTrigger::Window,
+            own: need.own,
+            tools: need.tools,
+        };
+        self.plan_of(&job, 0, messages).map(|_| ())
+    }
+
+    /// Sends a view. Nobody hears a secret, not even as it comes.
+    async fn sent(
+        &self,
+        scope: &Scope,
+        request: &ExchangeRequest,
+        fit: &Fit,
+        tools: Option<RedactedJson>,
+        tell: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Answered> {
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        let stream = Mutex::new(RedactedStream::new(redactor));
+        let telling = |piece: &str| {
+            let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+            let shown = stream.push(piece);
+            if !shown.as_str().is_empty() {
+                tell(shown.as_str());
+            }
+        };
+        let asked = ChatRequest {
+            messages: fit.reading.view.messages(),
+            tools,
+            max_tokens: fit.window.reserve,
+        };
+        let ask = Ask {
+            scope,
+            session: Some(fit.reading.session.no),
+            epoch: fit.reading.epoch,
+            purpose: Purpose::Exchange,
+            model: &request.model,
+            request: &asked,
+        };
+        let answered = self.ask_telling(&ask, &telling).await?;
+        let stream = stream.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let rest = stream.finish();
+        if !rest.as_str().is_empty() {
+            tell(rest.as_str());
+        }
+        Ok(answered)
+    }
+
+    /// Remembers an answer, and what the provider counted.
+    async fn answered(
+        &self,
+        scope: &Scope,
+        request: &ExchangeRequest,
+        fit: &Fit,
+        answered: Answered,
+    ) -> Result<ChatReply> {
+        let profile = request.model.profile();
+        let reply = ChatReply { text: answered.text.into_string(), ..answered.reply };
+        if reply.text.is_empty() && reply.tool_calls.is_none() {
+            let reason = match reply.finish {
+                Finish::Filtered => "the provider withheld it",
+                _ => "it is empty",
+            };
+            let model = profile.name.clone();
+            return Err(ChatError::Malformed { model, reason: reason.to_owned() }.into());
+        }
+        let reading = &fit.reading;
+        let turn = RawTurn {
+            role: "assistant".to_owned(),
+            content: match reply.text.is_empty() {
+                true => Content::Null,
+                false => Content::Text(reply.text.clone()),
+            },
+            model: Some(profile.model.clone()),
+            tool_calls: reply.tool_calls.clone(),
+            // The answer is to what was sent, whatever came meanwhile.
+            parent_ids: Some(vec![head_id(reading)]),
+            ..RawTurn::default()
+        };
+        self.remember(scope, &request.session, vec![turn]).await?;
+        if let Some(usage) = reply.usage {
+            let usage = ViewUsage {
+                session: reading.session.no,
+                branch: reading.branch,
+                model: profile.name.clone(),
+                through: reading.head,
+                handoff: reading.handoff.as_ref().map(|handoff| handoff.id.clone()),
+                tokens: usage.input,
+                counted: fit.counted,
+            };
+            // The answer is kept. A count that is not costs an estimate.
+            if let Err(error) = self.inner.store.put_usage(scope, usage).await {
+                tracing::warn!(%scope, %error, "what a provider counted could not be kept");
+            }
+        }
+        Ok(reply)
+    }
+}
+
+/// Our own id of a branch's last turn.
+fn head_id(reading: &super::view::Reading) -> String {
+    let seq: Seq = reading.head;
+    TurnId { session: reading.session.no, seq }.to_string()
+}

@@ -1,0 +1,105 @@
+//! Puts a handoff together from lines, within its room.
+
+use icecore_domain::fact::normalise;
+use icecore_domain::handoff::{Handoff, HandoffLine, HandoffSection, render};
+use icecore_domain::redact::{RedactedText, Redactor};
+use icecore_domain::tokens::TokenCounter;
+
+use crate::compaction::looked_at;
+use crate::error::Result;
+
+/// What goes first where there is too little room, and what last.
+const LEAST_FIRST: [HandoffSection; 9] = [
+    HandoffSection::People,
+    HandoffSection::Files,
+    HandoffSection::Recalled,
+    HandoffSection::Facts,
+    HandoffSection::State,
+    HandoffSection::Tasks,
+    HandoffSection::Decisions,
+    HandoffSection::Goal,
+    HandoffSection::Instructions,
+];
+
+/// Which handoff it is, for how many turns, and what room it has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) number: u64,
+    pub(super) turns: u64,
+    pub(super) tokens: u64,
+}
+
+/// Lines of a handoff: a person's before all others.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lines {
+    first: Vec<HandoffLine>,
+    rest: Vec<HandoffLine>,
+}
+
+impl Lines {
+    /// `rest` without what `first` says already.
+    pub(super) fn new(first: Vec<HandoffLine>, rest: Vec<HandoffLine>) -> Self {
+        let mut lines = Self { first, rest: Vec::new() };
+        lines.add(rest);
+        lines
+    }
+
+    /// Adds lines that are not there.
+    pub(super) fn add(&mut self, more: Vec<HandoffLine>) {
+        for line in more {
+            let said = normalise(&line.text);
+            let is_same = |other: &HandoffLine| normalise(&other.text) == said;
+            if !self.first.iter().chain(&self.rest).any(is_same) {
+                self.rest.push(line);
+            }
+        }
+    }
+
+    /// All of them, by section; within one the person's first.
+    pub(super) fn into_lines(self) -> Vec<HandoffLine> {
+        let mut lines = self.first;
+        lines.extend(self.rest);
+        lines.sort_by_key(|line| line.section);
+        lines
+    }
+
+    /// Drops what matters least, until lines of so many tokens are gone.
+    fn drop_tokens(&mut self, excess: u64, counter: &dyn TokenCounter) {
+        let mut left = excess;
+        while left > 0 {
+            let Some(line) = self.pop() else { return };
+            left = left.saturating_sub(u64::from(counter.count(&line.text)).max(1));
+        }
+    }
+
+    /// The line that matters least.
+    fn pop(&mut self) -> Option<HandoffLine> {
+        let place = |section: HandoffSection| self.rest.iter().rposition(|l| l.section == section);
+        match LEAST_FIRST.into_iter().find_map(place) {
+            Some(at) => Some(self.rest.remove(at)),
+            None => self.first.pop(),
+        }
+    }
+
+    /// The text, its secrets hidden, with as many lines as there is room for; none if
+    /// there is room for no line.
+    pub(super) fn written(
+        mut self,
+        frame: Frame,
+        redactor: &Redactor,
+        counter: &dyn TokenCounter,
+    ) -> Result<Option<(RedactedText, u64)>> {
+        while !self.first.is_empty() || !self.rest.is_empty() {
+            let text =
+                render(&Handoff { lines: self.clone().into_lines() }, frame.number, frame.turns);
+            // Hiding a secret may make it longer.
+            let (text, _) = looked_at(&text, |text| redactor.derived_text(text))?;
+            let tokens = u64::from(counter.count(text.as_str()));
+            if tokens <= frame.tokens {
+                return Ok(Some((text, tokens)));
+            }
+            self.drop_tokens(tokens - frame.tokens, counter);
+        }
+        Ok(None)
+    }
+}

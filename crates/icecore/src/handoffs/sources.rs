@@ -1,0 +1,292 @@
+//! What a handoff is made of: the handoff before, summaries that are there, turns, facts
+//! from them, and what recall finds for the last request.
+
+use std::collections::BTreeSet;
+
+use icecore_domain::chunk::Level;
+use icecore_domain::fact::Fact;
+use icecore_domain::handoff::{
+    CompactionPlan, HANDOFF_MARK, Handoff, HandoffSource, Message, Passage, parse,
+};
+use icecore_domain::ids::{Ordinal, Scope, Seq, TurnId};
+use icecore_domain::redact::Redactor;
+use icecore_domain::summary::Said;
+use icecore_domain::time::Millis;
+use icecore_domain::turn::RawTurn;
+use icecore_store::{ChunkQuery, ChunkRecord};
+
+use super::view::Reading;
+use crate::error::{Result, not_redacted};
+use crate::history::StoredTurn;
+use crate::memory::Memory;
+
+/// Tokens of turns that are read for one handoff. Where there are more, summaries stand
+/// for the oldest, as far as there are any.
+pub(super) const READ_TOKENS: u64 = 200_000;
+
+/// Turns that are read for one handoff.
+pub(super) const READ_TURNS: usize = 4_000;
+
+/// Summaries of one level that are looked at.
+const MAX_SUMMARIES: usize = 1_000;
+
+/// The newest facts that are offered.
+const MAX_FACTS: usize = 256;
+
+/// Something that somebody said.
+#[derive(Debug, Clone)]
+pub(super) struct Spoken {
+    pub(super) role: String,
+    pub(super) name: Option<String>,
+    pub(super) text: String,
+    pub(super) at: Millis,
+}
+
+impl Spoken {
+    pub(super) fn said(&self) -> Said<'_> {
+        Said { role: &self.role, name: self.name.as_deref(), text: &self.text, at: self.at }
+    }
+
+    /// Who said it.
+    pub(super) fn speaker(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.role)
+    }
+
+    /// Whether a tool said it.
+    pub(super) fn is_output(&self) -> bool {
+        matches!(self.role.as_str(), "tool" | "function")
+    }
+}
+
+/// All that a handoff may be made of.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sources {
+    pub(super) previous: Option<Handoff>,
+    /// What the handoff before says, as it is written.
+    pub(super) previous_text: String,
+    pub(super) summaries: Vec<String>,
+    pub(super) spoken: Vec<Spoken>,
+    pub(super) facts: Vec<Fact>,
+    pub(super) recalled: Vec<Passage>,
+    pub(super) recalled_percent: u64,
+    pub(super) request: Option<(String, bool)>,
+}
+
+impl Sources {
+    /// Does something with them as the domain has them.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&HandoffSource<'_>) -> T) -> T {
+        let said: Vec<Said<'_>> = self.spoken.iter().map(Spoken::said).collect();
+        work(&HandoffSource {
+            previous: self.previous.as_ref(),
+            summaries: &self.summaries,
+            said: &said,
+            facts: &self.facts,
+            recalled: &self.recalled,
+            recalled_percent: self.recalled_percent,
+            request: self.request.as_ref().map(|(text, answered)| (text.as_str(), *answered)),
+        })
+    }
+
+    /// Every text that a line of a handoff may come from.
+    pub(super) fn texts(&self) -> Vec<&str> {
+        let spoken = self.spoken.iter().flat_map(|spoken| [spoken.text.as_str(), spoken.speaker()]);
+        let recalled =
+            self.recalled.iter().flat_map(|one| [one.text.as_str(), one.speaker.as_str()]);
+        let request = self.request.iter().map(|(text, _)| text.as_str());
+        [self.previous_text.as_str()]
+            .into_iter()
+            .chain(self.summaries.iter().map(String::as_str))
+            .chain(spoken)
+            .chain(self.facts.iter().map(|fact| fact.text.as_str()))
+            .chain(recalled)
+            .chain(request)
+            .filter(|text| !text.is_empty())
+            .collect()
+    }
+}
+
+/// Whether a turn is a handoff that was given back to us.
+pub(crate) fn is_handoff(turn: &RawTurn) -> bool {
+    turn.content.text().trim_start().starts_with(HANDOFF_MARK)
+}
+
+/// What a turn says and calls for.
+fn text_of(turn: &RawTurn) -> String {
+    let mut text = turn.content.text().into_owned();
+    let calls = turn.tool_calls.as_ref().map(|calls| calls.to_value());
+    for call in calls.iter().filter_map(|calls| calls.as_array()).flatten() {
+        let function = call.get("function").unwrap_or(call);
+        let name = function.get("name").and_then(|name| name.as_str()).unwrap_or("tool");
+        let input = function.get("arguments").or_else(|| function.get("input"));
+        let input = match input {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(format!("{name} {input}").trim_end());
+    }
+    text
+}
+
+impl Memory {
+    /// Gathers what a handoff is made of.
+    pub(super) async fn handoff_sources(
+        &self,
+        scope: &Scope,
+        reading: &Reading,
+        messages: &[Message],
+        plan: &CompactionPlan,
+        redactor: &Redactor,
+    ) -> Result<Sources> {
+        let turns: Vec<&StoredTurn> = reading.turns().collect();
+        let distilled: Vec<usize> = plan.distilled.clone();
+        let request = plan.request.map(|at| messages[at].turn.fields().content.text().into_owned());
+        let is_answered = plan.answer.is_some_and(|at| distilled.contains(&at));
+        let first_read = first_read(&distilled, &reading.counts);
+        let (older, newer) = distilled.split_at(first_read);
+        let (summaries, uncovered) = self.summaries_for(scope, reading, &turns, older).await?;
+        let spoken = uncovered.into_iter().chain(newer.iter().copied()).filter_map(|at| {
+            let fields = turns[at].turn.as_ref()?.fields();
+            (!is_handoff(fields)).then(|| Spoken {
+                role: fields.role.clone(),
+                name: fields.name.clone(),
+                text: text_of(fields),
+                at: turns[at].at,
+            })
+        });
+        let previous_text =
+            reading.handoff.as_ref().map_or("", |handoff| handoff.text.as_str()).to_owned();
+        let standing: BTreeSet<Seq> =
+            plan.system.iter().chain(&plan.kept).map(|at| turns[*at].seq).collect();
+        let recalled = match &request {
+            Some(request) => self.recalled(scope, reading, &standing, request, plan).await?,
+            None => Vec::new(),
+        };
+        Ok(Sources {
+            previous: (!previous_text.is_empty()).then(|| parse(&previous_text)),
+            previous_text,
+            summaries,
+            spoken: spoken.collect(),
+            facts: self.facts_for(scope, reading, redactor).await?,
+            recalled,
+            recalled_percent: self.inner.settings.handoffs.recall_percent.min(100),
+            request: request.map(|text| (text, is_answered)),
+        })
+    }
+
+    /// Facts that hold and that nothing but turns of this path say.
+    async fn facts_for(
+        &self,
+        scope: &Scope,
+        reading: &Reading,
+        redactor: &Redactor,
+    ) -> Result<Vec<Fact>> {
+        let learned = self.learned(scope).await?;
+        let in_view: BTreeSet<Seq> = reading.turns().map(|turn| turn.seq).collect();
+        // Without forks all turns are on the path.
+        let is_whole = reading.session.branches.len() == 1;
+        let is_source = |id: &TurnId| {
+            id.session == reading.session.no
+                && (in_view.contains(&id.seq) || is_whole && id.seq <= reading.head)
+        };
+        let facts = learned.said_only_by(is_source, MAX_FACTS);
+        let clean = |fact: Fact| Ok(redactor.fact(fact).map_err(not_redacted)?.into_fact());
+        facts.into_iter().map(clean).collect()
+    }
+
+    /// Summaries that stand for turns at these places, oldest first, and the places that
+    /// none stands for.
+    async fn summaries_for(
+        &self,
+        scope: &Scope,
+        reading: &Reading,
+        turns: &[&StoredTurn],
+        places: &[usize],
+    ) -> Result<(Vec<String>, Vec<usize>)> {
+        let mut chosen: Vec<ChunkRecord> = Vec::new();
+        for (branch, _) in &reading.path {
+            let mine: Vec<Ordinal> = places
+                .iter()
+                .map(|at| turns[*at])
+                .filter(|turn| turn.branch == *branch)
+                .map(|turn| turn.ordinal)
+                .collect();
+            let (Some(first), Some(last)) = (mine.first(), mine.last()) else { continue };
+            let taken = chosen.len();
+            for level in [Level::Macro, Level::Mini, Level::Micro] {
+                let query = ChunkQuery {
+                    from: *first,
+                    through: *last,
+                    ..ChunkQuery::all(reading.session.no, *branch, level, MAX_SUMMARIES)
+                };
+                let chunks = self.inner.store.chunks(scope, &query).await?;
+                for chunk in self.veil_chunks(scope, chunks).await? {
+                    let overlaps = |other: &ChunkRecord| {
+                        other.id.first <= chunk.id.last && chunk.id.first <= other.id.last
+                    };
+                    let says =
+                        chunk.summary.as_ref().is_some_and(|one| !one.parts().text.is_empty());
+                    if says && !chosen[taken..].iter().any(overlaps) {
+                        chosen.push(chunk);
+                    }
+                }
+            }
+            chosen[taken..].sort_by_key(|chunk| chunk.id.first);
+        }
+        let is_covered = |at: &usize| {
+            let turn = turns[*at];
+            chosen.iter().any(|chunk| {
+                chunk.id.branch == turn.branch
+                    && (chunk.id.first..=chunk.id.last).contains(&turn.ordinal)
+            })
+        };
+        let uncovered = places.iter().copied().filter(|at| !is_covered(at)).collect();
+        Ok((chosen.iter().filter_map(summary_text).collect(), uncovered))
+    }
+}
+
+/// Which of the distilled places is the first that is read itself: all, where they are
+/// not too many.
+fn first_read(distilled: &[usize], counts: &[u64]) -> usize {
+    let mut tokens = 0_u64;
+    let fits = |at: &&usize| {
+        tokens = tokens.saturating_add(counts[**at]);
+        tokens <= READ_TOKENS
+    };
+    let newest = distilled.iter().rev().take_while(fits).take(READ_TURNS).count();
+    distilled.len() - newest
+}
+
+fn summary_text(chunk: &ChunkRecord) -> Option<String> {
+    let summary = chunk.summary.as_ref()?.parts();
+    let lines = [&summary.text].into_iter().chain(&summary.key_facts);
+    Some(lines.map(String::as_str).collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use icecore_domain::json::JsonText;
+
+    #[test]
+    fn only_the_newest_turns_are_read_where_there_are_too_many() {
+        let counts = vec![READ_TOKENS / 4; 10];
+        assert_eq!(first_read(&[0, 2, 4], &counts), 0);
+        assert_eq!(first_read(&(0..10).collect::<Vec<_>>(), &counts), 6);
+        let places: Vec<usize> = (0..READ_TURNS + 3).collect();
+        assert_eq!(first_read(&places, &vec![0; READ_TURNS + 3]), 3);
+        assert_eq!(first_read(&[0], &[READ_TOKENS + 1]), 1);
+    }
+
+    #[test]
+    fn calls_are_told_with_what_they_were_called_with() {
+        let mut turn = RawTurn::new("assistant", "I look.");
+        let calls =
+            r#"[{"id":"a","type":"function","function":{"name":"read","arguments":"{\"p\":1}"}}]"#;
+        turn.tool_calls = Some(JsonText::parse(calls).unwrap());
+        assert_eq!(text_of(&turn), "I look.\nread {\"p\":1}");
+    }
+}
