@@ -75,12 +75,6 @@ pub(super) fn check_window(window: SessionWindow) -> Result<SessionWindow> {
 }
 
 impl Memory {
-    /// The window of the settings.
-    pub(super) fn session_window(&self) -> SessionWindow {
-        let settings = &self.inner.settings.handoffs;
-        SessionWindow { window: settings.window, reserve: settings.reserve }
-    }
-
     pub(super) async fn compact_by_hand(
         &self,
         scope: &Scope,
