@@ -140,6 +140,10 @@ pub(crate) struct HandoffBody {
     /// What it is to say.
     #[schema(min_length = 1)]
     handoff: String,
+    /// The handoff that was read, by its `compactionId`. If another one is in force by
+    /// now, nothing is changed.
+    #[schema(min_length = 1)]
+    compaction_id: String,
     /// The version that was read. If it is another by now, nothing is changed.
     #[schema(minimum = 1)]
     version: u64,
@@ -152,7 +156,7 @@ pub(crate) struct HandoffBody {
     operation_id = "correctHandoff",
     tag = "sessions",
     params(("session" = String, Path, description = "The session.", example = "trip")),
-    request_body(content = HandoffBody, example = json!({"handoff": "Goal\n- Reach Lisbon by 4 May.", "version": 1})),
+    request_body(content = HandoffBody, example = json!({"compactionId": "h-0123456789abcdef0123", "version": 1, "handoff": "Goal\n- Reach Lisbon by 4 May."})),
     responses(
         (status = 200, description = "It says so now", body = wire::CompactedRow),
         (status = 409, description = "It is of another version by now", body = crate::openapi::ErrorBody),
@@ -171,6 +175,8 @@ pub(crate) async fn put(
     let branch = fields.text("branch")?;
     let text = fields.text("handoff")?.filter(|text| !text.trim().is_empty());
     let text = text.ok_or_else(|| ApiError::invalid("field `handoff` must say something"))?;
+    let id = fields.text("compactionId")?;
+    let id = id.ok_or_else(|| ApiError::invalid("field `compactionId` is missing"))?;
     let version = fields.positive("version")?;
     let version = version.ok_or_else(|| ApiError::invalid("field `version` is missing"))?;
     let scope = caller.scope(&app, memory.as_deref()).await?;
@@ -180,8 +186,8 @@ pub(crate) async fn put(
     {
         return Ok(replay(200, body));
     }
-    let memory = &app.memory;
-    let done = memory.edit_handoff(&scope, &session, branch.as_deref(), version, &text).await?;
+    let (memory, branch) = (&app.memory, branch.as_deref());
+    let done = memory.edit_handoff(&scope, &session, branch, &id, version, &text).await?;
     let body = wire::CompactedRow::from(&done).to_json();
     if let Some(attempt) = attempt {
         app.answers.keep(attempt, &body);

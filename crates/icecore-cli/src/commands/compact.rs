@@ -74,9 +74,9 @@ async fn edited(args: &CompactArgs, app: &App) -> Outcome<Option<Compacted>> {
     if text.trim_end() == handoff.text.trim_end() {
         return Ok(None);
     }
+    let (id, version) = (handoff.id.as_str(), handoff.version);
     let memory = &app.memory;
-    let done =
-        memory.edit_handoff(&app.scope, &args.session, branch, handoff.version, &text).await?;
+    let done = memory.edit_handoff(&app.scope, &args.session, branch, id, version, &text).await?;
     Ok(Some(done))
 }
 

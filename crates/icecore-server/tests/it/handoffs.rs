@@ -68,15 +68,17 @@ async fn a_handoff_is_read_and_corrected_by_its_version() {
     let done = host.post("/sessions/trip/compact", "{}").await.json();
     let read = host.get("/sessions/trip/handoff").await.json();
     assert_eq!((&read["handoff"], &read["version"]), (&done["handoff"], &json!(1)));
+    let id = read["compactionId"].clone();
     let text = format!("{}\n- The stove of day 3 is broken.", read["handoff"].as_str().unwrap());
-    let body = json!({ "handoff": text, "version": 1 }).to_string();
+    let body = json!({ "handoff": text, "compactionId": id, "version": 1 }).to_string();
     let put = host.call("PUT", "/sessions/trip/handoff", &[], Some(&body)).await;
     assert_eq!(put.status, 200, "{put:?}");
     assert_eq!((&put.json()["version"], &put.json()["madeBy"]), (&json!(2), &json!("person")));
     assert!(view(&host, "api").await.to_string().contains("The stove of day 3 is broken."));
     let late = host.call("PUT", "/sessions/trip/handoff", &[], Some(&body)).await;
     assert_eq!(late.code(), "409 session_changed");
-    let long = json!({ "handoff": "much ".repeat(200_000), "version": 2 }).to_string();
+    let long =
+        json!({ "handoff": "much ".repeat(200_000), "compactionId": id, "version": 2 }).to_string();
     let long = host.call("PUT", "/sessions/trip/handoff", &[], Some(&long)).await;
     assert_eq!(long.code(), "422 handoff_too_long");
     host.stop().await;
@@ -96,7 +98,12 @@ async fn what_cannot_be_compacted_is_refused_and_nothing_changes() {
         assert_eq!(host.post("/sessions/trip/compact", body).await.code(), code, "{body}");
     }
     assert_eq!(host.post("/sessions/nowhere/compact", "{}").await.code(), "404 not_found");
-    for body in [r#"{"version":1}"#, r#"{"handoff":"x"}"#, r#"{"handoff":" ","version":1}"#] {
+    for body in [
+        r#"{"compactionId":"h-1","version":1}"#,
+        r#"{"compactionId":"h-1","handoff":"x"}"#,
+        r#"{"handoff":"x","version":1}"#,
+        r#"{"compactionId":"h-1","handoff":" ","version":1}"#,
+    ] {
         let put = host.call("PUT", "/sessions/trip/handoff", &[], Some(body)).await;
         assert_eq!(put.code(), "400 validation_error", "{body}");
     }

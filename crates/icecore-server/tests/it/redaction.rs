@@ -137,7 +137,7 @@ fn bodies(route: &str) -> Vec<Value> {
             vec![json!({"branch": secret}), json!({"window": secret, "reserve": secret}), json!({})]
         }
         "/sessions/{session}/handoff" => vec![
-            json!({"handoff": secret, "version": 1}),
+            json!({"handoff": secret, "compactionId": secret, "version": 1}),
             json!({"handoff": secret, "version": secret, "branch": secret}),
         ],
         "/context" => vec![

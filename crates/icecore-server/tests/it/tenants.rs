@@ -134,7 +134,8 @@ impl Caller {
             }
             "icecore/sessions/{session}/compact" => json!({}),
             "icecore/sessions/{session}/handoff" => {
-                json!({ "handoff": self.words(), "version": 1 + self.dice.roll(2) })
+                let version = 1 + self.dice.roll(2);
+                json!({ "handoff": self.words(), "compactionId": self.id(), "version": version })
             }
             "icecore/context" => json!({ "query": "harbour cake Oslo", "budget": 400 }),
             "icecore/search" => json!({ "query": self.dice.of(&["cake", "Oslo", "boiler"]) }),
