@@ -13,6 +13,8 @@
 //! What is tagged differently was set apart by whoever put it, and stays apart.
 //! Intentions stay as they are. So a second pass over the result plans nothing.
 
+pub mod judge;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compaction::Entry;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use icecore_domain::consolidation::judge::{self, NearPair, Verdict};
 use icecore_domain::consolidation::{self, ConsolidationPlan, Stands};
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::Redactor;
@@ -19,6 +20,7 @@ use crate::compaction::{Clean, ENTRIES_A_READ, MAX_READ_BYTES, MAX_TOLD_IDS, loo
 use crate::entries::without_repeats;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{Memory, TRIES};
+use crate::models::{About, MAX_JUDGED_PAIRS, Pair, Purpose};
 use crate::secrets::TenantRedactor;
 
 /// Entries that one consolidation looks at, those twice that it looks at twice. Of a
@@ -28,6 +30,9 @@ pub const MAX_CONSOLIDATED_ENTRIES: usize = 200_000;
 /// Entries that are compared with one another: so many that come one after the other.
 /// Half of them are compared with those that come next as well.
 pub const CONSOLIDATION_WINDOW: usize = 20_000;
+
+/// Pairs of near entries that are looked at of those that are compared at once.
+const MAX_NEAR_PAIRS: usize = 1_000;
 
 /// Who asked for a consolidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +92,11 @@ impl Memory {
         scope: &Scope,
         trigger: ConsolidationTrigger,
     ) -> Result<Consolidation> {
-        let bounds = Bounds { window: CONSOLIDATION_WINDOW, most: MAX_CONSOLIDATED_ENTRIES };
+        let bounds = Bounds {
+            window: CONSOLIDATION_WINDOW,
+            most: MAX_CONSOLIDATED_ENTRIES,
+            judged: MAX_JUDGED_PAIRS,
+        };
         self.consolidate_within(scope, trigger, bounds).await
     }
 
@@ -100,9 +109,11 @@ impl Memory {
         let mut pass = self.inner.consolidating.of(scope).lock_owned().await;
         let mut sum = Sum::default();
         let mut looked_at = 0;
+        let mut left = bounds.judged;
         let mut is_complete = false;
         while !is_complete && looked_at < bounds.most {
-            let (window, held) = self.consolidate_window(scope, trigger, bounds, pass).await?;
+            let (window, held) =
+                self.consolidate_window(scope, trigger, bounds, &mut left, pass).await?;
             pass = held;
             pass.is_changed |= window.position.is_some();
             looked_at += window.began.len();
@@ -125,17 +136,26 @@ impl Memory {
         scope: &Scope,
         trigger: ConsolidationTrigger,
         bounds: Bounds,
+        left: &mut usize,
         mut pass: Held,
     ) -> Result<(Window, Held)> {
         for _ in 0..TRIES {
             let now = self.now();
             let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
+            let epoch = match self.has_consolidation_models() {
+                true => self.inner.store.scope_head(scope).await?.epoch,
+                false => 0,
+            };
             let (entries, next) = self.window(scope, pass.at, bounds.window, now).await?;
             let max_bytes = self.entry_settings().bytes;
             let began: Vec<Position> = entries.iter().map(|entry| entry.began).collect();
+            let entries = Arc::new(entries);
+            let judged;
+            (judged, pass) =
+                self.judged(scope, epoch, (&redactor, version), &entries, left, pass).await?;
             let drafted;
             (drafted, pass) =
-                off_thread(move || (draft(&redactor, &entries, max_bytes), pass)).await?;
+                off_thread(move || (draft(&redactor, &entries, &judged, max_bytes), pass)).await?;
             let (outputs, replaced) = drafted?;
             let merged_ids: Vec<String> = replaced.iter().map(|one| one.id.clone()).collect();
             let mut window =
@@ -177,6 +197,29 @@ impl Memory {
         Err(MemoryError::EntriesChanged)
     }
 
+    /// What models say of entries that are near and that the rules leave as they are.
+    async fn judged(
+        &self,
+        scope: &Scope,
+        epoch: u64,
+        (redactor, version): (&Redactor, u64),
+        entries: &Arc<Vec<EntryRecord>>,
+        left: &mut usize,
+        pass: Held,
+    ) -> Result<(Vec<(NearPair, Verdict)>, Held)> {
+        if !self.has_consolidation_models() {
+            return Ok((Vec::new(), pass));
+        }
+        let (by, read, max_bytes) =
+            (redactor.clone(), Arc::clone(entries), self.entry_settings().bytes);
+        let (near, pass) = off_thread(move || (near(&by, &read, max_bytes), pass)).await?;
+        let (places, mut pairs): (Vec<NearPair>, Vec<Pair>) = near.into_iter().unzip();
+        let about = About { scope, session: None, epoch, purpose: Purpose::Consolidation };
+        self.judge_pairs(about, (redactor, version), &mut pairs, left).await?;
+        let told = places.into_iter().zip(pairs);
+        Ok((told.filter_map(|(place, pair)| Some((place, pair.verdict?))).collect(), pass))
+    }
+
     /// The next entries, up to `most`, oldest first, and after which of them the window
     /// behind them begins; nothing, if these are the last.
     async fn window(
@@ -211,6 +254,8 @@ impl Memory {
 struct Bounds {
     window: usize,
     most: usize,
+    /// Pairs that models are asked about.
+    judged: usize,
 }
 
 /// How far a memory has been gone through.
@@ -316,17 +361,34 @@ fn payload(
     })
 }
 
+/// Entries that are near and that the rules leave as they are, with what they say.
+fn near(redactor: &Redactor, records: &[EntryRecord], max_bytes: usize) -> Vec<(NearPair, Pair)> {
+    let clean = Clean::of(redactor, records);
+    let tags = clean.tags();
+    let entries = clean.entries(&tags);
+    let plan = consolidation::plan(&entries, max_bytes);
+    let text = |at: usize| entries[at].content.to_owned();
+    let pair = |pair: NearPair| {
+        let (older, newer) = (text(pair.older), text(pair.newer));
+        (pair, Pair { older, newer, verdict: None })
+    };
+    judge::near_pairs(&entries, &plan, MAX_NEAR_PAIRS).into_iter().map(pair).collect()
+}
+
 /// What to write, its secrets hidden, and what it replaces. A text that hiding them
 /// makes too long is not written, and what it was to replace stays.
 fn draft(
     redactor: &Redactor,
     records: &[EntryRecord],
+    judged: &[(NearPair, Verdict)],
     max_bytes: usize,
 ) -> Result<(Vec<DerivedEntry>, Vec<Replaced>)> {
     let clean = Clean::of(redactor, records);
     let tags = clean.tags();
-    let ConsolidationPlan { outputs: planned, replaced, overtaken } =
-        consolidation::plan(&clean.entries(&tags), max_bytes);
+    let entries = clean.entries(&tags);
+    let mut plan = consolidation::plan(&entries, max_bytes);
+    judge::carry_out(&mut plan, &entries, judged);
+    let ConsolidationPlan { outputs: planned, replaced, overtaken } = plan;
     let mut outputs = Vec::with_capacity(planned.len());
     let mut places: Vec<Option<usize>> = Vec::with_capacity(planned.len());
     for merged in planned {
@@ -387,7 +449,7 @@ mod tests {
     async fn a_memory_is_gone_through_window_by_window_until_nothing_changes() {
         let said = |n: usize| format!("Ship {} calls at Kvalsund.", n % 4);
         let (memory, scope) = with((0..40).map(said)).await;
-        let bounds = Bounds { window: 8, most: 10_000 };
+        let bounds = Bounds { window: 8, most: 10_000, judged: 0 };
         let done = memory.consolidate_within(&scope, BY_HAND, bounds).await.unwrap();
         assert_eq!((done.input_count, done.output_count, done.merged_count), (40, 4, 36));
         assert!(done.is_complete);
@@ -405,7 +467,7 @@ mod tests {
             )
         };
         let (memory, scope) = with((0..4).map(said)).await;
-        let bounds = Bounds { window: 3, most: 10_000 };
+        let bounds = Bounds { window: 3, most: 10_000, judged: 0 };
         let done = memory.consolidate_within(&scope, BY_HAND, bounds).await.unwrap();
         let now = left(&memory, &scope).await;
         assert!(done.is_complete && now.len() < 4, "{now:?}");
@@ -419,7 +481,7 @@ mod tests {
         // Those that say the same are the last.
         let said = |n: usize| format!("Ship {} calls at Kvalsund.", n.min(38));
         let (memory, scope) = with((0..40).map(said)).await;
-        let bounds = Bounds { window: 8, most: 24 };
+        let bounds = Bounds { window: 8, most: 24, judged: 0 };
         let mut calls = 0;
         loop {
             let done = memory.consolidate_within(&scope, BY_HAND, bounds).await.unwrap();

@@ -123,8 +123,8 @@ pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use models::{
-    BreakEven, LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS, ModelChain, ModelSettings, ModelStats,
-    Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
+    BreakEven, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS, ModelChain,
+    ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
 };
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
