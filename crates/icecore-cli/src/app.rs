@@ -1,6 +1,6 @@
 //! What every command has at hand: the memory, whose it is, and the way out.
 
-use icecore::{Memory, MemoryBuilder, Principal, Scope, Tenant};
+use icecore::{Memory, MemoryBuilder, Models, Principal, Scope, Tenant};
 
 use crate::failure::{Failure, Outcome};
 use crate::hush;
@@ -26,13 +26,23 @@ pub struct App {
     pub printer: Printer,
 }
 
+/// What a command asks models for. A large model or a far server is not waited for where
+/// nothing is asked of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs {
+    /// Vectors.
+    pub vectors: bool,
+    /// Texts.
+    pub talk: bool,
+}
+
 /// On whose behalf a command works.
 pub fn principal(settings: &Settings) -> Outcome<Principal> {
     let tenant = Tenant::new(settings.tenant.clone()).map_err(icecore::MemoryError::from)?;
     Ok(Principal::local_operator(tenant))
 }
 
-/// A memory as the settings want it, but for its model.
+/// A memory as the settings want it, but for its models.
 pub fn builder(settings: &Settings) -> Outcome<MemoryBuilder> {
     let redactor = settings.file.redaction.redactor().map_err(|unknown| {
         Failure::refused(unknown.to_string(), "`icecore config example` lists the kinds")
@@ -48,13 +58,18 @@ pub fn builder(settings: &Settings) -> Outcome<MemoryBuilder> {
 
 impl App {
     /// Opens the memory that the settings name.
-    pub async fn open(settings: Settings, printer: Printer, needs_model: bool) -> Outcome<Self> {
+    pub async fn open(settings: Settings, printer: Printer, needs: Needs) -> Outcome<Self> {
         let principal = principal(&settings)?;
-        let embedder = match needs_model {
+        let embedder = match needs.vectors {
             true => models::embedder(&settings, printer).await?,
             false => None,
         };
-        let memory = builder(&settings)?.embedder(embedder).open(&settings.data).await?;
+        let talking = match needs.talk {
+            true => models::talking(&settings, printer).await?,
+            false => Models::default(),
+        };
+        let builder = builder(&settings)?.embedder(embedder).models(talking);
+        let memory = builder.open(&settings.data).await?;
         let name = settings.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
         let scope = memory.scope(&principal, name).await?;
         Ok(Self { settings, memory, principal, scope, printer })

@@ -25,7 +25,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::app::App;
+use icecore::ModelSettings;
+
+use crate::app::{App, Needs};
 use crate::args::{Cli, Command, Global, LogFormat, RedactArgs};
 use crate::failure::{Failure, Outcome, Status};
 use crate::printer::Printer;
@@ -127,14 +129,17 @@ fn log_format(global: &Global, env: &Env) -> Outcome<LogFormat> {
 fn decide(global: Global, env: &Env) -> Outcome<Settings> {
     let file = settings::read_file(&global, env)?;
     let mut settings = settings::resolve(global, env, file)?;
-    // The file names the variable, so it cannot be read with the others.
+    // The file names the variables, so they cannot be read with the others.
     settings.embedding_key = Env::named(&settings.file.embedding.key_env);
+    let key = |table: &ModelSettings| Some((table.name.clone(), Env::named(&table.key_env)?));
+    settings.model_keys = settings.file.models.tables.iter().filter_map(key).collect();
     Ok(settings)
 }
 
 async fn with_memory(command: Command, settings: Settings, printer: Printer) -> Outcome<Status> {
     let verifies = matches!(command, Command::Check(_) | Command::Archive(_));
-    let done = match App::open(settings, printer, needs_model(&command)).await {
+    let needs = Needs { vectors: needs_model(&command), talk: needs_talk(&command) };
+    let done = match App::open(settings, printer, needs).await {
         Ok(app) => dispatch(command, &app).await,
         Err(failure) => Err(failure),
     };
@@ -164,6 +169,11 @@ fn needs_model(command: &Command) -> bool {
             | Command::Check(_)
             | Command::Redact(RedactArgs { rescan: false, .. } | RedactArgs { dry_run: true, .. })
     )
+}
+
+/// Whether a command may have something written by a model that talks.
+fn needs_talk(command: &Command) -> bool {
+    needs_model(command) && !matches!(command, Command::Search(_) | Command::Context(_))
 }
 
 async fn dispatch(command: Command, app: &App) -> Outcome<Status> {

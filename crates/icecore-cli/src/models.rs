@@ -1,4 +1,7 @@
-//! From what the settings say of embeddings to something that embeds.
+//! From what the settings say of models to something that embeds, and to models that
+//! talk.
+
+mod talking;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +13,8 @@ use icecore_models::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::printer::Printer;
 use crate::settings::Settings;
+
+pub use talking::{reserve, talking, used, window};
 
 /// Where models are installed.
 pub fn models_dir(data: &Path) -> PathBuf {

@@ -3,6 +3,7 @@
 //! Flags beat the environment, the environment beats the file, the file beats
 //! the defaults. Below `main` nothing reads an environment variable.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use icecore::config::{ConfigError, FileConfig};
@@ -144,6 +145,8 @@ pub struct Settings {
     pub new_master_key: Option<String>,
     /// The key of the embeddings endpoint, where one is named and set.
     pub embedding_key: Option<String>,
+    /// Keys of models that talk, by the model's name, where one is named and set.
+    pub model_keys: BTreeMap<String, String>,
     /// The global flags as typed.
     pub flags: Global,
 }
@@ -210,6 +213,7 @@ pub fn resolve(
         master_key: env.master_key.clone(),
         new_master_key: env.new_master_key.clone(),
         embedding_key: None,
+        model_keys: BTreeMap::new(),
         flags,
     })
 }

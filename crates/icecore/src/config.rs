@@ -11,6 +11,8 @@
 //! Every key stands in one table here with how it is read and shown. So the file,
 //! `config show` and the error for a misspelt key cannot disagree.
 
+mod model_tables;
+
 use std::collections::BTreeSet;
 
 use icecore_domain::cut::PolicyError;
@@ -24,6 +26,8 @@ use crate::settings::{
     RedactionSettings, WarmFormat,
 };
 use crate::workspace::WorkspaceSettings;
+
+pub use model_tables::{LOCAL_MODEL, ModelChoices, SummarizationStrategy};
 
 /// What a settings file says; what it leaves out has its default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,6 +48,8 @@ pub struct FileConfig {
     pub openwop: OpenwopSettings,
     /// `[telemetry]`.
     pub telemetry: TelemetrySettings,
+    /// `[models]`, its tables, and what names them elsewhere.
+    pub models: ModelChoices,
     given: BTreeSet<String>,
 }
 
@@ -226,18 +232,6 @@ pub enum ConfigError {
         /// What stands there.
         found: String,
     },
-    /// A setting whose part does not exist yet.
-    #[error(
-        "`{key}` can only be {default} for now, not {found}: the part that would read it is not built yet"
-    )]
-    NotBuilt {
-        /// Which setting.
-        key: String,
-        /// The only value.
-        default: String,
-        /// What stands there.
-        found: String,
-    },
     /// Sizes that do not nest.
     #[error(transparent)]
     Sizes(#[from] PolicyError),
@@ -249,6 +243,51 @@ pub enum ConfigError {
     /// An endpoint without an address.
     #[error("`memory.embedding_provider = \"endpoint\"` needs `memory.embedding_url`")]
     NoEndpoint,
+    /// A model without an address.
+    #[error("`[models.{name}]` needs `url`")]
+    NoUrl {
+        /// The model.
+        name: String,
+    },
+    /// A key that is in two places.
+    #[error("`[models.{name}]` has both `key_env` and `key_secret`")]
+    TwoKeys {
+        /// The model.
+        name: String,
+    },
+    /// Nothing of a window is left for a request.
+    #[error("`{key}` ({reserve}) leaves nothing of the window of {window} tokens")]
+    Reserve {
+        /// Which setting.
+        key: String,
+        /// Its value.
+        reserve: u64,
+        /// The window.
+        window: u64,
+    },
+    /// A name that no table has.
+    #[error("`{key}` names the model `{name}`, and there is no `[models.{name}]`")]
+    NoSuchModel {
+        /// Which setting.
+        key: String,
+        /// What it names.
+        name: String,
+        /// The tables there are.
+        known: Vec<String>,
+    },
+    /// Summaries by a model, and none or too many to choose from.
+    #[error("`memory.summarization_strategy = \"llm\"` needs a model, and {}", models_told(*count))]
+    NoSummaryModel {
+        /// The tables there are.
+        count: usize,
+    },
+}
+
+fn models_told(count: usize) -> String {
+    match count {
+        0 => "none is declared".to_owned(),
+        count => format!("it is not said which of {count}"),
+    }
 }
 
 impl ConfigError {
@@ -261,7 +300,6 @@ impl ConfigError {
             ConfigError::Unknown { .. } | ConfigError::Value { .. } => {
                 Some("`icecore config example` shows every setting".to_owned())
             }
-            ConfigError::NotBuilt { key, .. } => Some(format!("leave `{key}` out")),
             ConfigError::RetentionWithoutPacks => Some(
                 "use `cold_format = \"summary_only\"`, or keep cold bodies for ever".to_owned(),
             ),
@@ -270,6 +308,28 @@ impl ConfigError {
                  `embedding_url = \"http://127.0.0.1:8080/v1\"`"
                     .to_owned(),
             ),
+            ConfigError::NoUrl { .. } => Some(
+                "give the server's address, up to and with the version path: \
+                 `url = \"http://127.0.0.1:8080/v1\"`"
+                    .to_owned(),
+            ),
+            ConfigError::TwoKeys { .. } => Some("leave one of them out".to_owned()),
+            ConfigError::Reserve { .. } => {
+                Some("give a smaller reserve, or the window that the model has".to_owned())
+            }
+            ConfigError::NoSuchModel { name, known, .. } => {
+                Some(match nearest(name, known.iter().map(String::as_str)) {
+                    Some(nearest) => format!("did you mean `{nearest}`?"),
+                    None => format!("declare it: `[models.{name}]` with its `url`"),
+                })
+            }
+            ConfigError::NoSummaryModel { count: 0 } => Some(
+                "declare one: `[models.NAME]` with its `url`; `icecore config example` shows it"
+                    .to_owned(),
+            ),
+            ConfigError::NoSummaryModel { .. } => {
+                Some("name it with `memory.summarization_model`".to_owned())
+            }
             ConfigError::Syntax(_) | ConfigError::Sizes(_) => None,
         }
     }
@@ -300,9 +360,16 @@ impl FileConfig {
                 return Err(wrong(table, "a table", value));
             };
             for (key, value) in keys {
-                config.set(table, key, value)?;
+                match value {
+                    Value::Table(keys) if table == "models" => {
+                        let given = model_tables::read(&mut config, key, keys)?;
+                        config.given.extend(given);
+                    }
+                    value => config.set(table, key, value)?,
+                }
             }
         }
+        model_tables::check(&config)?;
         config.memory.cuts.check()?;
         let MemorySettings { cold_format, cold_retention_days, .. } = &config.memory;
         if *cold_format == ColdFormat::Ctf && *cold_retention_days > 0 {
@@ -330,13 +397,22 @@ impl FileConfig {
         Ok(())
     }
 
+    /// Whether the file gave a setting, such as `sessions.window`.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.given.contains(key)
+    }
+
     /// Every setting with its value, in the order of the example file.
     pub fn settings(&self) -> Vec<Shown> {
         let shown = |setting: &Setting| {
             let key = format!("{}.{}", setting.table, setting.key);
             Shown { value: setting.kind.show(self), given: self.given.contains(&key), key }
         };
-        SETTINGS.iter().map(shown).collect()
+        let tables = self.models.tables.iter().flat_map(model_tables::shown).map(|mut shown| {
+            shown.given = self.given.contains(&shown.key);
+            shown
+        });
+        SETTINGS.iter().map(shown).chain(tables).collect()
     }
 }
 
@@ -357,14 +433,9 @@ enum Kind {
     Provider,
     Budget,
     Pii,
-    /// Accepts only this word; `None` shows as absent.
-    Fixed(Fixed),
-}
-
-enum Fixed {
-    Word(&'static str),
-    /// Has no value by default, and so cannot be given.
-    Absent,
+    Summaries,
+    /// A decimal number, kept as millionths.
+    Money(fn(&mut FileConfig) -> &mut u64),
 }
 
 enum NumberSlot<'a> {
@@ -396,6 +467,14 @@ const fn dreams(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "dreams", key, kind }
 }
 
+const fn sessions(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "sessions", key, kind }
+}
+
+const fn models(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "models", key, kind }
+}
+
 const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
@@ -416,7 +495,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 107] = {
+static SETTINGS: [Setting; 119] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -433,8 +512,9 @@ static SETTINGS: [Setting; 107] = {
         memory("auto_summarize", Kind::Flag(|c| &mut c.memory.auto_summarize)),
         memory("auto_extract_facts", Kind::Flag(|c| &mut c.memory.auto_extract_facts)),
         memory("auto_embed", Kind::Flag(|c| &mut c.memory.auto_embed)),
-        memory("summarization_strategy", Kind::Fixed(Fixed::Word("heuristic"))),
-        memory("summarization_model", Kind::Fixed(Fixed::Absent)),
+        memory("summarization_strategy", Kind::Summaries),
+        memory("summarization_model", Kind::Text(|c| &mut c.models.summary_model)),
+        memory("consolidation_model", Kind::Text(|c| &mut c.models.consolidation_model)),
         memory("defer_summarization", Kind::Flag(|c| &mut c.memory.defer_summarization)),
         memory("embedding_provider", Kind::Provider),
         memory("embedding_model", Kind::Text(|c| &mut c.embedding.model)),
@@ -517,6 +597,23 @@ static SETTINGS: [Setting; 107] = {
         dreams("lease_seconds", number(|c| U64(&mut c.memory.dreams.lease_seconds), 1, 3_600)),
         dreams("index_markdown", Kind::Flag(|c| &mut c.memory.dreams.index_markdown)),
         dreams("context_percent", number(|c| U8(&mut c.memory.dreams.context_percent), 0, 100)),
+        dreams("model", Kind::Text(|c| &mut c.models.dream_model)),
+        dreams("model_seconds", number(|c| U64(&mut c.memory.dreams.model_seconds), 1, 86_400)),
+        sessions("window", number(|c| U64(&mut c.memory.handoffs.window), 1, 1_000_000_000)),
+        sessions("reserve", number(|c| U64(&mut c.memory.handoffs.reserve), 1, 1_000_000_000)),
+        sessions("distiller_model", Kind::Text(|c| &mut c.models.handoff_model)),
+        sessions(
+            "handoff_tokens",
+            number(|c| U64(&mut c.memory.handoffs.handoff_tokens), 1, 1_000_000),
+        ),
+        sessions(
+            "instructions_percent",
+            number(|c| U64(&mut c.memory.handoffs.instructions_percent), 0, 100),
+        ),
+        sessions("recall_percent", number(|c| U64(&mut c.memory.handoffs.recall_percent), 0, 100)),
+        models("tokens_a_day", number(|c| U64(&mut c.models.limits.tokens_a_day), 0, MOST)),
+        models("money_a_day", Kind::Money(|c| &mut c.models.limits.cost_a_day)),
+        models("local_urls", Kind::Words(|c| &mut c.models.local_urls)),
         schedules("per_tenant", number(|c| U64(&mut c.memory.schedules.per_tenant), 0, 10_000)),
         schedules("horizon_days", number(|c| U32(&mut c.memory.schedules.horizon_days), 1, 3_650)),
         schedules("idle_seconds", number(|c| U64(&mut c.memory.schedules.idle_seconds), 0, 86_400)),
@@ -673,14 +770,13 @@ impl Kind {
                 })?;
                 config.redaction.pii = ids.into_iter().map(str::to_owned).collect();
             }
-            Kind::Fixed(only) if only.accepts(value) => {}
-            Kind::Fixed(only) => {
-                return Err(ConfigError::NotBuilt {
-                    key: name.to_owned(),
-                    default: only.show(),
-                    found: shown(value),
-                });
+            Kind::Summaries => {
+                let all = SummarizationStrategy::ALL;
+                let named = all.into_iter().find(|one| value.as_str() == Some(one.as_str()));
+                config.models.summaries = named
+                    .ok_or_else(|| wrong(name, "\"heuristic\", \"llm\" or \"local\"", value))?;
             }
+            Kind::Money(slot) => *slot(config) = model_tables::money(name, value)?,
         }
         Ok(())
     }
@@ -707,7 +803,8 @@ impl Kind {
             },
             Kind::Budget => Value::from(config.memory.entries.budget_counter.as_str()).to_string(),
             Kind::Pii => Value::from(config.redaction.pii).to_string(),
-            Kind::Fixed(only) => only.show(),
+            Kind::Summaries => Value::from(config.models.summaries.as_str()).to_string(),
+            Kind::Money(slot) => model_tables::money_shown(*slot(&mut config)),
         }
     }
 }
@@ -715,22 +812,6 @@ impl Kind {
 /// What `redaction.pii` may list.
 fn pii_names() -> impl Iterator<Item = &'static str> {
     std::iter::once("all").chain(pii_kinds().iter().map(|kind| kind.id))
-}
-
-impl Fixed {
-    fn accepts(&self, value: &Value) -> bool {
-        match self {
-            Fixed::Word(only) => value.as_str() == Some(only),
-            Fixed::Absent => false,
-        }
-    }
-
-    fn show(&self) -> String {
-        match self {
-            Fixed::Word(only) => format!("\"{only}\""),
-            Fixed::Absent => "absent".to_owned(),
-        }
-    }
 }
 
 impl NumberSlot<'_> {
@@ -774,11 +855,15 @@ fn shown(value: &Value) -> String {
 }
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> ConfigError {
+    ConfigError::Unknown { name: name.to_owned(), nearest: nearest(name, known).map(str::to_owned) }
+}
+
+/// What was probably meant.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let close = |other: &&str| strsim::jaro_winkler(name, other) > 0.8;
-    let nearest = known
+    known
         .filter(close)
-        .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)));
-    ConfigError::Unknown { name: name.to_owned(), nearest: nearest.map(str::to_owned) }
+        .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)))
 }
 
 /// TOML errors draw the line they mean; here they stand in one line.
@@ -1013,7 +1098,7 @@ mod tests {
         );
         check(
             "[memory]\nsummarization_strategy = \"model\"",
-            "`memory.summarization_strategy` can only be \"heuristic\" for now, not \"model\": the part that would read it is not built yet (leave `memory.summarization_strategy` out)",
+            "`memory.summarization_strategy` must be \"heuristic\", \"llm\" or \"local\", not \"model\" (`icecore config example` shows every setting)",
         );
         check(
             "[memory]\nembedding_provider = \"cloud\"",
@@ -1027,10 +1112,116 @@ mod tests {
             "[index]\ntail_docs = 0",
             "`index.tail_docs` must be a whole number from 1 to 1000000, not 0 (`icecore config example` shows every setting)",
         );
-        check(
-            "[memory]\nsummarization_model = \"x\"",
-            "`memory.summarization_model` can only be absent for now, not \"x\": the part that would read it is not built yet (leave `memory.summarization_model` out)",
-        );
         assert!(matches!(FileConfig::parse("[memory"), Err(ConfigError::Syntax(_))));
+    }
+    #[test]
+    fn models_are_declared_by_name() {
+        let config = FileConfig::parse(
+            "[models]\ntokens_a_day = 5\nmoney_a_day = 1.5\nlocal_urls = []\n\
+             [models.big]\nprotocol = \"anthropic\"\nurl = \"https://h/v1\"\nmodel = \"m-1\"\n\
+             key_env = \"K\"\nwindow = 200000\nreserve = 4000\ninput_price = 3\n\
+             cached_input_price = 0.3\noutput_price = 15.0\ntimeout_seconds = 9\n\
+             idle_seconds = 8\nretries = 0\ncaches_prefix = true\n\
+             [models.small]\nurl = \"http://127.0.0.1:1/v1\"\ninput_price = 0.25\n\
+             [memory]\nsummarization_strategy = \"llm\"\nsummarization_model = \"small\"\n\
+             consolidation_model = \"local\"\n[dreams]\nmodel = \"big\"\nmodel_seconds = 7\n\
+             [sessions]\nwindow = 9000\nreserve = 90\ndistiller_model = \"small\"\n\
+             handoff_tokens = 80\ninstructions_percent = 5\nrecall_percent = 6",
+        )
+        .unwrap();
+        let models = &config.models;
+        assert_eq!((models.limits.tokens_a_day, models.limits.cost_a_day), (5, 1_500_000));
+        let big = models.table("big").unwrap();
+        assert_eq!(big.protocol.as_str(), "anthropic");
+        assert_eq!(
+            (big.window, big.reserve, big.retries, big.caches_prefix),
+            (200_000, 4_000, 0, true)
+        );
+        assert_eq!(
+            (big.prices.input, big.prices.cached_input, big.prices.output),
+            (3_000_000, 300_000, 15_000_000)
+        );
+        let small = models.table("small").unwrap();
+        assert_eq!((small.model.as_str(), small.window, small.retries), ("small", 0, 3));
+        assert_eq!((small.prices.input, small.prices.cached_input), (250_000, 250_000));
+        assert_eq!(models.summary_choice(), "small");
+        assert_eq!(models.dream_model, "big");
+        assert_eq!(config.memory.dreams.model_seconds, 7);
+        let sessions = &config.memory.handoffs;
+        assert_eq!((sessions.window, sessions.reserve, sessions.handoff_tokens), (9_000, 90, 80));
+        assert_eq!((sessions.instructions_percent, sessions.recall_percent), (5, 6));
+        check(
+            "[models]\nmoney_a_day = 0.000001\n[models.a]\nurl = \"http://h/v1\"\nretries = 1",
+            "models.money_a_day = 0.000001, models.a.url = \"http://h/v1\", models.a.retries = 1",
+        );
+        // The one model there is need not be named.
+        let one = "[models.a]\nurl = \"http://h/v1\"\n[memory]\nsummarization_strategy = \"llm\"";
+        assert_eq!(FileConfig::parse(one).unwrap().models.summary_choice(), "a");
+        let here = "[memory]\nsummarization_strategy = \"local\"";
+        assert_eq!(FileConfig::parse(here).unwrap().models.summary_choice(), LOCAL_MODEL);
+    }
+
+    #[test]
+    fn mistakes_about_models_are_named() {
+        let url = "url = \"http://h/v1\"\n";
+        check(
+            "[models.a]",
+            "`[models.a]` needs `url` (give the server's address, up to and with the version path: `url = \"http://127.0.0.1:8080/v1\"`)",
+        );
+        check(
+            &format!("[models.a]\n{url}windo = 5"),
+            "there is no setting `models.a.windo` (did you mean `models.a.window`?)",
+        );
+        check(
+            "[models]\ntoken_a_day = 5",
+            "there is no setting `models.token_a_day` (did you mean `models.tokens_a_day`?)",
+        );
+        check(
+            &format!("[models.a]\n{url}window = 0"),
+            "`models.a.window` must be a whole number from 1 to 1000000000, not 0 (`icecore config example` shows every setting)",
+        );
+        check(
+            &format!("[models.a]\n{url}window = 100\nreserve = 100"),
+            "`models.a.reserve` (100) leaves nothing of the window of 100 tokens (give a smaller reserve, or the window that the model has)",
+        );
+        check(
+            "[sessions]\nwindow = 100",
+            "`sessions.reserve` (8192) leaves nothing of the window of 100 tokens (give a smaller reserve, or the window that the model has)",
+        );
+        check(
+            "[sessions]\nwindow = 0",
+            "`sessions.window` must be a whole number from 1 to 1000000000, not 0 (`icecore config example` shows every setting)",
+        );
+        check(
+            &format!("[models.a]\n{url}protocol = \"grpc\""),
+            "`models.a.protocol` must be \"openai\" or \"anthropic\", not \"grpc\" (`icecore config example` shows every setting)",
+        );
+        check(
+            &format!("[models.a]\n{url}key_env = \"A\"\nkey_secret = \"b\""),
+            "`[models.a]` has both `key_env` and `key_secret` (leave one of them out)",
+        );
+        for price in ["-1", "\"1\"", "nan", "1e300"] {
+            let file = format!("[models.a]\n{url}input_price = {price}");
+            let error = FileConfig::parse(&file).unwrap_err().to_string();
+            assert!(error.starts_with("`models.a.input_price` must be a number"), "{error}");
+        }
+        check(
+            &format!("[models.small]\n{url}[dreams]\nmodel = \"smal\""),
+            "`dreams.model` names the model `smal`, and there is no `[models.smal]` (did you mean `small`?)",
+        );
+        check(
+            "[sessions]\ndistiller_model = \"x\"",
+            "`sessions.distiller_model` names the model `x`, and there is no `[models.x]` (declare it: `[models.x]` with its `url`)",
+        );
+        check(
+            "[memory]\nsummarization_strategy = \"llm\"",
+            "`memory.summarization_strategy = \"llm\"` needs a model, and none is declared (declare one: `[models.NAME]` with its `url`; `icecore config example` shows it)",
+        );
+        check(
+            &format!(
+                "[models.a]\n{url}[models.b]\n{url}[memory]\nsummarization_strategy = \"llm\""
+            ),
+            "`memory.summarization_strategy = \"llm\"` needs a model, and it is not said which of 2 (name it with `memory.summarization_model`)",
+        );
     }
 }

@@ -18,6 +18,7 @@ use icecore_store::{
     StoreError,
 };
 use tokio::sync::{Notify, Semaphore};
+use zeroize::Zeroizing;
 
 use crate::archives::ArchiveCache;
 use crate::bodies::PackCache;
@@ -206,6 +207,23 @@ impl MemoryBuilder {
     pub fn archives(mut self, archives: Packs) -> Self {
         self.archives = Some(archives.archives());
         self
+    }
+
+    /// The newest value of a secret that a tenant registered in the memory in `dir`, such
+    /// as the key of a model that the memory is to be opened with.
+    pub async fn secret(
+        &self,
+        dir: &Path,
+        tenant: &Tenant,
+        name: &str,
+    ) -> Result<Option<Zeroizing<String>>> {
+        let (dir, key) = (dir.to_owned(), self.master_key.clone());
+        let store =
+            off_thread(move || Ok::<_, MemoryError>(SqliteStore::open(&dir, key.as_deref())?))
+                .await??;
+        let secrets = store.secrets(tenant).await?;
+        let newest = secrets.secrets.iter().rev().find(|secret| secret.name().as_str() == name);
+        Ok(newest.map(|secret| Zeroizing::new(secret.value().to_owned())))
     }
 
     /// Opens the memory in `dir`, which is made if it is not there.

@@ -100,12 +100,28 @@ mod tests {
         assert_eq!((&all.memory, &all.serve), (&defaults.memory, &defaults.serve));
         assert_eq!((&all.embedding, &all.index), (&defaults.embedding, &defaults.index));
         assert_eq!((&all.redaction, all.workspace), (&defaults.redaction, defaults.workspace));
-        assert_eq!(all.telemetry, defaults.telemetry);
-        // The one setting that has no value cannot stand there.
+        assert_eq!((&all.telemetry, &all.models), (&defaults.telemetry, &defaults.models));
         let missing: Vec<String> =
             all.settings().into_iter().filter(|s| !s.given).map(|s| s.key).collect();
-        assert_eq!(missing, ["memory.summarization_model"]);
+        assert_eq!(missing, [""; 0]);
         defaults = shipped;
         assert!(!defaults.settings().is_empty());
+    }
+
+    /// The model of the example, which is no default.
+    #[test]
+    fn the_model_of_the_example_can_be_declared() {
+        let is_its = |line: &&str| line.starts_with("#   ");
+        let table: Vec<&str> = EXAMPLE.lines().filter(is_its).map(|line| &line[4..]).collect();
+        // A key is in one place.
+        let table = table.join("\n").replace("key_secret", "#");
+        let config = FileConfig::parse(&table).unwrap();
+        let left_out: Vec<String> = config
+            .settings()
+            .into_iter()
+            .filter(|shown| shown.key.starts_with("models.small.") && !shown.given)
+            .map(|shown| shown.key)
+            .collect();
+        assert_eq!(left_out, ["models.small.key_secret"]);
     }
 }

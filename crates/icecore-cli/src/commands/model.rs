@@ -1,15 +1,17 @@
-//! `icecore model`: the models that `embedding_model` may name.
+//! `icecore model`: the models that `embedding_model` may name, and those that talk.
 
 use std::path::Path;
 
-use icecore::{EmbeddingProvider, ModelId};
+use icecore::config::{LOCAL_MODEL, ModelChoices};
+use icecore::{EmbeddingProvider, ModelId, ModelSettings};
 use icecore_models::registry;
 use serde_json::{Value, json};
 
 use crate::args::{ModelAction, ModelArgs};
 use crate::draw::{bytes, number, table};
 use crate::failure::{Failure, Outcome, Status};
-use crate::models::models_dir;
+use crate::hush;
+use crate::models::{models_dir, reserve, used, window};
 use crate::printer::{Printer, Tone};
 use crate::settings::Settings;
 
@@ -37,7 +39,7 @@ fn list(settings: &Settings, printer: &Printer) -> Outcome<Status> {
     let known = known(&models_dir(&settings.data));
     if printer.is_json() {
         let models: Vec<Value> = known.iter().map(|model| to_json(model, in_use(model))).collect();
-        printer.json(&json!({ "models": models }))?;
+        printer.json(&json!({ "models": models, "talking": talking_json(settings) }))?;
         return Ok(Status::Done);
     }
     let head = ["", "model", "identity", "dims", "size", "where"].map(str::to_owned).to_vec();
@@ -59,7 +61,75 @@ fn list(settings: &Settings, printer: &Printer) -> Outcome<Status> {
         }
     }
     printer.talk(&said(settings, known.iter().any(in_use)));
+    list_talking(settings, printer)?;
     Ok(Status::Done)
+}
+
+/// The models that talk, with what they are asked for.
+fn list_talking(settings: &Settings, printer: &Printer) -> Outcome<()> {
+    let choices = &settings.file.models;
+    let is_local_found =
+        choices.table(LOCAL_MODEL).is_none() && !uses(choices, LOCAL_MODEL).is_empty();
+    if choices.tables.is_empty() && !is_local_found {
+        printer.talk("No model that talks is declared; `[models.NAME]` in the settings file does");
+        return Ok(());
+    }
+    let head = ["talks", "protocol", "server", "model", "window", "asked for"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for table in &choices.tables {
+        rows.push(vec![
+            table.name.clone(),
+            table.protocol.as_str().to_owned(),
+            hush::said(&table.url).into_owned(),
+            table.model.clone(),
+            number(window(settings, table)),
+            asked_for(&uses(choices, &table.name)),
+        ]);
+    }
+    if is_local_found {
+        let server = format!("looked for at {}", choices.local_urls.join(" or "));
+        let uses = asked_for(&uses(choices, LOCAL_MODEL));
+        let row = [
+            LOCAL_MODEL.to_owned(),
+            "openai".to_owned(),
+            server,
+            String::new(),
+            String::new(),
+            uses,
+        ];
+        rows.push(row.to_vec());
+    }
+    for (at, line) in table(&rows, &[4]).iter().enumerate() {
+        match at {
+            0 => printer.line(&printer.paint(Tone::Dim, line))?,
+            _ => printer.line(line)?,
+        }
+    }
+    Ok(())
+}
+
+fn uses(choices: &ModelChoices, name: &str) -> Vec<&'static str> {
+    used(choices).iter().filter(|(_, one)| *one == name).map(|(what, _)| *what).collect()
+}
+
+fn asked_for(uses: &[&str]) -> String {
+    if uses.is_empty() { "nothing".to_owned() } else { uses.join(", ") }
+}
+
+fn talking_json(settings: &Settings) -> Vec<Value> {
+    let choices = &settings.file.models;
+    let one = |table: &ModelSettings| {
+        json!({
+            "name": table.name,
+            "protocol": table.protocol.as_str(),
+            "url": hush::said(&table.url),
+            "model": table.model,
+            "window": window(settings, table),
+            "reserve": reserve(settings, table),
+            "usedFor": uses(choices, &table.name),
+        })
+    };
+    choices.tables.iter().map(one).collect()
 }
 
 /// What is in use, in words.

@@ -207,7 +207,8 @@ fn settings_come_from_somewhere() {
     memory.auto_extract_facts true default
     memory.auto_embed true default
     memory.summarization_strategy "heuristic" default
-    memory.summarization_model absent default
+    memory.summarization_model "" default
+    memory.consolidation_model "" default
     memory.defer_summarization true default
     memory.embedding_provider "local" default
     memory.embedding_model "icecore-static-1" default
@@ -250,6 +251,17 @@ fn settings_come_from_somewhere() {
     dreams.lease_seconds 30 default
     dreams.index_markdown false default
     dreams.context_percent 15 default
+    dreams.model "" default
+    dreams.model_seconds 60 default
+    sessions.window 128000 default
+    sessions.reserve 8192 default
+    sessions.distiller_model "" default
+    sessions.handoff_tokens 8000 default
+    sessions.instructions_percent 10 default
+    sessions.recall_percent 40 default
+    models.tokens_a_day 0 default
+    models.money_a_day 0.0 default
+    models.local_urls ["http://127.0.0.1:11434", "http://127.0.0.1:8080"] default
     schedules.per_tenant 100 default
     schedules.horizon_days 90 default
     schedules.idle_seconds 5 default

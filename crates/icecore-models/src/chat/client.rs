@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use icecore_domain::chat::{
     Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish, Prices, Protocol,
+    Usage,
 };
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Client, Response};
@@ -384,17 +385,28 @@ impl ChatClient {
     fn finish(&self, request: &ChatRequest, draft: &mut Draft) -> Result<Finish, Failed> {
         match draft.end {
             Some(End::WindowFull) => Err(final_error(self.overflow(Overflow::default(), draft))),
-            // An answer of nothing that ran out of tokens before it had used what it was
-            // given: the request took the whole window.
-            Some(End::Finish(Finish::Length))
-                if draft.is_empty()
-                    && draft.usage.is_none_or(|usage| usage.output < request.max_tokens) =>
-            {
+            Some(End::Finish(Finish::Length)) if self.fills_window(request, draft) => {
                 Err(final_error(self.overflow(Overflow::default(), draft)))
             }
             Some(End::Finish(finish)) => Ok(finish),
             None if draft.is_over && !draft.is_empty() => Ok(Finish::Stop),
             None => Err(self.cut_off("it ended before its end", draft)),
+        }
+    }
+
+    /// Whether an answer that ran out of tokens had fewer than it was given: then it was
+    /// the window that was full. llama.cpp and Ollama say it in no other way. A server
+    /// may also give less than it was asked for, so of an answer that says something the
+    /// counts must reach the window.
+    fn fills_window(&self, request: &ChatRequest, draft: &Draft) -> bool {
+        let is_short = |usage: &Usage| usage.output < request.max_tokens;
+        let is_full = |usage: &Usage| {
+            is_short(usage) && usage.input.saturating_add(usage.output) >= self.profile.window
+        };
+        match (&draft.usage, draft.is_empty()) {
+            (Some(usage), true) => is_short(usage),
+            (Some(usage), false) => is_full(usage),
+            (None, is_empty) => is_empty,
         }
     }
 

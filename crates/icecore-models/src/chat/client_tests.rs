@@ -39,8 +39,8 @@ async fn asked(
 ) -> (Result<ChatReply, ChatError>, Vec<String>) {
     let client = ChatClient::new(config).unwrap();
     let pieces = Mutex::new(Vec::new());
-    let reply = client.answer(request, &|piece| pieces.lock().unwrap().push(piece.to_owned()));
-    let reply = reply.await;
+    let tell = |piece: &str| pieces.lock().unwrap().push(piece.to_owned());
+    let reply = client.answer(request, &tell).await;
     (reply, pieces.into_inner().unwrap())
 }
 
@@ -177,6 +177,25 @@ async fn a_window_that_fills_up_under_an_answer_is_an_overflow() {
         let full = error_of(&upstream).await;
         assert!(matches!(&full, ChatError::Overflow { partial, .. } if partial == "Words"));
         assert!(matches!(error_of(&upstream).await, ChatError::Overflow { .. }));
+
+        // As llama.cpp does: it takes the request, and ends where the window does.
+        let config = UpstreamConfig {
+            protocol,
+            window: 60,
+            counts_answer: false,
+            ..UpstreamConfig::default()
+        };
+        let upstream = Upstream::start(config).await;
+        upstream.push_all(std::iter::repeat_n(Behaviour::Answer("one two ".repeat(90)), 2));
+        let full = error_of(&upstream).await;
+        assert!(
+            matches!(&full, ChatError::Overflow { partial, .. } if partial.starts_with("one two")),
+            "{full}"
+        );
+        let mut brief = hello();
+        brief.max_tokens = 3;
+        let reply = asked(upstream.client_config(), &brief).await.0.unwrap();
+        assert_eq!(reply.finish, Finish::Length, "it had what it was given");
     }
 }
 

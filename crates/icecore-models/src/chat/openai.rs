@@ -176,7 +176,9 @@ pub(super) fn take_whole(draft: &mut Draft, body: &str) -> Result<String, Troubl
 
 fn take(draft: &mut Draft, json: &str, key: &str) -> Result<String, Trouble> {
     let value = json_value(json)?;
-    if value.get("error").is_some_and(|error| !error.is_null()) {
+    // vLLM calls an error by its `object`.
+    let is_error = value.get("object").and_then(Value::as_str) == Some("error");
+    if is_error || value.get("error").is_some_and(|error| !error.is_null()) {
         return Err(Trouble::Error(json.to_owned()));
     }
     if !value.is_object() {

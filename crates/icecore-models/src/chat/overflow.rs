@@ -32,10 +32,10 @@ const CODES: [&str; 4] = [
 /// The sentences of servers, the more telling first. `limit`, `requested` and `more` are
 /// numbers; what is requested is the sum of the last two.
 const SENTENCES: [&str; 25] = [
-    // OpenAI, DeepSeek, OpenRouter, vLLM
-    r"maximum context length is (?<limit>#) tokens.{0,20}?(?:however,? )?(?:you|your \w+) (?:requested|resulted in|has|contains?)(?: about| at least)? (?<requested>#)",
     // vLLM, of the room for an answer
     r"is too large: (?<more>#)\..{0,40}maximum context length is (?<limit>#) tokens and your request has (?<requested>#)",
+    // OpenAI, DeepSeek, OpenRouter, vLLM
+    r"maximum context length is (?<limit>#) tokens.{0,20}?(?:however,? )?(?:you|your \w+) (?:requested|resulted in|has|contains?)(?: about| at least)? (?<requested>#)",
     r"maximum context length (?:is|of) \(?(?<limit>#)",
     r"input tokens exceed the configured limit of (?<limit>#) tokens\. your messages resulted in (?<requested>#)",
     // Anthropic

@@ -232,6 +232,7 @@ impl Memory {
             reading,
             sources: &sources,
             heuristic: &heuristic,
+            distilled: &plan.distilled,
             frame,
             redactor: &secrets.redactor,
         };

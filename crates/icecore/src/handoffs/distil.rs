@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use icecore_domain::chat::{ChatError, ChatModel, ChatProfile, ChatRequest, Finish};
 use icecore_domain::handoff::{
-    Handoff, HandoffLine, HandoffPrompt, HandoffSection, INSTRUCTION, Message, read_reply, render,
-    request_tokens,
+    Handoff, HandoffLine, HandoffPrompt, HandoffSection, INSTRUCTION, Message, message_tokens,
+    read_reply, render, request_tokens, with_instructions,
 };
 use icecore_domain::ids::Scope;
 use icecore_domain::redact::{RedactedTurn, Redactor};
@@ -17,7 +17,7 @@ use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn::RawTurn;
 
 use super::compact::Job;
-use super::lines::{Frame, Lines};
+use super::lines::Frame;
 use super::sources::{Sources, Spoken};
 use super::view::Reading;
 use crate::error::{MemoryError, Result, off_thread};
@@ -40,6 +40,9 @@ const LONG_TURN_PART: u64 = 4;
 /// The handoff before takes at most this part of a transcript.
 const PREVIOUS_PART: u64 = 2;
 
+/// Where summaries stand for the oldest turns, they may have this part of a transcript.
+const SUMMARY_PART: u64 = 4;
+
 /// A model's own counts may be above ours, by so many percent of the window.
 const SLACK_PERCENT: u64 = 5;
 
@@ -51,6 +54,8 @@ pub(super) struct Task<'a> {
     /// The handoff without a model: its instructions and what was recalled stand word
     /// for word in any.
     pub(super) heuristic: &'a Handoff,
+    /// Places of the turns that it stands for.
+    pub(super) distilled: &'a [usize],
     pub(super) frame: Frame,
     pub(super) redactor: &'a Redactor,
 }
@@ -68,11 +73,12 @@ impl Memory {
         if models.is_empty() {
             return Ok(None);
         }
-        let verbatim = verbatim(task.heuristic);
         let counter = self.inner.counter.as_ref();
         let (number, turns) = (task.frame.number, task.frame.turns);
-        let taken = render(&Handoff { lines: verbatim.clone() }, number, turns);
+        let taken = render(&Handoff { lines: verbatim(task.heuristic) }, number, turns);
         let room = task.frame.tokens.saturating_sub(u64::from(counter.count(&taken)));
+        // As the reply is measured, with a mark of its own.
+        let mark = u64::from(counter.count(&render(&Handoff::default(), number, turns)));
         if room < LEAST_REPLY_TOKENS {
             notices.push("no model was asked for the handoff: there is too little room".to_owned());
             return Ok(None);
@@ -80,14 +86,17 @@ impl Memory {
         for model in models {
             let name = &model.profile().name;
             for attempt in 1..=ATTEMPTS {
-                match self.asked_once(scope, task, model, room / attempt, attempt).await? {
+                match self.asked_once(scope, task, model, (room, mark), attempt).await? {
                     Ok(written) => {
-                        let mut lines = Lines::new(Vec::new(), verbatim);
-                        let own = written.lines.into_iter();
-                        lines.add(
-                            own.filter(|one| one.section != HandoffSection::Recalled).collect(),
+                        let (frame, heuristic) = (task.frame, task.heuristic);
+                        let whole = with_instructions(
+                            &written,
+                            heuristic,
+                            (number, turns),
+                            frame.tokens,
+                            counter,
                         );
-                        return Ok(Some((lines.into_lines(), name.clone())));
+                        return Ok(Some((whole.lines, name.clone())));
                     }
                     Err(failure) => {
                         notices.push(format!("the handoff is not by `{name}`: {}", failure.reason));
@@ -98,6 +107,7 @@ impl Memory {
                 }
             }
         }
+        self.inner.counters.fallback();
         Ok(None)
     }
 
@@ -107,10 +117,12 @@ impl Memory {
         scope: &Scope,
         task: &Task<'_>,
         model: &Arc<dyn ChatModel>,
-        room: u64,
+        (room, mark): (u64, u64),
         attempt: u64,
     ) -> Result<std::result::Result<Handoff, Failure>> {
-        let Some(request) = self.distiller_request(task, model.profile(), room, attempt).await?
+        let asked = room / attempt;
+        let Some(request) =
+            self.distiller_request(scope, task, model.profile(), asked, attempt).await?
         else {
             return Ok(Err(Failure::last("its window has no room for what is to be distilled")));
         };
@@ -134,7 +146,7 @@ impl Memory {
         let read = match answered.reply.finish {
             Finish::Length => Err("its answer is cut off".to_owned()),
             Finish::Filtered => Err("its answer was withheld".to_owned()),
-            Finish::Stop | Finish::ToolCalls => self.read(task, text, room).await?,
+            Finish::Stop | Finish::ToolCalls => self.read_handoff(task, text, room + mark).await?,
         };
         match read {
             Ok(handoff) => {
@@ -148,7 +160,7 @@ impl Memory {
         }
     }
 
-    async fn read(
+    async fn read_handoff(
         &self,
         task: &Task<'_>,
         text: String,
@@ -165,6 +177,7 @@ impl Memory {
     /// What a model is sent, within its window; nothing, if that holds nothing.
     async fn distiller_request(
         &self,
+        scope: &Scope,
         task: &Task<'_>,
         profile: &ChatProfile,
         room: u64,
@@ -189,20 +202,32 @@ impl Memory {
                 return Ok(Some(ChatRequest { messages, tools, max_tokens }));
             }
         }
-        let (sources, counter) = (Arc::clone(task.sources), Arc::clone(&self.inner.counter));
+        let counter = Arc::clone(&self.inner.counter);
+        let fixed = prompt_turns(&HandoffPrompt::new("", room), task.redactor);
+        let told: u64 = fixed.iter().map(|turn| tokens_of(turn, counter.as_ref())).sum();
+        let told = request_tokens(fixed.len() as u64, told);
+        let Some(left) = (most / attempt).checked_sub(told) else { return Ok(None) };
+        let sources = self.shrunk(scope, task, left).await?;
         let redactor = task.redactor.clone();
-        let most = most / attempt;
         off_thread(move || {
-            let counter = counter.as_ref();
-            let fixed = HandoffPrompt::new("", room);
-            let turns = prompt_turns(&fixed, &redactor);
-            let fixed: u64 = turns.iter().map(|turn| tokens_of(turn, counter)).sum();
-            let left = most.checked_sub(request_tokens(turns.len() as u64, fixed))?;
-            let transcript = transcript(&sources, left, counter)?;
+            let transcript = transcript(&sources, left, counter.as_ref())?;
             let messages = prompt_turns(&HandoffPrompt::new(&transcript, room), &redactor);
             Some(ChatRequest { messages, tools: None, max_tokens })
         })
         .await
+    }
+
+    /// The sources, with summaries in place of the oldest turns if all have no room, even
+    /// with what tools put out cut.
+    async fn shrunk(&self, scope: &Scope, task: &Task<'_>, room: u64) -> Result<Arc<Sources>> {
+        let (sources, counter) = (Arc::clone(task.sources), Arc::clone(&self.inner.counter));
+        let is_whole = off_thread(move || size(&sources, room, counter.as_ref()) <= room).await?;
+        if is_whole {
+            return Ok(Arc::clone(task.sources));
+        }
+        let most = room / SUMMARY_PART * (SUMMARY_PART - 1);
+        let (summaries, spoken) = self.stretch(scope, task.reading, task.distilled, most).await?;
+        Ok(Arc::new(Sources { summaries, spoken, ..Sources::clone(task.sources) }))
     }
 }
 
@@ -257,35 +282,18 @@ fn prompt_turns(prompt: &HandoffPrompt, redactor: &Redactor) -> Vec<RedactedTurn
 }
 
 fn tokens_of(turn: &RedactedTurn, counter: &dyn TokenCounter) -> u64 {
-    icecore_domain::handoff::message_tokens(turn.fields(), counter)
+    message_tokens(turn.fields(), counter)
 }
 
-/// What there is to distil as one text within so many tokens: first what tools put out is
-/// cut, then summaries stand for the oldest turns, then these are left out. The handoff
-/// before stays.
+/// What there is to distil as one text within so many tokens. Where not all has room,
+/// what tools put out and very long turns are cut, then the oldest are left out. The
+/// handoff before stays.
 fn transcript(sources: &Sources, most: u64, counter: &dyn TokenCounter) -> Option<String> {
-    let request = sources.request.as_ref();
-    let request = request.map(|(text, _)| format!("The request that stays as it is: {text}"));
-    let request = request.map(|text| cut(&text, most / LONG_TURN_PART, counter));
-    let previous = cut(&sources.previous_text, most / PREVIOUS_PART, counter);
-    let fixed: Vec<&str> = request.iter().map(String::as_str).chain([previous.as_str()]).collect();
-    let fixed: u64 = fixed.iter().map(|text| line_tokens(text, counter)).sum();
-    let left = most.checked_sub(fixed)?;
-    let whole: Vec<String> =
-        sources.spoken.iter().map(|spoken| told(spoken, &spoken.text)).collect();
-    let (mut lines, mut room) = (Vec::new(), left);
-    let size: u64 = whole.iter().chain(&sources.summaries).map(|t| line_tokens(t, counter)).sum();
-    let lines_of = |spoken: &Spoken| {
-        let most = match spoken.is_output() {
-            true => u64::from(TOOL_BODY_TOKENS),
-            false => left / LONG_TURN_PART,
-        };
-        told(spoken, &cut(&spoken.text, most, counter))
-    };
-    let turns = match size <= left {
-        true => whole,
-        false => sources.spoken.iter().map(lines_of).collect(),
-    };
+    let (previous, request) = fixed(sources, most, counter);
+    let taken = line_tokens(&previous, counter) + line_tokens(&request, counter);
+    let mut room = most.checked_sub(taken)?;
+    let turns = turns(sources, room, counter);
+    let mut lines = Vec::new();
     // The newest first, as far as there is room.
     for line in turns.iter().rev().chain(sources.summaries.iter().rev()) {
         let tokens = line_tokens(line, counter);
@@ -299,8 +307,45 @@ fn transcript(sources: &Sources, most: u64, counter: &dyn TokenCounter) -> Optio
         return None;
     }
     lines.reverse();
-    let parts = [previous.as_str()].into_iter().chain(lines).chain(request.as_deref());
+    let parts = [previous.as_str()].into_iter().chain(lines).chain([request.as_str()]);
     Some(parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
+}
+
+/// Tokens of a transcript of so many with all turns in it, as short as they get.
+fn size(sources: &Sources, most: u64, counter: &dyn TokenCounter) -> u64 {
+    let (previous, request) = fixed(sources, most, counter);
+    let taken = line_tokens(&previous, counter) + line_tokens(&request, counter);
+    let turns = turns(sources, most.saturating_sub(taken), counter);
+    let lines = turns.iter().chain(&sources.summaries);
+    lines.fold(taken, |sum, line| sum.saturating_add(line_tokens(line, counter)))
+}
+
+/// The handoff before, and the request that stays.
+fn fixed(sources: &Sources, most: u64, counter: &dyn TokenCounter) -> (String, String) {
+    let request = sources.request.as_ref();
+    let request = request.map(|(text, _)| format!("The request that stays as it is: {text}"));
+    (
+        cut(&sources.previous_text, most / PREVIOUS_PART, counter),
+        cut(&request.unwrap_or_default(), most / LONG_TURN_PART, counter),
+    )
+}
+
+/// The turns of a transcript: whole where so many tokens hold them, else cut.
+fn turns(sources: &Sources, most: u64, counter: &dyn TokenCounter) -> Vec<String> {
+    let whole: Vec<String> =
+        sources.spoken.iter().map(|spoken| told(spoken, &spoken.text)).collect();
+    let all = whole.iter().chain(&sources.summaries);
+    if all.map(|line| line_tokens(line, counter)).sum::<u64>() <= most {
+        return whole;
+    }
+    let short = |spoken: &Spoken| {
+        let most = match spoken.is_output() {
+            true => u64::from(TOOL_BODY_TOKENS),
+            false => most / LONG_TURN_PART,
+        };
+        told(spoken, &cut(&spoken.text, most, counter))
+    };
+    sources.spoken.iter().map(short).collect()
 }
 
 fn told(spoken: &Spoken, text: &str) -> String {

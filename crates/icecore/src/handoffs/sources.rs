@@ -145,18 +145,7 @@ impl Memory {
         let distilled: Vec<usize> = plan.distilled.clone();
         let request = plan.request.map(|at| messages[at].turn.fields().content.text().into_owned());
         let is_answered = plan.answer.is_some_and(|at| distilled.contains(&at));
-        let first_read = first_read(&distilled, &reading.counts);
-        let (older, newer) = distilled.split_at(first_read);
-        let (summaries, uncovered) = self.summaries_for(scope, reading, &turns, older).await?;
-        let spoken = uncovered.into_iter().chain(newer.iter().copied()).filter_map(|at| {
-            let fields = turns[at].turn.as_ref()?.fields();
-            (!is_handoff(fields)).then(|| Spoken {
-                role: fields.role.clone(),
-                name: fields.name.clone(),
-                text: text_of(fields),
-                at: turns[at].at,
-            })
-        });
+        let (summaries, spoken) = self.stretch(scope, reading, &distilled, READ_TOKENS).await?;
         let previous_text =
             reading.handoff.as_ref().map_or("", |handoff| handoff.text.as_str()).to_owned();
         let standing: BTreeSet<Seq> =
@@ -169,12 +158,39 @@ impl Memory {
             previous: (!previous_text.is_empty()).then(|| parse(&previous_text)),
             previous_text,
             summaries,
-            spoken: spoken.collect(),
+            spoken,
             facts: self.facts_for(scope, reading, redactor).await?,
             recalled,
             recalled_percent: self.inner.settings.handoffs.recall_percent.min(100),
             request: request.map(|text| (text, is_answered)),
         })
+    }
+
+    /// What was said at these places: the newest turns, within so many tokens, and what
+    /// summaries say of those before. Where there is none, these are answered too.
+    pub(super) async fn stretch(
+        &self,
+        scope: &Scope,
+        reading: &Reading,
+        distilled: &[usize],
+        most: u64,
+    ) -> Result<(Vec<String>, Vec<Spoken>)> {
+        let turns: Vec<&StoredTurn> = reading.turns().collect();
+        let (older, newer) = distilled.split_at(first_read(distilled, &reading.counts, most));
+        let (summaries, uncovered) = match older.is_empty() {
+            true => (Vec::new(), Vec::new()),
+            false => self.summaries_for(scope, reading, &turns, older).await?,
+        };
+        let spoken = uncovered.into_iter().chain(newer.iter().copied()).filter_map(|at| {
+            let fields = turns[at].turn.as_ref()?.fields();
+            (!is_handoff(fields)).then(|| Spoken {
+                role: fields.role.clone(),
+                name: fields.name.clone(),
+                text: text_of(fields),
+                at: turns[at].at,
+            })
+        });
+        Ok((summaries, spoken.collect()))
     }
 
     /// Facts that hold and that nothing but turns of this path say.
@@ -250,11 +266,11 @@ impl Memory {
 
 /// Which of the distilled places is the first that is read itself: all, where they are
 /// not too many.
-fn first_read(distilled: &[usize], counts: &[u64]) -> usize {
+fn first_read(distilled: &[usize], counts: &[u64], most: u64) -> usize {
     let mut tokens = 0_u64;
     let fits = |at: &&usize| {
         tokens = tokens.saturating_add(counts[**at]);
-        tokens <= READ_TOKENS
+        tokens <= most
     };
     let newest = distilled.iter().rev().take_while(fits).take(READ_TURNS).count();
     distilled.len() - newest
@@ -274,11 +290,11 @@ mod tests {
     #[test]
     fn only_the_newest_turns_are_read_where_there_are_too_many() {
         let counts = vec![READ_TOKENS / 4; 10];
-        assert_eq!(first_read(&[0, 2, 4], &counts), 0);
-        assert_eq!(first_read(&(0..10).collect::<Vec<_>>(), &counts), 6);
+        assert_eq!(first_read(&[0, 2, 4], &counts, READ_TOKENS), 0);
+        assert_eq!(first_read(&(0..10).collect::<Vec<_>>(), &counts, READ_TOKENS), 6);
         let places: Vec<usize> = (0..READ_TURNS + 3).collect();
-        assert_eq!(first_read(&places, &vec![0; READ_TURNS + 3]), 3);
-        assert_eq!(first_read(&[0], &[READ_TOKENS + 1]), 1);
+        assert_eq!(first_read(&places, &vec![0; READ_TURNS + 3], READ_TOKENS), 3);
+        assert_eq!(first_read(&[0], &[READ_TOKENS + 1], READ_TOKENS), 1);
     }
 
     #[test]
