@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use icecore_domain::chat::{ChatError, ChatReply, ChatRequest, Finish};
+use icecore_domain::chat::{ChatError, ChatProfile, ChatReply, ChatRequest, Finish};
 use icecore_domain::handoff::{Effort, Message, SessionWindow};
 use icecore_domain::ids::{Branch, Scope, Seq, TurnId};
 use icecore_domain::redact::{RedactedJson, RedactedStream};
@@ -16,6 +16,10 @@ use crate::error::{MemoryError, Result};
 use crate::memory::Memory;
 use crate::models::{Answered, Ask, Purpose};
 
+/// Of a model's window, so much is kept free for its answer at most where it does not say
+/// how much.
+const UNSET_RESERVE_PART: u64 = 4;
+
 impl Memory {
     /// Appends, makes the request fit, sends it, and appends what is answered.
     pub(super) async fn exchanged(
@@ -27,7 +31,7 @@ impl Memory {
         let profile = request.model.profile();
         let window = check_window(match profile.window {
             0 => self.session_window(),
-            window => SessionWindow { window, reserve: profile.reserve },
+            window => SessionWindow { window, reserve: self.reserve_of(profile) },
         })?;
         let (tenant, now) = (scope.tenant(), self.now());
         let window = self.inner.learned_windows.of(tenant, &profile.name, window, now);
@@ -63,6 +67,14 @@ impl Memory {
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Tokens that are kept free for a model's answer.
+    fn reserve_of(&self, profile: &ChatProfile) -> u64 {
+        match profile.reserve {
+            0 => self.inner.settings.handoffs.reserve.min(profile.window / UNSET_RESERVE_PART),
+            reserve => reserve,
         }
     }
 

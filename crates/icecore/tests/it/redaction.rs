@@ -1,15 +1,19 @@
 //! Secrets: whatever door they come by, they are nowhere afterwards.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use icecore::{
-    Append, CommitmentRequest, CompactionRequest, ConditionRequest, ConsolidationTrigger, Content,
-    ContextRequest, DreamRequest, EntryQuery, EntryRef, FactQuery, FileMatch, FileWrite,
-    ForgetRequest, ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest,
-    NewForkRequest, NewRunEvent, NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError,
-    RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, TurnInput, json::JsonText,
+    Append, CommitmentRequest, CompactRequest, CompactionRequest, ConditionRequest,
+    ConsolidationTrigger, Content, ContextRequest, DreamRequest, EntryQuery, EntryRef,
+    ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, ForgetRequest, ImportPlan,
+    IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest, NewRunEvent,
+    NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError, RunPut, RunStatus,
+    RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
+use icecore_models::ChatClient;
+use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 use icecore_store::StoreError;
 use zeroize::Zeroizing;
 
@@ -22,9 +26,9 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 /// Public methods of `Memory` that write nothing that a caller gave.
 #[rustfmt::skip]
 const READS: &[&str] = &[
-    "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
+    "api_view", "api_view_within", "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
-    "files", "find", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
+    "files", "find", "handoff", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
     "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secrets",
     "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats", "store", "ticks", "turns",
     "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
@@ -34,9 +38,9 @@ const READS: &[&str] = &[
 /// Those that do. Each has a case in [`write`].
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "add_schedule", "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries",
-    "confirm", "consolidate", "create_run", "delete_entry", "delete_file", "dream", "expire_runs",
-    "fire_commitments", "fire_due_schedules", "fire_schedule", "forget", "fork_run", "import", "import_text",
+    "add_schedule", "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "compact_session",
+    "confirm", "consolidate", "create_run", "delete_entry", "delete_file", "dream", "edit_handoff", "exchange", "expire_runs",
+    "fire_commitments", "fire_due_schedules", "fire_schedule", "fit", "forget", "fork_run", "import", "import_text",
     "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
     "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "rotate_master_key", "scope",
     "settle", "step_run", "undo_dream", "work_until", "write_spending",
@@ -205,6 +209,63 @@ async fn write(bench: &Bench, name: &str) {
             assert!(!text.contains(REGISTERED) && !text.contains(&token()), "{text}");
             if name == "undo_dream" {
                 memory.undo_dream(me().tenant(), &dream.record.run).await.unwrap();
+            }
+        }
+        "compact_session" | "edit_handoff" | "fit" => {
+            let mut turns = crate::handoffs::conversation(60);
+            turns.insert(30, telling());
+            turns[20].content = Content::Text(format!("From now on always use {secret}."));
+            turns.push(RawTurn::new("user", format!("What did I say of {secret}?")));
+            memory.remember(scope, &secret, turns).await.unwrap();
+            let view = match name {
+                "fit" => {
+                    let window = Some(SessionWindow { window: 2_000, reserve: 200 });
+                    let fit = FitRequest { session: secret.clone(), window, ..Default::default() };
+                    memory.fit(scope, &fit).await.unwrap().view
+                }
+                _ => {
+                    let request = CompactRequest { session: secret.clone(), ..Default::default() };
+                    let made = memory.compact_session(scope, &request).await.unwrap().handoff;
+                    if name == "edit_handoff" {
+                        let edited =
+                            memory.edit_handoff(scope, &secret, None, &made.id, 1, &secret);
+                        edited.await.unwrap();
+                        let edited = memory.edit_handoff(scope, &secret, None, &secret, 1, &secret);
+                        hides(edited.await.map(drop));
+                    }
+                    memory.api_view(scope, &secret, None).await.unwrap()
+                }
+            };
+            let told = view.handoff.unwrap().text;
+            assert!(!told.contains(REGISTERED) && !told.contains(&token()), "{told}");
+        }
+        "exchange" => {
+            let upstream = Upstream::start(UpstreamConfig::default()).await;
+            let call = (secret.clone(), secret.clone(), serde_json::json!([secret]).to_string());
+            upstream.push_all([
+                Behaviour::Answer(secret.clone()),
+                Behaviour::CallTools(vec![call]),
+                Behaviour::Denied,
+            ]);
+            let tools = serde_json::json!([{"type": "function", "function": {"name": secret}}]);
+            let request = ExchangeRequest {
+                session: secret.clone(),
+                branch: None,
+                turns: vec![RawTurn::new("user", &secret)],
+                tools: Some(JsonText::parse(&tools.to_string()).unwrap()),
+                model: Arc::new(ChatClient::new(upstream.client_config()).unwrap()),
+            };
+            for _ in 0..3 {
+                let told = Mutex::new(String::new());
+                let tell = |piece: &str| told.lock().unwrap().push_str(piece);
+                let done = memory.exchange(scope, &request, &tell).await;
+                let told = format!("{} {done:?}", told.lock().unwrap());
+                assert!(!told.contains(REGISTERED) && !told.contains(&token()), "{told}");
+                hides(done.map(drop));
+            }
+            for sent in upstream.requests() {
+                let sent = String::from_utf8(sent.body).unwrap();
+                assert!(!sent.contains(REGISTERED) && !sent.contains(&token()), "{sent}");
             }
         }
         "put_entry" | "delete_entry" => {
