@@ -204,6 +204,7 @@ mod tests {
             serde_json::json!({ "name": "prod-db-password" }),
             serde_json::json!({ "commitmentId": format!("c-{hex}9f86"), "condition": "time" }),
             serde_json::json!({ "chunk": "chunk-1.main.macro.1-8", "turns": 8 }),
+            serde_json::json!({ "compactionId": format!("h-{hex}9f86"), "session": 3, "madeBy": "model:small" }),
         ] {
             let payload = payload.to_string();
             assert_eq!(Again(&redactor).payload(&payload, &none, None), None, "{payload}");

@@ -481,3 +481,118 @@ pub(super) fn forget(
     lose(c, no.tenant, place, ordinals)?;
     answers::forget(c, no, Some(place.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use icecore_domain::ids::{Branch, Seq, SessionNo};
+
+    use crate::contract::fixtures::*;
+    use crate::contract::handoffs::new_handoff;
+    use crate::store::*;
+    use crate::{SqliteStore, StoreError};
+
+    /// A store with two handoffs, one made of the other, what a provider counted and an
+    /// answer.
+    async fn handed_off(dir: &std::path::Path) -> SqliteStore {
+        let store = SqliteStore::open(dir, None).unwrap();
+        let session = add(&store, "s", &say_many(4)).await;
+        for through in [1, 3] {
+            let new = new_handoff(&store, session, Branch::MAIN, through).await;
+            let kept = store.put_handoff(&scope(), new).await.unwrap();
+            let KeptHandoff::Done(kept) = kept else { panic!("nothing is in its way") };
+            let usage = ViewUsage {
+                session,
+                branch: Branch::MAIN,
+                model: "m".to_owned(),
+                through: Seq(4),
+                handoff: Some(kept.id),
+                tokens: 1,
+                counted: 1,
+            };
+            store.put_usage(&scope(), usage).await.unwrap();
+        }
+        let answer = NewAnswer {
+            key: [1; 32],
+            session: Some(session),
+            epoch: 0,
+            text: text("said"),
+            secrets_seen: 1,
+            now: NOW,
+        };
+        store.put_answer(&scope(), answer).await.unwrap();
+        // Ids follow from the store's own key.
+        change(&store, "UPDATE handoffs SET id = 'h-' || number, previous = 'h-1' WHERE number = 2;
+             UPDATE handoffs SET id = 'h-1' WHERE number = 1;
+             UPDATE view_usage SET handoff = 'h-2';
+             UPDATE log SET payload = json_set(payload, '$.compactionId', 'h-' || (payload ->> '$.number'))")
+        .await;
+        clean(&store).await;
+        store
+    }
+
+    async fn change(store: &SqliteStore, sql: &'static str) {
+        store.write(move |c, s| c.execute_batch(sql).map_err(|e| s.failed(e))).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn damaged_handoffs_are_found() {
+        for (sql, finding) in [
+            (
+                "UPDATE handoffs SET through = 5 WHERE number = 2",
+                "a handoff reaches beyond its branch: handoff h-2",
+            ),
+            (
+                "UPDATE handoffs SET text = '' WHERE number = 1",
+                "a handoff says nothing: handoff h-1",
+            ),
+            (
+                "UPDATE handoffs SET kept = '[1,4]' WHERE number = 2",
+                "a handoff keeps what it does not cover: handoff h-2",
+            ),
+            (
+                "UPDATE handoffs SET kept = '[9]' WHERE number = 1",
+                "a handoff keeps what it does not cover: handoff h-1",
+            ),
+            (
+                "DELETE FROM handoffs WHERE number = 1",
+                "what a handoff was made of is not there: handoff h-2",
+            ),
+            (
+                "UPDATE handoffs SET number = 3 WHERE number = 2",
+                "what a handoff was made of is not there: handoff h-2",
+            ),
+            (
+                "DELETE FROM log WHERE payload ->> '$.number' = 1",
+                "a handoff is not where the log says: handoff h-1",
+            ),
+            (
+                "DELETE FROM handoffs WHERE number = 2",
+                "what a provider counted is of no handoff: session 1",
+            ),
+            (
+                "UPDATE answers SET session = 7",
+                "an answer is about a session of another memory: session 7",
+            ),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = handed_off(dir.path()).await;
+            change(&store, sql).await;
+            let findings = store.check().await.unwrap();
+            assert!(findings.iter().any(|found| found == finding), "{finding}: {findings:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_damaged_row_is_told_and_can_be_forgotten() {
+        for sql in ["UPDATE handoffs SET trigger = 'whim'", "UPDATE handoffs SET kept = '['"] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = handed_off(dir.path()).await;
+            change(&store, sql).await;
+            let session = SessionNo(1);
+            let read = store.handoffs(&scope(), session).await;
+            assert!(matches!(read, Err(StoreError::Database(_) | StoreError::Damaged { .. })));
+            erase(&store, session, &[1]).await;
+            assert!(store.handoffs(&scope(), session).await.unwrap().is_empty());
+        }
+    }
+}

@@ -202,7 +202,7 @@ async fn forgetting_a_session_destroys_what_was_distilled_of_it_and_distils_the_
     let receipt = bench.memory.forget(&me(), None, &asked, false).await.unwrap();
     assert_eq!(receipt.erased, dry.erased);
     assert_eq!(receipt.distilled_anew, 1);
-    assert!(receipt.statement().ends_with(", 2 archives"), "{}", receipt.statement());
+    assert!(receipt.statement().ends_with(", 2 archives, 0 handoffs"), "{}", receipt.statement());
 
     for gone in [first.archive, second.archive] {
         let told = read(&bench, gone).await.unwrap_err();
