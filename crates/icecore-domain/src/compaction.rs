@@ -4,6 +4,8 @@
 //! is short enough; of more, the sentences that say most are kept
 //! ([`choose_sentences`]). The sources stay readable, so that nothing is lost.
 
+pub mod press;
+
 use std::collections::BTreeMap;
 
 use crate::consolidation::words;

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use icecore_domain::compaction::press::Pressing;
 use icecore_domain::compaction::{self, COMPACTED_FROM, Entry, Kind, Limits};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
@@ -22,6 +23,7 @@ use serde_json::json;
 use crate::entries::without_repeats;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::memory::{Memory, TRIES};
+use crate::models::{About, Purpose};
 use crate::secrets::TenantRedactor;
 use crate::settings::CompactionSettings;
 
@@ -213,8 +215,9 @@ impl Memory {
         let now = self.now();
         let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
         let head = self.inner.store.head(scope.tenant()).await?;
+        let epoch = self.inner.store.scope_head(scope).await?.epoch;
         let most = request.max_input_entries.min(MAX_COMPACTED_ENTRIES);
-        let oldest = self.oldest(scope, most, choice, now).await?;
+        let oldest = Arc::new(self.oldest(scope, most, choice, now).await?);
         if oldest.len() < 2 {
             return Ok(Step::Nothing);
         }
@@ -226,9 +229,11 @@ impl Memory {
             apart: choice.apart,
         };
         let (most_tags, named) = (bounds.tags.max(1), scope.clone());
+        let about = About { scope, session: None, epoch, purpose: Purpose::Consolidation };
+        let pressed = self.pressed(about, &redactor, &oldest, limits).await?;
         let drafted = off_thread(move || {
             let name = |ids: &[String]| run_name(&key, &named, head, ids);
-            draft(&redactor, &oldest, limits, name, most_tags)
+            draft(&redactor, &oldest, limits, name, most_tags, pressed)
         });
         let Some(Draft { ids, entry }) = drafted.await?? else { return Ok(Step::Nothing) };
         let derivation = Derivation {
@@ -254,6 +259,33 @@ impl Memory {
         let entry = entry.ok_or_else(|| MemoryError::Internal("no entry was made".to_owned()))?;
         let done = Compaction { entry, source_ids: ids, payload, position };
         Ok(Step::Done(Box::new(done)))
+    }
+
+    /// What models make of the entries that a compaction takes, where they do not stay
+    /// whole.
+    async fn pressed(
+        &self,
+        about: About<'_>,
+        redactor: &Redactor,
+        entries: &Arc<Vec<EntryRecord>>,
+        limits: Limits,
+    ) -> Result<Option<String>> {
+        if !self.has_consolidation_models() {
+            return Ok(None);
+        }
+        let (by, read) = (redactor.clone(), Arc::clone(entries));
+        let pressing = off_thread(move || {
+            let clean = Clean::of(&by, &read);
+            let tags = clean.tags();
+            let entries = clean.entries(&tags);
+            let plan = compaction::plan(&entries, &limits)?;
+            Pressing::of(&entries, &plan, limits.max_output_bytes)
+        })
+        .await?;
+        match pressing {
+            Some(pressing) => self.pressed_by_models(about, pressing).await,
+            None => Ok(None),
+        }
     }
 
     /// The oldest entries that may be compacted, until `most` may be together. However
@@ -370,14 +402,15 @@ struct Draft {
     entry: DerivedEntry,
 }
 
-/// The entry that is to stand for some of the records, its secrets hidden. Where
-/// hiding them makes it too long, less is said.
+/// The entry that is to stand for some of the records, its secrets hidden: what a model
+/// made of them, if one did. Where hiding them makes it too long, less is said.
 fn draft(
     redactor: &Redactor,
     records: &[EntryRecord],
     mut limits: Limits,
     name: impl Fn(&[String]) -> String,
     most_tags: usize,
+    mut pressed: Option<String>,
 ) -> Result<Option<Draft>> {
     let most = limits.max_output_bytes;
     let clean = Clean::of(redactor, records);
@@ -385,8 +418,13 @@ fn draft(
     let entries = clean.entries(&tags);
     for _ in 0..TRIES {
         let Some(plan) = compaction::plan(&entries, &limits) else { return Ok(None) };
-        let (content, hidden) = looked_at(&plan.text, |text| redactor.derived_text(text))?;
+        let by_model = pressed.take();
+        let text = by_model.as_ref().unwrap_or(&plan.text);
+        let (content, hidden) = looked_at(text, |text| redactor.derived_text(text))?;
         let excess = content.as_str().len().saturating_sub(most);
+        if excess > 0 && by_model.is_some() {
+            continue;
+        }
         if excess > 0 {
             limits.max_output_bytes = limits.max_output_bytes.saturating_sub(excess);
             continue;

@@ -10,6 +10,7 @@ mod chain;
 mod dreams;
 mod judging;
 mod pause;
+mod pressing;
 mod spend;
 mod summaries;
 

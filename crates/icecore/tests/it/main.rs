@@ -21,6 +21,8 @@ mod importing;
 mod layers;
 mod learning;
 mod models;
+mod models_entries;
+mod models_http;
 mod recall;
 mod recollection;
 mod redaction;

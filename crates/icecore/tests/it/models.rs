@@ -105,7 +105,7 @@ pub(crate) fn able(name: &str) -> Told {
     Told::new(name, move |sent| reply(&able_reply(&own, sent)))
 }
 
-fn able_reply(name: &str, sent: &str) -> String {
+pub(crate) fn able_reply(name: &str, sent: &str) -> String {
     let line = sent.lines().find(|line| line.contains("Number ")).unwrap_or_default();
     let number = line.split("Number ").nth(1).and_then(|rest| rest.split(' ').next());
     let number = number.unwrap_or_default();
@@ -121,7 +121,8 @@ fn unavailable(name: &str) -> ChatError {
 }
 
 pub(crate) struct Bench {
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+    settings: MemorySettings,
     pub(crate) memory: Memory,
     pub(crate) scope: Scope,
     pub(crate) clock: Arc<HandClock>,
@@ -144,15 +145,25 @@ pub(crate) async fn bench(settings: MemorySettings, models: Models) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(HandClock::default());
     clock.move_to(START);
-    let memory = Memory::builder()
-        .settings(settings)
-        .clock(Arc::clone(&clock) as Arc<dyn Clock>)
-        .models(models)
-        .open(dir.path())
-        .await
-        .unwrap();
+    let memory = open(dir.path(), &settings, models, &clock).await;
     let scope = memory.scope(&me(), "m").await.unwrap();
-    Bench { _dir: dir, memory, scope, clock }
+    Bench { dir, memory, scope, clock, settings }
+}
+
+async fn open(
+    dir: &std::path::Path,
+    settings: &MemorySettings,
+    models: Models,
+    clock: &Arc<HandClock>,
+) -> Memory {
+    let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
+    Memory::builder()
+        .settings(settings.clone())
+        .clock(clock)
+        .models(models)
+        .open(dir)
+        .await
+        .unwrap()
 }
 
 async fn summing(models: &[&Arc<Told>]) -> Bench {
@@ -160,6 +171,14 @@ async fn summing(models: &[&Arc<Told>]) -> Bench {
 }
 
 impl Bench {
+    /// The same store in another process, with other models.
+    pub(crate) async fn reopened(self, models: Models) -> Self {
+        let Bench { dir, settings, memory, scope, clock } = self;
+        drop(memory);
+        let memory = open(dir.path(), &settings, models, &clock).await;
+        Bench { dir, settings, memory, scope, clock }
+    }
+
     async fn talk(&self, session: &str, count: usize) {
         self.memory.remember(&self.scope, session, numbered(count)).await.unwrap();
         self.settle().await;
@@ -190,7 +209,7 @@ impl Bench {
     }
 }
 
-fn key(purpose: &str, model: &str) -> (String, String) {
+pub(crate) fn key(purpose: &str, model: &str) -> (String, String) {
     (purpose.to_owned(), model.to_owned())
 }
 
@@ -246,18 +265,8 @@ async fn another_model_changes_nothing_until_all_is_derived_anew() {
     let bench = summing(&[&first]).await;
     bench.talk("s", 8).await;
     let before = bench.summaries().await;
-    let Bench { _dir: dir, memory, scope, clock } = bench;
-    drop(memory);
     let second = Arc::new(able("second"));
-    let models = Models { summaries: chain(&[&second]), ..Models::default() };
-    let memory = Memory::builder()
-        .settings(small())
-        .clock(Arc::clone(&clock) as Arc<dyn Clock>)
-        .models(models)
-        .open(dir.path())
-        .await
-        .unwrap();
-    let bench = Bench { _dir: dir, memory, scope, clock };
+    let bench = bench.reopened(Models { summaries: chain(&[&second]), ..Models::default() }).await;
     bench.settle().await;
     assert_eq!((bench.summaries().await, second.count()), (before, 0));
     bench.memory.reindex(&bench.scope, |_, _| {}).await.unwrap();
