@@ -15,6 +15,8 @@ mod plan;
 mod prompt;
 mod reply;
 mod text;
+#[cfg(any(test, feature = "testing"))]
+pub mod transcripts;
 
 pub use extract::{HandoffSource, Passage, extract, with_instructions};
 pub use floor::{Floor, floor, unpaired};
