@@ -116,6 +116,9 @@ impl Memory {
             permille = permille.max(at_least);
             let tokens = scaled(counted, permille);
             if overflowed.is_none() && tokens <= window.trigger() {
+                let made = reading.handoff.as_ref();
+                let saved = made.map(|made| made.tokens_before.saturating_sub(made.tokens_after));
+                self.note_saved(scope, saved.unwrap_or(0));
                 return Ok(Fit { reading, tokens, counted, window });
             }
             let mut job = Job {

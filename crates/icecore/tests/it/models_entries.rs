@@ -67,7 +67,7 @@ async fn a_dream_asks_the_models_and_pays_once() {
     let bench = dreaming(&[&model]).await;
     let preview = |bench: &Bench| {
         let (memory, scope) = (bench.memory.clone(), bench.scope.clone());
-        async move { memory.preview_dream(&scope, &DreamRequest::manual(None)).await.unwrap() }
+        async move { memory.preview_dream(&scope, DreamRequest::manual(None)).await.unwrap() }
     };
     let first = preview(&bench).await;
     let text = first.archive.distillate.text();
