@@ -47,9 +47,12 @@ pub async fn talking(settings: &Settings, printer: Printer) -> Outcome<Models> {
         ));
     }
     let chain = |name: &str| {
-        let behind = (!name.is_empty() && name != LOCAL_MODEL).then_some(LOCAL_MODEL);
-        let names = std::iter::once(name).chain(behind);
-        ModelChain(names.filter_map(|name| made.get(name).cloned()).collect())
+        let Some(first) = made.get(name) else { return ModelChain::default() };
+        // The one on this machine may be the very same.
+        let is_other =
+            |local: &&Arc<dyn ChatModel>| local.profile().identity != first.profile().identity;
+        let behind = made.get(LOCAL_MODEL).filter(is_other);
+        ModelChain(std::iter::once(first).chain(behind).cloned().collect())
     };
     models.summaries = chain(choices.summary_choice());
     models.handoffs = chain(&choices.handoff_model);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use icecore_domain::chat::ChatProfile;
 use icecore_domain::handoff::{
-    CompactionPlan, Effort, Handoff, HandoffLine, HandoffSection, Message, PlanRequest,
-    SessionWindow, extract, fresh_window, plan,
+    CompactionPlan, Effort, Handoff, HandoffLine, HandoffSection, LEAST_HANDOFF_TOKENS, Message,
+    PlanRequest, SessionWindow, extract, fresh_window, plan,
 };
 use icecore_domain::ids::Scope;
 use icecore_domain::redact::{RedactedJson, RedactedText};
@@ -178,7 +178,16 @@ impl Memory {
         reading: &Reading,
         messages: &[Message],
     ) -> Result<CompactionPlan> {
-        self.plan_of(job, reading.handoff_tokens(), messages)
+        let mut plan = self.plan_of(job, reading.handoff_tokens(), messages)?;
+        // Under half of what the view counts, and not only of what the request does.
+        let stays = plan.system.iter().chain(&plan.kept).map(|at| reading.counts[*at]).sum();
+        let half = reading.view.tokens.saturating_sub(1) / 2;
+        let room = half.saturating_sub(stays);
+        if room >= LEAST_HANDOFF_TOKENS {
+            plan.handoff_tokens = plan.handoff_tokens.min(room);
+            plan.instruction_tokens = plan.instruction_tokens.min(room);
+        }
+        Ok(plan)
     }
 
     /// What a compaction leaves standing of messages with a handoff before them.

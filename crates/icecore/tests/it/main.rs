@@ -11,6 +11,7 @@ mod dreams;
 mod dreams_reading;
 mod entries;
 mod exchanges;
+mod exchanges_fuzz;
 mod faults;
 mod files;
 mod forgetting;

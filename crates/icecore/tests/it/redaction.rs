@@ -94,8 +94,13 @@ async fn check(bench: &Bench, name: &str) {
 /// The public methods of `Memory`, from the source.
 fn public_methods() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
-        let Ok(source) = std::fs::read_to_string(file.unwrap().path()) else { continue };
+    let mut paths = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(std::fs::read_dir(&path).unwrap().map(|file| file.unwrap().path()));
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
         let mut is_memory = false;
         for line in source.lines() {
             if line.starts_with("impl") {
