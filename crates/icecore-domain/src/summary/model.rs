@@ -542,7 +542,7 @@ mod tests {
             };
             let sent = prompt.instructions.chars().count() + prompt.said.chars().count();
             assert!(sent as u64 + prompt.max_tokens <= window, "{window}");
-            assert!(prompt.said.contains("Ana: Short."), "{window}");
+            assert!(window < 1_500 || prompt.said.contains("Ana: Short."), "{window}");
             assert_eq!(prompt.said.contains(CUT), window < 20_000, "{window}");
         }
         assert_eq!(SummaryTask::of_turns(&[], 60, true).prompt(9_000, &CharCounter), None);
