@@ -47,15 +47,15 @@ pub struct Args {
 
 /// Means of one contender at one size.
 #[derive(Debug, Clone, Copy, Default)]
-struct Kept {
+pub struct Kept {
     /// The share of the evidence's sentences.
-    sentences: f64,
+    pub sentences: f64,
     /// That of those which stand there letter by letter.
-    verbatim: f64,
+    pub verbatim: f64,
     /// The share of the answers' content words.
-    words: f64,
+    pub words: f64,
     /// Tokens used, of all conversations together.
-    tokens: u64,
+    pub tokens: u64,
     asked: f64,
     answered: f64,
 }
@@ -125,32 +125,35 @@ impl Kept {
     fn add(&mut self, conversation: &Conversation, text: &str, counter: &O200k) {
         self.tokens += u64::from(counter.count(text));
         let held = Held::new(text);
-        let turns: BTreeMap<&str, &Turn> =
-            conversation.turns().map(|turn| (turn.id.as_str(), turn)).collect();
-        let asked = |question: &&Question| question.category != LEFT_OUT;
-        for question in conversation.asked(None).into_iter().filter(asked) {
-            let evidence: Vec<String> = question
-                .evidence
-                .iter()
-                .filter_map(|id| turns.get(id.as_str()))
-                .map(|turn| squeeze(&turn.content))
-                .collect();
-            let wanted: Vec<&str> = evidence.iter().flat_map(|turn| sentences(turn)).collect();
-            let share = |found: usize, of: usize| found as f64 / of.max(1) as f64;
-            let found = wanted.iter().filter(|sentence| held.tells(sentence)).count();
-            let whole = wanted.iter().filter(|sentence| held.says(sentence)).count();
-            self.sentences += share(found, wanted.len());
-            self.verbatim += share(whole, wanted.len());
-            self.asked += 1.0;
-            let wanted: BTreeSet<String> = words(&question.answer).into_iter().collect();
-            if !wanted.is_empty() {
-                self.words += share(wanted.intersection(&held.words).count(), wanted.len());
-                self.answered += 1.0;
-            }
+        let turns = by_id(conversation);
+        for question in conversation.asked(None).into_iter().filter(|one| has_answer(one)) {
+            self.ask(question, &turns, &held);
         }
     }
 
-    fn mean(self) -> Self {
+    /// Adds what a text holds of what a question needs.
+    pub fn ask(&mut self, question: &Question, turns: &BTreeMap<&str, &Turn>, held: &Held) {
+        let evidence: Vec<String> = question
+            .evidence
+            .iter()
+            .filter_map(|id| turns.get(id.as_str()))
+            .map(|turn| squeeze(&turn.content))
+            .collect();
+        let wanted: Vec<&str> = evidence.iter().flat_map(|turn| sentences(turn)).collect();
+        let share = |found: usize, of: usize| found as f64 / of.max(1) as f64;
+        let found = wanted.iter().filter(|sentence| held.tells(sentence)).count();
+        let whole = wanted.iter().filter(|sentence| held.says(sentence)).count();
+        self.sentences += share(found, wanted.len());
+        self.verbatim += share(whole, wanted.len());
+        self.asked += 1.0;
+        let wanted: BTreeSet<String> = words(&question.answer).into_iter().collect();
+        if !wanted.is_empty() {
+            self.words += share(wanted.intersection(&held.words).count(), wanted.len());
+            self.answered += 1.0;
+        }
+    }
+
+    pub fn mean(self) -> Self {
         Self {
             sentences: self.sentences / self.asked,
             verbatim: self.verbatim / self.asked,
@@ -160,15 +163,25 @@ impl Kept {
     }
 }
 
+/// Whether a question is one that the conversation answers.
+pub fn has_answer(question: &Question) -> bool {
+    question.category != LEFT_OUT
+}
+
+/// The turns of a conversation by their ids.
+pub fn by_id(conversation: &Conversation) -> BTreeMap<&str, &Turn> {
+    conversation.turns().map(|turn| (turn.id.as_str(), turn)).collect()
+}
+
 /// A text in which sentences are looked for.
-struct Held {
+pub struct Held {
     plain: String,
     lines: Vec<BTreeSet<String>>,
     words: BTreeSet<String>,
 }
 
 impl Held {
-    fn new(text: &str) -> Self {
+    pub fn new(text: &str) -> Self {
         let lines: Vec<BTreeSet<String>> =
             text.lines().map(|line| words(line).into_iter().collect()).collect();
         let words = lines.iter().flatten().cloned().collect();
@@ -246,7 +259,7 @@ fn own_time(turn: &Turn) -> Option<Millis> {
 }
 
 /// The newest turns, the oldest of them cut at its front.
-fn newest(conversation: &Conversation, tokens: u32, counter: &O200k) -> String {
+pub fn newest(conversation: &Conversation, tokens: u32, counter: &O200k) -> String {
     let lines: Vec<String> = conversation.turns().map(Turn::line).collect();
     let mut kept: Vec<&str> = Vec::new();
     let mut left = tokens;

@@ -15,6 +15,9 @@
 //! | `redact` | what is hidden of secrets and of what only looks like them |
 //! | `distillates`, `lexrank` | what dreams keep of what questions need |
 //! | `dreams` | what a dream over many entries costs |
+//! | `evidence` | what a compacted session keeps of what questions need |
+//! | `prefixes` | what of a request a provider has cached |
+//! | `fuzz`, `trials` | sessions of every kind against a scripted model |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
 
@@ -23,17 +26,22 @@ mod data;
 mod distillates;
 mod dreams;
 mod engine;
+mod evidence;
+mod fuzz;
 mod host;
 mod lexrank;
 mod measures;
 mod peers;
 mod plot;
+mod prefixes;
 mod recall;
 mod redact;
 mod report;
 mod scale;
 mod signals;
 mod stretches;
+#[path = "../../icecore/tests/it/trials.rs"]
+mod trials;
 mod words;
 
 use std::fs::File;
@@ -75,6 +83,13 @@ enum Command {
     DreamEvidence(distillates::Args),
     /// Time and memory of a dream over many entries.
     DreamScale(dreams::Args),
+    /// What a compacted session keeps of what questions need, beside the newest turns and
+    /// the handoff alone.
+    SessionEvidence(evidence::Args),
+    /// What of each request of a growing session begins as the one before did.
+    SessionPrefix(prefixes::Args),
+    /// Sessions of every kind, made from a seed, against a scripted model.
+    SessionFuzz(fuzz::Args),
 }
 
 #[derive(Args)]
@@ -136,6 +151,9 @@ async fn main() -> ExitCode {
         Command::Redact(args) => redact::run(&args),
         Command::DreamEvidence(args) => distillates::run(&args),
         Command::DreamScale(args) => dreams::run(&args).await.map(|()| true),
+        Command::SessionEvidence(args) => evidence::run(&args).await,
+        Command::SessionPrefix(args) => prefixes::run(&args).await,
+        Command::SessionFuzz(args) => fuzz::run(&args).await,
     };
     match done {
         Ok(is_sound) if is_sound => ExitCode::SUCCESS,

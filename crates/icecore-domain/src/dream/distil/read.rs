@@ -167,11 +167,16 @@ fn carried_line(place: u32, at: u32, line: &Line) -> Candidate {
     }
 }
 
-/// Whether it is a standing order, also after what leads to it, as in `one rule: always
+/// Whether it is surely a standing order.
+fn is_instruction(text: &str) -> bool {
+    order_strength(text) >= SURE_INSTRUCTION
+}
+
+/// How surely it is a standing order, also after what leads to it, as in `one rule: always
 /// ask first`.
-pub(crate) fn is_instruction(text: &str) -> bool {
-    let is_sure = |text: &str| standing(text).instruction >= SURE_INSTRUCTION;
-    is_sure(text) || text.rsplit_once(": ").is_some_and(|(_, order)| is_sure(order))
+pub(crate) fn order_strength(text: &str) -> u8 {
+    let after = text.rsplit_once(": ").map_or(0, |(_, order)| standing(order).instruction);
+    standing(text).instruction.max(after)
 }
 
 /// Whether it says of itself that it is a decision, as in `Decided: we go`.

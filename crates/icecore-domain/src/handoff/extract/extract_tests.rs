@@ -68,15 +68,16 @@ Written by the memory system, not by a person: a summary of earlier turns of thi
 
 ## Goal
 - Please port the tokenizer of our compiler to…
-- Always run the tests before you answer.
 
 ## State
 - assistant: 14 tests pass and 2 fail in parse_float.
-- 2023-11-14 assistant: I will read src/lex.py first.
+- 2023-11-14 user: Please port the tokenizer of our compiler to Rust.
+- assistant: I will read src/lex.py first.
 - tool: def lex(text): return text.split()
+- assistant: I wrote src/lex.rs.
 
 ## Decisions
-- 2023-11-14 assistant: We decided to keep the old interface. I wrote src/lex.rs
+- 2023-11-14 assistant: We decided to keep the old interface.
 
 ## Constraints and standing instructions
 - Never push to main.
@@ -176,7 +177,7 @@ fn a_models_handoff_has_our_instructions() {
             "user: 4096 bytes"
         ]
     );
-    assert_eq!(texts(280), ["Port the tokenizer.", "Never push to main."]);
+    assert_eq!(texts(280), ["Never push to main.", "Do not push."]);
     assert_eq!(texts(10), [""; 0]);
 }
 

@@ -64,12 +64,15 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
                     | ';'
                     | '|'
                     | '*'
-                    | '='
             )
     };
     let words = text.split(is_around);
     let trimmed = words.map(|word| {
         let word = word.trim_end_matches(['.', ':', '!', '?', '\\']);
+        let word = match word.split_once('=') {
+            Some((_, value)) if !word.contains("://") => value,
+            _ => word,
+        };
         // `src/a.rs:12` is a place in a file.
         let place = word
             .rsplit_once(':')
@@ -120,6 +123,7 @@ mod tests {
             [
                 "src/main.rs",
                 "docs/a.md",
+                "https://example.org/x?y=1",
                 "./scripts/go",
                 "notes.txt",
                 "/usr/lib/x.so",

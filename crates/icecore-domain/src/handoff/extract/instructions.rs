@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::HandoffSource;
-use crate::dream::distil::read::is_instruction;
+use crate::dream::distil::read::order_strength;
 use crate::fact::{FactKind, MAX_READ_CHARS, normalise, read_back};
 use crate::handoff::{HandoffLine, HandoffSection};
 use crate::summary::choose::cuts_marker;
@@ -11,6 +11,11 @@ use crate::summary::facts::Voice;
 use crate::summary::sentence::{Kind, sentences};
 use crate::summary::{Said, voice_of};
 use crate::time::Millis;
+
+/// How surely an order must be a standing one where people talk to each other.
+const SURE_ORDER: u8 = 70;
+/// The same where somebody talks to a model: `Never push to main.` is an order.
+const LIKELY_ORDER: u8 = 50;
 
 /// Those of the handoff before first, then what is known, then what else was said. Where
 /// a newer fact says otherwise of the same, the older goes.
@@ -41,13 +46,14 @@ fn stated<'a>(said: &Said<'a>) -> Vec<Cow<'a, str>> {
     if voice_of(said) != Voice::Person || said.role == "assistant" {
         return Vec::new();
     }
+    let least = if said.name.is_some() { SURE_ORDER } else { LIKELY_ORDER };
     let limit = said.text.char_indices().nth(MAX_READ_CHARS).map_or(said.text.len(), |(at, _)| at);
     let text = &said.text[..limit];
     let mut found = sentences(text);
     found.retain(|sentence| {
         matches!(sentence.kind, Kind::Prose | Kind::Fragment)
             && !cuts_marker(text, &sentence.text)
-            && is_instruction(&sentence.text)
+            && order_strength(&sentence.text) >= least
     });
     found.into_iter().map(|sentence| sentence.text).collect()
 }
