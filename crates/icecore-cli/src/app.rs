@@ -33,7 +33,19 @@ pub struct Needs {
     /// Vectors.
     pub vectors: bool,
     /// Texts.
-    pub talk: bool,
+    pub talk: Talk,
+}
+
+/// Whether models that talk are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Talk {
+    /// They are not.
+    No,
+    /// They are; where they cannot be, what needs none is enough. Nobody is kept from
+    /// forgetting for want of a key.
+    IfPossible,
+    /// They are, or it is said why not.
+    Yes,
 }
 
 /// On whose behalf a command works.
@@ -65,8 +77,12 @@ impl App {
             false => None,
         };
         let talking = match needs.talk {
-            true => models::talking(&settings, printer).await?,
-            false => Models::default(),
+            Talk::No => Models::default(),
+            Talk::Yes => models::talking(&settings, printer).await?,
+            Talk::IfPossible => models::talking(&settings, printer).await.unwrap_or_else(|why| {
+                printer.warn(&format!("{}; going on without models", why.message()));
+                Models::default()
+            }),
         };
         let builder = builder(&settings)?.embedder(embedder).models(talking);
         let memory = builder.open(&settings.data).await?;

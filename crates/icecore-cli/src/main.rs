@@ -27,7 +27,7 @@ use clap::{CommandFactory, Parser};
 
 use icecore::ModelSettings;
 
-use crate::app::{App, Needs};
+use crate::app::{App, Needs, Talk};
 use crate::args::{Cli, Command, Global, LogFormat, RedactArgs};
 use crate::failure::{Failure, Outcome, Status};
 use crate::printer::Printer;
@@ -172,8 +172,13 @@ fn needs_model(command: &Command) -> bool {
 }
 
 /// Whether a command may have something written by a model that talks.
-fn needs_talk(command: &Command) -> bool {
-    needs_model(command) && !matches!(command, Command::Search(_) | Command::Context(_))
+fn needs_talk(command: &Command) -> Talk {
+    match command {
+        command if !needs_model(command) => Talk::No,
+        Command::Search(_) | Command::Context(_) => Talk::No,
+        Command::Forget(_) | Command::Redact(_) => Talk::IfPossible,
+        _ => Talk::Yes,
+    }
 }
 
 async fn dispatch(command: Command, app: &App) -> Outcome<Status> {

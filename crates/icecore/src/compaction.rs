@@ -572,7 +572,7 @@ mod tests {
         for max_output_bytes in 0..120 {
             let limits = Limits { max_input_entries: 9, max_output_bytes, apart: false };
             let name = |_: &[String]| "0a".to_owned();
-            let made = draft(&redactor, &records, limits, name, 64).unwrap().unwrap().entry;
+            let made = draft(&redactor, &records, limits, name, 64, None).unwrap().unwrap().entry;
             assert!(!made.content.as_str().contains("Alcobaca"));
             assert!(made.content.as_str().len() <= max_output_bytes);
         }

@@ -105,6 +105,11 @@ fn a_key_comes_from_the_environment_or_from_a_secret() {
     let by_key = server.upstream.request_count();
     assert!(by_key > 0);
 
+    // Nor is anybody kept from forgetting for want of one.
+    place.ok(&["add", "--session", "trip", "A walk to the moraine."]);
+    let told = place.shown(&["forget", "--session", "trip", "--config", &by_env]);
+    assert!(told.starts_with("exit 0") && told.contains("; going on without models"), "{told}");
+
     let by_secret = place.file("secret.toml", settings("key_secret = \"model\""));
     let more = place.file("d.jsonl", conversation(12));
     assert_snapshot!(place.shown(&["import", &more, "--config", &by_secret]), @r"

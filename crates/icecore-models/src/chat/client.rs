@@ -19,7 +19,7 @@ use super::draft::{Draft, End, Trouble};
 use super::openai::AnswerTokens;
 use super::overflow::Overflow;
 use super::refusal::{self, Refusal};
-use super::sse::EventReader;
+use super::sse::{Event, EventReader};
 use super::{anthropic, openai};
 use crate::endpoint::ApiKey;
 use crate::http;
@@ -308,7 +308,7 @@ impl ChatClient {
         match form {
             Form::Events => {
                 let last = events.finish().unwrap_or_default();
-                last.map_or(Ok(()), |event| self.take_event(&event.data, draft, tell))
+                last.map_or(Ok(()), |event| self.take_event(&event, draft, tell))
             }
             Form::Whole => self.take_whole(&head, draft, tell),
             Form::Unknown => {
@@ -331,19 +331,21 @@ impl ChatClient {
             Ok(events) => events,
             Err(trouble) => return Err(self.troubled(trouble, draft)),
         };
-        events.iter().try_for_each(|event| self.take_event(&event.data, draft, tell))
+        events.iter().try_for_each(|event| self.take_event(event, draft, tell))
     }
 
     fn take_event(
         &self,
-        data: &str,
+        event: &Event,
         draft: &mut Draft,
         tell: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(), Failed> {
         if draft.is_over {
             return Ok(());
         }
+        let data = event.data.as_str();
         let taken = match self.config.protocol {
+            _ if event.name == "error" => Err(Trouble::Error(data.to_owned())),
             Protocol::OpenAi => openai::take_event(draft, data),
             Protocol::Anthropic => anthropic::take_event(draft, data),
         };

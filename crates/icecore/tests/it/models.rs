@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use icecore::{
-    Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, ChunkInfo, Clock, Finish,
-    ForgetRequest, Level, MODEL_PAUSE_SECONDS, Memory, MemorySettings, ModelChain, Models, Prices,
-    Protocol, Scope, SpendLimits, Spending, Usage,
+    Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, ChunkInfo, Clock,
+    ContextRequest, Finish, ForgetRequest, Level, MODEL_PAUSE_SECONDS, Memory, MemorySettings,
+    ModelChain, Models, Prices, Protocol, Scope, SpendLimits, Spending, Usage,
 };
 use icecore_domain::cut::CutPolicy;
 use zeroize::Zeroizing;
@@ -513,4 +513,35 @@ async fn two_workers_at_once_break_nothing() {
     assert!(bench.summaries().await.iter().all(|one| one.contains("able says")));
     let report = bench.memory.check(false, |_, _| {}).await.unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_is_spent_is_set_against_what_is_saved() {
+    let model = Arc::new(able("able"));
+    let bench = summing(&[&model]).await;
+    let stats = async || bench.memory.stats(me().tenant(), Some("m")).await.unwrap().models;
+    assert_eq!(stats().await, icecore::ModelStats::default());
+    bench.talk("s", 200).await;
+    let before = stats().await;
+    assert_eq!((before.spent.len(), before.saved_tokens), (1, 0));
+    let context = bench.memory.context(&bench.scope, ContextRequest::of_session("s", 400)).await;
+    let context = context.unwrap();
+    let stood_for: BTreeMap<String, u64> =
+        bench.chunks().await.into_iter().map(|one| (one.id.to_string(), one.tokens)).collect();
+    let own = |id: &String, tokens: u32| stood_for.get(id).map(|all| all - u64::from(tokens));
+    let saved: u64 = context.items.iter().filter_map(|item| own(&item.id, item.tokens)).sum();
+    assert!(saved > 0);
+    // Told at once, and written when there is time.
+    let after = stats().await;
+    assert_eq!(after.saved_tokens, saved);
+    assert_eq!(bench.memory.counters().saved_tokens, saved);
+    assert!(!bench.spent().await.contains_key(&key("context", "")));
+    bench.memory.write_spending().await;
+    assert_eq!(bench.spent().await[&key("context", "")].saved, saved);
+    assert_eq!(stats().await, after);
+    let (even, spent) = (after.break_even.unwrap(), &after.spent[0]);
+    assert_eq!((even.spent_tokens, even.spent_cost), (spent.input + spent.output, spent.cost));
+    // A millionth a token.
+    assert_eq!((even.saved_cost, even.is_reached), (Some(saved), false));
+    assert_eq!(bench.memory.stats(me().tenant(), Some("other")).await.unwrap().models.spent, []);
 }

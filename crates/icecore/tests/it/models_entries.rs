@@ -9,7 +9,7 @@ use icecore::{
 };
 
 use crate::models::{Bench, Told, bench, chain, key, reply};
-use crate::support::{me, said};
+use crate::support::{START, me, said};
 
 const BY_HAND: ConsolidationTrigger = ConsolidationTrigger::OnDemand;
 
@@ -21,7 +21,9 @@ fn down() -> Arc<Told> {
 }
 
 async fn put(bench: &Bench, contents: &[&str]) {
-    for content in contents {
+    for (place, content) in (0..).zip(contents) {
+        // Which is the older is told by the time.
+        bench.clock.move_to(START + place);
         let content = (*content).to_owned();
         let request = NewEntryRequest { content, ..NewEntryRequest::default() };
         bench.memory.put_entry(&bench.scope, request).await.unwrap();

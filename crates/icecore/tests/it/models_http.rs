@@ -17,7 +17,7 @@ async fn upstream() -> Upstream {
 
 fn client(upstream: &Upstream) -> Arc<dyn ChatModel> {
     let config = ChatClientConfig {
-        prices: Prices { input: 1_000_000, cached_input: 0, output: 1_000_000 },
+        prices: Prices { input: 1_000_000, cached_input: 1_000_000, output: 1_000_000 },
         timeout: Duration::from_secs(20),
         idle: Duration::from_secs(1),
         retries: 0,

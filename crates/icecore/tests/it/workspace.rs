@@ -68,6 +68,11 @@ const LICENCES: [&str; 9] = [
     "Zlib",
 ];
 
+/// Packages that may have one more. The first is a list of certificates under a licence
+/// for data that asks for nothing but its text; it comes with reqwest and is compiled on
+/// none of our platforms, which have lists of their own.
+const EXCEPTIONS: [(&str, &str); 1] = [("webpki-root-certs", "CDLA-Permissive-2.0")];
+
 fn is_allowed(expression: &str) -> bool {
     let plain = expression.replace(['(', ')'], " ").replace('/', " OR ");
     plain
@@ -82,7 +87,12 @@ fn every_dependency_has_a_licence_that_we_may_use() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|package| !is_allowed(package["license"].as_str().unwrap_or_default()))
+        .filter(|package| {
+            let licence = package["license"].as_str().unwrap_or_default();
+            let is_excepted =
+                |(name, one): &(&str, &str)| package["name"] == *name && licence == *one;
+            !is_allowed(licence) && !EXCEPTIONS.iter().any(is_excepted)
+        })
         .map(|package| {
             format!("{} {}: {}", package["name"], package["version"], package["license"])
         })
