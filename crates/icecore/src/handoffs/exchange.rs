@@ -33,8 +33,6 @@ impl Memory {
             0 => self.session_window(),
             window => SessionWindow { window, reserve: self.reserve_of(profile) },
         })?;
-        let (tenant, now) = (scope.tenant(), self.now());
-        let window = self.inner.learned_windows.of(tenant, &profile.name, window, now);
         let redactor = self.redactor(scope.tenant()).await?.redactor;
         let tools = request.tools.as_ref().map(|tools| redactor.redacted_json(tools));
         let count = |tools: &RedactedJson| self.inner.counter.count(tools.json().as_str());
@@ -57,6 +55,10 @@ impl Memory {
             let fit = self.fitted(scope, &need, overflowed, &mut compactions).await?;
             match self.sent(scope, request, &fit, tools.clone(), tell).await {
                 Ok(answered) => {
+                    if overflowed.is_some() {
+                        let (learned, now) = (&self.inner.learned_windows, self.now());
+                        learned.learn(scope.tenant(), &profile.name, fit.window, now);
+                    }
                     let reply = self.answered(scope, request, &fit, answered).await?;
                     return Ok(Exchanged { reply, compactions });
                 }

@@ -56,7 +56,8 @@ impl LearnedWindows {
         }
     }
 
-    fn learn(&self, tenant: &Tenant, model: &str, window: SessionWindow, now: Millis) {
+    /// Remembers a window.
+    pub(super) fn learn(&self, tenant: &Tenant, model: &str, window: SessionWindow, now: Millis) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_LEARNED {
             known.clear();
@@ -101,6 +102,7 @@ impl Memory {
         let declared = check_window(need.window)?;
         let model = need.model.unwrap_or_default();
         let mut window = self.inner.learned_windows.of(scope.tenant(), model, declared, self.now());
+        let mut is_remembered = window != declared && overflowed.is_none();
         let mut at_least = 0;
         loop {
             let reading = self.read_branch(scope, need.session, need.branch, usize::MAX).await?;
@@ -109,7 +111,8 @@ impl Memory {
             if let Some(limit) = overflowed {
                 let sent = scaled(counted, permille);
                 (window, at_least) = learned(window, limit, sent, counted);
-                if need.model.is_some() {
+                // Where none is named, it is remembered once a request went through.
+                if at_least > 0 && need.model.is_some() {
                     self.inner.learned_windows.learn(scope.tenant(), model, window, self.now());
                 }
             }
@@ -135,7 +138,14 @@ impl Memory {
                 own: need.own,
                 tools: need.tools,
             };
-            job.effort = self.effort(&job, &reading, tokens, done.len())?;
+            job.effort = match self.effort(&job, &reading, tokens, done.len()) {
+                // What was learned earlier may not hold any more: the provider decides.
+                Err(MemoryError::RequestExceedsWindow(_)) if is_remembered => {
+                    (window, is_remembered) = (declared, false);
+                    continue;
+                }
+                effort => effort?,
+            };
             let exceeds =
                 ExceedsWindow { floor: tokens, window: window.window, reserve: window.reserve };
             if done.len() >= MOST_COMPACTIONS {

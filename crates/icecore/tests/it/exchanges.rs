@@ -185,6 +185,10 @@ async fn a_provider_that_always_overflows_ends_in_an_error() {
     let all = texts(&bench).await;
     assert_eq!(all.last().unwrap(), "Where are the batteries?");
     assert_eq!(all.len(), 53);
+    while upstream.pending() > 0 {
+        let _ = exchange(&bench, &model, "And now?").await;
+    }
+    exchange(&bench, &model, &work(7).repeat(20)).await.unwrap();
 }
 
 #[tokio::test]
