@@ -187,9 +187,12 @@ impl Trial<'_> {
         self.check(sent.tokens + window.reserve <= window.window, "the window was exceeded");
         let text =
             last.and_then(|turn| turn.turn.as_ref()).map(|turn| turn.fields().content.text());
+        // A system prompt may stand beside the messages.
+        let beside = sent.json.get("system").map(ToString::to_string).unwrap_or_default();
+        let read = format!("{}\n{beside}", sent.text());
         let is_sent = text.as_deref().is_none_or(|text| {
             let is_lone = self.made.kind == TranscriptKind::OnlyResults;
-            is_lone || text.lines().all(|line| sent.text().contains(line.trim()))
+            is_lone || text.lines().all(|line| read.contains(line.trim()))
         });
         self.check(is_sent, "the last turn was not sent");
     }
