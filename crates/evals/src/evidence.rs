@@ -157,7 +157,8 @@ impl Session {
         let branch = view.messages.last().map(|turn| turn.branch.to_string());
         self.compact(branch.clone(), size).await?;
         let api = self.memory.api_view(&self.scope, "s", branch.as_deref()).await?;
-        let mut lines: Vec<String> = api.handoff.into_iter().map(|handoff| handoff.text).collect();
+        let mut lines: Vec<String> =
+            api.handoff.into_iter().map(|handoff| handoff.text.into_string()).collect();
         for turn in api.turns.iter().filter(|turn| turn.id != id) {
             let fields = turn.turn.as_ref().map(|turn| turn.fields());
             lines.extend(fields.map(|fields| {

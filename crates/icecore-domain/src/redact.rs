@@ -127,10 +127,25 @@ impl RedactedText {
         self.0
     }
 
+    /// The text up to its last line's end: nothing, where it has one line.
+    pub fn without_last_line(mut self) -> Self {
+        let end = self.0.rfind('\n').unwrap_or(0);
+        self.0.truncate(end);
+        self
+    }
+
     /// The store's door for what it reads back from its own disk. Everywhere
     /// else this would break the promise, and clippy refuses it.
     pub fn read_back(text: String) -> Self {
         Self(text)
+    }
+}
+
+impl std::ops::Deref for RedactedText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
     }
 }
 
@@ -156,6 +171,11 @@ impl RedactedTurn {
     /// Its fields.
     pub fn fields(&self) -> &RawTurn {
         &self.0
+    }
+
+    /// A turn that says what is redacted already, with nothing else in it.
+    pub fn saying(role: &'static str, text: RedactedText) -> Self {
+        Self(RawTurn::new(role, text.into_string()))
     }
 
     /// Its fields, by value.

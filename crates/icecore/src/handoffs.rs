@@ -20,7 +20,7 @@ use icecore_domain::chat::{ChatModel, ChatReply};
 use icecore_domain::handoff::{Effort, Message, SessionWindow, unpaired};
 use icecore_domain::ids::Scope;
 use icecore_domain::json::JsonText;
-use icecore_domain::redact::RedactedTurn;
+use icecore_domain::redact::{RedactedText, RedactedTurn};
 use icecore_domain::time::Millis;
 use icecore_domain::turn::RawTurn;
 use icecore_store::HandoffTrigger;
@@ -83,7 +83,7 @@ impl ApiView {
     pub fn messages(&self) -> Vec<RedactedTurn> {
         let body = |turn: &StoredTurn| turn.turn.clone();
         let told = self.handoff.iter().filter(|handoff| !handoff.text.is_empty());
-        let told = told.map(|handoff| handoff_message(&handoff.text));
+        let told = told.map(|handoff| handoff_message(handoff));
         let system = self.system.iter().filter_map(body);
         let all = system.chain(told).chain(self.turns.iter().filter_map(body));
         let all: Vec<Message> = all.map(|turn| Message { turn, tokens: 0 }).collect();
@@ -107,7 +107,7 @@ pub struct HandoffInfo {
     /// The how manyth.
     pub number: u64,
     /// Its text.
-    pub text: String,
+    pub text: RedactedText,
     /// Tokens of it.
     pub tokens: u64,
     /// Tokens of the API view before it was made.

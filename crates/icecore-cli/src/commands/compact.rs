@@ -108,7 +108,7 @@ fn in_editor(handoff: &HandoffInfo) -> Outcome<String> {
         .prefix("icecore-handoff-")
         .suffix(".md")
         .tempfile()
-        .and_then(|file| std::fs::write(file.path(), &handoff.text).map(|()| file))
+        .and_then(|file| std::fs::write(file.path(), handoff.text.as_str()).map(|()| file))
         .map_err(|error| Failure::Broken(format!("cannot write a file to edit: {error}")))?;
     // The variable may hold flags as well, such as `code --wait`.
     let mut words = editor.split_whitespace();

@@ -106,7 +106,7 @@ impl From<&Compacted> for CompactedRow {
             compaction_id: done.handoff.id.clone(),
             tokens_before: done.tokens_before,
             tokens_after: done.tokens_after,
-            handoff: done.handoff.text.clone(),
+            handoff: done.handoff.text.to_string(),
             number: done.handoff.number,
             version: done.handoff.version,
             made_by: done.handoff.made_by.clone(),
@@ -165,7 +165,7 @@ impl From<&HandoffInfo> for HandoffRow {
         Self {
             compaction_id: handoff.id.clone(),
             number: handoff.number,
-            handoff: handoff.text.clone(),
+            handoff: handoff.text.to_string(),
             tokens: handoff.tokens,
             tokens_before: handoff.tokens_before,
             tokens_after: handoff.tokens_after,

@@ -3,7 +3,6 @@
 use icecore_domain::handoff::{Message, request_tokens};
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, TurnId};
 use icecore_domain::redact::RedactedTurn;
-use icecore_domain::turn::RawTurn;
 use icecore_store::{HandoffRecord, SessionRecord, TurnQuery, TurnRow};
 
 use super::{ApiView, HandoffInfo};
@@ -75,9 +74,8 @@ impl Reading {
 }
 
 /// The message that a handoff is.
-pub(super) fn handoff_message(text: &str) -> RedactedTurn {
-    // It was redacted when it was written, and when it was read.
-    RedactedTurn::read_back(RawTurn::new("user", text))
+pub(super) fn handoff_message(handoff: &HandoffInfo) -> RedactedTurn {
+    RedactedTurn::saying("user", handoff.text.clone())
 }
 
 /// Whether a turn belongs to the system prompt, as long as it stands before all others.
@@ -145,7 +143,7 @@ impl Memory {
 
     /// A handoff as it is shown, counted as it is shown.
     pub(super) fn handoff_info(&self, record: &HandoffRecord) -> HandoffInfo {
-        let text = record.text.as_str().to_owned();
+        let text = record.text.clone();
         HandoffInfo {
             id: record.id.clone(),
             number: record.number,

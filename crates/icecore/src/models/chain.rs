@@ -2,7 +2,6 @@
 
 use icecore_domain::chat::{ChatProfile, ChatRequest, Finish};
 use icecore_domain::ids::{Scope, SessionNo};
-use icecore_domain::redact::RedactedText;
 use icecore_domain::turn::RawTurn;
 
 use super::ask::{Answered, Ask};
@@ -121,7 +120,5 @@ pub(super) fn whole_lines(answered: Answered) -> Answered {
     if answered.reply.finish != Finish::Length {
         return answered;
     }
-    let text = answered.text.as_str();
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    Answered { text: RedactedText::read_back(whole.to_owned()), ..answered }
+    Answered { text: answered.text.without_last_line(), ..answered }
 }
