@@ -172,7 +172,7 @@ impl Session {
     /// The handoff that is written where nothing is asked.
     async fn handoff(&self, size: u32) -> Result<String> {
         self.compact(None, size).await?;
-        Ok(self.memory.handoff(&self.scope, "s", None).await?.text)
+        Ok(self.memory.handoff(&self.scope, "s", None).await?.text.into_string())
     }
 
     /// Compacts to so many tokens: half of a window without a reserve.
