@@ -53,7 +53,9 @@ pub(crate) struct HandoffMessage {
 
 /// `{"messages":[…],"tokens":n}`
 pub fn api_view(view: &ApiView) -> String {
-    let handoff = view.handoff.iter().map(handoff_message);
+    // One that had no room for a word is no message.
+    let told = view.handoff.iter().filter(|handoff| !handoff.text.is_empty());
+    let handoff = told.map(handoff_message);
     let messages = view.system.iter().map(turn).chain(handoff).chain(view.turns.iter().map(turn));
     list("messages", messages, &format!(r#""tokens":{}"#, view.tokens))
 }
