@@ -79,7 +79,9 @@ pub struct ApiView {
 
 impl ApiView {
     /// The messages in order, the handoff as a user's, but marked. Results of tools whose
-    /// calls are not there are left out, since no provider takes them.
+    /// calls are not there are left out, since no provider takes them. A call whose result
+    /// is not there, and a result of none among other parts, are left as they are: the
+    /// client that renders a request makes pairs of them.
     pub fn messages(&self) -> Vec<RedactedTurn> {
         let body = |turn: &StoredTurn| turn.turn.clone();
         let told = self.handoff.iter().filter(|handoff| !handoff.text.is_empty());

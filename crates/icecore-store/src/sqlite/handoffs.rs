@@ -578,6 +578,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_handoff_that_had_no_room_for_a_word_is_no_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = handed_off(dir.path()).await;
+        change(&store, "UPDATE handoffs SET text = '', tokens = 0 WHERE number = 1").await;
+        assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+    }
+
+    #[tokio::test]
     async fn a_damaged_row_is_told_and_can_be_forgotten() {
         for sql in ["UPDATE handoffs SET trigger = 'whim'", "UPDATE handoffs SET kept = '['"] {
             let dir = tempfile::tempdir().unwrap();

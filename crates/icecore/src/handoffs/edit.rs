@@ -54,7 +54,8 @@ impl Memory {
         // What another branch has is not ours to change.
         if record.branch != reading.branch {
             let session = self.shown(scope.tenant(), wanted.session).into_string();
-            return Err(MemoryError::HandoffElsewhere { session, branch: record.branch.to_string() });
+            let branch = record.branch.to_string();
+            return Err(MemoryError::HandoffElsewhere { session, branch });
         }
         let most = self.handoff_room(&reading);
         let most_bytes = most.saturating_mul(BYTES_A_TOKEN);

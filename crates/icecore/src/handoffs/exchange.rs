@@ -60,7 +60,7 @@ impl Memory {
         loop {
             let fit = match self.fitted(scope, &need, &mut tries).await {
                 Ok(fit) => fit,
-                Err(error) => return Err(self.told_of(error, &tries, refusals)),
+                Err(error) => return Err(told(error, &tries, refusals)),
             };
             match self.sent(scope, request, &fit, tools.clone(), tell).await {
                 Ok(answered) => {
@@ -75,22 +75,6 @@ impl Memory {
                 }
                 Err(error) => return Err(error),
             }
-        }
-    }
-
-    /// Why a request cannot be made to fit: what the provider said, where only it says
-    /// so.
-    fn told_of(
-        &self,
-        error: MemoryError,
-        tries: &Tries,
-        mut refusals: Vec<ChatError>,
-    ) -> MemoryError {
-        match (error, refusals.pop()) {
-            (MemoryError::RequestExceedsWindow(_), Some(refused)) if !tries.is_named => {
-                refused.into()
-            }
-            (error, _) => error,
         }
     }
 
@@ -262,6 +246,14 @@ impl Memory {
             }
         }
         Ok(reply)
+    }
+}
+
+/// Why a request cannot be made to fit: what the provider said, where only it says so.
+fn told(error: MemoryError, tries: &Tries, mut refusals: Vec<ChatError>) -> MemoryError {
+    match (error, refusals.pop()) {
+        (MemoryError::RequestExceedsWindow(_), Some(refused)) if !tries.is_named => refused.into(),
+        (error, _) => error,
     }
 }
 

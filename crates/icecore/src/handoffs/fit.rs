@@ -170,8 +170,9 @@ impl Memory {
             let counted = reading.request_tokens(need.beside_tokens);
             let known = self.provider_counts(scope, &reading, need.model).await?;
             let refused = tries.refused.take();
+            let sent = known.tokens(counted);
             let is_room = refused.is_some_and(|refusal| {
-                self.learn_window(scope, need.model, tries, &refusal, known.tokens(counted), counted)
+                self.learn_window(scope, need.model, tries, &refusal, sent, counted)
             });
             let window = tries.window;
             let counting = match is_plain {
