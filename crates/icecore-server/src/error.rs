@@ -217,6 +217,12 @@ impl From<MemoryError> for ApiError {
             )
             .retry(1),
             MemoryError::NoHandoff { .. } => Self::missing("the session has no handoff"),
+            MemoryError::HandoffElsewhere { branch, .. } => Self::new(
+                StatusCode::CONFLICT,
+                "handoff_of_another_branch",
+                "the handoff was made on another branch, which has it too; correct it there",
+            )
+            .with(json!({ "branch": branch })),
             MemoryError::HandoffTooLong { tokens, most } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "handoff_too_long", message)
                     .with(json!({ "tokens": tokens, "most": most }))

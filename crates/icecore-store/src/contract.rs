@@ -277,6 +277,7 @@ sentences! {
         a_handoff_compares_before_it_is_kept
         a_fork_has_what_was_kept_before_it
         handoffs_are_redacted_with_the_secrets_of_now
+        a_branch_corrects_what_is_in_force_on_it
         a_person_corrects_a_handoff
         handoffs_are_logged_without_words
         a_forgotten_turn_takes_handoffs_along

@@ -123,6 +123,10 @@ pub enum KeptHandoff {
 /// A person's correction.
 #[derive(Debug, Clone)]
 pub struct HandoffEdit {
+    /// The session.
+    pub session: SessionNo,
+    /// The branch that the person saw it on.
+    pub branch: Branch,
     /// Which handoff.
     pub id: String,
     /// The version that the person saw.

@@ -655,10 +655,12 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             Act::HandOff(Box::new(new))
         }
         Step::EditHandoff { place, pick, version } => {
-            let Some((scope, session, _)) = find(place).await else { return Act::Nothing };
+            let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
             let known = store.handoffs(&scope, session.no).await.unwrap();
             let one = known.get(*pick as usize % known.len().max(1));
             Act::EditHandoff(HandoffEdit {
+                session: session.no,
+                branch,
                 id: one.map_or("none".to_owned(), |one| one.id.clone()),
                 seen_version: one.map_or(0, |one| one.version) + u64::from(*version) / 2,
                 text: text(&format!("content {}", pick % 4)),

@@ -679,8 +679,8 @@ pub trait Store: Send + Sync {
     /// Handoffs of a session, oldest first, also those that later ones stand for.
     async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>>;
 
-    /// Changes what a handoff says, if nobody has meanwhile and it is there; a person made
-    /// it from then on. Logs `session.handoff_edited` with ids alone. It may be
+    /// Changes what a handoff says, if nobody has meanwhile and it is in force on the
+    /// branch still; a person made it from then on. Logs `session.handoff_edited` with ids alone. It may be
     /// [`StoreError::SecretsChanged`]; then too nothing was done.
     async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff>;
 

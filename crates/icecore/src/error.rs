@@ -172,6 +172,14 @@ pub enum MemoryError {
         /// The session.
         session: String,
     },
+    /// A correction of a handoff that other branches have too.
+    #[error("the handoff of session `{session}` is of branch `{branch}`: correct it there")]
+    HandoffElsewhere {
+        /// The session.
+        session: String,
+        /// The branch that it was made on.
+        branch: String,
+    },
     /// A correction that has no room.
     #[error("a handoff here may have {most} tokens, and this has {tokens}")]
     HandoffTooLong {
@@ -402,6 +410,9 @@ impl MemoryError {
                 Some("`icecore compact` shows the handoff as it is now".to_owned())
             }
             MemoryError::NoHandoff { .. } => Some("`icecore compact --session S` makes one".to_owned()),
+            MemoryError::HandoffElsewhere { .. } => {
+                Some("or compact this branch, and correct the handoff that it has then".to_owned())
+            }
             MemoryError::HandoffTooLong { .. } => Some("shorten it; nothing was changed".to_owned()),
             MemoryError::ModelBudget { .. } => {
                 Some("`models.tokens_a_day` and `models.money_a_day` are the limits; `icecore stats` shows what was spent".to_owned())

@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::history::StoredTurn;
 use crate::memory::Memory;
 use edit::Correction;
-use fit::Need;
+use fit::{Need, Refusal, Tries};
 use view::handoff_message;
 
 pub(crate) use fit::LearnedWindows;
@@ -79,7 +79,9 @@ pub struct ApiView {
 
 impl ApiView {
     /// The messages in order, the handoff as a user's, but marked. Results of tools whose
-    /// calls are not there are left out, since no provider takes them.
+    /// calls are not there are left out, since no provider takes them. A call whose result
+    /// is not there, and a result of none among other parts, are left as they are: the
+    /// client that renders a request makes pairs of them.
     pub fn messages(&self) -> Vec<RedactedTurn> {
         let body = |turn: &StoredTurn| turn.turn.clone();
         let told = self.handoff.iter().filter(|handoff| !handoff.text.is_empty());
@@ -168,6 +170,10 @@ pub struct FitRequest {
     /// Set when the provider said that the request did not fit: what it named as its
     /// window, or 0. Then the view is compacted, whatever we count.
     pub overflowed: Option<u64>,
+    /// Compactions that were made for this same request before. There are at most two:
+    /// whoever asks again after a refusal gives those of the answers before, and the
+    /// second leaves no more than it must.
+    pub attempts: usize,
 }
 
 /// An API view that fits.
@@ -179,6 +185,9 @@ pub struct Fitted {
     pub request_tokens: u64,
     /// What was done so that it fits; at most two.
     pub compactions: Vec<Compacted>,
+    /// The window that it fits. It is smaller than was asked for where the provider's
+    /// turned out to be; then the answer may have no more than its reserve.
+    pub window: SessionWindow,
 }
 
 /// A request to a model, with a session as its memory.
@@ -272,18 +281,28 @@ impl Memory {
 
     /// The API view for the next request, compacted first if it would not fit.
     pub async fn fit(&self, scope: &Scope, request: &FitRequest) -> Result<Fitted> {
+        let declared = request.window.unwrap_or_else(|| self.session_window());
+        let window = self.known_window(scope, request.model.as_deref(), declared)?;
         let need = Need {
             session: &request.session,
             branch: request.branch.as_deref(),
-            window: request.window.unwrap_or_else(|| self.session_window()),
+            window,
             beside_tokens: request.beside_tokens,
             model: request.model.as_deref(),
             own: None,
             tools: None,
+            made: request.attempts,
         };
-        let mut compactions = Vec::new();
-        let fit = self.fitted(scope, &need, request.overflowed, &mut compactions).await?;
-        Ok(Fitted { view: fit.reading.view, request_tokens: fit.tokens, compactions })
+        let mut tries = Tries::new(window);
+        let refusal = |limit| Refusal { limit, ..Refusal::default() };
+        tries.refused = request.overflowed.map(refusal);
+        let fit = self.fitted(scope, &need, &mut tries).await?;
+        Ok(Fitted {
+            view: fit.reading.view,
+            request_tokens: fit.tokens,
+            compactions: tries.compactions,
+            window: fit.window,
+        })
     }
 
     /// Asks a model to go on with a session, and remembers what it answers. A request

@@ -38,7 +38,9 @@ async fn api(args: &ViewArgs, app: &App) -> Outcome<Status> {
         return Ok(Status::Done);
     }
     print(&view.system, app)?;
-    if let Some(handoff) = &view.handoff {
+    // One that had no room for a word is no message.
+    let handoff = view.handoff.as_ref().filter(|handoff| !handoff.text.is_empty());
+    if let Some(handoff) = handoff {
         let about = format!("{}  {} tokens", handoff.at.to_minute(), number(handoff.tokens));
         let head = format!("handoff {}", handoff.number);
         let about = printer.paint(Tone::Dim, &about);
@@ -48,7 +50,7 @@ async fn api(args: &ViewArgs, app: &App) -> Outcome<Status> {
     }
     print(&view.turns, app)?;
     let turns = count((view.system.len() + view.turns.len()) as u64, "turn");
-    let shown = match view.handoff {
+    let shown = match handoff {
         Some(_) => format!("a handoff and {turns}"),
         None => turns,
     };

@@ -53,7 +53,9 @@ pub(crate) struct HandoffMessage {
 
 /// `{"messages":[…],"tokens":n}`
 pub fn api_view(view: &ApiView) -> String {
-    let handoff = view.handoff.iter().map(handoff_message);
+    // One that had no room for a word is no message.
+    let told = view.handoff.iter().filter(|handoff| !handoff.text.is_empty());
+    let handoff = told.map(handoff_message);
     let messages = view.system.iter().map(turn).chain(handoff).chain(view.turns.iter().map(turn));
     list("messages", messages, &format!(r#""tokens":{}"#, view.tokens))
 }
@@ -174,5 +176,37 @@ impl From<&HandoffInfo> for HandoffRow {
             version: handoff.version,
             created_at: handoff.at.to_rfc3339(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use icecore::{HandoffTrigger, Millis};
+
+    use super::*;
+
+    #[test]
+    fn a_handoff_without_words_is_no_message() {
+        let handoff = |text: &str| HandoffInfo {
+            id: "h-1".to_owned(),
+            number: 1,
+            text: text.to_owned(),
+            tokens: text.len() as u64,
+            tokens_before: 9,
+            tokens_after: 1,
+            made_by: "fresh".to_owned(),
+            trigger: HandoffTrigger::Window,
+            version: 1,
+            at: Millis(0),
+        };
+        let view = |text: &str| ApiView {
+            system: Vec::new(),
+            handoff: Some(handoff(text)),
+            turns: Vec::new(),
+            tokens: text.len() as u64,
+        };
+        assert_eq!(api_view(&view("")), r#"{"messages":[],"tokens":0}"#);
+        let told = r#"{"messages":[{"kind":"handoff","compactionId":"h-1","number":1,"role":"user","content":"All.","tokens":4}],"tokens":4}"#;
+        assert_eq!(api_view(&view("All.")), told);
     }
 }

@@ -213,7 +213,7 @@ pub(super) async fn handoffs_are_redacted_with_the_secrets_of_now(store: &dyn St
     let before = store.head(&acme()).await.unwrap();
     let put = store.put_handoff(&scope(), stale.clone()).await;
     assert!(matches!(put, Err(StoreError::SecretsChanged)));
-    let edit = edit(&id, 1, stale.secrets_seen);
+    let edit = edit(session, &id, 1, stale.secrets_seen);
     let put = store.edit_handoff(&scope(), edit).await;
     assert!(matches!(put, Err(StoreError::SecretsChanged)));
     let answer = NewAnswer { secrets_seen: stale.secrets_seen, ..new_answer(store, 1, None).await };
@@ -224,8 +224,10 @@ pub(super) async fn handoffs_are_redacted_with_the_secrets_of_now(store: &dyn St
     assert_eq!(store.answer(&scope(), &[1; 32]).await.unwrap(), None);
 }
 
-fn edit(id: &str, seen_version: u64, secrets_seen: u64) -> HandoffEdit {
+fn edit(session: SessionNo, id: &str, seen_version: u64, secrets_seen: u64) -> HandoffEdit {
     HandoffEdit {
+        session,
+        branch: Branch::MAIN,
         id: id.to_owned(),
         seen_version,
         text: text("what a person says"),
@@ -241,7 +243,7 @@ pub(super) async fn a_person_corrects_a_handoff(store: &dyn Store) {
     let id = keep(store, session, Branch::MAIN, 1).await;
     note(store, session, Some(&id)).await;
     let before = store.handoffs(&scope(), session).await.unwrap().remove(0);
-    let edited = done(store.edit_handoff(&scope(), edit(&id, 1, 1)).await.unwrap());
+    let edited = done(store.edit_handoff(&scope(), edit(session, &id, 1, 1)).await.unwrap());
     let should_be = HandoffRecord {
         text: text("what a person says"),
         tokens: 5,
@@ -254,20 +256,42 @@ pub(super) async fn a_person_corrects_a_handoff(store: &dyn Store) {
     assert_eq!(store.handoffs(&scope(), session).await.unwrap(), [should_be]);
     assert_eq!(counted(store, session).await, None, "it was of what it said before");
     for (id, version) in [(id.as_str(), 1), (id.as_str(), 3), ("h-none", 1)] {
-        let again = store.edit_handoff(&scope(), edit(id, version, 1)).await.unwrap();
+        let again = store.edit_handoff(&scope(), edit(session, id, version, 1)).await.unwrap();
         assert_eq!(again, KeptHandoff::Changed);
     }
     let other = scope_of("acme", "diary");
     store.append(&other, batch("d", &say_many(1))).await.unwrap();
-    let again = store.edit_handoff(&other, edit(&id, 2, 1)).await.unwrap();
+    let again = store.edit_handoff(&other, edit(session, &id, 2, 1)).await.unwrap();
     assert_eq!(again, KeptHandoff::Changed, "it is not of that memory");
+    // Once another is in force it is history.
+    keep(store, session, Branch::MAIN, 2).await;
+    let late = store.edit_handoff(&scope(), edit(session, &id, 2, 1)).await.unwrap();
+    assert_eq!(late, KeptHandoff::Changed, "another is in force");
+    let strange = HandoffEdit { branch: FORK, ..edit(session, &id, 2, 1) };
+    let strange = store.edit_handoff(&scope(), strange).await.unwrap();
+    assert_eq!(strange, KeptHandoff::Changed, "there is no such branch");
+    clean(store).await;
+}
+
+pub(super) async fn a_branch_corrects_what_is_in_force_on_it(store: &dyn Store) {
+    let session = forked(store).await;
+    let id = keep(store, session, Branch::MAIN, 2).await;
+    let own = keep(store, session, FORK, 1).await;
+    let on = |branch: Branch, id: &str| HandoffEdit { branch, ..edit(session, id, 1, 1) };
+    for (branch, id) in [(FORK, &id), (Branch::MAIN, &own)] {
+        let other = store.edit_handoff(&scope(), on(branch, id)).await.unwrap();
+        assert_eq!(other, KeptHandoff::Changed, "{branch:?}");
+    }
+    for (branch, id) in [(FORK, &own), (Branch::MAIN, &id)] {
+        done(store.edit_handoff(&scope(), on(branch, id)).await.unwrap());
+    }
     clean(store).await;
 }
 
 pub(super) async fn handoffs_are_logged_without_words(store: &dyn Store) {
     let session = add(store, "chat", &say_many(3)).await;
     let id = keep(store, session, Branch::MAIN, 2).await;
-    store.edit_handoff(&scope(), edit(&id, 1, 1)).await.unwrap();
+    store.edit_handoff(&scope(), edit(session, &id, 1, 1)).await.unwrap();
     let told = async || {
         let events = store.events(&acme(), Some("notes"), Position(3), 9).await.unwrap();
         let read = |event: EventRecord| {

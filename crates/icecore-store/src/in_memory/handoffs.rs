@@ -102,12 +102,17 @@ pub(super) fn of_session(state: &State, scope: &Scope, session: SessionNo) -> Ve
 
 pub(super) fn edit(state: &mut State, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
     secrets::refuse_changed(state, scope.tenant(), edit.secrets_seen)?;
-    let sessions: BTreeSet<SessionNo> = state.sessions_in(scope).map(|one| one.no).collect();
+    let found = state.session(scope, edit.session).zip(state.tenant(scope.tenant()));
+    let known = found.and_then(|(session, tenant)| {
+        let path = path(&forks(session), edit.branch, Ordinal(u64::MAX));
+        in_force(tenant, edit.session, &path)
+    });
+    let is_seen = |one: &&HandoffRecord| one.id == edit.id && one.version == edit.seen_version;
+    if known.filter(is_seen).is_none() {
+        return Ok(KeptHandoff::Changed);
+    }
     let Some(tenant) = state.tenant_mut(scope.tenant()) else { return Ok(KeptHandoff::Changed) };
-    let is_it = |one: &&mut HandoffRecord| {
-        one.id == edit.id && one.version == edit.seen_version && sessions.contains(&one.session)
-    };
-    let Some(record) = tenant.handoffs.iter_mut().find(is_it) else {
+    let Some(record) = tenant.handoffs.iter_mut().find(|one| one.id == edit.id) else {
         return Ok(KeptHandoff::Changed);
     };
     (record.text, record.tokens, record.tokens_after) = (edit.text, edit.tokens, edit.tokens_after);

@@ -197,19 +197,14 @@ pub(super) fn edit(
     edit: HandoffEdit,
 ) -> Result<KeptHandoff> {
     secrets::refuse_changed(c, s, scope.tenant(), edit.secrets_seen)?;
-    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(KeptHandoff::Changed) };
-    let found = c
-        .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM handoffs h WHERE tenant = ?1 AND id = ?2 AND version = ?3
-               AND EXISTS (SELECT 1 FROM sessions o WHERE o.tenant = h.tenant
-                 AND o.session = h.session AND o.scope = ?4)"
-        ))
-        .and_then(|mut q| {
-            let key = params![no.tenant, edit.id, rows::number(edit.seen_version), no.scope];
-            q.query_row(key, read).optional()
-        })
-        .map_err(|e| s.failed(e))?;
-    let Some(mut record) = found else { return Ok(KeptHandoff::Changed) };
+    let Some(no) = pyramid::owned(c, s, scope, edit.session)? else {
+        return Ok(KeptHandoff::Changed);
+    };
+    let forks = forks(c, no.tenant, rows::number(edit.session.0)).map_err(|e| s.failed(e))?;
+    let path = path(&forks, edit.branch, Ordinal(u64::MAX));
+    let found = in_force(c, s, no.tenant, edit.session, &path)?;
+    let is_seen = |one: &HandoffRecord| one.id == edit.id && one.version == edit.seen_version;
+    let Some(mut record) = found.filter(is_seen) else { return Ok(KeptHandoff::Changed) };
     (record.text, record.tokens, record.tokens_after) = (edit.text, edit.tokens, edit.tokens_after);
     PERSON.clone_into(&mut record.made_by);
     record.version += 1;
@@ -542,8 +537,8 @@ mod tests {
                 "a handoff reaches beyond its branch: handoff h-2",
             ),
             (
-                "UPDATE handoffs SET text = '' WHERE number = 1",
-                "a handoff says nothing: handoff h-1",
+                "UPDATE handoffs SET version = 0 WHERE number = 1",
+                "a handoff has no version: handoff h-1",
             ),
             (
                 "UPDATE handoffs SET kept = '[1,4]' WHERE number = 2",
@@ -580,6 +575,14 @@ mod tests {
             let findings = store.check().await.unwrap();
             assert!(findings.iter().any(|found| found == finding), "{finding}: {findings:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_handoff_that_had_no_room_for_a_word_is_no_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = handed_off(dir.path()).await;
+        change(&store, "UPDATE handoffs SET text = '', tokens = 0 WHERE number = 1").await;
+        assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
     }
 
     #[tokio::test]

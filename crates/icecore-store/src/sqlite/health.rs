@@ -396,8 +396,8 @@ const INVARIANTS: [(&str, &str); 45] = [
              AND b.session = h.session AND b.branch = h.branch), -1)",
     ),
     (
-        "a handoff says nothing",
-        "SELECT 'handoff ' || id FROM handoffs WHERE text = '' OR version < 1",
+        "a handoff has no version",
+        "SELECT 'handoff ' || id FROM handoffs WHERE version < 1",
     ),
     (
         "a handoff keeps what it does not cover",

@@ -4,6 +4,7 @@
 //! session's own whose server has the view at hand is sent the view as it is, with one
 //! message more; any other is sent a transcript.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use icecore_domain::chat::{ChatError, ChatModel, ChatProfile, ChatRequest, Finish};
@@ -15,8 +16,9 @@ use icecore_domain::ids::Scope;
 use icecore_domain::redact::{RedactedTurn, Redactor};
 use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn::RawTurn;
+use icecore_store::HandoffTrigger;
 
-use super::compact::Job;
+use super::compact::{Job, scaled};
 use super::lines::Frame;
 use super::sources::{Sources, Spoken};
 use super::view::Reading;
@@ -45,6 +47,10 @@ const SUMMARY_PART: u64 = 4;
 
 /// A model's own counts may be above ours, by so many percent of the window.
 const SLACK_PERCENT: u64 = 5;
+
+/// A view that is at hand is sent as it is if so many tokens are left for the answer,
+/// or all that it may have.
+const LEAST_AT_HAND_TOKENS: u64 = 1_024;
 
 /// What a model is asked about.
 pub(super) struct Task<'a> {
@@ -191,16 +197,15 @@ impl Memory {
         let max_tokens = room.saturating_add(room / 4);
         let slack = window / 100 * SLACK_PERCENT;
         let most = window.saturating_sub(max_tokens).saturating_sub(slack);
-        if attempt == 1 && is_at_hand(task, profile) {
-            let own = task.reading.view.messages();
-            let counter = self.inner.counter.as_ref();
-            let told = request_tokens(1, u64::from(counter.count(INSTRUCTION)));
-            if task.reading.request_tokens(task.job.beside_tokens) + told <= most {
-                let last = task.redactor.turn(RawTurn::new("user", INSTRUCTION));
-                let messages = own.into_iter().chain([last]).collect();
-                let tools = task.job.tools.cloned();
-                return Ok(Some(ChatRequest { messages, tools, max_tokens }));
-            }
+        if attempt == 1
+            && let Some(left) = self.left_at_hand(task, window)
+            && left >= max_tokens.min(LEAST_AT_HAND_TOKENS)
+            && is_at_hand(task, profile).await?
+        {
+            let last = task.redactor.turn(RawTurn::new("user", INSTRUCTION));
+            let messages = task.reading.view.messages().into_iter().chain([last]).collect();
+            let (tools, max_tokens) = (task.job.tools.cloned(), max_tokens.min(left));
+            return Ok(Some(ChatRequest { messages, tools, max_tokens }));
         }
         let counter = Arc::clone(&self.inner.counter);
         let fixed = prompt_turns(&HandoffPrompt::new("", room), task.redactor);
@@ -215,6 +220,17 @@ impl Memory {
             Some(ChatRequest { messages, tools: None, max_tokens })
         })
         .await
+    }
+
+    /// Tokens that a window has left behind the view and one instruction more, counted as
+    /// the session's own requests are. None is left where its provider just refused it.
+    fn left_at_hand(&self, task: &Task<'_>, window: u64) -> Option<u64> {
+        let job = task.job;
+        let told = u64::from(self.inner.counter.count(INSTRUCTION));
+        let counted = task.reading.request_tokens(job.beside_tokens);
+        let sent = scaled(counted.saturating_add(request_tokens(1, told)), job.permille);
+        let left = window.min(job.window.window).checked_sub(sent)?;
+        (job.trigger != HandoffTrigger::Overflow).then_some(left)
     }
 
     /// The sources, with summaries in place of the oldest turns if all have no room, even
@@ -262,17 +278,22 @@ fn verbatim(heuristic: &Handoff) -> Vec<HandoffLine> {
 
 /// Whether a model's server has the view at hand: it is the model that the session is
 /// had with, it keeps beginnings, and no call waits for its result.
-fn is_at_hand(task: &Task<'_>, profile: &ChatProfile) -> bool {
+async fn is_at_hand(task: &Task<'_>, profile: &ChatProfile) -> Result<bool> {
     let answered = task.reading.view.turns.iter().rev().filter_map(|turn| turn.turn.as_ref());
     let last_model = answered.filter_map(|turn| turn.fields().model.as_deref()).next();
     let is_own = match task.job.own {
         Some(own) => own.identity == profile.identity,
         None => last_model.is_some_and(|model| model == profile.model || model == profile.name),
     };
+    if !profile.caches_prefix || !is_own {
+        return Ok(false);
+    }
     let messages = task.reading.messages();
-    let answered: Vec<String> = messages.iter().flat_map(Message::answers).collect();
-    let mut calls = messages.iter().flat_map(Message::calls);
-    profile.caches_prefix && is_own && calls.all(|call| answered.contains(&call))
+    off_thread(move || {
+        let answered: BTreeSet<String> = messages.iter().flat_map(Message::answers).collect();
+        messages.iter().flat_map(Message::calls).all(|call| answered.contains(&call))
+    })
+    .await
 }
 
 fn prompt_turns(prompt: &HandoffPrompt, redactor: &Redactor) -> Vec<RedactedTurn> {

@@ -1,5 +1,7 @@
 //! A handoff as a person corrects it.
 
+use std::sync::Arc;
+
 use icecore_domain::handoff::{Effort, MESSAGE_TOKENS, parse, render};
 use icecore_domain::ids::Scope;
 use icecore_store::{HandoffEdit, KeptHandoff, StoreError};
@@ -7,8 +9,12 @@ use icecore_store::{HandoffEdit, KeptHandoff, StoreError};
 use super::Compacted;
 use super::view::Reading;
 use crate::compaction::looked_at;
-use crate::error::{MemoryError, Result};
+use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{Memory, TRIES};
+
+/// A correction is not read if it has more bytes than this for each token that it may
+/// have.
+const BYTES_A_TOKEN: u64 = 64;
 
 /// What a person saw, and what they put in its place.
 #[derive(Clone, Copy)]
@@ -45,15 +51,34 @@ impl Memory {
         if (record.id.as_str(), record.version) != (wanted.id, wanted.version) {
             return Err(self.changed(scope, wanted.session));
         }
-        let text = render(&parse(wanted.text), record.number, stood_for(&reading));
-        let (text, _) = looked_at(&text, |text| secrets.redactor.derived_text(text))?;
-        let tokens = u64::from(self.inner.counter.count(text.as_str()));
+        // What another branch has is not ours to change.
+        if record.branch != reading.branch {
+            let session = self.shown(scope.tenant(), wanted.session).into_string();
+            let branch = record.branch.to_string();
+            return Err(MemoryError::HandoffElsewhere { session, branch });
+        }
         let most = self.handoff_room(&reading);
+        let most_bytes = most.saturating_mul(BYTES_A_TOKEN);
+        if wanted.text.len() as u64 > most_bytes {
+            let tokens = (wanted.text.len() as u64).div_ceil(BYTES_A_TOKEN);
+            return Err(MemoryError::HandoffTooLong { tokens, most });
+        }
+        let (words, number, turns) = (wanted.text.to_owned(), record.number, stood_for(&reading));
+        let (redactor, counter) = (secrets.redactor.clone(), Arc::clone(&self.inner.counter));
+        let written = off_thread(move || {
+            let text = render(&parse(&words), number, turns);
+            let (text, _) = looked_at(&text, |text| redactor.derived_text(text))?;
+            let tokens = u64::from(counter.count(text.as_str()));
+            Ok::<_, MemoryError>((text, tokens))
+        });
+        let (text, tokens) = written.await??;
         if tokens > most {
             return Err(MemoryError::HandoffTooLong { tokens, most });
         }
         let tokens_after = reading.view.tokens - reading.handoff_tokens() + tokens;
         let edit = HandoffEdit {
+            session: reading.session.no,
+            branch: reading.branch,
             id: record.id.clone(),
             seen_version: record.version,
             text,

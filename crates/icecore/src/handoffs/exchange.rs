@@ -3,22 +3,26 @@
 use std::sync::{Mutex, PoisonError};
 
 use icecore_domain::chat::{ChatError, ChatProfile, ChatReply, ChatRequest, Finish};
-use icecore_domain::handoff::{Effort, Message, SessionWindow};
+use icecore_domain::handoff::{Effort, MESSAGE_TOKENS, Message, SessionWindow};
 use icecore_domain::ids::{Branch, Scope, Seq, TurnId};
 use icecore_domain::redact::{RedactedJson, RedactedStream};
 use icecore_domain::turn::{Content, RawTurn};
 use icecore_store::{HandoffTrigger, ViewUsage};
 
-use super::compact::{Job, check_window};
-use super::fit::{Fit, MOST_COMPACTIONS, Need};
+use super::compact::Job;
+use super::fit::{Fit, Need, Refusal, Tries};
+use super::view::Reading;
 use super::{ExchangeRequest, Exchanged};
-use crate::error::{MemoryError, Result};
+use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
 use crate::models::{Answered, Ask, Purpose};
 
 /// Of a model's window, so much is kept free for its answer at most where it does not say
 /// how much.
 const UNSET_RESERVE_PART: u64 = 4;
+
+/// After so many refusals of a request it is not sent again.
+const MOST_REFUSALS: usize = 2;
 
 impl Memory {
     /// Appends, makes the request fit, sends it, and appends what is answered.
@@ -29,10 +33,11 @@ impl Memory {
         tell: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Exchanged> {
         let profile = request.model.profile();
-        let window = check_window(match profile.window {
+        let declared = match profile.window {
             0 => self.session_window(),
             window => SessionWindow { window, reserve: self.reserve_of(profile) },
-        })?;
+        };
+        let window = self.known_window(scope, Some(&profile.name), declared)?;
         let redactor = self.redactor(scope.tenant()).await?.redactor;
         let tools = request.tools.as_ref().map(|tools| redactor.redacted_json(tools));
         let count = |tools: &RedactedJson| self.inner.counter.count(tools.json().as_str());
@@ -45,27 +50,28 @@ impl Memory {
             model: Some(&profile.name),
             own: Some(profile),
             tools: tools.as_ref(),
+            made: 0,
         };
         let branch = self.appended(scope, &need, &request.turns).await?;
         let branch = branch.map(|branch| branch.to_string());
         need.branch = branch.as_deref().or(need.branch);
-        let mut compactions = Vec::new();
-        let mut overflowed = None;
+        let mut tries = Tries::new(window);
+        let mut refusals = Vec::new();
         loop {
-            let fit = self.fitted(scope, &need, overflowed, &mut compactions).await?;
+            let fit = match self.fitted(scope, &need, &mut tries).await {
+                Ok(fit) => fit,
+                Err(error) => return Err(told(error, &tries, refusals)),
+            };
             match self.sent(scope, request, &fit, tools.clone(), tell).await {
                 Ok(answered) => {
-                    if overflowed.is_some() {
-                        let (learned, now) = (&self.inner.learned_windows, self.now());
-                        learned.learn(scope.tenant(), &profile.name, fit.window, now);
-                    }
                     let reply = self.answered(scope, request, &fit, answered).await?;
-                    return Ok(Exchanged { reply, compactions });
+                    return Ok(Exchanged { reply, compactions: tries.compactions });
                 }
-                Err(MemoryError::Chat(ChatError::Overflow { limit, .. }))
-                    if compactions.len() < MOST_COMPACTIONS =>
+                Err(MemoryError::Chat(error @ ChatError::Overflow { .. }))
+                    if refusals.len() < MOST_REFUSALS =>
                 {
-                    overflowed = Some(limit.unwrap_or(0));
+                    tries.refused = refusal(&error);
+                    refusals.push(error);
                 }
                 Err(error) => return Err(error),
             }
@@ -98,15 +104,10 @@ impl Memory {
             Err(MemoryError::NoSession { .. }) if need.branch.is_none() => None,
             Err(error) => return Err(error),
         };
-        let redactor = self.redactor(scope.tenant()).await?.redactor;
-        let mut messages = reading.as_ref().map_or_else(Vec::new, |reading| reading.messages());
-        let counter = self.inner.counter.as_ref();
-        messages
-            .extend(turns.iter().map(|turn| Message::new(redactor.turn(turn.clone()), counter)));
-        self.check_floor(need, &messages)?;
+        self.check_floor(scope, need, reading.as_ref(), &turns).await?;
+        // Another branch may become the current one at any time.
         if let (Some(reading), Some(_)) = (&reading, need.branch)
             && turns[0].parent_ids.is_none()
-            && reading.branch != reading.session.current
         {
             turns[0].parent_ids = Some(vec![head_id(reading)]);
         }
@@ -117,20 +118,44 @@ impl Memory {
         Ok(rows.first().map(|row| row.branch))
     }
 
-    /// An error if what must stay of these messages does not fit.
-    fn check_floor(&self, need: &Need<'_>, messages: &[Message]) -> Result<()> {
-        let job = Job {
-            session: need.session,
-            branch: need.branch,
-            window: need.window,
-            beside_tokens: need.beside_tokens,
-            permille: 1_000,
-            effort: Effort::First,
-            trigger: HandoffTrigger::Window,
-            own: need.own,
-            tools: need.tools,
-        };
-        self.plan_of(&job, 0, messages).map(|_| ())
+    /// An error if what must stay of a view with these turns behind it does not fit, as
+    /// we count: nothing else refuses it later.
+    async fn check_floor(
+        &self,
+        scope: &Scope,
+        need: &Need<'_>,
+        reading: Option<&Reading>,
+        turns: &[RawTurn],
+    ) -> Result<()> {
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        let counter = self.inner.counter.as_ref();
+        let message = |turn: &RawTurn| Message::new(redactor.turn(turn.clone()), counter);
+        let new: Vec<Message> = turns.iter().map(message).collect();
+        let before = reading
+            .map_or(need.beside_tokens, |reading| reading.request_tokens(need.beside_tokens));
+        let tokens = new.iter().map(|message| message.tokens.saturating_add(MESSAGE_TOKENS));
+        // What must stay is no more than all of it.
+        if tokens.fold(before, u64::saturating_add) <= need.window.trigger() {
+            return Ok(());
+        }
+        let mut messages = reading.map_or_else(Vec::new, Reading::messages);
+        messages.extend(new);
+        let (memory, window, beside_tokens) = (self.clone(), need.window, need.beside_tokens);
+        off_thread(move || {
+            let job = Job {
+                session: "",
+                branch: None,
+                window,
+                beside_tokens,
+                permille: 1_000,
+                effort: Effort::First,
+                trigger: HandoffTrigger::Window,
+                own: None,
+                tools: None,
+            };
+            memory.plan_of(&job, 0, &messages).map(|_| ())
+        })
+        .await?
     }
 
     /// Sends a view. Nobody hears a secret, not even as it comes.
@@ -224,8 +249,27 @@ impl Memory {
     }
 }
 
+/// Why a request cannot be made to fit: what the provider said, where only it says so.
+fn told(error: MemoryError, tries: &Tries, mut refusals: Vec<ChatError>) -> MemoryError {
+    match (error, refusals.pop()) {
+        (MemoryError::RequestExceedsWindow(_), Some(refused)) if !tries.is_named => refused.into(),
+        (error, _) => error,
+    }
+}
+
+/// What a provider says of a request that does not fit, if it is that.
+fn refusal(error: &ChatError) -> Option<Refusal> {
+    let ChatError::Overflow { limit, requested, partial, .. } = error else { return None };
+    Some(Refusal {
+        limit: limit.unwrap_or(0),
+        requested: *requested,
+        is_midway: !partial.is_empty(),
+        may_go_again: true,
+    })
+}
+
 /// Our own id of a branch's last turn.
-fn head_id(reading: &super::view::Reading) -> String {
+fn head_id(reading: &Reading) -> String {
     let seq: Seq = reading.head;
     TurnId { session: reading.session.no, seq }.to_string()
 }

@@ -28,9 +28,26 @@ const PASSAGE_TOKENS: u32 = 160;
 const PASSAGE_LINE_TOKENS: u64 = 12;
 
 impl Memory {
+    /// Passages for a request, as [`Memory::passages`] finds them. A handoff is written
+    /// without them where nothing can be looked up.
+    pub(super) async fn recalled(
+        &self,
+        scope: &Scope,
+        reading: &Reading,
+        standing: &BTreeSet<Seq>,
+        request: &str,
+        plan: &CompactionPlan,
+    ) -> Result<Vec<Passage>> {
+        let found = self.passages(scope, reading, standing, request, plan).await;
+        Ok(found.unwrap_or_else(|error| {
+            tracing::warn!(%scope, %error, "a handoff is written without what bears on the request");
+            Vec::new()
+        }))
+    }
+
     /// Passages for a request from turns of the path that the view will not have any
     /// more, best first, within the handoff's room.
-    pub(super) async fn recalled(
+    async fn passages(
         &self,
         scope: &Scope,
         reading: &Reading,

@@ -132,10 +132,11 @@ async fn a_rescan_leaves_no_secret_in_handoffs_and_answers() {
     hand_off(&bench, "said", 2, "before it").await;
     hand_off(&bench, "said", 5, "half of it is kumquat4711").await;
     let first = hand_off(&bench, "told", 2, "nothing yet").await;
-    hand_off(&bench, "told", 4, "half of it is 4711zebra").await;
     answer(&bench, 1, Some("told"), "half of it is kumquat").await;
     // A person says it, and what was written since may have a part of it.
     let edit = HandoffEdit {
+        session: first.session,
+        branch: first.branch,
         id: first.id,
         seen_version: 1,
         text: redacted(&bench, "It is kumquat4711zebra.").await,
@@ -146,6 +147,7 @@ async fn a_rescan_leaves_no_secret_in_handoffs_and_answers() {
     };
     let edited = bench.memory.store().edit_handoff(&bench.scope, edit).await.unwrap();
     assert_ne!(edited, KeptHandoff::Changed);
+    hand_off(&bench, "told", 4, "half of it is 4711zebra").await;
     let value = "kumquat4711zebra".to_owned().into();
     bench.memory.add_secret(me().tenant(), "code", value, false).await.unwrap();
     let done = bench.memory.rescan(&me(), false, |_, _| {}).await.unwrap();

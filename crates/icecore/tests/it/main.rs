@@ -28,6 +28,7 @@ mod models_http;
 mod recall;
 mod recollection;
 mod redaction;
+mod refusals;
 mod scan;
 mod schedules;
 mod seed_wrongs;
