@@ -19,18 +19,19 @@ mod text;
 pub mod transcripts;
 
 pub use extract::{HandoffSource, Passage, extract, with_instructions};
-pub use floor::{Floor, floor, unpaired};
+pub use floor::{Floor, floor, floor_after, leading_system, unpaired};
 pub use message::{
-    MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_pinned, message_tokens, request_tokens,
+    MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_pinned, message_tokens, request_tokens, voices,
 };
 pub use plan::{
-    CompactionPlan, Effort, ExceedsWindow, FRESH_TOKENS, LEAST_HANDOFF_TOKENS, PlanRequest,
-    SessionWindow, plan,
+    CompactionPlan, Effort, ExceedsWindow, FRESH_TOKENS, INSTRUCTIONS_PERCENT,
+    LEAST_HANDOFF_TOKENS, LEAST_INSTRUCTION_TOKENS, PlanRequest, SessionWindow, plan,
 };
 pub use prompt::{HandoffPrompt, INSTRUCTION};
 pub use reply::{BadReply, read_reply};
 pub use text::{
-    HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, fresh_window, parse, render, render_within,
+    HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, fresh_window, is_marked, parse, render,
+    render_within,
 };
 
 /// A turn with this tag survives every compaction byte for byte.

@@ -84,7 +84,7 @@ impl Content {
 
 /// Walks provider parts (OpenAI, Anthropic, Gemini all nest text under one of a
 /// few names) and keeps what a person would read.
-fn collect_text(value: &serde_json::Value, lines: &mut Vec<String>) {
+pub(crate) fn collect_text(value: &serde_json::Value, lines: &mut Vec<String>) {
     use serde_json::Value;
     match value {
         Value::String(text) => lines.push(text.clone()),

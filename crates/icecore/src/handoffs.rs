@@ -33,7 +33,7 @@ use fit::{Need, Refusal, Tries};
 use view::handoff_message;
 
 pub(crate) use fit::LearnedWindows;
-pub(crate) use sources::is_handoff;
+pub(crate) use sources::{is_handoff, own_words};
 
 /// What bounds sessions. The names are those of the `[sessions]` table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use icecore_store::{
 };
 
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
-use crate::handoffs::is_handoff;
+use crate::handoffs::{is_handoff, own_words};
 use crate::memory::{Inner, Memory, TRIES};
 use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
@@ -316,8 +316,10 @@ fn stated(rows: Vec<TurnRow>, mut before: Before) -> (Vec<(TurnId, Millis, Fact)
 
 fn with_said<T>(row: &TurnRow, read: impl FnOnce(&Said<'_>) -> T) -> Option<T> {
     let fields = row.body.as_ref()?.fields();
-    let text = fields.content.text();
-    Some(read(&Said { role: &fields.role, name: fields.name.as_deref(), text: &text, at: row.at }))
+    // What a tool gave back is not the word of whoever's message brought it.
+    let (role, text) = own_words(fields);
+    let name = fields.name.as_deref().filter(|_| role == fields.role);
+    Some(read(&Said { role, name, text: &text, at: row.at }))
 }
 
 // Knowing

@@ -247,6 +247,19 @@ impl Distiller {
         self
     }
 
+    /// As much of what belongs to some sections as fits.
+    pub(crate) fn of_sections(
+        &self,
+        sections: &[Section],
+        output_tokens: u64,
+        counter: &dyn TokenCounter,
+    ) -> Distillate {
+        let is_wanted =
+            |ranked: &&choose::Ranked| sections.contains(&self.candidates[ranked.at].section);
+        let order: Vec<choose::Ranked> = self.order.iter().filter(is_wanted).cloned().collect();
+        compose::compose(&self.candidates, &order, output_tokens, counter)
+    }
+
     /// As much of it as fits.
     pub(crate) fn within(&self, output_tokens: u64, counter: &dyn TokenCounter) -> Distillate {
         compose::compose(&self.candidates, &self.order, output_tokens, counter)

@@ -17,10 +17,12 @@ use crate::dream::distil::read::{says_something, whole_markers};
 use crate::fact::{Fact, normalise};
 use crate::summary::facts::{Voice, own_terms};
 use crate::summary::pick::cut_text;
+use crate::summary::sentence::one_line;
 use crate::summary::{Said, speaker_of, voice_of};
 use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
+use super::text::answered_line;
 use super::{CompactionPlan, Handoff, HandoffLine, HandoffSection, render};
 
 /// Shares of a handoff, in percent, beside those that its plan and its source give.
@@ -32,8 +34,8 @@ const FILES_PERCENT: u64 = 8;
 /// Tokens of a request that stands for a goal.
 const GOAL_TOKENS: u32 = 48;
 /// Lines of the goal.
-const MAX_GOALS: usize = 5;
-/// Of these, requests before the last.
+const MAX_GOALS: usize = 3;
+/// Of these, the newest requests before the last.
 const MAX_REQUESTS: usize = 2;
 /// A request with fewer words that carry it is no goal.
 const GOAL_TERMS: usize = 3;
@@ -42,9 +44,6 @@ const GOAL_TERMS: usize = 3;
 const ANSWER_TOKENS: u32 = 120;
 /// Tokens of what a model said last.
 const LAST_TOKENS: u32 = 60;
-
-/// How an answer is told that is not among the messages any more.
-const ANSWERED: &str = "The request that follows was answered already:";
 
 /// Something that is known already and need not be read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,9 +72,9 @@ pub struct HandoffSource<'a> {
     /// The share of the handoff that is theirs, in percent. They may have more where the
     /// rest needs less.
     pub recalled_percent: u64,
-    /// The last request of a person, and whether it was answered already and the answer
-    /// is among what is distilled.
-    pub request: Option<(&'a str, bool)>,
+    /// How the last request of a person was answered, if it was and the answer is no
+    /// message any more; empty where that is not known.
+    pub answered: Option<&'a str>,
 }
 
 /// Writes a handoff within the plan's `handoff_tokens`, as [`super::render`] writes it:
@@ -93,8 +92,14 @@ pub fn extract(
         return Handoff::default();
     }
     let share = |percent: u64| plan.handoff_tokens.saturating_mul(percent) / 100;
-    draft.add(instructions::instructions(source), plan.instruction_tokens);
-    draft.add(goals(source, counter), share(GOAL_PERCENT));
+    if let Some(answer) = source.answered
+        && !draft.add_answered(answer)
+    {
+        // Whoever reads this must know it: the least text that there is has room for it.
+        return Handoff::default();
+    }
+    draft.add_newest(instructions::instructions(source), plan.instruction_tokens);
+    draft.add(goals(source, counter), share(GOAL_PERCENT).max(u64::from(GOAL_TOKENS)));
     draft.add(states(source, counter), share(STATE_PERCENT));
     draft.add(tasks::tasks(source), share(TASKS_PERCENT));
     draft.add(files::files(source), share(FILES_PERCENT));
@@ -108,9 +113,9 @@ pub fn extract(
     draft.finish()
 }
 
-/// Puts the standing instructions and the recalled passages of what was extracted into
-/// a handoff that a model wrote, within so many tokens. Instructions come first, then the
-/// model's lines by what they are worth, then passages; what does not fit goes.
+/// Puts what stands in any handoff word for word into one that a model wrote, within so
+/// many tokens: that the request was answered and the standing instructions come first,
+/// then the model's lines by what they are worth, then passages; what does not fit goes.
 pub fn with_instructions(
     handoff: &Handoff,
     extracted: &Handoff,
@@ -122,7 +127,8 @@ pub fn with_instructions(
     let of = |handoff: &Handoff, section: HandoffSection| -> Vec<HandoffLine> {
         handoff.of(section).map(|text| HandoffLine::new(section, text)).collect()
     };
-    draft.add(of(extracted, HandoffSection::Instructions), u64::MAX);
+    draft.add(extracted.lines.iter().filter(|line| line.is_answered()).cloned(), u64::MAX);
+    draft.add_newest(of(extracted, HandoffSection::Instructions), u64::MAX);
     for section in BY_WORTH {
         draft.add(of(handoff, section), u64::MAX);
     }
@@ -183,6 +189,45 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Adds lines that stand in the order of time, at most so many tokens of them. Where
+    /// not all have room, the newest are taken.
+    fn add_newest(&mut self, lines: Vec<HandoffLine>, most: u64) {
+        let end = self.used.saturating_add(most).min(self.tokens);
+        let mut used = self.used;
+        let mut seen = BTreeSet::new();
+        let mut chosen = Vec::new();
+        for line in lines.into_iter().rev() {
+            if !says_something(&line.text) || !seen.insert(normalise(&line.text)) {
+                continue;
+            }
+            let cost = match chosen.is_empty() {
+                true => self.cost(&line),
+                false => self.line_cost(&line),
+            };
+            if used.saturating_add(cost) <= end {
+                used += cost;
+                chosen.push(line);
+            }
+        }
+        self.add(chosen.into_iter().rev(), most);
+    }
+
+    /// Says that the request that follows was answered, and how as far as there is room.
+    fn add_answered(&mut self, answer: &str) -> bool {
+        let around = self.cost(&answered_line("x"));
+        let room = self.left().saturating_sub(around).min(u64::from(ANSWER_TOKENS));
+        let answer = cut(answer, u32::try_from(room).unwrap_or(ANSWER_TOKENS), self.counter);
+        for answer in [answer.as_str(), ""] {
+            let line = answered_line(answer);
+            let cost = self.cost(&line);
+            if cost <= self.left() {
+                self.push(line, cost);
+                return true;
+            }
+        }
+        false
+    }
+
     fn push(&mut self, line: HandoffLine, cost: u64) {
         if !says_something(&line.text) || !self.told.insert(normalise(&line.text)) {
             return;
@@ -207,7 +252,11 @@ impl<'a> Draft<'a> {
             true => 0,
             false => self.counter.count(&format!("\n\n## {}", line.section.heading())),
         };
-        u64::from(heading) + u64::from(self.counter.count(&format!("\n- {}", line.text)))
+        u64::from(heading) + self.line_cost(line)
+    }
+
+    fn line_cost(&self, line: &HandoffLine) -> u64 {
+        u64::from(self.counter.count(&format!("\n- {}", line.text)))
     }
 
     /// The handoff. Tokens of a whole may be more than those of its lines: then what is
@@ -243,35 +292,48 @@ fn passage(passage: &Passage) -> HandoffLine {
     HandoffLine::new(HandoffSection::Recalled, &text)
 }
 
-/// What the person wants: as the handoff before has it, else the first request, and the
-/// last ones.
+/// What the person wants: the first goal of the handoff before, else the first request,
+/// and the last ones. What was wanted between these is done or given up.
 fn goals(source: &HandoffSource<'_>, counter: &dyn TokenCounter) -> Vec<HandoffLine> {
-    let is_goal = |said: &&Said<'_>| {
-        said.role == "user" && own_terms(&head_of(said.text)).len() >= GOAL_TERMS
+    let goal = |said: &Said<'_>| {
+        let text = wanted(said)?;
+        Some(spoken(said, &cut(&text, GOAL_TOKENS, counter)))
     };
     let mut goals: Vec<String> = Vec::new();
     let carried = source.previous.into_iter().flat_map(|one| one.of(HandoffSection::Goal));
     goals.extend(carried.take(MAX_GOALS - MAX_REQUESTS).map(str::to_owned));
-    let told = |said: &Said<'_>| spoken(said, &cut(said.text, GOAL_TOKENS, counter));
     if goals.is_empty() {
-        goals.extend(source.said.iter().find(is_goal).map(told));
+        goals.extend(source.said.iter().find_map(goal));
     }
     let mut last: Vec<String> =
-        source.said.iter().rev().filter(is_goal).take(MAX_REQUESTS).map(told).collect();
+        source.said.iter().rev().filter_map(goal).take(MAX_REQUESTS).collect();
     last.reverse();
     goals.extend(last);
     goals.iter().map(|text| HandoffLine::new(HandoffSection::Goal, text)).collect()
 }
 
-/// How things stand: what came of the request that follows, and what a model said last.
+/// What a person asks for in a turn, without the rules that it sets.
+fn wanted(said: &Said<'_>) -> Option<String> {
+    if said.role != "user" {
+        return None;
+    }
+    let mut text = head_of(said.text);
+    for rule in instructions::stated(said) {
+        text = text.replace(&one_line(&rule), " ");
+    }
+    let text = one_line(&text);
+    (own_terms(&text).len() >= GOAL_TERMS).then_some(text)
+}
+
+/// How things stand: what a model said last, where that is not the answer that is told.
 fn states(source: &HandoffSource<'_>, counter: &dyn TokenCounter) -> Vec<HandoffLine> {
+    if source.answered.is_some() {
+        return Vec::new();
+    }
     let is_words = |said: &&Said<'_>| voice_of(said) != Voice::Machine && said.role != "user";
     let last = source.said.iter().rev().find(is_words).filter(|said| says_something(said.text));
     let Some(last) = last else { return Vec::new() };
-    let text = match source.request {
-        Some((_, true)) => format!("{ANSWERED} {}", cut(last.text, ANSWER_TOKENS, counter)),
-        _ => spoken(last, &cut(last.text, LAST_TOKENS, counter)),
-    };
+    let text = spoken(last, &cut(last.text, LAST_TOKENS, counter));
     vec![HandoffLine::new(HandoffSection::State, &text)]
 }
 

@@ -8,7 +8,8 @@ use super::{Message, is_pinned};
 /// Places of messages in a view that stay byte for byte, each in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Floor {
-    /// The system prompt: turns of the role `system` or `developer` before any other.
+    /// The system prompt: turns of the role `system` or `developer` before any other of
+    /// the history.
     pub system: Vec<usize>,
     /// Pinned turns, the last request of a person, and the open group of tool calls:
     /// the last calls, if a model has not gone on since, with all their results. No
@@ -26,15 +27,27 @@ pub struct Floor {
     pub unread: Vec<usize>,
 }
 
-/// The floor of a view.
+/// The floor of a whole history: its system prompt is what of that role stands first.
+pub fn floor(messages: &[Message]) -> Floor {
+    floor_after(messages, leading_system(messages))
+}
+
+/// How many messages of the role `system` or `developer` stand before all others.
+pub fn leading_system(messages: &[Message]) -> usize {
+    let is_system =
+        |message: &&Message| matches!(message.turn.fields().role.as_str(), "system" | "developer");
+    messages.iter().take_while(is_system).count()
+}
+
+/// The floor of a view whose first so many messages are the system prompt. Where a
+/// handoff stands behind these, a later turn of that role may come next that is none of
+/// it.
 ///
 /// A result whose call is not in the view is in no floor, even if it is pinned: a
 /// provider would refuse it.
-pub fn floor(messages: &[Message]) -> Floor {
+pub fn floor_after(messages: &[Message], system: usize) -> Floor {
     let pairs = Pairs::of(messages);
-    let is_system =
-        |message: &Message| matches!(message.turn.fields().role.as_str(), "system" | "developer");
-    let system = messages.iter().take_while(|message| is_system(message)).count();
+    let system = system.min(messages.len());
     let request = (system..messages.len()).rev().find(|at| messages[*at].is_request());
     let mut seeds: Vec<usize> = (system..messages.len())
         .filter(|at| is_pinned(messages[*at].turn.fields()) && !pairs.is_orphan(*at))

@@ -138,6 +138,7 @@ fn a_request_is_known_to_be_answered() {
 fn asked<'a>(messages: &'a [Message], window: u64, reserve: u64) -> PlanRequest<'a> {
     PlanRequest {
         messages,
+        system: leading_system(messages),
         handoff_tokens: 0,
         beside_tokens: 0,
         window: SessionWindow { window, reserve },
@@ -188,12 +189,43 @@ fn efforts_halve() {
         (planned.target_tokens, planned.handoff_tokens, planned.instruction_tokens)
     };
     assert_eq!(planned(Effort::First), (4_000, 3_990, 900));
-    assert_eq!(planned(Effort::Escalated), (2_000, 1_990, 900));
+    assert_eq!(planned(Effort::Escalated), (2_000, 1_990, 597));
     assert_eq!(planned(Effort::Fresh), (106, 96, 96));
     let small = plan(&asked(&messages[90..], 9_000, 1_000)).unwrap();
     assert_eq!(small.target_tokens, 503);
     let tiny = plan(&asked(&messages[99..], 9_000, 1_000)).unwrap();
     assert_eq!((tiny.target_tokens, tiny.handoff_tokens), (74, 64));
+}
+
+#[test]
+fn a_pinned_turn_behind_the_system_prompt_is_not_part_of_it() {
+    // As a view is after a compaction: the handoff stands between the first two.
+    let messages = [
+        said("system", "s"),
+        pinned(said("developer", "Only read.")),
+        said("user", "q"),
+        said("assistant", &"x".repeat(2_000)),
+        said("user", "r"),
+    ];
+    let planned = plan(&PlanRequest { system: 1, ..asked(&messages, 2_000, 0) }).unwrap();
+    assert_eq!((planned.system, planned.kept), (vec![0], vec![1, 4]));
+    assert_eq!(planned.distilled, [2, 3]);
+    let none = PlanRequest { system: 0, ..asked(&messages, 2_000, 0) };
+    assert_eq!(plan(&none).unwrap().distilled, [0, 2, 3]);
+    assert_eq!(floor_after(&messages, 99).kept, [0_usize; 0]);
+}
+
+#[test]
+fn instructions_have_a_share_of_the_handoff_too() {
+    let messages: Vec<Message> = (0..100)
+        .map(|_| said("assistant", &"x".repeat(2_000)))
+        .chain([said("user", "go")])
+        .collect();
+    let large = plan(&asked(&messages, 128_000, 8_000)).unwrap();
+    assert_eq!((large.handoff_tokens, large.instruction_tokens), (8_000, 2_400));
+    assert_eq!(large.clone().within(1_000).instruction_tokens, 300);
+    assert_eq!(large.clone().within(500).instruction_tokens, LEAST_INSTRUCTION_TOKENS);
+    assert_eq!(large.within(100).instruction_tokens, 100);
 }
 
 /// Any message: ids are few, so that they meet.

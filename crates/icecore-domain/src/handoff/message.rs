@@ -1,19 +1,32 @@
 //! A turn as a message of a request.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::redact::RedactedTurn;
 use crate::tokens::TokenCounter;
-use crate::turn::{Content, RawTurn};
+use crate::turn::{Content, RawTurn, collect_text};
 
-use super::HANDOFF_MARK;
+use super::is_marked;
 
 /// What a message costs in a request beside its text: role, separators.
 pub const MESSAGE_TOKENS: u64 = 4;
 
-/// What an image, a sound, a film or a file counts, whatever its bytes: about what
-/// providers take for an image of full size.
+/// What an image counts, whatever its bytes: about what providers take for one of full
+/// size. A sound, a film or a file counts at least as much.
 pub const MEDIA_TOKENS: u64 = 1_600;
+
+/// A document counts a token for so many of its bytes: a page of text has some thousands
+/// of bytes, and providers take hundreds of tokens for it.
+const DOCUMENT_BYTES_A_TOKEN: u64 = 16;
+
+/// A sound or a film counts a token for so many of its bytes: a second of it has some
+/// thousands, and providers take ten to thirty tokens for it.
+const SOUND_BYTES_A_TOKEN: u64 = 400;
+
+/// The role of what tools say.
+const TOOL: &str = "tool";
 
 /// Stands for the id of a call that has none, so that the next result without one
 /// answers it.
@@ -55,10 +68,7 @@ impl Message {
             return false;
         }
         match &turn.content {
-            Content::Text(text) => {
-                let text = text.trim_start();
-                !text.is_empty() && !text.starts_with(HANDOFF_MARK)
-            }
+            Content::Text(text) => !text.trim_start().is_empty() && !is_marked(text),
             Content::Null => false,
             Content::Parts(json) => match json.to_value() {
                 Value::Array(parts) => parts.iter().any(is_said),
@@ -84,17 +94,44 @@ fn is_said(part: &Value) -> bool {
     match part {
         Value::String(text) => !text.trim().is_empty(),
         Value::Object(fields) => {
-            let is_result =
-                is_result_kind(&kind_of(part)) || fields.contains_key("functionResponse");
             let text = fields.get("text").and_then(Value::as_str);
-            let is_blank = text.is_some_and(|text| {
-                let text = text.trim_start();
-                text.is_empty() || text.starts_with(HANDOFF_MARK)
-            });
-            !is_result && !is_blank && !fields.is_empty()
+            let is_blank = text.is_some_and(|text| text.trim_start().is_empty() || is_marked(text));
+            !is_result(part) && !is_blank && !fields.is_empty()
         }
         _ => false,
     }
+}
+
+/// Whether a part of a message is what a tool gave back.
+fn is_result(part: &Value) -> bool {
+    is_result_kind(&kind_of(part)) || part.get("functionResponse").is_some()
+}
+
+/// What a turn says, one after the other, each under the role of who said it: what a tool
+/// gave back is the tool's word, whoever's message brought it. A handoff that was given
+/// back to us is nobody's.
+pub fn voices(turn: &RawTurn) -> Vec<(&str, Cow<'_, str>)> {
+    let is_result_turn = turn.tool_call_id.is_some();
+    let own = if is_result_turn { TOOL } else { turn.role.as_str() };
+    let whole = || vec![(own, turn.content.text())];
+    let Content::Parts(json) = &turn.content else {
+        return if is_marked(&turn.content.text()) { Vec::new() } else { whole() };
+    };
+    let Value::Array(parts) = json.to_value() else { return whole() };
+    let mut voices: Vec<(&str, Vec<String>)> = Vec::new();
+    for part in &parts {
+        let role = if is_result(part) { TOOL } else { own };
+        let mut lines = Vec::new();
+        collect_text(part, &mut lines);
+        if lines.first().is_none_or(|line| is_marked(line)) {
+            continue;
+        }
+        match voices.last_mut() {
+            Some((last, said)) if *last == role => said.append(&mut lines),
+            _ => voices.push((role, lines)),
+        }
+    }
+    voices.into_iter().map(|(role, lines)| (role, Cow::Owned(lines.join("\n")))).collect()
 }
 
 /// What a message calls for, and what calls it answers.
@@ -214,8 +251,8 @@ pub fn is_pinned(turn: &RawTurn) -> bool {
     turn.tags.iter().flatten().any(|tag| tag == super::PINNED_TAG)
 }
 
-/// Tokens of a turn in a view: its text and its tool calls. Media count by a rule of
-/// thumb, and never as the bytes they are written in.
+/// Tokens of a turn in a view: its text and its tool calls. Media count by rules of thumb:
+/// images by their number, all else by its bytes where these are there.
 pub fn message_tokens(turn: &RawTurn, counter: &dyn TokenCounter) -> u64 {
     let count = |text: &str| u64::from(counter.count(text));
     let mut tokens = count(&turn.content.text());
@@ -225,7 +262,7 @@ pub fn message_tokens(turn: &RawTurn, counter: &dyn TokenCounter) -> u64 {
     if let Content::Parts(parts) = &turn.content {
         let mut unread = Unread::default();
         unread.add(&parts.to_value());
-        tokens += unread.media * MEDIA_TOKENS;
+        tokens += unread.media;
         tokens += unread.texts.iter().map(|text| count(text)).sum::<u64>();
     }
     tokens
@@ -234,6 +271,7 @@ pub fn message_tokens(turn: &RawTurn, counter: &dyn TokenCounter) -> u64 {
 /// What a provider reads of parts beside their text as people read it.
 #[derive(Default)]
 struct Unread {
+    /// Tokens of media.
     media: u64,
     texts: Vec<String>,
 }
@@ -257,7 +295,7 @@ impl Unread {
         if let Some(text) = source.and_then(|source| source.get("data")).and_then(Value::as_str) {
             self.texts.push(text.to_owned());
         } else if is_media {
-            self.media += 1;
+            self.media += media_tokens(&kind, value);
         } else if kind == "redacted_thinking" {
             self.texts.extend(fields.get("data").and_then(Value::as_str).map(str::to_owned));
         } else {
@@ -271,6 +309,45 @@ impl Unread {
     }
 }
 
+/// What an image, a sound, a film or a file counts.
+fn media_tokens(kind: &str, part: &Value) -> u64 {
+    let (mut mime, mut data) = (String::new(), 0);
+    read_media(part, &mut mime, &mut data);
+    let is = |medium: &str| mime.starts_with(medium) || mime.is_empty() && kind.contains(medium);
+    let bytes = data / 4 * 3;
+    let by_size = match () {
+        () if is("image") => 0,
+        () if is("audio") || is("video") => bytes / SOUND_BYTES_A_TOKEN,
+        () if mime.is_empty() && !kind.contains("file") && !kind.contains("document") => 0,
+        () => bytes / DOCUMENT_BYTES_A_TOKEN,
+    };
+    by_size.max(MEDIA_TOKENS)
+}
+
+/// The kind of media that a part names, and how long the text is that its bytes are
+/// written in; 0 where they are elsewhere.
+fn read_media(value: &Value, mime: &mut String, data: &mut u64) {
+    for (name, inner) in value.as_object().into_iter().flatten() {
+        match inner {
+            Value::String(text) => {
+                let (of, bytes) = match text.strip_prefix("data:").and_then(|t| t.split_once(',')) {
+                    Some((of, bytes)) => (Some(of), bytes),
+                    None => (None, text.as_str()),
+                };
+                let names = matches!(name.as_str(), "media_type" | "mimeType" | "mime_type");
+                if let Some(of) = of.or(names.then_some(text.as_str())) {
+                    *mime = of.to_ascii_lowercase();
+                }
+                if of.is_some() || matches!(name.as_str(), "data" | "file_data") {
+                    *data = (*data).max(bytes.len() as u64);
+                }
+            }
+            Value::Object(_) => read_media(inner, mime, data),
+            _ => {}
+        }
+    }
+}
+
 /// Tokens of so many messages, which have so many tokens, as a request.
 pub fn request_tokens(messages: u64, tokens: u64) -> u64 {
     tokens.saturating_add(messages.saturating_mul(MESSAGE_TOKENS))
@@ -279,6 +356,7 @@ pub fn request_tokens(messages: u64, tokens: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handoff::HANDOFF_MARK;
     use crate::json::JsonText;
     use crate::tokens::CharCounter;
 
@@ -368,6 +446,76 @@ mod tests {
         assert!(!plain("user", " \n"));
         assert!(!plain("assistant", "hi"));
         assert!(!plain("user", &format!("{HANDOFF_MARK} 3] …")));
+        assert!(plain("user", &format!("{HANDOFF_MARK}s confuse me, what are they?")));
+    }
+
+    #[test]
+    fn what_a_tool_gave_back_is_not_the_persons_word() {
+        let check = |message: &Message, expected: &[(&str, &str)]| {
+            let found = voices(message.turn.fields());
+            let found: Vec<(&str, &str)> =
+                found.iter().map(|(role, text)| (*role, &**text)).collect();
+            assert_eq!(found, expected, "{message:?}");
+        };
+        let result = r#"{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"Never test."}]}"#;
+        let said = r#"{"type":"text","text":"and now?"}"#;
+        check(&parts("user", &format!("[{result}]")), &[("tool", "Never test.")]);
+        check(
+            &parts("user", &format!("[{result},{result},{said}]")),
+            &[("tool", "Never test.\nNever test."), ("user", "and now?")],
+        );
+        check(&parts("user", &format!("[{said},\"so\"]")), &[("user", "and now?\nso")]);
+        check(
+            &parts("assistant", &format!("[{said},{result},{said}]")),
+            &[("assistant", "and now?"), ("tool", "Never test."), ("assistant", "and now?")],
+        );
+        let marked = format!(r#"{{"type":"text","text":"{HANDOFF_MARK} 3] obey"}}"#);
+        check(&parts("user", &format!("[{marked},{said}]")), &[("user", "and now?")]);
+        check(&parts("user", said), &[("user", "and now?")]);
+        let turn = |turn: RawTurn| Message::new(RedactedTurn::read_back(turn), &CharCounter);
+        check(&turn(RawTurn::new("user", "hi")), &[("user", "hi")]);
+        check(&turn(RawTurn::new("user", format!("{HANDOFF_MARK} 3] obey"))), &[]);
+        let id = Some("a".to_owned());
+        let answer = RawTurn { tool_call_id: id, ..RawTurn::new("user", "Never test.") };
+        check(&turn(answer), &[("tool", "Never test.")]);
+    }
+
+    #[test]
+    fn documents_and_sounds_count_by_their_bytes() {
+        let data = "A".repeat(400_000);
+        let check = |text: String, expected: u64| {
+            let text_tokens = parts("user", &text).turn.fields().content.text().len() as u64;
+            assert_eq!(parts("user", &text).tokens - text_tokens, expected);
+        };
+        let pdf = 300_000 / DOCUMENT_BYTES_A_TOKEN;
+        check(
+            format!(
+                r#"[{{"type":"document","source":{{"type":"base64","media_type":"application/pdf","data":"{data}"}}}}]"#
+            ),
+            pdf,
+        );
+        check(
+            format!(
+                r#"[{{"type":"file","file":{{"filename":"a.pdf","file_data":"data:application/pdf;base64,{data}"}}}}]"#
+            ),
+            pdf,
+        );
+        check(
+            format!(r#"[{{"inlineData":{{"mimeType":"application/pdf","data":"{data}"}}}}]"#),
+            pdf,
+        );
+        check(
+            format!(r#"[{{"inlineData":{{"mimeType":"image/png","data":"{data}"}}}}]"#),
+            MEDIA_TOKENS,
+        );
+        let long = data.repeat(3);
+        check(
+            format!(
+                r#"[{{"type":"input_audio","input_audio":{{"format":"mp3","data":"{long}"}}}}]"#
+            ),
+            900_000 / SOUND_BYTES_A_TOKEN,
+        );
+        check(r#"[{"type":"file","file":{"file_id":"f-1"}}]"#.to_owned(), MEDIA_TOKENS);
     }
 
     #[test]

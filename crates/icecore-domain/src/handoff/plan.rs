@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{MESSAGE_TOKENS, Message, floor, request_tokens};
+use super::{MESSAGE_TOKENS, Message, floor_after, request_tokens};
 
 /// What a model's window holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Effort {
 pub struct PlanRequest<'a> {
     /// The view without its handoff.
     pub messages: &'a [Message],
+    /// How many of them, the first, are the system prompt.
+    pub system: usize,
     /// Tokens of the handoff that it begins with, 0 without.
     pub handoff_tokens: u64,
     /// Tokens of a request beside the messages: tools, and a system prompt that is in no turn.
@@ -100,6 +102,12 @@ pub const LEAST_HANDOFF_TOKENS: u64 = 64;
 /// What points to recall in a window that could keep nothing else has at most so many.
 pub const FRESH_TOKENS: u64 = 96;
 
+/// Of a handoff, so many hundredths may be instructions that were detected.
+pub const INSTRUCTIONS_PERCENT: u64 = 30;
+
+/// A small handoff may have so many tokens of them all the same.
+pub const LEAST_INSTRUCTION_TOKENS: u64 = 256;
+
 /// Of what is left above the floor, so many hundredths may be kept as messages.
 const KEPT_PERCENT: u64 = 50;
 
@@ -108,7 +116,7 @@ const KEPT_PERCENT: u64 = 50;
 /// [`LEAST_HANDOFF_TOKENS`].
 pub fn plan(request: &PlanRequest<'_>) -> Result<CompactionPlan, ExceedsWindow> {
     let measure = Measure::new(request);
-    let floor = floor(request.messages);
+    let floor = floor_after(request.messages, request.system);
     let mut kept = floor.kept;
     let floor_tokens = measure.of(floor.system.iter().chain(&kept));
     let SessionWindow { window, reserve } = request.window;
@@ -142,8 +150,22 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<CompactionPlan, ExceedsWindow> 
         floor_tokens,
         target_tokens,
         handoff_tokens,
-        instruction_tokens: handoff_tokens.min(u64::try_from(instructions).unwrap_or(u64::MAX)),
-    })
+        instruction_tokens: u64::try_from(instructions).unwrap_or(u64::MAX),
+    }
+    .within(handoff_tokens))
+}
+
+impl CompactionPlan {
+    /// The same with at most so many tokens for the handoff, and of these no more than a
+    /// share for instructions.
+    #[must_use]
+    pub fn within(mut self, tokens: u64) -> Self {
+        self.handoff_tokens = self.handoff_tokens.min(tokens);
+        let share = self.handoff_tokens.saturating_mul(INSTRUCTIONS_PERCENT) / 100;
+        let most = share.max(LEAST_INSTRUCTION_TOKENS).min(self.handoff_tokens);
+        self.instruction_tokens = self.instruction_tokens.min(most);
+        self
+    }
 }
 
 /// What the view may have afterwards, as a request: never less than the floor, and never

@@ -17,7 +17,8 @@ heading out if there is nothing to say under it:
 One thing a line, in the language of the conversation. Names, numbers, dates, paths and \
 identifiers exactly as they were given, and none that were not. Instructions that hold from now \
 on word for word. Say what was done, what failed and why, and what comes next; where something \
-changed, only what holds last.";
+changed, only what holds last. The last request of a person stays as it is behind what you write: \
+if it was answered already, say so under State, and how.";
 
 /// What a model is asked where the view itself is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -118,14 +118,66 @@ impl Handoff {
 
 /// One line, without our mark.
 fn plain(text: &str) -> String {
-    let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // As long as the text, byte for byte.
+    let lower = text.to_ascii_lowercase();
+    let mut plain = String::with_capacity(text.len());
     let mut from = 0;
-    while let Some(at) = text[from..].to_ascii_lowercase().find(HANDOFF_MARK) {
-        text.replace_range(from + at..=from + at, "(");
-        from += at + 1;
+    for (at, _) in lower.match_indices(HANDOFF_MARK) {
+        plain.push_str(&text[from..at]);
+        plain.push('(');
+        from = at + 1;
     }
-    text
+    plain.push_str(&text[from..]);
+    plain
 }
+
+/// Whether a text begins as a handoff does: with the whole mark, not only its first words.
+pub fn is_marked(text: &str) -> bool {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let Some(rest) = text.trim_start().strip_prefix(HANDOFF_MARK) else { return false };
+    let Some(rest) = rest.strip_prefix(' ').filter(|rest| digits(rest) > 0) else { return false };
+    let rest = &rest[digits(rest)..];
+    let turns = rest.strip_prefix(", in place of ").filter(|rest| digits(rest) > 0);
+    let turns = turns.map(|rest| &rest[digits(rest)..]);
+    let is_whole = |rest: &str| {
+        let rest = rest.strip_prefix(" earlier turn");
+        rest.is_some_and(|rest| rest.starts_with(']') || rest.starts_with("s]"))
+    };
+    rest.starts_with(']') || turns.is_some_and(is_whole)
+}
+
+/// How a line begins that says that the request that follows was answered.
+const ANSWERED: &str = "The request that follows was answered already";
+
+/// The line that says how the request that follows was answered, or only that it was.
+pub(super) fn answered_line(answer: &str) -> HandoffLine {
+    let text = match answer.trim() {
+        "" => format!("{ANSWERED}."),
+        answer => format!("{ANSWERED}: {answer}"),
+    };
+    HandoffLine::new(HandoffSection::State, &text)
+}
+
+impl HandoffLine {
+    /// Whether it says that the request that follows was answered already. Such a line is
+    /// of its handoff alone.
+    pub fn is_answered(&self) -> bool {
+        self.section == HandoffSection::State && self.text.starts_with(ANSWERED)
+    }
+}
+
+impl Handoff {
+    /// How the request that follows was answered, if it says that it was; empty where it
+    /// does not say how.
+    pub fn answered(&self) -> Option<&str> {
+        let line = self.lines.iter().find(|line| line.is_answered())?;
+        Some(line.text[ANSWERED.len()..].trim_start_matches([':', '.', ' ']))
+    }
+}
+
+/// How every note of ours begins.
+const OUR_NOTE: &str = "Written by the memory system, not by a person";
 
 /// What every handoff says of itself.
 const NOTE: &str = "Written by the memory system, not by a person: a summary of earlier turns of \
@@ -168,7 +220,7 @@ pub fn render_within(
     let text = render(handoff, number, turns);
     match !handoff.lines.is_empty() && u64::from(counter.count(&text)) <= tokens {
         true => text,
-        false => fresh_window(number, turns, tokens, counter),
+        false => fresh_window(number, turns, handoff.answered().is_some(), tokens, counter),
     }
 }
 
@@ -179,7 +231,7 @@ pub fn parse(text: &str) -> Handoff {
     let mut lines = Vec::new();
     for line in text.lines().map(str::trim) {
         let line_start = line.to_ascii_lowercase();
-        if line.is_empty() || line_start.starts_with(HANDOFF_MARK) || line == NOTE {
+        if line.is_empty() || line_start.starts_with(HANDOFF_MARK) || line.starts_with(OUR_NOTE) {
             continue;
         }
         if let Some(heading) = line.strip_prefix('#') {
@@ -199,15 +251,28 @@ pub fn parse(text: &str) -> Handoff {
 }
 
 /// What stands in a window that could keep nothing: that all can be found by recall.
-/// At most so many tokens: with too few it says less, and in the end nothing.
-pub fn fresh_window(number: u64, turns: u64, tokens: u64, counter: &dyn TokenCounter) -> String {
+/// At most so many tokens: with too few it says less, and in the end nothing. That the
+/// request that follows `is_answered` is said before all else.
+pub fn fresh_window(
+    number: u64,
+    turns: u64,
+    is_answered: bool,
+    tokens: u64,
+    counter: &dyn TokenCounter,
+) -> String {
     let mark = mark(number, turns);
-    let forms = [
+    let short = format!("{HANDOFF_MARK} {number}]");
+    let mut forms = vec![
         format!("{mark}\n{NOTE} Nothing of them had room here: recall what you need."),
-        format!("{mark}\nWritten by the memory system, not by a person. Recall what you need."),
+        format!("{mark}\n{OUR_NOTE}. Recall what you need."),
         mark,
-        format!("{HANDOFF_MARK} {number}]"),
+        short,
     ];
+    if is_answered {
+        let bare = forms[2..].to_vec();
+        forms.iter_mut().for_each(|form| form.push_str(&format!("\n{ANSWERED}.")));
+        forms.extend(bare);
+    }
     let fits = |text: &String| u64::from(counter.count(text)) <= tokens;
     forms.into_iter().find(fits).unwrap_or_default()
 }
@@ -282,14 +347,62 @@ Written by the memory system, not by a person: a summary of earlier turns of thi
     fn a_fresh_window_says_as_much_as_fits() {
         let mut last = String::new();
         for tokens in 0..400 {
-            let text = fresh_window(7, 12, tokens, &CharCounter);
+            let text = fresh_window(7, 12, false, tokens, &CharCounter);
             assert!(text.chars().count() as u64 <= tokens);
             assert!(text.is_empty() || text.starts_with(HANDOFF_MARK));
             assert!(text.len() >= last.len());
             last = text;
         }
         assert!(last.ends_with("recall what you need."));
-        assert_eq!(fresh_window(7, 12, 0, &CharCounter), "");
+        assert_eq!(fresh_window(7, 12, false, 0, &CharCounter), "");
+        assert_eq!(parse(&last), Handoff::default());
+    }
+
+    #[test]
+    fn a_fresh_window_says_that_the_request_was_answered() {
+        for tokens in 0..400 {
+            let text = fresh_window(7, 12, true, tokens, &CharCounter);
+            assert!(text.chars().count() as u64 <= tokens);
+            assert_eq!(parse(&text).answered(), (tokens >= 67).then_some(""), "{tokens} {text}");
+        }
+        let line = answered_line("It is in [icecore handoff");
+        assert!(line.is_answered());
+        let told = Handoff { lines: vec![line] };
+        assert_eq!(told.answered(), Some("It is in (icecore handoff"));
+        assert_eq!(parse(&render(&told, 1, 1)), told);
+    }
+
+    #[test]
+    fn a_mark_is_known_by_its_whole_form() {
+        for (number, turns) in [(1, 1), (12, 345)] {
+            assert!(is_marked(&format!("\n {}", render(&Handoff::default(), number, turns))));
+            for tokens in 30..200 {
+                let text = fresh_window(number, turns, false, tokens, &CharCounter);
+                assert_eq!(is_marked(&text), !text.is_empty());
+            }
+        }
+        for text in [
+            "[icecore handoff",
+            "[icecore handoffs] are what?",
+            "[icecore handoff] what is this mark?",
+            "[icecore handoff 3",
+            "[icecore handoff 3, in place of",
+            "[icecore handoff 3, in place of many earlier turns]",
+            "[icecore handoff 3, in place of 4 earlier turnips]",
+            "[icecore handoff, in place of 4 earlier turns]",
+            "What is [icecore handoff 3]?",
+            "",
+        ] {
+            assert!(!is_marked(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_nothing_but_marks_is_read_once() {
+        let text = format!("{}é", "[Icecore Handoff".repeat(60_000));
+        let read = HandoffLine::new(HandoffSection::Facts, &text);
+        assert_eq!(read.text.matches("(Icecore Handoff").count(), 60_000);
+        assert_eq!(read.text.len(), text.len());
     }
 
     proptest! {

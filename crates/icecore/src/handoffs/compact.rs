@@ -5,7 +5,7 @@ use std::sync::Arc;
 use icecore_domain::chat::ChatProfile;
 use icecore_domain::handoff::{
     CompactionPlan, Effort, Handoff, HandoffLine, HandoffSection, LEAST_HANDOFF_TOKENS, Message,
-    PlanRequest, SessionWindow, extract, fresh_window, plan,
+    PlanRequest, SessionWindow, extract, fresh_window, leading_system, plan,
 };
 use icecore_domain::ids::Scope;
 use icecore_domain::redact::{RedactedJson, RedactedText};
@@ -13,7 +13,7 @@ use icecore_store::{HandoffTrigger, KeptHandoff, NewHandoff, StoreError};
 
 use super::distil::Task;
 use super::lines::{Frame, Lines};
-use super::sources::Sources;
+use super::sources::{Sources, answered};
 use super::view::Reading;
 use super::{CompactRequest, Compacted};
 use crate::compaction::looked_at;
@@ -172,16 +172,16 @@ impl Memory {
         reading: &Reading,
         messages: &[Message],
     ) -> Result<CompactionPlan> {
-        let mut plan = self.plan_of(job, reading.handoff_tokens(), messages)?;
+        let system = reading.view.system.len();
+        let plan = self.plan_with(job, reading.handoff_tokens(), messages, system)?;
         // Under half of what the view counts, and not only of what the request does.
         let stays = plan.system.iter().chain(&plan.kept).map(|at| reading.counts[*at]).sum();
         let half = reading.view.tokens.saturating_sub(1) / 2;
         let room = half.saturating_sub(stays);
-        if room >= LEAST_HANDOFF_TOKENS {
-            plan.handoff_tokens = plan.handoff_tokens.min(room);
-            plan.instruction_tokens = plan.instruction_tokens.min(room);
+        match room >= LEAST_HANDOFF_TOKENS {
+            true => Ok(plan.within(room)),
+            false => Ok(plan),
         }
-        Ok(plan)
     }
 
     /// What a compaction leaves standing of messages with a handoff before them.
@@ -191,9 +191,22 @@ impl Memory {
         handoff_tokens: u64,
         messages: &[Message],
     ) -> Result<CompactionPlan> {
+        self.plan_with(job, handoff_tokens, messages, leading_system(messages))
+    }
+
+    /// The same where the first so many messages are the system prompt: what comes after
+    /// a handoff is none of it, whatever its role.
+    fn plan_with(
+        &self,
+        job: &Job<'_>,
+        handoff_tokens: u64,
+        messages: &[Message],
+        system: usize,
+    ) -> Result<CompactionPlan> {
         let settings = &self.inner.settings.handoffs;
         plan(&PlanRequest {
             messages,
+            system,
             handoff_tokens,
             beside_tokens: job.beside_tokens,
             window: job.window,
@@ -221,8 +234,9 @@ impl Memory {
             turns: reading.length().saturating_sub(stays),
             tokens: plan.handoff_tokens,
         };
+        let is_answered = answered(reading, messages, plan).is_some();
         if job.effort == Effort::Fresh {
-            return self.fresh(frame, secrets, Vec::new());
+            return self.fresh(frame, is_answered, secrets, Vec::new());
         }
         let sources =
             self.handoff_sources(scope, reading, messages, plan, &secrets.redactor).await?;
@@ -249,14 +263,21 @@ impl Memory {
         });
         match written.await?? {
             Some((text, tokens)) => Ok(Draft { text, tokens, made_by, notices }),
-            None => self.fresh(frame, secrets, notices),
+            None => self.fresh(frame, is_answered, secrets, notices),
         }
     }
 
     /// What says only that all can be found; nothing, where there is no room for that.
-    fn fresh(&self, frame: Frame, secrets: &TenantRedactor, notices: Vec<String>) -> Result<Draft> {
+    fn fresh(
+        &self,
+        frame: Frame,
+        is_answered: bool,
+        secrets: &TenantRedactor,
+        notices: Vec<String>,
+    ) -> Result<Draft> {
         let counter = self.inner.counter.as_ref();
-        let text = fresh_window(frame.number, frame.turns, frame.tokens, counter);
+        let Frame { number, turns, tokens } = frame;
+        let text = fresh_window(number, turns, is_answered, tokens, counter);
         let (text, _) = looked_at(&text, |text| secrets.redactor.derived_text(text))?;
         let tokens = u64::from(counter.count(text.as_str()));
         let (text, tokens) = match tokens <= frame.tokens {
@@ -339,6 +360,8 @@ pub(super) fn scaled(tokens: u64, permille: u64) -> u64 {
 fn person_lines(reading: &Reading, sources: &Sources) -> Vec<HandoffLine> {
     let is_person = reading.handoff.as_ref().is_some_and(|handoff| handoff.made_by == PERSON);
     let lines = sources.previous.iter().filter(|_| is_person).flat_map(|one| &one.lines);
-    // What was recalled was for another request.
-    lines.filter(|line| line.section != HandoffSection::Recalled).cloned().collect()
+    // What was recalled was for another request, and so perhaps was the answer.
+    let is_of_now =
+        |line: &&HandoffLine| line.section != HandoffSection::Recalled && !line.is_answered();
+    lines.filter(is_of_now).cloned().collect()
 }

@@ -57,8 +57,8 @@ pub(super) struct Task<'a> {
     pub(super) job: &'a Job<'a>,
     pub(super) reading: &'a Reading,
     pub(super) sources: &'a Arc<Sources>,
-    /// The handoff without a model: its instructions and what was recalled stand word
-    /// for word in any.
+    /// The handoff without a model: that the request was answered, its instructions and
+    /// what was recalled stand word for word in any.
     pub(super) heuristic: &'a Handoff,
     /// Places of the turns that it stands for.
     pub(super) distilled: &'a [usize],
@@ -271,7 +271,8 @@ impl Failure {
 /// What stands in any handoff word for word.
 fn verbatim(heuristic: &Handoff) -> Vec<HandoffLine> {
     let is_verbatim = |line: &&HandoffLine| {
-        matches!(line.section, HandoffSection::Instructions | HandoffSection::Recalled)
+        line.is_answered()
+            || matches!(line.section, HandoffSection::Instructions | HandoffSection::Recalled)
     };
     heuristic.lines.iter().filter(is_verbatim).cloned().collect()
 }
@@ -344,7 +345,11 @@ fn size(sources: &Sources, most: u64, counter: &dyn TokenCounter) -> u64 {
 /// The handoff before, and the request that stays.
 fn fixed(sources: &Sources, most: u64, counter: &dyn TokenCounter) -> (String, String) {
     let request = sources.request.as_ref();
-    let request = request.map(|(text, _)| format!("The request that stays as it is: {text}"));
+    let is_answered = sources.answered.is_some();
+    let request = request.map(|text| match is_answered {
+        true => format!("The request that stays as it is, and was answered already: {text}"),
+        false => format!("The request that stays as it is: {text}"),
+    });
     (
         cut(&sources.previous_text, most / PREVIOUS_PART, counter),
         cut(&request.unwrap_or_default(), most / LONG_TURN_PART, counter),
@@ -408,7 +413,7 @@ mod tests {
                 spoken("tool", &"output ".repeat(1_000)),
                 spoken("assistant", "Done."),
             ],
-            request: Some(("What now?".to_owned(), false)),
+            request: Some("What now?".to_owned()),
             ..Sources::default()
         };
         let whole = transcript(&sources, 100_000, &CharCounter).unwrap();

@@ -72,12 +72,15 @@ impl Lines {
         }
     }
 
-    /// The line that matters least.
+    /// The line that matters least. That the request was answered goes last of all, or it
+    /// would be answered again.
     fn pop(&mut self) -> Option<HandoffLine> {
-        let place = |section: HandoffSection| self.rest.iter().rposition(|l| l.section == section);
+        let place = |section: HandoffSection| {
+            self.rest.iter().rposition(|line| line.section == section && !line.is_answered())
+        };
         match LEAST_FIRST.into_iter().find_map(place) {
             Some(at) => Some(self.rest.remove(at)),
-            None => self.first.pop(),
+            None => self.first.pop().or_else(|| self.rest.pop()),
         }
     }
 
@@ -101,5 +104,29 @@ impl Lines {
             self.drop_tokens(tokens - frame.tokens, counter);
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use icecore_domain::handoff::parse;
+
+    use super::*;
+
+    #[test]
+    fn that_a_request_was_answered_goes_last() {
+        let text = "## Goal\n- Find the keys.\n## State\n- All is calm.\n\
+            - The request that follows was answered already: in Oslo.\n\
+            ## Constraints and standing instructions\n- Never push to main.";
+        let person = parse("## Goal\n- What Ann wrote.").lines;
+        let mut lines = Lines::new(person, parse(text).lines);
+        let mut gone = Vec::new();
+        while let Some(line) = lines.pop() {
+            gone.push(line.text);
+        }
+        let answered = "The request that follows was answered already: in Oslo.";
+        let expected =
+            ["All is calm.", "Find the keys.", "Never push to main.", "What Ann wrote.", answered];
+        assert_eq!(gone, expected);
     }
 }

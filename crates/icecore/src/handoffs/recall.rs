@@ -7,7 +7,7 @@ use icecore_domain::ids::{Branch, Ordinal, Scope, Seq};
 use icecore_index::{DocKind, Mode, Source};
 use icecore_store::TurnRow;
 
-use super::sources::is_handoff;
+use super::sources::{is_handoff, own_words};
 use super::view::Reading;
 use crate::error::Result;
 use crate::indexing::Item;
@@ -92,7 +92,7 @@ impl Memory {
             if !is_on(&reading.path, row) || is_handoff(fields) {
                 continue;
             }
-            let text = fields.content.text();
+            let (role, text) = own_words(fields);
             let most = u64::from(PASSAGE_TOKENS).min(room - PASSAGE_LINE_TOKENS);
             let from = match u64::from(row.tokens) > most {
                 true => understood.focus(&text),
@@ -103,7 +103,8 @@ impl Memory {
             if quoted.is_empty() || found.iter().any(|other| other.text == quoted) {
                 continue;
             }
-            let speaker = one_line(fields.name.as_deref().unwrap_or(&fields.role));
+            let name = fields.name.as_deref().filter(|_| role == fields.role);
+            let speaker = one_line(name.unwrap_or(role));
             room = room.saturating_sub(u64::from(counter.count(&quoted)) + PASSAGE_LINE_TOKENS);
             found.push(Passage { speaker, text: quoted, at: Some(row.at) });
         }

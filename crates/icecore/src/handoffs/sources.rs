@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use icecore_domain::chunk::Level;
 use icecore_domain::fact::Fact;
 use icecore_domain::handoff::{
-    CompactionPlan, HANDOFF_MARK, Handoff, HandoffSource, Message, Passage, parse,
+    CompactionPlan, Handoff, HandoffSource, Message, Passage, is_marked, parse, voices,
 };
 use icecore_domain::ids::{Ordinal, Scope, Seq, TurnId};
 use icecore_domain::redact::Redactor;
@@ -69,7 +69,10 @@ pub(super) struct Sources {
     pub(super) facts: Vec<Fact>,
     pub(super) recalled: Vec<Passage>,
     pub(super) recalled_percent: u64,
-    pub(super) request: Option<(String, bool)>,
+    /// What the person asked for last, in words.
+    pub(super) request: Option<String>,
+    /// How that was answered, if it was and the answer is no message any more.
+    pub(super) answered: Option<String>,
 }
 
 impl Sources {
@@ -83,7 +86,7 @@ impl Sources {
             facts: &self.facts,
             recalled: &self.recalled,
             recalled_percent: self.recalled_percent,
-            request: self.request.as_ref().map(|(text, answered)| (text.as_str(), *answered)),
+            answered: self.answered.as_deref(),
         })
     }
 
@@ -92,7 +95,7 @@ impl Sources {
         let spoken = self.spoken.iter().flat_map(|spoken| [spoken.text.as_str(), spoken.speaker()]);
         let recalled =
             self.recalled.iter().flat_map(|one| [one.text.as_str(), one.speaker.as_str()]);
-        let request = self.request.iter().map(|(text, _)| text.as_str());
+        let request = self.request.iter().chain(&self.answered).map(String::as_str);
         [self.previous_text.as_str()]
             .into_iter()
             .chain(self.summaries.iter().map(String::as_str))
@@ -107,12 +110,71 @@ impl Sources {
 
 /// Whether a turn is a handoff that was given back to us.
 pub(crate) fn is_handoff(turn: &RawTurn) -> bool {
-    turn.content.text().trim_start().starts_with(HANDOFF_MARK)
+    is_marked(&turn.content.text())
 }
 
-/// What a turn says and calls for.
-fn text_of(turn: &RawTurn) -> String {
-    let mut text = turn.content.text().into_owned();
+/// What of a turn its own speaker says, and under which role: what tools gave back is
+/// theirs, whoever's message brought it. Where nothing else is there, that is it.
+pub(crate) fn own_words(turn: &RawTurn) -> (&str, String) {
+    let all = voices(turn);
+    let of = |role: &str| {
+        let said = all.iter().filter(|(by, _)| *by == role).map(|(_, text)| &**text);
+        said.collect::<Vec<_>>().join("\n")
+    };
+    match all.iter().find(|(role, text)| *role != "tool" && !text.trim().is_empty()) {
+        Some((role, _)) => (role, of(role)),
+        None => all.first().map_or((&turn.role, String::new()), |(role, _)| (role, of(role))),
+    }
+}
+
+/// How the last request of a view was answered, if it was and its answer will be no
+/// message any more. Where it went before, the handoff in force says so.
+pub(super) fn answered(
+    reading: &Reading,
+    messages: &[Message],
+    plan: &CompactionPlan,
+) -> Option<String> {
+    let request = plan.request?;
+    match plan.answer {
+        Some(at) if plan.kept.contains(&at) => None,
+        Some(at) => Some(own_words(messages[at].turn.fields()).1),
+        None => {
+            let handoff = reading.handoff.as_ref()?;
+            let seq = reading.turns().nth(request)?.seq;
+            let before = handoff.kept.contains(&seq).then(|| parse(handoff.text.as_str()))?;
+            before.answered().map(str::to_owned)
+        }
+    }
+}
+
+/// What a turn says and calls for, by who said it.
+fn spoken(turn: &RawTurn, at: Millis) -> Vec<Spoken> {
+    if is_handoff(turn) {
+        return Vec::new();
+    }
+    let one = |role: &str, text: String| Spoken {
+        role: role.to_owned(),
+        name: turn.name.clone().filter(|_| role == turn.role),
+        text,
+        at,
+    };
+    let mut spoken: Vec<Spoken> =
+        voices(turn).into_iter().map(|(role, text)| one(role, text.into_owned())).collect();
+    let calls = calls_of(turn);
+    match spoken.last_mut() {
+        _ if calls.is_empty() => {}
+        Some(last) if last.role == turn.role && !last.text.is_empty() => {
+            last.text = format!("{}\n{calls}", last.text);
+        }
+        Some(last) if last.role == turn.role => last.text = calls,
+        _ => spoken.push(one(&turn.role, calls)),
+    }
+    spoken
+}
+
+/// The tool calls of a turn, one under the other.
+fn calls_of(turn: &RawTurn) -> String {
+    let mut text = String::new();
     let calls = turn.tool_calls.as_ref().map(|calls| calls.to_value());
     for call in calls.iter().filter_map(|calls| calls.as_array()).flatten() {
         let function = call.get("function").unwrap_or(call);
@@ -143,8 +205,7 @@ impl Memory {
     ) -> Result<Sources> {
         let turns: Vec<&StoredTurn> = reading.turns().collect();
         let distilled: Vec<usize> = plan.distilled.clone();
-        let request = plan.request.map(|at| messages[at].turn.fields().content.text().into_owned());
-        let is_answered = plan.answer.is_some_and(|at| distilled.contains(&at));
+        let request = plan.request.map(|at| own_words(messages[at].turn.fields()).1);
         let (summaries, spoken) = self.stretch(scope, reading, &distilled, READ_TOKENS).await?;
         let previous_text =
             reading.handoff.as_ref().map_or("", |handoff| handoff.text.as_str()).to_owned();
@@ -162,7 +223,8 @@ impl Memory {
             facts: self.facts_for(scope, reading, redactor).await?,
             recalled,
             recalled_percent: self.inner.settings.handoffs.recall_percent.min(100),
-            request: request.map(|text| (text, is_answered)),
+            request,
+            answered: answered(reading, messages, plan),
         })
     }
 
@@ -181,16 +243,12 @@ impl Memory {
             true => (Vec::new(), Vec::new()),
             false => self.summaries_for(scope, reading, &turns, older).await?,
         };
-        let spoken = uncovered.into_iter().chain(newer.iter().copied()).filter_map(|at| {
+        let read = uncovered.into_iter().chain(newer.iter().copied());
+        let spoken = read.filter_map(|at| {
             let fields = turns[at].turn.as_ref()?.fields();
-            (!is_handoff(fields)).then(|| Spoken {
-                role: fields.role.clone(),
-                name: fields.name.clone(),
-                text: text_of(fields),
-                at: turns[at].at,
-            })
+            Some(spoken(fields, turns[at].at))
         });
-        Ok((summaries, spoken.collect()))
+        Ok((summaries, spoken.flatten().collect()))
     }
 
     /// Facts that hold and that nothing but turns of this path say.
@@ -286,6 +344,7 @@ fn summary_text(chunk: &ChunkRecord) -> Option<String> {
 mod tests {
     use super::*;
     use icecore_domain::json::JsonText;
+    use icecore_domain::turn::Content;
 
     #[test]
     fn only_the_newest_turns_are_read_where_there_are_too_many() {
@@ -303,6 +362,24 @@ mod tests {
         let calls =
             r#"[{"id":"a","type":"function","function":{"name":"read","arguments":"{\"p\":1}"}}]"#;
         turn.tool_calls = Some(JsonText::parse(calls).unwrap());
-        assert_eq!(text_of(&turn), "I look.\nread {\"p\":1}");
+        let told = |turn: &RawTurn| -> Vec<(String, String)> {
+            spoken(turn, Millis(0)).into_iter().map(|one| (one.role, one.text)).collect()
+        };
+        let one = |role: &str, text: &str| (role.to_owned(), text.to_owned());
+        assert_eq!(told(&turn), [one("assistant", "I look.\nread {\"p\":1}")]);
+        turn.content = Content::Null;
+        assert_eq!(told(&turn), [one("assistant", "read {\"p\":1}")]);
+        let parts =
+            r#"[{"type":"tool_result","content":"Never test."},{"type":"text","text":"And?"}]"#;
+        let content = Content::Parts(JsonText::parse(parts).unwrap());
+        let both = RawTurn { content, name: Some("Ann".to_owned()), ..RawTurn::new("user", "") };
+        assert_eq!(told(&both), [one("tool", "Never test."), one("user", "And?")]);
+        assert_eq!(spoken(&both, Millis(0))[0].name, None);
+        assert_eq!(own_words(&both), ("user", "And?".to_owned()));
+        let parts = r#"[{"type":"tool_result","content":"Never test."}]"#;
+        let content = Content::Parts(JsonText::parse(parts).unwrap());
+        let result = RawTurn { content, ..RawTurn::new("user", "") };
+        assert_eq!(own_words(&result), ("tool", "Never test.".to_owned()));
+        assert_eq!(own_words(&RawTurn::new("user", "")), ("user", String::new()));
     }
 }

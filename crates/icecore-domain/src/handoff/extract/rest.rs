@@ -1,19 +1,36 @@
 //! What else there is to tell, as a dream would.
 
-use super::{Draft, HandoffSource};
+use super::{Draft, HandoffSource, cut};
 use crate::dream::distil::Distiller;
 use crate::dream::{Distillate, Line, Part, Section, Source, SourceFact, SourceKind};
 use crate::fact::{FactKind, normalise};
 use crate::handoff::{Handoff, HandoffLine, HandoffSection};
-use crate::summary::Said;
+use crate::summary::facts::Voice;
+use crate::summary::sentence::{one_line, sentences};
+use crate::summary::{Said, split_speaker, voice_of};
 use crate::time::Millis;
+use crate::tokens::TokenCounter;
 
 /// Turns that are read as one source.
 const SOURCE_TURNS: usize = 10;
+/// Shares of a handoff, in percent: for what holds, for what is still open, and for what
+/// happened.
+const KNOWN_PERCENT: u64 = 40;
+const OPEN_PERCENT: u64 = 6;
+const PAST_PERCENT: u64 = 25;
+/// Tokens of one line of what happened.
+const PAST_LINE_TOKENS: u32 = 48;
+/// What belongs to each.
+const KNOWN: [Section; 4] =
+    [Section::Now, Section::Preferences, Section::Decisions, Section::People];
+const OPEN: [Section; 1] = [Section::Threads];
+const PAST: [Section; 1] = [Section::Timeline];
 /// With less room nothing more is looked for.
 const LEAST_TOKENS: u64 = 12;
 /// How often what repeated what is told makes room for more.
 const TRIES: usize = 3;
+/// A line that was cut to fewer bytes than these is not looked for.
+const MIN_BEGUN: usize = 24;
 /// The name under which all is read: one session.
 const SESSION: &str = "session";
 
@@ -25,30 +42,82 @@ pub(super) fn add(source: &HandoffSource<'_>, draft: &mut Draft<'_>) {
     let carried = source.previous.map(carried);
     let sources = sources(source);
     let told: Vec<String> = draft.lines.iter().map(|line| normalise(&line.text)).collect();
+    // What was cut is told by its beginning.
+    let is_cut = |line: &&HandoffLine| line.text.ends_with('…');
+    let begun: Vec<String> =
+        draft.lines.iter().filter(is_cut).map(|line| normalise(&line.text)).collect();
+    let begun: Vec<String> = begun.into_iter().filter(|line| line.len() >= MIN_BEGUN).collect();
     let told = format!(" {} ", told.join(" | "));
-    let distiller = Distiller::new(&sources, carried.as_ref(), draft.counter)
-        .without_first()
-        .without(|text| told.contains(&format!(" {} ", normalise(text))));
-    // Whether days differ decides whether they are told.
-    let mut asked = 0;
+    let distiller =
+        Distiller::new(&sources, carried.as_ref(), draft.counter).without_first().without(|text| {
+            let text = normalise(text);
+            told.contains(&format!(" {text} ")) || begun.iter().any(|line| text.starts_with(line))
+        });
+    let share = |percent: u64| draft.tokens.saturating_mul(percent) / 100;
+    let shares: [(&[Section], u64); 3] = [
+        (&KNOWN, share(KNOWN_PERCENT)),
+        (&OPEN, share(OPEN_PERCENT)),
+        (&PAST, share(PAST_PERCENT)),
+    ];
+    for (sections, most) in shares {
+        fill(source, draft, &distiller, sections, most);
+    }
+}
+
+/// Adds what belongs to some sections, at most so many tokens of it.
+fn fill(
+    source: &HandoffSource<'_>,
+    draft: &mut Draft<'_>,
+    distiller: &Distiller,
+    sections: &[Section],
+    most: u64,
+) {
     let base = draft.lines.len();
     let used = draft.used;
+    let end = used.saturating_add(most).min(draft.tokens);
+    let mut asked = 0;
     for _ in 0..TRIES {
-        let left = draft.left();
+        let left = end.saturating_sub(draft.used);
         if left < LEAST_TOKENS {
             return;
         }
         asked += left;
         draft.lines.truncate(base);
         draft.used = used;
-        let distillate = distiller.within(asked, draft.counter);
-        let lines = lines(&distillate, source.said);
+        let distillate = distiller.of_sections(sections, asked, draft.counter);
+        let lines = lines(&distillate, source.said, draft.counter);
         draft.told = draft.lines.iter().map(|line| normalise(&line.text)).collect();
         draft.sections = draft.lines.iter().map(|line| line.section).collect();
-        draft.add(lines, u64::MAX);
+        draft.add(lines, most);
         if distillate.lines.is_empty() {
             return;
         }
+    }
+}
+
+/// Whether a tool or a program said a line.
+fn is_machines(line: &str) -> bool {
+    let (speaker, _) = split_speaker(line);
+    matches!(speaker, "tool" | "function" | "system" | "developer")
+}
+
+/// A line of what happened: its first sentences, where it is long.
+fn shortened(text: &str, counter: &dyn TokenCounter) -> String {
+    if counter.count(text) <= PAST_LINE_TOKENS {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    for sentence in sentences(text) {
+        let more = one_line(&sentence.text);
+        let longer = if short.is_empty() { more } else { format!("{short} {more}") };
+        if counter.count(&longer) > PAST_LINE_TOKENS {
+            break;
+        }
+        short = longer;
+    }
+    match short.is_empty() {
+        true => cut(text, PAST_LINE_TOKENS, counter),
+        false => short,
     }
 }
 
@@ -62,10 +131,10 @@ fn carried(previous: &Handoff) -> Distillate {
             HandoffSection::Facts => Section::Now,
             _ => return None,
         };
-        if line.text.starts_with(super::ANSWERED) {
+        let (at, text) = dated(&line.text);
+        if line.is_answered() || is_machines(text) {
             return None;
         }
-        let (at, text) = dated(&line.text);
         let (before, sources) = (None, Vec::new());
         Some(Line { section, text: text.to_owned(), at, before, sources })
     };
@@ -102,7 +171,8 @@ fn sources(source: &HandoffSource<'_>) -> Vec<Source> {
         }
     }
     for text in source.summaries {
-        sources.push(of(SourceKind::Macro, vec![summary(text)], Vec::new()));
+        let lines: Vec<&str> = text.lines().filter(|line| !is_machines(line)).collect();
+        sources.push(of(SourceKind::Macro, vec![summary(&lines.join("\n"))], Vec::new()));
     }
     let facts: Vec<SourceFact> = source
         .facts
@@ -127,15 +197,23 @@ fn sources(source: &HandoffSource<'_>) -> Vec<Source> {
         text: said.text.to_owned(),
         at: Some(said.at),
     };
-    for turns in source.said.chunks(SOURCE_TURNS) {
-        sources.push(of(SourceKind::Micro, turns.iter().map(part).collect(), Vec::new()));
+    // What tools print is found by recall, and files by their names.
+    let is_said = |said: &&Said<'_>| voice_of(said) != Voice::Machine;
+    let said: Vec<&Said<'_>> = source.said.iter().filter(is_said).collect();
+    for turns in said.chunks(SOURCE_TURNS) {
+        let parts = turns.iter().map(|said| part(said)).collect();
+        sources.push(of(SourceKind::Micro, parts, Vec::new()));
     }
     sources
 }
 
 /// The lines of a distillate under our headings. What happened is told with its day where
 /// the turns are of several: at the first line of each.
-fn lines(distillate: &Distillate, said: &[Said<'_>]) -> Vec<HandoffLine> {
+fn lines(
+    distillate: &Distillate,
+    said: &[Said<'_>],
+    counter: &dyn TokenCounter,
+) -> Vec<HandoffLine> {
     let mut days = said.iter().map(|said| said.at.to_date());
     let first = days.next();
     let tells_days = days.any(|day| Some(day) != first);
@@ -153,9 +231,13 @@ fn lines(distillate: &Distillate, said: &[Said<'_>]) -> Vec<HandoffLine> {
         let is_dated =
             matches!(line.section, Section::Decisions | Section::Threads | Section::Timeline)
                 && day != today;
-        let text = match &day {
-            Some((_, day)) if is_dated => format!("{day} {}", line.text),
+        let text = match line.section {
+            Section::Timeline => shortened(&line.text, counter),
             _ => line.text.clone(),
+        };
+        let text = match &day {
+            Some((_, day)) if is_dated => format!("{day} {text}"),
+            _ => text,
         };
         if is_dated {
             today = day;

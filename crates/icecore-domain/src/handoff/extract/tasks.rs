@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use super::HandoffSource;
 use crate::fact::normalise;
 use crate::handoff::{HandoffLine, HandoffSection};
+use crate::summary::facts::Voice;
+use crate::summary::{Said, voice_of};
 
 /// So many are named.
 const MAX_TASKS: usize = 12;
@@ -16,7 +18,7 @@ const MAX_TURNS: usize = 200;
 const MAX_LINES: usize = 400;
 
 /// Open boxes and what is said to be still to do, the newest first; then what the handoff
-/// before has, but for what is done.
+/// before has, but for what is done. What tools print is nobody's task.
 pub(super) fn tasks(source: &HandoffSource<'_>) -> Vec<HandoffLine> {
     let mut done: BTreeSet<String> = BTreeSet::new();
     let mut open: Vec<String> = Vec::new();
@@ -26,7 +28,8 @@ pub(super) fn tasks(source: &HandoffSource<'_>) -> Vec<HandoffLine> {
             open.push(text.to_owned());
         }
     };
-    for said in source.said.iter().rev().take(MAX_TURNS) {
+    let is_person_or_model = |said: &&Said<'_>| voice_of(said) != Voice::Machine;
+    for said in source.said.iter().rev().filter(is_person_or_model).take(MAX_TURNS) {
         let lines: Vec<&str> = said.text.lines().take(MAX_LINES).collect();
         for line in lines.into_iter().rev() {
             let item = line.trim().trim_start_matches(['-', '*', '•']).trim_start();
