@@ -1,6 +1,6 @@
 //! What every command has at hand: the memory, whose it is, and the way out.
 
-use icecore::{Memory, MemoryBuilder, Models, Principal, Scope, Tenant};
+use icecore::{Memory, MemoryBuilder, Principal, Scope, Tenant};
 
 use crate::failure::{Failure, Outcome};
 use crate::hush;
@@ -66,7 +66,7 @@ impl App {
         };
         let talking = match needs.talk {
             true => models::talking(&settings, printer).await?,
-            false => Models::default(),
+            false => models::priced(&settings),
         };
         let builder = builder(&settings)?.embedder(embedder).models(talking);
         let memory = builder.open(&settings.data).await?;

@@ -84,7 +84,7 @@ impl Trial<'_> {
                 }
                 let messages: Vec<Message> =
                     view.messages().into_iter().map(|turn| Message { turn, tokens: 0 }).collect();
-                assert_eq!(unpaired(&messages), [], "{told}");
+                assert_eq!(unpaired(&messages), Vec::<usize>::new(), "{told}");
                 let last = self.upstream.requests().pop().unwrap();
                 assert!(last.tokens + last.max_tokens() <= window.window, "{told}");
                 true
