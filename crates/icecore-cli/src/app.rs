@@ -1,6 +1,6 @@
 //! What every command has at hand: the memory, whose it is, and the way out.
 
-use icecore::{Memory, MemoryBuilder, Models, Principal, Scope, Tenant};
+use icecore::{Memory, MemoryBuilder, Principal, Scope, Tenant};
 
 use crate::failure::{Failure, Outcome};
 use crate::hush;
@@ -77,7 +77,7 @@ impl App {
             false => None,
         };
         let talking = match needs.talk {
-            Talk::No => Models::default(),
+            Talk::No => models::priced(&settings),
             Talk::Yes => models::talking(&settings, printer).await?,
             Talk::IfPossible => models::talking(&settings, printer).await.unwrap_or_else(|why| {
                 printer.warn(&format!("{}; going on without models", why.message()));

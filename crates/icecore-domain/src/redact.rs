@@ -100,7 +100,7 @@ const PASSWORD_FIELD: &str = "password";
 /// use icecore_domain::redact::{RedactedText, Redactor};
 /// let text: RedactedText = Redactor::standard().text("straight from a client");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RedactedText(String);
 
 /// A JSON value of which every text has been through a [`Redactor`].

@@ -306,6 +306,15 @@ impl Store for MemoryStore {
         Ok(due)
     }
 
+    async fn unsettled_beside(&self, tenants: &[Tenant], limit: usize) -> Result<Vec<DueBranch>> {
+        let mut due = pyramid::unsettled(&self.state());
+        due.retain(|branch| !tenants.contains(branch.scope.tenant()));
+        let first = due.first().map(|branch| branch.scope.tenant().clone());
+        due.retain(|branch| Some(branch.scope.tenant()) == first.as_ref());
+        due.truncate(limit);
+        Ok(due)
+    }
+
     async fn unsettled_count(&self, tenant: Option<&Tenant>, memory: Option<&str>) -> Result<u64> {
         let due = pyramid::unsettled(&self.state());
         let counted = due.iter().filter(|due| {

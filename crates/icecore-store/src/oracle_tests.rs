@@ -1011,6 +1011,8 @@ async fn view(store: &dyn Store) -> Vec<String> {
             let tiers: u64 = stats.tier_turns.iter().sum();
             assert_eq!((tiers, stats.tier_tokens.iter().sum()), (stats.turns, stats.tokens));
             see(format!("{}", store.unsettled_count(Some(&tenant), memory).await.unwrap()));
+            let beside = store.unsettled_beside(std::slice::from_ref(&tenant), 2).await.unwrap();
+            see(format!("{beside:?}"));
             for after in [0, 7] {
                 for event in store.events(&tenant, memory, Position(after), 50).await.unwrap() {
                     see(masked(format!("{event:?}").replace("\\\"", "\"")));

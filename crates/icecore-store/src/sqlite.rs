@@ -373,6 +373,11 @@ impl Store for SqliteStore {
         self.read(move |c, s| pyramid::unsettled(c, s, limit)).await
     }
 
+    async fn unsettled_beside(&self, tenants: &[Tenant], limit: usize) -> Result<Vec<DueBranch>> {
+        let tenants = tenants.to_vec();
+        self.read(move |c, s| pyramid::unsettled_beside(c, s, &tenants, limit)).await
+    }
+
     async fn unsettled_count(&self, tenant: Option<&Tenant>, memory: Option<&str>) -> Result<u64> {
         let (tenant, memory) = (tenant.cloned(), memory.map(str::to_owned));
         self.read(move |c, s| pyramid::unsettled_count(c, s, tenant.as_ref(), memory.as_deref()))

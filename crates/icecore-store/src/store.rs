@@ -215,6 +215,10 @@ pub trait Store: Send + Sync {
     /// moves is no such change.
     async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>>;
 
+    /// As [`Store::unsettled`], of one tenant: the first that has any and is none of
+    /// these.
+    async fn unsettled_beside(&self, tenants: &[Tenant], limit: usize) -> Result<Vec<DueBranch>>;
+
     /// How many branches are unsettled: of one memory, one tenant, or all.
     async fn unsettled_count(&self, tenant: Option<&Tenant>, memory: Option<&str>) -> Result<u64>;
 

@@ -348,6 +348,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.unsettled(limit))
     }
 
+    async fn unsettled_beside(&self, tenants: &[Tenant], limit: usize) -> Result<Vec<DueBranch>> {
+        read!(self.unsettled_beside(tenants, limit))
+    }
+
     async fn unsettled_count(&self, tenant: Option<&Tenant>, memory: Option<&str>) -> Result<u64> {
         read!(self.unsettled_count(tenant, memory))
     }

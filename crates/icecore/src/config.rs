@@ -281,6 +281,24 @@ pub enum ConfigError {
         /// The tables there are.
         count: usize,
     },
+    /// Summaries on this machine, by a model that is elsewhere.
+    #[error(
+        "`memory.summarization_strategy = \"local\"`, but `memory.summarization_model = \"{name}\"` is not on this machine: `models.{name}.url` is `{url}`"
+    )]
+    NotLocal {
+        /// The model.
+        name: String,
+        /// Where it is.
+        url: String,
+    },
+    /// Where a model server is looked for, and none can be.
+    #[error(
+        "`models.local_urls` has an address that is not http:// or https:// with a host and without credentials"
+    )]
+    LocalUrl {
+        /// The address.
+        url: String,
+    },
 }
 
 fn models_told(count: usize) -> String {
@@ -330,6 +348,16 @@ impl ConfigError {
             ConfigError::NoSummaryModel { .. } => {
                 Some("name it with `memory.summarization_model`".to_owned())
             }
+            ConfigError::NotLocal { .. } => Some(
+                "leave `summarization_model` out, name a model at 127.0.0.1, or say \
+                 `summarization_strategy = \"llm\"`"
+                    .to_owned(),
+            ),
+            ConfigError::LocalUrl { .. } => Some(
+                "give addresses without the version path: \
+                 `local_urls = [\"http://127.0.0.1:11434\"]`"
+                    .to_owned(),
+            ),
             ConfigError::Syntax(_) | ConfigError::Sizes(_) => None,
         }
     }

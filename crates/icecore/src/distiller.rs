@@ -129,7 +129,7 @@ impl Memory {
     /// same sources under the same budget before is taken as it was, from this process or
     /// from the archive that it went into.
     pub(crate) async fn distilled(&self, task: Task) -> Result<Distilled> {
-        let mut in_vain = None;
+        let (mut in_vain, mut used_tokens) = (None, 0);
         for model in self.distillers(&task) {
             let model = model.as_ref();
             let key = self.memo_key(&task, model).await?;
@@ -139,13 +139,15 @@ impl Memory {
             if let Some(made) = self.kept_distillate(&task, &key, model).await? {
                 return Ok(made);
             }
-            let asked = Asking::new(self, &task, model).distilled().await?;
+            let asked = Asking::new(self, &task, model, used_tokens).distilled().await?;
             if asked.is_final {
                 self.inner.distilled.put(key, asked.made.clone());
             }
             if asked.is_of_model {
                 return Ok(asked.made);
             }
+            // What one was asked in vain the next cannot be asked with.
+            used_tokens = asked.used_tokens;
             in_vain = Some(asked.made);
         }
         if let Some(made) = in_vain {
@@ -264,6 +266,8 @@ struct Asking<'a> {
     answered: usize,
     fell_back: usize,
     told_tokens: u64,
+    /// Tokens that answers of no use took, of this model and those before.
+    used_tokens: u64,
 }
 
 /// What came of asking a model.
@@ -273,6 +277,8 @@ struct Asked {
     is_final: bool,
     /// Whether it answered anything of use.
     is_of_model: bool,
+    /// Tokens that answers of no use took so far.
+    used_tokens: u64,
 }
 
 /// Sources that are asked about together: the first, and how many.
@@ -283,7 +289,7 @@ struct AskedPart {
 }
 
 impl<'a> Asking<'a> {
-    fn new(memory: &'a Memory, task: &'a Task, model: &'a dyn Distiller) -> Self {
+    fn new(memory: &'a Memory, task: &'a Task, model: &'a dyn Distiller, used_tokens: u64) -> Self {
         Self {
             memory,
             task,
@@ -294,6 +300,7 @@ impl<'a> Asking<'a> {
             answered: 0,
             fell_back: 0,
             told_tokens: 0,
+            used_tokens,
         }
     }
 
@@ -303,10 +310,8 @@ impl<'a> Asking<'a> {
         let input: u64 = parts.iter().map(|part| part.tokens).sum();
         let overhead = self.overhead(&parts);
         // What the model is told comes out of what may be written.
-        let room = self
-            .task
-            .output_tokens
-            .min(self.task.budget.saturating_sub(input).saturating_sub(overhead));
+        let left = self.task.budget.saturating_sub(self.used_tokens);
+        let room = self.task.output_tokens.min(left.saturating_sub(input).saturating_sub(overhead));
         let mut lines = Vec::new();
         for part in &parts {
             let share = room * part.tokens / input.max(1);
@@ -330,16 +335,16 @@ impl<'a> Asking<'a> {
         })
         .await?;
         let model = made_by(self.model.name());
-        let distiller = match (self.told_tokens, self.fell_back) {
-            // It was not asked at all: as if there were none.
-            (0, _) => EXTRACTIVE.to_owned(),
-            (_, 0) => model,
+        let distiller = match (is_of_model, self.fell_back) {
+            // It was not asked, or in vain: as if there were none.
+            (false, _) => EXTRACTIVE.to_owned(),
+            (true, 0) => model,
             _ => format!("{model}+{EXTRACTIVE}"),
         };
         // A model that gave no answer now may give one the next time.
         let is_final = !self.is_silent && is_of_model;
         let made = Distilled { distillate, distiller, told_tokens: self.told_tokens };
-        Ok(Asked { made, is_final, is_of_model })
+        Ok(Asked { made, is_final, is_of_model, used_tokens: self.used_tokens })
     }
 
     /// Sources in their order, as many together as fit the model's window.
@@ -400,8 +405,12 @@ impl<'a> Asking<'a> {
         let reply = match tokio::time::timeout(deadline, self.model.reply(&prompt)).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => return self.silent(&error.0),
-            Err(_) => return self.silent("it took longer than `DreamSettings::model_seconds`"),
+            Err(_) => {
+                self.used_tokens += tokens;
+                return self.silent("it took longer than `DreamSettings::model_seconds`");
+            }
         };
+        let reply_tokens = u64::from(self.counter.count(&reply));
         let (first, sources) = (part.first as u32, sources.to_vec());
         let redactor = self.task.redactor.clone();
         // A model may know a secret from elsewhere, or put one together.
@@ -415,6 +424,7 @@ impl<'a> Asking<'a> {
             );
         }
         if read.lines.is_empty() {
+            self.used_tokens += tokens + reply_tokens;
             return None;
         }
         self.answered += 1;

@@ -123,8 +123,8 @@ pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use models::{
-    BreakEven, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS, ModelChain,
-    ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
+    BreakEven, FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS,
+    ModelChain, ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
 };
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
@@ -137,7 +137,7 @@ pub use settings::{
     BudgetCounter, ColdFormat, CompactionSettings, EmbeddingProvider, EmbeddingSettings,
     EntrySettings, MemorySettings, RedactionSettings, WarmFormat,
 };
-pub use worker::Settled;
+pub use worker::{Settled, TENANTS_AT_ONCE};
 pub use workspace::{
     FileInfo, FileMatch, FileWrite, WorkspaceError, WorkspaceFile, WorkspaceSettings,
 };

@@ -22,9 +22,13 @@ pub(crate) use chain::About;
 use icecore_domain::chat::{ChatModel, Prices, Protocol};
 pub use judging::MAX_JUDGED_PAIRS;
 pub(crate) use judging::Pair;
-pub use pause::{LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS};
+pub use pause::{FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS};
 pub(crate) use summaries::Made;
 pub use summaries::SUMMARIES_AT_ONCE;
+
+/// A part of a model's window that is left free, since its server counts otherwise than
+/// we do: one in so many.
+const FREE_PART: u64 = 10;
 
 /// What a model is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +75,9 @@ pub struct Models {
     pub consolidation: ModelChain,
     /// What may be spent.
     pub limits: SpendLimits,
+    /// What the model costs that sessions are compacted for, where none is set up here to
+    /// be asked.
+    pub reading_price: Option<Prices>,
 }
 
 /// What a tenant may spend on models; 0 is no limit.

@@ -23,7 +23,8 @@ use icecore_store::{
     TurnState, WarmDemotion, build_pack,
 };
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use crate::bodies::{damaged, decode_text, encode};
 use crate::commitments::Round;
@@ -48,6 +49,13 @@ const MACROS_A_STEP: usize = 8;
 
 /// Branches asked for at once.
 const BRANCHES_A_ROUND: usize = 64;
+
+/// Tenants whose branches are settled side by side.
+pub const TENANTS_AT_ONCE: usize = 8;
+
+/// Branches that a tenant has settled in one turn, one step of each, where models are
+/// asked.
+const BRANCHES_A_TURN: usize = 4;
 
 /// Without a wake the worker looks this often: another process may have written.
 const POLL: Duration = Duration::from_secs(1);
@@ -110,13 +118,49 @@ impl Settled {
     fn did_something(&self) -> bool {
         self.warmed + self.cooled + self.summaries + self.expired + self.purged > 0
     }
+
+    /// Adds what a turn did to the layers.
+    fn add(&mut self, turn: &Settled) {
+        self.warmed += turn.warmed;
+        self.cooled += turn.cooled;
+        self.summaries += turn.summaries;
+    }
+}
+
+/// The turns of tenants.
+#[derive(Default)]
+struct Turns {
+    under_way: JoinSet<Result<Turn>>,
+    /// Those that have one.
+    busy: BTreeSet<Tenant>,
+    /// Those that had one since all had.
+    served: BTreeSet<Tenant>,
+    /// What failed and is not tried again now.
+    failed: Vec<DueBranch>,
+}
+
+/// A turn that a tenant had.
+struct Turn {
+    tenant: Tenant,
+    done: Settled,
+    failed: Vec<DueBranch>,
+}
+
+/// How far a branch was brought.
+enum Reached {
+    /// It is up to date in this version.
+    Version(u64),
+    /// It is not there any more.
+    Gone,
+    /// It stays due.
+    Unfinished,
 }
 
 impl Memory {
     /// Does all that is due, of every tenant, and returns when nothing is.
     /// `tell` hears after each branch how many are done and how many are left.
     pub async fn settle(&self, tell: impl FnMut(u64, u64)) -> Result<Settled> {
-        let mut done = self.settle_branches(tell, |_| true).await?;
+        let mut done = self.settle_branches(tell, |_| true, false).await?;
         done.expired = self.expire().await? + self.expire_archives().await?;
         done.purged = self.purge_entries().await?;
         self.purge_commitments().await?;
@@ -127,70 +171,145 @@ impl Memory {
     }
 
     /// Settles branches until none is due, which with writers that never stop is
-    /// never, or until `goes_on` says so of what was done.
+    /// never, or until `goes_on` says so of what was done. Tenants have their turns side
+    /// by side: whoever waits for a model holds up nobody else. `keeps_looking`: what
+    /// becomes due meanwhile is found before those under way are done.
     async fn settle_branches(
         &self,
         mut tell: impl FnMut(u64, u64),
         goes_on: impl Fn(&Settled) -> bool,
+        keeps_looking: bool,
     ) -> Result<Settled> {
         self.notice_settings().await?;
-        let mut done = Settled::default();
-        let mut failed: Vec<DueBranch> = Vec::new();
-        let mut touched: BTreeSet<Scope> = BTreeSet::new();
+        let (mut done, mut turns) = (Settled::default(), Turns::default());
+        let (telling, mut told) = mpsc::unbounded_channel();
+        let mut left = self.inner.store.unsettled_count(None, None).await?;
+        let mut tried = Instant::now();
+        let (mut looks, mut is_going) = (true, true);
         loop {
-            let mut due = self.inner.store.unsettled(BRANCHES_A_ROUND + failed.len()).await?;
-            due.retain(|branch| !failed.contains(branch));
-            if due.is_empty() {
-                break;
+            if looks && is_going {
+                self.begin_turns(&mut turns, &telling).await?;
             }
-            let left = self.inner.store.unsettled_count(None, None).await?;
-            let scopes: BTreeSet<Scope> = due.iter().map(|branch| branch.scope.clone()).collect();
-            let pressing = async {
-                let mut settled = Vec::new();
-                for (number, branch) in (1..).zip(due) {
-                    // A damaged branch must not keep the others from being settled.
-                    match self.settle_branch(&branch, &mut done).await {
-                        Ok(version) => settled.push((branch, version)),
-                        Err(error) => {
-                            tracing::warn!(scope = %branch.scope, session = branch.session.0, error = %error,
-                                "derived work of a branch failed and will be tried again");
-                            failed.push(branch);
-                        }
-                    }
+            looks = true;
+            tokio::select! {
+                biased;
+                Some(()) = told.recv() => {
+                    looks = false;
                     done.branches += 1;
-                    tell(done.branches, left.saturating_sub(number));
+                    left = left.saturating_sub(1);
+                    tell(done.branches, left);
                 }
-                settled
-            };
-            // Words and vectors are made beside the layers, from the same turns.
-            let (settled, mut undrawn) = tokio::join!(pressing, self.index_scopes(&scopes));
-            // Turns came while that went on, and their branches count them already.
-            for scope in &scopes {
-                if !undrawn.contains(scope) && !self.has_drawn_facts(scope).await {
-                    undrawn.insert(scope.clone());
+                ended = turns.under_way.join_next() => {
+                    let Some(ended) = ended else { break };
+                    let ended = ended.map_err(|error| MemoryError::Internal(error.to_string()))??;
+                    turns.busy.remove(&ended.tenant);
+                    turns.failed.extend(ended.failed);
+                    done.add(&ended.done);
+                    is_going = goes_on(&done);
+                    left = self.inner.store.unsettled_count(None, None).await?;
+                    self.write_spending().await;
                 }
-            }
-            touched.extend(scopes);
-            // Only what can also be found counts as settled.
-            for (due, version) in settled {
-                if undrawn.contains(&due.scope) {
-                    failed.push(due);
-                    continue;
+                () = self.inner.wake.notified(), if keeps_looking => {}
+                () = tokio::time::sleep(POLL), if keeps_looking => {
+                    is_going = goes_on(&done);
+                    if tried.elapsed() >= RETRY {
+                        turns.failed.clear();
+                        tried = Instant::now();
+                    }
                 }
-                if let Some(version) = version {
-                    let store = &self.inner.store;
-                    store.settle(&due.scope, due.session, due.branch, version).await?;
-                }
-            }
-            if !goes_on(&done) {
-                break;
             }
         }
-        // Summaries and facts that were made meanwhile.
-        self.index_scopes(&touched).await;
         self.write_spending().await;
-        done.failed = failed.len() as u64;
+        done.failed = turns.failed.len() as u64;
         Ok(done)
+    }
+
+    /// Gives tenants that have something due and no turn theirs, as many as may have one
+    /// at once; those first that had none yet.
+    async fn begin_turns(
+        &self,
+        turns: &mut Turns,
+        telling: &mpsc::UnboundedSender<()>,
+    ) -> Result<()> {
+        // Where models are asked a turn is small, so that others have theirs soon.
+        let most = match self.has_summary_models() {
+            true => BRANCHES_A_TURN,
+            false => BRANCHES_A_ROUND,
+        };
+        let mut empty: Vec<Tenant> = Vec::new();
+        while turns.busy.len() < TENANTS_AT_ONCE {
+            let passed: Vec<Tenant> =
+                turns.busy.iter().chain(&turns.served).chain(&empty).cloned().collect();
+            let limit = most + turns.failed.len();
+            let mut due = self.inner.store.unsettled_beside(&passed, limit).await?;
+            let Some(tenant) = due.first().map(|branch| branch.scope.tenant().clone()) else {
+                if turns.served.is_empty() {
+                    break;
+                }
+                turns.served.clear();
+                continue;
+            };
+            due.retain(|branch| !turns.failed.contains(branch));
+            due.truncate(most);
+            if due.is_empty() {
+                empty.push(tenant);
+                continue;
+            }
+            turns.served.insert(tenant.clone());
+            turns.busy.insert(tenant.clone());
+            let (memory, telling) = (self.clone(), telling.clone());
+            turns.under_way.spawn(async move { memory.settling_turn(tenant, due, telling).await });
+        }
+        Ok(())
+    }
+
+    /// Some branches of one tenant.
+    async fn settling_turn(
+        &self,
+        tenant: Tenant,
+        due: Vec<DueBranch>,
+        telling: mpsc::UnboundedSender<()>,
+    ) -> Result<Turn> {
+        let mut turn = Turn { tenant, done: Settled::default(), failed: Vec::new() };
+        let scopes: BTreeSet<Scope> = due.iter().map(|branch| branch.scope.clone()).collect();
+        let pressing = async {
+            let mut settled = Vec::new();
+            for branch in due {
+                // A damaged branch must not keep the others from being settled.
+                match self.settle_branch(&branch, &mut turn.done).await {
+                    Ok(Reached::Unfinished) => continue,
+                    Ok(Reached::Gone) => {}
+                    Ok(Reached::Version(version)) => settled.push((branch, version)),
+                    Err(error) => {
+                        tracing::warn!(scope = %branch.scope, session = branch.session.0, error = %error,
+                            "derived work of a branch failed and will be tried again");
+                        turn.failed.push(branch);
+                    }
+                }
+                // Nobody may listen any more.
+                telling.send(()).ok();
+            }
+            settled
+        };
+        // Words and vectors are made beside the layers, from the same turns.
+        let (settled, mut undrawn) = tokio::join!(pressing, self.index_scopes(&scopes));
+        // Turns came while that went on, and their branches count them already.
+        for scope in &scopes {
+            if !undrawn.contains(scope) && !self.has_drawn_facts(scope).await {
+                undrawn.insert(scope.clone());
+            }
+        }
+        // Only what can also be found counts as settled.
+        for (due, version) in settled {
+            if undrawn.contains(&due.scope) {
+                turn.failed.push(due);
+                continue;
+            }
+            self.inner.store.settle(&due.scope, due.session, due.branch, version).await?;
+        }
+        // Summaries and facts that were made meanwhile.
+        self.index_scopes(&scopes).await;
+        Ok(turn)
     }
 
     /// Works in the background until `stop` resolves.
@@ -236,7 +355,7 @@ impl Memory {
                 is_untidy.fetch_or(done.did_something(), Ordering::Relaxed);
                 !*closed.borrow()
             };
-            let pause = match self.settle_branches(|_, _| {}, goes_on).await {
+            let pause = match self.settle_branches(|_, _| {}, goes_on, true).await {
                 Ok(done) if done.failed == 0 => POLL,
                 Ok(_) => RETRY,
                 Err(error) => {
@@ -372,14 +491,13 @@ impl Memory {
         }
     }
 
-    /// Brings one branch up to date, step by step, and answers its version then;
-    /// nothing, if it is not there any more.
+    /// Brings one branch up to date, step by step; by one step, where models are asked.
     #[tracing::instrument(level = "debug", skip_all, fields(session = due.session.0))]
-    async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<Option<u64>> {
+    async fn settle_branch(&self, due: &DueBranch, done: &mut Settled) -> Result<Reached> {
         loop {
             let Some(branch) = self.inner.store.branch(&due.scope, due.session, due.branch).await?
             else {
-                return Ok(None);
+                return Ok(Reached::Gone);
             };
             let work =
                 Work { memory: self, scope: &due.scope, session: due.session, branch: &branch };
@@ -387,8 +505,10 @@ impl Memory {
                 || work.upper_summaries(Level::Mini, done).await?
                 || work.upper_summaries(Level::Macro, done).await?
                 || work.cool(done).await?;
-            if !stepped {
-                return Ok(Some(branch.version));
+            match stepped {
+                false => return Ok(Reached::Version(branch.version)),
+                true if self.has_summary_models() => return Ok(Reached::Unfinished),
+                true => {}
             }
         }
     }

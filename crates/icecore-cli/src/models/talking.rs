@@ -1,7 +1,8 @@
 //! From what the settings say of models that talk to clients of them.
 //!
-//! Each is asked in turn: the one that is named, then the one on this machine; behind
-//! them stands what needs no model.
+//! Each is asked in turn: the one that is named, then the one on this machine, if one is
+//! declared or named, or the settings say where to look; behind them stands what needs no
+//! model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,12 +36,18 @@ pub async fn talking(settings: &Settings, printer: Printer) -> Outcome<Models> {
             made.insert(*name, client(settings, table).await?);
         }
     }
-    if !made.contains_key(LOCAL_MODEL)
+    let is_named = names.iter().any(|(_, name)| *name == LOCAL_MODEL);
+    // Whoever listens at the usual ports is asked nothing unless somebody wants it so.
+    let is_wanted = is_named
+        || choices.table(LOCAL_MODEL).is_some()
+        || settings.file.is_given("models.local_urls");
+    if is_wanted
+        && !made.contains_key(LOCAL_MODEL)
         && let Some(local) = local(settings).await?
     {
         made.insert(LOCAL_MODEL, local);
     }
-    if names.iter().any(|(_, name)| *name == LOCAL_MODEL) && !made.contains_key(LOCAL_MODEL) {
+    if is_named && !made.contains_key(LOCAL_MODEL) {
         printer.warn(&format!(
             "no model server was found on this machine at {}; going on without one",
             choices.local_urls.join(" or ")
@@ -59,6 +66,15 @@ pub async fn talking(settings: &Settings, printer: Printer) -> Outcome<Models> {
     models.dreams = chain(&choices.dream_model);
     models.consolidation = chain(&choices.consolidation_model);
     Ok(models)
+}
+
+/// No model, but what the one costs that would be read with: what was saved is worth that.
+pub fn priced(settings: &Settings) -> Models {
+    let choices = &settings.file.models;
+    let names = [choices.handoff_model.as_str(), choices.summary_choice()];
+    let table = names.into_iter().find_map(|name| choices.table(name));
+    let reading_price = table.map(|table| table.prices);
+    Models { limits: choices.limits, reading_price, ..Models::default() }
 }
 
 /// What models are asked for, and which.

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use super::{Block, CompactionPlan};
 use super::{DAY_BYTES, Entry, KEPT_PART, WHOLE_BYTES, blocks, chosen, dated, distinct, lines};
+use crate::dream::distil::read::is_instruction;
 use crate::dream::model::fence;
 use crate::dream::model::grounds::{Grounds, bear_out};
 use crate::dream::{Part, Source, SourceKind};
@@ -125,11 +126,22 @@ impl PressPart {
     }
 
     /// What of a reply holds, by day and within the part's bytes; nothing if no line does.
+    /// Orders stand as they were given, and what no line tells is chosen from as without a
+    /// model, as far as there is room.
     pub fn read_reply(&self, reply: &str) -> Option<String> {
         let grounds = [Grounds::of(&self.source())];
         let days: BTreeSet<&str> = self.said.iter().map(|(day, _)| day.as_str()).collect();
         let mut told: Vec<(&str, &str)> = Vec::new();
         let mut bytes = 0;
+        for (day, text) in &self.said {
+            let line_bytes = day.len() + ": ".len() + text.len();
+            let is_order = is_instruction(text) && !text.contains('\n');
+            if is_order && bytes + line_bytes < self.budget {
+                bytes += line_bytes + 1;
+                told.push((day, text));
+            }
+        }
+        let orders = told.len();
         for line in reply.lines() {
             let line = line.trim().trim_start_matches(['-', '*', '•', ' ']);
             let Some((day, text)) = dated(line) else { continue };
@@ -142,8 +154,30 @@ impl PressPart {
                 told.push((day, text));
             }
         }
+        if told.len() == orders {
+            return None;
+        }
+        let rest = self.untold(&told, self.budget.saturating_sub(bytes));
+        told.extend(rest.lines().filter_map(dated));
         told.sort_by_key(|(day, _)| *day);
-        (!told.is_empty()).then(|| lines(told.into_iter()))
+        Some(lines(told.into_iter()))
+    }
+
+    /// What stands for the notes that no line tells, in so many bytes.
+    fn untold(&self, told: &[(&str, &str)], bytes: usize) -> String {
+        let is_told = |said: &(String, String)| {
+            let alone = PressPart { said: vec![said.clone()], budget: 0 };
+            let grounds = [Grounds::of(&alone.source())];
+            let mut lines = told.iter().filter(|(day, _)| *day == said.0);
+            lines.any(|(_, text)| *text == said.1 || bear_out(text, grounds.iter()))
+        };
+        let left = self.said.iter().filter(|said| !is_told(said));
+        let blocks: Vec<Block<'_>> =
+            left.map(|(day, text)| Block { day: day.clone(), text }).collect();
+        match blocks.is_empty() {
+            true => String::new(),
+            false => chosen(&blocks, bytes),
+        }
     }
 
     /// What it comes to without a model.
@@ -228,13 +262,37 @@ mod tests {
             2026-01-01: Ship 3 calls at Kvalsund in the spring.\n\
             2026-01-01: Ship 3 calls at Kvalsund in the spring.\n\
             2026-01-01: Ship 99 calls at Bergen.\n2031-01-01: Ship 3 calls at Kvalsund.\nShip 4 calls at Kvalsund.";
-        let expected = "2026-01-01: Ship 3 calls at Kvalsund in the spring.\n\
-            2026-01-02: Ship 11 calls at Kvalsund in the spring of 2011.";
-        assert_eq!(part.read_reply(reply).as_deref(), Some(expected));
+        let made = part.read_reply(reply).unwrap();
+        let lines: Vec<&str> = made.lines().collect();
+        for taken in [
+            "2026-01-01: Ship 3 calls at Kvalsund in the spring.",
+            "2026-01-02: Ship 11 calls at Kvalsund in the spring of 2011.",
+        ] {
+            assert_eq!(lines.iter().filter(|line| **line == taken).count(), 1, "{made}");
+        }
+        assert!(lines.is_sorted_by_key(|line| &line[..10]), "{made}");
+        assert!(!["Ship 99", "Bergen", "2031"].iter().any(|wrong| made.contains(wrong)), "{made}");
         for none in ["", "PWNED", "2026-01-01: Eve owns Acme.", "2026-01-01", "\u{0}"] {
             assert_eq!(part.read_reply(none), None, "{none}");
         }
         let tight = PressPart { budget: 20, ..part.clone() };
-        assert_eq!(tight.read_reply(expected), None);
+        assert_eq!(tight.read_reply(reply), None);
+    }
+
+    #[test]
+    fn one_line_does_not_stand_for_all_that_was_said() {
+        let mut contents = contents();
+        contents.push("Never send an invoice of the northern line on a Monday.".to_owned());
+        let whole = pressing(&contents, 65_536).unwrap();
+        let part = &whole.parts(200_000, &CharCounter).unwrap()[0];
+        let made = part.read_reply("2026-01-01: Ship 3 calls at Kvalsund in the spring.").unwrap();
+        assert!(made.len() <= part.budget, "{}", made.len());
+        // As many days as without a model are told of, and the order stands.
+        let days = |text: &str| -> BTreeSet<String> {
+            text.lines().filter_map(|line| Some(dated(line)?.0.to_owned())).collect()
+        };
+        assert!(days(&made).is_superset(&days(&part.extracted())), "{made}");
+        assert!(made.len() * 2 > part.budget, "{} of {}", made.len(), part.budget);
+        assert!(made.contains("Never send an invoice of the northern line on a Monday."), "{made}");
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! It is asked about pairs, and answers each with one word. Whatever else it answers
 //! means that they are different. Two that differ by a number or a negation never say the
-//! same, whatever a model says; the newer may still overtake the older.
+//! same, whatever a model says; the newer may still overtake the older, unless a number is
+//! all that they differ by. Of two that say the same the one stays that says more.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -206,11 +208,15 @@ pub fn carry_out(
     for (NearPair { older, newer }, verdict) in judged {
         let (gone, kept) = match verdict {
             Verdict::Same if !is_apart(entries[*older].content, entries[*newer].content) => {
-                let lasts = |at: usize| end_of(entries[at].expires_at);
-                if lasts(*newer) >= lasts(*older) { (*older, *newer) } else { (*newer, *older) }
+                let Some(kept) = standing_for_both(entries, *older, *newer) else { continue };
+                if kept == *newer { (*older, *newer) } else { (*newer, *older) }
             }
-            Verdict::Overtakes => (*older, *newer),
-            Verdict::Same | Verdict::Different => continue,
+            Verdict::Overtakes
+                if !is_of_another(entries[*older].content, entries[*newer].content) =>
+            {
+                (*older, *newer)
+            }
+            Verdict::Same | Verdict::Overtakes | Verdict::Different => continue,
         };
         if touched.contains(&gone) || touched.contains(&kept) {
             continue;
@@ -220,6 +226,29 @@ pub fn carry_out(
         plan.overtaken.insert(gone);
     }
     plan.replaced.sort_unstable_by_key(|(at, _)| *at);
+}
+
+/// Which of two that say the same stays: the one that says more, and else the one that
+/// lasts longer. Neither, if the one that says more ends first.
+fn standing_for_both(entries: &[Entry<'_>], older: usize, newer: usize) -> Option<usize> {
+    let says = |at: usize| words(entries[at].content).into_iter().collect::<BTreeSet<_>>().len();
+    let lasts = |at: usize| end_of(entries[at].expires_at);
+    match says(newer).cmp(&says(older)) {
+        Ordering::Equal if lasts(newer) >= lasts(older) => Some(newer),
+        Ordering::Equal => Some(older),
+        Ordering::Greater => Some(newer).filter(|_| lasts(newer) >= lasts(older)),
+        Ordering::Less => Some(older).filter(|_| lasts(older) >= lasts(newer)),
+    }
+}
+
+/// Whether two texts say the same of two things that have a number each, such as two
+/// invoices: neither overtakes the other.
+fn is_of_another(one: &str, other: &str) -> bool {
+    let parted = |text: &str| -> (BTreeSet<String>, BTreeSet<String>) {
+        words(text).into_iter().partition(|word| word.chars().any(char::is_numeric))
+    };
+    let ((numbers, said), (others, said_too)) = (parted(one), parted(other));
+    said == said_too && numbers != others
 }
 
 /// Whether two texts differ by a number, a negation, a question or what was hidden.
@@ -312,6 +341,9 @@ mod tests {
             "The harbour office opens in the morning around nine.",
             "Invoice 1001 of the harbour was paid.",
             "Invoice 1002 of the harbour was paid.",
+            "The harbour office opens at nine in the morning, but for feast days of the town.",
+            "The harbour office is open from nine in the morning.",
+            "Invoice 1002 of the harbour is cancelled.",
         ];
         let entries = entries(&contents);
         let pair = |older, newer| NearPair { older, newer };
@@ -322,7 +354,11 @@ mod tests {
         };
         assert_eq!(done(&[(pair(0, 1), Verdict::Same)]), [(0, Stands::Kept(1))]);
         assert_eq!(done(&[(pair(2, 3), Verdict::Same)]), []);
-        assert_eq!(done(&[(pair(2, 3), Verdict::Overtakes)]), [(2, Stands::Kept(3))]);
+        // One invoice is not another, whatever a model says.
+        assert_eq!(done(&[(pair(2, 3), Verdict::Overtakes)]), []);
+        assert_eq!(done(&[(pair(3, 6), Verdict::Overtakes)]), [(3, Stands::Kept(6))]);
+        // The older says more.
+        assert_eq!(done(&[(pair(4, 5), Verdict::Same)]), [(5, Stands::Kept(4))]);
         assert_eq!(done(&[(pair(0, 1), Verdict::Different)]), []);
         // What stands for another is not replaced in the same step.
         let twice = [(pair(0, 1), Verdict::Same), (pair(1, 2), Verdict::Overtakes)];

@@ -205,10 +205,12 @@ impl SummaryTask {
             key_facts.clone_from(&plain.key_facts);
         }
         let mut themes: Vec<String> = Vec::new();
-        for theme in told.themes.iter().map(|theme| one_line(theme).to_lowercase()) {
+        for theme in told.themes.iter().map(|theme| one_line(theme)) {
             let words = theme.split_whitespace().count();
+            // A name is told by its capital.
             let is_theme =
                 (1..=MAX_THEME_WORDS).contains(&words) && bear_out(&theme, grounds.iter());
+            let theme = theme.to_lowercase();
             if is_theme && !themes.contains(&theme) && themes.len() < MAX_THEMES {
                 themes.push(theme);
             }
@@ -454,6 +456,9 @@ mod tests {
             "SUMMARY:",
             "SUMMARY: Carla moved to Porto.",
             "SUMMARY: Ana moved to Porto in 2019.",
+            "SUMMARY: Ana moved to Porto with seven cats.",
+            "SUMMARY: Ana moved to Porto in May.",
+            "SUMMARY: Ana moved to Porto on 5 March 2025.",
             "SUMMARY: Ana zog nach Hamburg und mietet dort eine Wohnung am Wasser.",
             "SUMMARY: 安娜搬到了波尔图。",
             "SUMMARY: Zorblax.",
@@ -463,7 +468,7 @@ mod tests {
         ] {
             assert_eq!(task().read_reply(reply, &plain(), &CharCounter), None, "{reply}");
         }
-        let some = "SUMMARY: Ana moved to Porto. Carla came along. Zorblax pays 901 euros.\nFACT: Ana is 44 years old.\nTHEMES: rockets, porto";
+        let some = "SUMMARY: Ana moved to Porto. Carla came along. Zorblax pays 901 euros.\nFACT: Ana is 44 years old.\nTHEMES: rockets, Zenobia in porto, porto";
         let made = task().read_reply(some, &plain(), &CharCounter).unwrap();
         assert_eq!(made.text, "Ana moved to Porto.");
         assert_eq!(made.key_facts, Vec::<String>::new());

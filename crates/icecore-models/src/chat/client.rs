@@ -24,6 +24,10 @@ use super::{anthropic, openai};
 use crate::endpoint::ApiKey;
 use crate::http;
 
+/// A server that wants to be asked again only after a longer time is not waited for: whoever
+/// asked is told of it, and goes on without.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
 /// Where a model is and how to treat it.
 #[derive(Debug, Clone)]
 pub struct ChatClientConfig {
@@ -233,7 +237,7 @@ impl ChatClient {
             };
             let wait = wanted.map_or(pause, |wanted| wanted.max(pause));
             let left = deadline.saturating_duration_since(Instant::now());
-            if tries_left == 0 || wait >= left {
+            if tries_left == 0 || wait >= left || wait > LONGEST_WAIT.max(pause) {
                 return Err(failed.error);
             }
             tokio::time::sleep(wait).await;

@@ -898,14 +898,54 @@ pub(super) fn drop_all(c: &Connection, no: ScopeNo) -> rusqlite::Result<u64> {
 // What is due
 
 pub(super) fn unsettled(c: &Connection, s: &Shared, limit: usize) -> Result<Vec<DueBranch>> {
+    unsettled_in(c, s, (i64::MIN, i64::MAX), limit)
+}
+
+/// Of the first tenant that has any and is none of these.
+pub(super) fn unsettled_beside(
+    c: &Connection,
+    s: &Shared,
+    tenants: &[Tenant],
+    limit: usize,
+) -> Result<Vec<DueBranch>> {
+    let mut passed = Vec::new();
+    for tenant in tenants {
+        passed.extend(rows::tenant_no(c, s, tenant)?);
+    }
+    let mut after = i64::MIN;
+    loop {
+        // From tenant to tenant, however many branches each has.
+        let next: Option<i64> = c
+            .prepare_cached(
+                "SELECT b.tenant FROM branches b INDEXED BY branches_unsettled
+                 WHERE b.unsettled = 1 AND b.tenant > ?1 ORDER BY b.tenant LIMIT 1",
+            )
+            .and_then(|mut q| q.query_row([after], |row| row.get(0)).optional())
+            .map_err(|e| s.failed(e))?;
+        match next {
+            None => return Ok(Vec::new()),
+            Some(tenant) if passed.contains(&tenant) => after = tenant,
+            Some(tenant) => return unsettled_in(c, s, (tenant, tenant), limit),
+        }
+    }
+}
+
+/// Of the tenants from one to another.
+fn unsettled_in(
+    c: &Connection,
+    s: &Shared,
+    (from, to): (i64, i64),
+    limit: usize,
+) -> Result<Vec<DueBranch>> {
     let found: Vec<(i64, i64, u32, i64)> = c
         .prepare_cached(
             "SELECT b.tenant, b.session, b.branch, o.scope FROM branches b INDEXED BY branches_unsettled
              JOIN sessions o ON o.tenant = b.tenant AND o.session = b.session
-             WHERE b.unsettled = 1 ORDER BY b.tenant, b.session, b.branch LIMIT ?1",
+             WHERE b.unsettled = 1 AND b.tenant BETWEEN ?1 AND ?2
+             ORDER BY b.tenant, b.session, b.branch LIMIT ?3",
         )
         .and_then(|mut q| {
-            q.query_map([rows::number(limit as u64)], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?.collect()
+            q.query_map([from, to, rows::number(limit as u64)], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?.collect()
         })
         .map_err(|e| s.failed(e))?;
     found

@@ -287,5 +287,92 @@ pub(super) fn check(config: &FileConfig) -> Result<(), ConfigError> {
     if choices.summaries == SummarizationStrategy::Llm && choices.summary_choice().is_empty() {
         return Err(ConfigError::NoSummaryModel { count: choices.tables.len() });
     }
+    // One that is left over from another strategy must not be sent anything.
+    let name = choices.summary_model.as_str();
+    if choices.summaries == SummarizationStrategy::Local
+        && name != LOCAL_MODEL
+        && let Some(table) = choices.table(name).filter(|table| !is_loopback(&table.url))
+    {
+        let (name, url) = (table.name.clone(), table.url.clone());
+        return Err(ConfigError::NotLocal { name, url });
+    }
+    if let Some(url) = choices.local_urls.iter().find(|url| host_of(url).is_none()) {
+        return Err(ConfigError::LocalUrl { url: url.clone() });
+    }
     Ok(())
+}
+
+/// The host of an address that is `http://` or `https://` and holds no credentials.
+fn host_of(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once(']')?.0,
+        None => authority.split_once(':').map_or(authority, |(host, _)| host),
+    };
+    let is_host = !host.is_empty() && !authority.contains(['@', '\\', ' ']);
+    is_host.then_some(host)
+}
+
+/// Whether an address is of this machine.
+fn is_loopback(url: &str) -> bool {
+    host_of(url).is_some_and(|host| {
+        let address = host.parse::<std::net::IpAddr>();
+        host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<FileConfig, ConfigError> {
+        FileConfig::parse(text)
+    }
+
+    #[test]
+    fn a_local_strategy_sends_nothing_off_the_machine() {
+        let settings = |url: &str| {
+            format!(
+                "[memory]\nsummarization_strategy = \"local\"\nsummarization_model = \"far\"\n\
+                 [models.far]\nurl = \"{url}\"\n"
+            )
+        };
+        for here in [
+            "http://127.0.0.1:8080/v1",
+            "http://127.9.0.1/v1",
+            "https://LOCALHOST:1/v1",
+            "http://[::1]:8080/v1",
+        ] {
+            assert_eq!(parsed(&settings(here)).unwrap().models.summary_choice(), "far", "{here}");
+        }
+        for far in [
+            "https://api.example.com/v1",
+            "http://127.0.0.1.example.com/v1",
+            "http://localhost.example.com/v1",
+            "http://127.0.0.1:80@example.com/v1",
+            "http://10.0.0.1/v1",
+            "http://[fe80::1]/v1",
+        ] {
+            let error = parsed(&settings(far)).unwrap_err();
+            assert!(matches!(error, ConfigError::NotLocal { .. }), "{far}: {error}");
+            for key in ["memory.summarization_strategy", "memory.summarization_model"] {
+                assert!(error.to_string().contains(key), "{error}");
+            }
+            assert!(error.hint().is_some());
+        }
+        // It may stay where another strategy is meant.
+        let far = settings("https://api.example.com/v1").replace("\"local\"", "\"llm\"");
+        assert_eq!(parsed(&far).unwrap().models.summary_choice(), "far");
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_looked_at_is_refused() {
+        for wrong in ["", "127.0.0.1:8080", "file:///etc", "http://", "http://me:pw@127.0.0.1/"] {
+            let error = parsed(&format!("[models]\nlocal_urls = [\"{wrong}\"]\n")).unwrap_err();
+            assert!(matches!(error, ConfigError::LocalUrl { .. }), "{wrong}: {error}");
+            assert!(!error.to_string().contains("pw"), "{error}");
+        }
+        assert!(parsed("[models]\nlocal_urls = [\"http://gpu.lan:8080\"]\n").is_ok());
+    }
 }

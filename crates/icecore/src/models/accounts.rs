@@ -69,8 +69,9 @@ impl Memory {
     /// What the model costs that sessions are compacted for, or that sums up.
     fn reading_price(&self) -> Option<Prices> {
         let models = &self.inner.models;
-        let first = models.handoffs.0.first().or_else(|| models.summaries.0.first())?;
-        Some(first.profile().prices).filter(|prices| prices.input > 0)
+        let first = models.handoffs.0.first().or_else(|| models.summaries.0.first());
+        let price = first.map(|first| first.profile().prices).or(models.reading_price);
+        price.filter(|prices| prices.input > 0)
     }
 }
 

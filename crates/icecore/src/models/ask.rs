@@ -95,7 +95,11 @@ impl Memory {
             }
         }
         let under_way = self.begin_spending(ask, counted).await?;
-        let answer = ask.model.answer(ask.request, tell).await;
+        let hear = |piece: &str| {
+            under_way.hear(piece);
+            tell(piece);
+        };
+        let answer = ask.model.answer(ask.request, &hear).await;
         let counter = self.inner.counter.as_ref();
         let (usage, is_failed) = match &answer {
             Ok(reply) => (used(reply, counted, ask.request.max_tokens, counter), false),
@@ -109,7 +113,7 @@ impl Memory {
                 self.redacted_answer(ask, key, reply, usage).await
             }
             Err(error) => {
-                self.inner.asking.pauses.note(ask.model.as_ref(), &error, self.now());
+                self.inner.asking.pauses.note(ask.model.as_ref(), ask.purpose, &error, self.now());
                 Err(error.into())
             }
         }

@@ -1,7 +1,10 @@
 //! A question to a chain of models: the first whose answer holds is taken.
 
-use icecore_domain::chat::{ChatProfile, ChatRequest, Finish};
+use std::sync::Arc;
+
+use icecore_domain::chat::{ChatError, ChatModel, ChatProfile, ChatRequest, Finish};
 use icecore_domain::ids::{Scope, SessionNo};
+use icecore_domain::redact::RedactedText;
 use icecore_domain::turn::RawTurn;
 
 use super::ask::{Answered, Ask};
@@ -32,6 +35,24 @@ pub(crate) struct About<'a> {
     pub(crate) purpose: Purpose,
 }
 
+impl<'a> About<'a> {
+    /// The question to one model.
+    fn ask(self, model: &'a Arc<dyn ChatModel>, request: &'a ChatRequest) -> Ask<'a> {
+        let About { scope, session, epoch, purpose } = self;
+        Ask { scope, session, epoch, purpose, model, request }
+    }
+}
+
+/// What a chain of models told.
+pub(super) enum Told<T> {
+    /// An answer that holds.
+    Taken(T),
+    /// None that holds, of this question.
+    Useless,
+    /// Nobody answers at present, whatever is asked.
+    Silence,
+}
+
 impl Memory {
     /// Asks the models of a chain in order until `read` takes an answer, which is kept
     /// then. `prompt` makes the question for a model, or nothing if it is not worth
@@ -44,34 +65,72 @@ impl Memory {
         prompt: impl Fn(&ChatProfile) -> Option<Prompt>,
         read: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>> {
+        let told = self.told_by_chain(chain, about, prompt, read).await?;
+        Ok(match told {
+            Told::Taken(taken) => Some(taken),
+            Told::Useless | Told::Silence => None,
+        })
+    }
+
+    /// As [`Memory::ask_chain`], and tells whether there is anybody to ask.
+    pub(super) async fn told_by_chain<T>(
+        &self,
+        chain: &ModelChain,
+        about: About<'_>,
+        prompt: impl Fn(&ChatProfile) -> Option<Prompt>,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Told<T>> {
+        let mut is_silent = true;
         for model in &chain.0 {
-            let Some(prompt) = prompt(model.profile()) else { continue };
-            let request = self.prompted(about.scope, prompt).await?;
-            let About { scope, session, epoch, purpose } = about;
-            let ask = Ask { scope, session, epoch, purpose, model, request: &request };
-            let answered = match self.ask(&ask).await {
+            let Some(asked) = prompt(model.profile()) else {
+                is_silent = false;
+                continue;
+            };
+            let mut request = self.prompted(about.scope, asked).await?;
+            let mut answer = self.ask(&about.ask(model, &request)).await;
+            // Its window is smaller than was said: once more, with half as much.
+            if let Err(MemoryError::Chat(ChatError::Overflow { .. })) = &answer {
+                let mut profile = model.profile().clone();
+                profile.window /= 2;
+                if let Some(smaller) = prompt(&profile) {
+                    let smaller = self.prompted(about.scope, smaller).await?;
+                    if smaller != request {
+                        request = smaller;
+                        answer = self.ask(&about.ask(model, &request)).await;
+                    }
+                }
+            }
+            let ask = about.ask(model, &request);
+            let answered = match answer {
                 Ok(answered) => whole_lines(answered),
                 Err(error) => {
+                    let is_spent = matches!(error, MemoryError::ModelBudget { .. });
                     self.pass_over(about, &model.profile().name, error)?;
+                    let pause = self.inner.asking.pauses.of(model.as_ref(), self.now());
+                    is_silent &= is_spent || pause.is_some();
                     continue;
                 }
             };
             match read(answered.text.as_str()) {
                 Some(taken) => {
                     self.keep_answer(&ask, &answered).await?;
-                    return Ok(Some(taken));
+                    return Ok(Told::Taken(taken));
                 }
                 None => {
-                    let (model, purpose) = (&model.profile().name, purpose.as_str());
+                    is_silent = false;
+                    let (model, purpose) = (&model.profile().name, ask.purpose.as_str());
                     tracing::info!(model, purpose, "an answer of a model was of no use");
                     self.note_useless(&ask, &answered);
+                    // Asked again it would cost the same, and be no better.
+                    let text = RedactedText::default();
+                    self.keep_answer(&ask, &Answered { text, ..answered }).await?;
                 }
             }
         }
         if !chain.0.is_empty() {
             self.inner.counters.fallback();
         }
-        Ok(None)
+        Ok(if is_silent { Told::Silence } else { Told::Useless })
     }
 
     /// A question with what is secret in it hidden.
@@ -95,7 +154,7 @@ impl Memory {
     ) -> Result<()> {
         let purpose = about.purpose.as_str();
         match error {
-            // A model that is left alone was told of when that began.
+            // How a model failed was told the first time.
             MemoryError::Chat(error) => {
                 tracing::debug!(model, purpose, error = %error, "a model did not answer");
                 Ok(())

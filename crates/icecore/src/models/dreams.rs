@@ -8,16 +8,12 @@ use icecore_domain::chat::ChatModel;
 use icecore_domain::dream::DistilPrompt;
 use icecore_domain::ids::Scope;
 
-use super::Purpose;
 use super::ask::Ask;
 use super::chain::{Prompt, whole_lines};
+use super::{FREE_PART, Purpose};
 use crate::distiller::{Distiller, DistillerError};
 use crate::error::Result;
 use crate::memory::Memory;
-
-/// A part of a model's window that is left free, since its server counts otherwise than
-/// we do: one in so many.
-const FREE_PART: u64 = 10;
 
 impl Memory {
     /// The models that dreams of a memory ask, in order, but for those that are left

@@ -7,7 +7,7 @@ use icecore_domain::consolidation::judge::{JudgePrompt, PAIRS_A_QUESTION, Verdic
 use icecore_domain::redact::Redactor;
 use icecore_store::{NewAnswer, StoreError};
 
-use super::chain::{About, Prompt};
+use super::chain::{About, Prompt, Told};
 use crate::error::Result;
 use crate::memory::Memory;
 
@@ -63,8 +63,13 @@ impl Memory {
             };
             let read = |answer: &str| read_verdicts(answer, texts.len());
             let chain = &self.inner.models.consolidation;
-            // None answers: the rest waits for another time.
-            let Some(verdicts) = self.ask_chain(chain, about, prompt, read).await? else { break };
+            let verdicts = match self.told_by_chain(chain, about, prompt, read).await? {
+                Told::Taken(verdicts) => verdicts,
+                // These are left as they are; others may do better.
+                Told::Useless => continue,
+                // None answers: the rest waits for another time.
+                Told::Silence => break,
+            };
             for ((place, key), verdict) in some.iter().zip(verdicts) {
                 pairs[*place].verdict = Some(verdict);
                 self.keep_verdict(about, redactor, *key, verdict).await?;

@@ -112,10 +112,17 @@ pub(super) struct UnderWay<'a> {
     ask: &'a Ask<'a>,
     counted: u64,
     room: Room,
+    /// What was written so far.
+    heard: Mutex<String>,
     has_ended: bool,
 }
 
 impl UnderWay<'_> {
+    /// Takes a piece of the answer.
+    pub(super) fn hear(&self, piece: &str) {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).push_str(piece);
+    }
+
     /// Notes what it took.
     pub(super) fn end(mut self, usage: Usage, is_failed: bool) {
         self.note(usage, is_failed);
@@ -143,7 +150,10 @@ impl UnderWay<'_> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            let usage = Usage { input: self.counted, ..Usage::default() };
+            let heard =
+                std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner));
+            let output = u64::from(self.memory.inner.counter.count(&heard));
+            let usage = Usage { input: self.counted, cached_input: 0, output };
             self.note(usage, true);
         }
     }
@@ -189,7 +199,7 @@ impl Memory {
             return Err(MemoryError::ModelBudget { limit: limits.cost_a_day, unit });
         }
         ledger.pages().under_way.entry(tenant.clone()).or_default().add(room);
-        Ok(UnderWay { memory: self, ask, counted, room, has_ended: false })
+        Ok(UnderWay { memory: self, ask, counted, room, heard: Mutex::default(), has_ended: false })
     }
 
     /// Adds to an account without writing it down yet.

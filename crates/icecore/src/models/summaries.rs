@@ -8,12 +8,14 @@
 
 use std::sync::Arc;
 
+use icecore_domain::chat::ChatProfile;
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::redact::{RedactedSummary, Redactor};
 use icecore_domain::summary::Summary;
 use icecore_domain::summary::model::SummaryTask;
 use tokio::task::JoinSet;
 
+use super::FREE_PART;
 use super::chain::{About, Prompt};
 use crate::error::{MemoryError, Result, not_redacted};
 use crate::memory::Memory;
@@ -75,6 +77,7 @@ impl Memory {
         };
         let read = |reply: &str| task.read_reply(reply, &plain, counter.as_ref());
         let chain = &self.inner.models.summaries;
-        self.ask_chain(chain, about, |profile| prompt(profile.window), read).await
+        let within = |profile: &ChatProfile| prompt(profile.window - profile.window / FREE_PART);
+        self.ask_chain(chain, about, within, read).await
     }
 }

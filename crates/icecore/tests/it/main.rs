@@ -25,6 +25,7 @@ mod made_sessions;
 mod models;
 mod models_entries;
 mod models_http;
+mod models_turns;
 mod recall;
 mod recollection;
 mod redaction;

@@ -168,7 +168,7 @@ fn carried_line(place: u32, at: u32, line: &Line) -> Candidate {
 }
 
 /// Whether it is surely a standing order.
-fn is_instruction(text: &str) -> bool {
+pub(crate) fn is_instruction(text: &str) -> bool {
     order_strength(text) >= SURE_INSTRUCTION
 }
 
