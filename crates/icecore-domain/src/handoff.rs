@@ -21,7 +21,7 @@ pub mod transcripts;
 pub use extract::{HandoffSource, Passage, extract, with_instructions};
 pub use floor::{Floor, floor, unpaired};
 pub use message::{
-    MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_pinned, message_tokens, request_tokens,
+    MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_model, is_pinned, message_tokens, request_tokens,
 };
 pub use plan::{
     CompactionPlan, Effort, ExceedsWindow, FRESH_TOKENS, LEAST_HANDOFF_TOKENS, PlanRequest,
