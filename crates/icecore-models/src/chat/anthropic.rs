@@ -240,6 +240,8 @@ pub(super) fn take_event(draft: &mut Draft, data: &str) -> Result<String, Troubl
     let number = event.get("index").and_then(Value::as_u64).unwrap_or(0);
     match text("/type") {
         "error" => return Err(Trouble::Error(data.to_owned())),
+        // vLLM calls an error by its `object`, and names its kind by the `type`.
+        _ if text("/object") == "error" => return Err(Trouble::Error(data.to_owned())),
         "message_start" => note_usage(draft, event.pointer("/message/usage")),
         "content_block_start" if text("/content_block/type") == "tool_use" => {
             let call = draft.call(number);
