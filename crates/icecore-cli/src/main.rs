@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use icecore::ModelSettings;
+use icecore_models::ApiKey;
 
 use crate::app::{App, Needs, Talk};
 use crate::args::{Cli, Command, Global, LogFormat, RedactArgs};
@@ -130,8 +131,10 @@ fn decide(global: Global, env: &Env) -> Outcome<Settings> {
     let file = settings::read_file(&global, env)?;
     let mut settings = settings::resolve(global, env, file)?;
     // The file names the variables, so they cannot be read with the others.
-    settings.embedding_key = Env::named(&settings.file.embedding.key_env);
-    let key = |table: &ModelSettings| Some((table.name.clone(), Env::named(&table.key_env)?));
+    settings.embedding_key = Env::named(&settings.file.embedding.key_env).map(ApiKey::new);
+    let key = |table: &ModelSettings| {
+        Some((table.name.clone(), ApiKey::new(Env::named(&table.key_env)?)))
+    };
     settings.model_keys = settings.file.models.tables.iter().filter_map(key).collect();
     Ok(settings)
 }

@@ -65,7 +65,7 @@ fn unknown(message: &str) -> Failure {
 
 fn endpoint(
     wanted: &EmbeddingSettings,
-    key: Option<String>,
+    key: Option<ApiKey>,
     printer: &Printer,
 ) -> Outcome<Option<Arc<dyn Embedder>>> {
     if !wanted.key_env.is_empty() && key.is_none() {
@@ -75,7 +75,7 @@ fn endpoint(
         ));
     }
     let config = EndpointConfig {
-        api_key: key.map(ApiKey::new),
+        api_key: key,
         dims: (wanted.dims > 0).then_some(wanted.dims),
         timeout: Duration::from_secs(wanted.timeout_seconds),
         batch_texts: wanted.batch_texts,

@@ -4,14 +4,16 @@
 //! the defaults. Below `main` nothing reads an environment variable.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use icecore::config::{ConfigError, FileConfig};
+use icecore_models::ApiKey;
 
 use crate::args::Global;
 
 /// The environment, read once.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Env {
     /// `ICECORE_DATA`
     pub data: Option<PathBuf>,
@@ -43,6 +45,14 @@ pub struct Env {
     pub data_home: Option<PathBuf>,
     /// Where settings lie by default on this platform.
     pub config_home: Option<PathBuf>,
+}
+
+/// Without what may be secret.
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Env");
+        shown.field("data", &self.data).field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl Env {
@@ -111,8 +121,8 @@ pub enum Origin {
     Default,
 }
 
-impl std::fmt::Display for Origin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Flag => f.write_str("flag"),
             Origin::Env(name) => write!(f, "environment {name}"),
@@ -123,7 +133,7 @@ impl std::fmt::Display for Origin {
 }
 
 /// Everything that was decided before a command runs.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// Where the memory lies.
     pub data: PathBuf,
@@ -144,11 +154,21 @@ pub struct Settings {
     /// The master key to come, where the environment has one.
     pub new_master_key: Option<String>,
     /// The key of the embeddings endpoint, where one is named and set.
-    pub embedding_key: Option<String>,
+    pub embedding_key: Option<ApiKey>,
     /// Keys of models that talk, by the model's name, where one is named and set.
-    pub model_keys: BTreeMap<String, String>,
+    pub model_keys: BTreeMap<String, ApiKey>,
     /// The global flags as typed.
     pub flags: Global,
+}
+
+/// Without what may be secret.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Settings");
+        shown.field("data", &self.data).field("config", &self.config);
+        shown.field("tenant", &self.tenant).field("memory", &self.memory);
+        shown.field("model_keys", &self.model_keys).finish_non_exhaustive()
+    }
 }
 
 /// Settings that cannot be used.
@@ -295,6 +315,22 @@ mod tests {
         check(Global::default(), env(), "/home/data/icecore by default");
         let store = Global { store: Some("sqlite:/there".into()), ..Global::default() };
         check(store, env(), "/there by flag");
+    }
+
+    #[test]
+    fn no_key_is_shown() {
+        let secret = "a-key-of-tests";
+        let env = Env {
+            master_key: Some(secret.to_owned()),
+            new_master_key: Some(secret.to_owned()),
+            ..env()
+        };
+        let mut settings = resolve(Global::default(), &env, None).unwrap();
+        settings.embedding_key = Some(ApiKey::new(secret));
+        settings.model_keys.insert("talker".to_owned(), ApiKey::new(secret));
+        let shown = format!("{settings:?}");
+        assert!(shown.contains("\"talker\": ApiKey(…)"), "{shown}");
+        assert!(!shown.contains(secret) && !format!("{env:?}").contains(secret), "{shown}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod anthropic;
 mod catalogue;
 mod client;
 mod draft;
+mod line;
 mod local;
 mod openai;
 mod overflow;
@@ -18,6 +19,8 @@ mod sse;
 
 #[cfg(all(test, feature = "testing"))]
 mod client_tests;
+#[cfg(all(test, feature = "testing"))]
+mod line_tests;
 #[cfg(test)]
 mod render_tests;
 

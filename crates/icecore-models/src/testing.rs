@@ -1,6 +1,7 @@
 //! A model server that does what a test tells it, over real HTTP on a free port.
 //!
-//! It speaks both protocols, counts tokens as a real server would and has a window. Until
+//! It speaks both protocols, counts tokens as a real server would, has a window and refuses
+//! messages that real servers refuse for their roles, order, pairing or parts. Until
 //! a [`Behaviour`] is pushed it answers every request that fits.
 //!
 //! ```no_run
@@ -17,6 +18,7 @@ mod answer;
 mod connection;
 mod counting;
 mod refusals;
+pub(crate) mod shape;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -57,6 +59,8 @@ pub struct UpstreamConfig {
     pub answer: AnswerBy,
     /// What it says of itself beside `/v1/models`.
     pub kind: ServerKind,
+    /// Whether it knows `max_tokens` only as `max_completion_tokens`.
+    pub is_newer: bool,
 }
 
 impl Default for UpstreamConfig {
@@ -72,6 +76,7 @@ impl Default for UpstreamConfig {
             piece_chars: 7,
             answer: Arc::new(|_| "Understood. I will go on.".to_owned()),
             kind: ServerKind::Plain,
+            is_newer: false,
         }
     }
 }
@@ -145,6 +150,8 @@ pub enum Behaviour {
     WindowFull(String),
     /// Ends for lack of tokens.
     Length(String),
+    /// Ends after this much, for a reason that is this word.
+    EndWith(String, &'static str),
     /// Withholds the answer.
     Filtered,
     /// Says nothing until the client gives up.

@@ -153,7 +153,7 @@ async fn key(settings: &Settings, table: &ModelSettings) -> Outcome<Option<ApiKe
     let name = &table.name;
     if !table.key_env.is_empty() {
         return match settings.model_keys.get(name) {
-            Some(key) => Ok(Some(ApiKey::new(key.as_str()))),
+            Some(key) => Ok(Some(key.clone())),
             None => Err(Failure::refused(
                 format!("the environment variable `{}` is not set", table.key_env),
                 format!("`models.{name}.key_env` says that it holds the key of the model"),

@@ -85,7 +85,7 @@ impl Message {
 }
 
 /// Whether what has this role was said by a model: by nobody else whom we know.
-pub(super) fn is_model(role: &str) -> bool {
+pub fn is_model(role: &str) -> bool {
     !matches!(role, "user" | "tool" | "function" | "system" | "developer")
 }
 

@@ -2,11 +2,11 @@
 
 use icecore_domain::chat::{ChatRequest, Finish};
 use icecore_domain::json::quote;
-use icecore_domain::redact::RedactedTurn;
-use icecore_domain::turn::{Content, RawTurn};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
-use super::draft::{Call, Draft, End, Trouble, json_value};
+use super::draft::{Draft, End, Trouble, json_value};
+use super::line::{Asked, Held, Line, Piece, Speaker, lines};
 use super::parts::{self, Part};
 
 /// The path beside the base.
@@ -15,8 +15,18 @@ pub(super) const PATH: &str = "/messages";
 /// The version that is spoken, as a header.
 pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
-/// Parts of OpenAI's that mean nothing here.
-const FOREIGN_PARTS: [&str; 3] = ["input_audio", "file", "refusal"];
+/// Parts that a user may show, or a tool; they pass as they are.
+const SHOWN_PARTS: [&str; 3] = ["image", "document", "search_result"];
+
+/// Parts in which a model tells of tools that the provider ran itself, by how their
+/// names end.
+const PROVIDERS_PARTS: [&str; 3] = ["server_tool_use", "mcp_tool_use", "_tool_result"];
+
+/// Members that a text may have.
+const TEXT_MEMBERS: [&str; 4] = ["type", "text", "citations", "cache_control"];
+
+/// The longest id of a call, and the longest name, in characters.
+const MAX_ID_CHARS: usize = 64;
 
 /// Stands before a conversation that begins with an assistant: the protocol wants a user
 /// first.
@@ -35,20 +45,19 @@ struct Message {
 /// that a longer conversation begins with the bytes of a shorter one; only the mark for
 /// the cache moves.
 pub(super) fn body(model: &str, request: &ChatRequest, caches_prefix: bool) -> String {
-    let is_system = |turn: &&RedactedTurn| is_system(turn.fields());
-    let system_count = request.messages.iter().take_while(is_system).count();
-    let (system, rest) = request.messages.split_at(system_count);
-    let mut system: Vec<String> =
-        system.iter().flat_map(|turn| blocks_of(&turn.fields().content)).collect();
+    let lines = lines(&request.messages);
+    let system_count = lines.iter().take_while(|line| line.speaker == Speaker::System).count();
+    let (system, rest) = lines.split_at(system_count);
+    let mut system: Vec<String> = system.iter().flat_map(blocks).collect();
     let mut messages = messages(rest);
+    let tools = request.tools.as_ref().map(|tools| tools.json().as_str());
+    let tools = tools.filter(|tools| *tools != "[]");
     if caches_prefix {
-        mark_for_cache(&mut system, &mut messages);
+        mark_for_cache(tools.unwrap_or_default(), &mut system, &mut messages);
     }
 
     let mut body = format!("{{\"model\":{}", quote(model));
-    if let Some(tools) = request.tools.as_ref().map(|tools| tools.json().as_str())
-        && tools != "[]"
-    {
+    if let Some(tools) = tools {
         body.push_str(&format!(",\"tools\":{tools}"));
     }
     if !system.is_empty() {
@@ -66,67 +75,91 @@ pub(super) fn body(model: &str, request: &ChatRequest, caches_prefix: bool) -> S
     body
 }
 
-fn is_system(turn: &RawTurn) -> bool {
-    ["system", "developer"].contains(&turn.role.as_str())
-}
-
-/// Messages that take turns, user first.
-fn messages(turns: &[RedactedTurn]) -> Vec<Message> {
+/// Messages that take turns, user first. The results of a model's calls begin the message
+/// behind it.
+fn messages(lines: &[Line<'_>]) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
-    for turn in turns.iter().map(RedactedTurn::fields) {
-        let role = if turn.role == "assistant" { "assistant" } else { "user" };
-        let blocks = blocks(turn);
-        if blocks.is_empty() {
-            continue;
+    for line in lines {
+        let role = if line.speaker == Speaker::Model { "assistant" } else { "user" };
+        let calls = line.calls.iter().map(tool_use);
+        add(&mut messages, role, blocks(line).into_iter().chain(calls).collect());
+        add(&mut messages, "user", line.calls.iter().map(tool_result).collect());
+    }
+    // No message of a model's may end in a thought, or be nothing else.
+    for message in &mut messages {
+        while message.blocks.last().is_some_and(|block| is_thought(block)) {
+            message.blocks.pop();
         }
-        if messages.is_empty() && role == "assistant" {
-            messages.push(Message { role: "user", blocks: vec![text_block(OPENING)] });
-        }
-        match messages.last_mut().filter(|last| last.role == role) {
-            Some(last) => last.blocks.extend(blocks),
-            None => messages.push(Message { role, blocks }),
-        }
+    }
+    messages.retain(|message| !message.blocks.is_empty());
+    if messages.first().is_none_or(|first| first.role == "assistant") {
+        messages.insert(0, Message { role: "user", blocks: vec![text_block(OPENING)] });
     }
     messages
 }
 
-fn blocks(turn: &RawTurn) -> Vec<String> {
-    if let Some(id) = turn.tool_call_id.as_deref().filter(|_| turn.role == "tool") {
-        return vec![tool_result(id, &turn.content)];
+fn add(messages: &mut Vec<Message>, role: &'static str, blocks: Vec<String>) {
+    if blocks.is_empty() {
+        return;
     }
-    let mut blocks = blocks_of(&turn.content);
-    blocks.extend(parts::calls(turn).iter().map(tool_use));
-    blocks
-}
-
-/// Blank texts are left out: the protocol refuses them, with the whole request.
-fn blocks_of(content: &Content) -> Vec<String> {
-    match content {
-        Content::Null => Vec::new(),
-        Content::Text(text) if text.trim().is_empty() => Vec::new(),
-        Content::Text(text) => vec![text_block(text)],
-        Content::Parts(json) => parts::parts(json).iter().filter_map(block).collect(),
+    match messages.last_mut().filter(|last| last.role == role) {
+        Some(last) => last.blocks.extend(blocks),
+        None => messages.push(Message { role, blocks }),
     }
 }
 
-fn block(part: &Part<'_>) -> Option<String> {
+fn blocks(line: &Line<'_>) -> Vec<String> {
+    line.said.iter().filter_map(|piece| block(piece, line.speaker)).collect()
+}
+
+/// A piece in this protocol's words. Blank texts are left out: the protocol refuses them,
+/// with the whole request.
+fn block(piece: &Piece<'_>, speaker: Speaker) -> Option<String> {
+    let part = match piece {
+        Piece::Text(text) => return said_block(text),
+        Piece::Part(part) => part,
+    };
+    let kind = part.kind();
+    if part.is_thought() {
+        let is_sealed = !part.text_of("signature").is_empty() || !part.text_of("data").is_empty();
+        let passes = speaker == Speaker::Model && is_sealed && kind != "reasoning";
+        return passes.then(|| part.raw.to_owned());
+    }
+    if speaker == Speaker::Model && PROVIDERS_PARTS.iter().any(|end| kind.ends_with(end)) {
+        return Some(part.raw.to_owned());
+    }
+    shown(part, speaker == Speaker::User)
+}
+
+/// A part that is text, or can be shown; whatever else, as words.
+fn shown(part: &Part<'_>, may_show: bool) -> Option<String> {
+    let is_plain = || {
+        let members = part.value.as_object();
+        members
+            .is_some_and(|members| members.keys().all(|key| TEXT_MEMBERS.contains(&key.as_str())))
+    };
     match part.kind() {
         "text" if part.text_of("text").trim().is_empty() => None,
-        "image_url" => Some(image(part)),
-        kind if !kind.is_empty() && !FOREIGN_PARTS.contains(&kind) => Some(part.raw.to_owned()),
-        _ => {
-            let words = part.words();
-            (!words.trim().is_empty()).then(|| text_block(&words))
+        "text" if is_plain() => Some(part.raw.to_owned()),
+        "image_url" | "input_image" if may_show => image(part),
+        kind if may_show && SHOWN_PARTS.contains(&kind) && part.value.get("source").is_some() => {
+            Some(part.raw.to_owned())
         }
+        _ => said_block(&part.words()),
     }
+}
+
+fn said_block(text: &str) -> Option<String> {
+    (!text.trim().is_empty()).then(|| text_block(text))
 }
 
 fn text_block(text: &str) -> String {
     format!("{{\"type\":\"text\",\"text\":{}}}", quote(text))
 }
 
-fn image(part: &Part<'_>) -> String {
-    let url = part.value.pointer("/image_url/url").and_then(Value::as_str).unwrap_or_default();
+fn image(part: &Part<'_>) -> Option<String> {
+    let text = |path: &str| part.value.pointer(path).and_then(Value::as_str);
+    let url = text("/image_url/url").or_else(|| text("/image_url")).unwrap_or_default();
     let data = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     let source = match data {
         Some((kind, data)) => format!(
@@ -135,47 +168,66 @@ fn image(part: &Part<'_>) -> String {
             quote(data)
         ),
         None if url.starts_with("http") => format!("{{\"type\":\"url\",\"url\":{}}}", quote(url)),
-        None => return text_block(&part.words()),
+        None => return said_block(&part.words()),
     };
-    format!("{{\"type\":\"image\",\"source\":{source}}}")
+    Some(format!("{{\"type\":\"image\",\"source\":{source}}}"))
 }
 
-fn tool_result(id: &str, content: &Content) -> String {
-    let content = match content {
-        Content::Text(text) => quote(text),
-        Content::Null => "\"\"".to_owned(),
-        Content::Parts(json) => {
-            let parts = parts::parts(json);
-            if let Some(result) = parts.iter().find(|part| part.kind() == "tool_result") {
-                return result.raw.to_owned();
-            }
-            format!("[{}]", blocks_of(content).join(","))
+fn tool_result(asked: &Asked<'_>) -> String {
+    let content = match &asked.result.held {
+        Held::Text(text) => quote(text),
+        Held::Parts(parts) => {
+            let blocks: Vec<String> = parts.iter().filter_map(|part| shown(part, true)).collect();
+            if blocks.is_empty() { "\"\"".to_owned() } else { format!("[{}]", blocks.join(",")) }
         }
     };
-    format!("{{\"type\":\"tool_result\",\"tool_use_id\":{},\"content\":{content}}}", quote(id))
+    let error = if asked.result.is_error { ",\"is_error\":true" } else { "" };
+    format!(
+        "{{\"type\":\"tool_result\",\"tool_use_id\":{},\"content\":{content}{error}}}",
+        quote(&plain(&asked.call.id))
+    )
 }
 
-fn tool_use(call: &Call) -> String {
+fn tool_use(asked: &Asked<'_>) -> String {
+    let call = &asked.call;
     let input = match serde_json::from_str::<Value>(&call.arguments) {
         Ok(Value::Object(_)) => call.arguments.clone(),
         _ => format!("{{\"arguments\":{}}}", quote(&call.arguments)),
     };
     format!(
         "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{input}}}",
-        quote(&call.id),
-        quote(&call.name)
+        quote(&plain(&call.id)),
+        quote(&plain(&call.name))
     )
+}
+
+/// An id or a name in the characters that the protocol takes. What has others gets a hash
+/// of itself, so that two stay two.
+fn plain(text: &str) -> String {
+    let is_plain = |char: &char| char.is_ascii_alphanumeric() || *char == '_' || *char == '-';
+    if text.len() <= MAX_ID_CHARS && text.chars().all(|char| is_plain(&char)) {
+        return text.to_owned();
+    }
+    let hash = Sha256::digest(text.as_bytes());
+    let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let kept: String = text.chars().filter(is_plain).take(MAX_ID_CHARS - 1 - hash.len()).collect();
+    format!("{kept}_{hash}")
+}
+
+fn is_thought(block: &str) -> bool {
+    parts::parts(block).iter().any(Part::is_thought)
 }
 
 /// Marks the end of the system prompt, which never changes, and the end of all, which the
 /// next request finds again.
-fn mark_for_cache(system: &mut [String], messages: &mut [Message]) {
+fn mark_for_cache(tools: &str, system: &mut [String], messages: &mut [Message]) {
+    let is_marked = |block: &str| block.contains("\"cache_control\"");
     let all = system.iter().chain(messages.iter().flat_map(|one| &one.blocks));
-    let marks = all.filter(|block| block.contains("\"cache_control\"")).count();
+    let marks =
+        tools.matches("\"cache_control\"").count() + all.filter(|one| is_marked(one)).count();
     let ends = [messages.last_mut().and_then(|one| one.blocks.last_mut()), system.last_mut()];
     for block in ends.into_iter().flatten().take(MAX_CACHE_MARKS.saturating_sub(marks)) {
-        let can_bear = !block.contains("\"cache_control\"") && !block.contains("thinking\"");
-        if can_bear && block.pop() == Some('}') {
+        if !is_marked(block) && !is_thought(block) && block.pop() == Some('}') {
             block.push_str(",\"cache_control\":{\"type\":\"ephemeral\"}}");
         }
     }
@@ -188,6 +240,8 @@ pub(super) fn take_event(draft: &mut Draft, data: &str) -> Result<String, Troubl
     let number = event.get("index").and_then(Value::as_u64).unwrap_or(0);
     match text("/type") {
         "error" => return Err(Trouble::Error(data.to_owned())),
+        // vLLM calls an error by its `object`, and names its kind by the `type`.
+        _ if text("/object") == "error" => return Err(Trouble::Error(data.to_owned())),
         "message_start" => note_usage(draft, event.pointer("/message/usage")),
         "content_block_start" if text("/content_block/type") == "tool_use" => {
             let call = draft.call(number);
@@ -236,7 +290,9 @@ pub(super) fn take_whole(draft: &mut Draft, body: &str) -> Result<String, Troubl
                 let piece = block.get("text").and_then(Value::as_str).unwrap_or_default();
                 text.push_str(&said(draft, piece));
             }
-            Some("tool_use") => *draft.call(number as u64) = parts::call_of(block),
+            Some("tool_use") => {
+                *draft.call(number as u64) = parts::call_of(&block.to_string());
+            }
             _ => {}
         }
     }
@@ -253,11 +309,13 @@ fn said(draft: &mut Draft, text: &str) -> String {
 
 fn end(reason: &str) -> End {
     match reason {
+        "end_turn" | "stop_sequence" | "" => End::Finish(Finish::Stop),
         "max_tokens" => End::Finish(Finish::Length),
         "tool_use" => End::Finish(Finish::ToolCalls),
         "refusal" => End::Finish(Finish::Filtered),
         "model_context_window_exceeded" => End::WindowFull,
-        _ => End::Finish(Finish::Stop),
+        // `pause_turn` among them: there is more to come, and nobody asks for it here.
+        _ => End::broken(reason),
     }
 }
 

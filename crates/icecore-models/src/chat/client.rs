@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -157,6 +158,8 @@ pub struct ChatClient {
     url: String,
     headers: HeaderMap,
     client: Client,
+    /// The server wants the answer's tokens under their newer name.
+    is_newer: AtomicBool,
 }
 
 impl fmt::Debug for ChatClient {
@@ -198,16 +201,17 @@ impl ChatClient {
             headers(&config).ok_or_else(|| ChatClientError::Key { name: name.clone() })?;
         let client = http::client(&base, config.idle.min(CONNECT))
             .map_err(|reason| ChatClientError::Setup { name, reason })?;
-        Ok(Self { profile, url: format!("{base}{path}"), headers, client, config })
+        let url = format!("{base}{path}");
+        let is_newer = AtomicBool::new(url.starts_with("https://api.openai.com/"));
+        Ok(Self { profile, url, headers, client, config, is_newer })
     }
 
     fn body(&self, request: &ChatRequest) -> String {
         let model = &self.config.model;
         match self.config.protocol {
             Protocol::OpenAi => {
-                let is_openai = self.url.starts_with("https://api.openai.com/");
-                let tokens =
-                    if is_openai { AnswerTokens::MaxCompletion } else { AnswerTokens::Max };
+                let is_newer = self.is_newer.load(Ordering::Relaxed);
+                let tokens = if is_newer { AnswerTokens::MaxCompletion } else { AnswerTokens::Max };
                 openai::body(model, request, tokens)
             }
             Protocol::Anthropic => anthropic::body(model, request, self.config.caches_prefix),
@@ -220,7 +224,7 @@ impl ChatClient {
         tell: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<ChatReply, ChatError> {
         // Shared by all tries.
-        let body = Bytes::from(self.body(request));
+        let mut body = Bytes::from(self.body(request));
         let deadline = Instant::now() + self.config.timeout;
         let mut pause = self.config.retry_pause;
         let mut tries_left = self.config.retries;
@@ -232,6 +236,10 @@ impl ChatClient {
                 Ok(Err(failed)) => failed,
                 Err(_) => return Err(self.late(self.config.timeout, &draft.text)),
             };
+            if self.wants_newer(&failed.error) {
+                body = Bytes::from(self.body(request));
+                continue;
+            }
             let Some(wanted) = failed.again.filter(|_| draft.text.is_empty()) else {
                 return Err(failed.error);
             };
@@ -244,6 +252,14 @@ impl ChatClient {
             tries_left -= 1;
             pause = pause.saturating_mul(2);
         }
+    }
+
+    /// Whether it was refused for the name of one number; from now on it has the other.
+    fn wants_newer(&self, error: &ChatError) -> bool {
+        let names = |reason: &str| reason.contains(openai::NEWER_NAME);
+        self.config.protocol == Protocol::OpenAi
+            && matches!(error, ChatError::Refused { reason, .. } if names(reason))
+            && !self.is_newer.swap(true, Ordering::Relaxed)
     }
 
     /// Asks, and reads the answer into `draft`.
@@ -389,7 +405,8 @@ impl ChatClient {
 
     /// Whether all of an answer is there, once no more comes.
     fn finish(&self, request: &ChatRequest, draft: &mut Draft) -> Result<Finish, Failed> {
-        match draft.end {
+        match draft.end.clone() {
+            Some(End::Broken(reason)) => Err(self.cut_off(&reason, draft)),
             Some(End::WindowFull) => Err(final_error(self.overflow(Overflow::default(), draft))),
             Some(End::Finish(Finish::Length)) if self.fills_window(request, draft) => {
                 Err(final_error(self.overflow(Overflow::default(), draft)))
@@ -428,7 +445,8 @@ impl ChatClient {
             }
         }
         let body = String::from_utf8_lossy(&body);
-        self.failed(refusal::of_status(status, wait, &body), &mut Draft::default())
+        let refusal = refusal::of_status(status, wait, &body, &|text| self.without_key(text));
+        self.failed(refusal, &mut Draft::default())
     }
 
     fn failed(&self, refusal: Refusal, draft: &mut Draft) -> Failed {
@@ -462,7 +480,9 @@ impl ChatClient {
 
     fn troubled(&self, trouble: Trouble, draft: &mut Draft) -> Failed {
         match trouble {
-            Trouble::Error(data) => self.failed(refusal::of_event(&data), draft),
+            Trouble::Error(data) => {
+                self.failed(refusal::of_event(&data, &|text| self.without_key(text)), draft)
+            }
             Trouble::Malformed(reason) => {
                 let (model, reason) = (self.config.name.clone(), self.without_key(&reason));
                 final_error(ChatError::Malformed { model, reason })

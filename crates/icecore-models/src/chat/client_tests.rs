@@ -142,6 +142,43 @@ async fn ends_are_told_apart() {
 }
 
 #[tokio::test]
+async fn an_end_that_is_not_known_breaks_the_answer_off() {
+    for (protocol, word) in [
+        (Protocol::OpenAi, "error"),
+        (Protocol::OpenAi, "insufficient_system_resource"),
+        (Protocol::OpenAi, "abort"),
+        (Protocol::Anthropic, "pause_turn"),
+    ] {
+        let upstream = start(protocol).await;
+        upstream.push(Behaviour::EndWith("Half of".to_owned(), word));
+        let error = error_of(&upstream).await;
+        assert!(
+            matches!(&error, ChatError::CutOff { partial, reason, .. }
+                if partial == "Half of" && reason.contains(word)),
+            "{error}"
+        );
+    }
+    for word in ["STOP", "eos", "end_turn"] {
+        let upstream = start(Protocol::OpenAi).await;
+        upstream.push(Behaviour::EndWith("All.".to_owned(), word));
+        let reply = asked(upstream.client_config(), &hello()).await.0.unwrap();
+        assert_eq!((reply.text.as_str(), reply.finish), ("All.", Finish::Stop));
+    }
+}
+
+#[tokio::test]
+async fn the_newer_name_for_tokens_is_learned_once() {
+    let config = UpstreamConfig { is_newer: true, ..UpstreamConfig::default() };
+    let upstream = Upstream::start(config).await;
+    let client = ChatClient::new(upstream.client_config()).unwrap();
+    for requests in [2, 3] {
+        client.answer(&hello(), &|_| ()).await.unwrap();
+        assert_eq!(upstream.request_count(), requests);
+    }
+    assert_eq!(upstream.requests()[2].json["max_completion_tokens"], 100);
+}
+
+#[tokio::test]
 async fn the_words_of_every_server_for_a_full_window_are_known() {
     let long = request(&[turn("user", &"one two three ".repeat(600))], 50);
     for protocol in BOTH {
@@ -359,13 +396,20 @@ async fn refusals_name_their_reason_and_never_the_key() {
             assert!(!shown.contains(KEY), "{shown}");
         }
 
+        // Longer than what is told of a server's words.
+        let long = "k".repeat(300);
+        let config_of_long =
+            ChatClientConfig { api_key: Some(ApiKey::new(&*long)), ..config.clone() };
+        let error = asked(config_of_long, &hello()).await.0.unwrap_err();
+        assert!(!error.to_string().contains("kkk"), "{error}");
+
         config.api_key = Some(ApiKey::new("another"));
         config.model = "unknown".to_owned();
         let error = asked(config.clone(), &hello()).await.0.unwrap_err();
         assert!(matches!(error, ChatError::UnknownModel { .. }), "{error}");
         config.model = "known".to_owned();
         assert!(asked(config, &hello()).await.0.is_ok());
-        assert_eq!(upstream.request_count(), 4, "none of it is asked again");
+        assert_eq!(upstream.request_count(), 5, "none of it is asked again");
     }
 }
 

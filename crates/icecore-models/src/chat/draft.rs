@@ -21,12 +21,22 @@ pub(super) struct Draft {
 }
 
 /// How a server says that an answer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
     /// In one of the ways that all have.
     Finish(Finish),
     /// The window was full.
     WindowFull,
+    /// Before its end, for this reason.
+    Broken(String),
+}
+
+impl End {
+    /// By a word that is not known to mean that the answer is whole.
+    pub(super) fn broken(word: &str) -> Self {
+        let word: String = word.chars().filter(|char| !char.is_control()).take(40).collect();
+        End::Broken(format!("it ended with `{word}`"))
+    }
 }
 
 /// A tool that is to be called.

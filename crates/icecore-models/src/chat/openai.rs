@@ -2,24 +2,24 @@
 
 use icecore_domain::chat::{ChatRequest, Finish, Usage};
 use icecore_domain::json::quote;
-use icecore_domain::turn::{Content, RawTurn};
 use serde_json::Value;
 
-use super::draft::{Call, Draft, End, Trouble, json_value};
-use super::parts::{self, Part};
+use super::draft::{Draft, End, Trouble, json_value};
+use super::line::{Asked, Line, Piece, Speaker, lines};
+use super::parts::Part;
 
 /// The path beside the base.
 pub(super) const PATH: &str = "/chat/completions";
 
-/// Its own parts of a content, which pass as they are.
-const OWN_PARTS: [&str; 5] = ["text", "image_url", "input_audio", "file", "refusal"];
+/// What OpenAI's newer models call the number of tokens for an answer.
+pub(super) const NEWER_NAME: &str = "max_completion_tokens";
 
 /// What one of its servers calls the number of tokens for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerTokens {
     /// `max_tokens`, as all but OpenAI itself want it.
     Max,
-    /// `max_completion_tokens`.
+    /// [`NEWER_NAME`].
     MaxCompletion,
 }
 
@@ -33,13 +33,12 @@ pub(super) fn body(model: &str, request: &ChatRequest, tokens: AnswerTokens) -> 
         body.push_str(",\"tools\":");
         body.push_str(tools);
     }
-    let messages: Vec<String> =
-        request.messages.iter().flat_map(|turn| messages(turn.fields())).collect();
+    let messages: Vec<String> = lines(&request.messages).iter().flat_map(messages).collect();
     body.push_str(",\"messages\":[");
     body.push_str(&messages.join(","));
     let named = match tokens {
         AnswerTokens::Max => "max_tokens",
-        AnswerTokens::MaxCompletion => "max_completion_tokens",
+        AnswerTokens::MaxCompletion => NEWER_NAME,
     };
     body.push_str(&format!(
         "],\"{named}\":{},\"stream\":true,\"stream_options\":{{\"include_usage\":true}}}}",
@@ -48,47 +47,33 @@ pub(super) fn body(model: &str, request: &ChatRequest, tokens: AnswerTokens) -> 
     body
 }
 
-/// A turn as messages: one, unless results of tools come in Anthropic's form.
-fn messages(turn: &RawTurn) -> Vec<String> {
-    match &turn.content {
-        Content::Text(text) => vec![message(turn, Some(&quote(text)), own_calls(turn))],
-        Content::Null if turn.tool_calls.is_some() => {
-            vec![message(turn, Some("null"), own_calls(turn))]
-        }
-        Content::Null => vec![message(turn, Some("\"\""), None)],
-        Content::Parts(json) => {
-            let parts = parts::parts(json);
-            if parts.iter().all(|part| OWN_PARTS.contains(&part.kind())) {
-                vec![message(turn, Some(json.as_str()), own_calls(turn))]
-            } else {
-                translated(turn, &parts)
-            }
-        }
-    }
-}
-
-/// `{"role":…,"content":…,"name":…,"tool_calls":…,"tool_call_id":…}`
-fn message(turn: &RawTurn, content: Option<&str>, calls: Option<String>) -> String {
-    let mut fields = vec![format!("\"role\":{}", quote(role(&turn.role)))];
-    fields.extend(content.map(|content| format!("\"content\":{content}")));
-    if let Some(name) = turn.name.as_deref().filter(|name| is_name(name)) {
+/// A line as messages: its own, and directly behind it the results of its calls.
+fn messages(line: &Line<'_>) -> Vec<String> {
+    let role = match line.speaker {
+        Speaker::System => "system",
+        Speaker::User => "user",
+        Speaker::Model => "assistant",
+    };
+    let mut fields = vec![format!("\"role\":\"{role}\""), format!("\"content\":{}", content(line))];
+    if let Some(name) = line.name.filter(|name| is_name(name)) {
         fields.push(format!("\"name\":{}", quote(name)));
     }
-    fields.extend(calls.map(|calls| format!("\"tool_calls\":{calls}")));
-    if let Some(id) = turn.tool_call_id.as_deref() {
-        fields.push(format!("\"tool_call_id\":{}", quote(id)));
+    if !line.calls.is_empty() {
+        let call =
+            |asked: &Asked<'_>| asked.raw.map_or_else(|| asked.call.to_json(), str::to_owned);
+        let calls: Vec<String> = line.calls.iter().map(call).collect();
+        fields.push(format!("\"tool_calls\":[{}]", calls.join(",")));
     }
-    format!("{{{}}}", fields.join(","))
+    let own = format!("{{{}}}", fields.join(","));
+    std::iter::once(own).chain(line.calls.iter().map(result)).collect()
 }
 
-/// Roles that servers know; a `developer` is a system's other name, and nobody else's
-/// words are obeyed as if they were the system's.
-fn role(role: &str) -> &str {
-    match role {
-        "system" | "developer" => "system",
-        "assistant" | "tool" | "function" => role,
-        _ => "user",
-    }
+fn result(asked: &Asked<'_>) -> String {
+    format!(
+        "{{\"role\":\"tool\",\"content\":{},\"tool_call_id\":{}}}",
+        quote(&asked.result.held.words()),
+        quote(&asked.call.id)
+    )
 }
 
 /// Other names are refused, with the whole request.
@@ -97,62 +82,64 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.chars().all(is_plain)
 }
 
-fn own_calls(turn: &RawTurn) -> Option<String> {
-    let json = turn.tool_calls.as_ref()?;
-    if parts::are_openai_calls(json) {
-        return Some(json.as_str().to_owned());
+/// A text, or a list of parts that is not empty; null only where tools are called.
+fn content(line: &Line<'_>) -> String {
+    if let [Piece::Text(text)] = line.said.as_slice() {
+        return quote(text);
     }
-    calls_json(&parts::calls(turn))
+    let parts: Vec<String> =
+        line.said.iter().filter_map(|piece| part_of(piece, line.speaker)).collect();
+    match (parts.is_empty(), line.calls.is_empty()) {
+        (false, _) => format!("[{}]", parts.join(",")),
+        (true, false) => "null".to_owned(),
+        (true, true) => "\"\"".to_owned(),
+    }
 }
 
-fn calls_json(calls: &[Call]) -> Option<String> {
-    let calls: Vec<String> = calls.iter().map(Call::to_json).collect();
-    (!calls.is_empty()).then(|| format!("[{}]", calls.join(",")))
-}
-
-/// Anthropic's parts in this protocol's words: results first, for they answer what was
-/// before.
-fn translated(turn: &RawTurn, parts: &[Part<'_>]) -> Vec<String> {
-    let mut messages = Vec::new();
-    let mut words = Vec::new();
-    let mut calls = parts::calls(turn);
-    for part in parts {
-        match part.kind() {
-            "tool_result" => messages.push(format!(
-                "{{\"role\":\"tool\",\"content\":{},\"tool_call_id\":{}}}",
-                quote(&part.words()),
-                quote(part.text_of("tool_use_id"))
-            )),
-            "tool_use" => calls.push(parts::call_of(&part.value)),
-            "thinking" | "redacted_thinking" => {}
-            "image" => words.push(image(part)),
-            kind if OWN_PARTS.contains(&kind) => words.push(part.raw.to_owned()),
-            _ => words.push(text_part(&part.words())),
+/// A part in this protocol's words. Only a user may show or play something, and only a
+/// model refuse; of anybody else it is text.
+fn part_of(piece: &Piece<'_>, speaker: Speaker) -> Option<String> {
+    let part = match piece {
+        Piece::Text(text) => return said(text),
+        Piece::Part(part) if part.is_thought() => return None,
+        Piece::Part(part) => part,
+    };
+    let is_user = speaker == Speaker::User;
+    match part.kind() {
+        "text" if part.text_of("text").trim().is_empty() => None,
+        "text" => Some(part.raw.to_owned()),
+        "image_url" | "input_image" | "image" if is_user => image(part),
+        "input_audio" | "file" if is_user && part.value.get(part.kind()).is_some() => {
+            Some(part.raw.to_owned())
         }
+        "refusal" if speaker == Speaker::Model && !part.text_of("refusal").is_empty() => {
+            Some(part.raw.to_owned())
+        }
+        _ => said(&part.words()),
     }
-    if !words.is_empty() || !calls.is_empty() || messages.is_empty() {
-        let content = match words.len() {
-            0 if calls.is_empty() => "\"\"".to_owned(),
-            0 => "null".to_owned(),
-            _ => format!("[{}]", words.join(",")),
-        };
-        messages.push(message(turn, Some(&content), calls_json(&calls)));
-    }
-    messages
+}
+
+fn said(text: &str) -> Option<String> {
+    (!text.trim().is_empty()).then(|| text_part(text))
 }
 
 fn text_part(text: &str) -> String {
     format!("{{\"type\":\"text\",\"text\":{}}}", quote(text))
 }
 
-fn image(part: &Part<'_>) -> String {
-    let source = |key: &str| part.value.pointer(&format!("/source/{key}")).and_then(Value::as_str);
-    let url = match (source("url"), source("media_type"), source("data")) {
-        (Some(url), ..) => url.to_owned(),
-        (None, Some(kind), Some(data)) => format!("data:{kind};base64,{data}"),
-        _ => return text_part(&part.words()),
+fn image(part: &Part<'_>) -> Option<String> {
+    let text = |path: &str| part.value.pointer(path).and_then(Value::as_str);
+    if part.kind() == "image_url" && text("/image_url/url").is_some() {
+        return Some(part.raw.to_owned());
+    }
+    let url = match (text("/image_url"), text("/source/url")) {
+        (Some(url), _) | (None, Some(url)) => url.to_owned(),
+        (None, None) => match (text("/source/media_type"), text("/source/data")) {
+            (Some(kind), Some(data)) => format!("data:{kind};base64,{data}"),
+            _ => return said(&part.words()),
+        },
     };
-    format!("{{\"type\":\"image_url\",\"image_url\":{{\"url\":{}}}}}", quote(&url))
+    Some(format!("{{\"type\":\"image_url\",\"image_url\":{{\"url\":{}}}}}", quote(&url)))
 }
 
 /// Takes one event of a stream; gives the piece of text in it.
@@ -231,13 +218,18 @@ fn take_call(draft: &mut Draft, piece: &Value, at: u64) {
     }
 }
 
+/// The words of all servers for an end in order; what else ends an answer breaks it off.
 fn end(reason: &str) -> End {
-    match reason {
-        "length" | "max_tokens" => End::Finish(Finish::Length),
-        "tool_calls" | "function_call" => End::Finish(Finish::ToolCalls),
-        "content_filter" => End::Finish(Finish::Filtered),
-        "model_context_window_exceeded" | "context_length_exceeded" => End::WindowFull,
-        _ => End::Finish(Finish::Stop),
+    match reason.to_ascii_lowercase().as_str() {
+        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "complete" | "completed"
+        | "end" | "" => End::Finish(Finish::Stop),
+        "length" | "max_tokens" | "max_output_tokens" => End::Finish(Finish::Length),
+        "tool_calls" | "tool_use" | "function_call" => End::Finish(Finish::ToolCalls),
+        "content_filter" | "safety" | "refusal" | "recitation" => End::Finish(Finish::Filtered),
+        "model_context_window_exceeded" | "context_length_exceeded" | "model_length" => {
+            End::WindowFull
+        }
+        _ => End::broken(reason),
     }
 }
 

@@ -1,7 +1,9 @@
-//! A turn's content and calls, read so that either protocol can be written from them.
+//! Parts and calls of a turn, read so that either protocol can be written from them.
+
+use std::collections::BTreeMap;
 
 use icecore_domain::json::JsonText;
-use icecore_domain::turn::{Content, RawTurn};
+use icecore_domain::turn::Content;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -15,7 +17,7 @@ pub(super) struct Part<'a> {
     pub(super) value: Value,
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
     /// Its `type`.
     pub(super) fn kind(&self) -> &str {
         self.value.get("type").and_then(Value::as_str).unwrap_or_default()
@@ -31,44 +33,108 @@ impl Part<'_> {
         JsonText::parse(self.raw)
             .map_or_else(|_| String::new(), |json| Content::Parts(json).text().into_owned())
     }
+
+    /// Whether a model thought it and did not say it.
+    pub(super) fn is_thought(&self) -> bool {
+        matches!(self.kind(), "thinking" | "redacted_thinking" | "reasoning")
+    }
+
+    /// Whether it calls a tool of the client's. Tools that a provider runs itself have
+    /// other names, and their results beside them.
+    pub(super) fn is_call(&self) -> bool {
+        matches!(self.kind(), "tool_use" | "tool_call" | "tool-call" | "function_call")
+            || self.value.get("functionCall").is_some_and(Value::is_object)
+    }
+
+    /// Whether it is the result of such a call.
+    pub(super) fn is_result(&self) -> bool {
+        matches!(
+            self.kind(),
+            "tool_result" | "tool-result" | "function_call_output" | "function_response"
+        ) || self.value.get("functionResponse").is_some_and(Value::is_object)
+    }
+
+    /// The call that it answers; empty if it does not say.
+    pub(super) fn answers(&self) -> String {
+        let names = ["tool_use_id", "call_id", "toolCallId", "tool_call_id", "id"];
+        let inner = self.value.get("functionResponse").unwrap_or(&self.value);
+        names.iter().find_map(|name| inner.get(name).and_then(id_text)).unwrap_or_default()
+    }
+
+    /// What a result holds, in its own spelling.
+    pub(super) fn held(&self) -> Option<&'a str> {
+        let fields = fields(self.raw);
+        let inner = fields.get("functionResponse").map(|inner| self::fields(inner.get()));
+        let fields = inner.unwrap_or(fields);
+        let names = ["content", "output", "result", "response"];
+        names.iter().find_map(|name| fields.get(*name).map(|held| held.get()))
+    }
 }
 
 /// The parts of a provider's list; a lone part is a list of one.
-pub(super) fn parts(json: &JsonText) -> Vec<Part<'_>> {
-    let raws: Vec<&RawValue> = serde_json::from_str(json.as_str())
-        .or_else(|_| serde_json::from_str(json.as_str()).map(|one| vec![one]))
+pub(super) fn parts(json: &str) -> Vec<Part<'_>> {
+    listed(json).into_iter().map(|raw| Part { raw, value: value_of(raw) }).collect()
+}
+
+/// The elements of a list in their own spelling; what is no list is its only element.
+pub(super) fn listed(json: &str) -> Vec<&str> {
+    let raws: Vec<&RawValue> = serde_json::from_str(json)
+        .or_else(|_| serde_json::from_str(json).map(|one| vec![one]))
         .unwrap_or_default();
-    let part = |raw: &'_ RawValue| serde_json::from_str(raw.get()).unwrap_or(Value::Null);
-    raws.into_iter().map(|raw| Part { raw: raw.get(), value: part(raw) }).collect()
+    raws.into_iter().map(RawValue::get).collect()
 }
 
-/// The calls of a turn's `toolCalls`, in whichever form they are.
-pub(super) fn calls(turn: &RawTurn) -> Vec<Call> {
-    let Some(json) = &turn.tool_calls else { return Vec::new() };
-    let calls = json.to_value();
-    let calls = calls.as_array().map(Vec::as_slice).unwrap_or_default();
-    calls.iter().filter(|call| call.is_object()).map(call_of).collect()
+fn value_of(raw: &str) -> Value {
+    serde_json::from_str(raw).unwrap_or(Value::Null)
 }
 
-/// A call of OpenAI's form, of Anthropic's, or of the plain one with a name and arguments.
-pub(super) fn call_of(call: &Value) -> Call {
-    let function = call.get("function").unwrap_or(call);
-    let text = |value: &Value, key: &str| {
-        value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+/// The members of an object in their own spelling; none of what is no object.
+fn fields(raw: &str) -> BTreeMap<String, &RawValue> {
+    serde_json::from_str(raw).unwrap_or_default()
+}
+
+/// A call of OpenAI's form, of Anthropic's, of Gemini's, or of the plain one with a name
+/// and arguments.
+pub(super) fn call_of(raw: &str) -> Call {
+    let outer = fields(raw);
+    let inner = ["function", "functionCall"].iter().find_map(|name| {
+        outer.get(*name).map(|inner| fields(inner.get())).filter(|inner| !inner.is_empty())
+    });
+    let inner = inner.as_ref().unwrap_or(&outer);
+    let id_names = ["call_id", "toolCallId", "tool_call_id", "id"];
+    let id = [&outer, inner].into_iter().find_map(|fields| {
+        id_names.iter().find_map(|name| id_text(&value_of(fields.get(*name)?.get())))
+    });
+    let name =
+        ["name", "toolName"].iter().find_map(|name| match value_of(inner.get(*name)?.get()) {
+            Value::String(name) => Some(name),
+            _ => None,
+        });
+    let arguments = ["arguments", "input", "args", "parameters"]
+        .iter()
+        .find_map(|name| inner.get(*name).map(|arguments| arguments.get()));
+    let arguments = match arguments.map(|raw| (raw, value_of(raw))) {
+        Some((_, Value::String(text))) if !text.trim().is_empty() => text,
+        Some((_, Value::String(_) | Value::Null)) | None => "{}".to_owned(),
+        Some((raw, _)) => raw.to_owned(),
     };
-    let arguments = ["arguments", "input"].iter().find_map(|key| function.get(key));
-    let arguments = match arguments {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Null) | None => "{}".to_owned(),
-        Some(other) => other.to_string(),
-    };
-    Call { id: text(call, "id"), name: text(function, "name"), arguments }
+    Call { id: id.unwrap_or_default(), name: name.unwrap_or_default(), arguments }
 }
 
-/// Whether all calls of a turn have OpenAI's form already.
-pub(super) fn are_openai_calls(json: &JsonText) -> bool {
-    json.to_value().as_array().is_some_and(|calls| {
-        !calls.is_empty()
-            && calls.iter().all(|call| call.get("type").is_some() && call.get("function").is_some())
-    })
+fn id_text(id: &Value) -> Option<String> {
+    match id {
+        Value::String(id) => Some(id.clone()),
+        Value::Number(id) => Some(id.to_string()),
+        _ => None,
+    }
+}
+
+/// Whether a call has OpenAI's form already, and all that servers want of it.
+pub(super) fn is_openai_call(raw: &str) -> bool {
+    let value = value_of(raw);
+    let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    text("/type") == "function"
+        && !text("/id").is_empty()
+        && !text("/function/name").is_empty()
+        && !text("/function/arguments").trim().is_empty()
 }

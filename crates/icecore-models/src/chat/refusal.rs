@@ -28,16 +28,45 @@ pub(super) enum Refusal {
     Refused(String),
 }
 
-/// What a status with this body says.
-pub(super) fn of_status(status: u16, wait: Option<Duration>, body: &str) -> Refusal {
+/// Codes of an account that is out of money.
+const UNPAID_CODES: [&str; 4] = [
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "insufficient_balance",
+];
+
+/// Words of one, where there is no code.
+const UNPAID_WORDS: [&str; 3] = ["credit balance", "insufficient balance", "billing"];
+
+/// Words of a limit in time: waiting helps, whatever else is said of plans and billing.
+const RATES: [&str; 10] = [
+    "per min",
+    "perminute",
+    "per second",
+    "per hour",
+    "per day",
+    "perday",
+    "rate limit",
+    "rate_limit",
+    "try again in",
+    "retryinfo",
+];
+
+/// What a status with this body says. `hide` takes the key out of a server's words.
+pub(super) fn of_status(
+    status: u16,
+    wait: Option<Duration>,
+    body: &str,
+    hide: &dyn Fn(&str) -> String,
+) -> Refusal {
     if let Some(overflow) = overflow_of(status, body) {
         return Refusal::Overflow(overflow);
     }
-    let reason = told(status, body);
+    let reason = told(status, body, hide);
     let lower = body.to_lowercase();
-    let is_unpaid = ["insufficient_quota", "billing", "credit balance", "insufficient balance"]
-        .iter()
-        .any(|word| lower.contains(word));
+    let wait = wait.or_else(|| wait_within(body));
+    let is_unpaid = is_unpaid(status, wait, &lower);
     match status {
         401..=403 => Refusal::Denied(reason),
         429 | 400 if is_unpaid => Refusal::Denied(reason),
@@ -53,8 +82,26 @@ pub(super) fn of_status(status: u16, wait: Option<Duration>, body: &str) -> Refu
     }
 }
 
+/// Whether nothing more may be spent. Limits in time are told in like words: Gemini says
+/// "check your plan and billing details" of a minute's limit.
+fn is_unpaid(status: u16, wait: Option<Duration>, body: &str) -> bool {
+    let says = |words: &[&str]| words.iter().any(|word| body.contains(word));
+    says(&UNPAID_CODES)
+        || status == 400 && says(&UNPAID_WORDS[..2])
+        || status == 429 && wait.is_none() && !says(&RATES) && says(&UNPAID_WORDS)
+}
+
+/// How long Gemini asks to wait: in the body, as `"retryDelay": "34s"`.
+fn wait_within(body: &str) -> Option<Duration> {
+    let value: Value = serde_json::from_str(body).ok()?;
+    let details = ["/error/details", "/0/error/details"];
+    let details = details.iter().find_map(|path| value.pointer(path)?.as_array())?;
+    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
+}
+
 /// What an error in the midst of a stream says: its own words stand for the status.
-pub(super) fn of_event(data: &str) -> Refusal {
+pub(super) fn of_event(data: &str, hide: &dyn Fn(&str) -> String) -> Refusal {
     let value: Value = serde_json::from_str(data).unwrap_or_default();
     let error = value.get("error").unwrap_or(&value);
     let code = error.get("code").and_then(Value::as_u64);
@@ -69,7 +116,7 @@ pub(super) fn of_event(data: &str) -> Refusal {
         "invalid_request_error" | "BadRequestError" => 400,
         _ => 500,
     });
-    of_status(status, None, data)
+    of_status(status, None, data, hide)
 }
 
 fn names_no_model(body: &str) -> bool {
@@ -79,18 +126,20 @@ fn names_no_model(body: &str) -> bool {
 }
 
 /// The status with the server's own words, where it has any.
-fn told(status: u16, body: &str) -> String {
-    match message(body) {
+fn told(status: u16, body: &str, hide: &dyn Fn(&str) -> String) -> String {
+    match message(body, hide) {
         Some(message) => format!("status {status}: {message}"),
         None => format!("status {status}"),
     }
 }
 
-/// Finds the words in the ways that servers are known to send them.
-fn message(body: &str) -> Option<String> {
+/// Finds the words in the ways that servers are known to send them. The key is hidden
+/// before they are cut: a part of it would not be known again.
+fn message(body: &str, hide: &dyn Fn(&str) -> String) -> Option<String> {
     let answer: Value = serde_json::from_str(body).ok()?;
     let paths = ["/error/message", "/error", "/message", "/detail", "/0/error/message"];
     let text = paths.iter().find_map(|path| answer.pointer(path)?.as_str())?;
+    let text = hide(text);
     let line = text.chars().map(|char| if char.is_control() { ' ' } else { char });
     Some(line.take(MAX_MESSAGE_CHARS).collect())
 }
@@ -150,7 +199,7 @@ mod tests {
 
     #[test]
     fn statuses_mean_what_servers_mean_by_them() {
-        let of = |status, body| of_status(status, None, body);
+        let of = |status, body| of_status(status, None, body, &str::to_owned);
         let quota = r#"{"error":{"code":"insufficient_quota","message":"You exceeded it"}}"#;
         assert!(matches!(of(429, quota), Refusal::Denied(_)));
         assert!(matches!(of(429, "{}"), Refusal::Busy { .. }));
@@ -167,12 +216,42 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_in_time_is_no_matter_of_money() {
+        let of = |status, wait, body| of_status(status, wait, body, &str::to_owned);
+        let gemini = r#"[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You exceeded your current quota, please check your plan and billing details.","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel-FreeTier"}]},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34s"}]}}]"#;
+        let Refusal::Busy { wait, .. } = of(429, None, gemini) else { panic!("it is not busy") };
+        assert_eq!(wait, Some(Duration::from_secs(34)), "as its body says");
+        let openai = r#"{"error":{"code":"rate_limit_exceeded","type":"requests","message":"Rate limit reached for m on requests per min (RPM): Limit 3. Please try again in 20s. You can increase your rate limit by adding a payment method at https://platform.openai.com/account/billing."}}"#;
+        assert!(matches!(of(429, None, openai), Refusal::Busy { .. }));
+        let billing = r#"{"error":{"message":"Please check your plan and billing details."}}"#;
+        let second = Some(Duration::from_secs(1));
+        assert!(matches!(of(429, second, billing), Refusal::Busy { .. }));
+
+        assert!(matches!(of(429, None, billing), Refusal::Denied(_)));
+        let quota = r#"{"error":{"code":"insufficient_quota","message":"Check your plan"}}"#;
+        assert!(matches!(of(429, second, quota), Refusal::Denied(_)), "the code decides");
+        let unpaid = r#"{"error":{"message":"Your credit balance is too low. Go to Billing."}}"#;
+        assert!(matches!(of(400, None, unpaid), Refusal::Denied(_)));
+        let about = r#"{"error":{"message":"`billing` is no field"}}"#;
+        assert!(matches!(of(400, None, about), Refusal::Refused(_)));
+    }
+
+    #[test]
+    fn a_key_is_hidden_before_words_are_cut() {
+        let key = "k".repeat(2 * MAX_MESSAGE_CHARS);
+        let body = format!(r#"{{"error":{{"message":"Wrong key: {key}."}}}}"#);
+        let hide = |text: &str| text.replace(&key, "…");
+        let expected = Refusal::Denied("status 401: Wrong key: ….".to_owned());
+        assert_eq!(of_status(401, None, &body, &hide), expected);
+    }
+
+    #[test]
     fn errors_within_a_stream_are_known_by_their_words() {
         let busy = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
-        assert!(matches!(of_event(busy), Refusal::Busy { .. }));
+        assert!(matches!(of_event(busy, &str::to_owned), Refusal::Busy { .. }));
         let full = r#"{"error":{"code":400,"message":"prompt is too long: 9 tokens > 8 maximum"}}"#;
         let overflow = Overflow { limit: Some(8), requested: Some(9) };
-        assert_eq!(of_event(full), Refusal::Overflow(overflow));
-        assert!(matches!(of_event("nonsense"), Refusal::Failing { .. }));
+        assert_eq!(of_event(full, &str::to_owned), Refusal::Overflow(overflow));
+        assert!(matches!(of_event("nonsense", &str::to_owned), Refusal::Failing { .. }));
     }
 }

@@ -117,8 +117,9 @@ fn head(body: &str) -> &str {
 #[test]
 fn a_longer_conversation_begins_with_the_bytes_of_a_shorter_one() {
     let turns = conversation();
-    // The system prompt does not grow.
-    for count in 3..turns.len() {
+    // The system prompt does not grow, and a call without its result gets another one.
+    let is_open = |count: &usize| [4, 6, 11].contains(count);
+    for count in (3..turns.len()).filter(|count| !is_open(count)) {
         for longer in count + 1..=turns.len() {
             let (short, long) = (request(&turns[..count]), request(&turns[..longer]));
             let openai = |request: &ChatRequest| openai::body("m", request, AnswerTokens::Max);
@@ -139,6 +140,17 @@ fn only_the_mark_for_the_cache_moves() {
         let plain = anthropic::body("m", &request(&turns[..count]), false);
         assert_eq!(body.replace(mark, ""), plain);
     }
+}
+
+#[test]
+fn the_mark_is_kept_from_thoughts_and_not_from_talk_of_them() {
+    let body = anthropic::body("m", &request(&[said("user", "He said \"thinking\"")]), true);
+    assert!(body.contains("thinking\\\"\",\"cache_control\""), "{body}");
+    let thought = r#"[{"type":"thinking","thinking":"hm","signature":"s"}]"#;
+    let turns = [said("user", "Hi"), parts("assistant", thought)];
+    let body = anthropic::body("m", &request(&turns), true);
+    assert!(body.contains(r#"[{"type":"text","text":"Hi","cache_control":"#), "{body}");
+    assert!(!body.contains("hm"), "no message is a thought alone: {body}");
 }
 
 #[test]

@@ -11,6 +11,8 @@ pub(super) enum End {
     Tools,
     Filtered,
     WindowFull,
+    /// In another word.
+    Word(&'static str),
 }
 
 impl End {
@@ -24,6 +26,7 @@ impl End {
             (End::Tools, Protocol::Anthropic) => "tool_use",
             (End::Filtered, Protocol::OpenAi) => "content_filter",
             (End::Filtered, Protocol::Anthropic) => "refusal",
+            (End::Word(word), _) => word,
             (End::WindowFull, _) => "model_context_window_exceeded",
         }
     }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 
 use super::answer::{self, Answer, End};
-use super::{Behaviour, ServerKind, Shared, UpstreamRequest, counting, refusals};
+use super::{Behaviour, ServerKind, Shared, UpstreamRequest, counting, refusals, shape};
 
 /// What becomes of the connection.
 enum Then {
@@ -141,6 +141,7 @@ impl Line {
             }
             Behaviour::WindowFull(text) => self.ended(request, &text, End::WindowFull).await,
             Behaviour::Length(text) => self.ended(request, &text, End::Length).await,
+            Behaviour::EndWith(text, word) => self.ended(request, &text, End::Word(word)).await,
             Behaviour::Filtered => self.ended(request, "", End::Filtered).await,
             Behaviour::Empty => self.ended(request, "", End::Stop).await,
             Behaviour::LieAboutUsage(text, usage) => {
@@ -244,11 +245,20 @@ impl Line {
         let room = if config.counts_answer { request.max_tokens() } else { 0 };
         let is_over = request.tokens.saturating_add(room) > config.window
             || !config.counts_answer && request.tokens >= config.window;
+        let is_older = config.is_newer && request.json.get("max_tokens").is_some();
+        let wrong = if is_older {
+            Some("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.".to_owned())
+        } else {
+            shape::wrong(config.protocol, &request.json)
+        };
         match behaviour {
             Behaviour::Denied => Some((401, self.denied(key))),
             _ if !is_allowed => Some((401, self.denied(key))),
             Behaviour::UnknownModel => Some((404, self.unknown(model))),
             _ if !is_known => Some((404, self.unknown(model))),
+            _ if wrong.is_some() => {
+                wrong.map(|wrong| (400, refusals::refusal(config, "invalid_request_error", &wrong)))
+            }
             Behaviour::Overflow => Some(refusals::overflow(
                 config,
                 request.tokens.max(config.window + 1),
