@@ -1,6 +1,6 @@
 //! What every command has at hand: the memory, whose it is, and the way out.
 
-use icecore::{Memory, MemoryBuilder, Principal, Scope, Tenant};
+use icecore::{Memory, MemoryBuilder, Models, Principal, Scope, Tenant};
 
 use crate::failure::{Failure, Outcome};
 use crate::hush;

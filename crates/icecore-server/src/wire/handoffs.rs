@@ -190,7 +190,7 @@ mod tests {
         let handoff = |text: &str| HandoffInfo {
             id: "h-1".to_owned(),
             number: 1,
-            text: text.to_owned(),
+            text: icecore::Redactor::standard().text(text),
             tokens: text.len() as u64,
             tokens_before: 9,
             tokens_after: 1,
