@@ -87,7 +87,7 @@ async fn what_a_template_adds_is_not_multiplied() {
     let usage = Usage { input: 36, cached_input: 0, output: 1 };
     upstream.push(Behaviour::LieAboutUsage("Yes.".to_owned(), usage));
     exchange(&bench, &model, "Are you there?").await.unwrap();
-    let long = (0..700).map(work).collect::<Vec<_>>().join(" ");
+    let long = (0..850).map(work).collect::<Vec<_>>().join(" ");
     let done = exchange(&bench, &model, &long).await.unwrap();
     assert_eq!(done.compactions, []);
     assert!(upstream.requests().pop().unwrap().tokens > 40_000);
@@ -103,7 +103,7 @@ async fn an_estimate_alone_refuses_nothing() {
     let usage = Usage { input: 12_000, cached_input: 0, output: 1 };
     upstream.push(Behaviour::LieAboutUsage("Yes.".to_owned(), usage));
     exchange(&bench, &model, "Is it so?").await.unwrap();
-    let long = (0..700).map(work).collect::<Vec<_>>().join(" ");
+    let long = (0..850).map(work).collect::<Vec<_>>().join(" ");
     let done = exchange(&bench, &model, &long).await.unwrap();
     assert!(done.compactions.len() <= 2);
     let sent = upstream.requests().pop().unwrap();
