@@ -363,7 +363,7 @@ Written by the memory system, not by a person: a summary of earlier turns of thi
         for tokens in 0..400 {
             let text = fresh_window(7, 12, true, tokens, &CharCounter);
             assert!(text.chars().count() as u64 <= tokens);
-            assert_eq!(parse(&text).answered(), (tokens >= 67).then_some(""), "{tokens} {text}");
+            assert_eq!(parse(&text).answered(), (tokens >= 66).then_some(""), "{tokens} {text}");
         }
         let line = answered_line("It is in [icecore handoff");
         assert!(line.is_answered());
