@@ -155,6 +155,24 @@ fn a_server_on_this_machine_is_found() {
 }
 
 #[test]
+fn stats_set_what_was_saved_against_what_it_cost_in_money() {
+    let server = Server::summing(None, ServerKind::Plain);
+    let place = Place::new();
+    let turns = place.file("c.jsonl", conversation(8));
+    let url = server.upstream.url();
+    let file = place.file(
+        "config.toml",
+        format!(
+            "{SMALL_CHUNKS}summarization_strategy = \"llm\"\n[models.m]\nurl = \"{url}\"\n\
+             window = 16000\ninput_price = 2.5\noutput_price = 10\n"
+        ),
+    );
+    place.ok(&["import", &turns, "--config", &file]);
+    let told = place.ok(&["stats", "--config", &file]);
+    assert!(told.contains(", worth 0.") && told.contains(", for 0."), "{told}");
+}
+
+#[test]
 fn what_a_server_does_wrong_loses_nothing() {
     let place = Place::new();
     let turns = place.file("c.jsonl", conversation(8));

@@ -275,6 +275,17 @@ async fn a_wait_beyond_the_timeout_is_told_and_not_waited() {
 }
 
 #[tokio::test]
+async fn a_long_wait_is_told_and_not_waited() {
+    let upstream = start(Protocol::OpenAi).await;
+    let wait = super::client::LONGEST_WAIT + Duration::from_secs(1);
+    upstream.push(Behaviour::Busy { retry_after: Some(wait.as_secs().to_string()) });
+    let config = ChatClientConfig { timeout: wait * 10, ..upstream.client_config() };
+    let busy = ChatError::Busy { model: "scripted".to_owned(), retry_after: Some(wait) };
+    assert_eq!(asked(config, &hello()).await.0, Err(busy));
+    assert_eq!(upstream.request_count(), 1);
+}
+
+#[tokio::test]
 async fn what_was_told_is_never_told_twice() {
     for protocol in BOTH {
         let upstream = start(protocol).await;
