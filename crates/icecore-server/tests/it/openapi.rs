@@ -315,6 +315,14 @@ async fn examples_work_and_answers_fit_their_schemas() {
             }
             _ => String::new(),
         };
+        let body = match operation.is["operationId"] == "correctHandoff" {
+            // The one that is there; the session has been compacted by now.
+            true => {
+                let found = host.get("/sessions/trip/handoff").await.json();
+                body.replace("h-0123456789abcdef0123", found["compactionId"].as_str().unwrap())
+            }
+            false => body,
+        };
         let method = operation.method.to_uppercase();
         let answer = host.raw(&host.request(&method, &path, &[], body.as_bytes())).await;
         assert!((200..300).contains(&answer.status), "{method} {path}: {answer:?}");
