@@ -401,7 +401,7 @@ mod tests {
         Said { role: "user", name: Some(name), text, at: DAY }
     }
 
-    fn task<'a>() -> SummaryTask {
+    fn task() -> SummaryTask {
         let turns = [
             said("Ana", "I moved to Porto on 3 March 2025, and I rent a flat near the harbour."),
             said("Bo", "Great. Please never send invoices on Mondays."),
