@@ -17,9 +17,11 @@ mod parts;
 mod refusal;
 mod sse;
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
+#[cfg(feature = "testing")]
 mod client_tests;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
+#[cfg(feature = "testing")]
 mod line_tests;
 #[cfg(test)]
 mod render_tests;

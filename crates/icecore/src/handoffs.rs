@@ -85,7 +85,7 @@ impl ApiView {
     pub fn messages(&self) -> Vec<RedactedTurn> {
         let body = |turn: &StoredTurn| turn.turn.clone();
         let told = self.handoff.iter().filter(|handoff| !handoff.text.is_empty());
-        let told = told.map(|handoff| handoff_message(handoff));
+        let told = told.map(handoff_message);
         let system = self.system.iter().filter_map(body);
         let all = system.chain(told).chain(self.turns.iter().filter_map(body));
         let all: Vec<Message> = all.map(|turn| Message { turn, tokens: 0 }).collect();

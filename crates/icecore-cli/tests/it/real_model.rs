@@ -35,6 +35,7 @@ struct Server {
 
 impl Server {
     /// Starts one; none where its packages are not installed.
+    #[expect(clippy::print_stderr, reason = "says that it is skipped, and why")]
     fn start(window: u64) -> Option<Self> {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let named = std::env::var("ICECORE_MODEL_PYTHON").ok().filter(|name| !name.is_empty());

@@ -148,7 +148,8 @@ impl Trial<'_> {
     /// A request that was refused: rightly, with nothing sent and nothing changed.
     async fn refused(&mut self, before: &[StoredTurn], api_before: Option<ApiView>) {
         let asked = self.made.asked.iter().flatten().take(self.made.asked[0].len());
-        let raw = asked.map(|turn| icecore_domain::redact::RedactedTurn::read_back(turn.clone()));
+        let redactor = icecore_domain::redact::Redactor::standard();
+        let raw = asked.map(|turn| redactor.turn(turn.clone()));
         let all: Vec<Message> = before
             .iter()
             .filter_map(|turn| turn.turn.clone())
