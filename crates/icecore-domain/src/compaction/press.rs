@@ -292,7 +292,7 @@ mod tests {
             text.lines().filter_map(|line| Some(dated(line)?.0.to_owned())).collect()
         };
         assert!(days(&made).is_superset(&days(&part.extracted())), "{made}");
-        assert!(made.len() * 2 > part.budget, "{} of {}", made.len(), part.budget);
+        assert!(made.len() >= part.extracted().len(), "{made}\n{}", part.extracted());
         assert!(made.contains("Never send an invoice of the northern line on a Monday."), "{made}");
     }
 }

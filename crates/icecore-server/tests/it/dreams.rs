@@ -196,7 +196,7 @@ async fn what_was_forgotten_leaves_a_tombstone() {
     let receipt = host.post("/forget", r#"{"subject":"Odile"}"#).await.json();
     assert_eq!(receipt["erased"], dry["erased"], "{receipt}");
     assert_eq!(receipt["distilledAnew"], 1, "{receipt}");
-    assert!(text(&receipt, "statement").ends_with(", 1 archives"), "{receipt}");
+    assert!(text(&receipt, "statement").ends_with(", 1 archives, 0 handoffs"), "{receipt}");
     let gone = host.get(&format!("/archives/{checksum}")).await;
     assert_eq!(gone.code(), "410 archive_gone");
     assert!(!host.get("/archives").await.text.contains(&checksum));

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use icecore_domain::chat::ChatProfile;
 use icecore_domain::handoff::{
-    CompactionPlan, Effort, Handoff, HandoffLine, HandoffSection, LEAST_HANDOFF_TOKENS, Message,
-    PlanRequest, SessionWindow, extract, fresh_window, leading_system, plan,
+    CompactionPlan, Effort, Handoff, HandoffLine, LEAST_HANDOFF_TOKENS, Message, PlanRequest,
+    SessionWindow, extract, fresh_window, leading_system, plan,
 };
 use icecore_domain::ids::Scope;
 use icecore_domain::redact::{RedactedJson, RedactedText};
 use icecore_store::{HandoffTrigger, KeptHandoff, NewHandoff, StoreError};
 
 use super::distil::Task;
-use super::lines::{Frame, Lines};
+use super::lines::{Frame, Lines, is_corrected};
 use super::sources::{Sources, answered};
 use super::view::Reading;
 use super::{CompactRequest, Compacted};
@@ -29,9 +29,6 @@ const HEURISTIC: &str = "heuristic";
 
 /// What wrote one that keeps nothing.
 const FRESH: &str = "fresh";
-
-/// What wrote one that a person changed.
-const PERSON: &str = "person";
 
 /// What is to be compacted, and how.
 #[derive(Clone, Copy)]
@@ -241,7 +238,7 @@ impl Memory {
         let sources =
             self.handoff_sources(scope, reading, messages, plan, &secrets.redactor).await?;
         let sources = Arc::new(sources);
-        let first = person_lines(reading, &sources);
+        let first = person_lines(&sources);
         let heuristic = self.extracted(&sources, plan, frame).await?;
         let mut notices = Vec::new();
         let task = Task {
@@ -356,12 +353,8 @@ pub(super) fn scaled(tokens: u64, permille: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// What a person wrote into the handoff before: it stands before all else.
-fn person_lines(reading: &Reading, sources: &Sources) -> Vec<HandoffLine> {
-    let is_person = reading.handoff.as_ref().is_some_and(|handoff| handoff.made_by == PERSON);
-    let lines = sources.previous.iter().filter(|_| is_person).flat_map(|one| &one.lines);
-    // What was recalled was for another request, and so perhaps was the answer.
-    let is_of_now =
-        |line: &&HandoffLine| line.section != HandoffSection::Recalled && !line.is_answered();
-    lines.filter(is_of_now).cloned().collect()
+/// What a person wrote into a handoff before: it stands before all else.
+fn person_lines(sources: &Sources) -> Vec<HandoffLine> {
+    let lines = sources.previous.iter().flat_map(|one| &one.lines);
+    lines.filter(|line| is_corrected(line)).cloned().collect()
 }

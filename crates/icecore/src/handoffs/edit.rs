@@ -7,6 +7,7 @@ use icecore_domain::ids::Scope;
 use icecore_store::{HandoffEdit, KeptHandoff, StoreError};
 
 use super::Compacted;
+use super::lines::corrected;
 use super::view::Reading;
 use crate::compaction::looked_at;
 use crate::error::{MemoryError, Result, off_thread};
@@ -65,8 +66,9 @@ impl Memory {
         }
         let (words, number, turns) = (wanted.text.to_owned(), record.number, stood_for(&reading));
         let (redactor, counter) = (secrets.redactor.clone(), Arc::clone(&self.inner.counter));
+        let before = record.text.as_str().to_owned();
         let written = off_thread(move || {
-            let text = render(&parse(&words), number, turns);
+            let text = render(&corrected(&parse(&before), parse(&words)), number, turns);
             let (text, _) = looked_at(&text, |text| redactor.derived_text(text))?;
             let tokens = u64::from(counter.count(text.as_str()));
             Ok::<_, MemoryError>((text, tokens))

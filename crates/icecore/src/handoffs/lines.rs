@@ -21,6 +21,35 @@ const LEAST_FIRST: [HandoffSection; 9] = [
     HandoffSection::Instructions,
 ];
 
+/// How a line ends that a person wrote into a handoff. It stays through later ones.
+const CORRECTED: &str = " (a person's correction)";
+
+/// Marks the lines of a correction that the handoff before it did not have. Of what is
+/// recalled for one request alone, what a person adds is a fact.
+pub(super) fn corrected(before: &Handoff, mut after: Handoff) -> Handoff {
+    for line in &mut after.lines {
+        let said = normalise(plain(&line.text));
+        let is_known = before.lines.iter().any(|known| normalise(plain(&known.text)) == said);
+        if !is_known && !line.is_answered() {
+            line.text = format!("{}{CORRECTED}", plain(&line.text));
+            if line.section == HandoffSection::Recalled {
+                line.section = HandoffSection::Facts;
+            }
+        }
+    }
+    after.lines.sort_by_key(|line| line.section);
+    after
+}
+
+/// Whether a person wrote it.
+pub(super) fn is_corrected(line: &HandoffLine) -> bool {
+    line.text.ends_with(CORRECTED)
+}
+
+fn plain(text: &str) -> &str {
+    text.strip_suffix(CORRECTED).unwrap_or(text)
+}
+
 /// Which handoff it is, for how many turns, and what room it has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
@@ -46,10 +75,12 @@ impl Lines {
 
     /// Adds lines that are not there.
     pub(super) fn add(&mut self, more: Vec<HandoffLine>) {
-        for line in more {
-            let said = normalise(&line.text);
-            let is_same = |other: &HandoffLine| normalise(&other.text) == said;
+        for mut line in more {
+            let said = normalise(plain(&line.text));
+            let is_same = |other: &HandoffLine| normalise(plain(&other.text)) == said;
             if !self.first.iter().chain(&self.rest).any(is_same) {
+                // Nothing that was said passes for a person's correction.
+                line.text.truncate(plain(&line.text).len());
                 self.rest.push(line);
             }
         }
