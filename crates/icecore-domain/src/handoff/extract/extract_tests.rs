@@ -220,7 +220,9 @@ fn what_happened_does_not_flood_the_state() {
         })
         .collect();
     let turns: Vec<Said<'_>> = texts.iter().map(|text| said("assistant", text, 0)).collect();
-    let handoff = written(&source(&turns), 8_000);
+    let recalled =
+        [Passage { speaker: "user".to_owned(), text: "The sledges are red.".to_owned(), at: None }];
+    let handoff = written(&HandoffSource { recalled: &recalled, ..source(&turns) }, 8_000);
     let states: Vec<&str> = handoff.of(HandoffSection::State).collect();
     let size: usize = states.iter().map(|text| text.len() + 3).sum();
     assert!((500..=8_000 * 40 / 100).contains(&size), "{size}");

@@ -54,11 +54,13 @@ pub(super) fn add(source: &HandoffSource<'_>, draft: &mut Draft<'_>) {
             told.contains(&format!(" {text} ")) || begun.iter().any(|line| text.starts_with(line))
         });
     let share = |percent: u64| draft.tokens.saturating_mul(percent) / 100;
-    let shares: [(&[Section], u64); 3] = [
-        (&KNOWN, share(KNOWN_PERCENT)),
-        (&OPEN, share(OPEN_PERCENT)),
-        (&PAST, share(PAST_PERCENT)),
-    ];
+    // Where nothing bears on the request, what happened has the room that is left.
+    let past = match source.recalled.is_empty() {
+        true => u64::MAX,
+        false => share(PAST_PERCENT),
+    };
+    let shares: [(&[Section], u64); 3] =
+        [(&KNOWN, share(KNOWN_PERCENT)), (&OPEN, share(OPEN_PERCENT)), (&PAST, past)];
     for (sections, most) in shares {
         fill(source, draft, &distiller, sections, most);
     }
