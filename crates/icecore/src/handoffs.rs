@@ -83,11 +83,7 @@ impl ApiView {
     /// is not there, and a result of none among other parts, are left as they are: the
     /// client that renders a request makes pairs of them.
     pub fn messages(&self) -> Vec<RedactedTurn> {
-        let body = |turn: &StoredTurn| turn.turn.clone();
-        let told = self.handoff.iter().filter(|handoff| !handoff.text.is_empty());
-        let told = told.map(handoff_message);
-        let system = self.system.iter().filter_map(body);
-        let all = system.chain(told).chain(self.turns.iter().filter_map(body));
+        let all = self.all_messages().into_iter();
         let all: Vec<Message> = all.map(|turn| Message { turn, tokens: 0 }).collect();
         let mut left_out = unpaired(&all).into_iter().peekable();
         let mut messages = Vec::with_capacity(all.len());
@@ -98,6 +94,24 @@ impl ApiView {
             }
         }
         messages
+    }
+
+    /// What a model is asked with: the messages, or, where there would be none beside the
+    /// system prompt, results without their calls too, which are sent as words.
+    fn sendable(&self) -> Vec<RedactedTurn> {
+        let messages = self.messages();
+        match messages.len() > self.system.len() {
+            true => messages,
+            false => self.all_messages(),
+        }
+    }
+
+    fn all_messages(&self) -> Vec<RedactedTurn> {
+        let body = |turn: &StoredTurn| turn.turn.clone();
+        let told = self.handoff.iter().filter(|handoff| !handoff.text.is_empty());
+        let told = told.map(handoff_message);
+        let system = self.system.iter().filter_map(body);
+        system.chain(told).chain(self.turns.iter().filter_map(body)).collect()
     }
 }
 

@@ -177,7 +177,7 @@ impl Memory {
             }
         };
         let asked = ChatRequest {
-            messages: fit.reading.view.messages(),
+            messages: fit.reading.view.sendable(),
             tools,
             max_tokens: fit.window.reserve,
         };
