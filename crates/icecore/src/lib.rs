@@ -37,6 +37,7 @@ mod entries;
 mod error;
 mod forget;
 mod handoffs;
+mod histories;
 mod history;
 mod import;
 mod indexing;
@@ -82,6 +83,9 @@ pub use forget::{Erased, ForgetRequest, Receipt};
 pub use handoffs::{
     ApiView, CompactRequest, Compacted, ExchangeRequest, Exchanged, FitRequest, Fitted,
     HandoffInfo, HandoffSettings,
+};
+pub use histories::{
+    ClientMessage, FittedHistory, FollowRequest, Followed, Following, HistoryFit, ProviderCount,
 };
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
 pub use icecore_domain::chat::{
