@@ -81,12 +81,16 @@ impl Line {
             state.requests.push(request.clone());
             state.script.pop_front()
         };
-        match behaviour {
-            Some(behaviour) => self.behave(behaviour, &request).await,
-            None => {
-                let text = (self.shared.config.answer)(&request);
-                self.behave(Behaviour::Answer(text), &request).await
-            }
+        let behaviour = behaviour.unwrap_or_else(|| self.untold(&request));
+        self.behave(behaviour, &request).await
+    }
+
+    /// What it does when it was not told.
+    fn untold(&self, request: &UpstreamRequest) -> Behaviour {
+        let config = &self.shared.config;
+        match &config.otherwise {
+            Some(otherwise) => otherwise(request),
+            None => Behaviour::Answer((config.answer)(request)),
         }
     }
 
@@ -131,10 +135,8 @@ impl Line {
                 let answer = self.fitted(request, &by(request));
                 self.stream(request, &answer, "text/event-stream", Duration::ZERO).await
             }
-            Behaviour::CallTools(calls) => {
-                let answer = Answer { calls, ..self.said(request, "", End::Tools) };
-                self.stream(request, &answer, "text/event-stream", Duration::ZERO).await
-            }
+            Behaviour::CallTools(calls) => self.calling(request, "", calls).await,
+            Behaviour::SayAndCall(text, calls) => self.calling(request, &text, calls).await,
             Behaviour::Whole(text) => {
                 let body = answer::whole(protocol, &self.fitted(request, &text));
                 self.json(200, &[], &body).await
@@ -237,6 +239,7 @@ impl Line {
             Behaviour::Answer(_)
                 | Behaviour::AnswerBy(_)
                 | Behaviour::CallTools(_)
+                | Behaviour::SayAndCall(..)
                 | Behaviour::Whole(_)
                 | Behaviour::Slow(..)
                 | Behaviour::LieAboutUsage(..)
@@ -313,6 +316,16 @@ impl Line {
         self.stream(request, &answer, "text/event-stream", Duration::ZERO).await
     }
 
+    async fn calling(
+        &mut self,
+        request: &UpstreamRequest,
+        text: &str,
+        calls: Vec<(String, String, String)>,
+    ) -> io::Result<Then> {
+        let answer = Answer { calls, ..self.said(request, text, End::Tools) };
+        self.stream(request, &answer, "text/event-stream", Duration::ZERO).await
+    }
+
     async fn stream(
         &mut self,
         request: &UpstreamRequest,
@@ -325,7 +338,7 @@ impl Line {
             return self.json(200, &[], &answer::whole(protocol, answer)).await;
         }
         self.begin_chunks(kind).await?;
-        let mut text = answer::beginning(protocol, answer.usage);
+        let mut text = answer::beginning(protocol, answer);
         for piece in &answer.pieces {
             text.push_str(&answer::piece(protocol, piece));
             if !pause.is_zero() {
@@ -345,7 +358,7 @@ impl Line {
         self.begin_chunks("text/event-stream").await?;
         let pieces = answer.pieces.iter().map(|piece| answer::piece(protocol, piece));
         let text: String =
-            std::iter::once(answer::beginning(protocol, answer.usage)).chain(pieces).collect();
+            std::iter::once(answer::beginning(protocol, &answer)).chain(pieces).collect();
         self.chunk(&text).await
     }
 
