@@ -6,6 +6,7 @@ mod bad_input;
 mod commands;
 mod damage;
 mod dreams;
+mod examples;
 mod forget;
 mod import;
 mod keys;

@@ -36,15 +36,16 @@ const RULE: &str = "Always give heights in metres, and never name a price.";
 const KEY: &str = "key-of-the-client-4711";
 
 /// A package and what it is pointed at.
-struct Package {
+pub struct Package {
     name: &'static str,
-    protocol: Protocol,
+    pub protocol: Protocol,
     /// Behind the proxy's address.
-    base: &'static str,
+    pub base: &'static str,
 }
 
-const OPENAI: Package = Package { name: "openai", protocol: Protocol::OpenAi, base: "/openai/v1" };
-const ANTHROPIC: Package =
+pub const OPENAI: Package =
+    Package { name: "openai", protocol: Protocol::OpenAi, base: "/openai/v1" };
+pub const ANTHROPIC: Package =
     Package { name: "anthropic", protocol: Protocol::Anthropic, base: "/anthropic" };
 
 /// What the driver says that it did.
@@ -57,7 +58,7 @@ struct Counted {
 
 /// The interpreter that has the packages; none where they are not installed.
 #[expect(clippy::print_stderr, reason = "says that it is skipped, and why")]
-fn python(package: &Package) -> Option<String> {
+pub fn python(package: &Package) -> Option<String> {
     let named = std::env::var("ICECORE_SDK_PYTHON").ok().filter(|name| !name.is_empty());
     let python = named.clone().unwrap_or_else(|| "python3".to_owned());
     let has = Command::new(&python).args(["-c", &format!("import {}", package.name)]).output();
