@@ -129,6 +129,7 @@ pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInp
 pub use models::{
     BreakEven, FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS,
     ModelChain, ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
+    spending,
 };
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
