@@ -416,6 +416,7 @@ impl Memory {
         let batch = AppendBatch {
             session,
             turns,
+            after: None,
             insist: append.insist,
             policy: self.inner.settings.cuts,
             now,
@@ -597,5 +598,6 @@ fn prepare_one(
         at,
         occurrence: input.occurrence,
         session_given: input.session_given,
+        link: None,
     }
 }
