@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::dream::Checksum;
 use icecore_domain::fact::FactKey;
-use icecore_domain::identity::IdentityKey;
+use icecore_domain::identity::{IdentityKey, Link};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
@@ -218,6 +218,29 @@ impl Store for MemoryStore {
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         let state = self.state();
         Ok(ids.iter().filter_map(|id| state.turn(scope, *id).cloned()).collect())
+    }
+
+    async fn linked(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        session: Option<SessionNo>,
+    ) -> Result<Vec<LinkedTurn>> {
+        let state = self.state();
+        let mut sessions: Vec<&state::SessionState> = state.sessions_in(scope).collect();
+        sessions.retain(|one| session.is_none_or(|session| one.no == session));
+        sessions.sort_by_key(|one| std::cmp::Reverse(one.no));
+        let of = |link: &Link| {
+            let found = sessions.iter().filter_map(|session| session.linked(*link));
+            found.take(MOST_LINKED).collect::<Vec<_>>()
+        };
+        Ok(links.iter().flat_map(of).collect())
+    }
+
+    async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>> {
+        let state = self.state();
+        let rows = ids.iter().filter_map(|id| state.turn(scope, *id));
+        Ok(rows.map(state::place_of).collect())
     }
 
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {

@@ -19,6 +19,7 @@ mod facts;
 mod handoffs;
 mod health;
 mod keyring;
+mod links;
 mod log;
 mod open;
 mod pyramid;
@@ -42,7 +43,7 @@ use async_trait::async_trait;
 use icecore_domain::chunk::Level;
 use icecore_domain::dream::Checksum;
 use icecore_domain::fact::FactKey;
-use icecore_domain::identity::IdentityKey;
+use icecore_domain::identity::{IdentityKey, Link};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
@@ -322,6 +323,21 @@ impl Store for SqliteStore {
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         let (scope, ids) = (scope.clone(), ids.to_vec());
         self.fetch(ids.len(), move |c, s| rows::turns_at(c, s, &scope, &ids)).await
+    }
+
+    async fn linked(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        session: Option<SessionNo>,
+    ) -> Result<Vec<LinkedTurn>> {
+        let (scope, links) = (scope.clone(), links.to_vec());
+        self.fetch(links.len(), move |c, s| links::find(c, s, &scope, &links, session)).await
+    }
+
+    async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.fetch(ids.len(), move |c, s| links::places(c, s, &scope, &ids)).await
     }
 
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use icecore_domain::chunk::Level;
 use icecore_domain::dream::Checksum;
 use icecore_domain::fact::FactKey;
-use icecore_domain::identity::IdentityKey;
+use icecore_domain::identity::{IdentityKey, Link};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
@@ -302,6 +302,19 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
 
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         read!(self.turns_at(scope, ids))
+    }
+
+    async fn linked(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        session: Option<SessionNo>,
+    ) -> Result<Vec<LinkedTurn>> {
+        read!(self.linked(scope, links, session))
+    }
+
+    async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>> {
+        read!(self.places(scope, ids))
     }
 
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {

@@ -9,14 +9,25 @@
 //! The session's path and the history are the same, message for message: the nth message
 //! is the nth turn along the path.
 
+mod counts;
+mod fit;
+mod follow;
+mod keep;
+mod path;
+
+use icecore_domain::follow::Following;
 use icecore_domain::handoff::SessionWindow;
+use icecore_domain::identity::Link;
 use icecore_domain::ids::Scope;
 use icecore_domain::redact::RedactedText;
 use icecore_domain::turn::RawTurn;
+use icecore_store::TurnPlace;
 
 use crate::error::Result;
 use crate::handoffs::Compacted;
 use crate::memory::Memory;
+
+pub(crate) use counts::MessageCounts;
 
 /// One message of a client's history.
 #[derive(Debug, Clone)]
@@ -45,17 +56,6 @@ pub struct FollowRequest<'a> {
     pub new_session: &'a str,
 }
 
-/// How a history goes with what is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Following {
-    /// It matches the head of a branch in full, with at least one reply in it.
-    Continues,
-    /// It shares a beginning, with at least one reply in it, and then differs.
-    Forks,
-    /// It matches nothing, or more than one.
-    Begins,
-}
-
 /// A history's place.
 #[derive(Debug, Clone)]
 pub struct Followed {
@@ -63,8 +63,15 @@ pub struct Followed {
     pub session: String,
     /// How it was found.
     pub following: Following,
-    /// How many of the messages the session holds, from the first on.
+    /// How many of the messages are known, from the first on: those that the session
+    /// holds, and those before them that were forgotten with a session that is no more.
     pub known: usize,
+    /// The link of each message.
+    links: Vec<Link>,
+    /// Where the last message is that the session holds, which is the last known one.
+    place: Option<TurnPlace>,
+    /// The handoff that the request began with, once that is known.
+    handoff: Option<String>,
 }
 
 /// What a request with a history needs.
@@ -87,10 +94,10 @@ pub struct HistoryFit {
 /// What of a history is sent.
 #[derive(Debug, Clone)]
 pub struct FittedHistory {
-    /// What stands for all that is not sent; it comes first.
+    /// What stands for all that is not sent; it comes first. There is none while all are
+    /// sent, and where there was no room for a word of it.
     pub handoff: Option<RedactedText>,
-    /// Places of the messages that are sent, in order, byte for byte as they came. All of
-    /// them, where there is no handoff.
+    /// Places of the messages that are sent, in order, byte for byte as they came.
     pub shown: Vec<usize>,
     /// What memory adds: right before the message at that place. The same for the same
     /// message until the next compaction.
@@ -119,8 +126,7 @@ pub struct ProviderCount {
 impl Memory {
     /// Finds the session of a history. Reads only.
     pub async fn follow(&self, scope: &Scope, request: &FollowRequest<'_>) -> Result<Followed> {
-        let _ = (scope, request);
-        todo!()
+        self.followed(scope, request).await
     }
 
     /// What of a history is sent so that it fits. If something must be compacted for that,
@@ -132,8 +138,7 @@ impl Memory {
         messages: &[ClientMessage],
         fit: &HistoryFit,
     ) -> Result<FittedHistory> {
-        let _ = (scope, followed, messages, fit);
-        todo!()
+        self.fitted_history(scope, followed, messages, fit).await
     }
 
     /// Keeps the messages that are not known yet. Once this resolves they survive a
@@ -144,8 +149,7 @@ impl Memory {
         followed: &mut Followed,
         messages: &[ClientMessage],
     ) -> Result<()> {
-        let _ = (scope, followed, messages);
-        todo!()
+        self.kept_history(scope, followed, messages).await
     }
 
     /// Keeps the answer to a history that is kept. The same answer to the same history is
@@ -157,7 +161,6 @@ impl Memory {
         reply: ClientMessage,
         count: Option<ProviderCount>,
     ) -> Result<()> {
-        let _ = (scope, followed, reply, count);
-        todo!()
+        self.kept_reply(scope, followed, reply, count).await
     }
 }

@@ -85,7 +85,7 @@ pub use handoffs::{
     HandoffInfo, HandoffSettings,
 };
 pub use histories::{
-    ClientMessage, FittedHistory, FollowRequest, Followed, Following, HistoryFit, ProviderCount,
+    ClientMessage, FittedHistory, FollowRequest, Followed, HistoryFit, ProviderCount,
 };
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
 pub use icecore_domain::chat::{
@@ -96,6 +96,7 @@ pub use icecore_domain::chunk::{ChunkId, Level, Tier};
 pub use icecore_domain::dream::{self as dream, Archive, Checksum, Distillate};
 pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 pub use icecore_domain::fact::{FactKind, FactStatus};
+pub use icecore_domain::follow::Following;
 pub use icecore_domain::handoff::{Effort, ExceedsWindow, HANDOFF_MARK, PINNED_TAG, SessionWindow};
 pub use icecore_domain::ids::{
     Branch, MAX_NAME_BYTES, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName,
@@ -129,6 +130,7 @@ pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInp
 pub use models::{
     BreakEven, FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS,
     ModelChain, ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
+    spending,
 };
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::identity::Link;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Principal, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
@@ -131,6 +132,22 @@ pub(super) struct StoredTurn {
     pub(super) row: TurnRow,
     pub(super) speaker: Option<[u8; 16]>,
     pub(super) appended_at: Millis,
+    pub(super) link: Option<Link>,
+}
+
+/// Where a turn is.
+pub(super) fn place_of(row: &TurnRow) -> TurnPlace {
+    TurnPlace { id: row.id, branch: row.branch, ordinal: row.ordinal, state: row.state }
+}
+
+impl SessionState {
+    /// The turn that has a link.
+    pub(super) fn linked(&self, link: Link) -> Option<LinkedTurn> {
+        let found = self.turns.iter().find(|turn| turn.link == Some(link))?;
+        let branch = self.branches.get(&found.row.branch)?;
+        let is_head = branch.record.tail.length == found.row.ordinal.0;
+        Some(LinkedTurn { link, place: place_of(&found.row), is_head })
+    }
 }
 
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Reading the API view of a branch, without what its handoff stands for.
 
 use icecore_domain::handoff::{Message, request_tokens};
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, TurnId};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::RedactedTurn;
 use icecore_store::{HandoffRecord, SessionRecord, TurnQuery, TurnRow};
 
@@ -99,10 +99,7 @@ impl Memory {
         let path = path_of(&record, branch);
         let head = record.branches.iter().find(|found| found.branch == branch);
         let head = head.map_or(Seq(0), |found| found.head_seq);
-        let mut handoff = self.inner.store.handoff(scope, record.no, &path).await?;
-        if let (Some(handoff), Some(veil)) = (&mut handoff, self.veil(scope).await?) {
-            handoff.text = veil.text(&handoff.text);
-        }
+        let handoff = self.handoff_on(scope, record.no, &path).await?;
         let (mut turns, system, later) = match &handoff {
             None => {
                 let turns = self.along(scope, &record, &path, bytes).await?;
@@ -139,6 +136,23 @@ impl Memory {
         let tokens = counts.iter().sum::<u64>() + info.as_ref().map_or(0, |info| info.tokens);
         let view = ApiView { system: turns, handoff: info, turns: rest, tokens };
         Ok(Reading { session: record, branch, path, head, epoch, handoff, later, view, counts })
+    }
+
+    /// The handoff in force on a path, as it may be shown. Its tokens are those of that.
+    pub(crate) async fn handoff_on(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        path: &[(Branch, Ordinal)],
+    ) -> Result<Option<HandoffRecord>> {
+        let mut handoff = self.inner.store.handoff(scope, session, path).await?;
+        if let Some(handoff) = &mut handoff
+            && let Some(veil) = self.veil(scope).await?
+        {
+            handoff.text = veil.text(&handoff.text);
+            handoff.tokens = u64::from(self.inner.counter.count(&handoff.text));
+        }
+        Ok(handoff)
     }
 
     /// A handoff as it is shown, counted as it is shown.

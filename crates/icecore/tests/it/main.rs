@@ -18,6 +18,7 @@ mod forgetting;
 mod handoff_loss;
 mod handoffs;
 mod handoffs_models;
+mod histories;
 mod importing;
 mod layers;
 mod learning;
