@@ -13,6 +13,7 @@ mod keys;
 mod proxying;
 mod readme;
 mod real_model;
+mod real_proxy;
 mod run;
 mod schedules;
 mod sdks;

@@ -37,7 +37,7 @@ const KEY: &str = "key-of-the-client-4711";
 
 /// A package and what it is pointed at.
 pub struct Package {
-    name: &'static str,
+    pub name: &'static str,
     pub protocol: Protocol,
     /// Behind the proxy's address.
     pub base: &'static str,
@@ -71,12 +71,13 @@ pub fn python(package: &Package) -> Option<String> {
 }
 
 /// A conversation by a package until its history has so many messages.
-fn converse(
+pub fn converse(
     python: &str,
     package: &Package,
     base_url: &str,
     place: &Place,
     turns: usize,
+    more: &[&str],
 ) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/sdk-conversation");
     let file = |name: &str| place.dir.path().join(name).display().to_string();
@@ -84,6 +85,7 @@ fn converse(
         .arg(script)
         .args(["--package", package.name, "--base-url", base_url, "--key", KEY])
         .args(["--turns", &turns.to_string(), "--sent", &file("sent.json")])
+        .args(more)
         .output()
         .unwrap()
 }
@@ -164,7 +166,7 @@ fn holds(package: &Package) {
     let window = WINDOW.to_string();
     let proxy = Proxy::start(&place, &upstream.url(), &["--window", &window]);
     let url = proxy.url(package.base);
-    let out = converse(&python, package, &url, &place, turns);
+    let out = converse(&python, package, &url, &place, turns, &[]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let counted: Counted = serde_json::from_slice(&out.stdout).unwrap();
     assert!(counted.turns >= turns && counted.calls > turns / 6, "{} calls", counted.calls);
@@ -320,7 +322,7 @@ fn without_the_proxy_the_same_conversation_does_not_fit() {
             Protocol::OpenAi => upstream.url(),
             Protocol::Anthropic => upstream.root(),
         };
-        let out = converse(&python, &package, &base_url, &place, 300);
+        let out = converse(&python, &package, &base_url, &place, 300, &[]);
         let told = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{told}");
         assert!(told.contains("context length") || told.contains("exceed context limit"), "{told}");
