@@ -157,11 +157,9 @@ impl Limits {
             ("proxy.body_bytes", self.proxy_body_bytes, usize::MAX),
             ("proxy.streams", self.proxy_streams, MOST_PLACES),
         ];
-        let bodies = [("body_bytes", self.body_bytes), ("proxy.body_bytes", self.proxy_body_bytes)];
-        if let Some((name, body)) = bodies.into_iter().find(|(_, body)| self.buffered_bytes < *body)
-        {
-            let most = self.buffered_bytes;
-            return Err(format!("`buffered_bytes` is {most}, less than `{name}` ({body})"));
+        if self.buffered_bytes < self.body_bytes {
+            let (most, body) = (self.buffered_bytes, self.body_bytes);
+            return Err(format!("`buffered_bytes` is {most}, less than `body_bytes` ({body})"));
         }
         match counts.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
             None => Ok(()),
@@ -190,6 +188,15 @@ impl Limits {
         self.share(self.proxy_streams, 1)
     }
 
+    /// The largest body of the proxy, and the limit that says so: where less memory than
+    /// that is set apart for bodies, that decides.
+    pub(crate) fn proxy_body(&self) -> (usize, &'static str) {
+        match self.proxy_body_bytes <= self.buffered_bytes {
+            true => (self.proxy_body_bytes, "proxy.body_bytes"),
+            false => (self.buffered_bytes, "buffered_bytes"),
+        }
+    }
+
     /// Bytes of answers that one tenant may leave unread.
     pub(crate) fn tenant_answers(&self) -> usize {
         self.share(self.answers_bytes, 1)
@@ -202,7 +209,7 @@ impl Limits {
 
     /// Bytes of large bodies that one tenant may hold; one body always fits.
     pub(crate) fn tenant_buffered(&self) -> usize {
-        self.share(self.buffered_bytes, self.body_bytes.max(self.proxy_body_bytes))
+        self.share(self.buffered_bytes, self.body_bytes.max(self.proxy_body().0))
     }
 
     pub(crate) fn request_time(&self) -> Duration {
@@ -273,6 +280,6 @@ mod tests {
         check(Limits { tenant_percent: 101, ..usual() }, "`tenant_percent`");
         check(Limits { queue_seconds: 0, ..usual() }, "`queue_seconds`");
         check(Limits { proxy_streams: 0, ..usual() }, "`proxy.streams`");
-        check(Limits { proxy_body_bytes: 1 << 40, ..usual() }, "`proxy.body_bytes`");
+        check(Limits { proxy_body_bytes: 0, ..usual() }, "`proxy.body_bytes`");
     }
 }

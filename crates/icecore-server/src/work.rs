@@ -195,7 +195,7 @@ impl Work {
             return Ok(());
         }
         let limits = &app.limits;
-        let most = pieces(limits.body_bytes.max(limits.proxy_body_bytes)) as usize;
+        let most = pieces(limits.body_bytes.max(limits.proxy_body().0)) as usize;
         let more = needs.next_multiple_of(pieces(STEP) as usize).min(most.max(needs)) - has;
         let memory = self.in_line(&app.bodies, more as u32).await.ok_or_else(|| {
             let most = app.limits.buffered_bytes;
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(app.requests.available_permits(), 2);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_waits_for_a_provider_has_no_deadline_and_no_place() {
         let app = app(Limits { concurrent_requests: 1, ..Limits::default() });
         let work = Work::new(&app);

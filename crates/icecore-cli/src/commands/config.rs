@@ -101,6 +101,7 @@ mod tests {
         assert_eq!((&all.embedding, &all.index), (&defaults.embedding, &defaults.index));
         assert_eq!((&all.redaction, all.workspace), (&defaults.redaction, defaults.workspace));
         assert_eq!((&all.telemetry, &all.models), (&defaults.telemetry, &defaults.models));
+        assert_eq!(all.proxy, defaults.proxy);
         let missing: Vec<String> =
             all.settings().into_iter().filter(|s| !s.given).map(|s| s.key).collect();
         assert_eq!(missing, [""; 0]);

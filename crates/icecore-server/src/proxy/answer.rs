@@ -32,7 +32,7 @@ pub(crate) const SIZE: &str = "size";
 pub(crate) const SHUTDOWN: &str = "shutdown";
 
 /// What a protocol's answer is put together from.
-trait Draft: Send {
+trait Draft: Send + Sync {
     /// Takes the data of an event. Gives the bytes that are held on to because of it.
     fn event(&mut self, event: &Value) -> usize;
 

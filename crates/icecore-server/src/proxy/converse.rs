@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::asked::{Asked, NotUnderstood};
 use super::headers::{self, told};
-use super::relay::{FromUpstream, Keeper, Relay, Stream};
+use super::relay::{Keeper, Relay, Stream};
 use super::upstream::{Begun, Sent, Upstream};
 use super::{media, words};
 use crate::app::{App, Shared};

@@ -179,8 +179,8 @@ mod tests {
         }
         let deep = format!(
             r#"{{"role":"user","content":"x","y":{}{}}}"#,
-            "[".repeat(126),
-            "]".repeat(126)
+            "[".repeat(128),
+            "]".repeat(128)
         );
         check(Protocol::OpenAi, &deep, "unknown-shape");
     }

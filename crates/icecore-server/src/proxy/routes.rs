@@ -57,7 +57,8 @@ impl FromRequest<Shared> for Asking {
         };
         let work = parts.extensions.get::<Work>().cloned().unwrap_or_else(|| Work::new(app));
         let line = parts.extensions.get::<Arc<Line>>();
-        let bound = Bound { most: app.limits.proxy_body_bytes, name: "proxy.body_bytes" };
+        let (most, name) = app.limits.proxy_body();
+        let bound = Bound { most, name };
         let bytes = body::taken(&work, app, line, &parts.headers, bound, body).await?;
         let (protocol, rest) = address(&parts.uri)
             .ok_or_else(|| ApiError::missing("there is no such route of the proxy"))?;
