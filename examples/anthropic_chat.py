@@ -2,7 +2,7 @@
 URL is new.
 
     icecore proxy --upstream https://api.anthropic.com/v1 &
-    export ANTHROPIC_API_KEY=… MODEL=claude-sonnet-4-5
+    export ANTHROPIC_API_KEY=… MODEL=claude-haiku-4-5
     python examples/anthropic_chat.py
 
 It keeps its whole history and sends all of it each time, as such programs do. Type a line
@@ -33,7 +33,7 @@ history = []
 def answer():
     """One answer, printed as it comes."""
     with client.messages.stream(
-        model=os.environ.get("MODEL", "claude-sonnet-4-5"),
+        model=os.environ.get("MODEL", "claude-haiku-4-5"),
         system="You are a good companion. Answer briefly.",
         messages=history,
         tools=TOOLS,

@@ -3,11 +3,11 @@
 # request that sends the whole history again. The header `x-icecore-session` is the same.
 #
 #     icecore proxy --upstream https://api.anthropic.com/v1 &
-#     ANTHROPIC_API_KEY=… MODEL=claude-sonnet-4-5 examples/anthropic_curl.sh
+#     ANTHROPIC_API_KEY=… MODEL=claude-haiku-4-5 examples/anthropic_curl.sh
 set -euo pipefail
 
 base="${ANTHROPIC_BASE_URL:-http://127.0.0.1:7434/anthropic}"
-model="${MODEL:-claude-sonnet-4-5}"
+model="${MODEL:-claude-haiku-4-5}"
 
 ask() { # the messages, and whether the answer shall stream
     curl -sSN --fail-with-body -D /dev/stderr "$base/v1/messages" \

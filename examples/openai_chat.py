@@ -1,7 +1,7 @@
 """A chat that never overflows: the official package, and nothing but its base URL is new.
 
     icecore proxy --upstream https://api.openai.com/v1 &
-    export OPENAI_API_KEY=… MODEL=gpt-4o-mini
+    export OPENAI_API_KEY=… MODEL=gpt-5-mini
     python examples/openai_chat.py
 
 It keeps its whole history and sends all of it each time, as such programs do. Type a line
@@ -26,7 +26,7 @@ for line in sys.stdin:
     history.append({"role": "user", "content": line.strip()})
     answer = ""
     stream = client.chat.completions.create(
-        model=os.environ.get("MODEL", "gpt-4o-mini"), messages=history, max_tokens=400, stream=True
+        model=os.environ.get("MODEL", "gpt-5-mini"), messages=history, stream=True
     )
     for chunk in stream:
         for choice in chunk.choices:

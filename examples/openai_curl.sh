@@ -3,16 +3,16 @@
 # that sends the whole history again. The header `x-icecore-session` is the same.
 #
 #     icecore proxy --upstream https://api.openai.com/v1 &
-#     OPENAI_API_KEY=… MODEL=gpt-4o-mini examples/openai_curl.sh
+#     OPENAI_API_KEY=… MODEL=gpt-5-mini examples/openai_curl.sh
 set -euo pipefail
 
 base="${OPENAI_BASE_URL:-http://127.0.0.1:7434/openai/v1}"
-model="${MODEL:-gpt-4o-mini}"
+model="${MODEL:-gpt-5-mini}"
 
 ask() { # the messages, and whether the answer shall stream
     curl -sSN --fail-with-body -D /dev/stderr "$base/chat/completions" \
         -H "Authorization: Bearer ${OPENAI_API_KEY:-none}" -H 'Content-Type: application/json' \
-        -d "{\"model\":\"$model\",\"max_tokens\":60,\"stream\":$2,\"messages\":$1}"
+        -d "{\"model\":\"$model\",\"stream\":$2,\"messages\":$1}"
 }
 
 first='{"role":"user","content":"We leave on 4 May. Always answer in one sentence."}'

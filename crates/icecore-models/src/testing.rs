@@ -244,8 +244,13 @@ impl UpstreamRequest {
 
     /// Tokens that the answer may have.
     pub fn max_tokens(&self) -> u64 {
+        self.named_max_tokens().unwrap_or(u64::MAX)
+    }
+
+    /// Those that the request asks for; who names none takes what is left.
+    pub(crate) fn named_max_tokens(&self) -> Option<u64> {
         let named = ["max_tokens", "max_completion_tokens"];
-        named.iter().find_map(|key| self.json.get(key)?.as_u64()).unwrap_or(u64::MAX)
+        named.iter().find_map(|key| self.json.get(key)?.as_u64())
     }
 }
 

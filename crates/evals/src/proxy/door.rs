@@ -42,10 +42,10 @@ impl Place {
     /// `icecore serve` with an upstream for every tenant.
     pub fn serving(&self, upstream: &str, window: u64) -> Result<Door> {
         let config = self.dir.path().join("config.toml");
-        std::fs::write(
-            &config,
-            format!("[proxy]\nupstream = \"{upstream}\"\nwindow = {window}\n"),
-        )?;
+        let text = format!(
+            "[proxy]\nopenai_url = \"{upstream}\"\nanthropic_url = \"{upstream}\"\nwindow = {window}\n"
+        );
+        std::fs::write(&config, text)?;
         let config = config.display().to_string();
         self.listening(&["serve", "--config", &config])
     }

@@ -14,9 +14,9 @@ use crate::sdks::{ANTHROPIC, OPENAI, Package, python};
 
 /// Answers, and asks for the date where it has a tool for that.
 fn companion(request: &UpstreamRequest) -> Behaviour {
-    let has_result = request.messages().last().is_some_and(|last| last["content"].is_array());
+    let last = request.messages().last().and_then(|last| last["content"].as_str());
     let has_tools = request.json.get("tools").is_some();
-    match has_tools && !has_result && request.text().contains("today") {
+    match has_tools && last.is_some_and(|last| last.contains("today")) {
         true => Behaviour::CallTools(vec![("c-1".into(), "today".into(), "{}".into())]),
         false => Behaviour::Answer("We leave on 4 May.".to_owned()),
     }

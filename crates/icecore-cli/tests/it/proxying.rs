@@ -15,7 +15,8 @@ pub struct Proxy {
 impl Proxy {
     /// One on a free port in front of `upstream`.
     pub fn start(place: &Place, upstream: &str, more: &[&str]) -> Self {
-        let args = ["proxy", "--json", "--listen", "127.0.0.1:0", "--upstream", upstream];
+        let args =
+            ["proxy", "--json", "--quiet", "--listen", "127.0.0.1:0", "--upstream", upstream];
         let mut command = place.command(&[&args, more].concat());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();

@@ -164,8 +164,8 @@ impl Line {
             }
             Behaviour::OverflowAfter(text) => {
                 self.begin(request, &text).await?;
-                let (_, body) =
-                    refusals::overflow(&self.shared.config, request.tokens, request.max_tokens());
+                let named = request.named_max_tokens().unwrap_or(0);
+                let (_, body) = refusals::overflow(&self.shared.config, request.tokens, named);
                 self.chunk(&answer::error_event(protocol, &body)).await?;
                 self.end_chunks().await
             }
@@ -245,7 +245,8 @@ impl Line {
                 | Behaviour::LieAboutUsage(..)
                 | Behaviour::WithoutUsage(_)
         );
-        let room = if config.counts_answer { request.max_tokens() } else { 0 };
+        let named = request.named_max_tokens().unwrap_or(0);
+        let room = if config.counts_answer { named } else { 0 };
         let is_over = request.tokens.saturating_add(room) > config.window
             || !config.counts_answer && request.tokens >= config.window;
         let is_older = config.is_newer && request.json.get("max_tokens").is_some();
@@ -262,14 +263,10 @@ impl Line {
             _ if wrong.is_some() => {
                 wrong.map(|wrong| (400, refusals::refusal(config, "invalid_request_error", &wrong)))
             }
-            Behaviour::Overflow => Some(refusals::overflow(
-                config,
-                request.tokens.max(config.window + 1),
-                request.max_tokens(),
-            )),
-            _ if answers && is_over => {
-                Some(refusals::overflow(config, request.tokens, request.max_tokens()))
+            Behaviour::Overflow => {
+                Some(refusals::overflow(config, request.tokens.max(config.window + 1), named))
             }
+            _ if answers && is_over => Some(refusals::overflow(config, request.tokens, named)),
             _ => None,
         }
     }
