@@ -35,7 +35,7 @@ fn the_package_of_openai_talks_with_a_real_model() {
     let place = Place::new();
     let proxy = Proxy::start(&place, &server.url, &["--window", "768"]);
     let more = ["--no-tools", "--model", &server.model, "--max-tokens", "16"];
-    let out = sdks::converse(&python, &OPENAI, &proxy.url(OPENAI.base), &place, 15, &more);
+    let out = sdks::converse(&python, &OPENAI, &proxy.url(OPENAI.base), &place, 7, &more);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let counted: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(counted["letters"].as_u64() > Some(0), "{counted}");
