@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use icecore::{Clock, Memory, Millis, Tenant};
 use icecore_openwop::HostSettings;
-use icecore_server::{Limits, Role, ServerOptions, create_key, ensure_admin_key, serve};
+use icecore_server::{
+    Alone, Limits, Role, ServerOptions, create_key, ensure_admin_key, serve, serve_proxy,
+};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -114,13 +116,23 @@ impl Host {
         dir: &Path,
         limits: Limits,
     ) -> Host {
+        let options = ServerOptions { limits, ..ServerOptions::default() };
+        Host::optioned(listen, served, dir, options).await
+    }
+
+    /// As the others, with other options.
+    pub(crate) async fn optioned(
+        listen: &str,
+        served: icecore_openwop::Host,
+        dir: &Path,
+        options: ServerOptions,
+    ) -> Host {
         let memory = served.memory().clone();
         let key = ensure_admin_key(&memory, dir).await.unwrap();
         let key = std::fs::read_to_string(key.path).unwrap().trim().to_owned();
         let listener = tokio::net::TcpListener::bind(listen).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let options = ServerOptions { limits, ..ServerOptions::default() };
         let task = tokio::spawn(async move {
             let until = async {
                 let _ = stopped.await;
@@ -128,6 +140,21 @@ impl Host {
             serve(served, listener, options, until).await.unwrap();
         });
         Host { address, key, memory, stop: Some(stop), task }
+    }
+
+    /// The proxy alone, without a host around it.
+    pub(crate) async fn alone(memory: Memory, alone: Alone, options: ServerOptions) -> Host {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = memory.clone();
+        let task = tokio::spawn(async move {
+            let until = async {
+                let _ = stopped.await;
+            };
+            serve_proxy(served, alone, listener, options, until).await.unwrap();
+        });
+        Host { address, key: String::new(), memory, stop: Some(stop), task }
     }
 
     /// As [`Host::call`], with another key.
@@ -254,6 +281,45 @@ pub(crate) fn read_answer(stream: TcpStream) -> Answer {
     reader.read_exact(&mut body).unwrap();
     answer.text = String::from_utf8(body).unwrap();
     answer
+}
+
+/// An answer that may come in chunks, and whether it came to its end.
+pub(crate) fn read_stream(stream: TcpStream) -> (Answer, bool) {
+    let mut reader = BufReader::new(stream);
+    let head = read_head(&mut reader);
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap();
+    let mut answer = Answer { status, head, text: String::new() };
+    if answer.header("transfer-encoding") != Some("chunked") {
+        let length: usize = answer.header("content-length").unwrap_or("0").parse().unwrap();
+        let mut body = Vec::new();
+        let _ = reader.take(length as u64).read_to_end(&mut body);
+        let is_whole = body.len() == length;
+        answer.text = String::from_utf8(body).unwrap();
+        return (answer, is_whole);
+    }
+    let mut body = Vec::new();
+    let is_whole = read_chunks(&mut reader, &mut body).is_some();
+    answer.text = String::from_utf8(body).unwrap();
+    (answer, is_whole)
+}
+
+/// Reads chunks up to the last; none if the connection ends before it.
+pub(crate) fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Option<()> {
+    while let size @ 1.. = read_chunk(reader, body)? {
+        assert!(size < 1 << 30);
+    }
+    Some(())
+}
+
+/// Reads one chunk; its size.
+pub(crate) fn read_chunk(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Option<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+    let size = usize::from_str_radix(line.trim_end(), 16).ok()?;
+    let mut chunk = vec![0; size + 2];
+    reader.read_exact(&mut chunk).ok()?;
+    body.extend_from_slice(&chunk[..size]);
+    Some(size)
 }
 
 pub(crate) fn read_head(reader: &mut impl BufRead) -> String {
