@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use icecore::{Clock, Memory, Millis, Tenant};
+use icecore::{Clock, Memory, Millis, Protocol, Tenant};
+use icecore_models::testing::{AnswerBy, Upstream, UpstreamConfig};
 use icecore_openwop::HostSettings;
 use icecore_server::{
-    Alone, Limits, Role, ServerOptions, create_key, ensure_admin_key, serve, serve_proxy,
+    Alone, Limits, ProxyOptions, Role, ServerOptions, TenantUpstreams, UpstreamOptions, create_key,
+    ensure_admin_key, serve, serve_proxy,
 };
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -68,10 +70,16 @@ impl Answer {
 
     pub(crate) fn code(&self) -> String {
         let json = self.json();
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        if let Some(error) = json["error"].as_object() {
+            // In a provider's words.
+            assert!(!error["message"].as_str().unwrap_or_default().is_empty(), "{self:?}");
+            assert!(error["type"].is_string(), "{self:?}");
+            return format!("{} {}", self.status, error["code"].as_str().unwrap());
+        }
         assert!(!json["message"].as_str().unwrap_or_default().is_empty(), "{self:?}");
         let known = ["error", "message", "details"];
         assert!(json.as_object().unwrap().keys().all(|key| known.contains(&key.as_str())));
-        assert_eq!(self.header("content-type"), Some("application/json"));
         format!("{} {}", self.status, json["error"].as_str().unwrap())
     }
 }
@@ -349,4 +357,33 @@ pub(crate) async fn behaving(settings: HostSettings) -> (tempfile::TempDir, Host
     let memory = Memory::open(dir.path()).await.unwrap();
     let host = Host::behaving(memory, dir.path(), settings).await;
     (dir, host)
+}
+
+/// The same, with providers behind its proxy that repeat what they were told last.
+pub(crate) async fn with_providers() -> (tempfile::TempDir, Host, [Upstream; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let answer: AnswerBy = Arc::new(|request| {
+        let last = request.messages().last().map(|last| last["content"].to_string());
+        format!("You said {}", last.unwrap_or_default())
+    });
+    let of = |protocol| UpstreamConfig {
+        protocol,
+        answer: Arc::clone(&answer),
+        counts_answer: false,
+        ..UpstreamConfig::default()
+    };
+    let openai = Upstream::start(of(Protocol::OpenAi)).await;
+    let anthropic = Upstream::start(of(Protocol::Anthropic)).await;
+    let provider = |upstream: &Upstream| UpstreamOptions {
+        url: Some(upstream.url()),
+        ..UpstreamOptions::default()
+    };
+    let upstreams = TenantUpstreams { openai: provider(&openai), anthropic: provider(&anthropic) };
+    let proxy = ProxyOptions { upstreams, ..ProxyOptions::default() };
+    let options = ServerOptions { proxy, ..ServerOptions::default() };
+    let settings = HostSettings { conformance: true, ..HostSettings::default() };
+    let memory = Memory::open(dir.path()).await.unwrap();
+    let served = icecore_openwop::Host::open(memory, settings).unwrap();
+    let host = Host::optioned("127.0.0.1:0", served, dir.path(), options).await;
+    (dir, host, [openai, anthropic])
 }

@@ -377,9 +377,10 @@ async fn lists_and_counts_of_the_provider_pass_through() {
     let bench = Bench::new(Protocol::OpenAi).await;
     let models = bench.host.ask("GET", "/openai/v1/models", &[], "").await;
     assert_eq!((models.status, models.json()["data"][0]["id"].as_str()), (200, Some("scripted")));
-    // The scripted provider has no such route, and says so itself.
-    let counted = bench.host.ask("POST", "/anthropic/v1/messages/count_tokens", &[], "{}").await;
-    assert_eq!((counted.status, counted.text.as_str()), (404, r#"{"error":"no such path"}"#));
+    let body = body_of(Protocol::Anthropic, &[user("hello")], false);
+    let counted = bench.host.ask("POST", "/anthropic/v1/messages/count_tokens", &[], &body).await;
+    assert_eq!((counted.status, counted.text.as_str()), (200, r#"{"input_tokens":5}"#));
+    assert_eq!(bench.host.get("/sessions").await.json()["sessions"], json!([]));
     bench.host.stop().await;
 }
 

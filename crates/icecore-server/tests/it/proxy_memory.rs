@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use icecore::{Memory, Protocol};
-use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
+use icecore_models::testing::{Behaviour, UpstreamConfig};
 use serde_json::{Value, json};
 
 use crate::client::Answer;
@@ -319,7 +319,6 @@ async fn most_of_a_request_is_the_beginning_of_the_last() {
     bench.host.stop().await;
 }
 
-/// Not asked by the scripted provider's own tests: the model that distils is told apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_named_session_decides() {
     let bench = Bench::new(Protocol::OpenAi).await;
@@ -331,6 +330,5 @@ async fn a_named_session_decides() {
     let (bad, _) = bench.ask_with(&[("X-Icecore-Memory", &"x".repeat(600))], &body).await;
     assert_eq!(bad.status, 400, "{bad:?}");
     assert!(bad.json()["error"]["message"].as_str().unwrap().contains("X-Icecore-Memory"));
-    let _ = Upstream::start(UpstreamConfig::default()).await;
     bench.host.stop().await;
 }
