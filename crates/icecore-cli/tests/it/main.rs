@@ -9,6 +9,7 @@ mod dreams;
 mod forget;
 mod import;
 mod keys;
+mod proxy;
 mod readme;
 mod real_model;
 mod run;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use icecore::{Memory, Protocol};
-use icecore_models::testing::{Behaviour, UpstreamConfig};
+use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 use serde_json::{Value, json};
 
 use crate::client::Answer;
@@ -331,4 +331,67 @@ async fn a_named_session_decides() {
     assert_eq!(bad.status, 400, "{bad:?}");
     assert!(bad.json()["error"]["message"].as_str().unwrap().contains("X-Icecore-Memory"));
     bench.host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recall_stands_right_before_the_request_and_stays_there() {
+    let bench =
+        Bench::with(UpstreamConfig::default(), |options| options.proxy.recall_tokens = 300).await;
+    let protocol = Protocol::OpenAi;
+    // Another conversation knows something.
+    let known = "The spare key of the mountain hut hangs behind the blue barometer.";
+    bench.ask(&body_of(protocol, &[user(known)], false)).await;
+    bench.host.settled().await;
+    let mut messages = vec![user("Where does the spare key of the mountain hut hang?")];
+    let mut previous: Vec<Value> = Vec::new();
+    for n in 0..3 {
+        let answer = bench.ask(&body_of(protocol, &messages, n == 1)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let sent = bench.upstream.requests().pop().unwrap();
+        let now = sent.messages().to_vec();
+        assert!(now[0].to_string().contains("blue barometer"), "{n}: {now:?}");
+        assert_eq!((&now[0]["role"], &now[1]), (&json!("user"), &messages[0]), "{n}");
+        assert_eq!(now[..previous.len()], previous[..], "{n}: the beginning stays");
+        assert_eq!(now.last(), messages.last(), "{n}");
+        previous = now;
+        messages.extend([assistant("Understood. I will go on."), user(&format!("and then {n}?"))]);
+    }
+    // What memory put there is no turn of the session.
+    let kept = bench.host.get("/sessions").await.json();
+    let kept: u64 =
+        kept["sessions"].as_array().unwrap().iter().map(|one| one["turns"].as_u64().unwrap()).sum();
+    assert_eq!(kept, 2 + 6);
+    bench.host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_our_own_distiller_spends_is_told_apart() {
+    let reply: icecore_models::testing::AnswerBy =
+        Arc::new(|_| "## Goal\n- Cross the glacier.\n## State\n- At the hut.\n".to_owned());
+    let distiller =
+        Upstream::start(UpstreamConfig { answer: reply, ..UpstreamConfig::default() }).await;
+    let client = icecore_models::ChatClient::new(distiller.client_config()).unwrap();
+    let models = icecore::Models {
+        handoffs: icecore::ModelChain(vec![Arc::new(client)]),
+        ..icecore::Models::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::builder().models(models).open(dir.path()).await.unwrap();
+    let upstream = Upstream::start(UpstreamConfig::default()).await;
+    let host = host_of(memory, dir.path(), to(&upstream.url(), given())).await;
+    let mut messages = Vec::new();
+    for n in 0..10 {
+        messages.extend([user(&told(n)), assistant("Noted.")]);
+    }
+    messages.push(user("well?"));
+    upstream.push(Behaviour::Overflow);
+    let body = body_of(Protocol::OpenAi, &messages, true);
+    let (answer, _) = stream(&host, route(Protocol::OpenAi), &[], &body).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(distiller.request_count() > 0);
+    let spent = answer.header("x-icecore-distillation-tokens").unwrap();
+    let input = spent.strip_prefix("input=").and_then(|rest| rest.split_once(", output="));
+    let (input, output) = input.unwrap();
+    assert!(input.parse::<u64>().unwrap() > 100 && output.parse::<u64>().unwrap() > 5, "{spent}");
+    host.stop().await;
 }
