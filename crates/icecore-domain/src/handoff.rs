@@ -31,8 +31,8 @@ pub use plan::{
 pub use prompt::{HandoffPrompt, INSTRUCTION};
 pub use reply::{BadReply, read_reply};
 pub use text::{
-    HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, fresh_window, is_marked, parse, render,
-    render_within,
+    HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, RECALL_MARK, fresh_window, is_marked,
+    parse, render, render_recall, render_within,
 };
 
 /// A turn with this tag survives every compaction byte for byte.

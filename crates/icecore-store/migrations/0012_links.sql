@@ -12,3 +12,17 @@ CREATE TABLE links (
     PRIMARY KEY (tenant, scope, link, session),
     FOREIGN KEY (tenant, session, seq) REFERENCES turns (tenant, session, seq)
 ) STRICT, WITHOUT ROWID;
+
+-- What memory put before a message when it was first sent, so that it stands there byte
+-- for byte as long as the message is sent. It may quote anything of its memory: it holds
+-- as long as nothing of that went, which `epoch` tells.
+CREATE TABLE recalled (
+    tenant  INTEGER NOT NULL,
+    scope   INTEGER NOT NULL,
+    link    BLOB NOT NULL,
+    session INTEGER NOT NULL,
+    epoch   INTEGER NOT NULL,
+    text    TEXT NOT NULL,
+    PRIMARY KEY (tenant, scope, link, session),
+    FOREIGN KEY (tenant, scope, link, session) REFERENCES links (tenant, scope, link, session)
+) STRICT, WITHOUT ROWID;

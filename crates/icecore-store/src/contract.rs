@@ -82,7 +82,9 @@ sentences! {
         links_outlast_what_was_forgotten
         links_are_of_one_memory_and_tenant
         places_are_told_without_bodies
-        two_at_one_head_do_not_overwrite_each_other;
+        two_at_one_head_do_not_overwrite_each_other
+        what_was_recalled_stands_where_it_was
+        what_was_recalled_goes_with_what_it_may_tell_of;
     pyramid:
         chunks_are_read_by_range_and_end
         a_hot_body_is_in_its_rows
@@ -293,6 +295,7 @@ sentences! {
         handoffs_are_logged_without_words
         a_forgotten_turn_takes_handoffs_along
         a_handoff_goes_with_the_one_before
+        a_handoff_further_back_leaves_those_behind_it
         nothing_of_a_forgotten_session_is_left
         a_rewritten_turn_takes_handoffs_along
         handoffs_are_redacted_again

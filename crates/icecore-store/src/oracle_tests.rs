@@ -64,6 +64,7 @@ struct Place {
 enum Step {
     Append { place: Place, turns: Vec<Drawn>, insist: bool, policy: bool, claim: Option<u8> },
     Follow { place: Place, messages: Vec<u8>, known: usize },
+    Recall { place: Place, message: u8, stale: bool },
     Warm { place: Place, micros: usize },
     Cool { place: Place, body: u8 },
     Erase { place: Place, picks: Vec<u8>, forget_name: bool },
@@ -149,6 +150,8 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         6 => (place(), prop::collection::vec(0_u8..2, 1..6), 0_usize..4)
             .prop_map(|(place, messages, known)| Step::Follow { place, messages, known }),
+        2 => (place(), 0_u8..2, any::<bool>())
+            .prop_map(|(place, message, stale)| Step::Recall { place, message, stale }),
         6 => (place(), 1_usize..9).prop_map(|(place, micros)| Step::Warm { place, micros }),
         5 => (place(), 0_u8..6).prop_map(|(place, body)| Step::Cool { place, body }),
         5 => (place(), prop::collection::vec(any::<u8>(), 0..4), prop::bool::weighted(0.1))
@@ -219,6 +222,7 @@ fn step() -> impl Strategy<Value = Step> {
 enum Act {
     Nothing,
     Append(AppendBatch),
+    Recall(NewRecalled),
     Warm(WarmDemotion),
     Cool(ColdDemotion),
     Erase(Erasure),
@@ -472,6 +476,17 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             let mut batch = following(&format!("session-{}", place.session), &messages, known);
             batch.secrets_seen = seen(place).await;
             Act::Append(batch)
+        }
+        Step::Recall { place, message, stale } => {
+            let Some((scope, session, _)) = find(place).await else { return Act::Nothing };
+            let epoch = store.scope_head(&scope).await.unwrap().epoch;
+            Act::Recall(NewRecalled {
+                session: session.no,
+                link: chain(&[MESSAGES[*message as usize]])[0],
+                epoch: epoch + u64::from(*stale),
+                text: text(&format!("recalled at {epoch}")),
+                secrets_seen: seen(place).await,
+            })
         }
         Step::Warm { place, micros } => {
             let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
@@ -798,6 +813,7 @@ fn scope_of_step(step: &Step) -> Scope {
     let place = match step {
         Step::Append { place, .. }
         | Step::Follow { place, .. }
+        | Step::Recall { place, .. }
         | Step::Warm { place, .. }
         | Step::Cool { place, .. }
         | Step::Erase { place, .. }
@@ -952,6 +968,7 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         }
         Act::HandOff(new) => format!("{:?}", store.put_handoff(scope, *new).await),
         Act::EditHandoff(edit) => format!("{:?}", store.edit_handoff(scope, edit).await),
+        Act::Recall(recalled) => format!("{:?}", store.put_recalled(scope, recalled).await),
         Act::Count(usage) => format!("{:?}", store.put_usage(scope, usage).await),
         Act::Answer(answer) => format!("{:?}", store.put_answer(scope, answer).await),
         Act::Spend(spent) => format!("{:?}", store.add_spending(scope, spent).await),
@@ -1145,6 +1162,9 @@ async fn view_recall(store: &dyn Store, scope: &Scope) -> Vec<String> {
             lines.push(format!("{:?}", store.linked(scope, last, None).await.unwrap()));
             let one = Some(SessionNo(1));
             lines.push(format!("{:?}", store.linked(scope, last, one).await.unwrap()));
+            for no in [1, 2, 3].map(SessionNo) {
+                lines.push(format!("{:?}", store.recalled(scope, no, last).await.unwrap()));
+            }
         }
     }
     lines.push(format!("{:?}", store.places(scope, &turns).await.unwrap()));

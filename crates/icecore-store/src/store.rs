@@ -191,6 +191,23 @@ pub trait Store: Send + Sync {
     /// this scope is left out.
     async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>>;
 
+    /// Keeps what memory puts before a message that is a turn of a session, unless there
+    /// is something that still holds; answers whether it did. Not if the memory's epoch is
+    /// another by now: it may tell of what is gone. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
+    ///
+    /// It holds as long as the epoch stays, and goes with whatever is erased, rewritten or
+    /// let go in its memory.
+    async fn put_recalled(&self, scope: &Scope, recalled: NewRecalled) -> Result<bool>;
+
+    /// What memory put before messages of a session, in the order asked.
+    async fn recalled(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        links: &[Link],
+    ) -> Result<Vec<(Link, RedactedText)>>;
+
     // The pyramid
 
     /// Chunks of a branch at one level, in order; see [`ChunkQuery`].
@@ -682,9 +699,9 @@ pub trait Store: Send + Sync {
 
     // Handoffs and what models answered
 
-    /// Keeps a handoff, if the branch's head, the handoff in force on its path and the
-    /// memory's epoch are as they were read. It may reach no further than the branch; its
-    /// number is one more than that of the one before. Logs `session.compacted` with ids
+    /// Keeps a handoff, if the branch's head, the handoff in force on its path, or on the
+    /// path to where it reaches, and the memory's epoch are as they were read. It may reach no further than
+    /// the branch; its number is one more than that of the one before. Logs `session.compacted` with ids
     /// and counts alone. As with an append, it may be [`StoreError::SecretsChanged`]; then
     /// too nothing was done.
     ///
@@ -694,7 +711,7 @@ pub trait Store: Send + Sync {
 
     /// The handoff in force on a path: branches root first, each with the last ordinal
     /// of it that is on the path. The last branch with one that reaches no further than
-    /// the path decides, and of its the newest.
+    /// the path decides, and of its the one that reaches furthest, of these the newest.
     async fn handoff(
         &self,
         scope: &Scope,
@@ -1317,6 +1334,21 @@ pub struct AppendedTurn {
     pub branch: Branch,
     /// Which of the branch's own turns it is.
     pub ordinal: Ordinal,
+}
+
+/// What memory puts before a message.
+#[derive(Debug, Clone)]
+pub struct NewRecalled {
+    /// The session that holds the message.
+    pub session: SessionNo,
+    /// The message.
+    pub link: Link,
+    /// The memory's epoch as it was before anything was read that it tells of.
+    pub epoch: u64,
+    /// What it says.
+    pub text: RedactedText,
+    /// The version of the tenant's secrets that it was redacted with.
+    pub secrets_seen: u64,
 }
 
 /// Of one link, turns of so many sessions are answered.

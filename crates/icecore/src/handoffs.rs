@@ -33,6 +33,7 @@ use fit::{Need, Refusal, Tries};
 use view::handoff_message;
 
 pub(crate) use fit::{Counting, LearnedWindows};
+pub(crate) use recall::asked;
 pub(crate) use sources::{is_handoff, own_words};
 
 /// What bounds sessions. The names are those of the `[sessions]` table.
@@ -304,20 +305,23 @@ impl Memory {
 
     /// The API view for the next request, compacted first if it would not fit.
     pub async fn fit(&self, scope: &Scope, request: &FitRequest) -> Result<Fitted> {
-        Ok(self.fit_branch(scope, request).await?.fitted)
+        Ok(self.fit_branch(scope, request, None).await?.fitted)
     }
 
-    /// The same, with how it was counted and where the handoff stands.
+    /// The same, with how it was counted and where the handoff stands, of a branch that may
+    /// be taken to end at a turn.
     pub(crate) async fn fit_branch(
         &self,
         scope: &Scope,
         request: &FitRequest,
+        end: Option<Ordinal>,
     ) -> Result<FittedBranch> {
         let declared = request.window.unwrap_or_else(|| self.session_window());
         let window = self.known_window(scope, request.model.as_deref(), declared)?;
         let need = Need {
             session: &request.session,
             branch: request.branch.as_deref(),
+            end,
             window,
             beside_tokens: request.beside_tokens,
             model: request.model.as_deref(),

@@ -14,6 +14,7 @@ mod fit;
 mod follow;
 mod keep;
 mod path;
+mod recall;
 
 use icecore_domain::follow::Following;
 use icecore_domain::handoff::SessionWindow;
@@ -28,6 +29,7 @@ use crate::handoffs::Compacted;
 use crate::memory::Memory;
 
 pub(crate) use counts::MessageCounts;
+use recall::NewRecall;
 
 /// One message of a client's history.
 #[derive(Debug, Clone)]
@@ -72,6 +74,8 @@ pub struct Followed {
     place: Option<TurnPlace>,
     /// The handoff that the request began with, once that is known.
     handoff: Option<String>,
+    /// What memory puts before the last message, until that is kept.
+    recall: Option<NewRecall>,
 }
 
 /// What a request with a history needs.

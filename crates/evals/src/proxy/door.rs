@@ -65,7 +65,7 @@ impl Place {
 
     /// A key that may write for `tenant`.
     pub fn key(&self, tenant: &str) -> Result<String> {
-        let args = ["key", "create", "--tenant", tenant, "--role", "writer", "--json"];
+        let args = ["key", "create", "--tenant", tenant, "--role", "writer", "--json", "--quiet"];
         let output = self.command(&args).stderr(Stdio::inherit()).output()?;
         let told: Value = serde_json::from_slice(&output.stdout)?;
         Ok(told["key"].as_str().ok_or("`key create` printed no key")?.to_owned())

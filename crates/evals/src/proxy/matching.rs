@@ -173,16 +173,18 @@ impl Run<'_> {
             let told = String::from_utf8_lossy(&reply.body).into_owned();
             return Err(format!("answered with {}: {told}", reply.status).into());
         }
-        let session = reply.header("x-icecore-session").ok_or("no session is named")?.to_owned();
+        let session = reply.header("x-icecore-session").ok_or_else(|| {
+            let why = reply.header("x-icecore-warning").or(reply.header("x-icecore-passthrough"));
+            format!("no session is named: {why:?}")
+        })?;
+        let session = session.to_owned();
         let following = reply.header("x-icecore-following").unwrap_or_default().to_owned();
         self.judge(kind, conversation, &session, &following);
         self.sessions[conversation.tenant].insert(session.clone());
         conversation.session = Some(session);
         let said = heard(wire, &reply.json());
         conversation.call.clone_from(&said.call);
-        if kind != Kind::Repeated {
-            conversation.history.hear(&said);
-        }
+        conversation.history.hear(&said);
         Ok(kind)
     }
 

@@ -115,7 +115,7 @@ mod tests {
         let is_its = |line: &&str| line.starts_with("#   ");
         let table: Vec<&str> = EXAMPLE.lines().filter(is_its).map(|line| &line[4..]).collect();
         // A key is in one place.
-        let table = table.join("\n").replace("key_secret", "#");
+        let table = table.join("\n").replace("\nkey_secret", "\n#");
         let config = FileConfig::parse(&table).unwrap();
         let left_out: Vec<String> = config
             .settings()

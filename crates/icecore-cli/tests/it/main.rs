@@ -10,6 +10,7 @@ mod examples;
 mod forget;
 mod import;
 mod keys;
+mod proxy;
 mod proxying;
 mod readme;
 mod real_model;

@@ -113,6 +113,11 @@ impl Line {
             ("/api/show", ServerKind::Ollama) => {
                 (200, json!({"parameters": format!("stop \"x\"\nnum_ctx    {}", config.window)}))
             }
+            (path, _) if path.ends_with("/messages/count_tokens") => {
+                let counted = counting::counted(config, &request.json);
+                let tokens: u64 = counted.iter().map(|(_, tokens)| tokens).sum();
+                (200, json!({"input_tokens": tokens}))
+            }
             _ => (404, json!({"error": "no such path"})),
         }
     }

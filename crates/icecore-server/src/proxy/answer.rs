@@ -31,6 +31,9 @@ pub(crate) const CLIENT: &str = "client";
 pub(crate) const SIZE: &str = "size";
 pub(crate) const SHUTDOWN: &str = "shutdown";
 
+/// One event is read up to this size, wrapping and all (256 KiB).
+const MOST_EVENT_BYTES: usize = 256 << 10;
+
 /// What a protocol's answer is put together from.
 trait Draft: Send + Sync {
     /// Takes the data of an event. Gives the bytes that are held on to because of it.
@@ -92,7 +95,7 @@ impl Reading {
             Form::Events(reader) => {
                 // Bytes that are no text are no answer either; those after them may be.
                 let events = reader.take(bytes).unwrap_or_default();
-                self.is_too_large = reader.held_bytes() > self.left;
+                self.is_too_large = reader.held_bytes() > self.left.max(MOST_EVENT_BYTES);
                 events.iter().for_each(|event| self.event(event));
             }
         }
@@ -350,9 +353,9 @@ mod tests {
         assert!((90..=110).contains(&kept), "{kept}");
         assert_eq!(read.interrupted, Some(SIZE));
         let mut reading = Reading::new(Protocol::OpenAi, true, 100);
-        (0..1_000).for_each(|_| reading.take(b"data: no end of line "));
+        (0..100_000).for_each(|_| reading.take(b"data: no end of line "));
         let Form::Events(reader) = &reading.form else { panic!() };
-        assert!(reader.held_bytes() < 200);
+        assert!(reader.held_bytes() < MOST_EVENT_BYTES + 100);
         assert_eq!(reading.finish(None).interrupted, Some(SIZE));
     }
 

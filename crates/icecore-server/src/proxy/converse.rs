@@ -112,7 +112,7 @@ impl Asking {
                 }
                 Trouble::Refused(error) => Err(error),
                 Trouble::Failed(error) if self.app.proxy.options.fail_open => {
-                    self.warned(&upstream, stream, error.code()).await
+                    self.warned(&upstream, stream, &store_failed(error.code())).await
                 }
                 Trouble::Failed(error) => Err(error),
             },
@@ -336,9 +336,9 @@ impl Exchange {
                 }
             }
         };
-        let mut headers = self.told();
+        let mut headers = if self.is_kept { self.told() } else { HeaderMap::new() };
         if let Some(warning) = warning {
-            headers.insert(headers::WARNING, told(warning));
+            headers.insert(headers::WARNING, told(&store_failed(warning)));
         }
         if !begun.status.is_success() {
             app.metrics.proxied(asking.protocol, "refused");
@@ -376,6 +376,11 @@ impl Exchange {
         }
         headers
     }
+}
+
+/// What a client is told of a store that fails.
+fn store_failed(code: &str) -> String {
+    format!("store-failed ({code})")
 }
 
 async fn follow(asking: &Asking, scope: &Scope, asked: &Asked) -> Result<Followed, Trouble> {

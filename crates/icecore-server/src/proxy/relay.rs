@@ -115,10 +115,11 @@ struct Passing {
     /// What waits for the reply to be kept.
     held: Vec<Bytes>,
     held_bytes: usize,
-    sender: mpsc::Sender<Piece>,
     idle: Duration,
     _open: crate::metrics::Held,
     _stream: Stream,
+    /// Dropped last: once a client has seen the end, nothing of its answer is left.
+    sender: mpsc::Sender<Piece>,
 }
 
 /// What comes next.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::http::Method;
 use axum::response::Response;
 use icecore::Protocol;
 use serde_json::Value;
@@ -11,7 +12,7 @@ use utoipa::ToSchema;
 use super::converse::Asking;
 use super::protocol_of;
 use crate::app::Shared;
-use crate::auth::Writer;
+use crate::auth::{Reader, Writer};
 use crate::body::{self, Bound};
 use crate::error::ApiError;
 use crate::line::Line;
@@ -49,6 +50,10 @@ impl FromRequest<Shared> for Asking {
                     by.is(principal.tenant());
                 }
                 principal.clone()
+            }
+            None if parts.method == Method::GET => {
+                let Reader(caller) = Reader::from_request_parts(&mut parts, app).await?;
+                caller.principal().clone()
             }
             None => {
                 let Writer(caller) = Writer::from_request_parts(&mut parts, app).await?;

@@ -4,6 +4,7 @@ use icecore_domain::identity::Link;
 use icecore_domain::ids::{SessionNo, TurnId};
 
 use super::fixtures::*;
+use crate::error::StoreError;
 use crate::store::*;
 
 /// The links of a history, message by message.
@@ -188,5 +189,78 @@ pub(super) async fn two_at_one_head_do_not_overwrite_each_other(store: &dyn Stor
     assert_eq!(added, 2);
     assert_eq!(branches[0], branches[2]);
     assert_ne!(branches[0], branches[1]);
+    clean(store).await;
+}
+
+/// What stands before a history's last message in a session.
+async fn before(store: &dyn Store, messages: &[&str], session: SessionNo) -> String {
+    let links = chain(messages);
+    let found = store.recalled(&scope(), session, &links[links.len() - 1..]).await.unwrap();
+    found.first().map(|(_, text)| text.as_str().to_owned()).unwrap_or_default()
+}
+
+async fn recall(store: &dyn Store, messages: &[&str], session: SessionNo, said: &str) -> bool {
+    let recalled = NewRecalled {
+        session,
+        link: chain(messages)[messages.len() - 1],
+        epoch: store.scope_head(&scope()).await.unwrap().epoch,
+        text: text(said),
+        secrets_seen: store.secrets_version(&tenant("acme")).await.unwrap(),
+    };
+    store.put_recalled(&scope(), recalled).await.unwrap()
+}
+
+pub(super) async fn what_was_recalled_stands_where_it_was(store: &dyn Store) {
+    let session = follow(store, "s", &["a", "b", "c"], 0).await.session;
+    assert!(recall(store, &["a"], session, "one").await);
+    assert!(recall(store, &["a", "b", "c"], session, "two").await);
+    // It stays as it is.
+    assert!(!recall(store, &["a"], session, "other").await);
+    assert_eq!(before(store, &["a"], session).await, "one");
+    assert_eq!(before(store, &["a", "b"], session).await, "");
+    assert_eq!(before(store, &["a", "b", "c"], session).await, "two");
+    // Of no message that is not there, and of no other session or memory.
+    assert!(!recall(store, &["x"], session, "three").await);
+    assert!(!recall(store, &["a"], SessionNo(9), "three").await);
+    let other = follow(store, "t", &["a"], 0).await.session;
+    assert_eq!(before(store, &["a"], other).await, "");
+    let links = chain(&["a"]);
+    let diary = scope_of("acme", "diary");
+    assert_eq!(store.recalled(&diary, session, &links).await.unwrap(), []);
+    clean(store).await;
+}
+
+pub(super) async fn what_was_recalled_goes_with_what_it_may_tell_of(store: &dyn Store) {
+    let session = follow(store, "s", &["a", "b", "c"], 0).await.session;
+    let other = follow(store, "t", &["d", "e"], 0).await.session;
+    let stale = NewRecalled {
+        session,
+        link: chain(&["a"])[0],
+        epoch: store.scope_head(&scope()).await.unwrap().epoch,
+        text: text("stale"),
+        secrets_seen: 1,
+    };
+    assert!(recall(store, &["a"], session, "one").await);
+    // Whatever is erased in the memory, it may have been told of.
+    erase(store, other, &[1]).await;
+    assert_eq!(before(store, &["a"], session).await, "");
+    assert!(!store.put_recalled(&scope(), stale).await.unwrap());
+    assert!(recall(store, &["a"], session, "again").await);
+    rewrite(store, session, &[2]).await;
+    assert_eq!(before(store, &["a"], session).await, "");
+    assert!(recall(store, &["a"], session, "once more").await);
+    let redactor = redactor_of(&["none of this is there"]);
+    store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
+    assert_eq!(before(store, &["a"], session).await, "");
+    // With secrets of before nothing is kept.
+    let stale = NewRecalled {
+        session,
+        link: chain(&["a"])[0],
+        epoch: store.scope_head(&scope()).await.unwrap().epoch,
+        text: text("stale"),
+        secrets_seen: 9,
+    };
+    let refused = store.put_recalled(&scope(), stale).await;
+    assert!(matches!(refused, Err(StoreError::SecretsChanged)));
     clean(store).await;
 }

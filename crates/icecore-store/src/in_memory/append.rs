@@ -185,7 +185,13 @@ impl<'a> Adding<'a> {
             body: Some(turn.turn.clone()),
         };
         let (speaker, appended_at) = (turn.speaker, self.batch.now);
-        self.session.turns.push(StoredTurn { row, speaker, appended_at, link: turn.link });
+        self.session.turns.push(StoredTurn {
+            row,
+            speaker,
+            appended_at,
+            link: turn.link,
+            recalled: None,
+        });
         self.session.current = branch;
         self.cut(branch, turn.tokens);
         Ok(AppendedTurn { outcome: Outcome::Added, seq, branch, ordinal })

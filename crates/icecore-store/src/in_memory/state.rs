@@ -133,6 +133,8 @@ pub(super) struct StoredTurn {
     pub(super) speaker: Option<[u8; 16]>,
     pub(super) appended_at: Millis,
     pub(super) link: Option<Link>,
+    /// What memory put before it, and the epoch of that.
+    pub(super) recalled: Option<(u64, RedactedText)>,
 }
 
 /// Where a turn is.
@@ -354,6 +356,13 @@ impl TenantState {
         for scope in self.scopes.iter_mut().filter(|scope| scope.memory == memory) {
             scope.entries_from = scope.entries_from.max(oldest);
         }
+    }
+
+    /// Lets go of what memory put before messages, in one memory or in all.
+    pub(super) fn lose_recalled(&mut self, memory: Option<&str>) {
+        let is_of = |session: &&mut SessionState| memory.is_none_or(|of| session.memory == of);
+        let sessions = self.sessions.iter_mut().filter(is_of);
+        sessions.flat_map(|session| &mut session.turns).for_each(|turn| turn.recalled = None);
     }
 
     pub(super) fn raise_epoch(&mut self, memory: &str) {

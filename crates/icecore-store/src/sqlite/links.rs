@@ -112,3 +112,39 @@ fn read_place(row: &Row<'_>) -> rusqlite::Result<TurnPlace> {
         state: rows::turn_state(row.get(4)?),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::SqliteStore;
+    use crate::contract::fixtures::*;
+    use crate::contract::links::following;
+    use crate::store::*;
+
+    #[tokio::test]
+    async fn damaged_links_are_found() {
+        for (sql, finding) in [
+            (
+                "UPDATE links SET scope = 2 WHERE seq = 2",
+                "a link is of no turn of its memory: session 1, turn 2",
+            ),
+            (
+                "UPDATE links SET link = x'01' WHERE seq = 1",
+                "a link is no hash, or a turn has two: session 1, turn 1",
+            ),
+            ("UPDATE links SET seq = 1", "a link is no hash, or a turn has two: session 1, turn 1"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = SqliteStore::open(dir.path(), None).unwrap();
+            store.append(&scope(), following("s", &["a", "b"], 0)).await.unwrap();
+            add_to_diary(&store).await;
+            clean(&store).await;
+            store.write(move |c, s| c.execute_batch(sql).map_err(|e| s.failed(e))).await.unwrap();
+            assert_eq!(store.check().await.unwrap(), [finding], "{sql}");
+        }
+    }
+
+    async fn add_to_diary(store: &SqliteStore) {
+        let diary = scope_of("acme", "diary");
+        store.append(&diary, batch("s", &say_many(1))).await.unwrap();
+    }
+}

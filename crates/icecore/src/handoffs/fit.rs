@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use icecore_domain::chat::ChatProfile;
 use icecore_domain::handoff::{Effort, ExceedsWindow, SessionWindow};
-use icecore_domain::ids::{Branch, Scope, SessionNo, Tenant};
+use icecore_domain::ids::{Branch, Ordinal, Scope, SessionNo, Tenant};
 use icecore_domain::redact::RedactedJson;
 use icecore_domain::time::Millis;
 use icecore_store::HandoffTrigger;
@@ -81,6 +81,8 @@ impl LearnedWindows {
 pub(super) struct Need<'a> {
     pub(super) session: &'a str,
     pub(super) branch: Option<&'a str>,
+    /// The branch is taken to end here.
+    pub(super) end: Option<Ordinal>,
     pub(super) window: SessionWindow,
     pub(super) beside_tokens: u64,
     pub(super) model: Option<&'a str>,
@@ -166,7 +168,8 @@ impl Memory {
     ) -> Result<Fit> {
         let mut is_plain = false;
         loop {
-            let reading = self.read_branch(scope, need.session, need.branch, usize::MAX).await?;
+            let reading =
+                self.read_branch_to(scope, need.session, need.branch, need.end, usize::MAX).await?;
             let counted = reading.request_tokens(need.beside_tokens);
             let (session, branch) = (reading.session.no, reading.branch);
             let known = self.provider_counts(scope, session, branch, need.model).await?;
@@ -205,6 +208,7 @@ impl Memory {
             let mut job = Job {
                 session: need.session,
                 branch: need.branch,
+                end: need.end,
                 window,
                 beside_tokens: need.beside_tokens.saturating_add(counting.more),
                 permille: counting.permille,

@@ -93,10 +93,22 @@ impl Memory {
         branch: Option<&str>,
         bytes: usize,
     ) -> Result<Reading> {
+        self.read_branch_to(scope, session, branch, None, bytes).await
+    }
+
+    /// The same, as if the branch ended at a turn.
+    pub(super) async fn read_branch_to(
+        &self,
+        scope: &Scope,
+        session: &str,
+        branch: Option<&str>,
+        end: Option<Ordinal>,
+        bytes: usize,
+    ) -> Result<Reading> {
         let epoch = self.inner.store.scope_head(scope).await?.epoch;
         let record = self.session_record(scope, session).await?;
         let branch = self.branch_of(scope, &record, session, branch)?;
-        let path = path_of(&record, branch);
+        let path = path_of(&record, branch, end);
         let head = record.branches.iter().find(|found| found.branch == branch);
         let head = head.map_or(Seq(0), |found| found.head_seq);
         let handoff = self.handoff_on(scope, record.no, &path).await?;
@@ -269,12 +281,14 @@ impl Memory {
 }
 
 /// The branches that a branch grew from, root first, each with its last ordinal as the
-/// session's record has it: what comes later is not on the path.
-fn path_of(record: &SessionRecord, branch: Branch) -> Vec<(Branch, Ordinal)> {
+/// session's record has it: what comes later is not on the path. The branch itself may be
+/// taken to end earlier.
+fn path_of(record: &SessionRecord, branch: Branch, end: Option<Ordinal>) -> Vec<(Branch, Ordinal)> {
     let mut path = lineage(record, branch);
     let length = record.branches.iter().find(|found| found.branch == branch);
-    if let (Some((_, end)), Some(found)) = (path.last_mut(), length) {
-        *end = Ordinal(found.tail.length);
+    if let (Some((_, last)), Some(found)) = (path.last_mut(), length) {
+        let length = Ordinal(found.tail.length);
+        *last = end.map_or(length, |end| end.min(length));
     }
     path
 }

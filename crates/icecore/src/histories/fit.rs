@@ -11,10 +11,12 @@ use icecore_domain::handoff::{
 };
 use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, TurnId};
+use icecore_domain::redact::RedactedText;
 use icecore_domain::turn::RawTurn;
 use icecore_store::{HandoffRecord, LinkedTurn, TurnState};
 
 use super::path::HistoryPath;
+use super::recall::{NewRecall, Recall, Sent};
 use super::{ClientMessage, FittedHistory, Followed, HistoryFit};
 use crate::error::{MemoryError, Result};
 use crate::handoffs::{Counting, FitRequest, FittedBranch};
@@ -27,6 +29,10 @@ struct Standing {
     shown: Vec<usize>,
     /// Tokens of each of them.
     counts: Vec<u64>,
+    /// The place of the first message that no handoff stands for.
+    from: usize,
+    /// What memory adds.
+    recalled: Vec<Recall>,
 }
 
 impl Memory {
@@ -41,16 +47,32 @@ impl Memory {
         let declared = fit.window.unwrap_or_else(|| self.session_window());
         let window = self.known_window(scope, fit.model.as_deref(), declared)?;
         let path = self.path_of(scope, followed).await?;
-        let standing = self.standing(scope, followed, messages, path.as_ref()).await?;
+        let mut standing = self.standing(scope, followed, messages, path.as_ref()).await?;
+        if fit.recall_tokens > 0 {
+            let after = standing.shown.iter().copied().filter(|at| *at >= standing.from);
+            standing.recalled = self.recalled_before(scope, followed, messages, after).await?;
+        }
         if fit.overflowed.is_none() {
             let counting = self.counting_of(scope, followed, fit).await?;
+            let is_fitting = |counted: u64| counting.tokens(counted) <= window.trigger();
             let counted = standing.counted(fit.beside_tokens);
-            let tokens = counting.tokens(counted);
-            if tokens <= window.trigger() {
+            if is_fitting(counted) {
+                let sent = Sent { shown: &standing.shown, path: path.as_ref() };
+                let new = match fit.recall_tokens {
+                    0 => None,
+                    most => self.recall_for(scope, followed, messages, &sent, most).await,
+                };
+                // What memory adds is no reason to compact.
+                let with = |new: &NewRecall| counted + new.recall.tokens + MESSAGE_TOKENS;
+                followed.recall = new.filter(|new| is_fitting(with(new)));
+                standing.recalled.extend(followed.recall.as_ref().map(|new| new.recall.clone()));
                 self.note_standing(scope, followed, &standing);
-                return Ok(standing.fitted(counted, tokens, window));
+                let counted = standing.counted(fit.beside_tokens);
+                return Ok(standing.fitted(counted, counting.tokens(counted), window));
             }
         }
+        // Its handoff tells what bears on the request.
+        followed.recall = None;
         self.kept_history(scope, followed, messages).await?;
         self.fitted_anew(scope, followed, messages, fit, window, &standing).await
     }
@@ -75,7 +97,9 @@ impl Memory {
             Some((place, path)) => self.handoff_on(scope, place.id.session, &path.branches).await?,
             None => None,
         };
-        let shown = match handoff.as_ref().zip(path) {
+        let mark = handoff.as_ref().zip(path);
+        let from = mark.map_or(0, |(made, path)| path.after(made.branch, made.through));
+        let shown = match mark {
             None => (0..messages.len()).collect(),
             Some((handoff, path)) => {
                 let id = |seq| TurnId { session: handoff.session, seq };
@@ -85,13 +109,12 @@ impl Memory {
                     false => self.inner.store.places(scope, &kept).await?,
                 };
                 let kept = kept.iter().filter_map(|one| path.message(one.branch, one.ordinal));
-                let rest = path.after(handoff.branch, handoff.through)..messages.len();
-                paired(messages, kept.chain(rest).collect())
+                paired(messages, kept.chain(from..messages.len()).collect())
             }
         };
         let (links, sent) = chosen(followed, messages, &shown);
         let counts = self.message_counts(&links, &sent).await?;
-        Ok(Standing { handoff, shown, counts })
+        Ok(Standing { handoff, shown, counts, from, recalled: Vec::new() })
     }
 
     /// How the provider counts, as far as it has said.
@@ -130,28 +153,35 @@ impl Memory {
         };
         let missing = self.missing(scope, followed, &path, standing).await?;
         let missing_tokens = standing.tokens_of(&missing);
+        let recalled_tokens = standing.recalled_tokens();
+        let beside_tokens = fit.beside_tokens.saturating_add(recalled_tokens);
         let request = FitRequest {
             session: followed.session.clone(),
             branch: Some(place.branch.to_string()),
             window: fit.window,
-            beside_tokens: fit.beside_tokens.saturating_add(missing_tokens),
+            beside_tokens: beside_tokens.saturating_add(missing_tokens),
             model: fit.model.clone(),
             overflowed: fit.overflowed,
             attempts: fit.attempts,
         };
-        let (done, missing) = match self.fit_branch(scope, &request).await {
-            // What memory has forgotten is the first to go.
-            Err(MemoryError::RequestExceedsWindow(_)) if missing_tokens > 0 => {
+        // What came behind it meanwhile is another's.
+        let end = Some(place.ordinal);
+        let is_more = missing_tokens.saturating_add(recalled_tokens) > 0;
+        let (done, missing, mut recalled) = match self.fit_branch(scope, &request, end).await {
+            // What memory has forgotten or added is the first to go.
+            Err(MemoryError::RequestExceedsWindow(_)) if is_more => {
                 let request = FitRequest { beside_tokens: fit.beside_tokens, ..request };
-                (self.fit_branch(scope, &request).await?, BTreeSet::new())
+                let done = self.fit_branch(scope, &request, end).await?;
+                (done, BTreeSet::new(), Vec::new())
             }
-            done => (done?, missing),
+            done => (done?, missing, standing.recalled.clone()),
         };
         let FittedBranch { fitted, counted, mark } = done;
         let turns = fitted.view.turns.iter();
         let there = turns.filter_map(|turn| path.message(turn.branch, turn.ordinal));
         let from = mark.map_or(0, |(branch, through)| path.after(branch, through));
         let missing = missing.into_iter().filter(|at| *at >= from);
+        recalled.retain(|recall| recall.at >= from);
         let shown: BTreeSet<usize> = there.chain(missing).collect();
         let shown = match mark.is_some() {
             true => paired(messages, shown),
@@ -162,7 +192,7 @@ impl Memory {
         Ok(FittedHistory {
             handoff: handoff.filter(|text| !text.is_empty()),
             shown,
-            recalled: Vec::new(),
+            recalled: told(recalled),
             counted,
             request_tokens: fitted.request_tokens,
             compactions: fitted.compactions,
@@ -194,9 +224,15 @@ impl Standing {
     fn counted(&self, beside_tokens: u64) -> u64 {
         let told = self.handoff.as_ref().filter(|handoff| !handoff.text.is_empty());
         let messages = self.shown.len() + usize::from(told.is_some());
+        let beside_tokens = beside_tokens.saturating_add(self.recalled_tokens());
         let tokens = told.map_or(0, |handoff| handoff.tokens);
         let tokens = self.counts.iter().fold(tokens, |sum, count| sum.saturating_add(*count));
         request_tokens(messages as u64, tokens).saturating_add(beside_tokens)
+    }
+
+    /// Tokens of what memory adds.
+    fn recalled_tokens(&self) -> u64 {
+        self.recalled.iter().map(|recall| recall.tokens.saturating_add(MESSAGE_TOKENS)).sum()
     }
 
     /// Tokens of some of the messages.
@@ -211,7 +247,7 @@ impl Standing {
         FittedHistory {
             handoff: text.filter(|text| !text.is_empty()),
             shown: self.shown,
-            recalled: Vec::new(),
+            recalled: told(self.recalled),
             counted,
             request_tokens,
             compactions: Vec::new(),
@@ -226,6 +262,11 @@ impl Standing {
             reserve: window.reserve,
         })
     }
+}
+
+/// What memory adds, as it is sent.
+fn told(recalled: Vec<Recall>) -> Vec<(usize, RedactedText)> {
+    recalled.into_iter().map(|recall| (recall.at, recall.text)).collect()
 }
 
 /// The messages at some places, and their links.

@@ -179,12 +179,20 @@ impl Followed {
         known: usize,
         turn: &LinkedTurn,
     ) -> Self {
-        Self { session, following, known, links, place: Some(turn.place), handoff: None }
+        Self {
+            session,
+            following,
+            known,
+            links,
+            place: Some(turn.place),
+            handoff: None,
+            recall: None,
+        }
     }
 
     /// A session that begins behind so many messages that were forgotten.
     fn begins(session: &str, links: Vec<Link>, known: usize) -> Self {
         let (session, following) = (session.to_owned(), Following::Begins);
-        Self { session, following, known, links, place: None, handoff: None }
+        Self { session, following, known, links, place: None, handoff: None, recall: None }
     }
 }

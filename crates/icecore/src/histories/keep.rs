@@ -34,6 +34,7 @@ impl Memory {
         })?;
         followed.place = last_place(&appended);
         followed.known = messages.len();
+        self.keep_recall(scope, followed).await;
         Ok(())
     }
 
