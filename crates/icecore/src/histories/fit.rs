@@ -44,6 +44,11 @@ impl Memory {
         fit: &HistoryFit,
     ) -> Result<FittedHistory> {
         followed.check(messages)?;
+        let model = match &fit.model {
+            Some(model) => Some(self.model_name(scope, model).await?),
+            None => None,
+        };
+        let fit = &HistoryFit { model, ..fit.clone() };
         let declared = fit.window.unwrap_or_else(|| self.session_window());
         let window = self.known_window(scope, fit.model.as_deref(), declared)?;
         let path = self.path_of(scope, followed).await?;

@@ -2,7 +2,7 @@
 
 use icecore_domain::follow::{Candidate, Decision, Following, decide};
 use icecore_domain::identity::Link;
-use icecore_domain::ids::{Scope, SessionNo};
+use icecore_domain::ids::{Scope, SessionName, SessionNo};
 use icecore_store::{LinkedTurn, SessionRecord, TurnState};
 
 use super::{ClientMessage, FollowRequest, Followed};
@@ -53,18 +53,19 @@ impl Memory {
 
     /// In the session that the client names, whatever is known of others.
     async fn followed_as(&self, scope: &Scope, name: &str, links: Vec<Link>) -> Result<Followed> {
+        let shown = self.redactor(scope.tenant()).await?.redactor.name(name).into_string();
         let record = match self.session_record(scope, name).await {
             Ok(record) => record,
-            Err(MemoryError::NoSession { .. }) => return Ok(Followed::begins(name, links, 0)),
+            Err(MemoryError::NoSession { .. }) => return Ok(Followed::begins(&shown, links, 0)),
             Err(error) => return Err(error),
         };
         let found = self.longest(scope, &links, 1, Some(record.no)).await?;
-        let Some((known, turns)) = found else { return Ok(Followed::begins(name, links, 0)) };
+        let Some((known, turns)) = found else { return Ok(Followed::begins(&shown, links, 0)) };
         let following = match turns[0].is_head {
             true => Following::Continues,
             false => Following::Forks,
         };
-        Ok(Followed::at(name.to_owned(), following, links, known, &turns[0]))
+        Ok(Followed::at(shown, following, links, known, &turns[0]))
     }
 
     async fn followed_by_links(
@@ -91,7 +92,7 @@ impl Memory {
                 let record = self.inner.store.session_by_number(scope, session).await?;
                 match turn.zip(record.and_then(|record| record.name)) {
                     Some((turn, name)) => {
-                        let name = name.as_str().to_owned();
+                        let name = self.shown_name_of(scope, &name).await?;
                         Ok(Followed::at(name, following, links, known, turn))
                     }
                     // It was forgotten a moment ago.
@@ -119,11 +120,17 @@ impl Memory {
         let turn = heads.iter().find(|turn| turn.place.id.session == record.no);
         match turn.zip(record.name.as_ref()) {
             Some((turn, name)) => {
-                let name = name.as_str().to_owned();
+                let name = self.shown_name_of(scope, name).await?;
                 Ok(Followed::at(name, Following::Continues, links, known, turn))
             }
             None => Ok(Followed::begins(begins, links, 0)),
         }
+    }
+
+    /// A stored name as it may be shown; it names the same session.
+    async fn shown_name_of(&self, scope: &Scope, name: &SessionName) -> Result<String> {
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        Ok(redactor.name(name.as_str()).into_string())
     }
 
     /// The longest beginning of at least so many messages that is stored, and the turns
