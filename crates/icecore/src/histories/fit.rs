@@ -85,6 +85,9 @@ impl Memory {
     /// The path to the last message that the session holds.
     async fn path_of(&self, scope: &Scope, followed: &Followed) -> Result<Option<HistoryPath>> {
         let Some(place) = followed.place else { return Ok(None) };
+        if let Some(path) = &followed.path {
+            return Ok(Some(path.clone()));
+        }
         let record = self.inner.store.session_by_number(scope, place.id.session).await?;
         Ok(record.map(|record| HistoryPath::to(&record, &place, followed.known)))
     }

@@ -5,6 +5,7 @@ use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, SessionName, SessionNo};
 use icecore_store::{LinkedTurn, SessionRecord, TurnState};
 
+use super::path::HistoryPath;
 use super::{ClientMessage, FollowRequest, Followed};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
@@ -65,7 +66,7 @@ impl Memory {
             true => Following::Continues,
             false => Following::Forks,
         };
-        Ok(Followed::at(shown, following, links, known, &turns[0]))
+        Ok(Followed::at(shown, following, links, known, &turns[0], &record))
     }
 
     async fn followed_by_links(
@@ -90,10 +91,11 @@ impl Memory {
             Decision::Follows(session, following) => {
                 let turn = turns.iter().find(|turn| turn.place.id.session == session);
                 let record = self.inner.store.session_by_number(scope, session).await?;
-                match turn.zip(record.and_then(|record| record.name)) {
-                    Some((turn, name)) => {
+                let named = |record: SessionRecord| Some((record.name.clone()?, record));
+                match turn.zip(record.and_then(named)) {
+                    Some((turn, (name, record))) => {
                         let name = self.shown_name_of(scope, &name).await?;
-                        Ok(Followed::at(name, following, links, known, turn))
+                        Ok(Followed::at(name, following, links, known, turn, &record))
                     }
                     // It was forgotten a moment ago.
                     None => Ok(Followed::begins(begins, links, known)),
@@ -121,7 +123,7 @@ impl Memory {
         match turn.zip(record.name.as_ref()) {
             Some((turn, name)) => {
                 let name = self.shown_name_of(scope, name).await?;
-                Ok(Followed::at(name, Following::Continues, links, known, turn))
+                Ok(Followed::at(name, Following::Continues, links, known, turn, record))
             }
             None => Ok(Followed::begins(begins, links, 0)),
         }
@@ -185,21 +187,17 @@ impl Followed {
         links: Vec<Link>,
         known: usize,
         turn: &LinkedTurn,
+        record: &SessionRecord,
     ) -> Self {
-        Self {
-            session,
-            following,
-            known,
-            links,
-            place: Some(turn.place),
-            handoff: None,
-            recall: None,
-        }
+        let path = Some(HistoryPath::to(record, &turn.place, known));
+        let place = Some(turn.place);
+        Self { session, following, known, links, place, path, handoff: None, recall: None }
     }
 
     /// A session that begins behind so many messages that were forgotten.
     fn begins(session: &str, links: Vec<Link>, known: usize) -> Self {
         let (session, following) = (session.to_owned(), Following::Begins);
-        Self { session, following, known, links, place: None, handoff: None, recall: None }
+        let (place, path) = (None, None);
+        Self { session, following, known, links, place, path, handoff: None, recall: None }
     }
 }

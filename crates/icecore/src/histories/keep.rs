@@ -32,7 +32,7 @@ impl Memory {
             }
             error => error,
         })?;
-        followed.place = last_place(&appended);
+        (followed.place, followed.path) = (last_place(&appended), None);
         followed.known = messages.len();
         self.keep_recall(scope, followed).await;
         Ok(())

@@ -246,12 +246,15 @@ async fn write(bench: &Bench, name: &str) {
             assert!(!told.contains(REGISTERED) && !told.contains(&token()), "{told}");
         }
         "fit_history" | "keep_history" | "keep_reply" => {
-            memory.remember(scope, "told", vec![RawTurn::new("user", &secret)]).await.unwrap();
+            let told = format!("The harvest depends on {secret}.");
+            memory.remember(scope, "told", vec![RawTurn::new("user", told)]).await.unwrap();
             let mut messages = vec![crate::histories::user(&format!("What of {secret}?"))];
             for said in crate::handoffs::conversation(40).into_iter().chain([telling()]) {
                 messages.push(crate::histories::message(said));
             }
-            messages.push(crate::histories::user(&format!("And what is {secret}?")));
+            messages.push(crate::histories::user(&format!(
+                "What does the harvest of {secret} depend on?"
+            )));
             let request = FollowRequest {
                 messages: &messages,
                 session: Some(&secret),
