@@ -13,6 +13,7 @@ mod alone;
 mod answer;
 mod asked;
 mod converse;
+mod counts;
 mod headers;
 mod media;
 mod message;
@@ -29,6 +30,8 @@ use icecore::{Principal, Protocol};
 use tokio::sync::{Semaphore, watch};
 
 use crate::limits::Limits;
+
+use counts::Counts;
 
 pub(crate) use alone::router as alone_router;
 pub(crate) use headers::API_KEY;
@@ -47,6 +50,7 @@ pub(crate) struct Proxy {
     /// On whose behalf it works where nobody shows a key of ours.
     pub(crate) alone: Option<Alone>,
     clients: Clients,
+    counts: Counts,
     /// A permit for each request that is with a provider.
     pub(crate) streams: Arc<Semaphore>,
     /// Becomes true when no answer may go on.
@@ -57,6 +61,7 @@ impl Proxy {
     pub(crate) fn new(options: ProxyOptions, alone: Option<Alone>, limits: &Limits) -> Self {
         Self {
             clients: Clients::default(),
+            counts: Counts::default(),
             streams: Arc::new(Semaphore::new(limits.proxy_streams)),
             cut: watch::Sender::new(false),
             options,

@@ -29,6 +29,7 @@ use crate::handoffs::Compacted;
 use crate::memory::Memory;
 
 pub(crate) use counts::MessageCounts;
+use path::HistoryPath;
 use recall::NewRecall;
 
 /// One message of a client's history.
@@ -72,6 +73,8 @@ pub struct Followed {
     links: Vec<Link>,
     /// Where the last message is that the session holds, which is the last known one.
     place: Option<TurnPlace>,
+    /// The path there, where it is known already.
+    path: Option<HistoryPath>,
     /// The handoff that the request began with, once that is known.
     handoff: Option<String>,
     /// What memory puts before the last message, until that is kept.

@@ -223,14 +223,11 @@ impl Exchange {
         asking: &Asking,
         scope: Scope,
         asked: Asked,
-    ) -> Result<Self, (Trouble, Option<Self>)> {
+    ) -> Result<Self, (Trouble, Option<Box<Self>>)> {
         let app = &asking.app;
         let fit = HistoryFit {
             window: Some(window(app, &asked)),
-            beside_tokens: asked
-                .beside()
-                .map(|text| u64::from(app.memory.counter().count(text)))
-                .sum(),
+            beside_tokens: app.proxy.counts.of(&app.memory, &asked),
             model: asked.model.clone(),
             overflowed: None,
             attempts: 0,
@@ -250,7 +247,7 @@ impl Exchange {
         };
         match exchange.refit(app).await {
             Ok(_) => Ok(exchange),
-            Err(trouble) => Err((trouble, Some(exchange))),
+            Err(trouble) => Err((trouble, Some(Box::new(exchange)))),
         }
     }
 

@@ -10,6 +10,13 @@ const LEAST_BYTES: usize = 256;
 /// Keys under which providers have the bytes of a file.
 const KEYS: [&str; 4] = ["data", "file_data", "b64_json", "bytes"];
 
+/// Whether a value in JSON could hold a file's bytes; most do not, and need no closer look.
+pub(crate) fn may_be_in(json: &str) -> bool {
+    json.len() >= LEAST_BYTES
+        && (json.contains(";base64,")
+            || KEYS.iter().any(|key| json.contains(&format!("\"{key}\""))))
+}
+
 /// What stands for the text under `key`, if that is a file's bytes.
 pub(crate) fn placeholder(key: Option<&str>, text: &str) -> Option<String> {
     let (kind, data) = match text.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {

@@ -35,7 +35,7 @@ pub(crate) fn is_system(protocol: Protocol, raw: &str) -> Result<bool, NotUnders
 /// Reads one message of a history.
 pub(crate) fn read(protocol: Protocol, raw: &str) -> Result<ClientMessage, NotUnderstood> {
     let value: Value = serde_json::from_str(raw).map_err(|_| SHAPE)?;
-    let turn = turn(raw)?;
+    let turn = turn(raw, &value)?;
     let roles: &[&str] = match protocol {
         Protocol::OpenAi => &OPENAI_ROLES,
         Protocol::Anthropic => &ANTHROPIC_ROLES,
@@ -47,14 +47,14 @@ pub(crate) fn read(protocol: Protocol, raw: &str) -> Result<ClientMessage, NotUn
     Ok(ClientMessage { recognised_by: recognise::form(&value), is_reply, turn })
 }
 
-fn turn(raw: &str) -> Result<RawTurn, NotUnderstood> {
+fn turn(raw: &str, message: &Value) -> Result<RawTurn, NotUnderstood> {
     let Members(members) = serde_json::from_str(raw).map_err(|_| SHAPE)?;
     let mut turn = RawTurn { content: Content::Null, ..RawTurn::default() };
     for (key, value) in members {
         let value = value.get();
         match key.as_str() {
             "role" => turn.role = text(value)?,
-            "content" => turn.content = content(value)?,
+            "content" => turn.content = content(value, &message["content"])?,
             "name" if value != "null" => turn.name = Some(text(value)?),
             "tool_call_id" if value != "null" => turn.tool_call_id = Some(text(value)?),
             "tool_calls" if value.starts_with('[') => turn.tool_calls = Some(json(value)?),
@@ -81,12 +81,11 @@ fn text(raw: &str) -> Result<String, NotUnderstood> {
     serde_json::from_str(raw).map_err(|_| SHAPE)
 }
 
-fn content(raw: &str) -> Result<Content, NotUnderstood> {
-    match raw.as_bytes().first() {
-        Some(b'"') => Ok(Content::Text(text(raw)?)),
-        Some(b'n') => Ok(Content::Null),
-        Some(b'[') => {
-            let parts: Vec<Value> = serde_json::from_str(raw).map_err(|_| SHAPE)?;
+fn content(raw: &str, value: &Value) -> Result<Content, NotUnderstood> {
+    match value {
+        Value::String(text) => Ok(Content::Text(text.clone())),
+        Value::Null => Ok(Content::Null),
+        Value::Array(parts) => {
             let is_part = |part: &Value| part.get("type").is_some_and(Value::is_string);
             match parts.iter().all(is_part) {
                 true => Ok(Content::Parts(json(raw)?)),
@@ -100,6 +99,9 @@ fn content(raw: &str) -> Result<Content, NotUnderstood> {
 /// A value in its own spelling, but for the bytes of files.
 fn json(raw: &str) -> Result<JsonText, NotUnderstood> {
     let json = JsonText::parse(raw).map_err(|_| SHAPE)?;
+    if !media::may_be_in(raw) {
+        return Ok(json);
+    }
     Ok(json.map_text(|place, text| match place {
         TextPlace::Key => None,
         TextPlace::Under(key) => media::placeholder(Some(key), text),

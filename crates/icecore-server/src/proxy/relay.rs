@@ -272,6 +272,9 @@ impl Passing {
 impl Keeper {
     async fn keep(self, protocol: Protocol, read: Read) {
         let Self { memory, scope, followed, model, counted } = self;
+        if read.message.is_none() && read.interrupted == Some(answer::SIZE) {
+            tracing::warn!("an answer was larger than `proxy.kept_answer_bytes` and is not kept");
+        }
         let Some(reply) = read.message.as_ref().and_then(|said| reply(protocol, said, &read))
         else {
             return;

@@ -349,8 +349,8 @@ async fn thoughts_come_back_unchanged_and_need_not_be_sent_again() {
     let said = json!({"type": "text", "text": "Forty-two."});
     let canned = Canned::start(vec![
         events(&[thought.clone(), said.clone()]),
-        events(&[said.clone()]),
-        events(&[said.clone()]),
+        events(std::slice::from_ref(&said)),
+        events(std::slice::from_ref(&said)),
     ])
     .await;
     let dir = tempfile::tempdir().unwrap();

@@ -44,6 +44,11 @@ impl Memory {
         fit: &HistoryFit,
     ) -> Result<FittedHistory> {
         followed.check(messages)?;
+        let model = match &fit.model {
+            Some(model) => Some(self.model_name(scope, model).await?),
+            None => None,
+        };
+        let fit = &HistoryFit { model, ..fit.clone() };
         let declared = fit.window.unwrap_or_else(|| self.session_window());
         let window = self.known_window(scope, fit.model.as_deref(), declared)?;
         let path = self.path_of(scope, followed).await?;
@@ -80,6 +85,9 @@ impl Memory {
     /// The path to the last message that the session holds.
     async fn path_of(&self, scope: &Scope, followed: &Followed) -> Result<Option<HistoryPath>> {
         let Some(place) = followed.place else { return Ok(None) };
+        if let Some(path) = &followed.path {
+            return Ok(Some(path.clone()));
+        }
         let record = self.inner.store.session_by_number(scope, place.id.session).await?;
         Ok(record.map(|record| HistoryPath::to(&record, &place, followed.known)))
     }

@@ -2,9 +2,10 @@
 
 use icecore_domain::follow::{Candidate, Decision, Following, decide};
 use icecore_domain::identity::Link;
-use icecore_domain::ids::{Scope, SessionNo};
+use icecore_domain::ids::{Scope, SessionName, SessionNo};
 use icecore_store::{LinkedTurn, SessionRecord, TurnState};
 
+use super::path::HistoryPath;
 use super::{ClientMessage, FollowRequest, Followed};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
@@ -53,18 +54,19 @@ impl Memory {
 
     /// In the session that the client names, whatever is known of others.
     async fn followed_as(&self, scope: &Scope, name: &str, links: Vec<Link>) -> Result<Followed> {
+        let shown = self.redactor(scope.tenant()).await?.redactor.name(name).into_string();
         let record = match self.session_record(scope, name).await {
             Ok(record) => record,
-            Err(MemoryError::NoSession { .. }) => return Ok(Followed::begins(name, links, 0)),
+            Err(MemoryError::NoSession { .. }) => return Ok(Followed::begins(&shown, links, 0)),
             Err(error) => return Err(error),
         };
         let found = self.longest(scope, &links, 1, Some(record.no)).await?;
-        let Some((known, turns)) = found else { return Ok(Followed::begins(name, links, 0)) };
+        let Some((known, turns)) = found else { return Ok(Followed::begins(&shown, links, 0)) };
         let following = match turns[0].is_head {
             true => Following::Continues,
             false => Following::Forks,
         };
-        Ok(Followed::at(name.to_owned(), following, links, known, &turns[0]))
+        Ok(Followed::at(shown, following, links, known, &turns[0], &record))
     }
 
     async fn followed_by_links(
@@ -89,10 +91,11 @@ impl Memory {
             Decision::Follows(session, following) => {
                 let turn = turns.iter().find(|turn| turn.place.id.session == session);
                 let record = self.inner.store.session_by_number(scope, session).await?;
-                match turn.zip(record.and_then(|record| record.name)) {
-                    Some((turn, name)) => {
-                        let name = name.as_str().to_owned();
-                        Ok(Followed::at(name, following, links, known, turn))
+                let named = |record: SessionRecord| Some((record.name.clone()?, record));
+                match turn.zip(record.and_then(named)) {
+                    Some((turn, (name, record))) => {
+                        let name = self.shown_name_of(scope, &name).await?;
+                        Ok(Followed::at(name, following, links, known, turn, &record))
                     }
                     // It was forgotten a moment ago.
                     None => Ok(Followed::begins(begins, links, known)),
@@ -119,11 +122,17 @@ impl Memory {
         let turn = heads.iter().find(|turn| turn.place.id.session == record.no);
         match turn.zip(record.name.as_ref()) {
             Some((turn, name)) => {
-                let name = name.as_str().to_owned();
-                Ok(Followed::at(name, Following::Continues, links, known, turn))
+                let name = self.shown_name_of(scope, name).await?;
+                Ok(Followed::at(name, Following::Continues, links, known, turn, record))
             }
             None => Ok(Followed::begins(begins, links, 0)),
         }
+    }
+
+    /// A stored name as it may be shown; it names the same session.
+    async fn shown_name_of(&self, scope: &Scope, name: &SessionName) -> Result<String> {
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        Ok(redactor.name(name.as_str()).into_string())
     }
 
     /// The longest beginning of at least so many messages that is stored, and the turns
@@ -178,21 +187,17 @@ impl Followed {
         links: Vec<Link>,
         known: usize,
         turn: &LinkedTurn,
+        record: &SessionRecord,
     ) -> Self {
-        Self {
-            session,
-            following,
-            known,
-            links,
-            place: Some(turn.place),
-            handoff: None,
-            recall: None,
-        }
+        let path = Some(HistoryPath::to(record, &turn.place, known));
+        let place = Some(turn.place);
+        Self { session, following, known, links, place, path, handoff: None, recall: None }
     }
 
     /// A session that begins behind so many messages that were forgotten.
     fn begins(session: &str, links: Vec<Link>, known: usize) -> Self {
         let (session, following) = (session.to_owned(), Following::Begins);
-        Self { session, following, known, links, place: None, handoff: None, recall: None }
+        let (place, path) = (None, None);
+        Self { session, following, known, links, place, path, handoff: None, recall: None }
     }
 }

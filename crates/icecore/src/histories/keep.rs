@@ -32,7 +32,7 @@ impl Memory {
             }
             error => error,
         })?;
-        followed.place = last_place(&appended);
+        (followed.place, followed.path) = (last_place(&appended), None);
         followed.known = messages.len();
         self.keep_recall(scope, followed).await;
         Ok(())
@@ -54,9 +54,17 @@ impl Memory {
         let after = if is_kept { followed.last_link() } else { Some(last) };
         let appended = self.append_linked(scope, &followed.session, after, &turn).await?;
         if let (Some(count), Some(place)) = (count, last_place(&appended)) {
+            let model = self.model_name(scope, &count.model).await?;
+            let count = ProviderCount { model, ..count };
             self.keep_count(scope, followed, place, count).await;
         }
         Ok(())
+    }
+
+    /// A model's name as it is kept: a client may write anything there.
+    pub(super) async fn model_name(&self, scope: &Scope, model: &str) -> Result<String> {
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        Ok(redactor.name(model).into_string())
     }
 
     /// Keeps what a provider counted for the request that a reply answers.

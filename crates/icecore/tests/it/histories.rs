@@ -361,3 +361,409 @@ async fn a_forgotten_session_that_is_sent_again_stays_forgotten() {
     assert_eq!(bench.texts("a").await, ["What is it?"]);
     bench.check().await;
 }
+
+// What is sent
+
+/// A window of so many tokens, an eighth of it for the answer.
+fn window(window: u64) -> SessionWindow {
+    SessionWindow { window, reserve: window / 8 }
+}
+
+fn windows(tokens: u64) -> MemorySettings {
+    let SessionWindow { window, reserve } = window(tokens);
+    let handoffs = HandoffSettings { window, reserve, ..HandoffSettings::default() };
+    MemorySettings { handoffs, ..MemorySettings::default() }
+}
+
+/// A client and all it has said and heard.
+struct Client<'a> {
+    memory: &'a Memory,
+    scope: &'a Scope,
+    messages: Vec<ClientMessage>,
+    fit: HistoryFit,
+    compactions: Vec<Compacted>,
+    /// The last request as upstream got it.
+    sent: Vec<String>,
+}
+
+impl<'a> Client<'a> {
+    fn new(memory: &'a Memory, scope: &'a Scope) -> Self {
+        let (messages, fit) = (Vec::new(), HistoryFit::default());
+        Self { memory, scope, messages, fit, compactions: Vec::new(), sent: Vec::new() }
+    }
+
+    /// Sends one more message with all before it, and hears the answer.
+    async fn say(&mut self, message: ClientMessage, answer: ClientMessage) -> FittedHistory {
+        self.messages.push(message);
+        let (followed, fitted) = self.request().await;
+        let count = ProviderCount {
+            model: "model".to_owned(),
+            tokens: fitted.counted,
+            counted: fitted.counted,
+        };
+        let kept = self.memory.keep_reply(self.scope, &followed, answer.clone(), Some(count));
+        kept.await.unwrap();
+        self.messages.push(answer);
+        fitted
+    }
+
+    async fn request(&mut self) -> (Followed, FittedHistory) {
+        let request = asking(&self.messages, "talk");
+        let mut followed = self.memory.follow(self.scope, &request).await.unwrap();
+        let fit = self.fit.clone();
+        let fitted = self.memory.fit_history(self.scope, &mut followed, &self.messages, &fit);
+        let fitted = fitted.await.unwrap();
+        self.memory.keep_history(self.scope, &mut followed, &self.messages).await.unwrap();
+        self.check(&fitted);
+        self.compactions.extend(fitted.compactions.iter().cloned());
+        self.sent = rendered(&self.messages, &fitted);
+        (followed, fitted)
+    }
+
+    /// What holds of every request that is sent.
+    fn check(&self, fitted: &FittedHistory) {
+        let shown = &fitted.shown;
+        assert!(fitted.request_tokens <= fitted.window.trigger(), "it fits");
+        assert!(shown.is_sorted_by(|one, next| one < next), "each once, in order");
+        assert_eq!(shown.last(), Some(&(self.messages.len() - 1)), "the last is sent");
+        let is_all = shown.len() == self.messages.len();
+        assert!(is_all || fitted.handoff.is_some(), "something stands for what is not sent");
+        // No result without its call.
+        let mut called = Vec::new();
+        for turn in shown.iter().map(|at| &self.messages[*at].turn) {
+            called.extend(turn.tool_calls.as_ref().map(|calls| calls.as_str().to_owned()));
+            if let Some(id) = &turn.tool_call_id {
+                assert!(called.iter().any(|call| call.contains(id.as_str())), "{id}");
+            }
+        }
+    }
+}
+
+/// A request as upstream gets it, message by message.
+fn rendered(messages: &[ClientMessage], fitted: &FittedHistory) -> Vec<String> {
+    let mut sent: Vec<String> =
+        fitted.handoff.iter().map(|text| text.as_str().to_owned()).collect();
+    for at in &fitted.shown {
+        let recalled = fitted.recalled.iter().filter(|(before, _)| before == at);
+        sent.extend(recalled.map(|(_, text)| text.as_str().to_owned()));
+        sent.push(String::from_utf8(messages[*at].recognised_by.clone()).unwrap());
+    }
+    sent
+}
+
+/// Some words of work, of about forty tokens.
+fn work(n: usize) -> String {
+    format!(
+        "Step {n}: the probe at glacier {} reported {} metres of ice, and we agreed to drill hole \
+         {n} on the eastern flank before the storm.",
+        n % 7,
+        n * 13 + 400
+    )
+}
+
+const RULE: &str = "From now on, always answer in Dutch and never push to main.";
+
+/// A conversation of so many exchanges.
+async fn converse(client: &mut Client<'_>, exchanges: std::ops::Range<usize>) {
+    for n in exchanges {
+        let answer = reply(&format!("Done with step {n}: {}", work(n + 1_000)));
+        client.say(user(&work(n)), answer).await;
+    }
+}
+
+#[tokio::test]
+async fn a_long_conversation_is_handed_over_and_its_prefix_stays() {
+    let bench = Bench::with(windows(3_000)).await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    client.fit.model = Some("model".to_owned());
+    client.say(user(RULE), reply("Goed.")).await;
+    let (mut reused, mut all) = (0, 0);
+    for n in 1..120 {
+        let (before, made) = (client.sent.clone(), client.compactions.len());
+        client.messages.push(user(&work(n)));
+        let (followed, fitted) = client.request().await;
+        let place = (followed.session.as_str(), followed.following);
+        assert_eq!(place, ("talk", Following::Continues), "{n}");
+        if client.compactions.len() == made {
+            assert_eq!(client.sent[..before.len()], before, "{n}");
+            reused += before.len();
+            all += client.sent.len();
+        }
+        // The places are those of the turns that the view has.
+        let view = bench.memory.api_view(&bench.scope, "talk", None).await.unwrap();
+        let turns: Vec<String> = view.turns.iter().map(crate::support::text).collect();
+        let text = |at: &usize| client.messages[*at].turn.content.text().into_owned();
+        assert_eq!(fitted.shown.iter().map(text).collect::<Vec<_>>(), turns, "{n}");
+        assert_eq!(view.handoff.map(|one| one.text), fitted.handoff);
+        assert_eq!(fitted.recalled, []);
+        let answer = reply(&format!("Done with step {n}: {}", work(n + 1_000)));
+        bench.memory.keep_reply(&bench.scope, &followed, answer.clone(), None).await.unwrap();
+        client.messages.push(answer);
+    }
+    assert!(client.compactions.len() >= 3, "{}", client.compactions.len());
+    let handoff = &client.sent[0];
+    assert!(handoff.starts_with(HANDOFF_MARK) && handoff.contains(RULE), "{handoff}");
+    assert!(reused * 100 >= all * 90, "{reused} of {all}");
+    // People see all of it.
+    assert_eq!(view(&bench, "talk", "main").await.len(), client.messages.len());
+    assert_eq!(names(&bench).await, ["talk"]);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn calls_keep_their_results() {
+    let bench = Bench::with(windows(2_400)).await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    for n in 0..40 {
+        let id = format!("call_{n}");
+        client.say(user(&work(n)), call(&id)).await;
+        client.say(result(&id, &work(n + 500)), reply(&format!("Step {n} is done."))).await;
+    }
+    assert!(client.compactions.len() >= 2, "{}", client.compactions.len());
+    assert_eq!(names(&bench).await, ["talk"]);
+    assert_eq!(view(&bench, "talk", "main").await.len(), client.messages.len());
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn forks_before_and_behind_a_handoff() {
+    let bench = Bench::with(windows(3_000)).await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    converse(&mut client, 0..60).await;
+    let main = bench.memory.api_view(&bench.scope, "talk", Some("main")).await.unwrap();
+    let mark = main.handoff.clone().unwrap();
+    // Behind it: the same handoff, and no compaction.
+    let mut behind = Client::new(&bench.memory, &bench.scope);
+    behind.messages = client.messages[..client.messages.len() - 2].to_vec();
+    let fitted = behind.say(user("Something else, please."), reply("Yes.")).await;
+    assert_eq!(fitted.handoff, Some(mark.text.clone()));
+    assert_eq!(fitted.compactions, []);
+    // Before it: it stands for what is not there, so another is made.
+    let mut before = Client::new(&bench.memory, &bench.scope);
+    before.messages = client.messages[..60].to_vec();
+    let fitted = before.say(user("Where were we?"), reply("Here.")).await;
+    assert_ne!(fitted.handoff.as_ref().map(|text| text.as_str()), Some(mark.text.as_str()));
+    assert!(!fitted.handoff.as_ref().is_some_and(|text| text.contains("hole 59")));
+    // The first branch is as it was, and all go on.
+    let still = bench.memory.api_view(&bench.scope, "talk", Some("main")).await.unwrap();
+    assert_eq!(still, main);
+    for client in [&mut client, &mut behind, &mut before] {
+        converse(client, 200..230).await;
+    }
+    assert_eq!(names(&bench).await, ["talk"]);
+    let info = bench.memory.sessions(&bench.scope).await.unwrap().remove(0);
+    assert_eq!(info.branches.len(), 3);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn an_earlier_request_once_more_fits_a_smaller_window() {
+    let bench = Bench::with(windows(6_000)).await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    converse(&mut client, 0..90).await;
+    assert!(!client.compactions.is_empty());
+    let main = bench.memory.api_view(&bench.scope, "talk", Some("main")).await.unwrap();
+    let mut again = Client::new(&bench.memory, &bench.scope);
+    again.messages = client.messages[..41].to_vec();
+    again.fit.window = Some(window(1_200));
+    let (followed, fitted) = again.request().await;
+    assert_eq!((followed.following, followed.known), (Following::Forks, 41));
+    assert_eq!(fitted.compactions.len(), 1);
+    let handoff = fitted.handoff.unwrap();
+    // Nothing of what came later is told.
+    assert!(!handoff.contains("hole 30") && handoff.starts_with(HANDOFF_MARK), "{handoff}");
+    let (_, twice) = again.request().await;
+    assert_eq!((twice.handoff, twice.compactions), (Some(handoff), Vec::new()));
+    let still = bench.memory.api_view(&bench.scope, "talk", Some("main")).await.unwrap();
+    assert_eq!(still, main);
+    bench.memory.keep_reply(&bench.scope, &followed, reply("Another."), None).await.unwrap();
+    again.messages.push(reply("Another."));
+    again.say(user("Go on."), reply("I do.")).await;
+    assert_eq!(view(&bench, "talk", "fork-1").await.len(), 44);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn what_a_provider_refuses_is_compacted() {
+    let bench = Bench::new().await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    converse(&mut client, 0..60).await;
+    client.messages.push(user("And now?"));
+    let request = asking(&client.messages, "x");
+    let mut followed = bench.memory.follow(&bench.scope, &request).await.unwrap();
+    let mut fit = HistoryFit { model: Some("m".to_owned()), ..HistoryFit::default() };
+    let messages = &client.messages;
+    let first =
+        bench.memory.fit_history(&bench.scope, &mut followed, messages, &fit).await.unwrap();
+    assert_eq!((first.shown.len(), first.compactions.len()), (121, 0));
+    // It names a window, which is kept in mind.
+    (fit.overflowed, fit.attempts) = (Some(3_000), 0);
+    let second =
+        bench.memory.fit_history(&bench.scope, &mut followed, messages, &fit).await.unwrap();
+    assert_eq!((second.compactions.len(), second.window.window), (1, 3_000));
+    assert!(second.request_tokens <= second.window.trigger());
+    assert_eq!(second.shown.last(), Some(&120));
+    assert_eq!(followed.known, 121);
+    // Once more, and then no more.
+    (fit.overflowed, fit.attempts) = (Some(0), 1);
+    let third =
+        bench.memory.fit_history(&bench.scope, &mut followed, messages, &fit).await.unwrap();
+    assert_eq!((third.compactions.len(), third.shown.as_slice()), (1, [120].as_slice()));
+    fit.attempts = 2;
+    let more = bench.memory.fit_history(&bench.scope, &mut followed, messages, &fit).await;
+    assert!(matches!(more, Err(MemoryError::RequestExceedsWindow(_))), "{more:?}");
+    // The next request knows the window.
+    (fit.overflowed, fit.attempts) = (None, 0);
+    let next = bench.memory.fit_history(&bench.scope, &mut followed, messages, &fit).await.unwrap();
+    assert_eq!((next.window.window, next.handoff), (3_000, third.handoff));
+}
+
+#[tokio::test]
+async fn a_request_larger_than_the_window_is_kept_and_refused() {
+    let bench = Bench::with(windows(1_000)).await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    converse(&mut client, 0..3).await;
+    let large = user(&(0..100).map(work).collect::<String>());
+    client.messages.push(large.clone());
+    let request = asking(&client.messages, "x");
+    let mut followed = bench.memory.follow(&bench.scope, &request).await.unwrap();
+    let fit = HistoryFit::default();
+    let refused =
+        bench.memory.fit_history(&bench.scope, &mut followed, &client.messages, &fit).await;
+    assert!(matches!(refused, Err(MemoryError::RequestExceedsWindow(_))), "{refused:?}");
+    assert_eq!(bench.texts("talk").await.last().unwrap(), &large.turn.content.text());
+    // The client goes another way.
+    client.messages.pop();
+    converse(&mut client, 3..5).await;
+    assert_eq!(names(&bench).await, ["talk"]);
+}
+
+#[tokio::test]
+async fn what_memory_forgot_is_sent_as_long_as_it_fits() {
+    let bench = Bench::with(windows(3_000)).await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    converse(&mut client, 0..10).await;
+    client.say(by("Eve", "My code is 4711."), reply("Noted.")).await;
+    converse(&mut client, 10..14).await;
+    let forget = ForgetRequest::Subject("Eve".to_owned());
+    bench.memory.forget(&me(), None, &forget, false).await.unwrap();
+    let fitted = client.say(user("What is my code?"), reply("4711.")).await;
+    assert!(fitted.shown.contains(&20), "its own words go on");
+    let made = client.compactions.len();
+    converse(&mut client, 14..60).await;
+    assert!(client.compactions.len() > made + 1);
+    assert!(!bench.texts("talk").await.contains(&"My code is 4711.".to_owned()));
+    for compacted in &client.compactions {
+        assert!(!compacted.handoff.text.contains("My code is"));
+    }
+    // With a session that was forgotten whole.
+    let forget = ForgetRequest::Session("talk".to_owned());
+    bench.memory.forget(&me(), None, &forget, false).await.unwrap();
+    let request = asking(&client.messages, "new");
+    let followed = bench.memory.follow(&bench.scope, &request).await.unwrap();
+    assert_eq!((followed.session.as_str(), followed.known), ("new", client.messages.len()));
+    let messages = client.messages.clone();
+    let mut behind = Client::new(&bench.memory, &bench.scope);
+    behind.messages = messages;
+    behind.messages.push(user("Who are you?"));
+    let request = asking(&behind.messages, "new");
+    let mut followed = bench.memory.follow(&bench.scope, &request).await.unwrap();
+    let fit = HistoryFit::default();
+    let fitted = bench.memory.fit_history(&bench.scope, &mut followed, &behind.messages, &fit);
+    // What is not in memory any more has no room, and nothing stands for it.
+    let fitted = fitted.await.unwrap();
+    assert_eq!(fitted.shown, [behind.messages.len() - 1]);
+    assert_eq!(bench.texts("new").await, ["Who are you?"]);
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_request_that_fits_reads_no_turn() {
+    let mut counts = Vec::new();
+    for exchanges in [60, 240] {
+        let store = Arc::new(CountingStore::new(Arc::new(MemoryStore::new([1; 32]))));
+        let memory = MemoryBuilder::default().settings(windows(3_000)).over(
+            Arc::clone(&store) as Arc<dyn Store>,
+            Packs::in_memory(),
+            None,
+        );
+        let scope = memory.scope(&me(), "m").await.unwrap();
+        let mut client = Client::new(&memory, &scope);
+        client.fit.model = Some("model".to_owned());
+        converse(&mut client, 0..exchanges).await;
+        assert!(!client.compactions.is_empty());
+        client.messages.push(user("And now?"));
+        store.take_reads();
+        let request = asking(&client.messages, "x");
+        let mut followed = memory.follow(&scope, &request).await.unwrap();
+        let fit = client.fit.clone();
+        let fitted = memory.fit_history(&scope, &mut followed, &client.messages, &fit).await;
+        assert_eq!(fitted.unwrap().compactions, []);
+        let reads = store.take_reads();
+        for bodies in ["turns", "turns_at", "turns_after", "turns_by_lookup", "bodies"] {
+            assert!(!reads.contains_key(bodies), "{reads:?}");
+        }
+        let calls: u64 = reads.values().map(|read| read.calls).sum();
+        assert!(calls <= 8, "{reads:?}");
+        counts.push(reads);
+    }
+    assert_eq!(counts[0], counts[1]);
+}
+
+// What memory adds
+
+#[tokio::test]
+async fn memory_is_put_before_a_request_and_stays() {
+    let bench = Bench::with(windows(2_000)).await;
+    let about = "The sledge of Ana is called Polar Star.";
+    bench.add("other", vec![RawTurn::new("user", about)]).await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    client.fit.recall_tokens = 120;
+    let first = client.say(user("What is Ana's sledge called?"), reply("Polar Star.")).await;
+    let [(0, text)] = first.recalled.as_slice() else { panic!("{:?}", first.recalled) };
+    assert!(text.starts_with("[icecore recall]") && text.contains("Polar Star"), "{text}");
+    let text = text.clone();
+    let told = client.sent.clone();
+    // It stands there from now on, and what is said in the request itself is not repeated.
+    let second = client.say(user("Is Polar Star what it is called?"), reply("Yes.")).await;
+    assert_eq!(second.recalled[0], (0, text.clone()));
+    assert_eq!(client.sent[..told.len()], told);
+    assert!(second.recalled.iter().all(|(_, text)| !text.contains("Ana's sledge called?")));
+    let none = client.say(user("Xyzzy plugh?"), reply("Nothing happens.")).await;
+    assert!(none.recalled.iter().all(|(at, _)| *at != 4), "{:?}", none.recalled);
+    // A restart changes nothing.
+    let before = client.sent.clone();
+    let messages = client.messages.clone();
+    drop(client);
+    let bench = bench.reopen().await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    (client.messages, client.fit.recall_tokens) = (messages, 120);
+    client.say(user("Fine."), reply("Good.")).await;
+    assert_eq!(client.sent[..before.len()], before);
+    // It is no turn, and goes with a compaction.
+    assert!(bench.texts("talk").await.iter().all(|said| !said.contains("icecore recall")));
+    let compactions = client.compactions.len();
+    converse(&mut client, 0..30).await;
+    assert!(client.compactions.len() > compactions);
+    assert!(client.sent.iter().all(|said| *said != text.as_str()));
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn what_was_recalled_goes_with_what_it_tells_of() {
+    let bench = Bench::new().await;
+    let about = "The sledge of Ana is called Polar Star.";
+    bench.add("other", vec![RawTurn::new("user", about)]).await;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    client.fit.recall_tokens = 120;
+    let first = client.say(user("What is Ana's sledge called?"), reply("I see.")).await;
+    assert_eq!(first.recalled.len(), 1);
+    let forget = ForgetRequest::Session("other".to_owned());
+    bench.memory.forget(&me(), None, &forget, false).await.unwrap();
+    let second = client.say(user("Thanks."), reply("Yes.")).await;
+    assert_eq!(second.recalled, []);
+    // Where it is off, nothing is put, and nothing is looked for.
+    let mut other = Client::new(&bench.memory, &bench.scope);
+    other.say(user("What is Ana's sledge called?"), reply("Dunno.")).await;
+    assert!(other.sent.iter().all(|said| !said.contains("icecore recall")));
+}

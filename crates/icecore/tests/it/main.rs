@@ -19,6 +19,7 @@ mod handoff_loss;
 mod handoffs;
 mod handoffs_models;
 mod histories;
+mod histories_made;
 mod importing;
 mod layers;
 mod learning;
