@@ -10,13 +10,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Result;
 
 /// Bytes of a request that decide its answer: the last message, not much more.
 const DECIDING_BYTES: usize = 120;
+
+/// Connections that wait to be taken: as many as come at once, or some would be made to
+/// wait for a second by the system.
+const WAITING: u32 = 1_024;
 
 /// What a person says who wants something looked up.
 pub const LOOK: &str = "Please look";
@@ -162,7 +166,9 @@ pub struct Provider {
 
 impl Provider {
     pub async fn start(manner: Manner) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let listener = socket.listen(WAITING)?;
         let address = listener.local_addr()?;
         let manner = Arc::new(manner);
         let task = tokio::spawn(async move {
