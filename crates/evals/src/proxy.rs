@@ -56,7 +56,7 @@ pub struct Args {
     /// Streams at once.
     #[arg(long, default_value_t = 200, value_name = "N")]
     streams: usize,
-    /// Requests of `memory` that count; as many go before.
+    /// Requests of `memory` that add turns, and again as many that do not; as many go before.
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     memory_requests: usize,
     /// Histories that begin in `matching`; branches come on top.

@@ -23,7 +23,9 @@ pub fn soak(document: &Value) -> Option<String> {
 /// Resident memory of a proxy over its requests.
 pub fn requests(document: &Value) -> Option<String> {
     let more = document["morePercent"].as_f64().unwrap_or(0.0);
-    let under = format!("MiB resident; {more:+.1}% within the second half");
+    let under = format!(
+        "MiB resident; two thirds of the requests add turns, the last adds none: {more:+.1}% within it"
+    );
     let along = Along { name: "requests", least: 1.0, label: |at| grouped(at.round()) };
     Some(memory("Memory of the proxy over its requests", &under, points(document)?, &along))
 }
@@ -133,7 +135,7 @@ mod tests {
         assert_eq!(soak(&Value::Null), None);
         let asked = json!({ "residentMib": [[0.0, 80.0], [9000.0, 90.0]], "morePercent": 1.5 });
         let svg = requests(&asked).unwrap();
-        assert!(svg.contains("+1.5% within the second half") && svg.contains(">9,000<"), "{svg}");
+        assert!(svg.contains("adds none: +1.5% within it") && svg.contains(">9,000<"), "{svg}");
         let document =
             json!({ "mixed": { "mixed": { "allMs": { "p50": 1.0, "p95": 2.0, "p99": 4.0 } } } });
         assert!(times(&document).unwrap().contains("1.0 · 2.0 · 4.0"));
