@@ -13,6 +13,7 @@ mod handoff_tests;
 mod message;
 mod plan;
 mod prompt;
+mod reminder;
 mod reply;
 mod text;
 #[cfg(any(test, feature = "testing"))]
@@ -29,6 +30,7 @@ pub use plan::{
     LEAST_HANDOFF_TOKENS, LEAST_INSTRUCTION_TOKENS, PlanRequest, SessionWindow, plan,
 };
 pub use prompt::{HandoffPrompt, INSTRUCTION};
+pub use reminder::{REMINDER_MARK, reminder};
 pub use reply::{BadReply, read_reply};
 pub use text::{
     HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, fresh_window, is_marked, parse, render,

@@ -1,5 +1,6 @@
 //! The handoff as a document.
 
+use super::reminder::{REMINDER_MARK, is_reminder};
 use crate::fact::normalise;
 use crate::tokens::TokenCounter;
 
@@ -116,14 +117,16 @@ impl Handoff {
     }
 }
 
-/// One line, without our mark.
-fn plain(text: &str) -> String {
+/// One line, without our marks.
+pub(super) fn plain(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // As long as the text, byte for byte.
     let lower = text.to_ascii_lowercase();
     let mut plain = String::with_capacity(text.len());
     let mut from = 0;
-    for (at, _) in lower.match_indices(HANDOFF_MARK) {
+    let marks = [HANDOFF_MARK, REMINDER_MARK];
+    let is_mark = |at: &usize| marks.iter().any(|mark| lower[*at..].starts_with(mark));
+    for at in lower.match_indices('[').map(|(at, _)| at).filter(is_mark) {
         plain.push_str(&text[from..at]);
         plain.push('(');
         from = at + 1;
@@ -132,8 +135,12 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Whether a text begins as a handoff does: with the whole mark, not only its first words.
+/// Whether a text begins as a handoff or a reminder does: with the whole mark, not only
+/// its first words.
 pub fn is_marked(text: &str) -> bool {
+    if is_reminder(text) {
+        return true;
+    }
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let Some(rest) = text.trim_start().strip_prefix(HANDOFF_MARK) else { return false };
     let Some(rest) = rest.strip_prefix(' ').filter(|rest| digits(rest) > 0) else { return false };

@@ -258,6 +258,7 @@ async fn write(bench: &Bench, name: &str) {
                 branch: None,
                 turns: vec![RawTurn::new("user", &secret)],
                 tools: Some(JsonText::parse(&tools.to_string()).unwrap()),
+                reminder: None,
                 model: Arc::new(ChatClient::new(upstream.client_config()).unwrap()),
             };
             for _ in 0..3 {

@@ -1,0 +1,152 @@
+//! What a request is reminded of: what other sessions say about it, and what of its own
+//! no model is sent any more.
+
+use std::collections::BTreeSet;
+
+use icecore_domain::handoff::{MESSAGE_TOKENS, is_marked, reminder};
+use icecore_domain::ids::{Scope, Seq};
+use icecore_domain::redact::{RedactedText, RedactedTurn};
+use icecore_index::DocKind;
+
+use super::recall::asked;
+use crate::error::{MemoryError, Result};
+use crate::memory::Memory;
+use crate::search::{Hit, SearchRequest, matched_words};
+
+/// Hits that are looked at.
+const LOOKED_AT: usize = 40;
+
+/// A hit that is worth less than this part of the best one is left out.
+const LEAST_SHARE: f32 = 0.5;
+
+/// Of one turn, at most so many tokens are quoted.
+const QUOTED_TOKENS: u32 = 160;
+
+/// Of a long turn, so many bytes are quoted before the first word that was asked for.
+const LEAD_BYTES: usize = 120;
+
+/// What is put before a request from elsewhere in the memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reminder {
+    text: RedactedText,
+    tokens: u64,
+    turns: usize,
+    facts: usize,
+}
+
+impl Reminder {
+    /// What it says, with its mark.
+    pub fn text(&self) -> &RedactedText {
+        &self.text
+    }
+
+    /// Tokens of that.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Turns that it quotes.
+    pub fn turns(&self) -> usize {
+        self.turns
+    }
+
+    /// Facts that it tells.
+    pub fn facts(&self) -> usize {
+        self.facts
+    }
+
+    /// Tokens of it as a message.
+    pub(super) fn cost(&self) -> u64 {
+        self.tokens.saturating_add(MESSAGE_TOKENS)
+    }
+
+    /// The message that it is.
+    pub(super) fn message(&self) -> RedactedTurn {
+        RedactedTurn::saying("user", self.text.clone())
+    }
+}
+
+impl Memory {
+    /// What bears on a request that a session is about to get, within so many tokens:
+    /// turns and facts of other sessions, and of this one what its API view has not. None
+    /// where nothing does.
+    pub async fn reminder(
+        &self,
+        scope: &Scope,
+        session: &str,
+        request: &str,
+        tokens: u32,
+    ) -> Result<Option<Reminder>> {
+        let query = asked(request);
+        if tokens == 0 || query.trim().is_empty() {
+            return Ok(None);
+        }
+        let (name, in_view) = match self.read_branch(scope, session, None, usize::MAX).await {
+            Ok(reading) => {
+                let seqs: BTreeSet<Seq> = reading.turns().map(|turn| turn.seq).collect();
+                let name = reading.session.name.map(|name| name.as_str().to_owned());
+                (name, seqs)
+            }
+            Err(MemoryError::NoSession { .. }) => (None, BTreeSet::new()),
+            Err(error) => return Err(error),
+        };
+        let kinds = vec![DocKind::Turn, DocKind::Fact];
+        let search = SearchRequest { limit: LOOKED_AT, kinds, ..SearchRequest::new(&query) };
+        let mut hits = self.search(scope, &search).await?.hits;
+        let is_there = |hit: &Hit| {
+            let is_own = name.is_some() && hit.session == name;
+            is_own && hit.seq.is_some_and(|seq| in_view.contains(&seq))
+        };
+        hits.retain(|hit| !is_there(hit) && !is_marked(&hit.text));
+        let redactor = self.redactor(scope.tenant()).await?.redactor;
+        let best = hits.first().map_or(0.0, |hit| hit.score);
+        let counter = self.inner.counter.as_ref();
+        let mut lines = Vec::new();
+        let mut found: Option<Reminder> = None;
+        for hit in hits.iter().filter(|hit| hit.score >= best * LEAST_SHARE) {
+            let first = matched_words(&query, &hit.text).first().map(|range| range.start);
+            let Some(first) = first else { continue };
+            lines.push(line(hit, counter.prefix(from(&hit.text, first), QUOTED_TOKENS)));
+            let text = redactor.text(&reminder(&lines));
+            let count = u64::from(counter.count(text.as_str()));
+            if count > u64::from(tokens) {
+                lines.pop();
+                continue;
+            }
+            let (turns, facts) = found.map_or((0, 0), |found| (found.turns, found.facts));
+            let is_fact = hit.kind == DocKind::Fact;
+            found = Some(Reminder {
+                text,
+                tokens: count,
+                turns: turns + usize::from(!is_fact),
+                facts: facts + usize::from(is_fact),
+            });
+        }
+        Ok(found)
+    }
+}
+
+/// When, where, who and what.
+fn line(hit: &Hit, quoted: &str) -> String {
+    let who = match (hit.kind, &hit.name, &hit.role) {
+        (DocKind::Fact, ..) => "fact",
+        (_, Some(name), _) => name,
+        (_, None, Some(role)) => role,
+        (_, None, None) => "somebody",
+    };
+    let place = match &hit.session {
+        Some(session) => format!(" in {session}"),
+        None => String::new(),
+    };
+    format!("{}{place}, {who}: {quoted}", hit.at.to_date())
+}
+
+/// A text from a little before what was asked for.
+fn from(text: &str, first: usize) -> &str {
+    if first <= LEAD_BYTES * 2 {
+        return text;
+    }
+    let near = text.floor_char_boundary(first - LEAD_BYTES);
+    let word = text[near..first].find(char::is_whitespace).map_or(near, |blank| near + blank);
+    text[word..].trim_start()
+}
