@@ -104,8 +104,7 @@ impl Memory {
         let mut lines = Vec::new();
         let mut found: Option<Reminder> = None;
         for hit in hits.iter().filter(|hit| hit.score >= best * LEAST_SHARE) {
-            let first = matched_words(&query, &hit.text).first().map(|range| range.start);
-            let Some(first) = first else { continue };
+            let Some(first) = first_shared(&query, hit) else { continue };
             lines.push(line(hit, counter.prefix(from(&hit.text, first), QUOTED_TOKENS)));
             let text = redactor.text(&reminder(&lines));
             let count = u64::from(counter.count(text.as_str()));
@@ -124,6 +123,17 @@ impl Memory {
         }
         Ok(found)
     }
+}
+
+/// Where a hit has its first word of the query; none if it has too few. One word alone
+/// says little, unless there are hardly more to share or a fact has it.
+fn first_shared(query: &str, hit: &Hit) -> Option<usize> {
+    let places = matched_words(query, &hit.text);
+    let words: BTreeSet<String> =
+        places.iter().map(|place| hit.text[place.clone()].to_lowercase()).collect();
+    let is_long = query.split_whitespace().nth(2).is_some();
+    let least = if is_long && hit.kind != DocKind::Fact { 2 } else { 1 };
+    places.first().filter(|_| words.len() >= least).map(|place| place.start)
 }
 
 /// When, where, who and what.
