@@ -44,8 +44,12 @@ impl Terminal {
         self.inner.size().map_or((0, 0), |size| (size.width, size.height))
     }
 
-    /// Draws what is new.
+    /// Draws what is new, unless a panic somewhere has given the terminal back: then it is
+    /// time to leave.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Outcome<()> {
+        if !IS_TAKEN.load(Ordering::SeqCst) {
+            return Err(Failure::Broken("the chat broke; what is told above says how".to_owned()));
+        }
         self.inner.draw(draw).map(|_| ()).map_err(broken)
     }
 

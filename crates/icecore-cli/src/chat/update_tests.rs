@@ -131,7 +131,7 @@ fn escape_gives_up_and_late_words_are_not_heard() {
     let effects = press(&mut state, KeyCode::Esc);
     assert_eq!(effects, [Effect::Stop, Effect::Do(3, Job::Load)]);
     update(&mut state, Event::Piece(2, " an answer".to_owned()));
-    update(&mut state, Event::Done(2, Box::new(Done::default())));
+    update(&mut state, Event::Done(2, Box::default()));
     assert_eq!(state.work.as_ref().map(|work| work.id), Some(3));
     finish(&mut state, Done { views: Some(views(5)), ..Done::default() });
     let note = state.notes.last().unwrap();
