@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use icecore::{
     ApiView, ChatModel, CompactRequest, Compacted, Content, DocKind, ExchangeRequest, FactQuery,
-    ForgetRequest, Hit, Memory, MemoryError, Principal, RawTurn, Receipt, Scope, SearchRequest,
-    Seq, SessionWindow, StoredTurn, matched_words,
+    Finish, ForgetRequest, Hit, Memory, MemoryError, Principal, RawTurn, Receipt, Scope,
+    SearchRequest, Seq, SessionWindow, StoredTurn, matched_words,
 };
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -27,6 +27,9 @@ const LISTED_FACTS: usize = 40;
 
 /// Turns that are read at once for a file.
 const PAGE: usize = 500;
+
+/// What goes along with a request has at most this part of the model's window.
+const RECALL_PART: u64 = 8;
 
 /// Whoever works: the memory, whose it is, and the model.
 #[derive(Clone)]
@@ -202,7 +205,12 @@ impl Hands {
             },
         };
         let query = asked.unwrap_or_default();
-        let tokens = self.recall_tokens;
+        let window = match model.profile().window {
+            0 => self.memory.session_window().window,
+            window => window,
+        };
+        let room = window / RECALL_PART;
+        let tokens = self.recall_tokens.min(u32::try_from(room).unwrap_or(u32::MAX));
         let reminder = self.memory.reminder(&self.scope, session, &query, tokens).await;
         // Without it the question can be asked all the same.
         let reminder = reminder.unwrap_or_else(|error| {
@@ -237,8 +245,13 @@ impl Hands {
         let (exchanged, ()) = tokio::join!(exchange, telling);
         let exchanged = exchanged?;
         let notices = exchanged.compactions.iter().flat_map(|done| &done.notices);
-        let notes = notices.map(|notice| Note::new(Tone::Quiet, notice.clone(), Vec::new()));
-        Ok(Done { notes: notes.collect(), ..Done::default() })
+        let mut notes: Vec<Note> =
+            notices.map(|notice| Note::new(Tone::Quiet, notice.clone(), Vec::new())).collect();
+        if exchanged.reply.finish == Finish::Length {
+            let why = "It had no more tokens: the model's `reserve` says how many an answer has.";
+            notes.push(Note::new(Tone::Quiet, "the answer is cut short", vec![why.to_owned()]));
+        }
+        Ok(Done { notes, ..Done::default() })
     }
 
     /// The last request, if nothing answers it yet.

@@ -149,11 +149,15 @@ fn a_conversation_at_a_terminal() {
     let sent = upstream.requests().pop().unwrap().text();
     assert_eq!(sent.matches("a line of a log").count(), 40, "{sent}");
 
+    upstream.push(Behaviour::Length("It goes on and".to_owned()));
+    seat.press("How does it go on?\r");
+    seat.see(&["It goes on and", "the answer is cut short"]);
+
     upstream.push(Behaviour::Denied);
     seat.press("And now?\r");
     seat.see(&["! `small` refused the key"]);
     seat.press("/export kept.jsonl\r");
-    seat.see(&["65 turns written to kept.jsonl"]);
+    seat.see(&["67 turns written to kept.jsonl"]);
     seat.press("/quit\r");
     assert_eq!(seat.leave().code(), Some(0));
 
@@ -161,7 +165,7 @@ fn a_conversation_at_a_terminal() {
     let kept = place.ok(&["view", "--session", "trip"]);
     assert!(kept.contains("It leaves at 7:40 in the morning.") && !kept.contains("about seven"));
     let exported = std::fs::read_to_string(place.dir.path().join("kept.jsonl")).unwrap();
-    assert_eq!(exported.lines().count(), 65);
+    assert_eq!(exported.lines().count(), 67);
     place.check();
 }
 

@@ -29,7 +29,7 @@ const READS: &[&str] = &[
     "api_view", "api_view_within", "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
     "files", "find", "handoff", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
-    "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secrets",
+    "reminder", "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secrets",
     "session_window", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats", "store", "ticks", "turns",
     "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
     "workspace",
