@@ -12,11 +12,11 @@
 mod client;
 mod load;
 mod overhead;
-mod picture;
+pub mod picture;
 mod server;
 mod slow;
-mod talk;
-mod tally;
+pub mod talk;
+pub mod tally;
 mod tenants;
 
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@
 //! | `scale` | latency and memory of made-up conversations of any length |
 //! | `peers` | other memories on the same questions |
 //! | `host` | what a host bears, with this process as its clients |
+//! | `proxy` | what the proxy costs and bears, with this process around it |
 //! | `redact` | what is hidden of secrets and of what only looks like them |
 //! | `distillates`, `lexrank` | what dreams keep of what questions need |
 //! | `dreams` | what a dream over many entries costs |
@@ -34,6 +35,7 @@ mod measures;
 mod peers;
 mod plot;
 mod prefixes;
+mod proxy;
 mod recall;
 mod redact;
 mod report;
@@ -77,6 +79,8 @@ enum Command {
     Peers(peers::Args),
     /// What a host bears: connections, writers, slow clients, tenants.
     Host(host::Args),
+    /// What the proxy costs and bears: overhead, streams, memory, prefixes, matching.
+    Proxy(proxy::Args),
     /// What is hidden of secrets, and of what only looks like them.
     Redact(redact::Args),
     /// What distillates keep of what questions need, beside the newest turns and LexRank.
@@ -148,6 +152,7 @@ async fn main() -> ExitCode {
         Command::Scale(args) => scale::run(&args).await.map(|()| true),
         Command::Peers(args) => peers::run(&args).await.map(|()| true),
         Command::Host(args) => host::run(&args).await,
+        Command::Proxy(args) => proxy::run(&args).await,
         Command::Redact(args) => redact::run(&args),
         Command::DreamEvidence(args) => distillates::run(&args),
         Command::DreamScale(args) => dreams::run(&args).await.map(|()| true),

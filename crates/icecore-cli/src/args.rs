@@ -181,6 +181,11 @@ pub enum Command {
     /// Serve the memory over HTTP
     #[command(after_help = "Example:\n  icecore serve --listen 127.0.0.1:7433")]
     Serve(ServeArgs),
+    /// Put memory and endless sessions in front of a model: a proxy for one person, on loopback
+    #[command(
+        after_help = "Examples:\n  icecore proxy --upstream https://api.openai.com/v1\n  OPENAI_BASE_URL=http://127.0.0.1:7434/openai/v1 your-agent\n  icecore proxy --upstream https://api.anthropic.com/v1 --window 200000\n  ANTHROPIC_BASE_URL=http://127.0.0.1:7434/anthropic your-agent"
+    )]
+    Proxy(ProxyArgs),
     /// Ask a host whether it is well
     #[command(after_help = "Example:\n  icecore health --url http://127.0.0.1:7433")]
     Health(HealthArgs),
@@ -839,6 +844,23 @@ pub struct ServeArgs {
     /// For a conformance run: also serve its fixtures and test seams
     #[arg(long)]
     pub conformance: bool,
+}
+
+/// `proxy`
+#[derive(Debug, Args)]
+pub struct ProxyArgs {
+    /// The provider, up to and with the version path; clients' own keys go there
+    #[arg(long, value_name = "URL")]
+    pub upstream: String,
+    /// Address and port on loopback (port 0 takes a free one) [default: 127.0.0.1:7434]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// Tokens of a request and its answer together [default: what is known of the model]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub window: Option<u64>,
+    /// Tokens of it that are kept free for the answer, where a request does not say
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub reserve: Option<u64>,
 }
 
 /// `config`

@@ -18,6 +18,7 @@ pub mod import;
 pub mod key;
 pub mod learn;
 pub mod model;
+pub mod proxy;
 pub mod redact;
 pub mod reindex;
 pub mod schedule;

@@ -137,6 +137,11 @@ fn decide(global: Global, env: &Env) -> Outcome<Settings> {
         Some((table.name.clone(), ApiKey::new(Env::named(&table.key_env)?)))
     };
     settings.model_keys = settings.file.models.tables.iter().filter_map(key).collect();
+    let named = settings.file.proxy.key_variables();
+    settings.upstream_keys = named
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), ApiKey::new(Env::named(name)?))))
+        .collect();
     Ok(settings)
 }
 
@@ -209,6 +214,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Reindex => reindex::run(app).await,
         Command::Redact(args) => redact::run(args, app).await,
         Command::Serve(args) => serve::run(args, app).await,
+        Command::Proxy(args) => proxy::run(args, app).await,
         Command::Config(_)
         | Command::Health(_)
         | Command::Model(_)

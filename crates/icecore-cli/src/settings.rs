@@ -157,6 +157,8 @@ pub struct Settings {
     pub embedding_key: Option<ApiKey>,
     /// Keys of models that talk, by the model's name, where one is named and set.
     pub model_keys: BTreeMap<String, ApiKey>,
+    /// Keys of providers, by the variable that the settings name, where it is set.
+    pub upstream_keys: BTreeMap<String, ApiKey>,
     /// The global flags as typed.
     pub flags: Global,
 }
@@ -234,6 +236,7 @@ pub fn resolve(
         new_master_key: env.new_master_key.clone(),
         embedding_key: None,
         model_keys: BTreeMap::new(),
+        upstream_keys: BTreeMap::new(),
         flags,
     })
 }

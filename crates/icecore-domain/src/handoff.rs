@@ -13,28 +13,26 @@ mod handoff_tests;
 mod message;
 mod plan;
 mod prompt;
-mod reminder;
 mod reply;
 mod text;
 #[cfg(any(test, feature = "testing"))]
 pub mod transcripts;
 
 pub use extract::{HandoffSource, Passage, extract, with_instructions};
-pub use floor::{Floor, floor, floor_after, leading_system, unpaired};
+pub use floor::{Floor, floor, floor_after, leading_system, unpaired, unpaired_turns};
 pub use message::{
-    MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_model, is_pinned, message_tokens, request_tokens,
-    voices,
+    MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_model, is_pinned, is_request, message_tokens,
+    request_tokens, voices,
 };
 pub use plan::{
     CompactionPlan, Effort, ExceedsWindow, FRESH_TOKENS, INSTRUCTIONS_PERCENT,
     LEAST_HANDOFF_TOKENS, LEAST_INSTRUCTION_TOKENS, PlanRequest, SessionWindow, plan,
 };
 pub use prompt::{HandoffPrompt, INSTRUCTION};
-pub use reminder::{REMINDER_MARK, reminder};
 pub use reply::{BadReply, read_reply};
 pub use text::{
-    HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, fresh_window, is_marked, parse, render,
-    render_within,
+    HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, RECALL_MARK, fresh_window, is_marked,
+    parse, render, render_recall, render_within,
 };
 
 /// A turn with this tag survives every compaction byte for byte.

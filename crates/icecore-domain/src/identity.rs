@@ -30,6 +30,23 @@ pub struct TurnIdentity {
     pub body: [u8; 16],
 }
 
+/// What a message of a client's history is known by: a keyed hash of it and of all
+/// messages before it. The same words after other words have another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Link([u8; 16]);
+
+impl Link {
+    /// A link as it was stored.
+    pub fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes, for a store.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
 impl IdentityKey {
     /// A key from 32 secret bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
@@ -77,6 +94,22 @@ impl IdentityKey {
                 mac.update(part);
             }
         })
+    }
+
+    /// The link before the first message of any history.
+    pub fn first_link(&self) -> Link {
+        Link(self.hash_name("thread", ""))
+    }
+
+    /// The link of a message that is recognised by these bytes, after another.
+    pub fn next_link(&self, before: Link, recognised_by: &[u8]) -> Link {
+        let hash = self.keyed(b"link", |mac| {
+            mac.update(&before.0);
+            mac.update(recognised_by);
+        });
+        let mut short = [0; 16];
+        short.copy_from_slice(&hash[..16]);
+        Link(short)
     }
 
     fn keyed(&self, domain: &[u8], write: impl FnOnce(&mut Hmac<Sha256>)) -> [u8; 32] {
@@ -172,6 +205,21 @@ mod tests {
         assert_ne!(a.identify(&turn), b.identify(&turn));
         assert_ne!(a.hash_name("session", "s"), b.hash_name("session", "s"));
         assert_ne!(a.hash_parts("request", &[b"s"]), b.hash_parts("request", &[b"s"]));
+    }
+
+    #[test]
+    fn a_link_tells_of_all_that_came_before() {
+        let chain = |key: u8, messages: &[&str]| {
+            let key = IdentityKey::new([key; 32]);
+            let next = |link, message: &&str| key.next_link(link, message.as_bytes());
+            messages.iter().fold(key.first_link(), next)
+        };
+        assert_eq!(chain(7, &["a", "b"]), chain(7, &["a", "b"]));
+        assert_ne!(chain(7, &["a", "b"]), chain(7, &["c", "b"]));
+        assert_ne!(chain(7, &["a", "b"]), chain(7, &["b"]));
+        assert_ne!(chain(7, &["a", "b"]), chain(7, &["ab"]));
+        assert_ne!(chain(7, &["a"]), chain(8, &["a"]));
+        assert_ne!(chain(7, &[]), chain(8, &[]));
     }
 
     #[test]

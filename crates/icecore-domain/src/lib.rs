@@ -16,6 +16,7 @@
 //! | [`compaction`], [`consolidation`] | many entries pressed into one; the same said once |
 //! | [`chat`] | a model that talks: what it is asked, how it fails |
 //! | [`handoff`] | two views of a session: what a model still sees of it |
+//! | [`follow`] | which session a client's history goes on with |
 //! | [`dream`] | what is due, distilled under a hard budget |
 //! | [`schedule`] | when something is done by itself |
 //! | [`summary`] | extractive summaries, themes, key facts |
@@ -35,6 +36,7 @@ pub mod cut;
 pub mod dream;
 pub mod embed;
 pub mod fact;
+pub mod follow;
 pub mod handoff;
 pub mod identity;
 pub mod ids;

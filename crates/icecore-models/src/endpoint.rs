@@ -64,17 +64,17 @@ impl ApiKey {
     }
 
     /// Whether a header can bear it.
-    pub(crate) fn is_printable(&self) -> bool {
+    pub fn is_printable(&self) -> bool {
         self.0.bytes().all(|byte| byte.is_ascii_graphic())
     }
 
     /// As the value of a header, after a word such as `Bearer `.
-    pub(crate) fn after(&self, word: &str) -> Zeroizing<String> {
+    pub fn after(&self, word: &str) -> Zeroizing<String> {
         Zeroizing::new(format!("{word}{}", self.0.as_str()))
     }
 
     /// A server's words without it: some repeat the key that they refuse.
-    pub(crate) fn hidden_in(&self, text: &str) -> String {
+    pub fn hidden_in(&self, text: &str) -> String {
         if self.0.is_empty() { text.to_owned() } else { text.replace(self.0.as_str(), "…") }
     }
 }

@@ -26,9 +26,9 @@ pub fn agent(base_url: &str) -> Agent {
     config.build().new_agent()
 }
 
-/// A client, as [`agent`] is one, that does not block.
+/// A client, as [`agent`] is one, that does not block. It asks nothing twice by itself.
 #[cfg(feature = "chat")]
-pub(crate) fn client(base_url: &str, connect: Duration) -> Result<reqwest::Client, String> {
+pub fn client(base_url: &str, connect: Duration) -> Result<reqwest::Client, String> {
     let mut roots = rustls::RootCertStore::empty();
     if base_url.starts_with("https:") {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -23,13 +23,15 @@ mod words;
 
 #[cfg(feature = "chat")]
 pub use chat::{
-    ChatClient, ChatClientConfig, ChatClientError, DEFAULT_LOCAL_URLS, Overflow, UNKNOWN_WINDOW,
-    discover_local, known_window, overflow_of,
+    ChatClient, ChatClientConfig, ChatClientError, DEFAULT_LOCAL_URLS, Event, EventReader, NotText,
+    Overflow, UNKNOWN_WINDOW, discover_local, known_window, overflow_of,
 };
 #[cfg(feature = "endpoint")]
 pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
 #[cfg(feature = "endpoint")]
 pub use http::agent as http_agent;
+#[cfg(feature = "chat")]
+pub use http::client as http_client;
 #[cfg(feature = "local-models")]
 pub use local::{LocalEmbedder, LocalModel, LocalModelError};
 pub use model_file::ModelFileError;

@@ -35,6 +35,9 @@ use crate::chat::ChatClientConfig;
 /// A function of a request that gives the answer's text.
 pub type AnswerBy = Arc<dyn Fn(&UpstreamRequest) -> String + Send + Sync>;
 
+/// A function of a request that gives what the server does with it.
+pub type BehaviourBy = Arc<dyn Fn(&UpstreamRequest) -> Behaviour + Send + Sync>;
+
 /// What the server is.
 #[derive(Clone)]
 pub struct UpstreamConfig {
@@ -57,6 +60,8 @@ pub struct UpstreamConfig {
     pub piece_chars: usize,
     /// What it answers when it was not told.
     pub answer: AnswerBy,
+    /// What it does when it was not told; goes before `answer`.
+    pub otherwise: Option<BehaviourBy>,
     /// What it says of itself beside `/v1/models`.
     pub kind: ServerKind,
     /// Whether it knows `max_tokens` only as `max_completion_tokens`.
@@ -75,6 +80,7 @@ impl Default for UpstreamConfig {
             key: None,
             piece_chars: 7,
             answer: Arc::new(|_| "Understood. I will go on.".to_owned()),
+            otherwise: None,
             kind: ServerKind::Plain,
             is_newer: false,
         }
@@ -140,6 +146,8 @@ pub enum Behaviour {
     AnswerBy(AnswerBy),
     /// Wants tools called: id, name, arguments.
     CallTools(Vec<(String, String, String)>),
+    /// Says this first, and then wants tools called.
+    SayAndCall(String, Vec<(String, String, String)>),
     /// Answers in one piece, though a stream was asked for.
     Whole(String),
     /// Says that the request does not fit, whatever it has.
@@ -236,8 +244,13 @@ impl UpstreamRequest {
 
     /// Tokens that the answer may have.
     pub fn max_tokens(&self) -> u64 {
+        self.named_max_tokens().unwrap_or(u64::MAX)
+    }
+
+    /// Those that the request asks for; who names none takes what is left.
+    pub(crate) fn named_max_tokens(&self) -> Option<u64> {
         let named = ["max_tokens", "max_completion_tokens"];
-        named.iter().find_map(|key| self.json.get(key)?.as_u64()).unwrap_or(u64::MAX)
+        named.iter().find_map(|key| self.json.get(key)?.as_u64())
     }
 }
 

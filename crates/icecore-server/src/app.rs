@@ -13,6 +13,7 @@ use crate::keyring::KeyRing;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::openapi::Served;
+use crate::proxy::Proxy;
 use crate::rates::Rates;
 use crate::share::Shares;
 use crate::work;
@@ -41,6 +42,7 @@ pub(crate) struct App {
     pub(crate) shares: Shares,
     /// A permit for each follower of the event log.
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) proxy: Proxy,
     pub(crate) metrics: Metrics,
     /// When this host began.
     pub(crate) begun: Millis,
@@ -61,14 +63,16 @@ impl App {
         address: std::net::SocketAddr,
         closing: watch::Receiver<bool>,
     ) -> Shared {
-        Self::under(openwop.into(), limits, Hosts::at(address, Vec::new()), closing)
+        let proxy = Proxy::new(crate::proxy::ProxyOptions::default(), None, &limits);
+        Self::under(openwop.into(), limits, Hosts::at(address, Vec::new()), proxy, closing)
     }
 
-    /// As [`App::new`], called by other names.
+    /// As [`App::new`], called by other names, with a proxy.
     pub(crate) fn under(
         openwop: Host,
         limits: Limits,
         hosts: Hosts,
+        proxy: Proxy,
         closing: watch::Receiver<bool>,
     ) -> Shared {
         let memory = openwop.memory().clone();
@@ -89,6 +93,7 @@ impl App {
             unread: Arc::new(Semaphore::new(work::pieces(limits.answers_bytes) as usize)),
             shares: Shares::new(&limits),
             streams: Arc::new(Semaphore::new(limits.event_streams)),
+            proxy,
             document: OnceLock::new(),
             closing,
             limits,

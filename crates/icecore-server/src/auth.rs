@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use icecore::{KeyState, MemoryError, Millis, Principal, Scope, Tenant};
+use icecore::{KeyState, MemoryError, Millis, Principal, Protocol, Scope, Tenant};
 use sha2::{Digest, Sha256};
 
 use crate::app::{App, Shared};
@@ -16,6 +16,7 @@ use crate::audit::{self, Reason};
 use crate::error::ApiError;
 use crate::keyring::{self, KnownKey};
 use crate::keys::ADMIN_TENANT;
+use crate::proxy::{self, API_KEY};
 use crate::refusal::CalledBy;
 use crate::work::Work;
 
@@ -176,7 +177,7 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
             reason => app.rates.denied(parts, refusal(reason, needed)),
         }
     };
-    let hash = match presented(&parts.headers) {
+    let hash = match presented(parts) {
         Ok(key) => hash_key(key),
         Err(reason) => return Err(deny(reason, None)),
     };
@@ -205,8 +206,25 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
     }
 }
 
-/// The key that a request shows, alone in the one header for it.
-fn presented(headers: &HeaderMap) -> Result<&str, Reason> {
+/// The key that a request shows. Anthropic's clients have a header of their own for it.
+fn presented(parts: &Parts) -> Result<&str, Reason> {
+    let headers = &parts.headers;
+    let is_theirs = proxy::protocol_of(parts.uri.path()) == Some(Protocol::Anthropic);
+    let mut values = headers.get_all(API_KEY).iter().filter(|_| is_theirs);
+    let (own, bearer) = (values.next(), shown(headers));
+    match (own, values.next(), bearer) {
+        (None, _, bearer) => bearer,
+        (Some(own), None, Err(Reason::NoKey)) => {
+            own.to_str().ok().filter(|key| is_one_word(key)).ok_or(Reason::Malformed)
+        }
+        (Some(own), None, Ok(bearer)) if own == bearer => Ok(bearer),
+        // Which of two counts would depend on who reads them.
+        _ => Err(Reason::Malformed),
+    }
+}
+
+/// A key alone in the one header for it.
+fn shown(headers: &HeaderMap) -> Result<&str, Reason> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next().ok_or(Reason::NoKey)?;
     match values.next() {
@@ -219,8 +237,11 @@ fn presented(headers: &HeaderMap) -> Result<&str, Reason> {
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, key) = header.split_once(' ')?;
     let key = key.trim_matches(' ');
-    let is_one_word = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
-    (scheme.eq_ignore_ascii_case("bearer") && is_one_word).then_some(key)
+    (scheme.eq_ignore_ascii_case("bearer") && is_one_word(key)).then_some(key)
+}
+
+fn is_one_word(key: &str) -> bool {
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn judge(key: &KnownKey, needed: Role, now: Millis) -> Result<(), Reason> {
@@ -286,7 +307,7 @@ mod tests {
                 let value = HeaderValue::from_bytes(value).unwrap();
                 headers.append(header::AUTHORIZATION, value);
             }
-            assert_eq!(presented(&headers), expected, "{values:?}");
+            assert_eq!(shown(&headers), expected, "{values:?}");
         };
         check(&[], Err(Reason::NoKey));
         check(&[b"Bearer abc"], Ok("abc"));
@@ -294,6 +315,33 @@ mod tests {
         check(&[b"Bearer abc", b""], Err(Reason::Malformed));
         check(&[b"Bearer \xff\xfe"], Err(Reason::Malformed));
         check(&["Bearer \u{fc}".as_bytes()], Err(Reason::Malformed));
+    }
+
+    #[test]
+    fn anthropics_clients_have_a_header_of_their_own() {
+        let check = |path: &str, headers: &[(&str, &str)], expected: Result<&str, Reason>| {
+            let mut request = axum::http::Request::builder().uri(path);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(presented(&parts), expected, "{path} {headers:?}");
+        };
+        let theirs = "/anthropic/v1/messages";
+        check(theirs, &[("x-api-key", "abc")], Ok("abc"));
+        check(theirs, &[("authorization", "Bearer abc")], Ok("abc"));
+        check(theirs, &[("x-api-key", "abc"), ("authorization", "Bearer abc")], Ok("abc"));
+        check(
+            theirs,
+            &[("x-api-key", "abc"), ("authorization", "Bearer def")],
+            Err(Reason::Malformed),
+        );
+        check(theirs, &[("x-api-key", "abc"), ("x-api-key", "abc")], Err(Reason::Malformed));
+        check(theirs, &[("x-api-key", "a b")], Err(Reason::Malformed));
+        check(theirs, &[], Err(Reason::NoKey));
+        for other in ["/openai/v1/chat/completions", "/v1/runs"] {
+            check(other, &[("x-api-key", "abc")], Err(Reason::NoKey));
+        }
     }
 
     #[test]

@@ -44,15 +44,35 @@ impl FromRequest<Shared> for Posted {
         let key = idempotency::key(&parts.headers, app)?;
         let work = parts.extensions.get::<Work>().cloned().unwrap_or_else(|| Work::new(app));
         let line = parts.extensions.get::<Arc<Line>>();
-        let length = announced(&parts.headers, app)?;
-        // Who sends slowly, or waits for memory, does not hold a place meanwhile.
-        let bytes = work.aside(receive(&work, app, line, length, body)).await??;
-        work.keep(bytes.len());
+        let bound = Bound { most: app.limits.body_bytes, name: "body_bytes" };
+        let bytes = taken(&work, app, line, &parts.headers, bound, body).await?;
         let query = parts.uri.query().unwrap_or_default().to_owned();
         // `OriginalUri` would be the same: nesting hides a prefix, no more.
         let conditions = conditions(&parts.headers);
         Ok(Self { path: parts.uri.path().to_owned(), query, conditions, bytes, key, work })
     }
+}
+
+/// The largest body, and the limit that says so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound {
+    pub(crate) most: usize,
+    pub(crate) name: &'static str,
+}
+
+/// A whole body. Who sends slowly, or waits for memory, does not hold a place meanwhile.
+pub(crate) async fn taken(
+    work: &Work,
+    app: &App,
+    line: Option<&Arc<Line>>,
+    headers: &HeaderMap,
+    bound: Bound,
+    body: Body,
+) -> Result<Bytes, ApiError> {
+    let length = announced(headers, bound)?;
+    let bytes = work.aside(receive(work, app, line, (length, bound), body)).await??;
+    work.keep(bytes.len());
+    Ok(bytes)
 }
 
 /// The headers on which it depends whether a request is done, each line with its name.
@@ -93,8 +113,8 @@ pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
 
 /// How long the body will be, at most. One that is too long by its own word is
 /// refused before it is asked for.
-fn announced(headers: &HeaderMap, app: &App) -> Result<usize, ApiError> {
-    let most = app.limits.body_bytes;
+fn announced(headers: &HeaderMap, bound: Bound) -> Result<usize, ApiError> {
+    let most = bound.most;
     if headers.contains_key(header::TRANSFER_ENCODING) {
         return Ok(most);
     }
@@ -102,17 +122,16 @@ fn announced(headers: &HeaderMap, app: &App) -> Result<usize, ApiError> {
     match length.map(|length| length.parse::<usize>()) {
         None => Ok(0),
         Some(Ok(length)) if length <= most => Ok(length),
-        Some(_) => Err(too_large(app)),
+        Some(_) => Err(too_large(bound)),
     }
 }
 
-fn too_large(app: &App) -> ApiError {
-    let most = app.limits.body_bytes;
+fn too_large(Bound { most, name }: Bound) -> ApiError {
     ApiError::too_large(
         "body_too_large",
-        "body_bytes",
+        name,
         most,
-        format!("a request's body is at most {most} bytes (`body_bytes`)"),
+        format!("a request's body is at most {most} bytes (`{name}`)"),
     )
 }
 
@@ -121,7 +140,7 @@ async fn receive(
     work: &Work,
     app: &App,
     line: Option<&Arc<Line>>,
-    length: usize,
+    (length, bound): (usize, Bound),
     body: Body,
 ) -> Result<Bytes, ApiError> {
     // Meanwhile the client waits for us, not we for it.
@@ -131,7 +150,7 @@ async fn receive(
     if line.is_some_and(|line| !line.await_body()) {
         return Err(gone());
     }
-    let read = read_in_time(work, app, length, body).await;
+    let read = read_in_time(work, app, (length, bound), body).await;
     match line.is_some_and(|line| !line.body_came(read.is_ok())) {
         true => Err(gone()),
         false => read,
@@ -141,11 +160,11 @@ async fn receive(
 async fn read_in_time(
     work: &Work,
     app: &App,
-    length: usize,
+    size: (usize, Bound),
     body: Body,
 ) -> Result<Bytes, ApiError> {
     let time = app.limits.body_time();
-    let read = tokio::time::timeout(time, read(work, app, length, body)).await;
+    let read = tokio::time::timeout(time, read(work, app, size, body)).await;
     read.unwrap_or_else(|_| {
         let seconds = time.as_secs();
         Err(ApiError::new(
@@ -156,13 +175,18 @@ async fn read_in_time(
     })
 }
 
-async fn read(work: &Work, app: &App, length: usize, mut body: Body) -> Result<Bytes, ApiError> {
+async fn read(
+    work: &Work,
+    app: &App,
+    (length, bound): (usize, Bound),
+    mut body: Body,
+) -> Result<Bytes, ApiError> {
     let mut bytes = Vec::with_capacity(length.min(SMALL_BODY));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| ApiError::invalid("the body ended before it was whole"))?;
         let Some(data) = frame.data_ref() else { continue };
-        if bytes.len() + data.len() > app.limits.body_bytes {
-            return Err(too_large(app));
+        if bytes.len() + data.len() > bound.most {
+            return Err(too_large(bound));
         }
         work.grow(bytes.len() + data.len()).await?;
         bytes.extend_from_slice(data);
@@ -360,7 +384,7 @@ impl<'a> Fields<'a> {
 }
 
 /// An object's members in order, repeated ones too.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
+pub(crate) struct Members<'a>(pub(crate) Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> serde::Deserialize<'de> for Members<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

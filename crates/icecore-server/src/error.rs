@@ -118,6 +118,11 @@ impl ApiError {
         .with(json!({ "correlationId": correlation }))
     }
 
+    /// The code for programs.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
     pub(crate) fn with(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));
         self

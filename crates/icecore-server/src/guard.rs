@@ -16,6 +16,7 @@ use crate::audit::{self, Reason};
 use crate::error::ApiError;
 use crate::health::HEALTH;
 use crate::metrics::{METRICS, UNKNOWN, known_method};
+use crate::proxy::{self, FromUpstream};
 use crate::refusal::{self, CalledBy};
 use crate::request_id::{CURRENT, REQUEST_ID};
 use crate::work::{Ending, Work};
@@ -28,6 +29,7 @@ pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next:
     // The template, not the path: a session's name is the user's own.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = route.unwrap_or_else(|| UNKNOWN.to_owned());
+    let protocol = proxy::protocol_of(request.uri().path());
     let known = known_method(&method);
     let span = tracing::info_span!(
         "request",
@@ -50,7 +52,15 @@ pub(crate) async fn guard(State(app): State<Shared>, mut request: Request, next:
     };
     let response = answer.unwrap_or_else(IntoResponse::into_response);
     let mut response = refusal::clean(&app, &by, response).await;
-    response.headers_mut().insert(REQUEST_ID, by.id.header());
+    if let Some(protocol) = protocol {
+        response = proxy::in_their_words(protocol, response).await;
+    }
+    // A provider's own word for a request is what its support asks for.
+    let is_named = response.extensions().get::<FromUpstream>().is_some()
+        && response.headers().contains_key(REQUEST_ID);
+    if !is_named {
+        response.headers_mut().insert(REQUEST_ID, by.id.header());
+    }
     app.metrics.answered(&method, &route, &response, began.elapsed());
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
     span.record("status", status);

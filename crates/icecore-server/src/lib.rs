@@ -40,6 +40,7 @@ mod metrics;
 mod open_files;
 mod openapi;
 mod params;
+mod proxy;
 mod rates;
 mod refusal;
 mod request_id;
@@ -63,4 +64,5 @@ pub use keys::{
 };
 pub use limits::Limits;
 pub use listen::{ListenError, Listener, SocketFile};
-pub use serve::{ServeError, ServerOptions, serve};
+pub use proxy::{Alone, ProxyOptions, TenantUpstreams, UpstreamKey, UpstreamOptions};
+pub use serve::{ServeError, ServerOptions, serve, serve_proxy};

@@ -76,6 +76,10 @@ pub struct Limits {
     /// `shutdown_seconds`: time that accepted requests have to finish once the
     /// door closes. Default 30.
     pub shutdown_seconds: u64,
+    /// `proxy.body_bytes`: size of a body that goes on to a provider. Default 32 MiB.
+    pub proxy_body_bytes: usize,
+    /// `proxy.streams`: requests that are with their providers at once. Default 512.
+    pub proxy_streams: usize,
     /// `ready_pending`: branches with derived work due beyond which the host says
     /// that it is not ready. Default 10,000.
     pub ready_pending: u64,
@@ -111,6 +115,8 @@ impl Default for Limits {
             body_seconds: 30,
             write_seconds: 60,
             shutdown_seconds: 30,
+            proxy_body_bytes: 32 << 20,
+            proxy_streams: 512,
             ready_pending: 10_000,
         }
     }
@@ -148,6 +154,8 @@ impl Limits {
             ("header_bytes", self.header_bytes, MOST_HEADER_BYTES),
             ("body_seconds", self.body_seconds as usize, usize::MAX),
             ("write_seconds", self.write_seconds as usize, usize::MAX),
+            ("proxy.body_bytes", self.proxy_body_bytes, usize::MAX),
+            ("proxy.streams", self.proxy_streams, MOST_PLACES),
         ];
         if self.buffered_bytes < self.body_bytes {
             let (most, body) = (self.buffered_bytes, self.body_bytes);
@@ -175,6 +183,20 @@ impl Limits {
         self.share(self.event_streams, 1)
     }
 
+    /// Requests that one tenant may have with its providers.
+    pub(crate) fn tenant_proxies(&self) -> usize {
+        self.share(self.proxy_streams, 1)
+    }
+
+    /// The largest body of the proxy, and the limit that says so: where less memory than
+    /// that is set apart for bodies, that decides.
+    pub(crate) fn proxy_body(&self) -> (usize, &'static str) {
+        match self.proxy_body_bytes <= self.buffered_bytes {
+            true => (self.proxy_body_bytes, "proxy.body_bytes"),
+            false => (self.buffered_bytes, "buffered_bytes"),
+        }
+    }
+
     /// Bytes of answers that one tenant may leave unread.
     pub(crate) fn tenant_answers(&self) -> usize {
         self.share(self.answers_bytes, 1)
@@ -187,7 +209,7 @@ impl Limits {
 
     /// Bytes of large bodies that one tenant may hold; one body always fits.
     pub(crate) fn tenant_buffered(&self) -> usize {
-        self.share(self.buffered_bytes, self.body_bytes)
+        self.share(self.buffered_bytes, self.body_bytes.max(self.proxy_body().0))
     }
 
     pub(crate) fn request_time(&self) -> Duration {
@@ -225,6 +247,8 @@ mod tests {
         assert_eq!((limits.answers_bytes, limits.tenant_answers()), (256 << 20, 128 << 20));
         assert_eq!(limits.concurrent_requests, 256);
         assert_eq!(limits.request_seconds, 60);
+        assert_eq!((limits.proxy_body_bytes, limits.proxy_streams), (32 << 20, 512));
+        assert_eq!(limits.tenant_proxies(), 256);
         assert_eq!(icecore::MAX_CONTENT_BYTES, 1024 * 1024);
         assert_eq!(limits.check(), Ok(()));
     }
@@ -255,5 +279,7 @@ mod tests {
         check(Limits { write_seconds: 0, ..usual() }, "`write_seconds`");
         check(Limits { tenant_percent: 101, ..usual() }, "`tenant_percent`");
         check(Limits { queue_seconds: 0, ..usual() }, "`queue_seconds`");
+        check(Limits { proxy_streams: 0, ..usual() }, "`proxy.streams`");
+        check(Limits { proxy_body_bytes: 0, ..usual() }, "`proxy.body_bytes`");
     }
 }

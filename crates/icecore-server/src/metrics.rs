@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{Counters, ModelCounts, StoreTimings, TIME_BOUNDS_SECONDS, Times};
+use icecore::{Counters, ModelCounts, Protocol, StoreTimings, TIME_BOUNDS_SECONDS, Times};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -84,6 +84,21 @@ struct ForOutcome {
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Proxied {
+    protocol: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Spoken {
+    protocol: &'static str,
+}
+
+/// Upper ends of the classes of the time until a provider answers, in seconds.
+const UPSTREAM_SECONDS: [f64; 12] =
+    [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
 /// What requests add to. What others count already is read when it is asked for.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -94,11 +109,16 @@ pub(crate) struct Metrics {
     connections: Gauge,
     bytes_in: Counter,
     bytes_out: Counter,
+    proxied: Family<Proxied, Counter>,
+    upstream: Family<Spoken, Histogram, fn() -> Histogram>,
+    proxy_compactions: Counter,
+    proxy_streams: Gauge,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let latency: fn() -> Histogram = || Histogram::new(BOUNDS_SECONDS);
+        let upstream: fn() -> Histogram = || Histogram::new(UPSTREAM_SECONDS);
         let mut metrics = Self {
             registry: Registry::with_prefix("icecore"),
             requests: Family::default(),
@@ -108,6 +128,10 @@ impl Default for Metrics {
             connections: Gauge::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
+            proxied: Family::default(),
+            upstream: Family::new_with_constructor(upstream),
+            proxy_compactions: Counter::default(),
+            proxy_streams: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -155,6 +179,40 @@ impl Metrics {
         for (name, help, counter) in bytes {
             registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
         }
+        let help = "Requests of the proxy, by what came of them";
+        registry.register("proxy_requests", help, self.proxied.clone());
+        registry.register_with_unit(
+            "proxy_upstream_duration",
+            "Time until a provider began to answer",
+            Unit::Seconds,
+            self.upstream.clone(),
+        );
+        let help = "Compactions that were made for requests of the proxy";
+        registry.register("proxy_compactions", help, self.proxy_compactions.clone());
+        let help = "Answers of providers that are being handed on";
+        registry.register("proxy_streams", help, self.proxy_streams.clone());
+    }
+
+    /// Counts what came of a request of the proxy; outcomes are words of ours.
+    pub(crate) fn proxied(&self, protocol: Protocol, outcome: &'static str) {
+        let protocol = protocol.as_str();
+        self.proxied.get_or_create(&Proxied { protocol, outcome }).inc();
+    }
+
+    /// Counts the time that a provider took to begin.
+    pub(crate) fn upstream(&self, protocol: Protocol, time: Duration) {
+        let protocol = protocol.as_str();
+        self.upstream.get_or_create(&Spoken { protocol }).observe(time.as_secs_f64());
+    }
+
+    /// Counts compactions for requests of the proxy.
+    pub(crate) fn compacted(&self, count: usize) {
+        self.proxy_compactions.inc_by(count as u64);
+    }
+
+    /// An answer that is handed on, until this is dropped.
+    pub(crate) fn proxies(&self) -> Held {
+        Held::one(&self.proxy_streams)
     }
 
     /// Counts an answer.

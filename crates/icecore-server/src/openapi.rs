@@ -19,8 +19,8 @@ use crate::app::Shared;
 use crate::limits::Limits;
 use crate::{
     agents, archives, commitments, consolidation, context, discovery, docs, dreams, entries,
-    events, facts, forget, handoffs, health, history, key_routes, metrics, runs, schedules, search,
-    turns, workspace,
+    events, facts, forget, handoffs, health, history, key_routes, metrics, proxy, runs, schedules,
+    search, turns, workspace,
 };
 
 /// What a refused caller is told.
@@ -103,6 +103,10 @@ pub(crate) struct ErrorBody {
         runs::fork,
         runs::events,
         runs::poll,
+        proxy::chat_completions,
+        proxy::models,
+        proxy::messages,
+        proxy::count_tokens,
         discovery::document,
         metrics::metrics,
         health::healthz,
@@ -111,7 +115,7 @@ pub(crate) struct ErrorBody {
         docs::page,
         docs::welcome,
     ),
-    components(schemas(ErrorBody)),
+    components(schemas(ErrorBody, proxy::OpenAiError, proxy::AnthropicError)),
     security(("key" = [])),
     tags(
         (name = "sessions", description = "Conversations, turn by turn."),
@@ -126,6 +130,7 @@ pub(crate) struct ErrorBody {
         (name = "agents", description = "Who is installed, and what it has to do without."),
         (name = "workspace", description = "Small files that agents share, with versions."),
         (name = "runs", description = "Workflows that use memory, and what happened in them."),
+        (name = "proxy", description = "The providers' own routes, with memory behind them."),
         (name = "keys", description = "Who may do what in the caller's tenant."),
         (name = "operations", description = "Events, counts and the host's health."),
         (name = "documents", description = "What you are reading."),
@@ -181,6 +186,10 @@ fn described(limits: &Limits) -> Value {
     for (method, operation) in operations(&mut document) {
         plain_parameters(operation);
         plain_body(operation);
+        if operation["tags"] == json!([PROXY]) {
+            add_their_refusals(operation);
+            continue;
+        }
         add_headers(&method, operation);
         add_refusals(&method, operation);
     }
@@ -302,6 +311,42 @@ fn add_refusals(method: &str, operation: &mut Value) {
             responses[*status] = refusal(status, why);
         }
     }
+}
+
+/// The tag of the providers' own routes.
+const PROXY: &str = "proxy";
+
+/// What those routes answer beside the provider's own: in the provider's words.
+const THEIR_REFUSALS: [(&str, &str); 12] = [
+    ("400", "The request is malformed, or what must stay of it does not fit the model's window."),
+    ("401", "No key, or one that is unknown, expired or revoked; of ours, or of the provider's."),
+    ("403", "The key may not do this, or the request comes from a page of another origin."),
+    ("404", "The provider does not know it."),
+    ("408", "The body took longer to come than `body_seconds`."),
+    ("413", "Larger than a limit, which the message names."),
+    ("422", "The provider understood it, and cannot do it."),
+    ("429", "Too often; `Retry-After` says when it may be asked again."),
+    ("500", "The host or the provider failed."),
+    ("502", "The provider cannot be reached, or broke off."),
+    ("503", "No provider is set up, or not now."),
+    ("504", "The provider took too long."),
+];
+
+/// These routes have errors of their own form, and take no `Idempotency-Key` of ours.
+fn add_their_refusals(operation: &mut Value) {
+    let id = operation["operationId"].as_str().unwrap_or_default();
+    let form = match id {
+        "chatCompletions" | "listModels" => "OpenAiError",
+        _ => "AnthropicError",
+    };
+    for (status, why) in THEIR_REFUSALS {
+        let mut told = refusal(status, why);
+        told["content"]["application/json"]["schema"] =
+            json!({"$ref": format!("#/components/schemas/{form}")});
+        operation["responses"][status] = told;
+    }
+    let text = json!({"description": "Names this request.", "schema": {"type": "string"}});
+    operation["responses"]["200"]["headers"]["X-Request-Id"] = text;
 }
 
 fn refusal(status: &str, why: &str) -> Value {

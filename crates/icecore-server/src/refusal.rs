@@ -14,6 +14,7 @@ use icecore::{Redactor, Tenant};
 use serde_json::Value;
 
 use crate::app::App;
+use crate::proxy::FromUpstream;
 use crate::request_id::RequestId;
 
 /// Who is calling, once that is known: set where the key is found, read where the
@@ -41,7 +42,8 @@ const UNTOLD: &str = "the host cannot read the secrets of this tenant, and so sa
 /// The answer, without secrets if it is a refusal.
 pub(crate) async fn clean(app: &App, by: &CalledBy, response: Response) -> Response {
     let status = response.status();
-    if !status.is_client_error() && !status.is_server_error() {
+    let is_theirs = response.extensions().get::<FromUpstream>().is_some();
+    if is_theirs || !status.is_client_error() && !status.is_server_error() {
         return response;
     }
     let redactor = match by.tenant.get() {

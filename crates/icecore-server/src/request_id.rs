@@ -10,6 +10,7 @@ use icecore::{Redactor, Tenant};
 
 use crate::app::App;
 use crate::keys::KEY_PREFIX;
+use crate::proxy::API_KEY;
 
 /// Where it comes from and goes to.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -78,7 +79,8 @@ impl Default for RequestId {
 /// Whether a caller sent its own key as an id, with or without the key's prefix.
 /// Of whatever kind it is: the key of somebody else's host is a secret too.
 fn repeats_key(headers: &HeaderMap, given: &str) -> bool {
-    let values = headers.get_all(header::AUTHORIZATION).iter();
+    let bearer = headers.get_all(header::AUTHORIZATION).iter();
+    let values = bearer.chain(headers.get_all(API_KEY));
     let mut words = values.filter_map(|value| value.to_str().ok()).flat_map(|value| {
         let (_, rest) = value.split_once(' ').unwrap_or(("", value));
         rest.split_ascii_whitespace()

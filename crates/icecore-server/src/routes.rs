@@ -13,8 +13,8 @@ use crate::auth::Reader;
 use crate::error::ApiError;
 use crate::{
     agents, archives, body, commitments, consolidation, context, discovery, docs, dreams, entries,
-    events, facts, forget, guard, handoffs, health, history, key_routes, metrics, openapi, runs,
-    schedules, seams, search, turns, workspace,
+    events, facts, forget, guard, handoffs, health, history, key_routes, metrics, openapi, proxy,
+    runs, schedules, seams, search, turns, workspace,
 };
 
 /// Where the host's own routes live.
@@ -82,6 +82,10 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/v1/runs/{id}/cancel", post(runs::cancel))
         .route("/v1/runs/{id}/events", get(runs::events))
         .route("/v1/runs/{id}/events/poll", get(runs::poll))
+        .route("/openai/v1/chat/completions", post(proxy::chat_completions))
+        .route("/openai/v1/models", get(proxy::models))
+        .route("/anthropic/v1/messages", post(proxy::messages))
+        .route("/anthropic/v1/messages/count_tokens", post(proxy::count_tokens))
         .route("/docs", get(docs::page))
         .route("/", get(docs::welcome));
     let all = match app.openwop.settings().conformance {

@@ -14,7 +14,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use icecore::{MemoryError, StoreError};
+use icecore::{Memory, MemoryError, StoreError};
 use icecore_openwop::Host;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -26,12 +26,13 @@ use crate::limits::Limits;
 use crate::line::{Line, Lines, Peer, Place};
 use crate::listen::{Accepted, Listener};
 use crate::open_files;
+use crate::proxy::{Alone, Proxy, ProxyOptions, alone_router};
 use crate::routes;
 use crate::stream::{Answering, Watched};
 use crate::work::Hold;
 
 /// How a host is run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// Where to listen; the caller binds it. Default `127.0.0.1:7433`.
     pub listen: String,
@@ -39,6 +40,8 @@ pub struct ServerOptions {
     pub allowed_hosts: Vec<String>,
     /// What bounds its work.
     pub limits: Limits,
+    /// Where the proxy's requests go on to.
+    pub proxy: ProxyOptions,
 }
 
 impl Default for ServerOptions {
@@ -47,6 +50,7 @@ impl Default for ServerOptions {
             listen: "127.0.0.1:7433".to_owned(),
             allowed_hosts: Vec::new(),
             limits: Limits::default(),
+            proxy: ProxyOptions::default(),
         }
     }
 }
@@ -65,6 +69,12 @@ pub enum ServeError {
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
+    },
+    /// A proxy without keys, where others could reach it.
+    #[error("a proxy that asks for no key listens on loopback only, and {address} is not")]
+    NotLoopback {
+        /// Where it was to listen.
+        address: std::net::SocketAddr,
     },
     /// A limit under which nothing would work.
     #[error("the limit {0}")]
@@ -96,6 +106,9 @@ impl From<StoreError> for ServeError {
 /// this long for a piece that is under way.
 const WORKER_GRACE: Duration = Duration::from_secs(2);
 
+/// Answers that are cut off at the end have this long to be kept.
+const KEEPING_GRACE: Duration = Duration::from_secs(5);
+
 /// After a failed accept (say, no more file handles) we wait before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -108,21 +121,47 @@ pub async fn serve(
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let host = host.into();
-    let ServerOptions { mut limits, allowed_hosts, .. } = options;
+    run(host.into(), listener.into(), options, None, shutdown).await
+}
+
+/// Runs the compacting proxy alone, on behalf of one person on this machine: no key of ours
+/// is asked for. All else is as with [`serve`].
+pub async fn serve_proxy(
+    memory: Memory,
+    alone: Alone,
+    listener: impl Into<Listener>,
+    options: ServerOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    run(memory.into(), listener.into(), options, Some(alone), shutdown).await
+}
+
+async fn run(
+    host: Host,
+    listener: Listener,
+    options: ServerOptions,
+    alone: Option<Alone>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let ServerOptions { mut limits, allowed_hosts, proxy, .. } = options;
     limits.check().map_err(ServeError::Limit)?;
     limits.connections = open_files::make_room(limits.connections);
-    let listener = listener.into();
     let hosts = match &listener {
         Listener::Tcp(tcp) => {
-            Hosts::at(tcp.local_addr().map_err(ServeError::Listen)?, allowed_hosts)
+            let address = tcp.local_addr().map_err(ServeError::Listen)?;
+            // Who needs no key must be of this machine.
+            if alone.is_some() && !address.ip().is_loopback() {
+                return Err(ServeError::NotLoopback { address });
+            }
+            Hosts::at(address, allowed_hosts)
         }
         Listener::Unix(_) => Hosts::in_file(),
     };
     let (close, closing) = watch::channel(false);
     let worker = tokio::spawn(work(host.clone(), closing.clone()));
     let lines = Lines::new(&limits);
-    let app = App::under(host, limits, hosts, closing.clone());
+    let proxy = Proxy::new(proxy, alone, &limits);
+    let app = App::under(host, limits, hosts, proxy, closing.clone());
     let log = tokio::spawn(audit::keep_log(Arc::clone(&app)));
 
     let connections = GracefulShutdown::new();
@@ -150,7 +189,10 @@ async fn accept(
     listener: &Listener,
     connections: &GracefulShutdown,
 ) {
-    let router = routes::router(Arc::clone(app));
+    let router = match app.proxy.alone {
+        Some(_) => alone_router(Arc::clone(app)),
+        None => routes::router(Arc::clone(app)),
+    };
     loop {
         match listener.accept().await {
             Ok(Accepted::Tcp(stream, peer)) => {
@@ -235,12 +277,17 @@ impl Service<Request<Incoming>> for Door {
 /// whose callers have gone.
 async fn finish(app: &App, connections: GracefulShutdown) {
     let all = app.limits.concurrent_requests as u32;
+    let kept = || app.proxy.streams.acquire_many(app.limits.proxy_streams as u32);
     let done = async {
         connections.shutdown().await;
         let _ = app.requests.acquire_many(all).await;
+        let _ = kept().await;
     };
     if tokio::time::timeout(app.limits.shutdown_time(), done).await.is_err() {
         tracing::warn!("some requests did not finish within `shutdown_seconds`");
+        // What came of their answers is not lost.
+        app.proxy.cut();
+        let _ = tokio::time::timeout(KEEPING_GRACE, kept()).await;
     }
 }
 

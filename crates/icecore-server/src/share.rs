@@ -19,6 +19,7 @@ pub(crate) struct Share {
     pub(crate) bodies: Arc<Semaphore>,
     pub(crate) answers: Arc<Semaphore>,
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) proxies: Arc<Semaphore>,
 }
 
 /// The shares of all tenants that hold something.
@@ -56,6 +57,7 @@ impl Share {
         Self {
             requests: permits(limits.tenant_requests()),
             streams: permits(limits.tenant_streams()),
+            proxies: permits(limits.tenant_proxies()),
             answers: permits(pieces(limits.tenant_answers()) as usize),
             bodies: permits(pieces(limits.tenant_buffered()) as usize),
         }

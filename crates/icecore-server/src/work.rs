@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Body;
 use icecore::Tenant;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::app::Shared;
 use crate::error::ApiError;
@@ -24,6 +24,8 @@ pub(crate) struct Work(Arc<Inner>);
 struct Inner {
     app: Shared,
     held: Mutex<Held>,
+    /// The deadline is another.
+    moved: Notify,
 }
 
 struct Held {
@@ -33,7 +35,15 @@ struct Held {
     places: [Option<OwnedSemaphorePermit>; 2],
     /// The tenant's, then the host's.
     memory: [Option<OwnedSemaphorePermit>; 2],
-    deadline: Instant,
+    /// None while somebody is waited for who has limits of their own.
+    deadline: Option<Instant>,
+}
+
+impl Held {
+    /// Puts the deadline off.
+    fn allow(&mut self, time: Duration) {
+        self.deadline = self.deadline.map(|deadline| deadline + time);
+    }
 }
 
 /// Bodies up to this size are within what a connection may cost anyway.
@@ -72,10 +82,10 @@ pub(crate) fn pieces(bytes: usize) -> u32 {
 
 impl Work {
     pub(crate) fn new(app: &Shared) -> Self {
-        let deadline = Instant::now() + app.limits.request_time();
+        let deadline = Some(Instant::now() + app.limits.request_time());
         let held =
             Mutex::new(Held { share: None, places: [None, None], memory: [None, None], deadline });
-        Self(Arc::new(Inner { app: Arc::clone(app), held }))
+        Self(Arc::new(Inner { app: Arc::clone(app), held, moved: Notify::new() }))
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -109,7 +119,8 @@ impl Work {
         drop(waiting);
         let mut held = self.held();
         held.places = [own, Some(place)];
-        held.deadline = Instant::now() + app.limits.request_time();
+        held.deadline = Some(Instant::now() + app.limits.request_time());
+        self.0.moved.notify_one();
         Ok(())
     }
 
@@ -126,7 +137,7 @@ impl Work {
                 return Ok(());
             }
             held.places = [None, None];
-            held.deadline += self.0.app.limits.queue_time() * 2;
+            held.allow(self.0.app.limits.queue_time() * 2);
         }
         self.begin().await
     }
@@ -138,11 +149,20 @@ impl Work {
             held.places = [None, None];
             // What is waited for has a limit of its own.
             let limits = &self.0.app.limits;
-            held.deadline += limits.body_time() + limits.queue_time() * 2 + limits.retry_time();
+            held.allow(limits.body_time() + limits.queue_time() * 2 + limits.retry_time());
         }
         let came = wait.await;
         self.begin().await?;
         Ok(came)
+    }
+
+    /// Gives up the place for good, or until the next is taken: from here on somebody is
+    /// waited for who may take long, and has limits of their own.
+    pub(crate) fn leave(&self) {
+        let mut held = self.held();
+        held.places = [None, None];
+        held.deadline = None;
+        self.0.moved.notify_one();
     }
 
     /// Waits in line for the memory of a body, as far as it is the tenant's: whoever
@@ -174,7 +194,8 @@ impl Work {
         if needs <= has {
             return Ok(());
         }
-        let most = pieces(app.limits.body_bytes) as usize;
+        let limits = &app.limits;
+        let most = pieces(limits.body_bytes.max(limits.proxy_body().0)) as usize;
         let more = needs.next_multiple_of(pieces(STEP) as usize).min(most.max(needs)) - has;
         let memory = self.in_line(&app.bodies, more as u32).await.ok_or_else(|| {
             let most = app.limits.buffered_bytes;
@@ -237,11 +258,15 @@ impl Work {
     /// Resolves when the request has taken too long.
     pub(crate) async fn overdue(&self) {
         loop {
-            let left = self.held().deadline.saturating_duration_since(Instant::now());
-            if left == Duration::ZERO {
-                return;
+            let deadline = self.held().deadline;
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            match left {
+                Some(Duration::ZERO) => return,
+                Some(left) => {
+                    let _ = tokio::time::timeout(left, self.0.moved.notified()).await;
+                }
+                None => self.0.moved.notified().await,
             }
-            tokio::time::sleep(left).await;
         }
     }
 
@@ -346,6 +371,25 @@ mod tests {
         third.end();
         first.end();
         assert_eq!(app.requests.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_provider_has_no_deadline_and_no_place() {
+        let app = app(Limits { concurrent_requests: 1, ..Limits::default() });
+        let work = Work::new(&app);
+        work.begin().await.unwrap();
+        work.leave();
+        assert_eq!(app.requests.available_permits(), 1);
+        let overdue = work.overdue();
+        tokio::pin!(overdue);
+        tokio::select! {
+            biased;
+            () = &mut overdue => panic!("there is no deadline"),
+            () = tokio::task::yield_now() => {}
+        }
+        // One that works again has its time again.
+        work.begin().await.unwrap();
+        assert!(work.held().deadline.is_some());
     }
 
     #[tokio::test]

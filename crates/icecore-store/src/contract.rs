@@ -18,6 +18,7 @@ mod entries;
 mod erasure;
 pub(crate) mod fixtures;
 pub(crate) mod handoffs;
+pub(crate) mod links;
 mod log;
 mod pyramid;
 mod recall;
@@ -72,6 +73,18 @@ sentences! {
         tenants_and_memories_are_apart
         the_identity_key_stays
         concurrent_appends_are_all_there_in_order;
+    links:
+        a_turn_with_a_link_is_there_once
+        turns_with_links_are_one_path
+        a_path_goes_on_from_what_is_there
+        turns_are_found_by_their_links
+        so_many_turns_of_a_link_are_answered
+        links_outlast_what_was_forgotten
+        links_are_of_one_memory_and_tenant
+        places_are_told_without_bodies
+        two_at_one_head_do_not_overwrite_each_other
+        what_was_recalled_stands_where_it_was
+        what_was_recalled_goes_with_what_it_may_tell_of;
     pyramid:
         chunks_are_read_by_range_and_end
         a_hot_body_is_in_its_rows
@@ -282,6 +295,7 @@ sentences! {
         handoffs_are_logged_without_words
         a_forgotten_turn_takes_handoffs_along
         a_handoff_goes_with_the_one_before
+        a_handoff_further_back_leaves_those_behind_it
         nothing_of_a_forgotten_session_is_left
         a_rewritten_turn_takes_handoffs_along
         handoffs_are_redacted_again

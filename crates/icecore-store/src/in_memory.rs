@@ -27,11 +27,11 @@ use async_trait::async_trait;
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::dream::Checksum;
 use icecore_domain::fact::FactKey;
-use icecore_domain::identity::IdentityKey;
+use icecore_domain::identity::{IdentityKey, Link};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{Redactor, Secret, SecretName, TagKey};
+use icecore_domain::redact::{RedactedText, Redactor, Secret, SecretName, TagKey};
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::{FilePath, Workspace};
 use sha2::{Digest, Sha256};
@@ -218,6 +218,64 @@ impl Store for MemoryStore {
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         let state = self.state();
         Ok(ids.iter().filter_map(|id| state.turn(scope, *id).cloned()).collect())
+    }
+
+    async fn linked(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        session: Option<SessionNo>,
+    ) -> Result<Vec<LinkedTurn>> {
+        let state = self.state();
+        let mut sessions: Vec<&state::SessionState> = state.sessions_in(scope).collect();
+        sessions.retain(|one| session.is_none_or(|session| one.no == session));
+        sessions.sort_by_key(|one| std::cmp::Reverse(one.no));
+        let of = |link: &Link| {
+            let found = sessions.iter().filter_map(|session| session.linked(*link));
+            found.take(MOST_LINKED).collect::<Vec<_>>()
+        };
+        Ok(links.iter().flat_map(of).collect())
+    }
+
+    async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>> {
+        let state = self.state();
+        let rows = ids.iter().filter_map(|id| state.turn(scope, *id));
+        Ok(rows.map(state::place_of).collect())
+    }
+
+    async fn put_recalled(&self, scope: &Scope, recalled: NewRecalled) -> Result<bool> {
+        let mut state = self.state();
+        secrets::refuse_changed(&state, scope.tenant(), recalled.secrets_seen)?;
+        let epoch = state.scope(scope).map_or(0, |known| known.epoch);
+        let Some(session) = state.session_mut(scope, recalled.session) else { return Ok(false) };
+        let turn = session.turns.iter_mut().find(|turn| turn.link == Some(recalled.link));
+        let is_new = |turn: &&mut state::StoredTurn| {
+            turn.recalled.as_ref().is_none_or(|(of, _)| *of != recalled.epoch)
+        };
+        match turn.filter(is_new) {
+            Some(turn) if epoch == recalled.epoch => {
+                turn.recalled = Some((recalled.epoch, recalled.text));
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    async fn recalled(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        links: &[Link],
+    ) -> Result<Vec<(Link, RedactedText)>> {
+        let state = self.state();
+        let epoch = state.scope(scope).map_or(0, |known| known.epoch);
+        let Some(session) = state.session(scope, session) else { return Ok(Vec::new()) };
+        let of = |link: &Link| {
+            let turn = session.turns.iter().find(|turn| turn.link == Some(*link))?;
+            let (_, text) = turn.recalled.as_ref().filter(|(of, _)| *of == epoch)?;
+            Some((*link, text.clone()))
+        };
+        Ok(links.iter().filter_map(of).collect())
     }
 
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
@@ -804,11 +862,7 @@ impl Store for MemoryStore {
         handoffs::put_answer(&mut self.state(), scope, answer)
     }
 
-    async fn answer(
-        &self,
-        scope: &Scope,
-        key: &[u8; 32],
-    ) -> Result<Option<icecore_domain::redact::RedactedText>> {
+    async fn answer(&self, scope: &Scope, key: &[u8; 32]) -> Result<Option<RedactedText>> {
         Ok(handoffs::answer(&self.state(), scope, key))
     }
 

@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use crate::contract::commitments::new_commitment;
 use crate::contract::dreams::{new_archive, new_dream};
 use crate::contract::fixtures::*;
+use crate::contract::links::{chain, following};
 use crate::contract::new_file;
 use crate::contract::runs::{new_run, next, write};
 use crate::pack::PackKey;
@@ -35,6 +36,9 @@ struct Drawn {
     at: i64,
     hidden: u8,
 }
+
+/// What clients say: little, so that their histories meet.
+const MESSAGES: [&str; 2] = ["hello", "go on"];
 
 /// Hides some of the few names, values and contents that are drawn.
 static RETELLING: LazyLock<Arc<Redactor>> = LazyLock::new(|| {
@@ -59,6 +63,8 @@ struct Place {
 #[derive(Debug, Clone)]
 enum Step {
     Append { place: Place, turns: Vec<Drawn>, insist: bool, policy: bool, claim: Option<u8> },
+    Follow { place: Place, messages: Vec<u8>, known: usize },
+    Recall { place: Place, message: u8, stale: bool },
     Warm { place: Place, micros: usize },
     Cool { place: Place, body: u8 },
     Erase { place: Place, picks: Vec<u8>, forget_name: bool },
@@ -142,6 +148,10 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (place(), turns, any::<bool>(), prop::bool::weighted(0.2), claim).prop_map(
             |(place, turns, insist, policy, claim)| Step::Append { place, turns, insist, policy, claim }
         ),
+        6 => (place(), prop::collection::vec(0_u8..2, 1..6), 0_usize..4)
+            .prop_map(|(place, messages, known)| Step::Follow { place, messages, known }),
+        2 => (place(), 0_u8..2, any::<bool>())
+            .prop_map(|(place, message, stale)| Step::Recall { place, message, stale }),
         6 => (place(), 1_usize..9).prop_map(|(place, micros)| Step::Warm { place, micros }),
         5 => (place(), 0_u8..6).prop_map(|(place, body)| Step::Cool { place, body }),
         5 => (place(), prop::collection::vec(any::<u8>(), 0..4), prop::bool::weighted(0.1))
@@ -212,6 +222,7 @@ fn step() -> impl Strategy<Value = Step> {
 enum Act {
     Nothing,
     Append(AppendBatch),
+    Recall(NewRecalled),
     Warm(WarmDemotion),
     Cool(ColdDemotion),
     Erase(Erasure),
@@ -458,6 +469,24 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
                 render: Arc::new(shown),
             });
             Act::Append(batch)
+        }
+        Step::Follow { place, messages, known } => {
+            let messages: Vec<&str> = messages.iter().map(|n| MESSAGES[*n as usize]).collect();
+            let known = (*known).min(messages.len());
+            let mut batch = following(&format!("session-{}", place.session), &messages, known);
+            batch.secrets_seen = seen(place).await;
+            Act::Append(batch)
+        }
+        Step::Recall { place, message, stale } => {
+            let Some((scope, session, _)) = find(place).await else { return Act::Nothing };
+            let epoch = store.scope_head(&scope).await.unwrap().epoch;
+            Act::Recall(NewRecalled {
+                session: session.no,
+                link: chain(&[MESSAGES[*message as usize]])[0],
+                epoch: epoch + u64::from(*stale),
+                text: text(&format!("recalled at {epoch}")),
+                secrets_seen: seen(place).await,
+            })
         }
         Step::Warm { place, micros } => {
             let Some((scope, session, branch)) = find(place).await else { return Act::Nothing };
@@ -783,6 +812,8 @@ fn subject(name: &str) -> Selector {
 fn scope_of_step(step: &Step) -> Scope {
     let place = match step {
         Step::Append { place, .. }
+        | Step::Follow { place, .. }
+        | Step::Recall { place, .. }
         | Step::Warm { place, .. }
         | Step::Cool { place, .. }
         | Step::Erase { place, .. }
@@ -937,6 +968,7 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         }
         Act::HandOff(new) => format!("{:?}", store.put_handoff(scope, *new).await),
         Act::EditHandoff(edit) => format!("{:?}", store.edit_handoff(scope, edit).await),
+        Act::Recall(recalled) => format!("{:?}", store.put_recalled(scope, recalled).await),
         Act::Count(usage) => format!("{:?}", store.put_usage(scope, usage).await),
         Act::Answer(answer) => format!("{:?}", store.put_answer(scope, answer).await),
         Act::Spend(spent) => format!("{:?}", store.add_spending(scope, spent).await),
@@ -1122,6 +1154,20 @@ async fn view_recall(store: &dyn Store, scope: &Scope) -> Vec<String> {
     let turn = |(session, seq)| TurnId { session: SessionNo(session), seq: Seq(seq) };
     let turns = [(2, 1), (1, 7), (1, 2), (3, 1)].map(turn);
     lines.push(format!("{:?}", store.turns_at(scope, &turns).await.unwrap()));
+    for known in 1..=4 {
+        for pick in 0..1_usize << known {
+            let messages: Vec<&str> = (0..known).map(|at| MESSAGES[pick >> at & 1]).collect();
+            let links = chain(&messages);
+            let last = &links[known - 1..];
+            lines.push(format!("{:?}", store.linked(scope, last, None).await.unwrap()));
+            let one = Some(SessionNo(1));
+            lines.push(format!("{:?}", store.linked(scope, last, one).await.unwrap()));
+            for no in [1, 2, 3].map(SessionNo) {
+                lines.push(format!("{:?}", store.recalled(scope, no, last).await.unwrap()));
+            }
+        }
+    }
+    lines.push(format!("{:?}", store.places(scope, &turns).await.unwrap()));
     let chunk = |(session, level, first)| {
         (SessionNo(session), Branch::MAIN, Level::ALL[level], Ordinal(first))
     };

@@ -19,9 +19,11 @@ mod facts;
 mod handoffs;
 mod health;
 mod keyring;
+mod links;
 mod log;
 mod open;
 mod pyramid;
+mod recalled;
 mod rewrite;
 mod rotate;
 mod rows;
@@ -42,11 +44,11 @@ use async_trait::async_trait;
 use icecore_domain::chunk::Level;
 use icecore_domain::dream::Checksum;
 use icecore_domain::fact::FactKey;
-use icecore_domain::identity::IdentityKey;
+use icecore_domain::identity::{IdentityKey, Link};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{Redactor, Secret, SecretName};
+use icecore_domain::redact::{RedactedText, Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::{FilePath, Workspace};
 use rusqlite::Connection;
@@ -322,6 +324,36 @@ impl Store for SqliteStore {
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         let (scope, ids) = (scope.clone(), ids.to_vec());
         self.fetch(ids.len(), move |c, s| rows::turns_at(c, s, &scope, &ids)).await
+    }
+
+    async fn linked(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        session: Option<SessionNo>,
+    ) -> Result<Vec<LinkedTurn>> {
+        let (scope, links) = (scope.clone(), links.to_vec());
+        self.fetch(links.len(), move |c, s| links::find(c, s, &scope, &links, session)).await
+    }
+
+    async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.fetch(ids.len(), move |c, s| links::places(c, s, &scope, &ids)).await
+    }
+
+    async fn put_recalled(&self, scope: &Scope, recalled: NewRecalled) -> Result<bool> {
+        let scope = scope.clone();
+        self.write(move |c, s| recalled::put(c, s, &scope, &recalled)).await
+    }
+
+    async fn recalled(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        links: &[Link],
+    ) -> Result<Vec<(Link, RedactedText)>> {
+        let (scope, links) = (scope.clone(), links.to_vec());
+        self.fetch(links.len(), move |c, s| recalled::get(c, s, &scope, session, &links)).await
     }
 
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
@@ -850,11 +882,7 @@ impl Store for SqliteStore {
         self.write(move |c, s| answers::put(c, s, &scope, &answer)).await
     }
 
-    async fn answer(
-        &self,
-        scope: &Scope,
-        key: &[u8; 32],
-    ) -> Result<Option<icecore_domain::redact::RedactedText>> {
+    async fn answer(&self, scope: &Scope, key: &[u8; 32]) -> Result<Option<RedactedText>> {
         self.look(|c, s| answers::get(c, s, scope, key)).await
     }
 

@@ -10,7 +10,7 @@ use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::cut::{CutPolicy, OpenTail};
 use icecore_domain::dream::Checksum;
 use icecore_domain::fact::{FactKey, RedactedFact, Verdict, normalise};
-use icecore_domain::identity::{IdentityKey, TurnIdentity};
+use icecore_domain::identity::{IdentityKey, Link, TurnIdentity};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
@@ -115,6 +115,14 @@ pub trait Store: Send + Sync {
     /// erased is [`Outcome::Forgotten`] unless `insist`. A parent that is the
     /// head of a branch continues it, any other forks. Text that was redacted with
     /// secrets that are not those of now is [`StoreError::SecretsChanged`].
+    ///
+    /// A turn with a link is known by that alone, whatever its id, its parents, and
+    /// `insist`: one that is in the session is [`Outcome::Known`], or
+    /// [`Outcome::Forgotten`] if it was erased, and the link of one that is added is kept
+    /// in the same step, for good. Turns of a batch with links are one path: each follows
+    /// the one before it, whether that was there or not, and the first follows
+    /// [`AppendBatch::after`], or begins a tree of its own. An `after` that the session
+    /// does not have is [`StoreError::NoParent`].
     async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended>;
 
     /// The session of that name, unless it never was or was forgotten whole.
@@ -168,6 +176,37 @@ pub trait Store: Send + Sync {
     /// The turns with these ids, in the order asked; what is not of this scope is
     /// left out. Bodies only of those that are hot.
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>>;
+
+    /// The turns that have these links, in the order asked, those of one link by the
+    /// newest session first, at most [`MOST_LINKED`] of it: of all sessions of the scope,
+    /// or of one. Tombstones too.
+    async fn linked(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        session: Option<SessionNo>,
+    ) -> Result<Vec<LinkedTurn>>;
+
+    /// Where these turns are, in the order asked, without their bodies; what is not of
+    /// this scope is left out.
+    async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>>;
+
+    /// Keeps what memory puts before a message that is a turn of a session, unless there
+    /// is something that still holds; answers whether it did. Not if the memory's epoch is
+    /// another by now: it may tell of what is gone. As with an append, it may be
+    /// [`StoreError::SecretsChanged`].
+    ///
+    /// It holds as long as the epoch stays, and goes with whatever is erased, rewritten or
+    /// let go in its memory.
+    async fn put_recalled(&self, scope: &Scope, recalled: NewRecalled) -> Result<bool>;
+
+    /// What memory put before messages of a session, in the order asked.
+    async fn recalled(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        links: &[Link],
+    ) -> Result<Vec<(Link, RedactedText)>>;
 
     // The pyramid
 
@@ -660,9 +699,9 @@ pub trait Store: Send + Sync {
 
     // Handoffs and what models answered
 
-    /// Keeps a handoff, if the branch's head, the handoff in force on its path and the
-    /// memory's epoch are as they were read. It may reach no further than the branch; its
-    /// number is one more than that of the one before. Logs `session.compacted` with ids
+    /// Keeps a handoff, if the branch's head, the handoff in force on its path, or on the
+    /// path to where it reaches, and the memory's epoch are as they were read. It may reach no further than
+    /// the branch; its number is one more than that of the one before. Logs `session.compacted` with ids
     /// and counts alone. As with an append, it may be [`StoreError::SecretsChanged`]; then
     /// too nothing was done.
     ///
@@ -672,7 +711,7 @@ pub trait Store: Send + Sync {
 
     /// The handoff in force on a path: branches root first, each with the last ordinal
     /// of it that is on the path. The last branch with one that reaches no further than
-    /// the path decides, and of its the newest.
+    /// the path decides, and of its the one that reaches furthest, of these the newest.
     async fn handoff(
         &self,
         scope: &Scope,
@@ -1140,6 +1179,12 @@ pub(crate) fn tells(name: &SecretName, value: &str) -> bool {
     format!("[REDACTED:{name}]").contains(value)
 }
 
+/// What an append is that follows a message which its session does not have.
+pub(crate) fn no_earlier_message(session: &SessionName) -> StoreError {
+    let (parent, session) = ("the message before", session.as_str().to_owned());
+    StoreError::NoParent { index: 0, parent: parent.to_owned(), session }
+}
+
 /// A turn ready to be stored. What a client sent is not: this does not compile,
 ///
 /// ```compile_fail,E0308
@@ -1179,6 +1224,8 @@ pub struct NewTurn {
     pub session_given: bool,
     /// What was hidden in it.
     pub hidden: Hidden,
+    /// By what it is known in a client's history.
+    pub link: Option<Link>,
 }
 
 /// A parent as named by a turn.
@@ -1198,6 +1245,8 @@ pub struct AppendBatch {
     pub session: SessionName,
     /// What.
     pub turns: Vec<NewTurn>,
+    /// What the first turn with a link follows; without, that begins a tree.
+    pub after: Option<Link>,
     /// Adds turns even if they were forgotten.
     pub insist: bool,
     /// Sizes for the next macro.
@@ -1283,6 +1332,50 @@ pub struct AppendedTurn {
     pub seq: Seq,
     /// On which branch.
     pub branch: Branch,
+    /// Which of the branch's own turns it is.
+    pub ordinal: Ordinal,
+}
+
+/// What memory puts before a message.
+#[derive(Debug, Clone)]
+pub struct NewRecalled {
+    /// The session that holds the message.
+    pub session: SessionNo,
+    /// The message.
+    pub link: Link,
+    /// The memory's epoch as it was before anything was read that it tells of.
+    pub epoch: u64,
+    /// What it says.
+    pub text: RedactedText,
+    /// The version of the tenant's secrets that it was redacted with.
+    pub secrets_seen: u64,
+}
+
+/// Of one link, turns of so many sessions are answered.
+pub const MOST_LINKED: usize = 64;
+
+/// Where a turn is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnPlace {
+    /// Session and `seq`.
+    pub id: TurnId,
+    /// Which branch it belongs to.
+    pub branch: Branch,
+    /// Which of the branch's own turns it is.
+    pub ordinal: Ordinal,
+    /// Whether it is there.
+    pub state: TurnState,
+}
+
+/// A turn that was found by its link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkedTurn {
+    /// The link.
+    pub link: Link,
+    /// Where the turn is.
+    pub place: TurnPlace,
+    /// Whether it is the last of its branch.
+    pub is_head: bool,
 }
 
 /// A session as listed.

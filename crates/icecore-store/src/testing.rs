@@ -10,11 +10,11 @@ use async_trait::async_trait;
 use icecore_domain::chunk::Level;
 use icecore_domain::dream::Checksum;
 use icecore_domain::fact::FactKey;
-use icecore_domain::identity::IdentityKey;
+use icecore_domain::identity::{IdentityKey, Link};
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Scope, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{Redactor, Secret, SecretName};
+use icecore_domain::redact::{RedactedText, Redactor, Secret, SecretName};
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::{FilePath, Workspace};
 
@@ -302,6 +302,32 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
 
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         read!(self.turns_at(scope, ids))
+    }
+
+    async fn linked(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        session: Option<SessionNo>,
+    ) -> Result<Vec<LinkedTurn>> {
+        read!(self.linked(scope, links, session))
+    }
+
+    async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>> {
+        read!(self.places(scope, ids))
+    }
+
+    async fn put_recalled(&self, scope: &Scope, recalled: NewRecalled) -> Result<bool> {
+        write!(self.put_recalled(scope, recalled))
+    }
+
+    async fn recalled(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        links: &[Link],
+    ) -> Result<Vec<(Link, RedactedText)>> {
+        read!(self.recalled(scope, session, links))
     }
 
     async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
@@ -760,11 +786,7 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.put_answer(scope, answer))
     }
 
-    async fn answer(
-        &self,
-        scope: &Scope,
-        key: &[u8; 32],
-    ) -> Result<Option<icecore_domain::redact::RedactedText>> {
+    async fn answer(&self, scope: &Scope, key: &[u8; 32]) -> Result<Option<RedactedText>> {
         read!(self.answer(scope, key))
     }
 

@@ -12,6 +12,7 @@
 //! `config show` and the error for a misspelt key cannot disagree.
 
 mod model_tables;
+mod proxy;
 
 use std::collections::BTreeSet;
 
@@ -28,6 +29,7 @@ use crate::settings::{
 use crate::workspace::WorkspaceSettings;
 
 pub use model_tables::{LOCAL_MODEL, ModelChoices, SummarizationStrategy};
+pub use proxy::{ProxySettings, UpstreamSettings};
 
 /// What a settings file says; what it leaves out has its default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,6 +50,8 @@ pub struct FileConfig {
     pub openwop: OpenwopSettings,
     /// `[telemetry]`.
     pub telemetry: TelemetrySettings,
+    /// `[proxy]` and its tables.
+    pub proxy: ProxySettings,
     /// `[models]`, its tables, and what names them elsewhere.
     pub models: ModelChoices,
     /// `[chat]`.
@@ -306,6 +310,18 @@ pub enum ConfigError {
         /// Where it is.
         url: String,
     },
+    /// A provider that is nowhere.
+    #[error("`{key}` must be http:// or https:// with a host and without credentials")]
+    UpstreamUrl {
+        /// Which setting.
+        key: String,
+    },
+    /// A provider's key that is in two places.
+    #[error("both `{key}_key_env` and `{key}_key_secret` are set")]
+    TwoUpstreamKeys {
+        /// Which settings, up to where they differ.
+        key: String,
+    },
     /// Where a model server is looked for, and none can be.
     #[error(
         "`models.local_urls` has an address that is not http:// or https:// with a host and without credentials"
@@ -346,7 +362,14 @@ impl ConfigError {
                  `url = \"http://127.0.0.1:8080/v1\"`"
                     .to_owned(),
             ),
-            ConfigError::TwoKeys { .. } => Some("leave one of them out".to_owned()),
+            ConfigError::TwoKeys { .. } | ConfigError::TwoUpstreamKeys { .. } => {
+                Some("leave one of them out".to_owned())
+            }
+            ConfigError::UpstreamUrl { .. } => Some(
+                "give the provider's address up to and with the version path, such as \
+                 \"https://api.openai.com/v1\""
+                    .to_owned(),
+            ),
             ConfigError::Reserve { .. } => {
                 Some("give a smaller reserve, or the window that the model has".to_owned())
             }
@@ -404,6 +427,10 @@ impl FileConfig {
             };
             for (key, value) in keys {
                 match value {
+                    Value::Table(tables) if table == "proxy" && key == "tenants" => {
+                        let given = proxy::read_tenants(&mut config, tables)?;
+                        config.given.extend(given);
+                    }
                     Value::Table(keys) if table == "models" => {
                         let given = model_tables::read(&mut config, key, keys)?;
                         config.given.extend(given);
@@ -413,6 +440,7 @@ impl FileConfig {
             }
         }
         model_tables::check(&config)?;
+        proxy::check(&config.proxy)?;
         config.memory.cuts.check()?;
         let MemorySettings { cold_format, cold_retention_days, .. } = &config.memory;
         if *cold_format == ColdFormat::Ctf && *cold_retention_days > 0 {
@@ -451,7 +479,8 @@ impl FileConfig {
             let key = format!("{}.{}", setting.table, setting.key);
             Shown { value: setting.kind.show(self), given: self.given.contains(&key), key }
         };
-        let tables = self.models.tables.iter().flat_map(model_tables::shown).map(|mut shown| {
+        let tables = self.models.tables.iter().flat_map(model_tables::shown);
+        let tables = tables.chain(proxy::shown(&self.proxy)).map(|mut shown| {
             shown.given = self.given.contains(&shown.key);
             shown
         });
@@ -526,6 +555,10 @@ const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
 
+const fn proxying(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "proxy", key, kind }
+}
+
 const fn openwop(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "openwop", key, kind }
 }
@@ -542,7 +575,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 121] = {
+static SETTINGS: [Setting; 138] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -727,6 +760,29 @@ static SETTINGS: [Setting; 121] = {
         serve("write_seconds", number(|c| U64(&mut c.serve.write_seconds), 1, 86_400)),
         serve("shutdown_seconds", number(|c| U64(&mut c.serve.shutdown_seconds), 0, 86_400)),
         serve("ready_pending", number(|c| U64(&mut c.serve.ready_pending), 0, MOST)),
+        proxying("openai_url", Kind::Text(|c| &mut c.proxy.upstreams.openai_url)),
+        proxying("openai_key_env", Kind::Text(|c| &mut c.proxy.upstreams.openai_key_env)),
+        proxying("openai_key_secret", Kind::Text(|c| &mut c.proxy.upstreams.openai_key_secret)),
+        proxying("anthropic_url", Kind::Text(|c| &mut c.proxy.upstreams.anthropic_url)),
+        proxying("anthropic_key_env", Kind::Text(|c| &mut c.proxy.upstreams.anthropic_key_env)),
+        proxying(
+            "anthropic_key_secret",
+            Kind::Text(|c| &mut c.proxy.upstreams.anthropic_key_secret),
+        ),
+        proxying("window", number(|c| U64(&mut c.proxy.window), 0, 1_000_000_000)),
+        proxying("reserve", number(|c| U64(&mut c.proxy.reserve), 0, 1_000_000_000)),
+        proxying("recall_tokens", number(|c| U32(&mut c.proxy.recall_tokens), 0, 1_000_000)),
+        proxying("fail_open", Kind::Flag(|c| &mut c.proxy.fail_open)),
+        proxying("redact_upstream", Kind::Flag(|c| &mut c.proxy.redact_upstream)),
+        proxying("body_bytes", number(|c| Usize(&mut c.proxy.body_bytes), 1 << 10, 1 << 30)),
+        proxying(
+            "kept_answer_bytes",
+            number(|c| Usize(&mut c.proxy.kept_answer_bytes), 1 << 10, 1 << 20),
+        ),
+        proxying("streams", number(|c| Usize(&mut c.proxy.streams), 1, 65_536)),
+        proxying("connect_seconds", number(|c| U64(&mut c.proxy.connect_seconds), 1, 3_600)),
+        proxying("first_byte_seconds", number(|c| U64(&mut c.proxy.first_byte_seconds), 1, 86_400)),
+        proxying("idle_seconds", number(|c| U64(&mut c.proxy.idle_seconds), 1, 86_400)),
         openwop("read_only", Kind::Flag(|c| &mut c.openwop.read_only)),
         openwop(
             "run_retention_seconds",

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use icecore_domain::chat::{ChatModel, ChatReply};
 use icecore_domain::handoff::{Effort, Message, SessionWindow, unpaired};
-use icecore_domain::ids::Scope;
+use icecore_domain::ids::{Branch, Ordinal, Scope};
 use icecore_domain::json::JsonText;
 use icecore_domain::redact::{RedactedText, RedactedTurn};
 use icecore_domain::time::Millis;
@@ -33,7 +33,8 @@ use edit::Correction;
 use fit::{Need, Refusal, Tries};
 use view::handoff_message;
 
-pub(crate) use fit::LearnedWindows;
+pub(crate) use fit::{Counting, LearnedWindows};
+pub(crate) use recall::asked;
 pub use reminder::Reminder;
 pub(crate) use sources::{is_handoff, own_words};
 
@@ -206,6 +207,15 @@ pub struct Fitted {
     pub window: SessionWindow,
 }
 
+/// A view that fits, with how it was counted.
+pub(crate) struct FittedBranch {
+    pub(crate) fitted: Fitted,
+    /// Tokens of the request, as we count.
+    pub(crate) counted: u64,
+    /// Where the handoff stands: its branch, and the last turn that it stands for.
+    pub(crate) mark: Option<(Branch, Ordinal)>,
+}
+
 /// A request to a model, with a session as its memory.
 #[derive(Debug, Clone)]
 pub struct ExchangeRequest {
@@ -300,11 +310,23 @@ impl Memory {
 
     /// The API view for the next request, compacted first if it would not fit.
     pub async fn fit(&self, scope: &Scope, request: &FitRequest) -> Result<Fitted> {
+        Ok(self.fit_branch(scope, request, None).await?.fitted)
+    }
+
+    /// The same, with how it was counted and where the handoff stands, of a branch that may
+    /// be taken to end at a turn.
+    pub(crate) async fn fit_branch(
+        &self,
+        scope: &Scope,
+        request: &FitRequest,
+        end: Option<Ordinal>,
+    ) -> Result<FittedBranch> {
         let declared = request.window.unwrap_or_else(|| self.session_window());
         let window = self.known_window(scope, request.model.as_deref(), declared)?;
         let need = Need {
             session: &request.session,
             branch: request.branch.as_deref(),
+            end,
             window,
             beside_tokens: request.beside_tokens,
             model: request.model.as_deref(),
@@ -316,11 +338,16 @@ impl Memory {
         let refusal = |limit| Refusal { limit, ..Refusal::default() };
         tries.refused = request.overflowed.map(refusal);
         let fit = self.fitted(scope, &need, &mut tries).await?;
-        Ok(Fitted {
-            view: fit.reading.view,
-            request_tokens: fit.tokens,
-            compactions: tries.compactions,
-            window: fit.window,
+        let handoff = fit.reading.handoff;
+        Ok(FittedBranch {
+            fitted: Fitted {
+                view: fit.reading.view,
+                request_tokens: fit.tokens,
+                compactions: tries.compactions,
+                window: fit.window,
+            },
+            counted: fit.counted,
+            mark: handoff.map(|handoff| (handoff.branch, handoff.through)),
         })
     }
 

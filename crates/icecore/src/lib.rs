@@ -37,6 +37,7 @@ mod entries;
 mod error;
 mod forget;
 mod handoffs;
+mod histories;
 mod history;
 mod import;
 mod indexing;
@@ -83,6 +84,9 @@ pub use handoffs::{
     ApiView, CompactRequest, Compacted, ExchangeRequest, Exchanged, FitRequest, Fitted,
     HandoffInfo, HandoffSettings, Reminder,
 };
+pub use histories::{
+    ClientMessage, FittedHistory, FollowRequest, Followed, HistoryFit, ProviderCount,
+};
 pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
 pub use icecore_domain::chat::{
     Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish, Prices, Protocol,
@@ -92,8 +96,9 @@ pub use icecore_domain::chunk::{ChunkId, Level, Tier};
 pub use icecore_domain::dream::{self as dream, Archive, Checksum, Distillate};
 pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 pub use icecore_domain::fact::{FactKind, FactStatus};
+pub use icecore_domain::follow::Following;
 pub use icecore_domain::handoff::{
-    Effort, ExceedsWindow, HANDOFF_MARK, PINNED_TAG, REMINDER_MARK, SessionWindow, is_marked,
+    Effort, ExceedsWindow, HANDOFF_MARK, PINNED_TAG, RECALL_MARK, SessionWindow,
 };
 pub use icecore_domain::ids::{
     Branch, MAX_NAME_BYTES, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName,
@@ -127,6 +132,7 @@ pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInp
 pub use models::{
     BreakEven, FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS,
     ModelChain, ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
+    spending,
 };
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use icecore_domain::embed::{Embedder, ModelId};
-use icecore_domain::identity::IdentityKey;
+use icecore_domain::identity::{IdentityKey, Link};
 use icecore_domain::ids::{Principal, Scope, Seq, SessionName, Tenant, TurnId, check_memory};
 use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::time::{Clock, Millis};
@@ -29,6 +29,7 @@ use crate::counters::Counting;
 use crate::distiller::{DistilledCache, Distiller};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::handoffs::LearnedWindows;
+use crate::histories::MessageCounts;
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
 use crate::models::{Asking, Models};
@@ -56,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) models: Models,
     pub(crate) asking: Asking,
     pub(crate) learned_windows: LearnedWindows,
+    pub(crate) message_counts: MessageCounts,
     pub(crate) redactors: Redactors,
     pub(crate) counter: Arc<dyn TokenCounter>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -259,6 +261,7 @@ impl MemoryBuilder {
                 models: self.models,
                 asking: Asking::default(),
                 learned_windows: LearnedWindows::default(),
+                message_counts: MessageCounts::default(),
                 redactors: Redactors::new(self.redactor, self.logs),
                 counter,
                 clock: self.clock,
@@ -416,6 +419,7 @@ impl Memory {
         let batch = AppendBatch {
             session,
             turns,
+            after: None,
             insist: append.insist,
             policy: self.inner.settings.cuts,
             now,
@@ -428,6 +432,58 @@ impl Memory {
         self.inner.wake.notify_one();
         self.count_added(&appended, &weights);
         Ok(Remembered::new(&appended, &ids))
+    }
+
+    /// Appends messages of a client's history, each with its link, behind the one that has
+    /// the link `after`, or as a tree of their own.
+    pub(crate) async fn append_linked(
+        &self,
+        scope: &Scope,
+        session: &str,
+        after: Option<Link>,
+        turns: &[(RawTurn, Link)],
+    ) -> Result<Appended> {
+        for _ in 0..TRIES {
+            match self.append_linked_once(scope, session, after, turns).await {
+                // A secret was registered meanwhile: the turns may hold it.
+                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
+                done => return done,
+            }
+        }
+        Err(StoreError::SecretsChanged.into())
+    }
+
+    async fn append_linked_once(
+        &self,
+        scope: &Scope,
+        session: &str,
+        after: Option<Link>,
+        turns: &[(RawTurn, Link)],
+    ) -> Result<Appended> {
+        let now = self.now();
+        let key = self.identity_key(scope.tenant()).await?;
+        let redactor = self.redactor(scope.tenant()).await?;
+        let session = self.session_to_append(scope, &redactor.redactor, session).await?;
+        let secrets_seen = redactor.version;
+        let inputs = turns.iter().map(|(turn, _)| TurnInput::from(turn.clone())).collect();
+        let mut new = self.prepare(key, redactor, inputs, now).await?;
+        new.iter_mut().zip(turns).for_each(|(new, (_, link))| new.link = Some(*link));
+        let weights: Vec<(u32, Hidden)> =
+            new.iter().map(|turn| (turn.tokens, turn.hidden.clone())).collect();
+        let batch = AppendBatch {
+            session,
+            turns: new,
+            after,
+            insist: false,
+            policy: self.inner.settings.cuts,
+            now,
+            claim: None,
+            secrets_seen,
+        };
+        let appended = self.inner.store.append(scope, batch).await?;
+        self.inner.wake.notify_one();
+        self.count_added(&appended, &weights);
+        Ok(appended)
     }
 
     /// Counts the turns that are new, each with its tokens and what was hidden.
@@ -597,5 +653,6 @@ fn prepare_one(
         at,
         occurrence: input.occurrence,
         session_given: input.session_given,
+        link: None,
     }
 }

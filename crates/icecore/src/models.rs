@@ -13,6 +13,7 @@ mod pause;
 mod pressing;
 mod spend;
 mod summaries;
+mod tally;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub(crate) use judging::Pair;
 pub use pause::{FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS};
 pub(crate) use summaries::Made;
 pub use summaries::SUMMARIES_AT_ONCE;
+pub use tally::spending;
 
 /// A part of a model's window that is left free, since its server counts otherwise than
 /// we do: one in so many.

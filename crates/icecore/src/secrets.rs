@@ -182,6 +182,14 @@ impl Memory {
         Ok(AddedSecret { record, is_common, has_earlier })
     }
 
+    /// The newest value of a secret that a tenant registered, for whoever has to show it to
+    /// somebody, such as a provider.
+    pub async fn secret(&self, tenant: &Tenant, name: &str) -> Result<Option<Zeroizing<String>>> {
+        let secrets = self.inner.store.secrets(tenant).await?;
+        let newest = secrets.secrets.iter().rev().find(|secret| secret.name().as_str() == name);
+        Ok(newest.map(|secret| Zeroizing::new(secret.value().to_owned())))
+    }
+
     /// The secrets that a tenant registered, without their values.
     pub async fn secrets(&self, tenant: &Tenant) -> Result<Vec<SecretRecord>> {
         Ok(self.inner.store.secret_records(tenant).await?)

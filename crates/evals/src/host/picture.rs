@@ -13,29 +13,52 @@ const BOTTOM: f64 = 48.0;
 
 /// Resident memory of a soak.
 pub fn soak(document: &Value) -> Option<String> {
-    let samples = document["residentMib"].as_array()?.iter();
-    let points: Vec<(f64, f64)> =
-        samples.filter_map(|pair| Some((pair[0].as_f64()? / 60.0, pair[1].as_f64()?))).collect();
-    let (minutes, most) = points
-        .iter()
-        .fold((0.0_f64, 0.0_f64), |most, point| (most.0.max(point.0), most.1.max(point.1)));
-    let (minutes, most) = (minutes.max(0.1), (most * 1.2).max(1.0));
-    let x = |at: f64| LEFT + at / minutes * (WIDTH - LEFT - RIGHT);
-    let y = |mib: f64| HEIGHT - BOTTOM - mib / most * (HEIGHT - TOP - BOTTOM);
     let slope = document["mibPerMinute"].as_f64().unwrap_or(0.0);
     let under = format!("MiB resident; {slope:+.2} MiB a minute in the second half");
-    let mut svg = begun("Memory of the host under moderate load", &under, HEIGHT);
+    let points = points(document)?.into_iter().map(|(at, mib)| (at / 60.0, mib)).collect();
+    let along = Along { name: "minutes", least: 0.1, label: |at| format!("{at:.1}") };
+    Some(memory("Memory of the host under moderate load", &under, points, &along))
+}
+
+/// Resident memory of a proxy over its requests.
+pub fn requests(document: &Value) -> Option<String> {
+    let more = document["morePercent"].as_f64().unwrap_or(0.0);
+    let under = format!("MiB resident; {more:+.1}% in the last quarter beside the second");
+    let along = Along { name: "requests", least: 1.0, label: |at| grouped(at.round()) };
+    Some(memory("Memory of the proxy over its requests", &under, points(document)?, &along))
+}
+
+fn points(document: &Value) -> Option<Vec<(f64, f64)>> {
+    let samples = document["residentMib"].as_array()?.iter();
+    Some(samples.filter_map(|pair| Some((pair[0].as_f64()?, pair[1].as_f64()?))).collect())
+}
+
+/// What memory is drawn over.
+struct Along {
+    name: &'static str,
+    least: f64,
+    label: fn(f64) -> String,
+}
+
+fn memory(title: &str, under: &str, points: Vec<(f64, f64)>, along: &Along) -> String {
+    let (furthest, most) = points
+        .iter()
+        .fold((0.0_f64, 0.0_f64), |most, point| (most.0.max(point.0), most.1.max(point.1)));
+    let (furthest, most) = (furthest.max(along.least), (most * 1.2).max(1.0));
+    let x = |at: f64| LEFT + at / furthest * (WIDTH - LEFT - RIGHT);
+    let y = |mib: f64| HEIGHT - BOTTOM - mib / most * (HEIGHT - TOP - BOTTOM);
+    let mut svg = begun(title, under, HEIGHT);
     for tick in 0..=4 {
-        let (mib, at) = (most * f64::from(tick) / 4.0, minutes * f64::from(tick) / 4.0);
+        let (mib, at) = (most * f64::from(tick) / 4.0, furthest * f64::from(tick) / 4.0);
         svg += &format!(
             "<path d=\"M{LEFT} {0:.1}H{1}\" stroke=\"#e4e4e4\"/>\n",
             y(mib),
             WIDTH - RIGHT
         );
         svg += &text(LEFT - 8.0, y(mib) + 4.0, "end", &grouped(mib.round()));
-        svg += &text(x(at), HEIGHT - BOTTOM + 20.0, "middle", &format!("{at:.1}"));
+        svg += &text(x(at), HEIGHT - BOTTOM + 20.0, "middle", &(along.label)(at));
     }
-    svg += &text(f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 8.0, "middle", "minutes");
+    svg += &text(f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 8.0, "middle", along.name);
     let line: Vec<String> =
         points.iter().map(|point| format!("{:.1} {:.1}", x(point.0), y(point.1))).collect();
     svg += &format!(
@@ -43,7 +66,7 @@ pub fn soak(document: &Value) -> Option<String> {
         line.join("L"),
         colour(0)
     );
-    Some(svg + "</svg>\n")
+    svg + "</svg>\n"
 }
 
 /// A bar to p99 with its p50 and p95, for each group of requests.
@@ -108,6 +131,9 @@ mod tests {
         let svg = soak(&soaked).unwrap();
         assert!(svg.contains("+0.50 MiB a minute") && !svg.contains("NaN"), "{svg}");
         assert_eq!(soak(&Value::Null), None);
+        let asked = json!({ "residentMib": [[0.0, 80.0], [9000.0, 90.0]], "morePercent": 1.5 });
+        let svg = requests(&asked).unwrap();
+        assert!(svg.contains("+1.5% in the last quarter") && svg.contains(">9,000<"), "{svg}");
         let document =
             json!({ "mixed": { "mixed": { "allMs": { "p50": 1.0, "p95": 2.0, "p99": 4.0 } } } });
         assert!(times(&document).unwrap().contains("1.0 · 2.0 · 4.0"));

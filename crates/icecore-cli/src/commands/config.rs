@@ -101,6 +101,7 @@ mod tests {
         assert_eq!((&all.embedding, &all.index), (&defaults.embedding, &defaults.index));
         assert_eq!((&all.redaction, all.workspace), (&defaults.redaction, defaults.workspace));
         assert_eq!((&all.telemetry, &all.models), (&defaults.telemetry, &defaults.models));
+        assert_eq!(all.proxy, defaults.proxy);
         let missing: Vec<String> =
             all.settings().into_iter().filter(|s| !s.given).map(|s| s.key).collect();
         assert_eq!(missing, [""; 0]);
@@ -114,7 +115,7 @@ mod tests {
         let is_its = |line: &&str| line.starts_with("#   ");
         let table: Vec<&str> = EXAMPLE.lines().filter(is_its).map(|line| &line[4..]).collect();
         // A key is in one place.
-        let table = table.join("\n").replace("key_secret", "#");
+        let table = table.join("\n").replace("\nkey_secret", "\n#");
         let config = FileConfig::parse(&table).unwrap();
         let left_out: Vec<String> = config
             .settings()

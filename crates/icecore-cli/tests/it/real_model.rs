@@ -24,9 +24,9 @@ use crate::run::{Place, conversation};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A running server. It ends with its standard input, at the latest with this process.
-struct Server {
-    url: String,
-    model: String,
+pub struct Server {
+    pub url: String,
+    pub model: String,
     window: u64,
     child: Child,
     stdin: Option<ChildStdin>,
@@ -36,7 +36,7 @@ struct Server {
 impl Server {
     /// Starts one; none where its packages are not installed.
     #[expect(clippy::print_stderr, reason = "says that it is skipped, and why")]
-    fn start(window: u64) -> Option<Self> {
+    pub fn start(window: u64) -> Option<Self> {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let named = std::env::var("ICECORE_MODEL_PYTHON").ok().filter(|name| !name.is_empty());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/model-server");

@@ -22,7 +22,7 @@ use crate::summary::{Said, speaker_of, voice_of};
 use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
-use super::text::answered_line;
+use super::text::{answered_line, passage_line};
 use super::{CompactionPlan, Handoff, HandoffLine, HandoffSection, render};
 
 /// Shares of a handoff, in percent, beside those that its plan and its source give.
@@ -284,12 +284,7 @@ impl<'a> Draft<'a> {
 }
 
 fn passage(passage: &Passage) -> HandoffLine {
-    let day = passage.at.map(|at| format!("{} ", at.to_date())).unwrap_or_default();
-    let text = match passage.speaker.is_empty() {
-        true => format!("{day}{}", passage.text),
-        false => format!("{day}{}: {}", passage.speaker, passage.text),
-    };
-    HandoffLine::new(HandoffSection::Recalled, &text)
+    HandoffLine::new(HandoffSection::Recalled, &passage_line(passage))
 }
 
 /// What the person wants: the first goal of the handoff before, else the first request,

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::message::{Links, is_model};
+use super::message::{Links, is_model, is_request};
 use super::{Message, is_pinned};
+use crate::turn::RawTurn;
 
 /// Places of messages in a view that stay byte for byte, each in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -73,8 +74,14 @@ pub fn floor_after(messages: &[Message], system: usize) -> Floor {
 /// Places of results whose calls are not in the view, or come after them, and that hold
 /// nothing else: no provider takes them.
 pub fn unpaired(messages: &[Message]) -> Vec<usize> {
-    let pairs = Pairs::of(messages);
-    (0..messages.len()).filter(|at| pairs.is_orphan(*at) && !messages[*at].is_request()).collect()
+    let turns: Vec<&RawTurn> = messages.iter().map(|message| message.turn.fields()).collect();
+    unpaired_turns(&turns)
+}
+
+/// The same of turns that a client sent.
+pub fn unpaired_turns(turns: &[&RawTurn]) -> Vec<usize> {
+    let pairs = Pairs::of_links(turns.iter().map(|turn| Links::of(turn)).collect());
+    (0..turns.len()).filter(|at| pairs.is_orphan(*at) && !is_request(turns[*at])).collect()
 }
 
 /// The messages that call last, one after the other, if no model has spoken since; with
@@ -117,8 +124,10 @@ impl Pairs {
     /// A result belongs to the last call of its id that has no result yet, else to the
     /// last one.
     fn of(messages: &[Message]) -> Self {
-        let links: Vec<Links> =
-            messages.iter().map(|message| Links::of(message.turn.fields())).collect();
+        Self::of_links(messages.iter().map(|message| Links::of(message.turn.fields())).collect())
+    }
+
+    fn of_links(links: Vec<Links>) -> Self {
         let mut calls = vec![Vec::new(); links.len()];
         let mut results = vec![Vec::new(); links.len()];
         let mut pending = vec![0_usize; links.len()];

@@ -60,27 +60,31 @@ impl Message {
         Links::of(self.turn.fields()).answers
     }
 
-    /// Whether a person wrote it: the role `user`, something in it, and not only results
-    /// of tools or a handoff that was given back to us.
+    /// Whether a person wrote it; see [`is_request`].
     pub fn is_request(&self) -> bool {
-        let turn = self.turn.fields();
-        if turn.role != "user" || turn.tool_call_id.is_some() {
-            return false;
-        }
-        match &turn.content {
-            Content::Text(text) => !text.trim_start().is_empty() && !is_marked(text),
-            Content::Null => false,
-            Content::Parts(json) => match json.to_value() {
-                Value::Array(parts) => parts.iter().any(is_said),
-                part => is_said(&part),
-            },
-        }
+        is_request(self.turn.fields())
     }
 
     /// Whether a model answers in words: something is said, and nothing called for.
     pub(super) fn is_words(&self, links: &Links) -> bool {
         let turn = self.turn.fields();
         is_model(&turn.role) && !links.has_open_call() && !turn.content.text().trim().is_empty()
+    }
+}
+
+/// Whether a person wrote a turn: the role `user`, something in it, and not only results
+/// of tools or a handoff that was given back to us.
+pub fn is_request(turn: &RawTurn) -> bool {
+    if turn.role != "user" || turn.tool_call_id.is_some() {
+        return false;
+    }
+    match &turn.content {
+        Content::Text(text) => !text.trim_start().is_empty() && !is_marked(text),
+        Content::Null => false,
+        Content::Parts(json) => match json.to_value() {
+            Value::Array(parts) => parts.iter().any(is_said),
+            part => is_said(&part),
+        },
     }
 }
 

@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use icecore_domain::chat::{
@@ -9,7 +9,7 @@ use icecore_domain::turn::{Content, RawTurn};
 
 use super::{ChatClient, ChatClientConfig, ChatClientError, discover_local};
 use crate::endpoint::ApiKey;
-use crate::testing::{Behaviour, OverflowForm, ServerKind, Upstream, UpstreamConfig};
+use crate::testing::{Behaviour, BehaviourBy, OverflowForm, ServerKind, Upstream, UpstreamConfig};
 
 const BOTH: [Protocol; 2] = [Protocol::OpenAi, Protocol::Anthropic];
 const KEY: &str = "a-key-for-tests";
@@ -98,6 +98,30 @@ async fn tools_are_called_with_all_their_arguments() {
             reply.tool_calls.unwrap().as_str(),
             r#"[{"id":"c1","type":"function","function":{"name":"read","arguments":"{\"path\":\"ä.txt\"}"}},{"id":"c2","type":"function","function":{"name":"list","arguments":"{}"}}]"#
         );
+    }
+}
+
+#[tokio::test]
+async fn a_server_decides_by_the_request_when_it_was_not_told() {
+    for protocol in BOTH {
+        let otherwise: BehaviourBy = Arc::new(|request| match request.text().contains("look") {
+            true => Behaviour::SayAndCall(
+                "I look.".to_owned(),
+                vec![("c1".to_owned(), "read".to_owned(), "{}".to_owned())],
+            ),
+            false => Behaviour::Answer("Nothing to look at.".to_owned()),
+        });
+        let config = UpstreamConfig { protocol, otherwise: Some(otherwise), ..Default::default() };
+        let upstream = Upstream::start(config).await;
+        let ask = async |text: &str| {
+            asked(upstream.client_config(), &request(&[turn("user", text)], 100)).await.0.unwrap()
+        };
+        assert_eq!(ask("Hello?").await.text, "Nothing to look at.");
+        let looked = ask("Please look.").await;
+        assert_eq!((looked.text.as_str(), looked.finish), ("I look.", Finish::ToolCalls));
+        assert!(looked.tool_calls.is_some());
+        upstream.push(Behaviour::Answer("As told.".to_owned()));
+        assert_eq!(ask("Please look.").await.text, "As told.");
     }
 }
 

@@ -2,16 +2,16 @@
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Event {
+pub struct Event {
     /// Its name; empty if it has none.
-    pub(super) name: String,
+    pub name: String,
     /// Its lines of data, one under the other.
-    pub(super) data: String,
+    pub data: String,
 }
 
 /// Puts events together.
 #[derive(Debug, Default)]
-pub(super) struct EventReader {
+pub struct EventReader {
     /// The line that is not over yet.
     line: Vec<u8>,
     /// A carriage return was last: a line feed after it belongs to it.
@@ -23,11 +23,11 @@ pub(super) struct EventReader {
 
 /// Text that is not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NotText;
+pub struct NotText;
 
 impl EventReader {
     /// Takes the next bytes and gives the events that they complete.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Vec<Event>, NotText> {
+    pub fn take(&mut self, bytes: &[u8]) -> Result<Vec<Event>, NotText> {
         let mut events = Vec::new();
         for byte in bytes {
             let follows_return = std::mem::take(&mut self.after_return);
@@ -44,9 +44,14 @@ impl EventReader {
     }
 
     /// The last event, if nothing but its empty line is missing.
-    pub(super) fn finish(&mut self) -> Result<Option<Event>, NotText> {
+    pub fn finish(&mut self) -> Result<Option<Event>, NotText> {
         let last = self.end_line()?;
         Ok(last.or_else(|| self.end_event()))
+    }
+
+    /// Bytes that are held for an event that is not over yet.
+    pub fn held_bytes(&self) -> usize {
+        self.line.len() + self.event.data.len()
     }
 
     fn end_line(&mut self) -> Result<Option<Event>, NotText> {

@@ -61,8 +61,16 @@ pub(super) fn error_event(protocol: Protocol, body: &Value) -> String {
     }
 }
 
+impl Answer {
+    /// Whether Anthropic's form has a block of text: one of nothing would be refused when
+    /// it comes back, so an answer of calls alone has none.
+    fn has_text_block(&self) -> bool {
+        !self.pieces.is_empty() || self.calls.is_empty()
+    }
+}
+
 /// What a stream begins with.
-pub(super) fn beginning(protocol: Protocol, usage: Option<Usage>) -> String {
+pub(super) fn beginning(protocol: Protocol, answer: &Answer) -> String {
     match protocol {
         Protocol::OpenAi => event(
             protocol,
@@ -72,15 +80,17 @@ pub(super) fn beginning(protocol: Protocol, usage: Option<Usage>) -> String {
         Protocol::Anthropic => {
             let mut message =
                 json!({"id": "m-1", "type": "message", "role": "assistant", "content": []});
-            if let Some(usage) = usage {
+            if let Some(usage) = answer.usage {
                 message["usage"] = anthropic_usage(Usage { output: 1, ..usage });
             }
             let mut text = event(protocol, &json!({"type": "message_start", "message": message}));
-            text.push_str(&event(
-                protocol,
-                &json!({"type": "content_block_start", "index": 0,
-                "content_block": {"type": "text", "text": ""}}),
-            ));
+            if answer.has_text_block() {
+                text.push_str(&event(
+                    protocol,
+                    &json!({"type": "content_block_start", "index": 0,
+                    "content_block": {"type": "text", "text": ""}}),
+                ));
+            }
             text.push_str(&event(protocol, &json!({"type": "ping"})));
             text
         }
@@ -124,16 +134,19 @@ pub(super) fn ending(protocol: Protocol, answer: &Answer) -> String {
             text.push_str("data: [DONE]\n\n");
         }
         Protocol::Anthropic => {
-            add(json!({"type": "content_block_stop", "index": 0}));
+            let before = usize::from(answer.has_text_block());
+            if answer.has_text_block() {
+                add(json!({"type": "content_block_stop", "index": 0}));
+            }
             for (at, (id, name, arguments)) in answer.calls.iter().enumerate() {
-                let (first, second) = halves(arguments);
-                add(json!({"type": "content_block_start", "index": at + 1,
+                let (at, (first, second)) = (at + before, halves(arguments));
+                add(json!({"type": "content_block_start", "index": at,
                     "content_block": {"type": "tool_use", "id": id, "name": name, "input": {}}}));
                 for half in [first, second] {
-                    add(json!({"type": "content_block_delta", "index": at + 1,
+                    add(json!({"type": "content_block_delta", "index": at,
                         "delta": {"type": "input_json_delta", "partial_json": half}}));
                 }
-                add(json!({"type": "content_block_stop", "index": at + 1}));
+                add(json!({"type": "content_block_stop", "index": at}));
             }
             let mut delta = json!({"type": "message_delta", "delta": {"stop_reason": word}});
             if let Some(usage) = answer.usage {
@@ -151,16 +164,35 @@ pub(super) fn whole(protocol: Protocol, answer: &Answer) -> Value {
     let (text, word) = (answer.pieces.concat(), answer.end.word(protocol));
     match protocol {
         Protocol::OpenAi => {
+            let mut message = json!({"role": "assistant", "content": text});
+            if !answer.calls.is_empty() {
+                let call = |(id, name, arguments): &(String, String, String)| {
+                    json!({"id": id, "type": "function",
+                        "function": {"name": name, "arguments": arguments}})
+                };
+                message["tool_calls"] = answer.calls.iter().map(call).collect();
+                if text.is_empty() {
+                    message["content"] = Value::Null;
+                }
+            }
             let mut body = json!({"id": "c-1", "object": "chat.completion", "choices": [
-                {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": word}]});
+                {"index": 0, "message": message, "finish_reason": word}]});
             if let Some(usage) = answer.usage {
                 body["usage"] = openai_usage(usage);
             }
             body
         }
         Protocol::Anthropic => {
+            let mut content = Vec::new();
+            if answer.has_text_block() {
+                content.push(json!({"type": "text", "text": text}));
+            }
+            for (id, name, arguments) in &answer.calls {
+                let input: Value = serde_json::from_str(arguments).unwrap_or_default();
+                content.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
+            }
             let mut body = json!({"id": "m-1", "type": "message", "role": "assistant",
-                "content": [{"type": "text", "text": text}], "stop_reason": word});
+                "content": content, "stop_reason": word});
             if let Some(usage) = answer.usage {
                 body["usage"] = anthropic_usage(usage);
             }
@@ -183,4 +215,48 @@ fn anthropic_usage(usage: Usage) -> Value {
 
 fn halves(text: &str) -> (&str, &str) {
     text.split_at(text.floor_char_boundary(text.len() / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calling(pieces: &[&str]) -> Answer {
+        let call = |id: &str| (id.to_owned(), "read".to_owned(), r#"{"n":1}"#.to_owned());
+        Answer {
+            pieces: pieces.iter().map(|&piece| piece.to_owned()).collect(),
+            calls: vec![call("c1"), call("c2")],
+            end: End::Tools,
+            usage: None,
+        }
+    }
+
+    #[test]
+    fn a_whole_answer_has_its_calls() {
+        let openai = whole(Protocol::OpenAi, &calling(&["I ", "look."]));
+        let message = &openai["choices"][0]["message"];
+        assert_eq!(message["content"], "I look.");
+        assert_eq!(message["tool_calls"][1]["function"]["arguments"], r#"{"n":1}"#);
+        let silent = whole(Protocol::OpenAi, &calling(&[]));
+        assert_eq!(silent["choices"][0]["message"]["content"], Value::Null);
+
+        let anthropic = whole(Protocol::Anthropic, &calling(&["I look."]));
+        assert_eq!(anthropic["content"][0]["text"], "I look.");
+        assert_eq!(anthropic["content"][2]["input"], json!({"n": 1}));
+        let silent = whole(Protocol::Anthropic, &calling(&[]));
+        assert_eq!(silent["content"][0]["id"], "c1");
+    }
+
+    #[test]
+    fn a_stream_of_calls_alone_has_no_block_of_text() {
+        let streamed = |answer: &Answer| {
+            beginning(Protocol::Anthropic, answer) + &ending(Protocol::Anthropic, answer)
+        };
+        let silent = streamed(&calling(&[]));
+        assert!(!silent.contains(r#""type":"text""#), "{silent}");
+        let places = |text: &str, at: usize| text.matches(&format!(r#""index":{at}"#)).count();
+        assert_eq!([0, 1, 2].map(|at| places(&silent, at)), [4, 4, 0]);
+        let said = streamed(&calling(&["I look."]));
+        assert_eq!([0, 1, 2].map(|at| places(&said, at)), [2, 4, 4]);
+    }
 }

@@ -81,12 +81,16 @@ impl Line {
             state.requests.push(request.clone());
             state.script.pop_front()
         };
-        match behaviour {
-            Some(behaviour) => self.behave(behaviour, &request).await,
-            None => {
-                let text = (self.shared.config.answer)(&request);
-                self.behave(Behaviour::Answer(text), &request).await
-            }
+        let behaviour = behaviour.unwrap_or_else(|| self.untold(&request));
+        self.behave(behaviour, &request).await
+    }
+
+    /// What it does when it was not told.
+    fn untold(&self, request: &UpstreamRequest) -> Behaviour {
+        let config = &self.shared.config;
+        match &config.otherwise {
+            Some(otherwise) => otherwise(request),
+            None => Behaviour::Answer((config.answer)(request)),
         }
     }
 
@@ -108,6 +112,11 @@ impl Line {
             ("/api/ps", ServerKind::Ollama) => (200, json!({"models": []})),
             ("/api/show", ServerKind::Ollama) => {
                 (200, json!({"parameters": format!("stop \"x\"\nnum_ctx    {}", config.window)}))
+            }
+            (path, _) if path.ends_with("/messages/count_tokens") => {
+                let counted = counting::counted(config, &request.json);
+                let tokens: u64 = counted.iter().map(|(_, tokens)| tokens).sum();
+                (200, json!({"input_tokens": tokens}))
             }
             _ => (404, json!({"error": "no such path"})),
         }
@@ -131,10 +140,8 @@ impl Line {
                 let answer = self.fitted(request, &by(request));
                 self.stream(request, &answer, "text/event-stream", Duration::ZERO).await
             }
-            Behaviour::CallTools(calls) => {
-                let answer = Answer { calls, ..self.said(request, "", End::Tools) };
-                self.stream(request, &answer, "text/event-stream", Duration::ZERO).await
-            }
+            Behaviour::CallTools(calls) => self.calling(request, "", calls).await,
+            Behaviour::SayAndCall(text, calls) => self.calling(request, &text, calls).await,
             Behaviour::Whole(text) => {
                 let body = answer::whole(protocol, &self.fitted(request, &text));
                 self.json(200, &[], &body).await
@@ -162,8 +169,8 @@ impl Line {
             }
             Behaviour::OverflowAfter(text) => {
                 self.begin(request, &text).await?;
-                let (_, body) =
-                    refusals::overflow(&self.shared.config, request.tokens, request.max_tokens());
+                let named = request.named_max_tokens().unwrap_or(0);
+                let (_, body) = refusals::overflow(&self.shared.config, request.tokens, named);
                 self.chunk(&answer::error_event(protocol, &body)).await?;
                 self.end_chunks().await
             }
@@ -237,12 +244,14 @@ impl Line {
             Behaviour::Answer(_)
                 | Behaviour::AnswerBy(_)
                 | Behaviour::CallTools(_)
+                | Behaviour::SayAndCall(..)
                 | Behaviour::Whole(_)
                 | Behaviour::Slow(..)
                 | Behaviour::LieAboutUsage(..)
                 | Behaviour::WithoutUsage(_)
         );
-        let room = if config.counts_answer { request.max_tokens() } else { 0 };
+        let named = request.named_max_tokens().unwrap_or(0);
+        let room = if config.counts_answer { named } else { 0 };
         let is_over = request.tokens.saturating_add(room) > config.window
             || !config.counts_answer && request.tokens >= config.window;
         let is_older = config.is_newer && request.json.get("max_tokens").is_some();
@@ -259,14 +268,10 @@ impl Line {
             _ if wrong.is_some() => {
                 wrong.map(|wrong| (400, refusals::refusal(config, "invalid_request_error", &wrong)))
             }
-            Behaviour::Overflow => Some(refusals::overflow(
-                config,
-                request.tokens.max(config.window + 1),
-                request.max_tokens(),
-            )),
-            _ if answers && is_over => {
-                Some(refusals::overflow(config, request.tokens, request.max_tokens()))
+            Behaviour::Overflow => {
+                Some(refusals::overflow(config, request.tokens.max(config.window + 1), named))
             }
+            _ if answers && is_over => Some(refusals::overflow(config, request.tokens, named)),
             _ => None,
         }
     }
@@ -313,6 +318,16 @@ impl Line {
         self.stream(request, &answer, "text/event-stream", Duration::ZERO).await
     }
 
+    async fn calling(
+        &mut self,
+        request: &UpstreamRequest,
+        text: &str,
+        calls: Vec<(String, String, String)>,
+    ) -> io::Result<Then> {
+        let answer = Answer { calls, ..self.said(request, text, End::Tools) };
+        self.stream(request, &answer, "text/event-stream", Duration::ZERO).await
+    }
+
     async fn stream(
         &mut self,
         request: &UpstreamRequest,
@@ -325,7 +340,7 @@ impl Line {
             return self.json(200, &[], &answer::whole(protocol, answer)).await;
         }
         self.begin_chunks(kind).await?;
-        let mut text = answer::beginning(protocol, answer.usage);
+        let mut text = answer::beginning(protocol, answer);
         for piece in &answer.pieces {
             text.push_str(&answer::piece(protocol, piece));
             if !pause.is_zero() {
@@ -345,7 +360,7 @@ impl Line {
         self.begin_chunks("text/event-stream").await?;
         let pieces = answer.pieces.iter().map(|piece| answer::piece(protocol, piece));
         let text: String =
-            std::iter::once(answer::beginning(protocol, answer.usage)).chain(pieces).collect();
+            std::iter::once(answer::beginning(protocol, &answer)).chain(pieces).collect();
         self.chunk(&text).await
     }
 

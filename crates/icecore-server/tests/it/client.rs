@@ -10,9 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use icecore::{Clock, Memory, Millis, Tenant};
+use icecore::{Clock, Memory, Millis, Protocol, Tenant};
+use icecore_models::testing::{AnswerBy, Upstream, UpstreamConfig};
 use icecore_openwop::HostSettings;
-use icecore_server::{Limits, Role, ServerOptions, create_key, ensure_admin_key, serve};
+use icecore_server::{
+    Alone, Limits, ProxyOptions, Role, ServerOptions, TenantUpstreams, UpstreamOptions, create_key,
+    ensure_admin_key, serve, serve_proxy,
+};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -66,10 +70,16 @@ impl Answer {
 
     pub(crate) fn code(&self) -> String {
         let json = self.json();
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        if let Some(error) = json["error"].as_object() {
+            // In a provider's words.
+            assert!(!error["message"].as_str().unwrap_or_default().is_empty(), "{self:?}");
+            assert!(error["type"].is_string(), "{self:?}");
+            return format!("{} {}", self.status, error["code"].as_str().unwrap());
+        }
         assert!(!json["message"].as_str().unwrap_or_default().is_empty(), "{self:?}");
         let known = ["error", "message", "details"];
         assert!(json.as_object().unwrap().keys().all(|key| known.contains(&key.as_str())));
-        assert_eq!(self.header("content-type"), Some("application/json"));
         format!("{} {}", self.status, json["error"].as_str().unwrap())
     }
 }
@@ -114,13 +124,23 @@ impl Host {
         dir: &Path,
         limits: Limits,
     ) -> Host {
+        let options = ServerOptions { limits, ..ServerOptions::default() };
+        Host::optioned(listen, served, dir, options).await
+    }
+
+    /// As the others, with other options.
+    pub(crate) async fn optioned(
+        listen: &str,
+        served: icecore_openwop::Host,
+        dir: &Path,
+        options: ServerOptions,
+    ) -> Host {
         let memory = served.memory().clone();
         let key = ensure_admin_key(&memory, dir).await.unwrap();
         let key = std::fs::read_to_string(key.path).unwrap().trim().to_owned();
         let listener = tokio::net::TcpListener::bind(listen).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let options = ServerOptions { limits, ..ServerOptions::default() };
         let task = tokio::spawn(async move {
             let until = async {
                 let _ = stopped.await;
@@ -128,6 +148,21 @@ impl Host {
             serve(served, listener, options, until).await.unwrap();
         });
         Host { address, key, memory, stop: Some(stop), task }
+    }
+
+    /// The proxy alone, without a host around it.
+    pub(crate) async fn alone(memory: Memory, alone: Alone, options: ServerOptions) -> Host {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = memory.clone();
+        let task = tokio::spawn(async move {
+            let until = async {
+                let _ = stopped.await;
+            };
+            serve_proxy(served, alone, listener, options, until).await.unwrap();
+        });
+        Host { address, key: String::new(), memory, stop: Some(stop), task }
     }
 
     /// As [`Host::call`], with another key.
@@ -256,6 +291,45 @@ pub(crate) fn read_answer(stream: TcpStream) -> Answer {
     answer
 }
 
+/// An answer that may come in chunks, and whether it came to its end.
+pub(crate) fn read_stream(stream: TcpStream) -> (Answer, bool) {
+    let mut reader = BufReader::new(stream);
+    let head = read_head(&mut reader);
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap();
+    let mut answer = Answer { status, head, text: String::new() };
+    if answer.header("transfer-encoding") != Some("chunked") {
+        let length: usize = answer.header("content-length").unwrap_or("0").parse().unwrap();
+        let mut body = Vec::new();
+        let _ = reader.take(length as u64).read_to_end(&mut body);
+        let is_whole = body.len() == length;
+        answer.text = String::from_utf8(body).unwrap();
+        return (answer, is_whole);
+    }
+    let mut body = Vec::new();
+    let is_whole = read_chunks(&mut reader, &mut body).is_some();
+    answer.text = String::from_utf8(body).unwrap();
+    (answer, is_whole)
+}
+
+/// Reads chunks up to the last; none if the connection ends before it.
+pub(crate) fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Option<()> {
+    while let size @ 1.. = read_chunk(reader, body)? {
+        assert!(size < 1 << 30);
+    }
+    Some(())
+}
+
+/// Reads one chunk; its size.
+pub(crate) fn read_chunk(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Option<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+    let size = usize::from_str_radix(line.trim_end(), 16).ok()?;
+    let mut chunk = vec![0; size + 2];
+    reader.read_exact(&mut chunk).ok()?;
+    body.extend_from_slice(&chunk[..size]);
+    Some(size)
+}
+
 pub(crate) fn read_head(reader: &mut impl BufRead) -> String {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -283,4 +357,33 @@ pub(crate) async fn behaving(settings: HostSettings) -> (tempfile::TempDir, Host
     let memory = Memory::open(dir.path()).await.unwrap();
     let host = Host::behaving(memory, dir.path(), settings).await;
     (dir, host)
+}
+
+/// The same, with providers behind its proxy that repeat what they were told last.
+pub(crate) async fn with_providers() -> (tempfile::TempDir, Host, [Upstream; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let answer: AnswerBy = Arc::new(|request| {
+        let last = request.messages().last().map(|last| last["content"].to_string());
+        format!("You said {}", last.unwrap_or_default())
+    });
+    let of = |protocol| UpstreamConfig {
+        protocol,
+        answer: Arc::clone(&answer),
+        counts_answer: false,
+        ..UpstreamConfig::default()
+    };
+    let openai = Upstream::start(of(Protocol::OpenAi)).await;
+    let anthropic = Upstream::start(of(Protocol::Anthropic)).await;
+    let provider = |upstream: &Upstream| UpstreamOptions {
+        url: Some(upstream.url()),
+        ..UpstreamOptions::default()
+    };
+    let upstreams = TenantUpstreams { openai: provider(&openai), anthropic: provider(&anthropic) };
+    let proxy = ProxyOptions { upstreams, ..ProxyOptions::default() };
+    let options = ServerOptions { proxy, ..ServerOptions::default() };
+    let settings = HostSettings { conformance: true, ..HostSettings::default() };
+    let memory = Memory::open(dir.path()).await.unwrap();
+    let served = icecore_openwop::Host::open(memory, settings).unwrap();
+    let host = Host::optioned("127.0.0.1:0", served, dir.path(), options).await;
+    (dir, host, [openai, anthropic])
 }

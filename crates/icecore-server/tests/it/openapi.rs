@@ -2,10 +2,11 @@
 //! that fit.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::client::{API, Answer, Host, fresh, in_conformance};
+use crate::client::{API, Answer, Host, apart, connect, fresh, read_stream, with_providers};
 use crate::schema::misfits;
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
@@ -192,6 +193,11 @@ async fn every_field_of_a_body_is_read() {
         let Some(media) = operation.body() else { continue };
         let example = media.get("example").cloned().unwrap_or(json!({}));
         let schema = target(&document, &media["schema"]);
+        // The providers' own bodies are theirs to describe.
+        if operation.is["tags"] == json!(["proxy"]) {
+            assert_eq!(schema["type"], "object");
+            continue;
+        }
         for (name, property) in schema["properties"].as_object().unwrap() {
             // Any object will do, and so no object is wrong.
             if property["type"].to_string().contains("object") {
@@ -298,7 +304,7 @@ async fn ended_run(host: &Host) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_work_and_answers_fit_their_schemas() {
-    let (_dir, host) = in_conformance().await;
+    let (_dir, host, _providers) = with_providers().await;
     let document = document(&host).await;
     let mut ids = fill(&host).await;
     let mut seen = 0;
@@ -324,7 +330,20 @@ async fn examples_work_and_answers_fit_their_schemas() {
             false => body,
         };
         let method = operation.method.to_uppercase();
-        let answer = host.raw(&host.request(&method, &path, &[], body.as_bytes())).await;
+        let sent = host.request(&method, &path, &[], body.as_bytes());
+        let answer = match operation.is["tags"] == json!(["proxy"]) {
+            // A provider's answer comes in pieces.
+            true => {
+                let address = host.address;
+                apart(move || {
+                    let mut stream = connect(address);
+                    stream.write_all(&sent).unwrap();
+                    read_stream(stream).0
+                })
+                .await
+            }
+            false => host.raw(&sent).await,
+        };
         assert!((200..300).contains(&answer.status), "{method} {path}: {answer:?}");
         let described = &operation.is["responses"][answer.status.to_string()];
         if answer.status == 204 {

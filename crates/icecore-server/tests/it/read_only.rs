@@ -72,6 +72,10 @@ async fn whoever_writes_is_refused_and_whoever_reads_is_answered() {
                 assert!(answer.text.contains("`openwop.read_only`"), "{path}: {answer:?}");
                 refused += 1;
             }
+            // No provider is set up here.
+            false if path.starts_with("/openai/") => {
+                assert_eq!(answer.code(), "503 upstream_not_configured", "{method} {path}");
+            }
             false => {
                 let is_fine = answer.status < 300 || answer.status == 404;
                 assert!(is_fine, "{method} {path}: {answer:?}");

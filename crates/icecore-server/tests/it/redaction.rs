@@ -2,8 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
-use icecore::{Redactor, Tenant};
+use icecore::{Memory, Protocol, Redactor, Tenant};
+use icecore_models::ApiKey;
+use icecore_models::testing::{Upstream, UpstreamConfig};
+use icecore_server::{ProxyOptions, ServerOptions, TenantUpstreams, UpstreamKey, UpstreamOptions};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -35,6 +39,9 @@ const WRITES: &[&str] = &[
     "/v1/runs",
     "/v1/runs/{id}",
     "/v1/runs/{id}/cancel",
+    "/openai/v1/chat/completions",
+    "/anthropic/v1/messages",
+    "/anthropic/v1/messages/count_tokens",
 ];
 
 /// The routes that take what is put, each with a case in [`bodies`].
@@ -80,6 +87,7 @@ const READS: &[&str] = &[
     "/v1/runs/{id}",
     "/v1/runs/{id}/events",
     "/v1/runs/{id}/events/poll",
+    "/openai/v1/models",
 ];
 
 /// The routes that take nothing and need no key.
@@ -215,6 +223,25 @@ fn bodies(route: &str) -> Vec<Value> {
         ],
         "/keys/{id}/rotate" => vec![json!({}), json!({"overlapSeconds": secret})],
         "/facts/{id}/confirm" | "/facts/{id}/reject" => vec![json!({})],
+        "/openai/v1/chat/completions"
+        | "/anthropic/v1/messages"
+        | "/anthropic/v1/messages/count_tokens" => {
+            let call = json!({"id": secret, "type": "function",
+                "function": {"name": secret, "arguments": json!({"a": secret}).to_string()}});
+            let parts = json!([{"type": "text", "text": secret, secret.clone(): secret},
+                {"type": "tool_use", "id": secret, "name": secret, "input": {secret.clone(): secret}},
+                {"type": "image_url", "image_url": {"url": format!("https://h/{secret}")}}]);
+            let said =
+                json!({"role": "user", "content": secret, "name": secret, secret.clone(): secret});
+            let reply = json!({"role": "assistant", "content": parts, "tool_calls": [call]});
+            let result = json!({"role": "tool", "tool_call_id": secret, "content": secret});
+            let plain = json!({"role": "user", "content": parts});
+            vec![
+                json!({"model": secret, "messages": [said, reply, result], "user": secret}),
+                json!({"model": "m", "system": secret, "max_tokens": 100, "messages": [plain]}),
+                json!({"messages": [{"role": secret, "content": secret}]}),
+            ]
+        }
         "/v1/host/workspace/files/{*path}" => {
             vec![json!({"content": secret, "contentType": secret}), json!({"content": secret})]
         }
@@ -227,7 +254,7 @@ fn bodies(route: &str) -> Vec<Value> {
 
 /// Our own routes are nested.
 pub(crate) fn absolute(path: String) -> String {
-    match path.starts_with("/v1/") {
+    match ["/v1/", "/openai/", "/anthropic/"].iter().any(|own| path.starts_with(own)) {
         true => path,
         false => format!("{API}{path}"),
     }
@@ -259,6 +286,53 @@ fn scan(dir: &Path) {
     }
 }
 
+/// What goes through the proxy is the client's own; what stays of it has no secret, and
+/// neither has what we say of it ourselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_stays_of_what_goes_through_the_proxy() {
+    let dir = tempfile::tempdir().unwrap();
+    let answer: icecore_models::testing::AnswerBy = Arc::new(|_| format!("It is {}.", secret()));
+    let of = |protocol| UpstreamConfig { protocol, answer: answer.clone(), ..Default::default() };
+    let openai = Upstream::start(of(Protocol::OpenAi)).await;
+    let anthropic = Upstream::start(of(Protocol::Anthropic)).await;
+    let provider = |upstream: &Upstream| UpstreamOptions {
+        url: Some(upstream.url()),
+        key: UpstreamKey::Given(ApiKey::new(token())),
+    };
+    let upstreams = TenantUpstreams { openai: provider(&openai), anthropic: provider(&anthropic) };
+    let proxy = ProxyOptions { upstreams, ..ProxyOptions::default() };
+    let options = ServerOptions { proxy, ..ServerOptions::default() };
+    let memory = Memory::open(dir.path()).await.unwrap();
+    let host = Host::optioned("127.0.0.1:0", memory.into(), dir.path(), options).await;
+    let (tenant, value) = (Tenant::new("default").unwrap(), Zeroizing::new(REGISTERED.to_owned()));
+    host.memory.add_secret(&tenant, "fruit", value, false).await.unwrap();
+    let name = secret();
+    let headers: [&[(&str, &str)]; 3] =
+        [&[], &[("X-Icecore-Session", &name)], &[("X-Icecore-Memory", &name)]];
+    let mut answered = 0;
+    for route in WRITES.iter().filter(|route| !route.starts_with("/v1/")) {
+        if !route.starts_with("/openai/") && !route.starts_with("/anthropic/") {
+            continue;
+        }
+        for mut body in bodies(route) {
+            for is_stream in [false, true] {
+                if body.is_object() {
+                    body["stream"] = json!(is_stream);
+                }
+                for headers in headers {
+                    let sent =
+                        crate::proxy::stream(&host, route, headers, &body.to_string()).await.0;
+                    answered += usize::from(sent.status == 200);
+                }
+            }
+        }
+    }
+    assert!(answered > 6, "{answered}");
+    host.settled().await;
+    host.stop().await;
+    scan(dir.path());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_route_lets_a_secret_through() {
     let (dir, host) = host().await;
@@ -275,7 +349,8 @@ async fn no_route_lets_a_secret_through() {
                 let path = format!("{}?memoryRef={}", filled(route), secret());
                 let sent = body.to_string();
                 for path in [path.clone(), filled(route)] {
-                    hides(&host.call("POST", &path, headers, Some(&sent)).await, &path);
+                    let path = absolute(path);
+                    hides(&host.ask("POST", &path, headers, &sent).await, &path);
                 }
             }
         }

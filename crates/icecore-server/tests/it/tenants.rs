@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use icecore_server::Role;
 use serde_json::{Value, json};
 
-use crate::client::{apart, connect, in_conformance, read_head};
+use crate::client::{apart, connect, read_head, with_providers};
 
 /// All requests, of both tenants.
 const REQUESTS: usize = 10_000;
@@ -173,6 +173,11 @@ impl Caller {
             "icecore/keys" => json!({ "role": "reader", "name": self.tenant.mark }),
             "icecore/keys/{id}/rotate" => json!({}),
             "workspace/files/{path}" => json!({ "content": self.words() }),
+            "/openai/v1/chat/completions"
+            | "/anthropic/v1/messages"
+            | "/anthropic/v1/messages/count_tokens" => {
+                json!({ "model": "m", "messages": [{ "role": "user", "content": self.words() }] })
+            }
             _ => panic!("{route:?} takes a body: say here what to send"),
         };
         if self.dice.roll(2) == 0 && name.starts_with("icecore/") {
@@ -307,7 +312,7 @@ fn encoded(text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn not_one_byte_crosses() {
-    let (_dir, host) = in_conformance().await;
+    let (_dir, host, _providers) = with_providers().await;
     let document = host.raw(&host.request("GET", "/v1/openapi.json", &[], b"")).await.json();
     let routes = Arc::new(routes(&document));
     let ids = Ids::default();

@@ -139,6 +139,7 @@ impl Say {
             occurrence: self.occurrence,
             session_given: false,
             hidden: self.hidden.clone(),
+            link: None,
         }
     }
 }
@@ -147,6 +148,7 @@ pub(crate) fn batch(session: &str, turns: &[Say]) -> AppendBatch {
     AppendBatch {
         session: session_name(session),
         turns: turns.iter().map(Say::turn).collect(),
+        after: None,
         insist: false,
         policy: SMALL,
         now: NOW,

@@ -373,6 +373,28 @@ pub(super) async fn a_handoff_goes_with_the_one_before(store: &dyn Store) {
     assert_eq!(said(store, session).await, "");
 }
 
+pub(super) async fn a_handoff_further_back_leaves_those_behind_it(store: &dyn Store) {
+    let session = add(store, "chat", &say_many(6)).await;
+    let far = keep(store, session, Branch::MAIN, 5).await;
+    // Whoever goes on from the third turn saw none.
+    let mut new = new_handoff(store, session, Branch::MAIN, 3).await;
+    assert_eq!(new.seen_previous, Some(far.clone()));
+    new.seen_previous = None;
+    let near = done(store.put_handoff(&scope(), new.clone()).await.unwrap());
+    assert_eq!((near.number, &near.previous), (1, &None));
+    let on = async |last: u64| {
+        let path = [(Branch::MAIN, Ordinal(last))];
+        store.handoff(&scope(), session, &path).await.unwrap().map(|found| found.id)
+    };
+    assert_eq!(on(6).await, Some(far));
+    assert_eq!(on(4).await, Some(near.id));
+    assert_eq!(on(2).await, None);
+    // There is one now.
+    let again = store.put_handoff(&scope(), new).await.unwrap();
+    assert_eq!(again, KeptHandoff::Changed);
+    clean(store).await;
+}
+
 pub(super) async fn nothing_of_a_forgotten_session_is_left(store: &dyn Store) {
     let session = add(store, "chat", &say_many(3)).await;
     let other = add(store, "other", &say_many(2)).await;

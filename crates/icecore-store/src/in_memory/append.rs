@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::cut::OpenTail;
+use icecore_domain::identity::Link;
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
 
 use super::secrets;
@@ -40,7 +41,7 @@ pub(super) fn append(
         turns: Vec::new(),
     });
     let position = tenant.map_or(Position(0), |tenant| tenant.position);
-    let mut adding = Adding { session, batch: &batch, position, touched: Vec::new() };
+    let mut adding = Adding::new(session, &batch, position)?;
     let turns = adding.add_all()?;
     let (session, position) = adding.finish();
 
@@ -70,15 +71,36 @@ struct Adding<'a> {
     batch: &'a AppendBatch,
     position: Position,
     touched: Vec<Branch>,
+    /// Where the last turn with a link is, which the next follows.
+    followed: Option<(Branch, Ordinal)>,
 }
 
-impl Adding<'_> {
+impl<'a> Adding<'a> {
+    fn new(session: SessionState, batch: &'a AppendBatch, position: Position) -> Result<Self> {
+        let followed = match batch.after.map(|link| session.linked(link)) {
+            None => None,
+            Some(Some(found)) => Some((found.place.branch, found.place.ordinal)),
+            Some(None) => return Err(no_earlier_message(&batch.session)),
+        };
+        Ok(Self { session, batch, position, touched: Vec::new(), followed })
+    }
+
     fn add_all(&mut self) -> Result<Vec<AppendedTurn>> {
         let turns = self.batch.turns.iter().enumerate();
         turns
-            .map(|(index, turn)| match self.recognise(index, turn)? {
-                Some(known) => Ok(known),
-                None => self.add(index, turn),
+            .map(|(index, turn)| {
+                let known = match turn.link {
+                    Some(link) => self.linked(link),
+                    None => self.recognise(index, turn)?,
+                };
+                let done = match known {
+                    Some(known) => known,
+                    None => self.add(index, turn)?,
+                };
+                if turn.link.is_some() {
+                    self.followed = Some((done.branch, done.ordinal));
+                }
+                Ok(done)
             })
             .collect()
     }
@@ -99,6 +121,16 @@ impl Adding<'_> {
 
     fn rows(&self) -> impl Iterator<Item = &TurnRow> {
         self.session.turns.iter().map(|turn| &turn.row)
+    }
+
+    fn linked(&self, link: Link) -> Option<AppendedTurn> {
+        let place = self.session.linked(link)?.place;
+        let outcome = match place.state {
+            TurnState::Erased => Outcome::Forgotten,
+            TurnState::Present | TurnState::Expired => Outcome::Known,
+        };
+        let TurnPlace { id, branch, ordinal, .. } = place;
+        Some(AppendedTurn { outcome, seq: id.seq, branch, ordinal })
     }
 
     fn recognise(&self, index: usize, turn: &NewTurn) -> Result<Option<AppendedTurn>> {
@@ -127,6 +159,7 @@ impl Adding<'_> {
             outcome: if is_erased(row) { Outcome::Forgotten } else { Outcome::Known },
             seq: row.id.seq,
             branch: row.branch,
+            ordinal: row.ordinal,
         }))
     }
 
@@ -152,10 +185,16 @@ impl Adding<'_> {
             body: Some(turn.turn.clone()),
         };
         let (speaker, appended_at) = (turn.speaker, self.batch.now);
-        self.session.turns.push(StoredTurn { row, speaker, appended_at });
+        self.session.turns.push(StoredTurn {
+            row,
+            speaker,
+            appended_at,
+            link: turn.link,
+            recalled: None,
+        });
         self.session.current = branch;
         self.cut(branch, turn.tokens);
-        Ok(AppendedTurn { outcome: Outcome::Added, seq, branch })
+        Ok(AppendedTurn { outcome: Outcome::Added, seq, branch, ordinal })
     }
 
     fn cut(&mut self, branch: Branch, tokens: u32) {
@@ -186,6 +225,9 @@ impl Adding<'_> {
     }
 
     fn place(&mut self, index: usize, turn: &NewTurn) -> Result<Branch> {
+        if turn.link.is_some() {
+            return Ok(self.after(self.followed));
+        }
         if turn.turn.fields().parent_ids.is_none() {
             let current = self.session.current;
             if !self.session.branches.contains_key(&current) {
@@ -200,11 +242,16 @@ impl Adding<'_> {
                 None => return Err(self.no_parent(index, parent)),
             }
         }
-        let Some((branch, ordinal)) = parents.first().copied() else { return Ok(self.begin(None)) };
+        Ok(self.after(parents.first().copied()))
+    }
+
+    /// The branch that a turn is on which follows another, or none.
+    fn after(&mut self, parent: Option<(Branch, Ordinal)>) -> Branch {
+        let Some((branch, ordinal)) = parent else { return self.begin(None) };
         let length = self.session.branches[&branch].record.tail.length;
         match ordinal.0 == length {
-            true => Ok(branch),
-            false => Ok(self.begin(Some((branch, ordinal)))),
+            true => branch,
+            false => self.begin(Some((branch, ordinal))),
         }
     }
 

@@ -34,8 +34,11 @@ fn in_force<'a>(
     path: &[(Branch, Ordinal)],
 ) -> Option<&'a HandoffRecord> {
     path.iter().rev().find_map(|(branch, last)| {
-        let mut newest = tenant.handoffs.iter().rev();
-        newest.find(|one| (one.session, one.branch) == (session, *branch) && one.through <= *last)
+        let of = tenant
+            .handoffs
+            .iter()
+            .filter(|one| (one.session, one.branch) == (session, *branch) && one.through <= *last);
+        of.max_by_key(|one| (one.through, one.position))
     })
 }
 
@@ -53,12 +56,14 @@ pub(super) fn put(
     let is_same = branch.is_some_and(|branch| {
         branch.head_seq == new.seen_head && new.through.0 <= branch.tail.length
     });
-    let path = path(&forks(session), new.branch, Ordinal(u64::MAX));
-    let previous = in_force(tenant, new.session, &path);
-    let is_next = previous.map(|record| &record.id) == new.seen_previous.as_ref();
-    if !is_same || !is_next || epoch != new.epoch {
+    let mut befores = [Ordinal(u64::MAX), new.through]
+        .into_iter()
+        .map(|end| in_force(tenant, new.session, &path(&forks(session), new.branch, end)));
+    let seen = new.seen_previous.as_ref();
+    let previous = befores.find(|before| before.map(|record| &record.id) == seen);
+    let Some(previous) = previous.filter(|_| is_same && epoch == new.epoch) else {
         return Ok(KeptHandoff::Changed);
-    }
+    };
     let position = Position(tenant.position.0 + 1);
     let record = HandoffRecord {
         id: handoff_id(key, position),

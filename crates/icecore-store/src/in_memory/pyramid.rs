@@ -79,6 +79,7 @@ pub(super) fn expire_pack(state: &mut State, pack: &PackRecord, now: Millis) {
     if branch.packs.get(&pack.id.first).is_some_and(|known| known.pack.name == pack.name) {
         branch.packs.remove(&pack.id.first);
         mark_expired(state, &pack.scope, pack.id, now);
+        state.ensure_scope(&pack.scope).lose_recalled(Some(pack.scope.memory()));
     }
 }
 

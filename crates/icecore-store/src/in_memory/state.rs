@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::identity::Link;
 use icecore_domain::ids::{
     Branch, Ordinal, Position, Principal, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
@@ -131,6 +132,24 @@ pub(super) struct StoredTurn {
     pub(super) row: TurnRow,
     pub(super) speaker: Option<[u8; 16]>,
     pub(super) appended_at: Millis,
+    pub(super) link: Option<Link>,
+    /// What memory put before it, and the epoch of that.
+    pub(super) recalled: Option<(u64, RedactedText)>,
+}
+
+/// Where a turn is.
+pub(super) fn place_of(row: &TurnRow) -> TurnPlace {
+    TurnPlace { id: row.id, branch: row.branch, ordinal: row.ordinal, state: row.state }
+}
+
+impl SessionState {
+    /// The turn that has a link.
+    pub(super) fn linked(&self, link: Link) -> Option<LinkedTurn> {
+        let found = self.turns.iter().find(|turn| turn.link == Some(link))?;
+        let branch = self.branches.get(&found.row.branch)?;
+        let is_head = branch.record.tail.length == found.row.ordinal.0;
+        Some(LinkedTurn { link, place: place_of(&found.row), is_head })
+    }
 }
 
 #[derive(Clone)]
@@ -337,6 +356,13 @@ impl TenantState {
         for scope in self.scopes.iter_mut().filter(|scope| scope.memory == memory) {
             scope.entries_from = scope.entries_from.max(oldest);
         }
+    }
+
+    /// Lets go of what memory put before messages, in one memory or in all.
+    pub(super) fn lose_recalled(&mut self, memory: Option<&str>) {
+        let is_of = |session: &&mut SessionState| memory.is_none_or(|of| session.memory == of);
+        let sessions = self.sessions.iter_mut().filter(is_of);
+        sessions.flat_map(|session| &mut session.turns).for_each(|turn| turn.recalled = None);
     }
 
     pub(super) fn raise_epoch(&mut self, memory: &str) {

@@ -44,6 +44,7 @@ pub(super) fn rewrite(
     work.told.runs = super::runs::rewrite(work.tenant, &work.again, &names);
     work.told.commitments = super::commitments::rewrite(work.tenant, &work.again);
     super::handoffs::retell_answers(work.tenant, &work.again, &work.told);
+    work.tenant.lose_recalled(None);
     work.events(&fact_ids);
     let Work { tenant, again, mut told, .. } = work;
     for at in touched {

@@ -5,12 +5,13 @@ use std::collections::btree_map::Entry;
 
 use icecore_domain::chunk::Level;
 use icecore_domain::cut::{Cut, CutPolicy, OpenTail};
-use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo};
+use icecore_domain::identity::Link;
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, BranchState, ERASED, HAS_CLIENT_ID, SESSION_GIVEN, ScopeNo};
-use super::{Shared, log, secrets};
+use super::{Shared, links, log, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -28,11 +29,18 @@ pub(super) fn append(
     let mut session = OpenSession::load(c, s, scope, no, &batch)?;
     let mut turns = Vec::with_capacity(batch.turns.len());
     for (index, turn) in batch.turns.iter().enumerate() {
-        let known = session.recognise(c, s, index, turn, &batch)?;
-        turns.push(match known {
+        let known = match turn.link {
+            Some(link) => session.linked(c, s, link)?,
+            None => session.recognise(c, s, index, turn, &batch)?,
+        };
+        let done = match known {
             Some(known) => known,
             None => session.add(c, s, index, turn, &batch)?,
-        });
+        };
+        if turn.link.is_some() {
+            session.followed = Some((done.branch, done.ordinal));
+        }
+        turns.push(done);
     }
     let position = session.finish(c, s, batch.now)?;
     let appended = Appended { session: session.no, turns, position };
@@ -60,6 +68,8 @@ struct OpenSession {
     policy: (i64, CutPolicy),
     /// What this batch has asked for, by lookup.
     known: BTreeMap<i64, Known>,
+    /// Where the last turn with a link is, which the next follows.
+    followed: Option<(Branch, Ordinal)>,
 }
 
 impl OpenSession {
@@ -100,6 +110,14 @@ impl OpenSession {
         };
         let session = SessionNo(session as u64);
         let states = rows::branches(c, s, no.tenant, session)?;
+        let followed = match batch.after {
+            None => None,
+            Some(link) => {
+                let found = links::in_session(c, no, session, link).map_err(failed)?;
+                let found = found.ok_or_else(|| no_earlier_message(&batch.session))?;
+                Some((found.branch, found.ordinal))
+            }
+        };
         Ok(Self {
             tenant: no.tenant,
             scope: no.scope,
@@ -115,7 +133,23 @@ impl OpenSession {
             added: 0,
             policy,
             known: BTreeMap::new(),
+            followed,
         })
+    }
+
+    /// The stored turn that has a link.
+    fn linked(&self, c: &Connection, s: &Shared, link: Link) -> Result<Option<AppendedTurn>> {
+        let no = ScopeNo { tenant: self.tenant, scope: self.scope };
+        let found = links::in_session(c, no, self.no, link).map_err(|e| s.failed(e))?;
+        Ok(found.map(|found| AppendedTurn {
+            outcome: match found.state {
+                TurnState::Erased => Outcome::Forgotten,
+                TurnState::Present | TurnState::Expired => Outcome::Known,
+            },
+            seq: found.id.seq,
+            branch: found.branch,
+            ordinal: found.ordinal,
+        }))
     }
 
     /// Finds the stored turn that this one is, if it is one.
@@ -156,6 +190,7 @@ impl OpenSession {
             outcome,
             seq: Seq(found.seq as u64),
             branch: found.branch,
+            ordinal: found.ordinal,
         }))
     }
 
@@ -194,7 +229,8 @@ impl OpenSession {
             let bearers = known.entry((has_id, turn.identity.body)).or_default();
             bearers.present.push(Candidate { seq, branch, ordinal: Ordinal(ordinal) });
         }
-        Ok(AppendedTurn { outcome: Outcome::Added, seq: Seq(seq as u64), branch })
+        let (seq, ordinal) = (Seq(seq as u64), Ordinal(ordinal));
+        Ok(AppendedTurn { outcome: Outcome::Added, seq, branch, ordinal })
     }
 
     /// The branch that a turn goes on, which may be a new one.
@@ -206,6 +242,9 @@ impl OpenSession {
         turn: &NewTurn,
         batch: &AppendBatch,
     ) -> Result<Branch> {
+        if turn.link.is_some() {
+            return Ok(self.after(self.followed));
+        }
         if turn.turn.fields().parent_ids.is_none() {
             let branch = self.current;
             self.begin_if_new(branch, None);
@@ -217,20 +256,19 @@ impl OpenSession {
             let found = found.ok_or_else(|| self.no_parent(index, parent, batch))?;
             first.get_or_insert((found.branch, found.ordinal));
         }
-        let fork = match first {
-            // An explicit "no parents" begins a tree of its own.
-            None if self.branches.is_empty() => return Ok(self.begin_next(None)),
-            None => None,
-            Some((branch, ordinal)) => {
-                let is_head =
-                    self.branches.get(&branch).is_some_and(|b| b.record.tail.length == ordinal.0);
-                if is_head {
-                    return Ok(branch);
-                }
-                Some((branch, ordinal))
-            }
+        // An explicit "no parents" begins a tree of its own.
+        Ok(self.after(first))
+    }
+
+    /// The branch that a turn is on which follows another, or none.
+    fn after(&mut self, parent: Option<(Branch, Ordinal)>) -> Branch {
+        let is_head = |(branch, ordinal): &(Branch, Ordinal)| {
+            self.branches.get(branch).is_some_and(|b| b.record.tail.length == ordinal.0)
         };
-        Ok(self.begin_next(fork))
+        match parent.filter(is_head) {
+            Some((branch, _)) => branch,
+            None => self.begin_next(parent),
+        }
     }
 
     fn find_parent(
@@ -416,6 +454,10 @@ impl OpenSession {
             })
             .map_err(failed)?;
         let no = ScopeNo { tenant: self.tenant, scope: self.scope };
+        if let Some(link) = turn.link {
+            let id = TurnId { session: self.no, seq: Seq(seq as u64) };
+            links::put(c, no, id, link).map_err(failed)?;
+        }
         secrets::put_hidden(c, no, self.position + self.added, &turn.hidden).map_err(failed)
     }
 

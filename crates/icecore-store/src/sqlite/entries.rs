@@ -9,7 +9,9 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::ScopeNo;
-use super::{Shared, answers, commitments, derivation, dream_loss, erase, log, rows, secrets};
+use super::{
+    Shared, answers, commitments, derivation, dream_loss, erase, log, recalled, rows, secrets,
+};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -476,6 +478,7 @@ pub(super) fn purge(
              WHERE tenant = ?1 AND scope = ?2",
             [no.tenant, no.scope, last_end],
         )?;
+        recalled::lose(c, no)?;
         let payload = serde_json::json!({ "memoryRef": scope.memory(), "entries": due.len() });
         let payload = payload.to_string();
         log::record(c, no.tenant, Some(no.scope), "memory.expired", &payload, now)?;

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::dream_loss::{self, Touched};
 use super::rows::{self, ERASED, ScopeNo};
-use super::{Shared, facts, handoffs, pyramid, secrets};
+use super::{Shared, facts, handoffs, pyramid, recalled, secrets};
 use crate::store::*;
 
 pub(super) fn select(
@@ -482,7 +482,7 @@ pub(super) fn raise_epoch(c: &Connection, no: ScopeNo) -> rusqlite::Result<()> {
         "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
         [no.tenant, no.scope],
     )?;
-    Ok(())
+    recalled::lose(c, no)
 }
 
 #[cfg(test)]

@@ -34,9 +34,17 @@ pub(super) fn put(
         return Ok(KeptHandoff::Changed);
     }
     let forks = branches.iter().map(|state| (state.record.branch, state.record.fork)).collect();
-    let path = path(&forks, new.branch, Ordinal(u64::MAX));
-    let previous = in_force(c, s, no.tenant, new.session, &path)?;
-    if previous.as_ref().map(|record| &record.id) != new.seen_previous.as_ref() {
+    let mut previous = None;
+    let mut is_next = false;
+    for end in [Ordinal(u64::MAX), new.through] {
+        let path = path(&forks, new.branch, end);
+        previous = in_force(c, s, no.tenant, new.session, &path)?;
+        is_next = previous.as_ref().map(|record| &record.id) == new.seen_previous.as_ref();
+        if is_next {
+            break;
+        }
+    }
+    if !is_next {
         return Ok(KeptHandoff::Changed);
     }
     let (_, key) = rows::ensure_tenant(c, s, scope.tenant())?;
@@ -148,7 +156,7 @@ fn in_force(
         let mut query = c.prepare_cached(&format!(
             "SELECT {COLUMNS} FROM handoffs
              WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND through <= ?4
-             ORDER BY position DESC LIMIT 1"
+             ORDER BY through DESC, position DESC LIMIT 1"
         ))?;
         for (branch, last) in path.iter().rev() {
             let key = params![tenant, rows::number(session.0), branch.0, rows::number(last.0)];

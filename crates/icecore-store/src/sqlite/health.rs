@@ -171,7 +171,7 @@ fn read_stats(
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 45] = [
+const INVARIANTS: [(&str, &str); 47] = [
     (
         "a session's seq is not dense",
         "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
@@ -424,6 +424,19 @@ const INVARIANTS: [(&str, &str); 45] = [
         "SELECT 'session ' || u.session FROM view_usage u WHERE u.handoff IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM handoffs h WHERE h.tenant = u.tenant
              AND h.session = u.session AND h.id = u.handoff)",
+    ),
+    (
+        "a link is of no turn of its memory",
+        "SELECT 'session ' || l.session || ', turn ' || l.seq FROM links l WHERE NOT EXISTS
+           (SELECT 1 FROM turns t JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session
+            WHERE t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
+              AND o.scope = l.scope)",
+    ),
+    (
+        "a link is no hash, or a turn has two",
+        "SELECT 'session ' || l.session || ', turn ' || l.seq FROM links l
+         GROUP BY l.tenant, l.session, l.seq HAVING count(*) > 1 OR max(length(l.link)) != 16
+           OR min(length(l.link)) != 16",
     ),
     (
         "an answer is about a session of another memory",

@@ -22,7 +22,7 @@ use crate::store::Result;
 const APPLICATION_ID: i64 = 0x4943_4543;
 
 /// Added, never edited.
-const MIGRATIONS: [&str; 11] = [
+const MIGRATIONS: [&str; 12] = [
     include_str!("../../migrations/0001_ground.sql"),
     include_str!("../../migrations/0002_recall.sql"),
     include_str!("../../migrations/0003_secrets.sql"),
@@ -34,6 +34,7 @@ const MIGRATIONS: [&str; 11] = [
     include_str!("../../migrations/0009_dreams.sql"),
     include_str!("../../migrations/0010_schedules.sql"),
     include_str!("../../migrations/0011_sessions.sql"),
+    include_str!("../../migrations/0012_links.sql"),
 ];
 
 /// The file's name in the data directory.

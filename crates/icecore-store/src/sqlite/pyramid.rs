@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::append::level_no;
 use super::rows::{self, EXPIRED, ScopeNo};
-use super::{Shared, erase, facts, log, secrets};
+use super::{Shared, erase, facts, log, recalled, secrets};
 use crate::error::StoreError;
 use crate::keys::TenantKey;
 use crate::pack::PackKey;
@@ -596,6 +596,7 @@ pub(super) fn expire_pack(
         )?;
         if gone > 0 {
             mark_expired(c, no, pack.id, first, last, now)?;
+            recalled::lose(c, no)?;
         }
         Ok(())
     };

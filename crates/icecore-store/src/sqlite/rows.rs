@@ -489,13 +489,17 @@ pub(super) fn read_turn(row: &Row<'_>) -> rusqlite::Result<TurnRow> {
         },
         has_client_id: flags & HAS_CLIENT_ID != 0,
         session_given: flags & SESSION_GIVEN != 0,
-        state: match flags {
-            _ if flags & ERASED != 0 => TurnState::Erased,
-            _ if flags & EXPIRED != 0 => TurnState::Expired,
-            _ => TurnState::Present,
-        },
+        state: turn_state(flags),
         body: body.map(|bytes| read_body(&bytes)).transpose()?,
     })
+}
+
+pub(super) fn turn_state(flags: i64) -> TurnState {
+    match flags {
+        _ if flags & ERASED != 0 => TurnState::Erased,
+        _ if flags & EXPIRED != 0 => TurnState::Expired,
+        _ => TurnState::Present,
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the body comes from our own rows")]

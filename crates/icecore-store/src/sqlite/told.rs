@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::dream_loss::{self, Touched};
 use super::rows::ScopeNo;
 use super::{
-    Shared, answers, api_keys, commitments, dreams, entries, erase, facts, handoffs, pyramid, rows,
-    runs, secrets, workspace,
+    Shared, answers, api_keys, commitments, dreams, entries, erase, facts, handoffs, pyramid,
+    recalled, rows, runs, secrets, workspace,
 };
 use crate::keys::TenantKey;
 use crate::runs::Renamed;
@@ -61,6 +61,7 @@ pub(super) fn rewrite(
     work.told.commitments =
         commitments::rewrite(c, no, &work.again, now).map_err(|e| s.failed(e))?;
     work.answers(no)?;
+    recalled::lose_all(c, no).map_err(|e| s.failed(e))?;
     work.events(no, &fact_ids, &renamed)?;
     work.key_names(tenant)?;
     for scope in std::mem::take(&mut work.touched) {

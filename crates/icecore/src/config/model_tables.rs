@@ -318,7 +318,7 @@ pub(super) fn check(config: &FileConfig) -> Result<(), ConfigError> {
 }
 
 /// The host of an address that is `http://` or `https://` and holds no credentials.
-fn host_of(url: &str) -> Option<&str> {
+pub(super) fn host_of(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {

@@ -7,7 +7,7 @@ use icecore_domain::handoff::{
     CompactionPlan, Effort, Handoff, HandoffLine, LEAST_HANDOFF_TOKENS, Message, PlanRequest,
     SessionWindow, extract, fresh_window, leading_system, plan,
 };
-use icecore_domain::ids::Scope;
+use icecore_domain::ids::{Ordinal, Scope};
 use icecore_domain::redact::{RedactedJson, RedactedText};
 use icecore_store::{HandoffTrigger, KeptHandoff, NewHandoff, StoreError};
 
@@ -35,6 +35,8 @@ const FRESH: &str = "fresh";
 pub(super) struct Job<'a> {
     pub(super) session: &'a str,
     pub(super) branch: Option<&'a str>,
+    /// The branch is taken to end here.
+    pub(super) end: Option<Ordinal>,
     pub(super) window: SessionWindow,
     pub(super) beside_tokens: u64,
     /// How many tokens the provider counts for a thousand of ours.
@@ -80,6 +82,7 @@ impl Memory {
         let job = Job {
             session: &request.session,
             branch: request.branch.as_deref(),
+            end: None,
             window: check_window(request.window.unwrap_or_else(|| self.session_window()))?,
             beside_tokens: request.beside_tokens,
             permille: 1_000,
@@ -125,7 +128,8 @@ impl Memory {
     pub(super) async fn compact_branch(&self, scope: &Scope, job: &Job<'_>) -> Result<Step> {
         for _ in 0..COMPACT_TRIES {
             let secrets = self.deriving_redactor(scope).await?;
-            let reading = self.read_branch(scope, job.session, job.branch, usize::MAX).await?;
+            let reading =
+                self.read_branch_to(scope, job.session, job.branch, job.end, usize::MAX).await?;
             match self.compact_read(scope, job, reading, &secrets).await {
                 // What was written may hold what is a secret now.
                 Err(MemoryError::Store(StoreError::SecretsChanged)) | Ok(Step::Changed) => {}

@@ -45,6 +45,7 @@ impl Memory {
         let mut need = Need {
             session: &request.session,
             branch: request.branch.as_deref(),
+            end: None,
             window,
             beside_tokens,
             model: Some(&profile.name),
@@ -164,6 +165,7 @@ impl Memory {
             let job = Job {
                 session: "",
                 branch: None,
+                end: None,
                 window,
                 beside_tokens,
                 permille: 1_000,

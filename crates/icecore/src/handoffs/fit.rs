@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use icecore_domain::chat::ChatProfile;
 use icecore_domain::handoff::{Effort, ExceedsWindow, SessionWindow};
-use icecore_domain::ids::{Scope, Tenant};
+use icecore_domain::ids::{Branch, Ordinal, Scope, SessionNo, Tenant};
 use icecore_domain::redact::RedactedJson;
 use icecore_domain::time::Millis;
 use icecore_store::HandoffTrigger;
@@ -81,6 +81,8 @@ impl LearnedWindows {
 pub(super) struct Need<'a> {
     pub(super) session: &'a str,
     pub(super) branch: Option<&'a str>,
+    /// The branch is taken to end here.
+    pub(super) end: Option<Ordinal>,
     pub(super) window: SessionWindow,
     pub(super) beside_tokens: u64,
     pub(super) model: Option<&'a str>,
@@ -142,7 +144,7 @@ pub(super) struct Fit {
 
 impl Memory {
     /// The window of a model that is declared so, as far as it is known.
-    pub(super) fn known_window(
+    pub(crate) fn known_window(
         &self,
         scope: &Scope,
         model: Option<&str>,
@@ -166,9 +168,11 @@ impl Memory {
     ) -> Result<Fit> {
         let mut is_plain = false;
         loop {
-            let reading = self.read_branch(scope, need.session, need.branch, usize::MAX).await?;
+            let reading =
+                self.read_branch_to(scope, need.session, need.branch, need.end, usize::MAX).await?;
             let counted = reading.request_tokens(need.beside_tokens);
-            let known = self.provider_counts(scope, &reading, need.model).await?;
+            let (session, branch) = (reading.session.no, reading.branch);
+            let known = self.provider_counts(scope, session, branch, need.model).await?;
             let refused = tries.refused.take();
             let sent = known.tokens(counted);
             let is_room = refused.is_some_and(|refusal| {
@@ -204,6 +208,7 @@ impl Memory {
             let mut job = Job {
                 session: need.session,
                 branch: need.branch,
+                end: need.end,
                 window,
                 beside_tokens: need.beside_tokens.saturating_add(counting.more),
                 permille: counting.permille,
@@ -292,14 +297,14 @@ impl Memory {
     }
 
     /// How the provider counts, as far as it has said.
-    async fn provider_counts(
+    pub(crate) async fn provider_counts(
         &self,
         scope: &Scope,
-        reading: &Reading,
+        session: SessionNo,
+        branch: Branch,
         model: Option<&str>,
     ) -> Result<Counting> {
         let Some(model) = model else { return Ok(Counting::PLAIN) };
-        let (session, branch) = (reading.session.no, reading.branch);
         let usage = self.inner.store.usage(scope, session, branch, model).await?;
         Ok(usage.map_or(Counting::PLAIN, |usage| Counting::of(usage.tokens, usage.counted)))
     }
@@ -308,14 +313,14 @@ impl Memory {
 /// How a provider's tokens follow from ours: so many for a thousand, and so many more.
 /// One of both is as if it were not there. The default says nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counting {
+pub(crate) struct Counting {
     permille: u64,
     more: u64,
 }
 
 impl Counting {
     /// As we count.
-    const PLAIN: Self = Self { permille: 1_000, more: 0 };
+    pub(crate) const PLAIN: Self = Self { permille: 1_000, more: 0 };
 
     /// From what a provider counted, if that can be.
     fn of(tokens: u64, counted: u64) -> Self {
@@ -341,7 +346,7 @@ impl Counting {
         Self::of(tokens.clamp(counted, most), counted)
     }
 
-    fn tokens(self, counted: u64) -> u64 {
+    pub(crate) fn tokens(self, counted: u64) -> u64 {
         scaled(counted, self.permille).saturating_add(self.more)
     }
 

@@ -118,7 +118,7 @@ fn is_on(path: &[(Branch, Ordinal)], row: &TurnRow) -> bool {
 }
 
 /// What of a request is looked for.
-pub(super) fn asked(request: &str) -> String {
+pub(crate) fn asked(request: &str) -> String {
     if request.len() <= QUERY_BYTES {
         return request.to_owned();
     }

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use icecore_domain::handoff::{MESSAGE_TOKENS, is_marked, reminder};
-use icecore_domain::ids::{Scope, Seq};
+use icecore_domain::handoff::{MESSAGE_TOKENS, Passage, is_marked, render_recall};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, TurnId};
 use icecore_domain::redact::{RedactedText, RedactedTurn};
 use icecore_index::DocKind;
 
 use super::recall::asked;
+use super::view::Reading;
 use crate::error::{MemoryError, Result};
 use crate::memory::Memory;
 use crate::search::{Hit, SearchRequest, matched_words};
@@ -24,6 +25,9 @@ const QUOTED_TOKENS: u32 = 160;
 
 /// Of a long turn, so many bytes are quoted before the first word that was asked for.
 const LEAD_BYTES: usize = 120;
+
+/// Lines of a reminder before what it reminds of.
+const HEAD_LINES: usize = 2;
 
 /// What is put before a request from elsewhere in the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,35 +85,33 @@ impl Memory {
         if tokens == 0 || query.trim().is_empty() {
             return Ok(None);
         }
-        let (name, in_view) = match self.read_branch(scope, session, None, usize::MAX).await {
-            Ok(reading) => {
-                let seqs: BTreeSet<Seq> = reading.turns().map(|turn| turn.seq).collect();
-                let name = reading.session.name.map(|name| name.as_str().to_owned());
-                (name, seqs)
-            }
-            Err(MemoryError::NoSession { .. }) => (None, BTreeSet::new()),
+        let reading = match self.read_branch(scope, session, None, usize::MAX).await {
+            Ok(reading) => Some(reading),
+            Err(MemoryError::NoSession { .. }) => None,
             Err(error) => return Err(error),
         };
         let kinds = vec![DocKind::Turn, DocKind::Fact];
         let search = SearchRequest { limit: LOOKED_AT, kinds, ..SearchRequest::new(&query) };
         let mut hits = self.search(scope, &search).await?.hits;
-        let is_there = |hit: &Hit| {
-            let is_own = name.is_some() && hit.session == name;
-            is_own && hit.seq.is_some_and(|seq| in_view.contains(&seq))
-        };
-        hits.retain(|hit| !is_there(hit) && !is_marked(&hit.text));
+        hits.retain(|hit| !is_marked(&hit.text));
+        if let Some(reading) = &reading {
+            hits = self.not_in_view(scope, reading, hits).await?;
+        }
         let redactor = self.redactor(scope.tenant()).await?.redactor;
         let best = hits.first().map_or(0.0, |hit| hit.score);
         let counter = self.inner.counter.as_ref();
-        let mut lines = Vec::new();
+        let mut passages = Vec::new();
         let mut found: Option<Reminder> = None;
         for hit in hits.iter().filter(|hit| hit.score >= best * LEAST_SHARE) {
             let Some(first) = first_shared(&query, hit) else { continue };
-            lines.push(line(hit, counter.prefix(from(&hit.text, first), QUOTED_TOKENS)));
-            let text = redactor.text(&reminder(&lines));
+            passages.push(passage(hit, counter.prefix(from(&hit.text, first), QUOTED_TOKENS)));
+            let text = render_recall(&passages, u64::from(tokens), counter);
+            let text = redactor.text(&text);
             let count = u64::from(counter.count(text.as_str()));
-            if count > u64::from(tokens) {
-                lines.pop();
+            // What is hidden may have another length.
+            let is_told = text.lines().count() == passages.len() + HEAD_LINES;
+            if !is_told || count > u64::from(tokens) {
+                passages.pop();
                 continue;
             }
             let (turns, facts) = found.map_or((0, 0), |found| (found.turns, found.facts));
@@ -122,6 +124,33 @@ impl Memory {
             });
         }
         Ok(found)
+    }
+
+    /// Hits that a view does not hold. Of its own session only what a handoff stands for:
+    /// other branches are what was taken back.
+    async fn not_in_view(
+        &self,
+        scope: &Scope,
+        reading: &Reading,
+        mut hits: Vec<Hit>,
+    ) -> Result<Vec<Hit>> {
+        let name = reading.session.name.as_ref().map(|name| name.as_str());
+        let is_own = |hit: &Hit| name.is_some() && hit.session.as_deref() == name;
+        let in_view: BTreeSet<Seq> = reading.turns().map(|turn| turn.seq).collect();
+        let own = hits.iter().filter(|hit| is_own(hit)).filter_map(|hit| hit.seq);
+        let own = own.filter(|seq| !in_view.contains(seq));
+        let ids: Vec<TurnId> = own.map(|seq| TurnId { session: reading.session.no, seq }).collect();
+        let places = match ids.is_empty() {
+            true => Vec::new(),
+            false => self.inner.store.places(scope, &ids).await?,
+        };
+        let is_on = |branch: Branch, ordinal: Ordinal| {
+            reading.path.iter().any(|(on, through)| *on == branch && ordinal <= *through)
+        };
+        let covered = places.iter().filter(|place| is_on(place.branch, place.ordinal));
+        let covered: BTreeSet<Seq> = covered.map(|place| place.id.seq).collect();
+        hits.retain(|hit| !is_own(hit) || hit.seq.is_some_and(|seq| covered.contains(&seq)));
+        Ok(hits)
     }
 }
 
@@ -136,19 +165,19 @@ fn first_shared(query: &str, hit: &Hit) -> Option<usize> {
     places.first().filter(|_| words.len() >= least).map(|place| place.start)
 }
 
-/// When, where, who and what.
-fn line(hit: &Hit, quoted: &str) -> String {
+/// What is quoted of a hit, with who said it and where.
+fn passage(hit: &Hit, quoted: &str) -> Passage {
     let who = match (hit.kind, &hit.name, &hit.role) {
         (DocKind::Fact, ..) => "fact",
         (_, Some(name), _) => name,
         (_, None, Some(role)) => role,
         (_, None, None) => "somebody",
     };
-    let place = match &hit.session {
-        Some(session) => format!(" in {session}"),
-        None => String::new(),
+    let speaker = match &hit.session {
+        Some(session) => format!("{who} in {session}"),
+        None => who.to_owned(),
     };
-    format!("{}{place}, {who}: {quoted}", hit.at.to_date())
+    Passage { speaker, text: quoted.to_owned(), at: Some(hit.at) }
 }
 
 /// A text from a little before what was asked for.

@@ -1,7 +1,7 @@
 //! Reading the API view of a branch, without what its handoff stands for.
 
 use icecore_domain::handoff::{Message, request_tokens};
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, TurnId};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::RedactedTurn;
 use icecore_store::{HandoffRecord, SessionRecord, TurnQuery, TurnRow};
 
@@ -93,16 +93,25 @@ impl Memory {
         branch: Option<&str>,
         bytes: usize,
     ) -> Result<Reading> {
+        self.read_branch_to(scope, session, branch, None, bytes).await
+    }
+
+    /// The same, as if the branch ended at a turn.
+    pub(super) async fn read_branch_to(
+        &self,
+        scope: &Scope,
+        session: &str,
+        branch: Option<&str>,
+        end: Option<Ordinal>,
+        bytes: usize,
+    ) -> Result<Reading> {
         let epoch = self.inner.store.scope_head(scope).await?.epoch;
         let record = self.session_record(scope, session).await?;
         let branch = self.branch_of(scope, &record, session, branch)?;
-        let path = path_of(&record, branch);
+        let path = path_of(&record, branch, end);
         let head = record.branches.iter().find(|found| found.branch == branch);
         let head = head.map_or(Seq(0), |found| found.head_seq);
-        let mut handoff = self.inner.store.handoff(scope, record.no, &path).await?;
-        if let (Some(handoff), Some(veil)) = (&mut handoff, self.veil(scope).await?) {
-            handoff.text = veil.text(&handoff.text);
-        }
+        let handoff = self.handoff_on(scope, record.no, &path).await?;
         let (mut turns, system, later) = match &handoff {
             None => {
                 let turns = self.along(scope, &record, &path, bytes).await?;
@@ -139,6 +148,23 @@ impl Memory {
         let tokens = counts.iter().sum::<u64>() + info.as_ref().map_or(0, |info| info.tokens);
         let view = ApiView { system: turns, handoff: info, turns: rest, tokens };
         Ok(Reading { session: record, branch, path, head, epoch, handoff, later, view, counts })
+    }
+
+    /// The handoff in force on a path, as it may be shown. Its tokens are those of that.
+    pub(crate) async fn handoff_on(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        path: &[(Branch, Ordinal)],
+    ) -> Result<Option<HandoffRecord>> {
+        let mut handoff = self.inner.store.handoff(scope, session, path).await?;
+        if let Some(handoff) = &mut handoff
+            && let Some(veil) = self.veil(scope).await?
+        {
+            handoff.text = veil.text(&handoff.text);
+            handoff.tokens = u64::from(self.inner.counter.count(&handoff.text));
+        }
+        Ok(handoff)
     }
 
     /// A handoff as it is shown, counted as it is shown.
@@ -255,12 +281,14 @@ impl Memory {
 }
 
 /// The branches that a branch grew from, root first, each with its last ordinal as the
-/// session's record has it: what comes later is not on the path.
-fn path_of(record: &SessionRecord, branch: Branch) -> Vec<(Branch, Ordinal)> {
+/// session's record has it: what comes later is not on the path. The branch itself may be
+/// taken to end earlier.
+fn path_of(record: &SessionRecord, branch: Branch, end: Option<Ordinal>) -> Vec<(Branch, Ordinal)> {
     let mut path = lineage(record, branch);
     let length = record.branches.iter().find(|found| found.branch == branch);
-    if let (Some((_, end)), Some(found)) = (path.last_mut(), length) {
-        *end = Ordinal(found.tail.length);
+    if let (Some((_, last)), Some(found)) = (path.last_mut(), length) {
+        let length = Ordinal(found.tail.length);
+        *last = end.map_or(length, |end| end.min(length));
     }
     path
 }

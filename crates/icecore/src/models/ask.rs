@@ -15,6 +15,7 @@ use icecore_store::{NewAnswer, Spending, StoreError};
 use super::Purpose;
 use super::pause::Pauses;
 use super::spend::{Ledger, plausible};
+use super::tally;
 use crate::error::{Result, not_redacted, off_thread};
 use crate::memory::{INLINE_BYTES, Memory};
 use crate::secrets::TenantRedactor;
@@ -106,6 +107,7 @@ impl Memory {
             Err(error) => (lost(error, counted, counter), true),
         };
         under_way.end(usage, is_failed);
+        tally::note(usage);
         self.write_spending().await;
         match answer {
             Ok(reply) => {

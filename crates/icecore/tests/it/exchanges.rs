@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use icecore::{
     ChatError, ChatModel, CompactRequest, ExchangeRequest, Exchanged, HANDOFF_MARK, HandoffTrigger,
-    MemoryError, Protocol, REMINDER_MARK, RawTurn, Usage, json::JsonText,
+    MemoryError, Protocol, RECALL_MARK, RawTurn, Usage, json::JsonText,
 };
 use icecore_models::ChatClient;
 use icecore_models::testing::{Behaviour, OverflowForm, Upstream, UpstreamConfig};
@@ -91,7 +91,7 @@ async fn a_request_is_reminded_of_what_was_said_elsewhere() {
     let reminder = memory.reminder(&bench.scope, "s", question, 800).await.unwrap().unwrap();
     assert_eq!(reminder.turns() + reminder.facts(), reminder.text().lines().count() - 2);
     assert!(
-        reminder.text().contains("2026-01-01 in trip, user: The ferry to Naxos leaves at 7:40.")
+        reminder.text().contains("2026-01-01 user in trip: The ferry to Naxos leaves at 7:40.")
     );
     // What is sent anyway needs no reminder.
     assert!(!reminder.text().contains("blue"), "{:?}", reminder.text());
@@ -100,7 +100,7 @@ async fn a_request_is_reminded_of_what_was_said_elsewhere() {
     let sent = upstream.requests().pop().unwrap();
     let sent: Vec<&str> = sent.messages().iter().filter_map(|m| m["content"].as_str()).collect();
     assert_eq!(sent.len(), 3, "{sent:?}");
-    assert!(sent[1].starts_with(REMINDER_MARK) && sent[2] == question, "{sent:?}");
+    assert!(sent[1].starts_with(RECALL_MARK) && sent[2] == question, "{sent:?}");
     // It is no turn, and nothing is learned of it.
     assert_eq!(texts(&bench).await.len(), 3);
     assert!(!texts(&bench).await.concat().contains("Naxos leaves"));
@@ -126,6 +126,16 @@ async fn what_a_handoff_took_out_of_a_view_is_reminded_of() {
     bench.memory.compact_session(&bench.scope, &compact).await.unwrap();
     let after = bench.memory.reminder(&bench.scope, "s", question, 800).await.unwrap().unwrap();
     assert!(has_key(after.text()), "{:?}", after.text());
+    // What stands on a branch that was left was taken back.
+    let id = |id: &str| Some(id.to_owned());
+    let mut left = RawTurn { id: id("left"), ..RawTurn::new("user", "The spare key is lost.") };
+    bench.memory.remember(&bench.scope, "s", vec![left.clone()]).await.unwrap();
+    left = RawTurn { id: id("new"), ..RawTurn::new("user", "The spare key is copied.") };
+    left.parent_ids = Some(vec!["turn-1.3".to_owned()]);
+    bench.memory.remember(&bench.scope, "s", vec![left]).await.unwrap();
+    let other = bench.memory.reminder(&bench.scope, "s", question, 800).await.unwrap();
+    let is_lost = |text: &str| text.contains("lost");
+    assert!(!other.is_some_and(|reminder| is_lost(reminder.text())));
 }
 
 #[tokio::test]

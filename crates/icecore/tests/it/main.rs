@@ -18,6 +18,8 @@ mod forgetting;
 mod handoff_loss;
 mod handoffs;
 mod handoffs_models;
+mod histories;
+mod histories_made;
 mod importing;
 mod layers;
 mod learning;

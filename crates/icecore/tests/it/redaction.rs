@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use icecore::{
     Append, CommitmentRequest, CompactRequest, CompactionRequest, ConditionRequest,
     ConsolidationTrigger, Content, ContextRequest, DreamRequest, EntryQuery, EntryRef,
-    ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, ForgetRequest, ImportPlan,
-    IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest, NewRunEvent,
-    NewRunRequest, NewRunValue, RawTurn, Redactor, Repeat, RunError, RunPut, RunStatus,
-    RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput, json::JsonText,
+    ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, FollowRequest, ForgetRequest,
+    HistoryFit, ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest,
+    NewForkRequest, NewRunEvent, NewRunRequest, NewRunValue, ProviderCount, RawTurn, Redactor,
+    Repeat, RunError, RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow,
+    TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_models::ChatClient;
@@ -28,8 +29,8 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 const READS: &[&str] = &[
     "api_view", "api_view_within", "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
-    "files", "find", "handoff", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
-    "reminder", "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secrets",
+    "files", "find", "follow", "handoff", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
+    "reminder", "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secret", "secrets",
     "session_window", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats", "store", "ticks", "turns",
     "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
     "workspace",
@@ -40,8 +41,8 @@ const READS: &[&str] = &[
 const WRITES: &[&str] = &[
     "add_schedule", "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "compact_session",
     "confirm", "consolidate", "create_run", "delete_entry", "delete_file", "dream", "edit_handoff", "exchange", "expire_runs",
-    "fire_commitments", "fire_due_schedules", "fire_schedule", "fit", "forget", "fork_run", "import", "import_text",
-    "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
+    "fire_commitments", "fire_due_schedules", "fire_schedule", "fit", "fit_history", "forget", "fork_run", "import", "import_text",
+    "keep_history", "keep_reply", "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
     "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "rotate_master_key", "scope",
     "settle", "step_run", "undo_dream", "work_until", "write_spending",
 ];
@@ -243,6 +244,40 @@ async fn write(bench: &Bench, name: &str) {
             };
             let told = view.handoff.unwrap().text;
             assert!(!told.contains(REGISTERED) && !told.contains(&token()), "{told}");
+        }
+        "fit_history" | "keep_history" | "keep_reply" => {
+            let told = format!("The harvest depends on {secret}.");
+            memory.remember(scope, "told", vec![RawTurn::new("user", told)]).await.unwrap();
+            let mut messages = vec![crate::histories::user(&format!("What of {secret}?"))];
+            for said in crate::handoffs::conversation(40).into_iter().chain([telling()]) {
+                messages.push(crate::histories::message(said));
+            }
+            messages.push(crate::histories::user(&format!(
+                "What does the harvest of {secret} depend on?"
+            )));
+            let request = FollowRequest {
+                messages: &messages,
+                session: Some(&secret),
+                is_retry: false,
+                new_session: &secret,
+            };
+            let mut followed = memory.follow(scope, &request).await.unwrap();
+            let mut fit = HistoryFit {
+                model: Some(secret.clone()),
+                recall_tokens: 200,
+                ..HistoryFit::default()
+            };
+            if name == "fit_history" {
+                fit.window = Some(SessionWindow { window: 2_000, reserve: 200 });
+            }
+            let fitted = memory.fit_history(scope, &mut followed, &messages, &fit).await.unwrap();
+            memory.keep_history(scope, &mut followed, &messages).await.unwrap();
+            let told = format!("{followed:?} {:?} {:?}", fitted.handoff, fitted.recalled);
+            assert!(!told.contains(REGISTERED) && !told.contains(&token()), "{told}");
+            assert!(fitted.handoff.is_some() || !fitted.recalled.is_empty());
+            let count = ProviderCount { model: secret.clone(), tokens: 9, counted: 9 };
+            let answer = crate::histories::message(telling());
+            memory.keep_reply(scope, &followed, answer, Some(count)).await.unwrap();
         }
         "exchange" => {
             let upstream = Upstream::start(UpstreamConfig::default()).await;

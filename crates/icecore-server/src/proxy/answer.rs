@@ -1,0 +1,399 @@
+//! An answer, read along while it streams through: the reply as its client will send it
+//! back.
+//!
+//! Whatever comes, reading never fails and never holds more than a bound: what is not
+//! understood is left out, and what is too much is not kept.
+
+mod anthropic;
+mod openai;
+
+use icecore::Protocol;
+use icecore_models::{Event, EventReader, overflow_of};
+use serde_json::Value;
+
+/// What was read of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    /// The reply as a message of the protocol, if anything was said.
+    pub(crate) message: Option<Value>,
+    /// The model that answered, as it calls itself.
+    pub(crate) model: Option<String>,
+    /// Tokens of the request, as the provider counted.
+    pub(crate) input_tokens: Option<u64>,
+    /// Why it is not whole; none if it is.
+    pub(crate) interrupted: Option<&'static str>,
+}
+
+/// Its own words for why an answer is not whole.
+pub(crate) const OVERFLOW: &str = "overflow";
+pub(crate) const UPSTREAM: &str = "upstream";
+pub(crate) const CLIENT: &str = "client";
+pub(crate) const SIZE: &str = "size";
+pub(crate) const SHUTDOWN: &str = "shutdown";
+
+/// One event is read up to this size, wrapping and all (256 KiB).
+const MOST_EVENT_BYTES: usize = 256 << 10;
+
+/// What a protocol's answer is put together from.
+trait Draft: Send + Sync {
+    /// Takes the data of an event. Gives the bytes that are held on to because of it.
+    fn event(&mut self, event: &Value) -> usize;
+
+    /// Takes an answer in one piece.
+    fn whole(&mut self, answer: &Value);
+
+    /// Whether nothing more is said.
+    fn is_said(&self) -> bool;
+
+    /// The reply so far; unless it `is_whole`, without what is half said and of no use.
+    fn message(&mut self, is_whole: bool) -> Option<Value>;
+
+    fn model(&self) -> Option<String>;
+
+    fn input_tokens(&self) -> Option<u64>;
+}
+
+/// Reads an answer along.
+pub(crate) struct Reading {
+    draft: Box<dyn Draft>,
+    form: Form,
+    /// Bytes that may still be held on to.
+    left: usize,
+    /// What an event said was wrong.
+    error: Option<String>,
+    /// The stream said that it is over.
+    is_over: bool,
+    is_too_large: bool,
+}
+
+enum Form {
+    Events(EventReader),
+    Whole(Vec<u8>),
+}
+
+impl Reading {
+    pub(crate) fn new(protocol: Protocol, is_stream: bool, most_bytes: usize) -> Self {
+        let draft: Box<dyn Draft> = match protocol {
+            Protocol::OpenAi => Box::<openai::Reply>::default(),
+            Protocol::Anthropic => Box::<anthropic::Reply>::default(),
+        };
+        let form = match is_stream {
+            true => Form::Events(EventReader::default()),
+            false => Form::Whole(Vec::new()),
+        };
+        Self { draft, form, left: most_bytes, error: None, is_over: false, is_too_large: false }
+    }
+
+    /// Takes the next bytes.
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        if self.is_too_large || self.is_over {
+            return;
+        }
+        match &mut self.form {
+            Form::Whole(body) if body.len() + bytes.len() > self.left => self.is_too_large = true,
+            Form::Whole(body) => body.extend_from_slice(bytes),
+            Form::Events(reader) => {
+                // Bytes that are no text are no answer either; those after them may be.
+                let events = reader.take(bytes).unwrap_or_default();
+                self.is_too_large = reader.held_bytes() > self.left.max(MOST_EVENT_BYTES);
+                events.iter().for_each(|event| self.event(event));
+            }
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        if self.is_over || self.is_too_large {
+            return;
+        }
+        if event.data.trim() == "[DONE]" {
+            self.is_over = true;
+            return;
+        }
+        let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+        if event.name == "error" || data.get("error").is_some_and(|error| !error.is_null()) {
+            self.error = Some(event.data.clone());
+            return;
+        }
+        self.is_over = data["type"] == "message_stop";
+        let bytes = self.draft.event(&data);
+        self.is_too_large = bytes > self.left;
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// Whether the reply is said, and only what is about it still comes.
+    pub(crate) fn is_said(&self) -> bool {
+        self.is_over || self.draft.is_said()
+    }
+
+    /// Whether the stream said that it is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// What was read, once no more comes; `broken` says why it broke off, if it did.
+    pub(crate) fn finish(mut self, broken: Option<&'static str>) -> Read {
+        let is_event_stream = matches!(self.form, Form::Events(_));
+        match &mut self.form {
+            Form::Events(reader) => {
+                if let Ok(Some(last)) = reader.finish() {
+                    self.event(&last);
+                }
+            }
+            Form::Whole(body) => {
+                let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+                self.draft.whole(&answer);
+            }
+        }
+        let failed = self.error.as_deref().map(|error| match overflow_of(200, error) {
+            Some(_) => OVERFLOW,
+            None => UPSTREAM,
+        });
+        let ended_early = (is_event_stream && !self.is_said()).then_some(UPSTREAM);
+        let too_large = self.is_too_large.then_some(SIZE);
+        // One that was wholly said is whole, however its stream ended.
+        let broken = broken.filter(|_| !(is_event_stream && self.is_said()));
+        let interrupted = too_large.or(failed).or(broken).or(ended_early);
+        Read {
+            message: self.draft.message(interrupted.is_none()),
+            model: self.draft.model(),
+            input_tokens: self.draft.input_tokens(),
+            interrupted,
+        }
+    }
+}
+
+/// Whether the first event of a stream says that the request did not fit; none while
+/// there is no event yet.
+pub(crate) struct FirstEvent {
+    reader: EventReader,
+}
+
+/// What the first event is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// Not there yet.
+    Awaited,
+    /// An answer's, or some other error's.
+    Begun,
+    /// The request did not fit; the window, if it is named.
+    Overflow(u64),
+}
+
+impl FirstEvent {
+    pub(crate) fn new() -> Self {
+        Self { reader: EventReader::default() }
+    }
+
+    /// Takes the next bytes.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> First {
+        let Ok(events) = self.reader.take(bytes) else { return First::Begun };
+        let Some(event) = events.first() else { return First::Awaited };
+        let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+        let is_error =
+            event.name == "error" || data.get("error").is_some_and(|error| !error.is_null());
+        match overflow_of(200, &event.data).filter(|_| is_error) {
+            Some(overflow) => First::Overflow(overflow.limit.unwrap_or(0)),
+            None => First::Begun,
+        }
+    }
+}
+
+/// A number of a usage.
+fn number(value: &Value, path: &str) -> Option<u64> {
+    value.pointer(path).and_then(Value::as_u64)
+}
+
+fn text<'a>(value: &'a Value, path: &str) -> Option<&'a str> {
+    value.pointer(path).and_then(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(protocol: Protocol, stream: &str, broken: Option<&'static str>) -> Read {
+        let whole = read_in(protocol, stream, stream.len(), broken);
+        for step in [1, 7, 64] {
+            let pieces = read_in(protocol, stream, step, broken);
+            assert_eq!(pieces.message, whole.message, "pieces of {step} bytes");
+            assert_eq!(pieces.interrupted, whole.interrupted);
+        }
+        whole
+    }
+
+    fn read_in(
+        protocol: Protocol,
+        stream: &str,
+        step: usize,
+        broken: Option<&'static str>,
+    ) -> Read {
+        let mut reading = Reading::new(protocol, true, 1 << 20);
+        stream.as_bytes().chunks(step).for_each(|piece| reading.take(piece));
+        reading.finish(broken)
+    }
+
+    fn events(events: &[Value]) -> String {
+        events.iter().map(|event| format!("data: {event}\n\n")).collect()
+    }
+
+    fn delta(delta: Value) -> Value {
+        json!({"model": "m-1", "choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
+    }
+
+    fn end(reason: &str) -> Value {
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    }
+
+    #[test]
+    fn parallel_calls_are_put_together() {
+        let call = |index: u64, id: Option<&str>, name: Option<&str>, arguments: &str| {
+            let mut call = json!({"index": index, "function": {"arguments": arguments}});
+            if let Some(id) = id {
+                call["id"] = json!(id);
+                call["type"] = json!("function");
+                call["function"]["name"] = json!(name);
+            }
+            delta(json!({"tool_calls": [call]}))
+        };
+        let usage = json!({"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 3}});
+        let mut stream = events(&[
+            delta(json!({"role": "assistant", "content": ""})),
+            delta(json!({"content": "I look. "})),
+            call(0, Some("a"), Some("ls"), ""),
+            call(1, Some("b"), Some("cat"), "{\"p\""),
+            call(0, None, None, "{}"),
+            call(1, None, None, ":1}"),
+            json!({"choices": [{"index": 1, "delta": {"content": "another choice"}}]}),
+            end("tool_calls"),
+            usage,
+        ]);
+        stream.push_str("data: [DONE]\n\n");
+        let read = read(Protocol::OpenAi, &stream, None);
+        let expected = json!({"role": "assistant", "content": "I look. ", "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "ls", "arguments": "{}"}},
+            {"id": "b", "type": "function", "function": {"name": "cat", "arguments": "{\"p\":1}"}}]});
+        assert_eq!(read.message, Some(expected));
+        assert_eq!((read.input_tokens, read.model.as_deref()), (Some(12), Some("m-1")));
+        assert_eq!(read.interrupted, None);
+    }
+
+    #[test]
+    fn blocks_are_put_together() {
+        let start = |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+        let delta = |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+        let stop = |index: u64| json!({"type": "content_block_stop", "index": index});
+        let stream = events(&[
+            json!({"type": "message_start", "message": {"model": "c-1", "usage": {
+                "input_tokens": 5, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 1}}}),
+            start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+            delta(0, json!({"type": "thinking_delta", "thinking": "hm"})),
+            delta(0, json!({"type": "signature_delta", "signature": "sig"})),
+            stop(0),
+            start(1, json!({"type": "text", "text": ""})),
+            json!({"type": "ping"}),
+            delta(1, json!({"type": "text_delta", "text": "I "})),
+            delta(1, json!({"type": "text_delta", "text": "look."})),
+            stop(1),
+            start(2, json!({"type": "tool_use", "id": "t", "name": "ls", "input": {}})),
+            delta(2, json!({"type": "input_json_delta", "partial_json": "{\"p\":"})),
+            delta(2, json!({"type": "input_json_delta", "partial_json": " 1}"})),
+            stop(2),
+            json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}}),
+            json!({"type": "message_stop"}),
+        ]);
+        let read = read(Protocol::Anthropic, &stream, None);
+        let expected = json!({"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "sig"},
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "t", "name": "ls", "input": {"p": 1}}]});
+        assert_eq!(read.message, Some(expected));
+        assert_eq!((read.input_tokens, read.model.as_deref()), (Some(13), Some("c-1")));
+        assert_eq!(read.interrupted, None);
+    }
+
+    #[test]
+    fn half_an_answer_is_kept_without_half_a_call() {
+        let call =
+            json!({"index": 0, "id": "a", "function": {"name": "ls", "arguments": "{\"p\":"}});
+        let stream =
+            events(&[delta(json!({"content": "So"})), delta(json!({"tool_calls": [call]}))]);
+        let read = read(Protocol::OpenAi, &stream, Some(CLIENT));
+        assert_eq!(read.message, Some(json!({"role": "assistant", "content": "So"})));
+        assert_eq!(read.interrupted, Some(CLIENT));
+    }
+
+    #[test]
+    fn it_is_said_why_an_answer_broke_off() {
+        let check = |more: &str, broken, expected| {
+            let stream = format!("{}{more}", events(&[delta(json!({"content": "So"}))]));
+            assert_eq!(read(Protocol::OpenAi, &stream, broken).interrupted, expected, "{more}");
+        };
+        let over = r#"data: {"error":{"code":"context_length_exceeded","message":"too long"}}"#;
+        check(&format!("{over}\n\n"), None, Some(OVERFLOW));
+        check("data: {\"error\":{\"message\":\"Internal error\"}}\n\n", None, Some(UPSTREAM));
+        check("event: error\ndata: what?\n\n", None, Some(UPSTREAM));
+        check("", None, Some(UPSTREAM));
+        check("data: {\"choices\": [{\"delta\"\n\n", None, Some(UPSTREAM));
+        check("", Some(CLIENT), Some(CLIENT));
+        let said = events(&[end("stop")]);
+        check(&said, Some(CLIENT), None);
+        check("data: [DONE]", None, None);
+    }
+
+    #[test]
+    fn an_endless_answer_is_held_within_its_bound() {
+        let mut reading = Reading::new(Protocol::OpenAi, true, 100);
+        for _ in 0..1_000 {
+            reading.take(events(&[delta(json!({"content": "on and on "}))]).as_bytes());
+        }
+        let read = reading.finish(None);
+        let kept = read.message.unwrap()["content"].as_str().unwrap().len();
+        assert!((90..=110).contains(&kept), "{kept}");
+        assert_eq!(read.interrupted, Some(SIZE));
+        let mut reading = Reading::new(Protocol::OpenAi, true, 100);
+        (0..100_000).for_each(|_| reading.take(b"data: no end of line "));
+        let Form::Events(reader) = &reading.form else { panic!() };
+        assert!(reader.held_bytes() < MOST_EVENT_BYTES + 100);
+        assert_eq!(reading.finish(None).interrupted, Some(SIZE));
+    }
+
+    #[test]
+    fn an_answer_in_one_piece_is_read_too() {
+        let whole = |protocol, body: Value| {
+            let mut reading = Reading::new(protocol, false, 1 << 20);
+            reading.take(body.to_string().as_bytes());
+            reading.finish(None)
+        };
+        let message = json!({"role": "assistant", "content": "Yes.", "refusal": null});
+        let body = json!({"model": "m", "choices": [{"index": 0, "message": message}], "usage": {"prompt_tokens": 4}});
+        let read = whole(Protocol::OpenAi, body);
+        assert_eq!(
+            (read.message, read.input_tokens, read.interrupted),
+            (Some(message), Some(4), None)
+        );
+        let content = json!([{"type": "text", "text": "Yes."}]);
+        let body = json!({"type": "message", "content": content, "usage": {"input_tokens": 4}});
+        let read = whole(Protocol::Anthropic, body);
+        assert_eq!(read.message, Some(json!({"role": "assistant", "content": content})));
+        assert_eq!(whole(Protocol::OpenAi, json!("what?")).message, None);
+    }
+
+    #[test]
+    fn a_first_event_that_says_overflow_is_told() {
+        let check = |stream: &str, expected: First| {
+            let mut first = FirstEvent::new();
+            assert_eq!(first.take(stream.as_bytes()), expected, "{stream}");
+        };
+        check(": comment\n\ndata: {\"choi", First::Awaited);
+        check("data: {\"choices\":[]}\n\n", First::Begun);
+        let error = r#"{"error":{"message":"This model's maximum context length is 512 tokens","code":"context_length_exceeded"}}"#;
+        check(&format!("data: {error}\n\n"), First::Overflow(512));
+        check(&format!("event: error\ndata: {error}\n\n"), First::Overflow(512));
+        check("event: error\ndata: {\"error\":{\"message\":\"busy\"}}\n\n", First::Begun);
+        // What a model says about windows is no error.
+        let said = r#"{"choices":[{"delta":{"content":"context_length_exceeded"}}]}"#;
+        check(&format!("data: {said}\n\n"), First::Begun);
+    }
+}

@@ -1,0 +1,143 @@
+//! A reply in OpenAI's protocol: the first of its choices.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Draft, number, text};
+
+/// What came so far.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    content: String,
+    refusal: String,
+    reasoning: String,
+    calls: BTreeMap<u64, Call>,
+    /// The message of an answer in one piece.
+    whole: Option<Value>,
+    finish: Option<String>,
+    model: Option<String>,
+    input_tokens: Option<u64>,
+    is_begun: bool,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Reply {
+    fn about(&mut self, data: &Value) {
+        if let Some(model) = text(data, "/model") {
+            self.model = Some(model.to_owned());
+        }
+        if let Some(tokens) = number(data, "/usage/prompt_tokens") {
+            self.input_tokens = Some(tokens);
+        }
+    }
+
+    fn delta(&mut self, delta: &Value) -> usize {
+        let mut bytes = 0;
+        let mut add = |to: &mut String, key: &str| {
+            let piece = text(delta, key).unwrap_or_default();
+            bytes += piece.len();
+            to.push_str(piece);
+        };
+        add(&mut self.content, "/content");
+        add(&mut self.refusal, "/refusal");
+        add(&mut self.reasoning, "/reasoning_content");
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            bytes += self.call(call);
+        }
+        bytes
+    }
+
+    fn call(&mut self, delta: &Value) -> usize {
+        // Some servers number nothing and send each call whole.
+        let next = self.calls.last_key_value().map_or(0, |(last, _)| last + 1);
+        let call = self.calls.entry(number(delta, "/index").unwrap_or(next)).or_default();
+        let mut bytes = 64;
+        let id = text(delta, "/id").filter(|id| !id.is_empty());
+        if let Some(id) = id {
+            id.clone_into(&mut call.id);
+        }
+        for (to, path) in
+            [(&mut call.name, "/function/name"), (&mut call.arguments, "/function/arguments")]
+        {
+            let piece = text(delta, path).unwrap_or_default();
+            bytes += piece.len();
+            to.push_str(piece);
+        }
+        bytes
+    }
+}
+
+impl Draft for Reply {
+    fn event(&mut self, event: &Value) -> usize {
+        self.about(event);
+        let choices = event["choices"].as_array().into_iter().flatten();
+        let first = |choice: &&Value| number(choice, "/index").unwrap_or(0) == 0;
+        let mut bytes = 0;
+        for choice in choices.filter(first) {
+            self.is_begun = true;
+            bytes += self.delta(&choice["delta"]);
+            if let Some(finish) = text(choice, "/finish_reason") {
+                self.finish = Some(finish.to_owned());
+            }
+        }
+        bytes
+    }
+
+    fn whole(&mut self, answer: &Value) {
+        self.about(answer);
+        self.whole = answer.pointer("/choices/0/message").filter(|one| one.is_object()).cloned();
+    }
+
+    fn is_said(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn message(&mut self, is_whole: bool) -> Option<Value> {
+        if let Some(whole) = self.whole.take() {
+            return Some(whole);
+        }
+        let is_useful = |call: &&Call| {
+            is_whole || serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok()
+        };
+        let calls: Vec<Value> = self
+            .calls
+            .values()
+            .filter(is_useful)
+            .map(|call| {
+                json!({"id": call.id, "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments}})
+            })
+            .collect();
+        let is_silent = self.content.is_empty() && self.refusal.is_empty() && calls.is_empty();
+        if !self.is_begun || is_silent && !is_whole {
+            return None;
+        }
+        let says_nothing =
+            self.content.is_empty() && !(calls.is_empty() && self.refusal.is_empty());
+        let content = if says_nothing { Value::Null } else { json!(self.content) };
+        let mut message = json!({"role": "assistant", "content": content});
+        let fields = [("refusal", &self.refusal), ("reasoning_content", &self.reasoning)];
+        for (key, said) in fields.into_iter().filter(|(_, said)| !said.is_empty()) {
+            message[key] = json!(said);
+        }
+        if !calls.is_empty() {
+            message["tool_calls"] = json!(calls);
+        }
+        Some(message)
+    }
+
+    fn model(&self) -> Option<String> {
+        self.model.clone()
+    }
+
+    fn input_tokens(&self) -> Option<u64> {
+        self.input_tokens
+    }
+}

@@ -1,0 +1,385 @@
+//! The proxy in trouble: providers that fail, clients that leave, stores that break.
+
+use std::io::{BufReader, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use icecore::{Memory, MemoryBuilder, Protocol, StoreError};
+use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
+use icecore_server::{Limits, ServerOptions};
+use icecore_store::testing::{Hook, Wrapped};
+use icecore_store::{MemoryStore, Packs};
+use serde_json::json;
+
+use crate::client::{Host, apart, connect, read_chunk, read_head};
+use crate::proxy::{
+    BOTH, Bench, OPENAI, UPSTREAM_KEY, body_of, given, route, session_of, stream, to, turns, user,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_refusals_of_the_provider_pass_as_they_are() {
+    for protocol in BOTH {
+        let bench = Bench::new(protocol).await;
+        let body = body_of(protocol, &[user("hello")], true);
+        let cases = [
+            (Behaviour::Busy { retry_after: Some("7".to_owned()) }, 429),
+            (Behaviour::Fail(500), 500),
+            (Behaviour::Fail(529), 529),
+            (Behaviour::UnknownModel, 404),
+        ];
+        for (behaviour, status) in cases {
+            let is_busy = status == 429;
+            bench.upstream.push(behaviour);
+            let answer = bench.ask(&body).await;
+            assert_eq!(answer.status, status, "{answer:?}");
+            assert_eq!(answer.header("retry-after"), is_busy.then_some("7"));
+            let error = answer.json()["error"].clone();
+            assert!(error["details"].is_null() && error["message"].is_string(), "{error}");
+            assert_eq!(answer.header("x-icecore-warning"), None);
+        }
+        // Nothing was asked twice.
+        assert_eq!(bench.upstream.request_count(), 4);
+        // The provider repeats the key that it refuses, which is not the caller's to see.
+        bench.upstream.push(Behaviour::Denied);
+        let denied = bench.ask(&body).await;
+        assert_eq!(denied.status, 401);
+        assert!(denied.text.contains("Incorrect API key provided: …"), "{denied:?}");
+        assert!(!format!("{denied:?}").contains(UPSTREAM_KEY));
+        bench.host.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_is_down_or_silent_is_told_in_its_own_words() {
+    for protocol in BOTH {
+        let config = UpstreamConfig { protocol, ..UpstreamConfig::default() };
+        let bench = Bench::with(config, |options| options.proxy.first_byte_seconds = 1).await;
+        let body = body_of(protocol, &[user("hello")], true);
+        let check = async |behaviour, status: u16, code: &str| {
+            bench.upstream.push(behaviour);
+            let answer = bench.ask(&body).await;
+            let error = answer.json()["error"].clone();
+            assert_eq!((answer.status, error["code"].as_str()), (status, Some(code)), "{answer:?}");
+            assert!(error["message"].is_string() && error["type"].is_string());
+        };
+        check(Behaviour::Stall, 504, "upstream_timeout").await;
+        check(Behaviour::HangUp, 502, "upstream_broken").await;
+        let Bench { host, upstream, .. } = bench;
+        drop(upstream);
+        // Its port is closed once its task has ended.
+        let mut answer = stream(&host, route(protocol), &[], &body).await.0;
+        for _ in 0..100 {
+            if answer.status == 502 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            answer = stream(&host, route(protocol), &[], &body).await.0;
+        }
+        let code = answer.json()["error"]["code"].clone();
+        assert!(
+            answer.status == 502 && code.as_str().is_some_and(|code| code.starts_with("upstream_")),
+            "{answer:?}"
+        );
+        host.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_is_kept_and_marked() {
+    for protocol in BOTH {
+        let config = UpstreamConfig { protocol, ..UpstreamConfig::default() };
+        let bench = Bench::with(config, |options| options.proxy.idle_seconds = 1).await;
+        let begun = "Half of".to_owned();
+        let cases = [
+            (Behaviour::CutOff(begun.clone()), false),
+            (Behaviour::StallAfter(begun.clone()), false),
+            (Behaviour::EndEarly(begun.clone()), true),
+            (Behaviour::ErrorAfter(begun.clone()), true),
+            (Behaviour::MalformedStream(begun.clone()), true),
+        ];
+        for (n, (behaviour, ends_well)) in cases.into_iter().enumerate() {
+            bench.upstream.push(behaviour);
+            let name = format!("s{n}");
+            let headers = [("X-Icecore-Session", name.as_str())];
+            let (answer, is_whole) =
+                bench.ask_with(&headers, &body_of(protocol, &[user("tell me")], true)).await;
+            assert_eq!((answer.status, is_whole), (200, ends_well), "{n}: {answer:?}");
+            assert!(answer.text.contains("Half of"), "{answer:?}");
+            let kept = bench.wait_for(&name, 2).await;
+            assert!(kept[1]["content"].to_string().contains("Half of"), "{kept:?}");
+            assert_eq!(
+                (&kept[1]["tags"], &kept[1]["interrupted"]),
+                (&json!(["partial"]), &json!("upstream")),
+                "{n}: {kept:?}"
+            );
+        }
+        bench.host.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_takes_the_provider_along_and_the_reply_is_kept() {
+    for protocol in BOTH {
+        let bench = Bench::new(protocol).await;
+        let text = "word after word ".repeat(200);
+        bench.upstream.push(Behaviour::Slow(text, Duration::from_millis(20)));
+        let body = body_of(protocol, &[user("tell me all of it")], true);
+        let headers = [("X-Icecore-Session", "left")];
+        let request = bench.host.request("POST", route(protocol), &headers, body.as_bytes());
+        let address = bench.host.address;
+        apart(move || {
+            let mut socket = connect(address);
+            socket.write_all(&request).unwrap();
+            let mut reader = BufReader::new(socket);
+            read_head(&mut reader);
+            let mut body = Vec::new();
+            for _ in 0..3 {
+                read_chunk(&mut reader, &mut body).unwrap();
+            }
+        })
+        .await;
+        let kept = bench.wait_for("left", 2).await;
+        assert_eq!(
+            (&kept[1]["tags"], &kept[1]["interrupted"]),
+            (&json!(["partial"]), &json!("client")),
+            "{kept:?}"
+        );
+        assert!(kept[1]["content"].to_string().contains("word after"));
+        for _ in 0..500 {
+            if bench.upstream.given_up() == 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(bench.upstream.given_up(), 1, "the provider was left too");
+        bench.host.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_answer_is_handed_on_and_held_within_bounds() {
+    let bench = Bench::with(UpstreamConfig::default(), |options| {
+        options.proxy.kept_answer_bytes = 4_096;
+    })
+    .await;
+    bench.upstream.push(Behaviour::Endless);
+    let body = body_of(Protocol::OpenAi, &[user("go on and on")], true);
+    let headers = [("X-Icecore-Session", "endless")];
+    let request = bench.host.request("POST", OPENAI, &headers, body.as_bytes());
+    let address = bench.host.address;
+    let read = apart(move || {
+        let mut socket = connect(address);
+        socket.write_all(&request).unwrap();
+        let mut reader = BufReader::new(socket);
+        read_head(&mut reader);
+        let mut body = Vec::new();
+        while body.len() < 2 << 20 {
+            read_chunk(&mut reader, &mut body).unwrap();
+        }
+        body.len()
+    })
+    .await;
+    assert!(read >= 2 << 20);
+    let kept = bench.wait_for("endless", 2).await;
+    assert_eq!(kept[1]["interrupted"], "size", "{kept:?}");
+    assert!(kept[1]["content"].as_str().unwrap().len() <= 16_384);
+    bench.host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_fifty_megabytes_is_refused_in_the_providers_words() {
+    for protocol in BOTH {
+        let bench = Bench::new(protocol).await;
+        let huge = format!("{{\"messages\":[\"{}", "x".repeat(50 << 20));
+        let request = bench.host.request("POST", route(protocol), &[], &huge.as_bytes()[..1000]);
+        let request = String::from_utf8(request).unwrap();
+        let request =
+            request.replace("Content-Length: 1000", &format!("Content-Length: {}", huge.len()));
+        let answer = bench.host.raw(request.as_bytes()).await;
+        let error = answer.json()["error"].clone();
+        assert_eq!(
+            (answer.status, error["code"].as_str()),
+            (413, Some("body_too_large")),
+            "{answer:?}"
+        );
+        assert!(error["message"].as_str().unwrap().contains("proxy.body_bytes"), "{error}");
+        assert_eq!(bench.upstream.request_count(), 0);
+        // One that is large and allowed goes through.
+        let large = body_of(protocol, &[user(&"a word ".repeat(100_000))], false);
+        assert_eq!(bench.ask(&large).await.header("x-icecore-passthrough"), None);
+        bench.host.stop().await;
+    }
+}
+
+/// Whether writes fail.
+struct Broken(Arc<AtomicBool>);
+
+impl Hook for Broken {
+    fn before_write(&self) -> Result<(), StoreError> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Err(StoreError::Injected(1)),
+            false => Ok(()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_store_fails_requests_go_on_unless_set_otherwise() {
+    for fail_open in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let inner = Arc::new(MemoryStore::new([1; 32]));
+        let store = Wrapped::with(inner, Broken(Arc::clone(&is_broken)));
+        let memory = MemoryBuilder::default().over(Arc::new(store), Packs::in_memory(), None);
+        let upstream = Upstream::start(UpstreamConfig::default()).await;
+        let mut proxy = to(&upstream.url(), given());
+        proxy.fail_open = fail_open;
+        let options = ServerOptions { proxy, ..ServerOptions::default() };
+        let host = Host::optioned("127.0.0.1:0", memory.into(), dir.path(), options).await;
+        let body = body_of(Protocol::OpenAi, &[user("hello")], true);
+        let (well, _) = stream(&host, OPENAI, &[], &body).await;
+        assert_eq!(well.header("x-icecore-warning"), None);
+        is_broken.store(true, Ordering::SeqCst);
+        let (answer, _) = stream(&host, OPENAI, &[], &body).await;
+        match fail_open {
+            true => {
+                assert_eq!(answer.status, 200, "{answer:?}");
+                assert!(answer.text.ends_with("data: [DONE]\n\n"), "{answer:?}");
+                let warning = answer.header("x-icecore-warning");
+                assert_eq!(warning, Some("store-failed (internal_error)"), "{answer:?}");
+                assert_eq!(answer.header("x-icecore-session"), None);
+                let sent = upstream.requests().pop().unwrap();
+                assert_eq!(sent.body, body.as_bytes());
+            }
+            false => {
+                assert!(answer.status >= 500, "{answer:?}");
+                assert_eq!(answer.json()["error"]["type"], "server_error");
+            }
+        }
+        is_broken.store(false, Ordering::SeqCst);
+        host.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_are_few_and_one_tenants_share_of_them() {
+    let bench = Bench::with(UpstreamConfig::default(), |options| {
+        options.limits = Limits { proxy_streams: 2, ..Limits::default() };
+    })
+    .await;
+    bench.upstream.push(Behaviour::Slow("one two three".repeat(10), Duration::from_millis(50)));
+    let body = body_of(Protocol::OpenAi, &[user("slowly")], true);
+    let request = bench.host.request("POST", OPENAI, &[], body.as_bytes());
+    let address = bench.host.address;
+    let slow = apart(move || {
+        let mut socket = connect(address);
+        socket.write_all(&request).unwrap();
+        let mut reader = BufReader::new(socket);
+        read_head(&mut reader);
+        reader
+    })
+    .await;
+    let refused = bench.ask(&body).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{refused:?}");
+    let message = refused.json()["error"]["message"].to_string();
+    assert!(message.contains("tenant_percent") && message.contains("proxy.streams"), "{message}");
+    let rest = apart(move || {
+        let (mut reader, mut body) = (slow, Vec::new());
+        crate::client::read_chunks(&mut reader, &mut body).is_some()
+    })
+    .await;
+    assert!(rest, "the one that runs is not disturbed");
+    assert_eq!(bench.ask(&body).await.status, 200);
+    bench.host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_outlasts_the_time_of_a_request_and_a_place() {
+    let bench = Bench::with(UpstreamConfig::default(), |options| {
+        options.limits = Limits { request_seconds: 1, concurrent_requests: 1, ..Limits::default() };
+    })
+    .await;
+    // Longer than a second in all, and all that time the one place is free.
+    bench.upstream.push(Behaviour::Slow("abcdefg".repeat(40), Duration::from_millis(50)));
+    let body = body_of(Protocol::OpenAi, &[user("slowly")], true);
+    let request = bench.host.request("POST", OPENAI, &[], body.as_bytes());
+    let address = bench.host.address;
+    let reader = apart(move || {
+        let mut socket = connect(address);
+        socket.write_all(&request).unwrap();
+        let mut reader = BufReader::new(socket);
+        read_head(&mut reader);
+        reader
+    })
+    .await;
+    assert_eq!(bench.host.get("/sessions").await.status, 200);
+    let is_whole = apart(move || {
+        let (mut reader, mut body) = (reader, Vec::new());
+        crate::client::read_chunks(&mut reader, &mut body).is_some()
+    })
+    .await;
+    assert!(is_whole);
+    bench.host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_end_answers_may_finish_and_what_does_not_is_kept() {
+    for seconds in [20, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        let upstream = Upstream::start(UpstreamConfig::default()).await;
+        let memory = Memory::open(dir.path()).await.unwrap();
+        let limits = Limits { shutdown_seconds: seconds, ..Limits::default() };
+        let proxy = to(&upstream.url(), given());
+        let options = ServerOptions { proxy, limits, ..ServerOptions::default() };
+        let mut host = Host::optioned("127.0.0.1:0", memory.into(), dir.path(), options).await;
+        let pieces = if seconds == 1 { 4_000 } else { 20 };
+        upstream.push(Behaviour::Slow("abcdefg".repeat(pieces), Duration::from_millis(20)));
+        let body = body_of(Protocol::OpenAi, &[user("slowly")], true);
+        let headers = [("X-Icecore-Session", "s")];
+        let request = host.request("POST", OPENAI, &headers, body.as_bytes());
+        let address = host.address;
+        let reader = apart(move || {
+            let mut socket = connect(address);
+            socket.write_all(&request).unwrap();
+            let mut reader = BufReader::new(socket);
+            read_head(&mut reader);
+            reader
+        })
+        .await;
+        host.begin_to_stop();
+        let is_whole = apart(move || {
+            let (mut reader, mut body) = (reader, Vec::new());
+            crate::client::read_chunks(&mut reader, &mut body).is_some()
+        });
+        let (is_whole, ()) = tokio::join!(is_whole, host.ended());
+        assert_eq!(is_whole, seconds == 20);
+        let host = Host::start(dir.path()).await;
+        let kept = turns(&host, "s").await;
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        let expected = if is_whole { json!(null) } else { json!("shutdown") };
+        assert_eq!(kept[1]["interrupted"], expected, "{kept:?}");
+        host.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_answers_pass_as_they_are() {
+    let bench = Bench::new(Protocol::OpenAi).await;
+    let body = body_of(Protocol::OpenAi, &[user("hello")], true);
+    bench.upstream.push(Behaviour::Html);
+    let page = bench.ask(&body).await;
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html")));
+    bench.upstream.push(Behaviour::MalformedJson);
+    assert_eq!(bench.ask(&body).await.text, "{\"choices\": [{\"mess");
+    bench.upstream.push(Behaviour::Redirect("http://127.0.0.1:1/".to_owned()));
+    let elsewhere = bench.ask(&body).await;
+    assert_eq!(
+        (elsewhere.status, elsewhere.header("location")),
+        (302, Some("http://127.0.0.1:1/"))
+    );
+    bench.upstream.push(Behaviour::WithoutUsage("Yes.".to_owned()));
+    let plain = bench.ask(&body).await;
+    assert_eq!(bench.turns(&session_of(&plain)).await.len(), 2);
+    bench.host.stop().await;
+}
