@@ -304,6 +304,23 @@ fn settings_come_from_somewhere() {
     serve.write_seconds 60 default
     serve.shutdown_seconds 30 default
     serve.ready_pending 10000 default
+    proxy.openai_url "" default
+    proxy.openai_key_env "" default
+    proxy.openai_key_secret "" default
+    proxy.anthropic_url "" default
+    proxy.anthropic_key_env "" default
+    proxy.anthropic_key_secret "" default
+    proxy.window 0 default
+    proxy.reserve 0 default
+    proxy.recall_tokens 0 default
+    proxy.fail_open true default
+    proxy.redact_upstream false default
+    proxy.body_bytes 33554432 default
+    proxy.kept_answer_bytes 1048576 default
+    proxy.streams 512 default
+    proxy.connect_seconds 10 default
+    proxy.first_byte_seconds 600 default
+    proxy.idle_seconds 300 default
     openwop.read_only false default
     openwop.run_retention_seconds 604800 default
     openwop.run_input_bytes 65536 default
