@@ -50,8 +50,21 @@ impl Line {
 
     /// Sends a body and reads the whole answer.
     pub async fn post(&mut self, path: &str, key: &str, body: &[u8]) -> Result<Reply> {
+        self.post_with(path, key, &[], body).await
+    }
+
+    /// The same, with more headers.
+    pub async fn post_with(
+        &mut self,
+        path: &str,
+        key: &str,
+        more: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Reply> {
+        let more: String =
+            more.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {key}\r\n\
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {key}\r\n{more}\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             self.address,
             body.len()

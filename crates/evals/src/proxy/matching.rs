@@ -45,8 +45,10 @@ enum Kind {
     Branched,
     /// The first message is changed: nothing is shared.
     FirstEdited,
-    /// The same request once more.
-    Repeated,
+    /// A package sends the same once more, and says so.
+    Retried,
+    /// The same is asked once more, for another answer.
+    AskedAnew,
 }
 
 impl Kind {
@@ -59,7 +61,8 @@ impl Kind {
             Kind::Edited => "edited",
             Kind::Branched => "branched",
             Kind::FirstEdited => "first message edited",
-            Kind::Repeated => "repeated",
+            Kind::Retried => "retried",
+            Kind::AskedAnew => "asked anew",
         }
     }
 }
@@ -166,9 +169,15 @@ impl Run<'_> {
         // Clients tell the date beside the history.
         conversation.history.system = format!("Today is day {}. Be brief.", self.asked % 30);
         let wire = conversation.history.wire;
-        let body = conversation.history.body(false);
+        let mut body = conversation.history.body(false);
+        if kind == Kind::AskedAnew {
+            // The provider answers by the last bytes: another end, another answer.
+            body.extend(b" ".repeat(1 + self.talk.below(60) as usize));
+        }
+        let retries = if kind == Kind::Retried { "1" } else { "0" };
+        let more = [("x-stainless-retry-count", retries)];
         let key = self.keys[conversation.tenant].clone();
-        let reply = self.line().await?.post(wire.proxy_path(), &key, &body).await?;
+        let reply = self.line().await?.post_with(wire.proxy_path(), &key, &more, &body).await?;
         if reply.status != 200 {
             let told = String::from_utf8_lossy(&reply.body).into_owned();
             return Err(format!("answered with {}: {told}", reply.status).into());
@@ -213,7 +222,8 @@ impl Run<'_> {
             0 if asked.len() > 1 => Kind::Edited,
             1 if asked.len() > 1 => Kind::Branched,
             2 => Kind::FirstEdited,
-            3 => Kind::Repeated,
+            3 if asked.len() > 1 && self.talk.below(2) == 0 => Kind::Retried,
+            3 => Kind::AskedAnew,
             4 | 5 => Kind::Respelled,
             _ => Kind::Continues,
         };
@@ -227,8 +237,7 @@ impl Run<'_> {
                 history.messages.clear();
                 history.ask(&text);
             }
-            Kind::Repeated => {
-                // The reply that came is asked for once more.
+            Kind::Retried | Kind::AskedAnew => {
                 history.messages.pop();
             }
             Kind::Respelled => {
@@ -254,7 +263,8 @@ impl Run<'_> {
             Kind::Edited | Kind::Branched if is_anybody => is_own || is_new,
             Kind::Edited | Kind::Branched => is_own && following == "forks",
             // A first request that comes again has no reply in it to know it by.
-            Kind::Repeated => is_own || (is_new && (shown == 1 || is_anybody)),
+            Kind::AskedAnew if shown == 1 => is_new && following == "begins",
+            Kind::Retried | Kind::AskedAnew => is_own || (is_new && is_anybody),
         };
         let score = self.scores.entry(kind).or_default();
         score.all += 1;
