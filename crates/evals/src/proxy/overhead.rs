@@ -7,7 +7,7 @@ use serde_json::json;
 use super::door::Place;
 use super::history::History;
 use super::line::Line;
-use super::provider::{Manner, Provider, Wire, said};
+use super::provider::{Manner, Provider, Said, Wire, said};
 use super::{Args, Found, WIDE};
 use crate::Result;
 use crate::host::talk::Talk;
@@ -18,6 +18,10 @@ const SHORT_REQUESTS: usize = 6;
 
 /// Tokens of a long history, at four and a half letters each.
 const LONG_TOKENS: usize = 100_000;
+
+/// Letters of a turn: of an agent with its files and tools, and of talk.
+const LONG_TURN: usize = 1_600;
+const SHORT_TURN: usize = 1;
 
 /// The promise, at p50.
 const MOST_MS: f64 = 3.0;
@@ -64,7 +68,8 @@ pub async fn run(args: &Args) -> Result<Found> {
         let requests = if think.is_zero() { args.requests } else { args.requests / 4 };
         let cases = [
             ("10 turns", short(&mut pair, requests).await?),
-            ("100k tokens", long(&mut pair, requests / 2).await?),
+            ("100k tokens in long turns", long(&mut pair, requests / 2, LONG_TURN).await?),
+            ("100k tokens in short turns", long(&mut pair, requests / 2, SHORT_TURN).await?),
         ];
         for (name, ways) in cases {
             let more = ways.more();
@@ -156,16 +161,22 @@ async fn short(pair: &mut Pair, requests: usize) -> Result<Ways> {
     Ok(ways)
 }
 
-/// One conversation that is long already.
-async fn long(pair: &mut Pair, requests: usize) -> Result<Ways> {
+/// One conversation that is long already, in turns of at least so many letters.
+async fn long(pair: &mut Pair, requests: usize, least: usize) -> Result<Ways> {
     let mut ways = Ways::default();
-    let (mut talk, mut history) = (Talk::new(5), History::new(Wire::OpenAi));
+    let (mut talk, mut history) = (Talk::new(least as u64), History::new(Wire::OpenAi));
     let mut letters = 0;
     while letters < LONG_TOKENS * 9 / 2 {
-        let text = talk.turn();
-        letters += text.len();
-        history.ask(&text);
-        history.hear(&said(text.as_bytes()));
+        let mut say = || {
+            let mut text = talk.turn();
+            while text.len() < least {
+                text = text + " " + &talk.turn();
+            }
+            letters += text.len();
+            text
+        };
+        history.ask(&say());
+        history.hear(&Said { text: say(), call: None });
     }
     history.ask("And now?");
     // Its whole history is new to the proxy once.

@@ -56,7 +56,8 @@ fn a_real_stream_comes_through_and_a_real_overflow_does_not() {
     let protocols =
         [(OPENAI, "/openai/v1/chat/completions"), (ANTHROPIC, "/anthropic/v1/messages")];
     for (package, path) in protocols {
-        let mut messages = vec![json!({"role": "user", "content": "Name a river."})];
+        let first = format!("Name a river, {}.", package.name);
+        let mut messages = vec![json!({"role": "user", "content": first})];
         let ask = |messages: &[Value]| {
             let body = json!({"model": server.model, "max_tokens": 8, "stream": true,
                 "messages": messages});
