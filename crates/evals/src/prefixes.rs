@@ -78,6 +78,7 @@ pub async fn run(args: &Args) -> Result<bool> {
             branch: None,
             turns: std::mem::take(&mut turns),
             tools: None,
+            reminder: None,
             model: Arc::clone(&model),
         };
         let done = memory.exchange(&scope, &request, &|_| ()).await?;

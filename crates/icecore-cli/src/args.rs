@@ -124,6 +124,11 @@ pub enum Command {
         after_help = "Examples:\n  icecore compact --session trip\n  icecore compact --session trip --window 32000 --reserve 4000\n  icecore compact --session trip --edit"
     )]
     Compact(CompactArgs),
+    /// Talk to a model at the terminal, with this memory behind it
+    #[command(
+        after_help = "Examples:\n  icecore chat --session trip\n  icecore chat --model local"
+    )]
+    Chat(ChatArgs),
     /// Read the event log
     #[command(after_help = "Example:\n  icecore events --after 100 --follow")]
     Events(EventsArgs),
@@ -571,6 +576,18 @@ pub struct ViewArgs {
     /// Its branch [default: the one last added to]
     #[arg(long, value_name = "B")]
     pub branch: Option<String>,
+}
+
+/// `chat`
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    /// The session to go on with
+    #[arg(long, value_name = "S", default_value = "default")]
+    pub session: String,
+    /// Whom to talk to: a `[models.NAME]` of the settings, or `local` for a server on this
+    /// machine [default: `chat.model`, the only one there is, or the distiller]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
 }
 
 /// `compact`

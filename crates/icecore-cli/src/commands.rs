@@ -2,6 +2,7 @@
 
 pub mod add;
 pub mod archive;
+pub mod chat;
 pub mod check;
 pub mod compact;
 pub mod completions;

@@ -30,6 +30,11 @@ pub fn bytes(value: u64) -> String {
     format!("{amount:.1} {}", units[unit])
 }
 
+/// Millionths as money, to the hundredth of a hundredth.
+pub fn money(millionths: u64) -> String {
+    format!("{}.{:04}", number(millionths / 1_000_000), millionths % 1_000_000 / 100)
+}
+
 /// `1 turn`, `2 turns`.
 pub fn count(value: u64, noun: &str) -> String {
     match (value, noun.strip_suffix('y')) {
@@ -161,6 +166,13 @@ mod tests {
         assert_eq!([0, 999, 1000, 1234567].map(number), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1023, 1536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
         assert_eq!([count(1, "turn"), count(2, "entry")], ["1 turn", "2 entries"]);
+    }
+
+    #[test]
+    fn money_is_told_to_the_fourth_place() {
+        assert_eq!(money(0), "0.0000");
+        assert_eq!(money(4_299), "0.0042");
+        assert_eq!(money(1_234_000_000), "1,234.0000");
     }
 
     #[test]

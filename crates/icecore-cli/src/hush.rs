@@ -4,9 +4,10 @@
 //! secret before it was stored.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io::{IsTerminal, Write};
 use std::panic::PanicHookInfo;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use icecore::LogRedactor;
 use serde_json::{Value, json};
@@ -82,6 +83,31 @@ pub fn log(env: &Env, format: LogFormat, telemetry: Option<&Telemetry>) {
     let _ = tracing_subscriber::registry().with(layers).try_init();
 }
 
+/// So many log lines are held at most; the oldest go first.
+const HELD_LINES: usize = 100;
+
+/// Log lines that wait until the screen is free.
+static HELD: Mutex<Option<VecDeque<String>>> = Mutex::new(None);
+
+/// From here on log lines wait: what draws on the whole screen would be drawn over. Where
+/// stderr is no terminal they need not.
+pub fn hold() {
+    if std::io::stderr().is_terminal() {
+        *held() = Some(VecDeque::new());
+    }
+}
+
+/// Says what waited.
+pub fn release() {
+    for line in held().take().into_iter().flatten() {
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+fn held() -> MutexGuard<'static, Option<VecDeque<String>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Writes log lines to stderr, each without its secrets.
 #[derive(Clone, Copy)]
 struct Hushed(LogFormat);
@@ -102,7 +128,15 @@ impl Write for Hushed {
             LogFormat::Text => said(&text),
             LogFormat::Json => said_json(&text),
         };
-        std::io::stderr().lock().write_all(clean.as_bytes())?;
+        match held().as_mut() {
+            None => std::io::stderr().lock().write_all(clean.as_bytes())?,
+            Some(lines) => {
+                if lines.len() == HELD_LINES {
+                    lines.pop_front();
+                }
+                lines.push_back(clean.into_owned());
+            }
+        }
         Ok(line.len())
     }
 

@@ -4,6 +4,7 @@
 
 mod app;
 mod args;
+mod chat;
 mod commands;
 mod draw;
 mod failure;
@@ -203,6 +204,7 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Stats(args) => stats::run(args, app).await,
         Command::View(args) => view::run(args, app).await,
         Command::Compact(args) => compact::run(args, app).await,
+        Command::Chat(args) => chat::run(args, app).await,
         Command::Events(args) => events::run(args, app).await,
         Command::Forget(args) => forget::run(args, app).await,
         Command::Dream(args) => dream::run(args, app).await,

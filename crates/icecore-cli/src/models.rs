@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome, with_causes};
 use crate::printer::Printer;
 use crate::settings::Settings;
 
-pub use talking::{priced, reserve, talking, used, window};
+pub use talking::{chatting, priced, reserve, talking, used, window};
 
 /// Where models are installed.
 pub fn models_dir(data: &Path) -> PathBuf {

@@ -88,6 +88,11 @@ impl Printer {
         self.ascii
     }
 
+    /// Whether stdout has colours.
+    pub fn is_colored(&self) -> bool {
+        self.out_color
+    }
+
     /// Columns to draw in.
     pub fn width(&self) -> usize {
         self.width

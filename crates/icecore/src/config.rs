@@ -54,6 +54,8 @@ pub struct FileConfig {
     pub proxy: ProxySettings,
     /// `[models]`, its tables, and what names them elsewhere.
     pub models: ModelChoices,
+    /// `[chat]`.
+    pub chat: ChatSettings,
     given: BTreeSet<String>,
 }
 
@@ -208,6 +210,19 @@ impl Default for TelemetrySettings {
             service_name: "icecore".to_owned(),
             sample_percent: 100,
         }
+    }
+}
+
+/// How people chat at a terminal. The model is among [`ModelChoices`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatSettings {
+    /// `recall_tokens`: tokens of memory that are sent along with a request; 0 is none.
+    pub recall_tokens: u32,
+}
+
+impl Default for ChatSettings {
+    fn default() -> Self {
+        Self { recall_tokens: 800 }
     }
 }
 
@@ -532,6 +547,10 @@ const fn models(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "models", key, kind }
 }
 
+const fn chat(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "chat", key, kind }
+}
+
 const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
@@ -556,7 +575,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 136] = {
+static SETTINGS: [Setting; 138] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -675,6 +694,8 @@ static SETTINGS: [Setting; 136] = {
         models("tokens_a_day", number(|c| U64(&mut c.models.limits.tokens_a_day), 0, MOST)),
         models("money_a_day", Kind::Money(|c| &mut c.models.limits.cost_a_day)),
         models("local_urls", Kind::Words(|c| &mut c.models.local_urls)),
+        chat("model", Kind::Text(|c| &mut c.models.chat_model)),
+        chat("recall_tokens", number(|c| U32(&mut c.chat.recall_tokens), 0, 100_000)),
         schedules("per_tenant", number(|c| U64(&mut c.memory.schedules.per_tenant), 0, 10_000)),
         schedules("horizon_days", number(|c| U32(&mut c.memory.schedules.horizon_days), 1, 3_650)),
         schedules("idle_seconds", number(|c| U64(&mut c.memory.schedules.idle_seconds), 0, 86_400)),

@@ -11,6 +11,7 @@ mod exchange;
 mod fit;
 mod lines;
 mod recall;
+mod reminder;
 mod sources;
 mod view;
 
@@ -34,6 +35,7 @@ use view::handoff_message;
 
 pub(crate) use fit::{Counting, LearnedWindows};
 pub(crate) use recall::asked;
+pub use reminder::Reminder;
 pub(crate) use sources::{is_handoff, own_words};
 
 /// What bounds sessions. The names are those of the `[sessions]` table.
@@ -225,6 +227,9 @@ pub struct ExchangeRequest {
     pub turns: Vec<RawTurn>,
     /// Tools the model may call.
     pub tools: Option<JsonText>,
+    /// What is sent right before the last request and is no turn: see
+    /// [`Memory::reminder`]. Where it has no room, the request goes without it.
+    pub reminder: Option<Reminder>,
     /// The model.
     pub model: Arc<dyn ChatModel>,
 }
@@ -349,7 +354,8 @@ impl Memory {
     /// Asks a model to go on with a session, and remembers what it answers. A request
     /// that does not fit is made to, before it is sent or after the provider says so.
     /// `tell` hears the answer as it comes; if that breaks off since the request did not
-    /// fit, it hears another from the beginning. What broke off is not kept.
+    /// fit, it hears an empty piece and then another from the beginning. What broke off is
+    /// not kept.
     pub async fn exchange(
         &self,
         scope: &Scope,

@@ -82,7 +82,7 @@ pub use error::MemoryError;
 pub use forget::{Erased, ForgetRequest, Receipt};
 pub use handoffs::{
     ApiView, CompactRequest, Compacted, ExchangeRequest, Exchanged, FitRequest, Fitted,
-    HandoffInfo, HandoffSettings,
+    HandoffInfo, HandoffSettings, Reminder,
 };
 pub use histories::{
     ClientMessage, FittedHistory, FollowRequest, Followed, HistoryFit, ProviderCount,
@@ -97,7 +97,9 @@ pub use icecore_domain::dream::{self as dream, Archive, Checksum, Distillate};
 pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
 pub use icecore_domain::fact::{FactKind, FactStatus};
 pub use icecore_domain::follow::Following;
-pub use icecore_domain::handoff::{Effort, ExceedsWindow, HANDOFF_MARK, PINNED_TAG, SessionWindow};
+pub use icecore_domain::handoff::{
+    Effort, ExceedsWindow, HANDOFF_MARK, PINNED_TAG, RECALL_MARK, SessionWindow,
+};
 pub use icecore_domain::ids::{
     Branch, MAX_NAME_BYTES, NameError, Ordinal, Position, Principal, Scope, Seq, SessionName,
     Tenant, TurnId,

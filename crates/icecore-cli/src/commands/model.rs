@@ -109,7 +109,9 @@ fn list_talking(settings: &Settings, printer: &Printer) -> Outcome<()> {
 }
 
 fn uses(choices: &ModelChoices, name: &str) -> Vec<&'static str> {
-    used(choices).iter().filter(|(_, one)| *one == name).map(|(what, _)| *what).collect()
+    let chat = ("chat", choices.chat_model.as_str());
+    let all = used(choices).into_iter().chain([chat]);
+    all.filter(|(_, one)| *one == name).map(|(what, _)| what).collect()
 }
 
 fn asked_for(uses: &[&str]) -> String {

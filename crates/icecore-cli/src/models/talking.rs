@@ -68,6 +68,45 @@ pub async fn talking(settings: &Settings, printer: Printer) -> Outcome<Models> {
     Ok(models)
 }
 
+/// The model that a person chats with: the one that was named, or the one that the
+/// settings choose; none where there is none.
+pub async fn chatting(
+    settings: &Settings,
+    named: Option<&str>,
+) -> Outcome<Option<Arc<dyn ChatModel>>> {
+    let choices = &settings.file.models;
+    let name = named.unwrap_or_else(|| choices.chat_choice());
+    if let Some(table) = choices.table(name) {
+        return client(settings, table).await.map(Some);
+    }
+    // As above: whoever listens at the usual ports is asked nothing unless it is wanted.
+    let is_found = match name {
+        LOCAL_MODEL => true,
+        "" => settings.file.is_given("models.local_urls"),
+        _ => return Err(no_model(name, choices)),
+    };
+    let found = if is_found { local(settings).await? } else { None };
+    match (found, named) {
+        (None, Some(_)) => Err(Failure::refused(
+            format!(
+                "no model server was found on this machine at {}",
+                choices.local_urls.join(" or ")
+            ),
+            "start one, say where it is with `models.local_urls`, or declare a `[models.NAME]`",
+        )),
+        (found, _) => Ok(found),
+    }
+}
+
+fn no_model(name: &str, choices: &ModelChoices) -> Failure {
+    let known: Vec<&str> = choices.tables.iter().map(|table| table.name.as_str()).collect();
+    let hint = match known.is_empty() {
+        true => format!("declare it in the settings file: `[models.{name}]` with its `url`"),
+        false => format!("declared are {}", known.join(", ")),
+    };
+    Failure::refused(format!("there is no `[models.{name}]` in the settings"), hint)
+}
+
 /// No model, but what the one costs that would be read with: what was saved is worth that.
 pub fn priced(settings: &Settings) -> Models {
     let choices = &settings.file.models;

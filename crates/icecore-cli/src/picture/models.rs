@@ -2,7 +2,7 @@
 
 use icecore::{BreakEven, ModelStats, Spending};
 
-use crate::draw::{number, table};
+use crate::draw::{money, number, table};
 use crate::printer::{Printer, Tone};
 
 /// The columns that are set to the right.
@@ -51,21 +51,9 @@ fn balance(stats: &ModelStats) -> String {
     format!("{saved}, {against}: {word}")
 }
 
-/// Millionths as money, to the hundredth of a hundredth.
-fn money(millionths: u64) -> String {
-    format!("{}.{:04}", number(millionths / 1_000_000), millionths % 1_000_000 / 100)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn money_is_told_to_the_fourth_place() {
-        assert_eq!(money(0), "0.0000");
-        assert_eq!(money(4_299), "0.0042");
-        assert_eq!(money(1_234_000_000), "1,234.0000");
-    }
 
     #[test]
     fn the_balance_is_told_in_money_where_there_is_a_price() {

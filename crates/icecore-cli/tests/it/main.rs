@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod bad_input;
+mod chat;
 mod commands;
 mod damage;
 mod dreams;

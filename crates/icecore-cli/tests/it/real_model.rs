@@ -225,6 +225,7 @@ async fn a_session_goes_on_past_a_real_window_that_was_declared_too_large() {
         branch: None,
         turns: vec![turn("user", "Which hut is at stage 21?")],
         tools: None,
+        reminder: None,
         model,
     };
     let pieces = Mutex::new(String::new());

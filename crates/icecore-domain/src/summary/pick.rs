@@ -110,17 +110,29 @@ pub(crate) fn ends_plainly(text: &str) -> bool {
     !text.ends_with(|c: char| c.is_alphanumeric())
 }
 
-/// A sentence that is too long, cut; without its speaker where even that is.
+/// A sentence that is too long, cut; without its speaker where no word of it would be
+/// left beside, and from its first word on where none would be left even so. Whoever reads
+/// the summary again finds nothing in a line without words.
 fn cut(weighed: &Weighed<'_>, budget: u32, counter: &dyn TokenCounter) -> String {
-    let speaker = weighed.candidate.speaker.as_ref();
     let sentence = one_line(&weighed.candidate.sentence);
-    let whole =
-        if speaker.is_empty() { sentence.clone() } else { format!("{speaker}: {sentence}") };
-    let cut = cut_text(&whole, budget, counter);
-    if cut.len() > speaker.len() + ": ".len() + ELLIPSIS.len() {
-        return cut;
+    let speaker = match weighed.candidate.speaker.as_ref() {
+        "" => String::new(),
+        speaker => format!("{speaker}: "),
+    };
+    let fitted = |text: &str| match counter.count(text) <= budget {
+        true => text.to_owned(),
+        false => cut_text(text, budget, counter),
+    };
+    let says = |text: &str| text.contains(char::is_alphanumeric);
+    let told = fitted(&format!("{speaker}{sentence}"));
+    if told.strip_prefix(&speaker).is_some_and(says) {
+        return told;
     }
-    if counter.count(&sentence) <= budget { sentence } else { cut_text(&sentence, budget, counter) }
+    let alone = fitted(&sentence);
+    match says(&alone) {
+        true => alone,
+        false => fitted(sentence.trim_start_matches(|c: char| !c.is_alphanumeric())),
+    }
 }
 
 /// The longest head of `text` that fits with an ellipsis.

@@ -55,6 +55,8 @@ pub struct ModelChoices {
     pub dream_model: String,
     /// `memory.consolidation_model`.
     pub consolidation_model: String,
+    /// `chat.model`.
+    pub chat_model: String,
 }
 
 impl Default for ModelChoices {
@@ -70,6 +72,7 @@ impl Default for ModelChoices {
             handoff_model: String::new(),
             dream_model: String::new(),
             consolidation_model: String::new(),
+            chat_model: String::new(),
         }
     }
 }
@@ -90,6 +93,17 @@ impl ModelChoices {
         }
     }
 
+    /// The model that a person chats with where none is named at the door: the one of
+    /// `chat.model`, the only one there is, or the one that writes handoffs.
+    pub fn chat_choice(&self) -> &str {
+        let only = match self.tables.as_slice() {
+            [only] => only.name.as_str(),
+            _ => self.only_table().unwrap_or_default(),
+        };
+        let names = [self.chat_model.as_str(), only, &self.handoff_model];
+        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+    }
+
     /// The one table that is not of this machine's server.
     fn only_table(&self) -> Option<&str> {
         let mut others = self.tables.iter().filter(|table| table.name != LOCAL_MODEL);
@@ -98,12 +112,13 @@ impl ModelChoices {
     }
 
     /// Every setting that names a model, with the name.
-    fn names(&self) -> [(&'static str, &str); 4] {
+    fn names(&self) -> [(&'static str, &str); 5] {
         [
             ("memory.summarization_model", &self.summary_model),
             ("sessions.distiller_model", &self.handoff_model),
             ("dreams.model", &self.dream_model),
             ("memory.consolidation_model", &self.consolidation_model),
+            ("chat.model", &self.chat_model),
         ]
     }
 }
@@ -364,6 +379,32 @@ mod tests {
         // It may stay where another strategy is meant.
         let far = settings("https://api.example.com/v1").replace("\"local\"", "\"llm\"");
         assert_eq!(parsed(&far).unwrap().models.summary_choice(), "far");
+    }
+
+    #[test]
+    fn the_model_to_chat_with_is_the_named_the_only_or_the_distiller() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(parsed(text).unwrap().models.chat_choice(), expected, "{text}");
+        };
+        let table = |name: &str| format!("[models.{name}]\nurl = \"http://127.0.0.1:1/v1\"\n");
+        let (one, two) = (table("one"), table("two"));
+        check("", "");
+        check(&one, "one");
+        check(&table("local"), "local");
+        check(&format!("{one}{}", table("local")), "one");
+        check(&format!("{one}{two}"), "");
+        check(&format!("{one}{two}[sessions]\ndistiller_model = \"two\""), "two");
+        check(&format!("{one}[sessions]\ndistiller_model = \"local\""), "one");
+        check(&format!("{one}{two}[chat]\nmodel = \"one\""), "one");
+        check("[chat]\nmodel = \"local\"", "local");
+        let error = parsed(&format!("{one}[chat]\nmodel = \"on\"")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`chat.model` names the model `on`, and there is no `[models.on]`"
+        );
+        assert_eq!(error.hint().unwrap(), "did you mean `one`?");
+        let chat = parsed("[chat]\nrecall_tokens = 0").unwrap().chat;
+        assert_eq!((chat.recall_tokens, FileConfig::default().chat.recall_tokens), (0, 800));
     }
 
     #[test]

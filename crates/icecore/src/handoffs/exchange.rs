@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use icecore_domain::chat::{ChatError, ChatProfile, ChatReply, ChatRequest, Finish};
 use icecore_domain::handoff::{Effort, MESSAGE_TOKENS, Message, SessionWindow};
 use icecore_domain::ids::{Branch, Scope, Seq, TurnId};
-use icecore_domain::redact::{RedactedJson, RedactedStream};
+use icecore_domain::redact::{RedactedJson, RedactedStream, RedactedTurn};
 use icecore_domain::turn::{Content, RawTurn};
 use icecore_store::{HandoffTrigger, ViewUsage};
 
 use super::compact::Job;
 use super::fit::{Fit, Need, Refusal, Tries};
 use super::view::Reading;
-use super::{ExchangeRequest, Exchanged};
+use super::{ExchangeRequest, Exchanged, Reminder};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
 use crate::models::{Answered, Ask, Purpose};
@@ -53,7 +53,15 @@ impl Memory {
             tools: tools.as_ref(),
             made: 0,
         };
-        let branch = self.appended(scope, &need, &request.turns).await?;
+        let mut reminder = request.reminder.as_ref();
+        need.beside_tokens = beside_tokens.saturating_add(reminder.map_or(0, Reminder::cost));
+        let branch = match self.appended(scope, &need, &request.turns).await {
+            Err(MemoryError::RequestExceedsWindow(_)) if reminder.take().is_some() => {
+                need.beside_tokens = beside_tokens;
+                self.appended(scope, &need, &request.turns).await?
+            }
+            branch => branch?,
+        };
         let branch = branch.map(|branch| branch.to_string());
         need.branch = branch.as_deref().or(need.branch);
         let mut tries = Tries::new(window);
@@ -63,7 +71,12 @@ impl Memory {
                 Ok(fit) => fit,
                 Err(error) => return Err(told(error, &tries, refusals)),
             };
-            match self.sent(scope, request, &fit, tools.clone(), tell).await {
+            let asked = ChatRequest {
+                messages: reminded(fit.reading.view.sendable(), reminder),
+                tools: tools.clone(),
+                max_tokens: fit.window.reserve,
+            };
+            match self.sent(scope, request, &fit, &asked, tell).await {
                 Ok(answered) => {
                     let reply = self.answered(scope, request, &fit, answered).await?;
                     return Ok(Exchanged { reply, compactions: tries.compactions });
@@ -72,7 +85,13 @@ impl Memory {
                     if refusals.len() < MOST_REFUSALS =>
                 {
                     tries.refused = refusal(&error);
+                    if tries.refused.is_some_and(|refused| refused.is_midway) {
+                        tell("");
+                    }
                     refusals.push(error);
+                    // What nobody asked for is the first to go.
+                    reminder = None;
+                    need.beside_tokens = beside_tokens;
                 }
                 Err(error) => return Err(error),
             }
@@ -160,13 +179,13 @@ impl Memory {
         .await?
     }
 
-    /// Sends a view. Nobody hears a secret, not even as it comes.
+    /// Sends a request. Nobody hears a secret, not even as it comes.
     async fn sent(
         &self,
         scope: &Scope,
         request: &ExchangeRequest,
         fit: &Fit,
-        tools: Option<RedactedJson>,
+        asked: &ChatRequest,
         tell: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Answered> {
         let redactor = self.redactor(scope.tenant()).await?.redactor;
@@ -178,18 +197,13 @@ impl Memory {
                 tell(shown.as_str());
             }
         };
-        let asked = ChatRequest {
-            messages: fit.reading.view.sendable(),
-            tools,
-            max_tokens: fit.window.reserve,
-        };
         let ask = Ask {
             scope,
             session: Some(fit.reading.session.no),
             epoch: fit.reading.epoch,
             purpose: Purpose::Exchange,
             model: &request.model,
-            request: &asked,
+            request: asked,
         };
         let answered = self.ask_telling(&ask, &telling).await?;
         let stream = stream.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -249,6 +263,16 @@ impl Memory {
         }
         Ok(reply)
     }
+}
+
+/// Messages with a reminder right before the last request; without one that can be
+/// reminded of something they stay as they are.
+fn reminded(mut messages: Vec<RedactedTurn>, reminder: Option<&Reminder>) -> Vec<RedactedTurn> {
+    let is_request = |turn: &RedactedTurn| Message { turn: turn.clone(), tokens: 0 }.is_request();
+    if let (Some(reminder), Some(at)) = (reminder, messages.iter().rposition(is_request)) {
+        messages.insert(at, reminder.message());
+    }
+    messages
 }
 
 /// Why a request cannot be made to fit: what the provider said, where only it says so.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use icecore::{
-    ChatError, ChatModel, ExchangeRequest, Exchanged, HANDOFF_MARK, HandoffTrigger, MemoryError,
-    Protocol, RawTurn, Usage, json::JsonText,
+    ChatError, ChatModel, CompactRequest, ExchangeRequest, Exchanged, HANDOFF_MARK, HandoffTrigger,
+    MemoryError, Protocol, RECALL_MARK, RawTurn, Usage, json::JsonText,
 };
 use icecore_models::ChatClient;
 use icecore_models::testing::{Behaviour, OverflowForm, Upstream, UpstreamConfig};
@@ -22,6 +22,7 @@ fn asking(model: &Arc<dyn ChatModel>, content: &str) -> ExchangeRequest {
         branch: None,
         turns: vec![RawTurn::new("user", content)],
         tools: None,
+        reminder: None,
         model: Arc::clone(model),
     }
 }
@@ -72,6 +73,96 @@ async fn an_answer_is_told_as_it_comes_and_remembered() {
         assert_eq!(session.branches.len(), 1);
         assert_eq!(texts(&bench).await.len(), 4);
     }
+}
+
+#[tokio::test]
+async fn a_request_is_reminded_of_what_was_said_elsewhere() {
+    let bench = Bench::new().await;
+    let said = |content: &str| vec![RawTurn::new("user", content)];
+    let memory = &bench.memory;
+    memory
+        .remember(&bench.scope, "trip", said("The ferry to Naxos leaves at 7:40."))
+        .await
+        .unwrap();
+    memory.remember(&bench.scope, "s", said("The ferry is blue, is it not?")).await.unwrap();
+    let upstream = Upstream::start(UpstreamConfig::default()).await;
+    let model = client(&upstream);
+    let question = "When does the ferry to Naxos leave?";
+    let reminder = memory.reminder(&bench.scope, "s", question, 800).await.unwrap().unwrap();
+    assert_eq!(reminder.turns() + reminder.facts(), reminder.text().lines().count() - 2);
+    assert!(
+        reminder.text().contains("2026-01-01 user in trip: The ferry to Naxos leaves at 7:40.")
+    );
+    // What is sent anyway needs no reminder.
+    assert!(!reminder.text().contains("blue"), "{:?}", reminder.text());
+    let request = ExchangeRequest { reminder: Some(reminder), ..asking(&model, question) };
+    memory.exchange(&bench.scope, &request, &|_| ()).await.unwrap();
+    let sent = upstream.requests().pop().unwrap();
+    let sent: Vec<&str> = sent.messages().iter().filter_map(|m| m["content"].as_str()).collect();
+    assert_eq!(sent.len(), 3, "{sent:?}");
+    assert!(sent[1].starts_with(RECALL_MARK) && sent[2] == question, "{sent:?}");
+    // It is no turn, and nothing is learned of it.
+    assert_eq!(texts(&bench).await.len(), 3);
+    assert!(!texts(&bench).await.concat().contains("Naxos leaves"));
+
+    let none = memory.reminder(&bench.scope, "s", "Qwertz?", 800).await.unwrap();
+    let off = memory.reminder(&bench.scope, "s", question, 0).await.unwrap();
+    assert_eq!((none, off), (None, None));
+    let few = memory.reminder(&bench.scope, "new", question, 70).await.unwrap();
+    assert!(few.is_none_or(|few| few.tokens() <= 70));
+}
+
+#[tokio::test]
+async fn what_a_handoff_took_out_of_a_view_is_reminded_of() {
+    let bench = Bench::new().await;
+    let mut turns = vec![RawTurn::new("user", "The spare key hangs behind the barometer.")];
+    turns.extend(conversation(40));
+    bench.memory.remember(&bench.scope, "s", turns).await.unwrap();
+    let question = "Where does the spare key hang?";
+    let before = bench.memory.reminder(&bench.scope, "s", question, 800).await.unwrap();
+    let has_key = |text: &str| text.contains("behind the barometer");
+    assert!(!before.is_some_and(|reminder| has_key(reminder.text())));
+    let compact = CompactRequest { session: "s".to_owned(), ..CompactRequest::default() };
+    bench.memory.compact_session(&bench.scope, &compact).await.unwrap();
+    let after = bench.memory.reminder(&bench.scope, "s", question, 800).await.unwrap().unwrap();
+    assert!(has_key(after.text()), "{:?}", after.text());
+    // What stands on a branch that was left was taken back.
+    let id = |id: &str| Some(id.to_owned());
+    let mut left = RawTurn { id: id("left"), ..RawTurn::new("user", "The spare key is lost.") };
+    bench.memory.remember(&bench.scope, "s", vec![left.clone()]).await.unwrap();
+    left = RawTurn { id: id("new"), ..RawTurn::new("user", "The spare key is copied.") };
+    left.parent_ids = Some(vec!["turn-1.3".to_owned()]);
+    bench.memory.remember(&bench.scope, "s", vec![left]).await.unwrap();
+    let other = bench.memory.reminder(&bench.scope, "s", question, 800).await.unwrap();
+    let is_lost = |text: &str| text.contains("lost");
+    assert!(!other.is_some_and(|reminder| is_lost(reminder.text())));
+}
+
+#[tokio::test]
+async fn a_reminder_never_keeps_a_request_from_being_sent() {
+    let bench = Bench::new().await;
+    let elsewhere = format!("The ferry log: {}", "ferry wind wave harbour ".repeat(60));
+    let turns = vec![RawTurn::new("user", elsewhere)];
+    bench.memory.remember(&bench.scope, "log", turns).await.unwrap();
+    let question = format!("What does the ferry log say? {}", "Please tell. ".repeat(90));
+    let config = UpstreamConfig { window: 512, counts_answer: false, ..UpstreamConfig::default() };
+    let upstream = Upstream::start(config).await;
+    let model = client(&upstream);
+    let reminder = bench.memory.reminder(&bench.scope, "s", &question, 800).await.unwrap();
+    assert!(reminder.as_ref().is_some_and(|reminder| reminder.tokens() > 150));
+    let request = ExchangeRequest { reminder: reminder.clone(), ..asking(&model, &question) };
+    bench.memory.exchange(&bench.scope, &request, &|_| ()).await.unwrap();
+    assert_eq!(upstream.requests()[0].messages().len(), 1);
+    // A provider that refuses with it is asked without.
+    let config = UpstreamConfig { window: 4_000, ..UpstreamConfig::default() };
+    let upstream = Upstream::start(config).await;
+    upstream.push(Behaviour::Overflow);
+    let model = client(&upstream);
+    let session = "other".to_owned();
+    let request = ExchangeRequest { session, reminder, ..asking(&model, &question) };
+    bench.memory.exchange(&bench.scope, &request, &|_| ()).await.unwrap();
+    let counts: Vec<usize> = upstream.requests().iter().map(|r| r.messages().len()).collect();
+    assert_eq!(counts, [2, 1]);
 }
 
 #[tokio::test]

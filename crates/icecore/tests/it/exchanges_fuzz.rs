@@ -59,6 +59,7 @@ impl Trial<'_> {
             branch: None,
             turns: turns.to_vec(),
             tools: None,
+            reminder: None,
             model: Arc::clone(&self.model),
         };
         let done = memory.exchange(scope, &request, &|_| ()).await;

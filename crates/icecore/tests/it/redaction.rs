@@ -30,7 +30,7 @@ const READS: &[&str] = &[
     "api_view", "api_view_within", "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
     "files", "find", "follow", "handoff", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
-    "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secret", "secrets",
+    "reminder", "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secret", "secrets",
     "session_window", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats", "store", "ticks", "turns",
     "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
     "workspace",
@@ -293,6 +293,7 @@ async fn write(bench: &Bench, name: &str) {
                 branch: None,
                 turns: vec![RawTurn::new("user", &secret)],
                 tools: Some(JsonText::parse(&tools.to_string()).unwrap()),
+                reminder: None,
                 model: Arc::new(ChatClient::new(upstream.client_config()).unwrap()),
             };
             for _ in 0..3 {

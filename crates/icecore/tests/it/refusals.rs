@@ -27,6 +27,7 @@ fn asking(model: &Arc<dyn ChatModel>, content: &str) -> ExchangeRequest {
         branch: None,
         turns: vec![RawTurn::new("user", content)],
         tools: None,
+        reminder: None,
         model: Arc::clone(model),
     }
 }

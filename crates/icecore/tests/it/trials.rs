@@ -103,6 +103,7 @@ impl Trial<'_> {
                 branch: None,
                 turns: turns.clone(),
                 tools: None,
+                reminder: None,
                 model: Arc::clone(&self.model),
             };
             match self.memory.exchange(&self.scope, &request, &|_| ()).await {
