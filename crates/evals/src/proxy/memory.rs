@@ -76,6 +76,7 @@ pub async fn run(args: &Args) -> Result<Found> {
     let third = samples.len() / 3;
     let adding = Ends::of(&samples[third..2 * third]);
     let again = Ends::of(&samples[2 * third..]);
+    // A request adds two turns, and three quarters of them lie between the two means.
     let kib = (adding.last - adding.first) * 1024.0 / (1.5 * args.memory_requests as f64);
     let mut notes = vec![
         format!(
