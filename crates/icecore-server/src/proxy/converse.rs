@@ -1,9 +1,10 @@
 //! The life of a request: understood, matched, made to fit, sent, and kept.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
 use icecore::json::{JsonText, TextPlace};
 use icecore::{
@@ -24,6 +25,9 @@ use crate::work::{Work, beside};
 
 /// Compactions of one request.
 const MOST_COMPACTIONS: usize = 2;
+
+/// What takes longer than this to fit is no work of ours any more: a model is asked.
+const OWN_WORK: Duration = Duration::from_millis(500);
 
 /// Of a window, at most this share is kept free where a request does not say how much.
 const RESERVED_SHARE: u64 = 4;
@@ -49,6 +53,8 @@ pub(crate) struct Asking {
 enum Trouble {
     /// It cannot be made to fit.
     Exceeds(ExceedsWindow),
+    /// It was not made to fit in time.
+    Late(ApiError),
     /// The client is wrong.
     Refused(ApiError),
     /// Our store is.
@@ -101,14 +107,14 @@ impl Asking {
             Ok(exchange) => exchange.run(&self, &upstream, stream).await,
             Err((trouble, exchange)) => match trouble {
                 Trouble::Exceeds(told) => {
-                    // Nothing is sent, and nothing lost.
-                    if let Some(mut exchange) = exchange
-                        && let Err(Trouble::Failed(error)) = exchange.keep(&self.app).await
-                    {
-                        tracing::warn!(?error, "a request that does not fit was not kept");
-                    }
+                    self.keep_unsent(exchange).await;
                     self.app.metrics.proxied(self.protocol, "exceeds_window");
                     Ok(words::exceeds(self.protocol, &told))
+                }
+                Trouble::Late(error) => {
+                    self.keep_unsent(exchange).await;
+                    self.app.metrics.proxied(self.protocol, "not_compacted");
+                    Err(error)
                 }
                 Trouble::Refused(error) => Err(error),
                 Trouble::Failed(error) if self.app.proxy.options.fail_open => {
@@ -116,6 +122,15 @@ impl Asking {
                 }
                 Trouble::Failed(error) => Err(error),
             },
+        }
+    }
+
+    /// Nothing is sent, and nothing lost.
+    async fn keep_unsent(&self, exchange: Option<Box<Exchange>>) {
+        if let Some(mut exchange) = exchange
+            && let Err(Trouble::Failed(error)) = exchange.keep(&self.app).await
+        {
+            tracing::warn!(?error, "a request that does not fit was not kept");
         }
     }
 
@@ -245,14 +260,15 @@ impl Exchange {
             compactions: 0,
             compaction: None,
         };
-        match exchange.refit(app).await {
+        match exchange.refit(asking).await {
             Ok(_) => Ok(exchange),
             Err(trouble) => Err((trouble, Some(Box::new(exchange)))),
         }
     }
 
     /// Makes the history fit; whether anything was compacted for that.
-    async fn refit(&mut self, app: &App) -> Result<bool, Trouble> {
+    async fn refit(&mut self, asking: &Asking) -> Result<bool, Trouble> {
+        let app = &asking.app;
         self.fit.attempts = self.compactions;
         let fitting = app.memory.fit_history(
             &self.scope,
@@ -260,7 +276,7 @@ impl Exchange {
             &self.asked.messages,
             &self.fit,
         );
-        let (fitted, spent) = icecore::spending(fitting).await;
+        let (fitted, spent) = in_time(asking, icecore::spending(fitting)).await?;
         self.spent.input += spent.input;
         self.spent.output += spent.output;
         let fitted = fitted?;
@@ -309,7 +325,9 @@ impl Exchange {
                         warning = Some(error.code());
                         self.is_kept = false;
                     }
-                    Trouble::Failed(error) | Trouble::Refused(error) => return Err(error),
+                    Trouble::Failed(error) | Trouble::Refused(error) | Trouble::Late(error) => {
+                        return Err(error);
+                    }
                     Trouble::Exceeds(told) => return Ok(words::exceeds(asking.protocol, &told)),
                 }
             }
@@ -320,12 +338,16 @@ impl Exchange {
             }
             asking.work.begin().await?;
             self.fit.overflowed = Some(window);
-            match self.refit(app).await {
+            match self.refit(asking).await {
                 Ok(true) => {}
                 Ok(false) => break begun,
                 Err(Trouble::Exceeds(told)) => {
                     app.metrics.proxied(asking.protocol, "exceeds_window");
                     return Ok(words::exceeds(asking.protocol, &told));
+                }
+                Err(Trouble::Late(error)) => {
+                    app.metrics.proxied(asking.protocol, "not_compacted");
+                    return Err(error);
                 }
                 Err(Trouble::Failed(error) | Trouble::Refused(error)) => {
                     warning = Some(error.code());
@@ -373,6 +395,28 @@ impl Exchange {
         }
         headers
     }
+}
+
+/// Fits in our own time and place. What takes longer waits for a model: no place is held
+/// for that, and it has a limit of its own.
+async fn in_time<T>(asking: &Asking, fitting: impl Future<Output = T>) -> Result<T, Trouble> {
+    let options = &asking.app.proxy.options;
+    let deadline = tokio::time::Instant::now() + options.compaction_time();
+    tokio::pin!(fitting);
+    if let Ok(fitted) = tokio::time::timeout(OWN_WORK, &mut fitting).await {
+        return Ok(fitted);
+    }
+    asking.work.leave();
+    tokio::time::timeout_at(deadline, fitting).await.map_err(|_| {
+        let seconds = options.compaction_seconds;
+        Trouble::Late(ApiError::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "compaction_timeout",
+            format!(
+                "the history could not be made to fit within {seconds} s (`proxy.compaction_seconds`); nothing was sent, and what is new is kept; ask again, or give handoffs a faster model"
+            ),
+        ))
+    })
 }
 
 /// What a client is told of a store that fails.
