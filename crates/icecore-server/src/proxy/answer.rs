@@ -42,8 +42,13 @@ trait Draft: Send + Sync {
     /// Takes an answer in one piece.
     fn whole(&mut self, answer: &Value);
 
-    /// Whether nothing more is said.
+    /// Whether nothing more of the reply is said.
     fn is_said(&self) -> bool;
+
+    /// Whether others than the reply still speak: further choices.
+    fn others_speak(&self) -> bool {
+        false
+    }
 
     /// The reply so far; unless it `is_whole`, without what is half said and of no use.
     fn message(&mut self, is_whole: bool) -> Option<Value>;
@@ -125,6 +130,11 @@ impl Reading {
         self.is_over || self.draft.is_said()
     }
 
+    /// Whether that is so of all that the answer has beside the reply.
+    pub(crate) fn is_all_said(&self) -> bool {
+        self.is_over || self.draft.is_said() && !self.draft.others_speak()
+    }
+
     /// Whether the stream said that it is over.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
@@ -166,6 +176,7 @@ impl Reading {
 /// there is no event yet.
 pub(crate) struct FirstEvent {
     reader: EventReader,
+    at_line: bool,
 }
 
 /// What the first event is.
@@ -173,7 +184,8 @@ pub(crate) struct FirstEvent {
 pub(crate) enum First {
     /// Not there yet.
     Awaited,
-    /// An answer's, or some other error's.
+    /// An answer's, or some other error's; or a comment, which says that it will take a
+    /// while and is for the client to see.
     Begun,
     /// The request did not fit; the window, if it is named.
     Overflow(u64),
@@ -181,13 +193,16 @@ pub(crate) enum First {
 
 impl FirstEvent {
     pub(crate) fn new() -> Self {
-        Self { reader: EventReader::default() }
+        Self { reader: EventReader::default(), at_line: true }
     }
 
     /// Takes the next bytes.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> First {
         let Ok(events) = self.reader.take(bytes) else { return First::Begun };
-        let Some(event) = events.first() else { return First::Awaited };
+        let is_comment = self.has_comment(bytes);
+        let Some(event) = events.first() else {
+            return if is_comment { First::Begun } else { First::Awaited };
+        };
         let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
         let is_error =
             event.name == "error" || data.get("error").is_some_and(|error| !error.is_null());
@@ -195,6 +210,13 @@ impl FirstEvent {
             Some(overflow) => First::Overflow(overflow.limit.unwrap_or(0)),
             None => First::Begun,
         }
+    }
+
+    fn has_comment(&mut self, bytes: &[u8]) -> bool {
+        bytes.iter().any(|byte| {
+            let at_line = std::mem::replace(&mut self.at_line, matches!(byte, b'\n' | b'\r'));
+            at_line && *byte == b':'
+        })
     }
 }
 
@@ -386,11 +408,13 @@ mod tests {
             let mut first = FirstEvent::new();
             assert_eq!(first.take(stream.as_bytes()), expected, "{stream}");
         };
-        check(": comment\n\ndata: {\"choi", First::Awaited);
+        check("event: error\ndata: {\"choi", First::Awaited);
+        check(": comment\n\ndata: {\"choi", First::Begun);
         check("data: {\"choices\":[]}\n\n", First::Begun);
         let error = r#"{"error":{"message":"This model's maximum context length is 512 tokens","code":"context_length_exceeded"}}"#;
         check(&format!("data: {error}\n\n"), First::Overflow(512));
         check(&format!("event: error\ndata: {error}\n\n"), First::Overflow(512));
+        check(&format!(": comment\n\ndata: {error}\n\n"), First::Overflow(512));
         check("event: error\ndata: {\"error\":{\"message\":\"busy\"}}\n\n", First::Begun);
         // What a model says about windows is no error.
         let said = r#"{"choices":[{"delta":{"content":"context_length_exceeded"}}]}"#;

@@ -1,10 +1,13 @@
 //! A reply in OpenAI's protocol: the first of its choices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::{Draft, number, text};
+
+/// Choices beyond these are not told apart; providers give no more.
+const MOST_CHOICES: usize = 128;
 
 /// What came so far.
 #[derive(Debug, Default)]
@@ -16,6 +19,8 @@ pub(super) struct Reply {
     /// The message of an answer in one piece.
     whole: Option<Value>,
     finish: Option<String>,
+    /// Further choices that have begun and not ended.
+    others: BTreeSet<u64>,
     model: Option<String>,
     input_tokens: Option<u64>,
     is_begun: bool,
@@ -35,6 +40,15 @@ impl Reply {
         }
         if let Some(tokens) = number(data, "/usage/prompt_tokens") {
             self.input_tokens = Some(tokens);
+        }
+    }
+
+    fn other(&mut self, index: u64, choice: &Value) {
+        let is_over = text(choice, "/finish_reason").is_some();
+        if is_over {
+            self.others.remove(&index);
+        } else if self.others.len() < MOST_CHOICES {
+            self.others.insert(index);
         }
     }
 
@@ -78,9 +92,13 @@ impl Draft for Reply {
     fn event(&mut self, event: &Value) -> usize {
         self.about(event);
         let choices = event["choices"].as_array().into_iter().flatten();
-        let first = |choice: &&Value| number(choice, "/index").unwrap_or(0) == 0;
         let mut bytes = 0;
-        for choice in choices.filter(first) {
+        for choice in choices {
+            let index = number(choice, "/index").unwrap_or(0);
+            if index > 0 {
+                self.other(index, choice);
+                continue;
+            }
             self.is_begun = true;
             bytes += self.delta(&choice["delta"]);
             if let Some(finish) = text(choice, "/finish_reason") {
@@ -97,6 +115,10 @@ impl Draft for Reply {
 
     fn is_said(&self) -> bool {
         self.finish.is_some()
+    }
+
+    fn others_speak(&self) -> bool {
+        !self.others.is_empty()
     }
 
     fn message(&mut self, is_whole: bool) -> Option<Value> {
