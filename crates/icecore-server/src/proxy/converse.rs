@@ -187,16 +187,27 @@ impl Asking {
     ) -> Result<Response, ApiError> {
         let body = hidden(&self.app, self.principal.tenant(), self.body.clone()).await?;
         self.work.leave();
-        let begun = self.send(upstream, body).await?;
+        let begun = self.send(upstream, body, false).await?;
         let outcome = if begun.status.is_success() { "passed" } else { "refused" };
         self.app.metrics.proxied(self.protocol, outcome);
         Ok(self.respond(begun, None, stream, headers))
     }
 
-    async fn send(&self, upstream: &Upstream, body: Bytes) -> Result<Begun, ApiError> {
+    /// Sends a body; `is_again` where another went before it for the same request.
+    async fn send(
+        &self,
+        upstream: &Upstream,
+        body: Bytes,
+        is_again: bool,
+    ) -> Result<Begun, ApiError> {
         let began = std::time::Instant::now();
         let (method, rest) = (self.method.clone(), self.rest.as_str());
-        let begun = upstream.send(Sent { method, rest, headers: &self.headers, body }).await;
+        let mut headers = std::borrow::Cow::Borrowed(&self.headers);
+        if is_again {
+            // It stands for the body that it came with.
+            headers.to_mut().remove(headers::IDEMPOTENCY_KEY);
+        }
+        let begun = upstream.send(Sent { method, rest, headers: &headers, body }).await;
         self.app.metrics.upstream(self.protocol, began.elapsed());
         if begun.is_err() {
             self.app.metrics.proxied(self.protocol, "unreachable");
@@ -240,9 +251,11 @@ impl Exchange {
         asked: Asked,
     ) -> Result<Self, (Trouble, Option<Box<Self>>)> {
         let app = &asking.app;
+        let counted = super::counts::of(app, asked).await;
+        let (asked, beside_tokens) = counted.map_err(|error| (Trouble::Failed(error), None))?;
         let fit = HistoryFit {
             window: Some(window(app, &asked)),
-            beside_tokens: app.proxy.counts.of(&app.memory, &asked),
+            beside_tokens,
             model: asked.model.clone(),
             overflowed: None,
             attempts: 0,
@@ -318,7 +331,8 @@ impl Exchange {
             let body = self.body(app).await?;
             asking.work.leave();
             // What is new is durable before the client sees anything of an answer.
-            let (begun, kept) = tokio::join!(asking.send(upstream, body), self.keep(app));
+            let is_again = self.fit.overflowed.is_some();
+            let (begun, kept) = tokio::join!(asking.send(upstream, body, is_again), self.keep(app));
             if let Err(trouble) = kept {
                 match trouble {
                     Trouble::Failed(error) if app.proxy.options.fail_open => {
@@ -478,10 +492,14 @@ async fn hidden(app: &App, tenant: &icecore::Tenant, body: Bytes) -> Result<Byte
         return Ok(body);
     }
     let redactor = app.memory.redactor(tenant).await?.redactor;
+    // No text of a client's is taken for it.
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| ApiError::internal(&error))?;
+    let marker = format!("icecore-file-{}-", hex::encode(random));
     let hide = move || {
         let text = std::str::from_utf8(&body).ok()?;
         Some(match JsonText::parse(text) {
-            Ok(json) => Bytes::from(without_secrets(&redactor, &json).as_str().to_owned()),
+            Ok(json) => Bytes::from(without_secrets(&redactor, &json, &marker).as_str().to_owned()),
             Err(_) => Bytes::from(redactor.text(text).into_string()),
         })
     };
@@ -491,8 +509,9 @@ async fn hidden(app: &App, tenant: &icecore::Tenant, body: Bytes) -> Result<Byte
     })
 }
 
-/// The bytes of files stay as they are: no picture survives a marker in it.
-fn without_secrets(redactor: &Redactor, json: &JsonText) -> JsonText {
+/// The bytes of files stay as they are: no picture survives a marker in it. Meanwhile
+/// `marker` and a number stand for each.
+fn without_secrets(redactor: &Redactor, json: &JsonText, marker: &str) -> JsonText {
     let is_file = |place: &TextPlace<'_>, text: &str| match place {
         TextPlace::Under(key) => media::placeholder(Some(key), text).is_some(),
         _ => false,
@@ -501,21 +520,35 @@ fn without_secrets(redactor: &Redactor, json: &JsonText) -> JsonText {
     let marked = json.map_text(|place, text| {
         is_file(&place, text).then(|| {
             files.push(text.to_owned());
-            format!("icecore-file-{}", files.len() - 1)
+            format!("{marker}{}", files.len() - 1)
         })
     });
     if files.is_empty() {
         return redactor.json(json);
     }
-    redactor.json(&marked).map_text(|_, text| {
-        let number = text.strip_prefix("icecore-file-")?.parse::<usize>().ok()?;
-        files.get(number).cloned()
+    redactor.json(&marked).map_text(|place, text| match place {
+        TextPlace::Under(_) => {
+            files.get(text.strip_prefix(marker)?.parse::<usize>().ok()?).cloned()
+        }
+        _ => None,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MARKER: &str = "icecore-file-0f5a1c2e9b7d4a6688c3e1f0a2b4c6d8-";
+
+    #[test]
+    fn what_looks_like_a_file_of_ours_stays_as_it_is() {
+        let data = "QUJD".repeat(100);
+        let body = format!(
+            r#"{{"data":"{data}","a":"icecore-file-0","{MARKER}0":"b","c":"{MARKER}1","d":["x"]}}"#
+        );
+        let json = JsonText::parse(&body).unwrap();
+        assert_eq!(without_secrets(&Redactor::standard(), &json, MARKER).as_str(), body);
+    }
 
     #[test]
     fn pictures_stay_whole_where_secrets_are_hidden() {
@@ -525,7 +558,7 @@ mod tests {
             r#"{{"messages":[{{"content":[{{"text":"it is {token}"}},{{"image_url":{{"url":"data:image/png;base64,{data}"}}}}]}}]}}"#
         );
         let json = JsonText::parse(&body).unwrap();
-        let clean = without_secrets(&Redactor::standard(), &json);
+        let clean = without_secrets(&Redactor::standard(), &json, MARKER);
         let expected = body.replace(&token, "[REDACTED:github-token]");
         assert_eq!(clean.as_str(), expected);
     }

@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header;
 use axum::response::Response;
 use icecore::json::JsonText;
 use icecore::{ClientMessage, Followed, Memory, Protocol, ProviderCount, Scope};
@@ -21,7 +20,7 @@ use tracing::Instrument;
 
 use super::answer::{self, Read, Reading};
 use super::upstream::Begun;
-use super::{message, upstream, words};
+use super::{headers, message, upstream, words};
 use crate::app::Shared;
 use crate::share::Share;
 
@@ -38,6 +37,9 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// What waits for the reply to be kept is at most this much (256 KiB).
 const MOST_HELD_BYTES: usize = 256 << 10;
+
+/// What a client is told of an answer that cannot be read along.
+const ENCODED: &str = "reply-not-kept (encoded)";
 
 /// What a reply that is not whole is tagged with, and the field that says why.
 pub(crate) const PARTIAL_TAG: &str = "partial";
@@ -76,7 +78,10 @@ impl Relay {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.begun.status;
         *response.headers_mut() = self.begun.headers.clone();
-        let is_encoded = self.begun.headers.contains_key(header::CONTENT_ENCODING);
+        let is_encoded = headers::is_encoded(&self.begun.headers);
+        if is_encoded && self.begun.status.is_success() && self.keeper.is_some() {
+            response.headers_mut().insert(headers::WARNING, headers::told(ENCODED));
+        }
         response.extensions_mut().insert(FromUpstream);
         let (sender, receiver) = mpsc::channel(WAITING);
         let is_whole = Arc::new(AtomicBool::new(false));

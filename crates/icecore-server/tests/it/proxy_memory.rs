@@ -114,13 +114,18 @@ async fn an_overflow_before_the_first_byte_is_one_ordinary_answer() {
             messages.push(user("and what now?"));
             bench.upstream.forget_requests();
             bench.upstream.push(Behaviour::Overflow);
-            let answer = bench.ask(&body_of(protocol, &messages, is_stream)).await;
+            let headers = [("Idempotency-Key", "k-1")];
+            let body = body_of(protocol, &messages, is_stream);
+            let answer = bench.ask_with(&headers, &body).await.0;
             assert!(is_ordinary(&answer), "{answer:?}");
             assert_eq!(session_of(&answer), session);
             assert!(answer.header("x-icecore-compaction").is_some(), "{answer:?}");
             let sent = bench.upstream.requests();
             assert_eq!(sent.len(), 2);
             assert!(sent[1].body.len() < sent[0].body.len());
+            // A key stands for one body.
+            assert_eq!(sent[0].header("idempotency-key"), Some("k-1"));
+            assert_eq!(sent[1].header("idempotency-key"), None);
             assert_eq!(sent[1].messages().last(), messages.last());
             // It still goes on in one session, with one answer.
             messages.extend([assistant("Understood. I will go on."), user("more")]);

@@ -539,3 +539,27 @@ async fn an_answer_that_is_cut_before_a_slow_client_does_not_look_whole() {
     assert_eq!((kept.len(), &kept[1]["interrupted"]), (2, &json!("shutdown")), "{kept:?}");
     host.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_told_where_an_answer_cannot_be_read_along() {
+    let answer = |coding: &str| {
+        let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"Yes."}}]}"#;
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: {coding}\r\nconnection: close\r\n\r\n{body}"
+        )
+    };
+    let canned = Canned::start(vec![answer("odd"), answer("identity")]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::open(dir.path()).await.unwrap();
+    let host = host_of(memory, dir.path(), to(&canned.url, given())).await;
+    let body = body_of(Protocol::OpenAi, &[user("hello")], false);
+    for (session, warning) in [("odd", Some("reply-not-kept (encoded)")), ("plain", None)] {
+        let headers = [("X-Icecore-Session", session)];
+        let (answer, is_whole) = stream(&host, OPENAI, &headers, &body).await;
+        assert!(is_whole && answer.text.contains("Yes."), "{answer:?}");
+        assert_eq!(answer.header("x-icecore-warning"), warning);
+        let kept = turns(&host, session).await.len();
+        assert_eq!(kept, if warning.is_some() { 1 } else { 2 });
+    }
+    host.stop().await;
+}
