@@ -575,7 +575,7 @@ const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 138] = {
+static SETTINGS: [Setting; 139] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -780,6 +780,7 @@ static SETTINGS: [Setting; 138] = {
             number(|c| Usize(&mut c.proxy.kept_answer_bytes), 1 << 10, 1 << 20),
         ),
         proxying("streams", number(|c| Usize(&mut c.proxy.streams), 1, 65_536)),
+        proxying("compaction_seconds", number(|c| U64(&mut c.proxy.compaction_seconds), 1, 86_400)),
         proxying("connect_seconds", number(|c| U64(&mut c.proxy.connect_seconds), 1, 3_600)),
         proxying("first_byte_seconds", number(|c| U64(&mut c.proxy.first_byte_seconds), 1, 86_400)),
         proxying("idle_seconds", number(|c| U64(&mut c.proxy.idle_seconds), 1, 86_400)),

@@ -137,6 +137,7 @@ pub(super) fn proxy_options(settings: &Settings) -> ProxyOptions {
         fail_open: proxy.fail_open,
         redact_upstream: proxy.redact_upstream,
         kept_answer_bytes: proxy.kept_answer_bytes,
+        compaction_seconds: proxy.compaction_seconds,
         connect_seconds: proxy.connect_seconds,
         first_byte_seconds: proxy.first_byte_seconds,
         idle_seconds: proxy.idle_seconds,

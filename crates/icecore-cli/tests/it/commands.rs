@@ -318,6 +318,7 @@ fn settings_come_from_somewhere() {
     proxy.body_bytes 33554432 default
     proxy.kept_answer_bytes 1048576 default
     proxy.streams 512 default
+    proxy.compaction_seconds 600 default
     proxy.connect_seconds 10 default
     proxy.first_byte_seconds 600 default
     proxy.idle_seconds 300 default

@@ -42,8 +42,13 @@ trait Draft: Send + Sync {
     /// Takes an answer in one piece.
     fn whole(&mut self, answer: &Value);
 
-    /// Whether nothing more is said.
+    /// Whether nothing more of the reply is said.
     fn is_said(&self) -> bool;
+
+    /// Whether others than the reply still speak: further choices.
+    fn others_speak(&self) -> bool {
+        false
+    }
 
     /// The reply so far; unless it `is_whole`, without what is half said and of no use.
     fn message(&mut self, is_whole: bool) -> Option<Value>;
@@ -64,6 +69,8 @@ pub(crate) struct Reading {
     /// The stream said that it is over.
     is_over: bool,
     is_too_large: bool,
+    /// Some of it could not be read.
+    is_malformed: bool,
 }
 
 enum Form {
@@ -81,7 +88,15 @@ impl Reading {
             true => Form::Events(EventReader::default()),
             false => Form::Whole(Vec::new()),
         };
-        Self { draft, form, left: most_bytes, error: None, is_over: false, is_too_large: false }
+        Self {
+            draft,
+            form,
+            left: most_bytes,
+            error: None,
+            is_over: false,
+            is_too_large: false,
+            is_malformed: false,
+        }
     }
 
     /// Takes the next bytes.
@@ -93,8 +108,14 @@ impl Reading {
             Form::Whole(body) if body.len() + bytes.len() > self.left => self.is_too_large = true,
             Form::Whole(body) => body.extend_from_slice(bytes),
             Form::Events(reader) => {
-                // Bytes that are no text are no answer either; those after them may be.
-                let events = reader.take(bytes).unwrap_or_default();
+                let mut events = Vec::new();
+                // Line by line: one that is no text takes no other along.
+                for line in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+                    match reader.take(line) {
+                        Ok(complete) => events.extend(complete),
+                        Err(_) => self.is_malformed = true,
+                    }
+                }
                 self.is_too_large = reader.held_bytes() > self.left.max(MOST_EVENT_BYTES);
                 events.iter().for_each(|event| self.event(event));
             }
@@ -109,7 +130,10 @@ impl Reading {
             self.is_over = true;
             return;
         }
-        let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+        let data = serde_json::from_str(&event.data);
+        // Other words are some server's way to say that it is there.
+        self.is_malformed |= data.is_err() && event.data.trim_start().starts_with('{');
+        let data: Value = data.unwrap_or_default();
         if event.name == "error" || data.get("error").is_some_and(|error| !error.is_null()) {
             self.error = Some(event.data.clone());
             return;
@@ -125,6 +149,11 @@ impl Reading {
         self.is_over || self.draft.is_said()
     }
 
+    /// Whether that is so of all that the answer has beside the reply.
+    pub(crate) fn is_all_said(&self) -> bool {
+        self.is_over || self.draft.is_said() && !self.draft.others_speak()
+    }
+
     /// Whether the stream said that it is over.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
@@ -134,11 +163,11 @@ impl Reading {
     pub(crate) fn finish(mut self, broken: Option<&'static str>) -> Read {
         let is_event_stream = matches!(self.form, Form::Events(_));
         match &mut self.form {
-            Form::Events(reader) => {
-                if let Ok(Some(last)) = reader.finish() {
-                    self.event(&last);
-                }
-            }
+            Form::Events(reader) => match reader.finish() {
+                Ok(Some(last)) => self.event(&last),
+                Ok(None) => {}
+                Err(_) => self.is_malformed = true,
+            },
             Form::Whole(body) => {
                 let answer: Value = serde_json::from_slice(body).unwrap_or_default();
                 self.draft.whole(&answer);
@@ -149,10 +178,11 @@ impl Reading {
             None => UPSTREAM,
         });
         let ended_early = (is_event_stream && !self.is_said()).then_some(UPSTREAM);
+        let has_holes = self.is_malformed.then_some(UPSTREAM);
         let too_large = self.is_too_large.then_some(SIZE);
         // One that was wholly said is whole, however its stream ended.
         let broken = broken.filter(|_| !(is_event_stream && self.is_said()));
-        let interrupted = too_large.or(failed).or(broken).or(ended_early);
+        let interrupted = too_large.or(failed).or(broken).or(has_holes).or(ended_early);
         Read {
             message: self.draft.message(interrupted.is_none()),
             model: self.draft.model(),
@@ -166,6 +196,7 @@ impl Reading {
 /// there is no event yet.
 pub(crate) struct FirstEvent {
     reader: EventReader,
+    at_line: bool,
 }
 
 /// What the first event is.
@@ -173,7 +204,8 @@ pub(crate) struct FirstEvent {
 pub(crate) enum First {
     /// Not there yet.
     Awaited,
-    /// An answer's, or some other error's.
+    /// An answer's, or some other error's; or a comment, which says that it will take a
+    /// while and is for the client to see.
     Begun,
     /// The request did not fit; the window, if it is named.
     Overflow(u64),
@@ -181,13 +213,16 @@ pub(crate) enum First {
 
 impl FirstEvent {
     pub(crate) fn new() -> Self {
-        Self { reader: EventReader::default() }
+        Self { reader: EventReader::default(), at_line: true }
     }
 
     /// Takes the next bytes.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> First {
         let Ok(events) = self.reader.take(bytes) else { return First::Begun };
-        let Some(event) = events.first() else { return First::Awaited };
+        let is_comment = self.has_comment(bytes);
+        let Some(event) = events.first() else {
+            return if is_comment { First::Begun } else { First::Awaited };
+        };
         let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
         let is_error =
             event.name == "error" || data.get("error").is_some_and(|error| !error.is_null());
@@ -195,6 +230,13 @@ impl FirstEvent {
             Some(overflow) => First::Overflow(overflow.limit.unwrap_or(0)),
             None => First::Begun,
         }
+    }
+
+    fn has_comment(&mut self, bytes: &[u8]) -> bool {
+        bytes.iter().any(|byte| {
+            let at_line = std::mem::replace(&mut self.at_line, matches!(byte, b'\n' | b'\r'));
+            at_line && *byte == b':'
+        })
     }
 }
 
@@ -343,6 +385,65 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read_leaves_no_hole_unmarked() {
+        let (one, two) = (delta(json!({"content": "One "})), delta(json!({"content": "two"})));
+        let check = |hole: &[u8], interrupted: Option<&str>| {
+            let mut stream = events(std::slice::from_ref(&one)).into_bytes();
+            stream.extend_from_slice(hole);
+            stream.extend_from_slice(events(&[two.clone(), end("stop")]).as_bytes());
+            for step in [1, 9, stream.len()] {
+                let mut reading = Reading::new(Protocol::OpenAi, true, 1 << 20);
+                stream.chunks(step).for_each(|piece| reading.take(piece));
+                let read = reading.finish(None);
+                let expected = json!({"role": "assistant", "content": "One two"});
+                assert_eq!((read.message, read.interrupted), (Some(expected), interrupted));
+            }
+        };
+        check(b"", None);
+        check(b": \xc3\xbc\n\ndata: ping\n\ndata:\n\n", None);
+        check(b"data: {\"choices\":\xff\n\n", Some(UPSTREAM));
+        check(b"data: {\"choices\":[{\"del\n\n", Some(UPSTREAM));
+    }
+
+    #[test]
+    fn a_call_in_the_older_form_is_put_together() {
+        let call = |call: Value| delta(json!({"content": null, "function_call": call}));
+        let begun = events(&[
+            call(json!({"name": "ls", "arguments": ""})),
+            call(json!({"arguments": "{\"p\":"})),
+        ]);
+        let rest = events(&[call(json!({"arguments": "1}"})), end("function_call")]);
+        let expected = json!({"role": "assistant", "content": null,
+            "function_call": {"name": "ls", "arguments": "{\"p\":1}"}});
+        let whole = read(Protocol::OpenAi, &format!("{begun}{rest}"), None);
+        assert_eq!((whole.message, whole.interrupted), (Some(expected), None));
+        // Half a call is of no use, and what we do not know is not nothing.
+        assert_eq!(read(Protocol::OpenAi, &begun, None).message, None);
+        let sung =
+            |song: Value| events(&[delta(json!({"role": "assistant", "song": song})), end("stop")]);
+        assert_eq!(read(Protocol::OpenAi, &sung(json!("la")), None).message, None);
+        let silent = read(Protocol::OpenAi, &sung(Value::Null), None).message;
+        assert_eq!(silent, Some(json!({"role": "assistant", "content": ""})));
+    }
+
+    #[test]
+    fn odd_numbers_and_counts_do_no_harm() {
+        let call =
+            |index: Value| json!({"index": index, "function": {"name": "f", "arguments": "{}"}});
+        let calls = json!({"tool_calls": [call(json!(u64::MAX)), call(Value::Null)]});
+        assert!(
+            read(Protocol::OpenAi, &events(&[delta(calls), end("stop")]), None).message.is_some()
+        );
+        let usage = |usage: Value| json!({"type": "message_delta", "delta": {}, "usage": usage});
+        let stream = events(&[
+            json!({"type": "message_start", "message": {"usage": {"input_tokens": 5, "cache_read_input_tokens": u64::MAX}}}),
+            usage(json!({"input_tokens": null, "cache_read_input_tokens": 2, "x": {"y": "z"}})),
+            usage(json!({"input_tokens": 7})),
+        ]);
+        assert_eq!(read(Protocol::Anthropic, &stream, None).input_tokens, Some(9));
+    }
+
+    #[test]
     fn an_endless_answer_is_held_within_its_bound() {
         let mut reading = Reading::new(Protocol::OpenAi, true, 100);
         for _ in 0..1_000 {
@@ -386,11 +487,13 @@ mod tests {
             let mut first = FirstEvent::new();
             assert_eq!(first.take(stream.as_bytes()), expected, "{stream}");
         };
-        check(": comment\n\ndata: {\"choi", First::Awaited);
+        check("event: error\ndata: {\"choi", First::Awaited);
+        check(": comment\n\ndata: {\"choi", First::Begun);
         check("data: {\"choices\":[]}\n\n", First::Begun);
         let error = r#"{"error":{"message":"This model's maximum context length is 512 tokens","code":"context_length_exceeded"}}"#;
         check(&format!("data: {error}\n\n"), First::Overflow(512));
         check(&format!("event: error\ndata: {error}\n\n"), First::Overflow(512));
+        check(&format!(": comment\n\ndata: {error}\n\n"), First::Overflow(512));
         check("event: error\ndata: {\"error\":{\"message\":\"busy\"}}\n\n", First::Begun);
         // What a model says about windows is no error.
         let said = r#"{"choices":[{"delta":{"content":"context_length_exceeded"}}]}"#;

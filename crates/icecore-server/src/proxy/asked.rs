@@ -21,6 +21,10 @@ use crate::body::Members;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotUnderstood(pub(crate) &'static str);
 
+/// Values of JSON that a body may have. Each costs memory once it is read, up to a hundred
+/// times the bytes that it came in.
+const MOST_VALUES: usize = 1 << 18;
+
 /// A request that is understood.
 #[derive(Debug)]
 pub(crate) struct Asked {
@@ -44,6 +48,9 @@ pub(crate) struct Asked {
 impl Asked {
     /// Reads a body.
     pub(crate) fn read(protocol: Protocol, body: Bytes) -> Result<Self, NotUnderstood> {
+        if has_more_values(&body, MOST_VALUES) {
+            return Err(NotUnderstood("too-many-values"));
+        }
         let text = std::str::from_utf8(&body).map_err(|_| NotUnderstood("not-json"))?;
         let place = |part: &str| {
             let begin = part.as_ptr() as usize - text.as_ptr() as usize;
@@ -146,6 +153,25 @@ impl Asked {
     }
 }
 
+/// Whether there are more than `most` values in JSON, told by what begins them or stands
+/// between them. Nothing is held for that.
+fn has_more_values(json: &[u8], most: usize) -> bool {
+    let (mut values, mut is_text, mut is_escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b',' | b'[' | b'{' if !is_text => values += 1,
+            _ => {}
+        }
+        if values > most {
+            return true;
+        }
+    }
+    false
+}
+
 /// A message of our own: a user's in both protocols, for no other role may stand anywhere.
 fn said(text: &str) -> String {
     format!(r#"{{"role":"user","content":{}}}"#, quote(text))
@@ -237,6 +263,27 @@ mod tests {
         let asked = asked(Protocol::Anthropic, body).unwrap();
         assert_eq!(asked.messages.len(), 1);
         assert_eq!(asked.beside().collect::<Vec<_>>(), [r#"[{"type":"text","text":"S"}]"#]);
+    }
+
+    #[test]
+    fn a_body_of_many_values_is_told_before_it_is_read() {
+        let check = |json: &str, values: usize| {
+            assert!(!has_more_values(json.as_bytes(), values), "{json}");
+            assert!(has_more_values(json.as_bytes(), values - 1), "{json}");
+        };
+        check("7", 1);
+        check("[1,2]", 3);
+        check(r#"{"a":[{}],"b":"[,{"}"#, 5);
+        check(r#"["\"[,{","\\",{"\\\"":","}]"#, 5);
+        let body = |values: usize| {
+            let many = vec!["0"; values].join(",");
+            format!(r#"{{"messages":[{{"role":"user","content":"a","x":[{many}]}}]}}"#)
+        };
+        // Beside those in the list: the body, its list, the message with two fields, the
+        // list itself, and one for what holds them all.
+        assert!(asked(Protocol::OpenAi, &body(MOST_VALUES - 6)).is_ok());
+        let refused = asked(Protocol::OpenAi, &body(MOST_VALUES - 5)).unwrap_err();
+        assert_eq!(refused.0, "too-many-values");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The life of a request: understood, matched, made to fit, sent, and kept.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
 use icecore::json::{JsonText, TextPlace};
 use icecore::{
@@ -24,6 +25,9 @@ use crate::work::{Work, beside};
 
 /// Compactions of one request.
 const MOST_COMPACTIONS: usize = 2;
+
+/// What takes longer than this to fit is no work of ours any more: a model is asked.
+const OWN_WORK: Duration = Duration::from_millis(500);
 
 /// Of a window, at most this share is kept free where a request does not say how much.
 const RESERVED_SHARE: u64 = 4;
@@ -49,6 +53,8 @@ pub(crate) struct Asking {
 enum Trouble {
     /// It cannot be made to fit.
     Exceeds(ExceedsWindow),
+    /// It was not made to fit in time.
+    Late(ApiError),
     /// The client is wrong.
     Refused(ApiError),
     /// Our store is.
@@ -101,14 +107,14 @@ impl Asking {
             Ok(exchange) => exchange.run(&self, &upstream, stream).await,
             Err((trouble, exchange)) => match trouble {
                 Trouble::Exceeds(told) => {
-                    // Nothing is sent, and nothing lost.
-                    if let Some(mut exchange) = exchange
-                        && let Err(Trouble::Failed(error)) = exchange.keep(&self.app).await
-                    {
-                        tracing::warn!(?error, "a request that does not fit was not kept");
-                    }
+                    self.keep_unsent(exchange).await;
                     self.app.metrics.proxied(self.protocol, "exceeds_window");
                     Ok(words::exceeds(self.protocol, &told))
+                }
+                Trouble::Late(error) => {
+                    self.keep_unsent(exchange).await;
+                    self.app.metrics.proxied(self.protocol, "not_compacted");
+                    Err(error)
                 }
                 Trouble::Refused(error) => Err(error),
                 Trouble::Failed(error) if self.app.proxy.options.fail_open => {
@@ -116,6 +122,15 @@ impl Asking {
                 }
                 Trouble::Failed(error) => Err(error),
             },
+        }
+    }
+
+    /// Nothing is sent, and nothing lost.
+    async fn keep_unsent(&self, exchange: Option<Box<Exchange>>) {
+        if let Some(mut exchange) = exchange
+            && let Err(Trouble::Failed(error)) = exchange.keep(&self.app).await
+        {
+            tracing::warn!(?error, "a request that does not fit was not kept");
         }
     }
 
@@ -172,16 +187,27 @@ impl Asking {
     ) -> Result<Response, ApiError> {
         let body = hidden(&self.app, self.principal.tenant(), self.body.clone()).await?;
         self.work.leave();
-        let begun = self.send(upstream, body).await?;
+        let begun = self.send(upstream, body, false).await?;
         let outcome = if begun.status.is_success() { "passed" } else { "refused" };
         self.app.metrics.proxied(self.protocol, outcome);
         Ok(self.respond(begun, None, stream, headers))
     }
 
-    async fn send(&self, upstream: &Upstream, body: Bytes) -> Result<Begun, ApiError> {
+    /// Sends a body; `is_again` where another went before it for the same request.
+    async fn send(
+        &self,
+        upstream: &Upstream,
+        body: Bytes,
+        is_again: bool,
+    ) -> Result<Begun, ApiError> {
         let began = std::time::Instant::now();
         let (method, rest) = (self.method.clone(), self.rest.as_str());
-        let begun = upstream.send(Sent { method, rest, headers: &self.headers, body }).await;
+        let mut headers = std::borrow::Cow::Borrowed(&self.headers);
+        if is_again {
+            // It stands for the body that it came with.
+            headers.to_mut().remove(headers::IDEMPOTENCY_KEY);
+        }
+        let begun = upstream.send(Sent { method, rest, headers: &headers, body }).await;
         self.app.metrics.upstream(self.protocol, began.elapsed());
         if begun.is_err() {
             self.app.metrics.proxied(self.protocol, "unreachable");
@@ -225,9 +251,11 @@ impl Exchange {
         asked: Asked,
     ) -> Result<Self, (Trouble, Option<Box<Self>>)> {
         let app = &asking.app;
+        let counted = super::counts::of(app, asked).await;
+        let (asked, beside_tokens) = counted.map_err(|error| (Trouble::Failed(error), None))?;
         let fit = HistoryFit {
             window: Some(window(app, &asked)),
-            beside_tokens: app.proxy.counts.of(&app.memory, &asked),
+            beside_tokens,
             model: asked.model.clone(),
             overflowed: None,
             attempts: 0,
@@ -245,14 +273,15 @@ impl Exchange {
             compactions: 0,
             compaction: None,
         };
-        match exchange.refit(app).await {
+        match exchange.refit(asking).await {
             Ok(_) => Ok(exchange),
             Err(trouble) => Err((trouble, Some(Box::new(exchange)))),
         }
     }
 
     /// Makes the history fit; whether anything was compacted for that.
-    async fn refit(&mut self, app: &App) -> Result<bool, Trouble> {
+    async fn refit(&mut self, asking: &Asking) -> Result<bool, Trouble> {
+        let app = &asking.app;
         self.fit.attempts = self.compactions;
         let fitting = app.memory.fit_history(
             &self.scope,
@@ -260,7 +289,7 @@ impl Exchange {
             &self.asked.messages,
             &self.fit,
         );
-        let (fitted, spent) = icecore::spending(fitting).await;
+        let (fitted, spent) = in_time(asking, icecore::spending(fitting)).await?;
         self.spent.input += spent.input;
         self.spent.output += spent.output;
         let fitted = fitted?;
@@ -302,14 +331,17 @@ impl Exchange {
             let body = self.body(app).await?;
             asking.work.leave();
             // What is new is durable before the client sees anything of an answer.
-            let (begun, kept) = tokio::join!(asking.send(upstream, body), self.keep(app));
+            let is_again = self.fit.overflowed.is_some();
+            let (begun, kept) = tokio::join!(asking.send(upstream, body, is_again), self.keep(app));
             if let Err(trouble) = kept {
                 match trouble {
                     Trouble::Failed(error) if app.proxy.options.fail_open => {
                         warning = Some(error.code());
                         self.is_kept = false;
                     }
-                    Trouble::Failed(error) | Trouble::Refused(error) => return Err(error),
+                    Trouble::Failed(error) | Trouble::Refused(error) | Trouble::Late(error) => {
+                        return Err(error);
+                    }
                     Trouble::Exceeds(told) => return Ok(words::exceeds(asking.protocol, &told)),
                 }
             }
@@ -320,12 +352,16 @@ impl Exchange {
             }
             asking.work.begin().await?;
             self.fit.overflowed = Some(window);
-            match self.refit(app).await {
+            match self.refit(asking).await {
                 Ok(true) => {}
                 Ok(false) => break begun,
                 Err(Trouble::Exceeds(told)) => {
                     app.metrics.proxied(asking.protocol, "exceeds_window");
                     return Ok(words::exceeds(asking.protocol, &told));
+                }
+                Err(Trouble::Late(error)) => {
+                    app.metrics.proxied(asking.protocol, "not_compacted");
+                    return Err(error);
                 }
                 Err(Trouble::Failed(error) | Trouble::Refused(error)) => {
                     warning = Some(error.code());
@@ -373,6 +409,28 @@ impl Exchange {
         }
         headers
     }
+}
+
+/// Fits in our own time and place. What takes longer waits for a model: no place is held
+/// for that, and it has a limit of its own.
+async fn in_time<T>(asking: &Asking, fitting: impl Future<Output = T>) -> Result<T, Trouble> {
+    let options = &asking.app.proxy.options;
+    let deadline = tokio::time::Instant::now() + options.compaction_time();
+    tokio::pin!(fitting);
+    if let Ok(fitted) = tokio::time::timeout(OWN_WORK, &mut fitting).await {
+        return Ok(fitted);
+    }
+    asking.work.leave();
+    tokio::time::timeout_at(deadline, fitting).await.map_err(|_| {
+        let seconds = options.compaction_seconds;
+        Trouble::Late(ApiError::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "compaction_timeout",
+            format!(
+                "the history could not be made to fit within {seconds} s (`proxy.compaction_seconds`); nothing was sent, and what is new is kept; ask again, or give handoffs a faster model"
+            ),
+        ))
+    })
 }
 
 /// What a client is told of a store that fails.
@@ -434,10 +492,14 @@ async fn hidden(app: &App, tenant: &icecore::Tenant, body: Bytes) -> Result<Byte
         return Ok(body);
     }
     let redactor = app.memory.redactor(tenant).await?.redactor;
+    // No text of a client's is taken for it.
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| ApiError::internal(&error))?;
+    let marker = format!("icecore-file-{}-", hex::encode(random));
     let hide = move || {
         let text = std::str::from_utf8(&body).ok()?;
         Some(match JsonText::parse(text) {
-            Ok(json) => Bytes::from(without_secrets(&redactor, &json).as_str().to_owned()),
+            Ok(json) => Bytes::from(without_secrets(&redactor, &json, &marker).as_str().to_owned()),
             Err(_) => Bytes::from(redactor.text(text).into_string()),
         })
     };
@@ -447,8 +509,9 @@ async fn hidden(app: &App, tenant: &icecore::Tenant, body: Bytes) -> Result<Byte
     })
 }
 
-/// The bytes of files stay as they are: no picture survives a marker in it.
-fn without_secrets(redactor: &Redactor, json: &JsonText) -> JsonText {
+/// The bytes of files stay as they are: no picture survives a marker in it. Meanwhile
+/// `marker` and a number stand for each.
+fn without_secrets(redactor: &Redactor, json: &JsonText, marker: &str) -> JsonText {
     let is_file = |place: &TextPlace<'_>, text: &str| match place {
         TextPlace::Under(key) => media::placeholder(Some(key), text).is_some(),
         _ => false,
@@ -457,21 +520,35 @@ fn without_secrets(redactor: &Redactor, json: &JsonText) -> JsonText {
     let marked = json.map_text(|place, text| {
         is_file(&place, text).then(|| {
             files.push(text.to_owned());
-            format!("icecore-file-{}", files.len() - 1)
+            format!("{marker}{}", files.len() - 1)
         })
     });
     if files.is_empty() {
         return redactor.json(json);
     }
-    redactor.json(&marked).map_text(|_, text| {
-        let number = text.strip_prefix("icecore-file-")?.parse::<usize>().ok()?;
-        files.get(number).cloned()
+    redactor.json(&marked).map_text(|place, text| match place {
+        TextPlace::Under(_) => {
+            files.get(text.strip_prefix(marker)?.parse::<usize>().ok()?).cloned()
+        }
+        _ => None,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MARKER: &str = "icecore-file-0f5a1c2e9b7d4a6688c3e1f0a2b4c6d8-";
+
+    #[test]
+    fn what_looks_like_a_file_of_ours_stays_as_it_is() {
+        let data = "QUJD".repeat(100);
+        let body = format!(
+            r#"{{"data":"{data}","a":"icecore-file-0","{MARKER}0":"b","c":"{MARKER}1","d":["x"]}}"#
+        );
+        let json = JsonText::parse(&body).unwrap();
+        assert_eq!(without_secrets(&Redactor::standard(), &json, MARKER).as_str(), body);
+    }
 
     #[test]
     fn pictures_stay_whole_where_secrets_are_hidden() {
@@ -481,7 +558,7 @@ mod tests {
             r#"{{"messages":[{{"content":[{{"text":"it is {token}"}},{{"image_url":{{"url":"data:image/png;base64,{data}"}}}}]}}]}}"#
         );
         let json = JsonText::parse(&body).unwrap();
-        let clean = without_secrets(&Redactor::standard(), &json);
+        let clean = without_secrets(&Redactor::standard(), &json, MARKER);
         let expected = body.replace(&token, "[REDACTED:github-token]");
         assert_eq!(clean.as_str(), expected);
     }

@@ -10,6 +10,9 @@ use icecore::Memory;
 use sha2::{Digest, Sha256};
 
 use super::asked::Asked;
+use crate::app::Shared;
+use crate::error::ApiError;
+use crate::work::beside;
 
 /// Texts that are shorter are counted at once.
 const LEAST_BYTES: usize = 1 << 10;
@@ -17,13 +20,24 @@ const LEAST_BYTES: usize = 1 << 10;
 /// No more texts than these are known; beyond, it begins anew.
 const MOST: usize = 1_024;
 
+/// A request, and the tokens of all that stands beside its history. A long prompt is
+/// counted beside the async threads.
+pub(super) async fn of(app: &Shared, asked: Asked) -> Result<(Asked, u64), ApiError> {
+    let app = Shared::clone(app);
+    let bytes = asked.beside().map(str::len).sum();
+    let count = move || {
+        let tokens = app.proxy.counts.of(&app.memory, &asked);
+        (asked, tokens)
+    };
+    beside(bytes, count).await
+}
+
 /// What was counted so far, by hash.
 #[derive(Default)]
 pub(super) struct Counts(Mutex<BTreeMap<[u8; 32], u64>>);
 
 impl Counts {
-    /// Tokens of all that stands beside the history.
-    pub(super) fn of(&self, memory: &Memory, asked: &Asked) -> u64 {
+    fn of(&self, memory: &Memory, asked: &Asked) -> u64 {
         asked.beside().map(|text| self.count(memory, text)).sum()
     }
 
@@ -50,6 +64,36 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_long_prompt_holds_up_no_thread_of_others() {
+        let (_close, closing) = tokio::sync::watch::channel(false);
+        let limits = crate::limits::Limits::default();
+        let app =
+            crate::app::App::new(Memory::in_memory(), limits, ([127, 0, 0, 1], 0).into(), closing);
+        for (words, is_long) in [(10, false), (100_000, true)] {
+            let prompt = "a word ".repeat(words);
+            let body =
+                format!(r#"{{"system":"{prompt}","messages":[{{"role":"user","content":"a"}}]}}"#);
+            let asked = Asked::read(icecore::Protocol::Anthropic, body.into()).unwrap();
+            let expected = u64::from(app.memory.counter().count(&format!("\"{prompt}\"")));
+            let counting = of(&app, asked);
+            tokio::pin!(counting);
+            // On the one thread that there is, another has its turn first only if this
+            // one waits.
+            let first = tokio::select! {
+                biased;
+                counted = &mut counting => Some(counted),
+                () = std::future::ready(()) => None,
+            };
+            assert_eq!(first.is_none(), is_long);
+            let (_, tokens) = match first {
+                Some(counted) => counted.unwrap(),
+                None => counting.await.unwrap(),
+            };
+            assert_eq!(tokens, expected);
+        }
+    }
 
     #[test]
     fn long_texts_are_counted_once_and_few_are_held() {

@@ -21,6 +21,8 @@ pub(crate) const PASSTHROUGH: HeaderName = HeaderName::from_static("x-icecore-pa
 pub(crate) const WARNING: HeaderName = HeaderName::from_static("x-icecore-warning");
 /// Anthropic's header for keys.
 pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// By which a provider knows a request that it has had already.
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The official clients count their retries.
 pub(crate) const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
 
@@ -39,8 +41,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// Of a request: what is said anew, what asks for an answer that we could not read, and
-/// where the client is.
+/// Of a request: what is said anew and where the client is.
 const NOT_SENT: [&str; 9] = [
     "accept-encoding",
     "content-length",
@@ -61,7 +62,14 @@ pub(crate) fn sent(headers: &HeaderMap) -> HeaderMap {
     let mut sent = between(headers, &NOT_SENT);
     sent.remove(header::AUTHORIZATION);
     sent.remove(API_KEY);
+    // Without a word any encoding would do, and none of them could be read along.
+    sent.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     sent
+}
+
+/// Whether an answer is in an encoding that we do not read.
+pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| coding != "identity")
 }
 
 /// What of an answer goes back.
@@ -136,7 +144,9 @@ mod tests {
             ("content-type", "application/json"),
         ]);
         let found = sent(&asked);
-        assert_eq!(names(&found), ["anthropic-beta", "content-type", "idempotency-key"]);
+        let expected = ["accept-encoding", "anthropic-beta", "content-type", "idempotency-key"];
+        assert_eq!(names(&found), expected);
+        assert_eq!(found["accept-encoding"], "identity");
         assert_eq!(found.get_all("anthropic-beta").iter().count(), 2);
         let given = map(&[
             ("content-type", "text/event-stream"),

@@ -29,6 +29,8 @@ pub struct ProxyOptions {
     pub redact_upstream: bool,
     /// `kept_answer_bytes`: the most that is kept of one answer. Default 1 MiB.
     pub kept_answer_bytes: usize,
+    /// `compaction_seconds`: time to make a request fit. Default 600.
+    pub compaction_seconds: u64,
     /// `connect_seconds`: time to reach the provider. Default 10.
     pub connect_seconds: u64,
     /// `first_byte_seconds`: time until an answer begins. Default 600.
@@ -49,6 +51,7 @@ impl Default for ProxyOptions {
             fail_open: true,
             redact_upstream: false,
             kept_answer_bytes: 1 << 20,
+            compaction_seconds: 600,
             connect_seconds: 10,
             first_byte_seconds: 600,
             idle_seconds: 300,
@@ -119,6 +122,10 @@ impl ProxyOptions {
             (None, UpstreamKey::Absent) => usual.clone(),
             (None, key) => UpstreamOptions { url: usual.url.clone(), key: key.clone() },
         }
+    }
+
+    pub(crate) fn compaction_time(&self) -> Duration {
+        Duration::from_secs(self.compaction_seconds)
     }
 
     pub(crate) fn connect_time(&self) -> Duration {

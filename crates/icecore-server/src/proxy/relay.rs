@@ -5,21 +5,22 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header;
 use axum::response::Response;
 use icecore::json::JsonText;
 use icecore::{ClientMessage, Followed, Memory, Protocol, ProviderCount, Scope};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::answer::{self, Read, Reading};
 use super::upstream::Begun;
-use super::{message, words};
+use super::{headers, message, upstream, words};
 use crate::app::Shared;
 use crate::share::Share;
 
@@ -36,6 +37,9 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// What waits for the reply to be kept is at most this much (256 KiB).
 const MOST_HELD_BYTES: usize = 256 << 10;
+
+/// What a client is told of an answer that cannot be read along.
+const ENCODED: &str = "reply-not-kept (encoded)";
 
 /// What a reply that is not whole is tagged with, and the field that says why.
 pub(crate) const PARTIAL_TAG: &str = "partial";
@@ -74,15 +78,20 @@ impl Relay {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.begun.status;
         *response.headers_mut() = self.begun.headers.clone();
-        let is_encoded = self.begun.headers.contains_key(header::CONTENT_ENCODING);
+        let is_encoded = headers::is_encoded(&self.begun.headers);
+        if is_encoded && self.begun.status.is_success() && self.keeper.is_some() {
+            response.headers_mut().insert(headers::WARNING, headers::told(ENCODED));
+        }
         response.extensions_mut().insert(FromUpstream);
         let (sender, receiver) = mpsc::channel(WAITING);
+        let is_whole = Arc::new(AtomicBool::new(false));
         let is_answer = self.begun.status.is_success() && !is_encoded;
         let Relay { app, protocol, begun, keeper, stream } = self;
         let most = app.proxy.options.kept_answer_bytes;
         let reading = Reading::new(protocol, begun.is_stream, most);
         let keeping = keeper.filter(|_| is_answer).map(|keeper| (keeper, reading));
         let passing = Passing {
+            begins_by: begun.begins_by,
             idle: app.proxy.options.idle_time(),
             is_stream: begun.is_stream,
             _open: app.metrics.proxies(),
@@ -90,6 +99,8 @@ impl Relay {
             rest: begun.rest,
             held: Vec::new(),
             held_bytes: 0,
+            said: None,
+            is_whole: Arc::clone(&is_whole),
             keeping,
             protocol,
             sender,
@@ -97,7 +108,7 @@ impl Relay {
             _stream: stream,
         };
         tokio::spawn(passing.run().in_current_span());
-        *response.body_mut() = Body::from_stream(Pieces(receiver));
+        *response.body_mut() = Body::from_stream(Pieces { receiver, is_whole });
         response
     }
 }
@@ -115,11 +126,39 @@ struct Passing {
     /// What waits for the reply to be kept.
     held: Vec<Bytes>,
     held_bytes: usize,
+    /// When all was said, and nothing since.
+    said: Option<Instant>,
+    /// Until when its first piece may come, where none has.
+    begins_by: Option<Instant>,
     idle: Duration,
+    /// Its client has all of it: that it ends is no break.
+    is_whole: Arc<AtomicBool>,
     _open: crate::metrics::Held,
     _stream: Stream,
     /// Dropped last: once a client has seen the end, nothing of its answer is left.
-    sender: mpsc::Sender<Piece>,
+    sender: mpsc::Sender<Bytes>,
+}
+
+/// What became of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Handed {
+    /// It goes to the client, or waits to.
+    On,
+    /// Nobody takes it any more.
+    Left,
+    /// The host ends, and the client is not as quick.
+    Cut,
+}
+
+impl Handed {
+    /// Why an answer ends with it, if it does.
+    fn end(self) -> Option<&'static str> {
+        match self {
+            Handed::On => None,
+            Handed::Left => Some(answer::CLIENT),
+            Handed::Cut => Some(answer::SHUTDOWN),
+        }
+    }
 }
 
 /// What comes next.
@@ -137,30 +176,29 @@ impl Passing {
         loop {
             match self.next().await {
                 Next::Piece(piece) => {
-                    if !self.hand_on(piece).await {
-                        return self.give_up(answer::CLIENT).await;
+                    if let Some(reason) = self.hand_on(piece).await.end() {
+                        return self.give_up(reason).await;
                     }
                 }
                 Next::Quiet => {
                     self.keep(None).await;
-                    if !self.release().await {
+                    if self.release().await != Handed::On {
                         return;
                     }
                 }
                 Next::End => {
                     self.keep(None).await;
-                    self.release().await;
+                    if self.release().await == Handed::On {
+                        self.is_whole.store(true, Ordering::Release);
+                    }
                     return;
                 }
                 Next::Broken(reason, told) => {
                     self.keep(Some(reason)).await;
-                    if self.release().await {
-                        if let Some(told) = told.filter(|_| self.is_stream) {
-                            let _ = self.sender.send(Ok(told.into())).await;
-                        }
-                        // Ends the connection without an end of the answer.
-                        let broken = std::io::Error::other("the answer broke off");
-                        let _ = self.sender.send(Err(broken)).await;
+                    if self.release().await == Handed::On
+                        && let Some(told) = told.filter(|_| self.is_stream)
+                    {
+                        self.send(told.into()).await;
                     }
                     return;
                 }
@@ -173,11 +211,14 @@ impl Passing {
             return Next::Piece(piece);
         }
         let Some(rest) = &mut self.rest else { return Next::End };
-        let is_said = self.is_stream && !self.held.is_empty();
-        let patience = if is_said { LAST_WORD.min(self.idle) } else { self.idle };
+        let (idle, is_said) = (Instant::now() + self.idle, self.said.is_some());
+        let until = match (self.said, self.begins_by) {
+            (Some(said), _) => idle.min(said + LAST_WORD),
+            (None, begins_by) => begins_by.unwrap_or(idle),
+        };
         let app = Arc::clone(&self.app);
         tokio::select! {
-            came = tokio::time::timeout(patience, rest.chunk()) => match came {
+            came = tokio::time::timeout_at(until, rest.chunk()) => match came {
                 Ok(Ok(Some(piece))) => Next::Piece(piece),
                 Ok(Ok(None)) => Next::End,
                 Ok(Err(error)) => {
@@ -186,6 +227,11 @@ impl Passing {
                     Next::Broken(answer::UPSTREAM, None)
                 }
                 Err(_) if is_said => Next::Quiet,
+                Err(_) if self.begins_by.is_some() => {
+                    let message = upstream::not_begun(self.app.proxy.options.first_byte_time());
+                    let told = words::event(self.protocol, "upstream_timeout", &message);
+                    Next::Broken(answer::UPSTREAM, Some(told))
+                }
                 Err(_) => {
                     let seconds = self.idle.as_secs();
                     let message = format!(
@@ -204,11 +250,12 @@ impl Passing {
         }
     }
 
-    /// Hands a piece on, or holds it where it may be the last. False if nobody takes it.
-    async fn hand_on(&mut self, piece: Bytes) -> bool {
+    /// Hands a piece on, or holds it where it may be the last.
+    async fn hand_on(&mut self, piece: Bytes) -> Handed {
+        self.begins_by = None;
         let Some((_, reading)) = &mut self.keeping else { return self.send(piece).await };
         reading.take(&piece);
-        let (is_said, is_over) = (reading.is_said(), reading.is_over());
+        let (is_all_said, is_over) = (reading.is_all_said(), reading.is_over());
         self.held_bytes += piece.len();
         if !self.is_stream {
             // Only the last piece of an answer in one waits, and any may be the last.
@@ -216,40 +263,51 @@ impl Passing {
             self.held.push(piece);
             return match earlier {
                 Some(earlier) => self.send(earlier).await,
-                None => true,
+                None => Handed::On,
             };
         }
-        if !is_said {
-            self.held_bytes = 0;
-            return self.send(piece).await;
+        if !is_all_said {
+            // Another choice may begin where one has ended: that was not the last then.
+            return match self.release().await {
+                Handed::On => self.send(piece).await,
+                gone => gone,
+            };
         }
+        self.said.get_or_insert_with(Instant::now);
         self.held.push(piece);
         if is_over || self.held_bytes > MOST_HELD_BYTES {
             self.keep(None).await;
             return self.release().await;
         }
-        true
+        Handed::On
     }
 
-    async fn send(&self, piece: Bytes) -> bool {
+    async fn send(&self, piece: Bytes) -> Handed {
         self.app.metrics.sent(piece.len());
         tokio::select! {
-            sent = self.sender.send(Ok(piece)) => sent.is_ok(),
-            () = self.app.proxy.is_cut() => false,
+            // A client that keeps up is told how it ends.
+            biased;
+            sent = self.sender.send(piece) => match sent {
+                Ok(()) => Handed::On,
+                Err(_) => Handed::Left,
+            },
+            () = self.app.proxy.is_cut() => Handed::Cut,
         }
     }
 
     /// Sends what was held.
-    async fn release(&mut self) -> bool {
+    async fn release(&mut self) -> Handed {
+        (self.said, self.held_bytes) = (None, 0);
         for piece in std::mem::take(&mut self.held) {
-            if !self.send(piece).await {
-                return false;
+            let handed = self.send(piece).await;
+            if handed != Handed::On {
+                return handed;
             }
         }
-        true
+        Handed::On
     }
 
-    /// Nobody listens any more.
+    /// Nobody listens any more, or nobody may.
     async fn give_up(mut self, reason: &'static str) {
         // Dropped first: a provider stops when its client is gone.
         self.rest = None;
@@ -307,13 +365,21 @@ fn reply(protocol: Protocol, said: &Value, read: &Read) -> Option<ClientMessage>
     }
 }
 
-/// The pieces of an answer, as the response's body.
-struct Pieces(mpsc::Receiver<Piece>);
+/// The pieces of an answer, as the response's body. However its sender ends, an answer
+/// that is not whole ends in an error, so that no client takes it for one that is.
+struct Pieces {
+    receiver: mpsc::Receiver<Bytes>,
+    is_whole: Arc<AtomicBool>,
+}
 
 impl futures_core::Stream for Pieces {
     type Item = Piece;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
-        self.0.poll_recv(cx)
+        self.receiver.poll_recv(cx).map(|piece| match piece {
+            Some(piece) => Some(Ok(piece)),
+            None if self.is_whole.swap(true, Ordering::AcqRel) => None,
+            None => Some(Err(std::io::Error::other("the answer broke off"))),
+        })
     }
 }

@@ -21,6 +21,10 @@ use crate::error::ApiError;
 /// Of a refusal, this much is read before it goes on (1 MiB).
 const MOST_REFUSAL_BYTES: usize = 1 << 20;
 
+/// A first event that comes later is not waited for: its client learns that the provider
+/// is at work, and is told itself if the request did not fit.
+const FIRST_EVENT: Duration = Duration::from_secs(1);
+
 /// A first event that is larger is no refusal (64 KiB).
 const MOST_FIRST_BYTES: usize = 64 << 10;
 
@@ -74,6 +78,8 @@ pub(crate) struct Begun {
     pub(crate) pieces: Vec<Bytes>,
     /// What is still to come.
     pub(crate) rest: Option<reqwest::Response>,
+    /// Until when the first piece may come, where none has.
+    pub(crate) begins_by: Option<Instant>,
     /// That the request did not fit, with the window if it is named.
     pub(crate) overflow: Option<u64>,
 }
@@ -138,14 +144,8 @@ impl Upstream {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => Err(broken(error)),
             Err(_) => {
-                let seconds = self.first_byte.as_secs();
-                Err(ApiError::new(
-                    StatusCode::GATEWAY_TIMEOUT,
-                    "upstream_timeout",
-                    format!(
-                        "the provider did not begin to answer within {seconds} s (`proxy.first_byte_seconds`)"
-                    ),
-                ))
+                let message = not_begun(self.first_byte);
+                Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message))
             }
         }
     }
@@ -162,12 +162,27 @@ impl Upstream {
             is_stream,
             pieces: Vec::new(),
             rest: None,
+            begins_by: None,
             overflow: None,
         };
         let is_refusal = begun.status.is_client_error() || begun.status.is_server_error();
         let mut first = FirstEvent::new();
         let mut bytes = 0;
-        while let Some(piece) = self.in_time(deadline, response.chunk()).await? {
+        let patience = Instant::now() + FIRST_EVENT;
+        let is_waited_for = is_stream && !is_refusal && patience < deadline;
+        loop {
+            let came = match is_waited_for {
+                false => self.in_time(deadline, response.chunk()).await?,
+                true => match timeout_at(patience, response.chunk()).await {
+                    Ok(came) => came.map_err(broken)?,
+                    Err(_) => {
+                        begun.begins_by = begun.pieces.is_empty().then_some(deadline);
+                        begun.rest = Some(response);
+                        return Ok(begun);
+                    }
+                },
+            };
+            let Some(piece) = came else { break };
             bytes += piece.len();
             let told = if is_stream { first.take(&piece) } else { First::Begun };
             begun.pieces.push(piece);
@@ -205,6 +220,12 @@ impl Upstream {
             begun.pieces = vec![clean.into()];
         }
     }
+}
+
+/// That an answer does not begin.
+pub(crate) fn not_begun(within: Duration) -> String {
+    let seconds = within.as_secs();
+    format!("the provider did not begin to answer within {seconds} s (`proxy.first_byte_seconds`)")
 }
 
 pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {

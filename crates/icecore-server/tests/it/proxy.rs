@@ -413,7 +413,7 @@ async fn the_providers_key_is_shown_and_ours_never() {
             );
             assert_eq!(sent.header("idempotency-key"), Some("mine"));
             assert_eq!(sent.header("anthropic-version"), Some("2023-06-01"));
-            assert_eq!(sent.header("accept-encoding"), None);
+            assert_eq!(sent.header("accept-encoding"), Some("identity"));
             let shown = match protocol {
                 Protocol::OpenAi => format!("{:?}", sent.header("authorization")),
                 Protocol::Anthropic => format!("{:?}", sent.header("x-api-key")),

@@ -1,12 +1,14 @@
 //! The proxy and the memory behind it: long histories that fit, and what is kept of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use icecore::{Memory, Protocol};
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
+use icecore_server::{Limits, ServerOptions};
 use serde_json::{Value, json};
 
-use crate::client::Answer;
+use crate::client::{Answer, Host};
 use crate::proxy::{
     BOTH, Bench, Canned, assistant, body_of, given, host_of, route, session_of, stream, to, turns,
     user,
@@ -112,13 +114,18 @@ async fn an_overflow_before_the_first_byte_is_one_ordinary_answer() {
             messages.push(user("and what now?"));
             bench.upstream.forget_requests();
             bench.upstream.push(Behaviour::Overflow);
-            let answer = bench.ask(&body_of(protocol, &messages, is_stream)).await;
+            let headers = [("Idempotency-Key", "k-1")];
+            let body = body_of(protocol, &messages, is_stream);
+            let answer = bench.ask_with(&headers, &body).await.0;
             assert!(is_ordinary(&answer), "{answer:?}");
             assert_eq!(session_of(&answer), session);
             assert!(answer.header("x-icecore-compaction").is_some(), "{answer:?}");
             let sent = bench.upstream.requests();
             assert_eq!(sent.len(), 2);
             assert!(sent[1].body.len() < sent[0].body.len());
+            // A key stands for one body.
+            assert_eq!(sent[0].header("idempotency-key"), Some("k-1"));
+            assert_eq!(sent[1].header("idempotency-key"), None);
             assert_eq!(sent[1].messages().last(), messages.last());
             // It still goes on in one session, with one answer.
             messages.extend([assistant("Understood. I will go on."), user("more")]);
@@ -394,4 +401,58 @@ async fn what_our_own_distiller_spends_is_told_apart() {
     let (input, output) = input.unwrap();
     assert!(input.parse::<u64>().unwrap() > 100 && output.parse::<u64>().unwrap() > 5, "{spent}");
     host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_distiller_has_its_own_time_and_no_place() {
+    for seconds in [60, 1] {
+        let distiller = Upstream::start(UpstreamConfig::default()).await;
+        distiller.push(match seconds {
+            1 => Behaviour::Stall,
+            // Longer than a request of ours may take.
+            _ => Behaviour::Slow("- At the hut. ".repeat(20), Duration::from_millis(60)),
+        });
+        let client = icecore_models::ChatClient::new(distiller.client_config()).unwrap();
+        let models = icecore::Models {
+            handoffs: icecore::ModelChain(vec![Arc::new(client)]),
+            ..icecore::Models::default()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::builder().models(models).open(dir.path()).await.unwrap();
+        let upstream = Upstream::start(UpstreamConfig::default()).await;
+        let mut proxy = to(&upstream.url(), given());
+        (proxy.window, proxy.compaction_seconds) = (Some(700), seconds);
+        let limits = Limits { request_seconds: 1, concurrent_requests: 1, ..Limits::default() };
+        let options = ServerOptions { proxy, limits, ..ServerOptions::default() };
+        let host = Host::optioned("127.0.0.1:0", memory.into(), dir.path(), options).await;
+        let mut messages = Vec::new();
+        for n in 0..10 {
+            messages.extend([user(&told(n)), assistant("Noted.")]);
+        }
+        messages.push(user("well?"));
+        let body = body_of(Protocol::OpenAi, &messages, true);
+        let headers = [("X-Icecore-Session", "slow")];
+        let asked = stream(&host, route(Protocol::OpenAi), &headers, &body);
+        let meanwhile = async {
+            while distiller.request_count() == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            host.get("/sessions").await
+        };
+        let ((answer, _), meanwhile) = tokio::join!(asked, meanwhile);
+        assert_eq!(meanwhile.status, 200, "{meanwhile:?}");
+        let is_slow = seconds == 1;
+        let expected = if is_slow { 504 } else { 200 };
+        assert_eq!(answer.status, expected, "{answer:?}");
+        assert_eq!(answer.header("x-icecore-compaction").is_some(), !is_slow);
+        assert_eq!(upstream.request_count(), usize::from(!is_slow));
+        if is_slow {
+            let error = answer.json()["error"].clone();
+            assert_eq!(error["code"], "compaction_timeout");
+            assert!(error["message"].as_str().unwrap().contains("proxy.compaction_seconds"));
+        }
+        let kept = turns(&host, "slow").await;
+        assert_eq!(kept.len(), if is_slow { 21 } else { 22 }, "nothing is lost");
+        host.stop().await;
+    }
 }

@@ -11,10 +11,13 @@ use icecore_server::{Limits, ServerOptions};
 use icecore_store::testing::{Hook, Wrapped};
 use icecore_store::{MemoryStore, Packs};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
 
 use crate::client::{Host, apart, connect, read_chunk, read_head};
 use crate::proxy::{
-    BOTH, Bench, OPENAI, UPSTREAM_KEY, body_of, given, route, session_of, stream, to, turns, user,
+    BOTH, Bench, Canned, OPENAI, UPSTREAM_KEY, body_of, given, host_of, route, session_of, stream,
+    to, turns, user,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -382,4 +385,181 @@ async fn odd_answers_pass_as_they_are() {
     let plain = bench.ask(&body).await;
     assert_eq!(bench.turns(&session_of(&plain)).await.len(), 2);
     bench.host.stop().await;
+}
+
+/// A provider that answers one request with the pieces that it is given, when it is given
+/// them.
+struct Given {
+    url: String,
+    pieces: mpsc::Sender<String>,
+}
+
+impl Given {
+    async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let (pieces, mut given) = mpsc::channel::<String>(1);
+        tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut buffer = [0; 65_536];
+            assert!(socket.read(&mut buffer).await.unwrap() > 0);
+            while let Some(piece) = given.recv().await {
+                socket.write_all(piece.as_bytes()).await.unwrap();
+            }
+        });
+        Self { url, pieces }
+    }
+
+    async fn send(&self, piece: &str) {
+        self.pieces.send(piece.to_owned()).await.unwrap();
+    }
+
+    /// A host before it, and a client that has asked it.
+    async fn asked(&self, dir: &std::path::Path) -> (Host, BufReader<std::net::TcpStream>) {
+        let memory = Memory::open(dir).await.unwrap();
+        let host = host_of(memory, dir, to(&self.url, given())).await;
+        let body = body_of(Protocol::OpenAi, &[user("hello")], true);
+        let headers = [("X-Icecore-Session", "s")];
+        let request = host.request("POST", OPENAI, &headers, body.as_bytes());
+        let mut socket = connect(host.address);
+        socket.write_all(&request).unwrap();
+        (host, BufReader::new(socket))
+    }
+}
+
+const CHOICES: [&str; 2] = [
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"first\"},\"finish_reason\":\"stop\"}]}\n\n",
+    "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"second\"}}]}\n\n",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_after_the_end_of_a_reply_holds_nothing_up() {
+    // Another choice goes on, or a server has no end of comments.
+    for (more, awaited) in [(CHOICES[1], "second"), (": still here\n\n", "first")] {
+        let dir = tempfile::tempdir().unwrap();
+        let provider = Given::start().await;
+        let (host, reader) = provider.asked(dir.path()).await;
+        provider.send(&Canned::events(CHOICES[0])).await;
+        let has_come = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&has_come);
+        let read = apart(move || {
+            let (mut reader, mut body) = (reader, Vec::new());
+            read_head(&mut reader);
+            while !String::from_utf8_lossy(&body).contains(awaited) {
+                read_chunk(&mut reader, &mut body).unwrap();
+            }
+            seen.store(true, Ordering::SeqCst);
+            crate::client::read_chunks(&mut reader, &mut body).is_some()
+        });
+        let send = async {
+            for _ in 0..400 {
+                provider.send(more).await;
+                if has_come.load(Ordering::SeqCst) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(has_come.load(Ordering::SeqCst), "{awaited} was held up");
+            provider.send("data: [DONE]\n\n").await;
+            drop(provider);
+        };
+        let (is_whole, ()) = tokio::join!(read, send);
+        assert!(is_whole);
+        let kept = turns(&host, "s").await;
+        assert_eq!((kept.len(), &kept[1]["content"]), (2, &json!("first")), "{kept:?}");
+        assert_eq!(kept[1]["interrupted"], json!(null));
+        host.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_learns_that_its_provider_is_at_work() {
+    for first in [": wait\n\n", ""] {
+        let dir = tempfile::tempdir().unwrap();
+        let provider = Given::start().await;
+        let (host, reader) = provider.asked(dir.path()).await;
+        provider.send(&Canned::events(first)).await;
+        // Nothing more comes until the client has this.
+        let reader = apart(move || {
+            let (mut reader, mut body) = (reader, Vec::new());
+            read_head(&mut reader);
+            if !first.is_empty() {
+                read_chunk(&mut reader, &mut body).unwrap();
+                assert_eq!(body, first.as_bytes());
+            }
+            reader
+        })
+        .await;
+        provider.send(CHOICES[0]).await;
+        provider.send("data: [DONE]\n\n").await;
+        drop(provider);
+        let is_whole = apart(move || {
+            let (mut reader, mut body) = (reader, Vec::new());
+            crate::client::read_chunks(&mut reader, &mut body).is_some()
+        });
+        assert!(is_whole.await);
+        let kept = turns(&host, "s").await;
+        assert_eq!((kept.len(), &kept[1]["content"]), (2, &json!("first")), "{kept:?}");
+        host.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_cut_before_a_slow_client_does_not_look_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::open(dir.path()).await.unwrap();
+    let padding = "x".repeat(100_000);
+    let event = format!(
+        "data: {{\"padding\":\"{padding}\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"on \"}}}}]}}\n\n"
+    );
+    // More than all that lies between provider and client can hold.
+    let canned = Canned::start(vec![Canned::events(&event.repeat(400))]).await;
+    let limits = Limits { shutdown_seconds: 1, ..Limits::default() };
+    let proxy = to(&canned.url, given());
+    let options = ServerOptions { proxy, limits, ..ServerOptions::default() };
+    let mut host = Host::optioned("127.0.0.1:0", memory.into(), dir.path(), options).await;
+    let body = body_of(Protocol::OpenAi, &[user("on and on")], true);
+    let headers = [("X-Icecore-Session", "s")];
+    let request = host.request("POST", OPENAI, &headers, body.as_bytes());
+    let mut socket = connect(host.address);
+    let mut reader = apart(move || {
+        socket.write_all(&request).unwrap();
+        let mut reader = BufReader::new(socket);
+        read_head(&mut reader);
+        reader
+    })
+    .await;
+    host.begin_to_stop();
+    host.ended().await;
+    let is_whole =
+        apart(move || crate::client::read_chunks(&mut reader, &mut Vec::new()).is_some());
+    assert!(!is_whole.await);
+    let host = Host::start(dir.path()).await;
+    let kept = turns(&host, "s").await;
+    assert_eq!((kept.len(), &kept[1]["interrupted"]), (2, &json!("shutdown")), "{kept:?}");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_told_where_an_answer_cannot_be_read_along() {
+    let answer = |coding: &str| {
+        let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"Yes."}}]}"#;
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: {coding}\r\nconnection: close\r\n\r\n{body}"
+        )
+    };
+    let canned = Canned::start(vec![answer("odd"), answer("identity")]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::open(dir.path()).await.unwrap();
+    let host = host_of(memory, dir.path(), to(&canned.url, given())).await;
+    let body = body_of(Protocol::OpenAi, &[user("hello")], false);
+    for (session, warning) in [("odd", Some("reply-not-kept (encoded)")), ("plain", None)] {
+        let headers = [("X-Icecore-Session", session)];
+        let (answer, is_whole) = stream(&host, OPENAI, &headers, &body).await;
+        assert!(is_whole && answer.text.contains("Yes."), "{answer:?}");
+        assert_eq!(answer.header("x-icecore-warning"), warning);
+        let kept = turns(&host, session).await.len();
+        assert_eq!(kept, if warning.is_some() { 1 } else { 2 });
+    }
+    host.stop().await;
 }

@@ -32,6 +32,8 @@ pub struct ProxySettings {
     pub kept_answer_bytes: usize,
     /// `streams`: requests that are with their providers at once.
     pub streams: usize,
+    /// `compaction_seconds`: time to make a request fit.
+    pub compaction_seconds: u64,
     /// `connect_seconds`: time to reach a provider.
     pub connect_seconds: u64,
     /// `first_byte_seconds`: time until an answer begins.
@@ -53,6 +55,7 @@ impl Default for ProxySettings {
             body_bytes: 32 << 20,
             kept_answer_bytes: 1 << 20,
             streams: 512,
+            compaction_seconds: 600,
             connect_seconds: 10,
             first_byte_seconds: 600,
             idle_seconds: 300,
@@ -191,7 +194,8 @@ mod tests {
         let config = FileConfig::parse(
             "[proxy]\nopenai_url = \"https://a/v1\"\nopenai_key_env = \"K\"\nwindow = 9000\n\
              reserve = 900\nrecall_tokens = 7\nfail_open = false\nredact_upstream = true\n\
-             body_bytes = 2048\nkept_answer_bytes = 1024\nstreams = 3\nconnect_seconds = 1\n\
+             body_bytes = 2048\nkept_answer_bytes = 1024\nstreams = 3\ncompaction_seconds = 5\n\
+             connect_seconds = 1\n\
              first_byte_seconds = 2\nidle_seconds = 4\n\
              [proxy.tenants.acme]\nanthropic_url = \"http://b/v1\"\nanthropic_key_secret = \"s\"",
         )
@@ -216,6 +220,7 @@ mod tests {
             body_bytes: 2_048,
             kept_answer_bytes: 1_024,
             streams: 3,
+            compaction_seconds: 5,
             connect_seconds: 1,
             first_byte_seconds: 2,
             idle_seconds: 4,

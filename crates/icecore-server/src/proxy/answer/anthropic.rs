@@ -6,11 +6,17 @@ use serde_json::{Value, json};
 
 use super::{Draft, number, text};
 
+/// Counts of a usage that are of the request: all that was read, and what was so from a
+/// cache or into one.
+const COUNTS: [&str; 3] =
+    ["/input_tokens", "/cache_read_input_tokens", "/cache_creation_input_tokens"];
+
 /// What came so far.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     blocks: BTreeMap<u64, Block>,
-    usage: Value,
+    /// Tokens of the request, as [`COUNTS`] has them.
+    usage: [Option<u64>; 3],
     model: Option<String>,
     is_said: bool,
 }
@@ -72,8 +78,8 @@ impl Reply {
 
     /// Later counts are of the whole and take the place of earlier ones.
     fn count(&mut self, usage: &Value) {
-        for (key, value) in usage.as_object().into_iter().flatten() {
-            self.usage[key] = value.clone();
+        for (count, path) in self.usage.iter_mut().zip(COUNTS) {
+            *count = number(usage, path).or(*count);
         }
     }
 }
@@ -134,13 +140,7 @@ impl Draft for Reply {
     }
 
     fn input_tokens(&self) -> Option<u64> {
-        let read = number(&self.usage, "/input_tokens")?;
-        let cached = ["/cache_read_input_tokens", "/cache_creation_input_tokens"];
-        Some(
-            cached
-                .iter()
-                .filter_map(|path| number(&self.usage, path))
-                .fold(read, u64::saturating_add),
-        )
+        let [read, cached @ ..] = self.usage;
+        Some(cached.into_iter().flatten().fold(read?, u64::saturating_add))
     }
 }
