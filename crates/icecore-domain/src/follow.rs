@@ -2,17 +2,17 @@
 //!
 //! A client that knows of no session sends its whole history. What is stored of it is
 //! found by links ([`crate::identity::Link`]), longest beginning first; what follows from
-//! that is decided here. A beginning without a reply in it says nothing: many begin with
-//! the same words.
+//! that is decided here. A beginning without an answer of ours in it says nothing: many
+//! begin with the same words, and some with a greeting or examples that a client made up.
 
 use crate::ids::SessionNo;
 
 /// How a history goes with what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Following {
-    /// It matches the head of a branch in full, with at least one reply in it.
+    /// It matches the head of a branch in full, with at least one answer of ours in it.
     Continues,
-    /// It shares a beginning, with at least one reply in it, and then differs.
+    /// It shares a beginning, with at least one answer of ours in it, and then differs.
     Forks,
     /// It matches nothing, or more than one.
     Begins,
@@ -52,16 +52,19 @@ pub enum Decision {
 }
 
 /// Decides by the sessions that hold the longest known beginning of a history, which has
-/// a reply in it. One head is preferred to whatever else; where none is to be preferred,
+/// an answer of ours in it. One head is preferred to whatever else; where none is to be preferred,
 /// a session begins: it may be told twice, but nobody's words are mixed with another's.
-pub fn decide(candidates: &[Candidate]) -> Decision {
+///
+/// Where there may be more of them than were found, none is to be preferred.
+pub fn decide(candidates: &[Candidate], is_more: bool) -> Decision {
     let there = || candidates.iter().filter(|one| !one.is_forgotten);
     let heads: Vec<SessionNo> = there().filter(|one| one.is_head).map(|one| one.session).collect();
     let all: Vec<SessionNo> = there().map(|one| one.session).collect();
     match (heads.as_slice(), all.as_slice()) {
+        ([], []) if !candidates.is_empty() => Decision::BeginsBehind,
+        _ if is_more => Decision::Begins,
         ([head], _) => Decision::Follows(*head, Following::Continues),
         ([], [inner]) => Decision::Follows(*inner, Following::Forks),
-        ([], []) if !candidates.is_empty() => Decision::BeginsBehind,
         _ => Decision::Begins,
     }
 }
@@ -83,7 +86,7 @@ mod tests {
             }
         };
         let candidates: Vec<Candidate> = candidates.iter().map(read).collect();
-        let found = match decide(&candidates) {
+        let found = match decide(&candidates, false) {
             Decision::Follows(session, following) => format!("{} {session}", following.as_str()),
             Decision::Begins => "begins".to_owned(),
             Decision::BeginsBehind => "begins behind".to_owned(),
@@ -127,11 +130,13 @@ mod tests {
             let candidates: Vec<Candidate> = kinds.iter().enumerate().map(candidate).collect();
             let heads = kinds.iter().filter(|kind| **kind == 0).count();
             let inner = kinds.iter().filter(|kind| **kind == 1).count();
-            let decision = decide(&candidates);
+            let decision = decide(&candidates, false);
             let mut reversed = candidates.clone();
             reversed.reverse();
             // The order says nothing.
-            prop_assert_eq!(decision, decide(&reversed));
+            prop_assert_eq!(decision, decide(&reversed, false));
+            let more = decide(&candidates, true);
+            prop_assert!(!matches!(more, Decision::Follows(..)), "there may be others");
             match decision {
                 Decision::Follows(session, following) => {
                     let one = candidates.iter().find(|one| one.session == session).unwrap();

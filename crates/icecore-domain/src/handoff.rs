@@ -21,8 +21,8 @@ pub mod transcripts;
 pub use extract::{HandoffSource, Passage, extract, with_instructions};
 pub use floor::{Floor, floor, floor_after, leading_system, unpaired, unpaired_turns};
 pub use message::{
-    MEDIA_TOKENS, MESSAGE_TOKENS, Message, is_model, is_pinned, is_request, message_tokens,
-    request_tokens, voices,
+    MEDIA_TOKENS, MESSAGE_TOKENS, Message, holds_result, is_model, is_pinned, is_request,
+    message_tokens, request_tokens, voices,
 };
 pub use plan::{
     CompactionPlan, Effort, ExceedsWindow, FRESH_TOKENS, INSTRUCTIONS_PERCENT,

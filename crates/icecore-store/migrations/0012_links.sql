@@ -3,12 +3,17 @@
 -- The keyed hash of a message and of all before it, and the turn that it is: a client's
 -- history is found by it. In a session each is there once. It outlasts the turn's body:
 -- what was forgotten is known again when a client sends it again, and stays forgotten.
+-- `answered` tells whether an answer that went through us is among these messages: what a
+-- client made up says nothing of whose history it is. `hollow` is a turn without words,
+-- for a message that was forgotten elsewhere and came again.
 CREATE TABLE links (
-    tenant  INTEGER NOT NULL,
-    scope   INTEGER NOT NULL,
-    link    BLOB NOT NULL,
-    session INTEGER NOT NULL,
-    seq     INTEGER NOT NULL,
+    tenant   INTEGER NOT NULL,
+    scope    INTEGER NOT NULL,
+    link     BLOB NOT NULL,
+    session  INTEGER NOT NULL,
+    seq      INTEGER NOT NULL,
+    answered INTEGER NOT NULL CHECK (answered IN (0, 1)),
+    hollow   INTEGER NOT NULL CHECK (hollow IN (0, 1)),
     PRIMARY KEY (tenant, scope, link, session),
     FOREIGN KEY (tenant, session, seq) REFERENCES turns (tenant, session, seq)
 ) STRICT, WITHOUT ROWID;

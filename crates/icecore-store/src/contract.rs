@@ -75,6 +75,8 @@ sentences! {
         concurrent_appends_are_all_there_in_order;
     links:
         a_turn_with_a_link_is_there_once
+        an_answer_is_told_from_what_a_client_made_up
+        a_turn_without_its_words_is_told_from_others
         turns_with_links_are_one_path
         a_path_goes_on_from_what_is_there
         turns_are_found_by_their_links

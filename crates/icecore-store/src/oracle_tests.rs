@@ -474,6 +474,8 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             let messages: Vec<&str> = messages.iter().map(|n| MESSAGES[*n as usize]).collect();
             let known = (*known).min(messages.len());
             let mut batch = following(&format!("session-{}", place.session), &messages, known);
+            // Some of them are answers.
+            batch.turns.iter_mut().for_each(|turn| turn.is_answer = known % 2 == 1);
             batch.secrets_seen = seen(place).await;
             Act::Append(batch)
         }

@@ -1226,6 +1226,11 @@ pub struct NewTurn {
     pub hidden: Hidden,
     /// By what it is known in a client's history.
     pub link: Option<Link>,
+    /// Whether it is an answer that went through us; of turns with a link.
+    pub is_answer: bool,
+    /// Whether it stands without words for a message that was forgotten; of turns with a
+    /// link.
+    pub is_hollow: bool,
 }
 
 /// A parent as named by a turn.
@@ -1376,6 +1381,11 @@ pub struct LinkedTurn {
     pub place: TurnPlace,
     /// Whether it is the last of its branch.
     pub is_head: bool,
+    /// Whether an answer of [`NewTurn::is_answer`] stands there or before, on this path or
+    /// on another of the same messages.
+    pub is_answered: bool,
+    /// Whether it has no words, because they were forgotten elsewhere.
+    pub is_hollow: bool,
 }
 
 /// A session as listed.

@@ -349,6 +349,17 @@ pub struct Remembered {
     pub forgotten: usize,
 }
 
+/// A message of a client's history as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkedMessage {
+    pub(crate) turn: RawTurn,
+    pub(crate) link: Link,
+    /// Whether it is an answer that went through us.
+    pub(crate) is_answer: bool,
+    /// Whether its words are left out, because they were forgotten.
+    pub(crate) is_hollow: bool,
+}
+
 impl Memory {
     /// Opens the memory in `dir` with everything at its default.
     pub async fn open(dir: &Path) -> Result<Memory> {
@@ -441,7 +452,7 @@ impl Memory {
         scope: &Scope,
         session: &str,
         after: Option<Link>,
-        turns: &[(RawTurn, Link)],
+        turns: &[LinkedMessage],
     ) -> Result<Appended> {
         for _ in 0..TRIES {
             match self.append_linked_once(scope, session, after, turns).await {
@@ -458,16 +469,19 @@ impl Memory {
         scope: &Scope,
         session: &str,
         after: Option<Link>,
-        turns: &[(RawTurn, Link)],
+        turns: &[LinkedMessage],
     ) -> Result<Appended> {
         let now = self.now();
         let key = self.identity_key(scope.tenant()).await?;
         let redactor = self.redactor(scope.tenant()).await?;
         let session = self.session_to_append(scope, &redactor.redactor, session).await?;
         let secrets_seen = redactor.version;
-        let inputs = turns.iter().map(|(turn, _)| TurnInput::from(turn.clone())).collect();
+        let inputs = turns.iter().map(|one| TurnInput::from(one.turn.clone())).collect();
         let mut new = self.prepare(key, redactor, inputs, now).await?;
-        new.iter_mut().zip(turns).for_each(|(new, (_, link))| new.link = Some(*link));
+        new.iter_mut().zip(turns).for_each(|(new, one)| {
+            (new.link, new.is_answer, new.is_hollow) =
+                (Some(one.link), one.is_answer, one.is_hollow);
+        });
         let weights: Vec<(u32, Hidden)> =
             new.iter().map(|turn| (turn.tokens, turn.hidden.clone())).collect();
         let batch = AppendBatch {
@@ -654,5 +668,7 @@ fn prepare_one(
         occurrence: input.occurrence,
         session_given: input.session_given,
         link: None,
+        is_answer: false,
+        is_hollow: false,
     }
 }

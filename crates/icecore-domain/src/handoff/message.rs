@@ -88,6 +88,12 @@ pub fn is_request(turn: &RawTurn) -> bool {
     }
 }
 
+/// Whether a turn holds a result of a tool, whatever else is in it. A provider wants it
+/// right behind the call.
+pub fn holds_result(turn: &RawTurn) -> bool {
+    !Links::of(turn).answers.is_empty()
+}
+
 /// Whether what has this role was said by a model: by nobody else whom we know.
 pub fn is_model(role: &str) -> bool {
     !matches!(role, "user" | "tool" | "function" | "system" | "developer")

@@ -140,6 +140,8 @@ impl Say {
             session_given: false,
             hidden: self.hidden.clone(),
             link: None,
+            is_answer: false,
+            is_hollow: false,
         }
     }
 }

@@ -114,6 +114,61 @@ pub(super) async fn turns_are_found_by_their_links(store: &dyn Store) {
     assert_eq!(links, [history[2], history[1], history[0]]);
 }
 
+/// An append of the answer to a history that is kept.
+pub(crate) fn answering(session: &str, messages: &[&str]) -> AppendBatch {
+    let mut batch = following(session, messages, messages.len() - 1);
+    batch.turns.iter_mut().for_each(|turn| turn.is_answer = true);
+    batch
+}
+
+/// For each session that has a history's last link, whether it is answered there.
+async fn answered(store: &dyn Store, messages: &[&str]) -> Vec<bool> {
+    let links = &chain(messages)[messages.len() - 1..];
+    let found = store.linked(&scope(), links, None).await.unwrap();
+    found.iter().map(|turn| turn.is_answered).collect()
+}
+
+pub(super) async fn an_answer_is_told_from_what_a_client_made_up(store: &dyn Store) {
+    follow(store, "s", &["greeting", "a"], 0).await;
+    assert_eq!(answered(store, &["greeting", "a"]).await, [false]);
+    store.append(&scope(), answering("s", &["greeting", "a", "b"])).await.unwrap();
+    follow(store, "s", &["greeting", "a", "b", "c", "d"], 0).await;
+    follow(store, "s", &["greeting", "a", "other"], 2).await;
+    // It and all behind it, and nothing beside or before.
+    assert_eq!(answered(store, &["greeting", "a"]).await, [false]);
+    assert_eq!(answered(store, &["greeting", "a", "b"]).await, [true]);
+    assert_eq!(answered(store, &["greeting", "a", "b", "c", "d"]).await, [true]);
+    assert_eq!(answered(store, &["greeting", "a", "other"]).await, [false]);
+    // The same history in another session is answered as well, and what goes on from it.
+    follow(store, "t", &["greeting", "a", "b", "x"], 0).await;
+    assert_eq!(answered(store, &["greeting", "a"]).await, [false, false]);
+    assert_eq!(answered(store, &["greeting", "a", "b"]).await, [true, true]);
+    assert_eq!(answered(store, &["greeting", "a", "b", "x"]).await, [true]);
+    // What a client had sent before it went through us is an answer from then on.
+    follow(store, "u", &["e", "f"], 0).await;
+    assert_eq!(answered(store, &["e", "f"]).await, [false]);
+    let again = store.append(&scope(), answering("u", &["e", "f"])).await.unwrap();
+    assert_eq!(shown(&again), "Known 2 main");
+    assert_eq!(answered(store, &["e", "f"]).await, [true]);
+    // Not of another memory.
+    let diary = scope_of("acme", "diary");
+    store.append(&diary, following("s", &["greeting", "a", "b"], 0)).await.unwrap();
+    let found = store.linked(&diary, &chain(&["greeting", "a", "b"]), None).await.unwrap();
+    assert!(found.iter().all(|turn| !turn.is_answered));
+    clean(store).await;
+}
+
+pub(super) async fn a_turn_without_its_words_is_told_from_others(store: &dyn Store) {
+    let mut batch = following("s", &["a", "b"], 0);
+    batch.turns[0].is_hollow = true;
+    store.append(&scope(), batch).await.unwrap();
+    // To send it again fills it with nothing.
+    assert_eq!(shown(&follow(store, "s", &["a", "b"], 0).await), "Known 1 main, Known 2 main");
+    let found = store.linked(&scope(), &chain(&["a", "b"]), None).await.unwrap();
+    assert_eq!(found.iter().map(|turn| turn.is_hollow).collect::<Vec<_>>(), [true, false]);
+    clean(store).await;
+}
+
 pub(super) async fn so_many_turns_of_a_link_are_answered(store: &dyn Store) {
     for n in 0..=MOST_LINKED {
         follow(store, &format!("s{n}"), &["hello"], 0).await;

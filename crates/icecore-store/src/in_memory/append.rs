@@ -1,7 +1,7 @@
 //! Appending, on a copy of the session that takes its place at the end.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::cut::OpenTail;
@@ -41,7 +41,14 @@ pub(super) fn append(
         turns: Vec::new(),
     });
     let position = tenant.map_or(Position(0), |tenant| tenant.position);
-    let mut adding = Adding::new(session, &batch, position)?;
+    // The same link is the same history, whatever session it was answered in.
+    let is_answered = |link: &Link| {
+        let mut found = state.sessions_in(scope).filter_map(|session| session.linked(*link));
+        found.any(|turn| turn.is_answered)
+    };
+    let links = batch.turns.iter().filter_map(|turn| turn.link);
+    let answered: BTreeSet<Link> = links.filter(is_answered).collect();
+    let mut adding = Adding::new(session, &batch, position, answered)?;
     let turns = adding.add_all()?;
     let (session, position) = adding.finish();
 
@@ -73,16 +80,27 @@ struct Adding<'a> {
     touched: Vec<Branch>,
     /// Where the last turn with a link is, which the next follows.
     followed: Option<(Branch, Ordinal)>,
+    /// Whether that or one before it is an answer that went through us.
+    is_answered: bool,
+    /// Links of the batch that are answered in any session.
+    answered: BTreeSet<Link>,
 }
 
 impl<'a> Adding<'a> {
-    fn new(session: SessionState, batch: &'a AppendBatch, position: Position) -> Result<Self> {
-        let followed = match batch.after.map(|link| session.linked(link)) {
-            None => None,
-            Some(Some(found)) => Some((found.place.branch, found.place.ordinal)),
+    fn new(
+        session: SessionState,
+        batch: &'a AppendBatch,
+        position: Position,
+        answered: BTreeSet<Link>,
+    ) -> Result<Self> {
+        let (followed, is_answered) = match batch.after.map(|link| session.linked(link)) {
+            None => (None, false),
+            Some(Some(found)) => {
+                (Some((found.place.branch, found.place.ordinal)), found.is_answered)
+            }
             Some(None) => return Err(no_earlier_message(&batch.session)),
         };
-        Ok(Self { session, batch, position, touched: Vec::new(), followed })
+        Ok(Self { session, batch, position, touched: Vec::new(), followed, is_answered, answered })
     }
 
     fn add_all(&mut self) -> Result<Vec<AppendedTurn>> {
@@ -90,7 +108,7 @@ impl<'a> Adding<'a> {
         turns
             .map(|(index, turn)| {
                 let known = match turn.link {
-                    Some(link) => self.linked(link),
+                    Some(link) => self.linked(link, turn.is_answer),
                     None => self.recognise(index, turn)?,
                 };
                 let done = match known {
@@ -123,8 +141,10 @@ impl<'a> Adding<'a> {
         self.session.turns.iter().map(|turn| &turn.row)
     }
 
-    fn linked(&self, link: Link) -> Option<AppendedTurn> {
-        let place = self.session.linked(link)?.place;
+    fn linked(&mut self, link: Link, is_answer: bool) -> Option<AppendedTurn> {
+        let LinkedTurn { place, is_answered, .. } = self.session.linked(link)?;
+        self.is_answered = is_answered || is_answer;
+        self.session.turns[place.id.seq.0 as usize - 1].is_answered = self.is_answered;
         let outcome = match place.state {
             TurnState::Erased => Outcome::Forgotten,
             TurnState::Present | TurnState::Expired => Outcome::Known,
@@ -185,11 +205,16 @@ impl<'a> Adding<'a> {
             body: Some(turn.turn.clone()),
         };
         let (speaker, appended_at) = (turn.speaker, self.batch.now);
+        if let Some(link) = turn.link {
+            self.is_answered |= turn.is_answer || self.answered.contains(&link);
+        }
         self.session.turns.push(StoredTurn {
             row,
             speaker,
             appended_at,
             link: turn.link,
+            is_hollow: turn.is_hollow,
+            is_answered: turn.link.is_some() && self.is_answered,
             recalled: None,
         });
         self.session.current = branch;

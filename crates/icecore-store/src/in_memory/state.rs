@@ -133,6 +133,10 @@ pub(super) struct StoredTurn {
     pub(super) speaker: Option<[u8; 16]>,
     pub(super) appended_at: Millis,
     pub(super) link: Option<Link>,
+    /// Whether an answer that went through us stands there or before.
+    pub(super) is_answered: bool,
+    /// Whether it has no words, because they were forgotten elsewhere.
+    pub(super) is_hollow: bool,
     /// What memory put before it, and the epoch of that.
     pub(super) recalled: Option<(u64, RedactedText)>,
 }
@@ -148,7 +152,8 @@ impl SessionState {
         let found = self.turns.iter().find(|turn| turn.link == Some(link))?;
         let branch = self.branches.get(&found.row.branch)?;
         let is_head = branch.record.tail.length == found.row.ordinal.0;
-        Some(LinkedTurn { link, place: place_of(&found.row), is_head })
+        let (is_answered, is_hollow) = (found.is_answered, found.is_hollow);
+        Some(LinkedTurn { link, place: place_of(&found.row), is_head, is_answered, is_hollow })
     }
 }
 

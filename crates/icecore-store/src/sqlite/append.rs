@@ -30,7 +30,7 @@ pub(super) fn append(
     let mut turns = Vec::with_capacity(batch.turns.len());
     for (index, turn) in batch.turns.iter().enumerate() {
         let known = match turn.link {
-            Some(link) => session.linked(c, s, link)?,
+            Some(link) => session.linked(c, s, link, turn.is_answer)?,
             None => session.recognise(c, s, index, turn, &batch)?,
         };
         let done = match known {
@@ -70,6 +70,8 @@ struct OpenSession {
     known: BTreeMap<i64, Known>,
     /// Where the last turn with a link is, which the next follows.
     followed: Option<(Branch, Ordinal)>,
+    /// Whether that or one before it is an answer that went through us.
+    is_answered: bool,
 }
 
 impl OpenSession {
@@ -110,12 +112,13 @@ impl OpenSession {
         };
         let session = SessionNo(session as u64);
         let states = rows::branches(c, s, no.tenant, session)?;
-        let followed = match batch.after {
-            None => None,
+        let (followed, is_answered) = match batch.after {
+            None => (None, false),
             Some(link) => {
                 let found = links::in_session(c, no, session, link).map_err(failed)?;
-                let found = found.ok_or_else(|| no_earlier_message(&batch.session))?;
-                Some((found.branch, found.ordinal))
+                let (place, is_answered) =
+                    found.ok_or_else(|| no_earlier_message(&batch.session))?;
+                (Some((place.branch, place.ordinal)), is_answered)
             }
         };
         Ok(Self {
@@ -134,14 +137,26 @@ impl OpenSession {
             policy,
             known: BTreeMap::new(),
             followed,
+            is_answered,
         })
     }
 
     /// The stored turn that has a link.
-    fn linked(&self, c: &Connection, s: &Shared, link: Link) -> Result<Option<AppendedTurn>> {
+    fn linked(
+        &mut self,
+        c: &Connection,
+        s: &Shared,
+        link: Link,
+        is_answer: bool,
+    ) -> Result<Option<AppendedTurn>> {
         let no = ScopeNo { tenant: self.tenant, scope: self.scope };
         let found = links::in_session(c, no, self.no, link).map_err(|e| s.failed(e))?;
-        Ok(found.map(|found| AppendedTurn {
+        let Some((found, is_answered)) = found else { return Ok(None) };
+        if is_answer && !is_answered {
+            links::note_answered(c, no, self.no, link).map_err(|e| s.failed(e))?;
+        }
+        self.is_answered = is_answered || is_answer;
+        Ok(Some(AppendedTurn {
             outcome: match found.state {
                 TurnState::Erased => Outcome::Forgotten,
                 TurnState::Present | TurnState::Expired => Outcome::Known,
@@ -412,7 +427,7 @@ impl OpenSession {
     }
 
     fn insert(
-        &self,
+        &mut self,
         c: &Connection,
         s: &Shared,
         turn: &NewTurn,
@@ -456,7 +471,9 @@ impl OpenSession {
         let no = ScopeNo { tenant: self.tenant, scope: self.scope };
         if let Some(link) = turn.link {
             let id = TurnId { session: self.no, seq: Seq(seq as u64) };
-            links::put(c, no, id, link).map_err(failed)?;
+            let is_answered = self.is_answered || turn.is_answer;
+            let put = links::put(c, no, id, link, (is_answered, turn.is_hollow));
+            self.is_answered = put.map_err(failed)?;
         }
         secrets::put_hidden(c, no, self.position + self.added, &turn.hidden).map_err(failed)
     }

@@ -8,35 +8,70 @@ use super::Shared;
 use super::rows::{self, ScopeNo};
 use crate::store::*;
 
-/// The turn of a session that has this link.
+/// The turn of a session that has this link, and whether it is answered.
 pub(super) fn in_session(
     c: &Connection,
     no: ScopeNo,
     session: SessionNo,
     link: Link,
-) -> rusqlite::Result<Option<TurnPlace>> {
+) -> rusqlite::Result<Option<(TurnPlace, bool)>> {
     c.prepare_cached(
-        "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags FROM links l
+        "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, l.answered FROM links l
          JOIN turns t ON t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
          WHERE l.tenant = ?1 AND l.scope = ?2 AND l.link = ?3 AND l.session = ?4",
     )?
     .query_row(
         params![no.tenant, no.scope, link.as_bytes().as_slice(), rows::number(session.0)],
-        read_place,
+        |row| Ok((read_place(row)?, row.get(5)?)),
     )
     .optional()
 }
 
-pub(super) fn put(c: &Connection, no: ScopeNo, turn: TurnId, link: Link) -> rusqlite::Result<()> {
+/// Keeps the link of a turn, and tells whether it is answered. The same link is the same
+/// history: what was answered in another session is answered.
+pub(super) fn put(
+    c: &Connection,
+    no: ScopeNo,
+    turn: TurnId,
+    link: Link,
+    (is_answered, is_hollow): (bool, bool),
+) -> rusqlite::Result<bool> {
     c.prepare_cached(
-        "INSERT INTO links (tenant, scope, link, session, seq) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO links (tenant, scope, link, session, seq, answered, hollow)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6 OR EXISTS (SELECT 1 FROM links
+           WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND answered), ?7)
+         RETURNING answered",
+    )?
+    .query_row(
+        params![
+            no.tenant,
+            no.scope,
+            link.as_bytes().as_slice(),
+            rows::number(turn.session.0),
+            rows::number(turn.seq.0),
+            is_answered,
+            is_hollow,
+        ],
+        |row| row.get(0),
+    )
+}
+
+/// Notes that an answer which a client had sent went through us as well.
+pub(super) fn note_answered(
+    c: &Connection,
+    no: ScopeNo,
+    session: SessionNo,
+    link: Link,
+) -> rusqlite::Result<()> {
+    c.prepare_cached(
+        "UPDATE links SET answered = 1
+         WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND session = ?4",
     )?
     .execute(params![
         no.tenant,
         no.scope,
         link.as_bytes().as_slice(),
-        rows::number(turn.session.0),
-        rows::number(turn.seq.0),
+        rows::number(session.0)
     ])?;
     Ok(())
 }
@@ -55,7 +90,7 @@ pub(super) fn find(
     };
     let read = || {
         let mut query = c.prepare_cached(
-            "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, b.length FROM links l
+            "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, b.length, l.answered, l.hollow FROM links l
              JOIN turns t ON t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
              JOIN branches b ON b.tenant = t.tenant AND b.session = t.session
                AND b.branch = t.branch
@@ -70,7 +105,14 @@ pub(super) fn find(
             while let Some(row) = rows.next()? {
                 let place = read_place(row)?;
                 let length = row.get::<_, i64>(5)? as u64;
-                found.push(LinkedTurn { link: *link, is_head: place.ordinal.0 == length, place });
+                let is_head = place.ordinal.0 == length;
+                found.push(LinkedTurn {
+                    link: *link,
+                    place,
+                    is_head,
+                    is_answered: row.get(6)?,
+                    is_hollow: row.get(7)?,
+                });
             }
         }
         Ok(found)

@@ -14,43 +14,47 @@ use crate::memory::{INLINE_BYTES, Memory};
 /// So many counts are remembered at least, and twice as many at most.
 const REMEMBERED: usize = 1 << 15;
 
-/// Tokens of messages by their links, of this process. What was not asked for while as
+/// What a count is remembered by: a message's link and its bytes. A client may send along
+/// what it is not recognised by, such as what a model thought, and leave it out again.
+type Counted = (Link, usize);
+
+/// Tokens of messages, of this process. What was not asked for while as
 /// many others were is forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct MessageCounts(Mutex<Generations>);
 
 #[derive(Debug, Default)]
 struct Generations {
-    young: BTreeMap<Link, u64>,
-    old: BTreeMap<Link, u64>,
+    young: BTreeMap<Counted, u64>,
+    old: BTreeMap<Counted, u64>,
 }
 
 impl Generations {
-    fn get(&mut self, link: Link) -> Option<u64> {
-        if let Some(tokens) = self.young.get(&link) {
+    fn get(&mut self, message: Counted) -> Option<u64> {
+        if let Some(tokens) = self.young.get(&message) {
             return Some(*tokens);
         }
-        let tokens = *self.old.get(&link)?;
-        self.put(link, tokens);
+        let tokens = *self.old.get(&message)?;
+        self.put(message, tokens);
         Some(tokens)
     }
 
-    fn put(&mut self, link: Link, tokens: u64) {
+    fn put(&mut self, message: Counted, tokens: u64) {
         if self.young.len() >= REMEMBERED {
             self.old = mem::take(&mut self.young);
         }
-        self.young.insert(link, tokens);
+        self.young.insert(message, tokens);
     }
 }
 
 impl MessageCounts {
-    fn of(&self, links: &[Link]) -> Vec<Option<u64>> {
+    fn of(&self, messages: &[Counted]) -> Vec<Option<u64>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        links.iter().map(|link| known.get(*link)).collect()
+        messages.iter().map(|message| known.get(*message)).collect()
     }
 
-    fn put(&self, link: Link, tokens: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(link, tokens);
+    fn put(&self, message: Counted, tokens: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(message, tokens);
     }
 }
 
@@ -61,9 +65,11 @@ impl Memory {
         links: &[Link],
         messages: &[&ClientMessage],
     ) -> Result<Vec<u64>> {
-        let known = self.inner.message_counts.of(links);
+        let bytes = messages.iter().map(|message| message.turn.byte_count());
+        let counted: Vec<Counted> = links.iter().copied().zip(bytes).collect();
+        let known = self.inner.message_counts.of(&counted);
         let new: Vec<usize> = (0..links.len()).filter(|at| known[*at].is_none()).collect();
-        let bytes: usize = new.iter().map(|at| messages[*at].turn.byte_count()).sum();
+        let bytes: usize = new.iter().map(|at| counted[*at].1).sum();
         let counts: Vec<u64> = match bytes <= INLINE_BYTES {
             true => {
                 let counter = self.inner.counter.as_ref();
@@ -80,7 +86,7 @@ impl Memory {
         };
         let mut all = known;
         for (at, tokens) in new.into_iter().zip(counts) {
-            self.inner.message_counts.put(links[at], tokens);
+            self.inner.message_counts.put(counted[at], tokens);
             all[at] = Some(tokens);
         }
         Ok(all.into_iter().map(Option::unwrap_or_default).collect())
@@ -96,7 +102,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_stays_and_the_rest_goes() {
         let key = IdentityKey::new([1; 32]);
-        let link = |n: u64| key.next_link(key.first_link(), &n.to_be_bytes());
+        let link = |n: u64| (key.next_link(key.first_link(), &n.to_be_bytes()), 1);
         let counts = MessageCounts::default();
         counts.put(link(0), 7);
         counts.put(link(1), 8);
@@ -105,6 +111,9 @@ mod tests {
             assert_eq!(counts.of(&[link(0)]), [Some(7)], "{n}");
         }
         assert_eq!(counts.of(&[link(1)]), [None]);
+        // The same message with more bytes is counted anew.
+        let (same, bytes) = link(0);
+        assert_eq!(counts.of(&[(same, bytes + 1)]), [None]);
         let known = counts.0.lock().unwrap();
         assert!(known.young.len() + known.old.len() <= 2 * REMEMBERED);
     }

@@ -117,7 +117,10 @@ impl Memory {
                     false => self.inner.store.places(scope, &kept).await?,
                 };
                 let kept = kept.iter().filter_map(|one| path.message(one.branch, one.ordinal));
-                paired(messages, kept.chain(from..messages.len()).collect())
+                // A handoff may stand for the last message too, if that was forgotten: it is
+                // what is asked all the same.
+                let last = messages.len().checked_sub(1);
+                paired(messages, kept.chain(from..messages.len()).chain(last).collect())
             }
         };
         let (links, sent) = chosen(followed, messages, &shown);
@@ -160,7 +163,12 @@ impl Memory {
             return Err(standing.exceeds(fit.beside_tokens, window));
         };
         let missing = self.missing(scope, followed, &path, standing).await?;
+        // The last message is what is asked: without it nothing is sent.
+        let last = messages.len().checked_sub(1);
+        let asked: BTreeSet<usize> =
+            missing.iter().copied().filter(|at| Some(*at) == last).collect();
         let missing_tokens = standing.tokens_of(&missing);
+        let asked_tokens = standing.tokens_of(&asked);
         let recalled_tokens = standing.recalled_tokens();
         let beside_tokens = fit.beside_tokens.saturating_add(recalled_tokens);
         let request = FitRequest {
@@ -174,23 +182,25 @@ impl Memory {
         };
         // What came behind it meanwhile is another's.
         let end = Some(place.ordinal);
-        let is_more = missing_tokens.saturating_add(recalled_tokens) > 0;
-        let (done, missing, mut recalled) = match self.fit_branch(scope, &request, end).await {
+        let is_more = missing_tokens.saturating_add(recalled_tokens) > asked_tokens;
+        let (done, sent, mut recalled) = match self.fit_branch(scope, &request, end).await {
             // What memory has forgotten or added is the first to go.
             Err(MemoryError::RequestExceedsWindow(_)) if is_more => {
-                let request = FitRequest { beside_tokens: fit.beside_tokens, ..request };
+                let beside_tokens = fit.beside_tokens.saturating_add(asked_tokens);
+                let request = FitRequest { beside_tokens, ..request };
                 let done = self.fit_branch(scope, &request, end).await?;
-                (done, BTreeSet::new(), Vec::new())
+                (done, asked, Vec::new())
             }
-            done => (done?, missing, standing.recalled.clone()),
+            done => (done?, missing.clone(), standing.recalled.clone()),
         };
         let FittedBranch { fitted, counted, mark } = done;
         let turns = fitted.view.turns.iter();
         let there = turns.filter_map(|turn| path.message(turn.branch, turn.ordinal));
+        let there = there.filter(|at| !missing.contains(at));
         let from = mark.map_or(0, |(branch, through)| path.after(branch, through));
-        let missing = missing.into_iter().filter(|at| *at >= from);
+        let sent = sent.into_iter().filter(|at| *at >= from || Some(*at) == last);
         recalled.retain(|recall| recall.at >= from);
-        let shown: BTreeSet<usize> = there.chain(missing).collect();
+        let shown: BTreeSet<usize> = there.chain(sent).collect();
         let shown = match mark.is_some() {
             true => paired(messages, shown),
             false => shown.into_iter().collect(),
@@ -220,7 +230,8 @@ impl Memory {
         let Some(place) = followed.place else { return Ok(BTreeSet::new()) };
         let links: Vec<Link> = standing.shown.iter().map(|at| followed.links[*at]).collect();
         let found = self.inner.store.linked(scope, &links, Some(place.id.session)).await?;
-        let is_there = |turn: &&LinkedTurn| turn.place.state == TurnState::Present;
+        let is_there =
+            |turn: &&LinkedTurn| turn.place.state == TurnState::Present && !turn.is_hollow;
         let there: BTreeSet<Link> = found.iter().filter(is_there).map(|turn| turn.link).collect();
         let is_missing = |at: &usize| *at < path.before || !there.contains(&followed.links[*at]);
         Ok(standing.shown.iter().copied().filter(is_missing).collect())

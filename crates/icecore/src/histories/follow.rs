@@ -3,7 +3,7 @@
 use icecore_domain::follow::{Candidate, Decision, Following, decide};
 use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, SessionName, SessionNo};
-use icecore_store::{LinkedTurn, SessionRecord, TurnState};
+use icecore_store::{LinkedTurn, MOST_LINKED, SessionRecord, TurnState};
 
 use super::path::HistoryPath;
 use super::{ClientMessage, FollowRequest, Followed};
@@ -19,6 +19,16 @@ const MOST_LOOKUP: usize = 64;
 
 /// Histories of more bytes are hashed off the async threads.
 const INLINE_HASHED: usize = 256 << 10;
+
+/// The longest beginning of a history that is stored.
+struct Longest {
+    /// How many messages it has.
+    known: usize,
+    /// The turns that it ends at.
+    turns: Vec<LinkedTurn>,
+    /// Whether there may be more of these.
+    is_more: bool,
+}
 
 impl Memory {
     pub(super) async fn followed(
@@ -60,8 +70,10 @@ impl Memory {
             Err(MemoryError::NoSession { .. }) => return Ok(Followed::begins(&shown, links, 0)),
             Err(error) => return Err(error),
         };
-        let found = self.longest(scope, &links, 1, Some(record.no)).await?;
-        let Some((known, turns)) = found else { return Ok(Followed::begins(&shown, links, 0)) };
+        let found = self.longest(scope, &links, 1, |_| true, Some(record.no)).await?;
+        let Some(Longest { known, turns, .. }) = found else {
+            return Ok(Followed::begins(&shown, links, 0));
+        };
         let following = match turns[0].is_head {
             true => Following::Continues,
             false => Following::Forks,
@@ -83,9 +95,14 @@ impl Memory {
                 false => Ok(Followed::begins(begins, links, 0)),
             };
         };
-        let found = self.longest(scope, &links, first_reply + 1, None).await?;
-        let Some((known, turns)) = found else { return Ok(Followed::begins(begins, links, 0)) };
-        match decide(&self.candidates(scope, &turns).await?) {
+        // Others may begin with the same greeting or examples: what a client made up says
+        // nothing of whose history it is.
+        let is_answered = |turn: &LinkedTurn| turn.is_answered;
+        let found = self.longest(scope, &links, first_reply + 1, is_answered, None).await?;
+        let Some(Longest { known, turns, is_more }) = found else {
+            return Ok(Followed::begins(begins, links, 0));
+        };
+        match decide(&self.candidates(scope, &turns).await?, is_more) {
             Decision::Begins => Ok(Followed::begins(begins, links, 0)),
             Decision::BeginsBehind => Ok(Followed::begins(begins, links, known)),
             Decision::Follows(session, following) => {
@@ -111,8 +128,10 @@ impl Memory {
         begins: &str,
         links: Vec<Link>,
     ) -> Result<Followed> {
-        let found = self.longest(scope, &links, links.len().max(1), None).await?;
-        let Some((known, turns)) = found else { return Ok(Followed::begins(begins, links, 0)) };
+        let found = self.longest(scope, &links, links.len().max(1), |_| true, None).await?;
+        let Some(Longest { known, turns, .. }) = found else {
+            return Ok(Followed::begins(begins, links, 0));
+        };
         let heads: Vec<&LinkedTurn> = turns.iter().filter(|turn| turn.is_head).collect();
         let numbers: Vec<SessionNo> = heads.iter().map(|turn| turn.place.id.session).collect();
         let records = self.inner.store.sessions_at(scope, &numbers).await?;
@@ -136,23 +155,26 @@ impl Memory {
     }
 
     /// The longest beginning of at least so many messages that is stored, and the turns
-    /// that it ends at.
+    /// that it ends at, of those that count.
     async fn longest(
         &self,
         scope: &Scope,
         links: &[Link],
         least: usize,
+        counts: impl Fn(&LinkedTurn) -> bool,
         session: Option<SessionNo>,
-    ) -> Result<Option<(usize, Vec<LinkedTurn>)>> {
+    ) -> Result<Option<Longest>> {
         let (mut end, mut size) = (links.len(), FIRST_LOOKUP);
         while end >= least.max(1) {
             let from = end.saturating_sub(size).max(least.max(1) - 1);
             let asked: Vec<Link> = links[from..end].iter().rev().copied().collect();
-            let mut found = self.inner.store.linked(scope, &asked, session).await?;
-            if let Some(link) = found.first().map(|turn| turn.link) {
-                found.retain(|turn| turn.link == link);
+            let mut turns = self.inner.store.linked(scope, &asked, session).await?;
+            if let Some(link) = turns.iter().find(|turn| counts(turn)).map(|turn| turn.link) {
+                turns.retain(|turn| turn.link == link);
+                let is_more = turns.len() >= MOST_LINKED;
+                turns.retain(&counts);
                 let shorter = asked.iter().position(|one| *one == link).unwrap_or(0);
-                return Ok(Some((end - shorter, found)));
+                return Ok(Some(Longest { known: end - shorter, turns, is_more }));
             }
             (end, size) = (from, (size * 4).min(MOST_LOOKUP));
         }

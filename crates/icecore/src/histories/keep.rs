@@ -1,13 +1,18 @@
 //! Keeping what a client sent, and what it was answered.
 
+use std::collections::BTreeSet;
+
 use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, TurnId};
 use icecore_domain::turn::RawTurn;
-use icecore_store::{Appended, Outcome, TurnPlace, TurnState, ViewUsage};
+use icecore_store::{Appended, LinkedTurn, Outcome, TurnPlace, TurnState, ViewUsage};
 
 use super::{ClientMessage, Followed, ProviderCount};
 use crate::error::{MemoryError, Result};
-use crate::memory::Memory;
+use crate::memory::{LinkedMessage, Memory};
+
+/// The tag of a turn that stands for a message that was forgotten.
+const FORGOTTEN_TAG: &str = "forgotten";
 
 impl Memory {
     pub(super) async fn kept_history(
@@ -19,8 +24,15 @@ impl Memory {
         followed.check(messages)?;
         let known = followed.known;
         let new = messages[known..].iter().zip(&followed.links[known..]);
-        let turns: Vec<(RawTurn, Link)> =
-            new.map(|(message, link)| (kept(message.turn.clone()), *link)).collect();
+        let forgotten = self.forgotten(scope, &followed.links, messages, known).await?;
+        let linked = |(message, link): (&ClientMessage, &Link)| {
+            let (turn, is_hollow) = match forgotten.contains(link) {
+                true => (hollow(&message.turn), true),
+                false => (kept(message.turn.clone()), false),
+            };
+            LinkedMessage { turn, link: *link, is_answer: false, is_hollow }
+        };
+        let turns: Vec<LinkedMessage> = new.map(linked).collect();
         if turns.is_empty() {
             return Ok(());
         }
@@ -38,6 +50,27 @@ impl Memory {
         Ok(())
     }
 
+    /// Which of the messages that are new here are history that was sent before and has
+    /// been forgotten wherever it was: those up to the last reply. What comes behind that
+    /// are new words, and may be the same as others'.
+    async fn forgotten(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        messages: &[ClientMessage],
+        known: usize,
+    ) -> Result<BTreeSet<Link>> {
+        let end = messages.iter().rposition(|message| message.is_reply).map_or(0, |at| at + 1);
+        if end <= known {
+            return Ok(BTreeSet::new());
+        }
+        let found = self.inner.store.linked(scope, &links[known..end], None).await?;
+        let is_gone = |turn: &LinkedTurn| turn.is_hollow || turn.place.state == TurnState::Erased;
+        let (gone, there): (Vec<_>, Vec<_>) = found.into_iter().partition(is_gone);
+        let there: BTreeSet<Link> = there.iter().map(|turn| turn.link).collect();
+        Ok(gone.iter().map(|turn| turn.link).filter(|link| !there.contains(link)).collect())
+    }
+
     pub(super) async fn kept_reply(
         &self,
         scope: &Scope,
@@ -48,7 +81,8 @@ impl Memory {
         let key = self.identity_key(scope.tenant()).await?;
         let last = followed.links.last().copied().unwrap_or_else(|| key.first_link());
         let link = key.next_link(last, &reply.recognised_by);
-        let turn = [(kept(reply.turn), link)];
+        let turn = kept(reply.turn);
+        let turn = [LinkedMessage { turn, link, is_answer: true, is_hollow: false }];
         // A history that is not kept has no turn that an answer could follow.
         let is_kept = followed.known == followed.links.len();
         let after = if is_kept { followed.last_link() } else { Some(last) };
@@ -105,6 +139,12 @@ impl Followed {
             false => Err(MemoryError::Internal("another history was followed".to_owned())),
         }
     }
+}
+
+/// What stands for a message that was forgotten, so that the path has as many turns as the
+/// history has messages.
+fn hollow(turn: &RawTurn) -> RawTurn {
+    RawTurn { tags: Some(vec![FORGOTTEN_TAG.to_owned()]), ..RawTurn::new(&turn.role, "") }
 }
 
 /// A turn as it is kept: it is known by its link, and follows the message before it.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use icecore_domain::handoff::{Passage, is_request, render_recall};
+use icecore_domain::handoff::{Passage, holds_result, is_request, render_recall};
 use icecore_domain::ids::{Scope, TurnId};
 use icecore_domain::redact::RedactedText;
 use icecore_index::{DocKind, Mode};
@@ -81,7 +81,8 @@ impl Memory {
         tokens: u32,
     ) -> Option<NewRecall> {
         let at = messages.len().checked_sub(1).filter(|at| *at >= followed.known)?;
-        if !is_request(&messages[at].turn) {
+        // Nothing may come between a call and its result, even if a person says more there.
+        if !is_request(&messages[at].turn) || holds_result(&messages[at].turn) {
             return None;
         }
         if let Some(made) = followed.recall.as_ref().filter(|made| made.recall.at == at) {

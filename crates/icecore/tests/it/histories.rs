@@ -11,6 +11,7 @@ use icecore::{
 use icecore_store::testing::CountingStore;
 use icecore_store::{MemoryStore, Packs};
 
+use crate::forgetting::on_disk;
 use crate::support::{Bench, me};
 
 /// A message as a proxy makes one of a client's.
@@ -170,6 +171,41 @@ async fn two_who_both_say_hello_are_two() {
     assert_eq!(told(&bench, &words, "x", "4").await, is("d", Following::Continues));
     assert_eq!(view(&bench, "c", "main").await, ["hello", "Hi.", "one", "1", "more", "3"]);
     assert_eq!(view(&bench, "d", "main").await, ["hello", "Hi.", "two", "2", "more", "4"]);
+}
+
+#[tokio::test]
+async fn what_a_client_made_up_says_nothing() {
+    let bench = Bench::new().await;
+    let greeting = || reply("Hi, how can I help?");
+    let greeted = |words: &[&str]| [vec![greeting()], history(words)].concat();
+    let sent = async |messages: Vec<ClientMessage>, new: &str, answer: &str| {
+        answered(&bench.memory, &bench.scope, &asking(&messages, new), answer).await
+    };
+    let first = sent(greeted(&["My tax?"]), "a", "Low.").await;
+    assert_eq!(first, is("a", Following::Begins));
+    let second = sent(greeted(&["My cat?"]), "b", "Fine.").await;
+    assert_eq!(second, is("b", Following::Begins));
+    // Once an answer went through us, it is known by that.
+    let next = sent(greeted(&["My tax?", "Low.", "Why?"]), "x", "It is.").await;
+    assert_eq!(next, is("a", Following::Continues));
+    let edited = sent(greeted(&["My tax?", "Low.", "How low?"]), "x", "Very.").await;
+    assert_eq!(edited, is("a", Following::Forks));
+    let next = sent(greeted(&["My cat?", "Fine.", "Why?"]), "x", "It purrs.").await;
+    assert_eq!(next, is("b", Following::Continues));
+    // Examples are made up as well, and so is a history that was begun elsewhere.
+    let examples = ["1 + 1?", "2", "2 + 2?", "4"];
+    for (name, asked) in [("c", "3 + 3?"), ("d", "4 + 4?")] {
+        let words = [examples.as_slice(), &[asked]].concat();
+        assert_eq!(told(&bench, &words, name, "?").await, is(name, Following::Begins));
+    }
+    let words = [examples.as_slice(), &["3 + 3?", "?", "Well?"]].concat();
+    assert_eq!(told(&bench, &words, "x", "6").await, is("c", Following::Continues));
+    // By its name a session is found whatever is in it.
+    let messages = greeted(&["Else?"]);
+    let named = FollowRequest { session: Some("a"), ..asking(&messages, "x") };
+    let found = bench.memory.follow(&bench.scope, &named).await.unwrap();
+    assert_eq!((found.following, found.known), (Following::Forks, 1));
+    bench.check().await;
 }
 
 #[tokio::test]
@@ -360,6 +396,48 @@ async fn a_forgotten_session_that_is_sent_again_stays_forgotten() {
     assert_eq!(followed.session, "a");
     assert_eq!(bench.texts("a").await, ["What is it?"]);
     bench.check().await;
+}
+
+#[tokio::test]
+async fn what_was_forgotten_stays_so_under_another_name() {
+    let bench = Bench::new().await;
+    let code = || by("Eve", "My code is xylo-4711.");
+    // Two that nobody can tell apart.
+    for name in ["a", "b"] {
+        let messages = vec![code()];
+        answered(&bench.memory, &bench.scope, &asking(&messages, name), "Noted.").await;
+    }
+    let messages = [code(), reply("Noted."), user("What is it?")];
+    let forget = ForgetRequest::Subject("Eve".to_owned());
+    bench.memory.forget(&me(), None, &forget, false).await.unwrap();
+    let place = answered(&bench.memory, &bench.scope, &asking(&messages, "c"), "A code.").await;
+    assert_eq!(place, is("c", Following::Begins));
+    assert_eq!(view(&bench, "c", "main").await, ["", "Noted.", "What is it?", "A code."]);
+    let (followed, fitted) = {
+        let named = FollowRequest { session: Some("d"), ..asking(&messages, "x") };
+        sent(&bench.memory, &bench.scope, &named).await
+    };
+    assert_eq!((followed.session.as_str(), fitted.shown.as_slice()), ("d", [0, 1, 2].as_slice()));
+    assert_eq!(view(&bench, "d", "main").await, ["", "Noted.", "What is it?"]);
+    let turns = bench.turns("d").await;
+    let hollow = turns[0].turn.as_ref().unwrap().fields();
+    assert_eq!(hollow.tags, Some(vec!["forgotten".to_owned()]));
+    assert_eq!((hollow.role.as_str(), &hollow.name), ("user", &None));
+    // Of a session that was forgotten whole, too.
+    let forget = ForgetRequest::Session("c".to_owned());
+    bench.memory.forget(&me(), None, &forget, false).await.unwrap();
+    let longer = [messages.to_vec(), vec![reply("A code."), user("Go on.")]].concat();
+    let named = FollowRequest { session: Some("e"), ..asking(&longer, "x") };
+    answered(&bench.memory, &bench.scope, &named, "I do.").await;
+    // What others still hold is there, and what only the forgotten held is not.
+    let said = ["", "Noted.", "What is it?", "", "Go on.", "I do."];
+    assert_eq!(view(&bench, "e", "main").await, said);
+    // It goes on by itself.
+    let more = [longer.clone(), vec![reply("I do."), user("Good.")]].concat();
+    let place = answered(&bench.memory, &bench.scope, &asking(&more, "x"), "Yes.").await;
+    assert_eq!(place, is("e", Following::Continues));
+    bench.check().await;
+    assert_eq!(on_disk(&bench, "xylo-4711"), Vec::<std::path::PathBuf>::new());
 }
 
 // What is sent
@@ -678,6 +756,33 @@ async fn what_memory_forgot_is_sent_as_long_as_it_fits() {
 }
 
 #[tokio::test]
+async fn a_forgotten_request_is_sent_when_the_rest_is_compacted() {
+    for (words, fits) in [("My code is 4711. What is it?".to_owned(), true), (work(7), false)] {
+        let bench = Bench::with(windows(20_000)).await;
+        let mut client = Client::new(&bench.memory, &bench.scope);
+        converse(&mut client, 0..20).await;
+        client.messages.push(by("Eve", &words.repeat(if fits { 1 } else { 40 })));
+        client.request().await;
+        let forget = ForgetRequest::Subject("Eve".to_owned());
+        bench.memory.forget(&me(), None, &forget, false).await.unwrap();
+        client.fit.window = Some(window(1_200));
+        if fits {
+            let (_, fitted) = client.request().await;
+            assert_eq!(fitted.compactions.len(), 1);
+            // Even where nothing but the floor has room.
+            (client.fit.overflowed, client.fit.attempts) = (Some(0), 1);
+            client.request().await;
+            continue;
+        }
+        let request = asking(&client.messages, "x");
+        let mut followed = bench.memory.follow(&bench.scope, &request).await.unwrap();
+        let (messages, fit) = (&client.messages, &client.fit);
+        let refused = bench.memory.fit_history(&bench.scope, &mut followed, messages, fit).await;
+        assert!(matches!(refused, Err(MemoryError::RequestExceedsWindow(_))), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_fits_reads_no_turn() {
     let mut counts = Vec::new();
     for exchanges in [60, 240] {
@@ -711,6 +816,29 @@ async fn a_request_that_fits_reads_no_turn() {
 }
 
 // What memory adds
+
+#[tokio::test]
+async fn nothing_comes_between_a_call_and_its_result() {
+    let bench = Bench::new().await;
+    let about = "The sledge of Ana is called Polar Star.";
+    bench.add("other", vec![RawTurn::new("user", about)]).await;
+    let parts = |role: &str, json: &str| {
+        let content = Content::Parts(JsonText::parse(json).unwrap());
+        message(RawTurn { content, ..RawTurn::new(role, "") })
+    };
+    let used = parts("assistant", r#"[{"type":"tool_use","id":"a","name":"ls","input":{}}]"#);
+    let asked = r#"{"type":"text","text":"What is Ana's sledge called?"}"#;
+    let result = r#"{"type":"tool_result","tool_use_id":"a","content":"ok"}"#;
+    let mut client = Client::new(&bench.memory, &bench.scope);
+    client.fit.recall_tokens = 120;
+    client.say(user("Look."), used).await;
+    let spoken = parts("user", &format!("[{result},{asked}]"));
+    let fitted = client.say(spoken, reply("Polar Star.")).await;
+    assert_eq!(fitted.recalled, []);
+    // The same words without a result have it.
+    let fitted = client.say(parts("user", &format!("[{asked}]")), reply("As I said.")).await;
+    assert_eq!(fitted.recalled.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [4]);
+}
 
 #[tokio::test]
 async fn memory_is_put_before_a_request_and_stays() {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use icecore::{FollowRequest, Following, Memory, Principal, Scope, Tenant};
+use icecore::{
+    ClientMessage, FollowRequest, Followed, Following, Memory, Principal, Scope, Tenant,
+};
 
 use crate::histories::{reply, user};
 use crate::support::{Bench, text};
@@ -31,7 +33,38 @@ impl Dice {
 struct Talk {
     tenant: usize,
     session: Option<String>,
+    /// Whether a reply that the client made up comes first.
+    is_greeted: bool,
+    /// How many words it began with; the answer to them is the first of ours.
+    begun: usize,
     words: Vec<String>,
+}
+
+impl Talk {
+    fn messages(&self) -> Vec<ClientMessage> {
+        let one = |(at, words): (usize, &String)| match (at % 2 == 0) != self.is_greeted {
+            true => user(words),
+            false => reply(words),
+        };
+        self.words.iter().enumerate().map(one).collect()
+    }
+}
+
+/// How a conversation begins: many alike, some with a greeting or examples before it.
+fn begun(dice: &mut Dice, tenant: usize, number: usize) -> Talk {
+    let opening = ["hello", "hi there", "Can you help me?", "Fix the bug."];
+    let opening = match dice.is_one_in(2) {
+        true => opening[dice.below(opening.len())].to_owned(),
+        false => format!("Request {number}, which nobody else has."),
+    };
+    let (is_greeted, before): (bool, &[&str]) = match dice.below(6) {
+        0 => (true, &["Hi, how can I help?"]),
+        1 => (false, &["What is 1 + 1?", "2", "What is 2 + 2?", "4"]),
+        _ => (false, &[]),
+    };
+    let mut words: Vec<String> = before.iter().map(|words| (*words).to_owned()).collect();
+    words.push(opening);
+    Talk { tenant, session: None, is_greeted, begun: words.len(), words }
 }
 
 /// What came of all of them.
@@ -45,19 +78,25 @@ struct Score {
     shared: usize,
 }
 
-/// Sends a conversation's words, and answers where it went.
-async fn send(memory: &Memory, scope: &Scope, talk: &Talk, new: &str, answer: &str) -> String {
-    let one = |(at, words): (usize, &String)| if at % 2 == 0 { user(words) } else { reply(words) };
-    let messages: Vec<_> = talk.words.iter().enumerate().map(one).collect();
+/// Sends a conversation's words, and answers where it went and how much was known there.
+async fn send(
+    memory: &Memory,
+    scope: &Scope,
+    talk: &Talk,
+    new: &str,
+    answer: &str,
+) -> (Followed, usize) {
+    let messages = talk.messages();
     let request =
         FollowRequest { messages: &messages, session: None, is_retry: false, new_session: new };
     let mut followed = memory.follow(scope, &request).await.unwrap();
     if followed.following == Following::Begins {
         assert_eq!(followed.session, new);
     }
+    let known = followed.known;
     memory.keep_history(scope, &mut followed, &messages).await.unwrap();
     memory.keep_reply(scope, &followed, reply(answer), None).await.unwrap();
-    followed.session
+    (followed, known)
 }
 
 /// Whether a branch of a session says just these words.
@@ -97,30 +136,26 @@ async fn play(seed: u64) -> Score {
         }
         let at = match talks.is_empty() || dice.is_one_in(6) {
             true => {
-                // Many begin alike, and some tenants say just the same.
-                let opening = ["hello", "hi there", "Can you help me?", "Fix the bug."];
-                let words = match dice.is_one_in(2) {
-                    true => opening[dice.below(opening.len())].to_owned(),
-                    false => format!("Request {number}, which nobody else has."),
-                };
+                // Some tenants say just the same.
                 let tenant = dice.below(scopes_now.len());
-                talks.push(Talk { tenant, session: None, words: vec![words] });
+                talks.push(begun(&mut dice, tenant, number));
                 talks.len() - 1
             }
             false => dice.below(talks.len()),
         };
         let talk = &mut talks[at];
-        let is_first = talk.words.len() == 1;
+        let is_first = talk.session.is_none();
+        let own = talk.words.len() - talk.begun;
         if !is_first {
             match dice.below(10) {
                 // Something on the way is edited, behind a reply or the first of all.
-                0 | 1 if talk.words.len() > 4 => {
-                    let place = 2 * (1 + dice.below(talk.words.len() / 2 - 1));
+                0 | 1 if own > 3 => {
+                    let place = talk.begun + 1 + 2 * dice.below(own / 2);
                     talk.words.truncate(place);
                     talk.words.push(format!("Edited in {number}."));
                 }
                 // The last answer is wanted once more.
-                2 if talk.words.len() > 3 => {
+                2 if own > 2 => {
                     talk.words.pop();
                 }
                 _ => talk.words.push(format!("Go on with {}.", dice.below(40))),
@@ -133,9 +168,16 @@ async fn play(seed: u64) -> Score {
             false => format!("Answer {}.", dice.below(4)),
         };
         let new = format!("talk {at} from {number}");
-        let session = send(&bench.memory, &scopes_now[talk.tenant], talk, &new, &answer).await;
+        let sent = send(&bench.memory, &scopes_now[talk.tenant], talk, &new, &answer).await;
+        let (Followed { session, following, .. }, known) = sent;
+        assert!(!is_first || following == Following::Begins, "none of its words was answered");
         let owner = *owners.entry(session.clone()).or_insert((talk.tenant, at));
         assert_eq!(owner.0, talk.tenant, "never another tenant's");
+        if owner.1 != at {
+            // Every word so far is the same, and an answer is among them.
+            let words = &talk.words;
+            assert!(known + 1 >= words.len() && known > talk.begun, "{known} of {words:?}");
+        }
         let is_right = talk.session.as_ref().is_none_or(|own| *own == session);
         match is_right && owner.1 == at {
             true => score.right += 1,
