@@ -197,7 +197,7 @@ pub trait Store: Send + Sync {
     /// [`StoreError::SecretsChanged`].
     ///
     /// It holds as long as the epoch stays, and goes with whatever is erased, rewritten or
-    /// let go in its memory.
+    /// let go in its memory, with an entry that ends and with a fact that is rejected.
     async fn put_recalled(&self, scope: &Scope, recalled: NewRecalled) -> Result<bool>;
 
     /// What memory put before messages of a session, in the order asked.

@@ -181,6 +181,30 @@ fn the_answer_stays_where_there_is_room() {
 }
 
 #[test]
+fn what_else_was_asked_stays_where_there_is_room() {
+    let messages = |files: usize| {
+        [
+            said("user", "hello"),
+            said("assistant", &"x".repeat(2_000)),
+            said("user", &"f".repeat(files)),
+            said("user", "do it"),
+            said("system", "Reply in JSON only."),
+        ]
+    };
+    let short = messages(100);
+    assert_eq!(floor(&short).kept, [3]);
+    assert_eq!(plan(&asked(&short, 2_000, 0)).unwrap().kept, [2, 3, 4]);
+    let escalated = PlanRequest { effort: Effort::Escalated, ..asked(&short, 2_000, 0) };
+    assert_eq!(plan(&escalated).unwrap().kept, [3]);
+    assert_eq!(plan(&asked(&messages(1_000), 2_000, 0)).unwrap().kept, [3]);
+    // Behind results too, and nothing that a model has heard.
+    let open = [said("user", "q"), calls(&["a"]), result("a", "1"), said("system", "Be brief.")];
+    assert_eq!((floor(&open).kept, floor(&open).asked), (vec![0, 1, 2], vec![3]));
+    let answered = [said("user", "q"), said("system", "s"), said("assistant", "a")];
+    assert_eq!(floor(&answered).asked, [0; 0]);
+}
+
+#[test]
 fn efforts_halve() {
     let messages: Vec<Message> =
         (0..100).map(|_| said("assistant", &"x".repeat(96))).chain([said("user", "go")]).collect();

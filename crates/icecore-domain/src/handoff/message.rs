@@ -179,6 +179,11 @@ impl Links {
         links
     }
 
+    /// Whether it neither calls nor answers.
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.answers.is_empty()
+    }
+
     /// Whether it calls for what it does not bring itself.
     pub(super) fn has_open_call(&self) -> bool {
         self.calls.iter().any(|call| !self.answers.contains(call))

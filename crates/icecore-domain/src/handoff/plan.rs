@@ -60,8 +60,9 @@ pub struct CompactionPlan {
     /// Places of the system prompt.
     pub system: Vec<usize>,
     /// Places of what stays after the handoff; the first is the request that asked for
-    /// all this, unless something pinned is older. Beside the floor this may be the
-    /// answer to the last request, or results that no model has seen, where there is room.
+    /// all this, unless something pinned is older. Beside the floor this may be what else
+    /// was asked since a model spoke, the answer to the last request, or results that no
+    /// model has seen, where there is room.
     pub kept: Vec<usize>,
     /// Places of what the handoff stands for.
     pub distilled: Vec<usize>,
@@ -127,7 +128,7 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<CompactionPlan, ExceedsWindow> 
     if request.effort == Effort::First {
         let most = floor_tokens
             + target_tokens.saturating_sub(floor_tokens).saturating_mul(KEPT_PERCENT) / 100;
-        for more in [floor.answer.as_slice(), &floor.unread] {
+        for more in [&floor.asked, floor.answer.as_slice(), &floor.unread] {
             let mut longer: Vec<usize> = kept.iter().chain(more).copied().collect();
             longer.sort_unstable();
             longer.dedup();

@@ -1,7 +1,9 @@
 //! Links: clients' histories as paths of turns.
 
+use icecore_domain::fact::Verdict;
 use icecore_domain::identity::Link;
 use icecore_domain::ids::{SessionNo, TurnId};
+use icecore_domain::redact::Hidden;
 
 use super::fixtures::*;
 use crate::error::StoreError;
@@ -306,6 +308,25 @@ pub(super) async fn what_was_recalled_goes_with_what_it_may_tell_of(store: &dyn 
     assert!(recall(store, &["a"], session, "once more").await);
     let redactor = redactor_of(&["none of this is there"]);
     store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
+    assert_eq!(before(store, &["a"], session).await, "");
+    // An entry that ends and a fact that is rejected may have been told of too.
+    let entry = super::runs::write("notes", "e").entry;
+    store.put_entry(&scope(), entry).await.unwrap();
+    assert!(recall(store, &["a"], session, "of an entry").await);
+    assert!(store.end_entry(&scope(), "e", NOW).await.unwrap());
+    assert_eq!(before(store, &["a"], session).await, "");
+    assert!(recall(store, &["a"], session, "of a fact").await);
+    let verdict = |verdict| NewVerdict {
+        fact: fact("Ana", "here"),
+        verdict,
+        source: None,
+        now: NOW,
+        secrets_seen: 1,
+        hidden: Hidden::new(),
+    };
+    store.put_verdict(&scope(), verdict(Verdict::Added)).await.unwrap();
+    assert_eq!(before(store, &["a"], session).await, "of a fact");
+    store.put_verdict(&scope(), verdict(Verdict::Rejected)).await.unwrap();
     assert_eq!(before(store, &["a"], session).await, "");
     // With secrets of before nothing is kept.
     let stale = NewRecalled {

@@ -101,6 +101,7 @@ pub(super) fn end(state: &mut State, scope: &Scope, id: &str, now: Millis) -> bo
             known.epoch += 1;
         }
     }
+    tenant.lose_recalled(Some(scope.memory()));
     dreams::lose(tenant, scope.memory(), &touched, dreams::Going::Deleted, now);
     true
 }

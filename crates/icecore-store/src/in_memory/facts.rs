@@ -1,6 +1,6 @@
 //! Facts drawn from turns, what people think of them, and where a scope stands.
 
-use icecore_domain::fact::{FactKey, RedactedFact, normalise};
+use icecore_domain::fact::{FactKey, RedactedFact, Verdict, normalise};
 use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::time::Millis;
 
@@ -63,7 +63,11 @@ pub(super) fn put_verdict(state: &mut State, scope: &Scope, new: NewVerdict) -> 
         scope.verdicts.retain(|known| known.fact.key() != key);
         scope.verdicts.push(VerdictRecord { fact, verdict, source, at: now, position });
     }
-    state.ensure_scope(scope).prune_hidden();
+    let tenant = state.ensure_scope(scope);
+    tenant.prune_hidden();
+    if verdict == Verdict::Rejected {
+        tenant.lose_recalled(Some(scope.memory()));
+    }
     Ok(position)
 }
 

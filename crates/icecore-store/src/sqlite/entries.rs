@@ -337,6 +337,7 @@ pub(super) fn end(
     let ending = derivation::ending_with(c, no, id, now).map_err(|e| s.failed(e))?;
     let end = || {
         let restored = end_all(c, scope, no, &ending, now)?;
+        recalled::lose(c, no)?;
         if restored > 0 {
             // As of an earlier position it would be seen beside what stood for it then.
             keep_from(c, no, 0)?;

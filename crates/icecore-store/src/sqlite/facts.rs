@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::dream_loss::{self, Touched};
 use super::rows::{self, ERASED, EXPIRED, ScopeNo};
-use super::{Shared, answers, erase, log, secrets};
+use super::{Shared, answers, erase, log, recalled, secrets};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -230,6 +230,9 @@ pub(super) fn put_verdict(
             position.0 as i64,
         ])?;
         secrets::put_hidden(c, no, position.0 as i64, &new.hidden)?;
+        if new.verdict == Verdict::Rejected {
+            recalled::lose(c, no)?;
+        }
         Ok(position)
     };
     put().map_err(|e: rusqlite::Error| s.failed(e))
