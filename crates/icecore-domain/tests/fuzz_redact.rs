@@ -16,6 +16,10 @@ use icecore_domain::redact::{RedactedStream, Redactor, Secret, SecretName, TagKe
 /// Inputs of a run without a time.
 const INPUTS: u64 = 300;
 
+/// Seeds that found something once: with 2725 a credential came to its end in the last
+/// word, and what stood before it, shown already, would have been hidden beside it.
+const FOUND: [u64; 1] = [2725];
+
 /// What the tenant of the fuzz target registered. The second overlaps the first,
 /// the third has blanks and what JSON and URLs escape.
 const REGISTERED: [&str; 3] = ["q8Zk2Lm9Xw4R", "9Xw4Rq8Zk2Lm", "open \"sesame\" /7\\é"];
@@ -31,8 +35,10 @@ fn the_redactor_holds_under_bent_input() {
         None => done < INPUTS,
     };
     let mut done = 0;
-    while goes_on(done) {
-        let seed = first + done;
+    for seed in FOUND.into_iter().chain(first..) {
+        if !goes_on(done) {
+            break;
+        }
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let text = input(&mut dice);
         for redactor in &redactors {

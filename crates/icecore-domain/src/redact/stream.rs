@@ -118,13 +118,14 @@ impl RedactedStream {
         }
         open.extend(marker::open(text));
         decode::spans(text, &mut |range| open.push(range));
-        let mut open = joined(open);
-        // Beside what is hidden, a text ends that went on before: there a pattern
-        // may match that did not.
-        let beside = failed.into_iter().filter(|span| overlaps(&open, span)).collect::<Vec<_>>();
-        open.extend(beside);
         let open = joined(open);
-        let mut end = text.len();
+        let mut end = word_start(text, text.len());
+        // Beside what is hidden, a text ends that went on before: there a pattern
+        // may match that did not. What the last word ends in is not known yet, so it
+        // may come to be hidden too.
+        let may_end = |span: &Range<usize>| overlaps(&open, span) || end < span.end;
+        let beside: Vec<_> = failed.into_iter().filter(may_end).collect();
+        let open = joined(open.into_iter().chain(beside).collect());
         loop {
             end = word_start(text, end);
             // Of spans that do not overlap, only the last to begin can hold it.
