@@ -732,7 +732,8 @@ pub trait Store: Send + Sync {
 
     /// Notes what a provider counted; one for each branch and model. It is passed over if
     /// the branch or the handoff is not there. All of a session go when any turn or
-    /// handoff of it goes or is put anew, and those with a handoff when that is changed.
+    /// handoff of it goes or is put anew, and those with a handoff when that is changed. One
+    /// of a model whose name is hidden in part goes when what is told is rewritten.
     async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()>;
 
     /// What a provider counted last for a branch.

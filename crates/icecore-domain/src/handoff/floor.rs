@@ -23,9 +23,9 @@ pub struct Floor {
     pub request: Option<usize>,
     /// The last answer in words to it, if it has one and nothing is open.
     pub answer: Option<usize>,
-    /// What came since a model or a tool last spoke, such as a word of the system behind
-    /// the request, or requests before it that nobody has answered. It is a part of what is
-    /// asked now. Worth keeping where there is room.
+    /// What stands behind the last request and no model or tool has spoken since, such as a
+    /// word of the system. It is a part of what is asked now. Worth keeping where there is
+    /// room.
     pub asked: Vec<usize>,
     /// Results that came in before the last request and that no model has seen: these
     /// calls and results. Worth keeping where there is room.
@@ -70,7 +70,7 @@ pub fn floor_after(messages: &[Message], system: usize) -> Floor {
     let is_heard =
         |at: &usize| is_model(&messages[*at].turn.fields().role) || !pairs.links[*at].is_empty();
     let heard = (system..messages.len()).rev().find(is_heard).map_or(system, |at| at + 1);
-    let asked = (heard..messages.len()).collect();
+    let asked = (heard.max(request.map_or(0, |at| at + 1))..messages.len()).collect();
     let unread = if is_open { Vec::new() } else { pairs.with_groups(last_calls, system) };
     let answer = request.filter(|_| !is_open).and_then(|request| {
         let is_words = |at: &usize| messages[*at].is_words(&pairs.links[*at]);

@@ -181,19 +181,19 @@ fn the_answer_stays_where_there_is_room() {
 }
 
 #[test]
-fn what_else_was_asked_stays_where_there_is_room() {
-    let messages = |files: usize| {
+fn what_stands_behind_the_request_stays_where_there_is_room() {
+    let messages = |words: usize| {
         [
             said("user", "hello"),
             said("assistant", &"x".repeat(2_000)),
-            said("user", &"f".repeat(files)),
+            said("user", "some files"),
             said("user", "do it"),
-            said("system", "Reply in JSON only."),
+            said("system", &"j".repeat(words)),
         ]
     };
     let short = messages(100);
     assert_eq!(floor(&short).kept, [3]);
-    assert_eq!(plan(&asked(&short, 2_000, 0)).unwrap().kept, [2, 3, 4]);
+    assert_eq!(plan(&asked(&short, 2_000, 0)).unwrap().kept, [3, 4]);
     let escalated = PlanRequest { effort: Effort::Escalated, ..asked(&short, 2_000, 0) };
     assert_eq!(plan(&escalated).unwrap().kept, [3]);
     assert_eq!(plan(&asked(&messages(1_000), 2_000, 0)).unwrap().kept, [3]);

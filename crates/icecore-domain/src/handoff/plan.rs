@@ -60,9 +60,9 @@ pub struct CompactionPlan {
     /// Places of the system prompt.
     pub system: Vec<usize>,
     /// Places of what stays after the handoff; the first is the request that asked for
-    /// all this, unless something pinned is older. Beside the floor this may be what else
-    /// was asked since a model spoke, the answer to the last request, or results that no
-    /// model has seen, where there is room.
+    /// all this, unless something pinned is older. Beside the floor this may be what
+    /// stands behind the last request, the answer to it, or results that no model has seen,
+    /// where there is room.
     pub kept: Vec<usize>,
     /// Places of what the handoff stands for.
     pub distilled: Vec<usize>,

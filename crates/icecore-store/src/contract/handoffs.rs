@@ -529,7 +529,7 @@ pub(super) async fn the_last_count_of_a_provider_stands(store: &dyn Store) {
         store.put_usage(&scope(), other).await.unwrap();
     }
     store.put_usage(&scope_of("acme", "diary"), usage.clone()).await.unwrap();
-    assert_eq!(read(&scope(), Branch::MAIN, "m").await, Some(next));
+    assert_eq!(read(&scope(), Branch::MAIN, "m").await, Some(next.clone()));
     let of_fork = ViewUsage { branch: FORK, ..usage.clone() };
     store.put_usage(&scope(), of_fork.clone()).await.unwrap();
     let of_n = ViewUsage { model: "n".to_owned(), ..usage };
@@ -543,6 +543,15 @@ pub(super) async fn the_last_count_of_a_provider_stands(store: &dyn Store) {
     for model in ["m", "n"] {
         assert_eq!(read(&scope(), Branch::MAIN, model).await, None, "of what was there before");
     }
+    // A client names the model: its name may hold what is a secret by now.
+    let told = ViewUsage { model: "m-q8Zk2Lm9Xw".to_owned(), ..next.clone() };
+    for usage in [next.clone(), told.clone()] {
+        store.put_usage(&scope(), usage).await.unwrap();
+    }
+    assert_eq!(read(&scope(), Branch::MAIN, &told.model).await, Some(told.clone()));
+    store.rewrite_told(&acme(), redactor_of(&["q8Zk2Lm9Xw"]), NOW).await.unwrap();
+    assert_eq!(read(&scope(), Branch::MAIN, &told.model).await, None);
+    assert_eq!(read(&scope(), Branch::MAIN, "m").await, Some(next));
 }
 
 // What models answered

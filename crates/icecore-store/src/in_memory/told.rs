@@ -45,6 +45,8 @@ pub(super) fn rewrite(
     work.told.commitments = super::commitments::rewrite(work.tenant, &work.again);
     super::handoffs::retell_answers(work.tenant, &work.again, &work.told);
     work.tenant.lose_recalled(None);
+    let is_same = |model: &str| redactor.name(model).as_str() == model;
+    work.tenant.usage.retain(|(_, _, model), _| is_same(model));
     work.events(&fact_ids);
     let Work { tenant, again, mut told, .. } = work;
     for at in touched {

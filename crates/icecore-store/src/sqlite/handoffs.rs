@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
-use icecore_domain::redact::{Hidden, RedactedText};
+use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -293,6 +293,22 @@ pub(super) fn lose(
         None => return Ok(()),
     };
     delete(c, tenant, session, &lost)
+}
+
+/// Lets go of what providers counted for models whose names hold what is hidden: clients
+/// name them.
+pub(super) fn lose_usage(c: &Connection, tenant: i64, redactor: &Redactor) -> rusqlite::Result<()> {
+    let models: Vec<String> = c
+        .prepare("SELECT DISTINCT model FROM view_usage WHERE tenant = ?1")?
+        .query_map([tenant], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for model in models.iter().filter(|model| redactor.name(model).as_str() != model.as_str()) {
+        c.execute(
+            "DELETE FROM view_usage WHERE tenant = ?1 AND model = ?2",
+            params![tenant, model],
+        )?;
+    }
+    Ok(())
 }
 
 /// Deletes handoffs of a session, and what providers counted of it.

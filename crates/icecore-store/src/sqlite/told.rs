@@ -62,6 +62,7 @@ pub(super) fn rewrite(
         commitments::rewrite(c, no, &work.again, now).map_err(|e| s.failed(e))?;
     work.answers(no)?;
     recalled::lose_all(c, no).map_err(|e| s.failed(e))?;
+    handoffs::lose_usage(c, no, redactor).map_err(|e| s.failed(e))?;
     work.events(no, &fact_ids, &renamed)?;
     work.key_names(tenant)?;
     for scope in std::mem::take(&mut work.touched) {

@@ -45,7 +45,7 @@ impl Memory {
     ) -> Result<FittedHistory> {
         followed.check(messages)?;
         let model = match &fit.model {
-            Some(model) => Some(self.model_name(scope, model).await?),
+            Some(model) => self.model_name(scope, model).await?,
             None => None,
         };
         let fit = &HistoryFit { model, ..fit.clone() };

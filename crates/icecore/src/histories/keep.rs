@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use icecore_domain::identity::Link;
-use icecore_domain::ids::{Scope, TurnId};
+use icecore_domain::ids::{MAX_NAME_BYTES, Scope, TurnId};
 use icecore_domain::turn::RawTurn;
 use icecore_store::{Appended, LinkedTurn, Outcome, TurnPlace, TurnState, ViewUsage};
 
@@ -87,18 +87,23 @@ impl Memory {
         let is_kept = followed.known == followed.links.len();
         let after = if is_kept { followed.last_link() } else { Some(last) };
         let appended = self.append_linked(scope, &followed.session, after, &turn).await?;
-        if let (Some(count), Some(place)) = (count, last_place(&appended)) {
-            let model = self.model_name(scope, &count.model).await?;
+        if let (Some(count), Some(place)) = (count, last_place(&appended))
+            && let Some(model) = self.model_name(scope, &count.model).await?
+        {
             let count = ProviderCount { model, ..count };
             self.keep_count(scope, followed, place, count).await;
         }
         Ok(())
     }
 
-    /// A model's name as it is kept: a client may write anything there.
-    pub(super) async fn model_name(&self, scope: &Scope, model: &str) -> Result<String> {
+    /// A model's name as it is kept: a client may write anything there. One that is too
+    /// long is none.
+    pub(super) async fn model_name(&self, scope: &Scope, model: &str) -> Result<Option<String>> {
+        if model.len() > MAX_NAME_BYTES {
+            return Ok(None);
+        }
         let redactor = self.redactor(scope.tenant()).await?.redactor;
-        Ok(redactor.name(model).into_string())
+        Ok(Some(redactor.name(model).into_string()))
     }
 
     /// Keeps what a provider counted for the request that a reply answers.
