@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use icecore::{
-    ApiView, ChatModel, CompactRequest, Compacted, Content, DocKind, ExchangeRequest, FactQuery,
-    Finish, ForgetRequest, Hit, Memory, MemoryError, Principal, RawTurn, Receipt, Scope,
-    SearchRequest, Seq, SessionWindow, StoredTurn, matched_words,
+    ApiView, ChatModel, CompactRequest, Compacted, Content, ExchangeRequest, FactQuery, Finish,
+    ForgetRequest, Hit, Memory, MemoryError, Principal, RawTurn, Receipt, Scope, SearchRequest,
+    Seq, SessionWindow, StoredTurn, matched_words,
 };
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -15,6 +15,7 @@ use super::state::{Confirm, Done, Event, Handoff, Job, Note, Tone, Turn, Views, 
 use crate::commands::export;
 use crate::draw::{clip, count, number};
 use crate::failure::with_causes;
+use crate::picture::hits;
 
 /// Hits that `/recall` shows.
 const RECALLED: usize = 6;
@@ -482,16 +483,7 @@ fn erased_told(receipt: &Receipt) -> String {
 }
 
 fn whence(hit: &Hit) -> String {
-    let who = match (&hit.name, &hit.role, hit.kind) {
-        (Some(name), _, _) => name.as_str(),
-        (None, Some(role), _) => role.as_str(),
-        (None, None, kind) => kind.as_str(),
-    };
-    let place = match (&hit.session, hit.seq, hit.kind) {
-        (Some(session), Some(seq), DocKind::Turn) => format!("{session}, turn {}", seq.0),
-        (Some(session), _, _) => session.clone(),
-        (None, _, kind) => kind.as_str().to_owned(),
-    };
+    let (who, place) = hits::whence(hit);
     format!("{}  {place}, {who}", hit.at.to_minute())
 }
 

@@ -34,16 +34,7 @@ pub fn lines(query: &str, hits: &[Hit], explain: bool, printer: &Printer) -> Vec
 }
 
 fn head(rank: usize, hit: &Hit, best: f32, printer: &Printer) -> String {
-    let who = match (&hit.name, &hit.role, hit.kind) {
-        (Some(name), _, _) => name.as_str(),
-        (None, Some(role), _) => role.as_str(),
-        (None, None, kind) => kind.as_str(),
-    };
-    let place = match (&hit.session, hit.seq, hit.kind) {
-        (Some(session), Some(seq), DocKind::Turn) => format!("{session}, turn {}", seq.0),
-        (Some(session), _, _) => session.clone(),
-        (None, _, kind) => kind.as_str().to_owned(),
-    };
+    let (who, place) = whence(hit);
     let about = clip(
         &format!("{}  {place}", hit.at.to_minute()),
         printer.width().saturating_sub(BAR + 24).max(16),
@@ -55,6 +46,21 @@ fn head(rank: usize, hit: &Hit, best: f32, printer: &Printer) -> String {
         printer.paint(Tone::Title, &clip(who, 20)),
         printer.paint(Tone::Dim, &about)
     )
+}
+
+/// Who said what was found, and where it stands.
+pub fn whence(hit: &Hit) -> (&str, String) {
+    let who = match (&hit.name, &hit.role, hit.kind) {
+        (Some(name), _, _) => name.as_str(),
+        (None, Some(role), _) => role.as_str(),
+        (None, None, kind) => kind.as_str(),
+    };
+    let place = match (&hit.session, hit.seq, hit.kind) {
+        (Some(session), Some(seq), DocKind::Turn) => format!("{session}, turn {}", seq.0),
+        (Some(session), _, _) => session.clone(),
+        (None, _, kind) => kind.as_str().to_owned(),
+    };
+    (who, place)
 }
 
 /// How good a hit is beside the best.
