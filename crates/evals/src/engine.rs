@@ -37,6 +37,12 @@ impl Engine {
         Ok(Self { memory, person, dir: dir.to_owned(), _temporary: None })
     }
 
+    /// A memory that is opened already, whose directory goes with this.
+    pub fn over(memory: Memory, dir: TempDir) -> Result<Self> {
+        let person = Principal::local_operator(Tenant::new("evals")?);
+        Ok(Self { memory, person, dir: dir.path().to_owned(), _temporary: Some(dir) })
+    }
+
     pub async fn scope(&self, name: &str) -> Result<Scope> {
         Ok(self.memory.scope(&self.person, name).await?)
     }

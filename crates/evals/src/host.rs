@@ -8,8 +8,9 @@
 //! | `soak` | whether memory stays flat |
 //! | `slow` | whether slow and half-open clients harm good ones |
 //! | `tenants` | whether many tenants make each one slower |
+//! | `touched` | whether many memories, each touched once, leave memory flat |
 
-mod client;
+pub mod client;
 mod load;
 mod overhead;
 pub mod picture;
@@ -18,6 +19,7 @@ mod slow;
 pub mod talk;
 pub mod tally;
 mod tenants;
+mod touched;
 
 use std::path::{Path, PathBuf};
 
@@ -54,6 +56,9 @@ pub struct Args {
     /// Many tenants beside one.
     #[arg(long)]
     tenants: bool,
+    /// Many memories, each touched once, and the host's memory meanwhile.
+    #[arg(long)]
+    touched: bool,
     /// How long `mixed` and each half of `slow` go on.
     #[arg(long, default_value_t = 60, value_name = "N")]
     seconds: u64,
@@ -82,10 +87,14 @@ pub struct Args {
     /// Memories of each tenant of `tenants`.
     #[arg(long, default_value_t = 100, value_name = "N")]
     memories: usize,
+    /// Memories of `touched`.
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    touched_memories: usize,
     /// One JSON document on stdout, tables on stderr.
     #[arg(long)]
     json: bool,
-    /// Draws memory over time, as soak.svg, and times, as host.svg.
+    /// Draws memory over time, as soak.svg, over memories, as touched.svg, and times, as
+    /// host.svg.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -103,10 +112,19 @@ struct Found {
 
 /// Whether every promise that was tried was kept.
 pub async fn run(args: &Args) -> Result<bool> {
-    let wanted = [args.overhead, args.connections, args.mixed, args.soak, args.slow, args.tenants];
+    let wanted = [
+        args.overhead,
+        args.connections,
+        args.mixed,
+        args.soak,
+        args.slow,
+        args.tenants,
+        args.touched,
+    ];
     if wanted.iter().all(|wanted| !wanted) {
         return Err(
-            "name a scenario: --overhead, --connections, --mixed, --soak, --slow, --tenants".into(),
+            "name a scenario: --overhead, --connections, --mixed, --soak, --slow, --tenants, --touched"
+                .into(),
         );
     }
     let mut documents = Map::new();
@@ -136,6 +154,9 @@ pub async fn run(args: &Args) -> Result<bool> {
     if args.tenants {
         told("tenants", tenants::run(args).await?);
     }
+    if args.touched {
+        told("touched", touched::run(args).await?);
+    }
     let document = Value::Object(documents);
     if let Some(folder) = &args.out {
         draw(folder, &document)?;
@@ -150,6 +171,9 @@ fn draw(folder: &Path, document: &Value) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     if let Some(svg) = picture::soak(&document["soak"]) {
         std::fs::write(folder.join("soak.svg"), svg)?;
+    }
+    if let Some(svg) = picture::touched(&document["touched"]) {
+        std::fs::write(folder.join("touched.svg"), svg)?;
     }
     if let Some(svg) = picture::times(document) {
         std::fs::write(folder.join("host.svg"), svg)?;

@@ -18,11 +18,13 @@
 //! | `dreams` | what a dream over many entries costs |
 //! | `evidence` | what a compacted session keeps of what questions need |
 //! | `prefixes` | what of a request a provider has cached |
+//! | `simulate` | several hosts over a store that fails, from seeds |
 //! | `fuzz`, `trials` | sessions of every kind against a scripted model |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
 
 mod baselines;
+mod both;
 mod data;
 mod distillates;
 mod dreams;
@@ -30,6 +32,7 @@ mod engine;
 mod evidence;
 mod fuzz;
 mod host;
+mod hosts;
 mod lexrank;
 mod measures;
 mod peers;
@@ -41,6 +44,7 @@ mod redact;
 mod report;
 mod scale;
 mod signals;
+mod simulate;
 mod stretches;
 #[path = "../../icecore/tests/it/trials.rs"]
 mod trials;
@@ -79,6 +83,10 @@ enum Command {
     Peers(peers::Args),
     /// What a host bears: connections, writers, slow clients, tenants.
     Host(host::Args),
+    /// SQLite and PostgreSQL side by side: the same answers, and how long they take.
+    Both(both::Args),
+    /// Several hosts over one PostgreSQL, while one after the other is killed.
+    Hosts(hosts::Args),
     /// What the proxy costs and bears: overhead, streams, memory, prefixes, matching.
     Proxy(proxy::Args),
     /// What is hidden of secrets, and of what only looks like them.
@@ -94,6 +102,8 @@ enum Command {
     SessionPrefix(prefixes::Args),
     /// Sessions of every kind, made from a seed, against a scripted model.
     SessionFuzz(fuzz::Args),
+    /// Several hosts over a store that fails: one seed is one history.
+    Simulate(simulate::Args),
 }
 
 #[derive(Args)]
@@ -152,6 +162,8 @@ async fn main() -> ExitCode {
         Command::Scale(args) => scale::run(&args).await.map(|()| true),
         Command::Peers(args) => peers::run(&args).await.map(|()| true),
         Command::Host(args) => host::run(&args).await,
+        Command::Both(args) => both::run(&args).await,
+        Command::Hosts(args) => hosts::run(&args).await,
         Command::Proxy(args) => proxy::run(&args).await,
         Command::Redact(args) => redact::run(&args),
         Command::DreamEvidence(args) => distillates::run(&args),
@@ -159,6 +171,8 @@ async fn main() -> ExitCode {
         Command::SessionEvidence(args) => evidence::run(&args).await,
         Command::SessionPrefix(args) => prefixes::run(&args).await,
         Command::SessionFuzz(args) => fuzz::run(&args).await,
+        // It has runtimes of its own.
+        Command::Simulate(args) => tokio::task::block_in_place(|| simulate::run(&args)),
     };
     match done {
         Ok(is_sound) if is_sound => ExitCode::SUCCESS,

@@ -59,12 +59,20 @@ pub fn builder(settings: &Settings) -> Outcome<MemoryBuilder> {
     let redactor = settings.file.redaction.redactor().map_err(|unknown| {
         Failure::refused(unknown.to_string(), "`icecore config example` lists the kinds")
     })?;
-    Ok(Memory::builder()
+    let builder = Memory::builder();
+    #[cfg(feature = "postgres")]
+    let builder = match &settings.database {
+        Some(url) => builder.postgres(url, settings.file.postgres),
+        None => builder,
+    };
+    Ok(builder
         .settings(settings.file.memory.clone())
         .index(settings.file.index)
         .workspace(settings.file.workspace)
+        .bounds(settings.file.bounds.clone())
         .redactor(redactor)
         .logs(hush::logs())
+        .objects(settings.file.objects.clone(), settings.object_keys.clone())
         .master_key(settings.master_key.clone()))
 }
 

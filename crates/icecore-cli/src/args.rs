@@ -29,7 +29,7 @@ pub struct Global {
     /// Where the memory lies [env: ICECORE_DATA] [default: the platform's data directory]
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// The store, as sqlite:DIR [env: ICECORE_STORE] [default: SQLite in the data directory]
+    /// The store, as sqlite:DIR or postgres://… [env: ICECORE_STORE] [default: SQLite in the data directory]
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
     /// The settings file [env: ICECORE_CONFIG] [default: icecore/config.toml in the platform's
@@ -152,6 +152,22 @@ pub enum Command {
         after_help = "Examples:\n  icecore schedule add \"30 3 * * *\" --timezone Europe/Berlin --budget 8000\n  icecore schedule add --delay 3600000\n  icecore schedule next s-0123456789abcdef0123\n  icecore schedule list"
     )]
     Schedule(ScheduleArgs),
+    /// Write a tenant, one memory or everything to a file; the host may go on writing
+    #[command(
+        after_help = "Examples:\n  icecore backup monday.icebackup\n  icecore backup ops.icebackup --memory ops\n  icecore backup all.icebackup --all"
+    )]
+    Backup(BackupArgs),
+    /// Put back what a backup holds, where nothing of it is: all of it or nothing
+    #[command(
+        after_help = "Examples:\n  icecore restore monday.icebackup --data ./restored\n  icecore restore monday.icebackup --key-file old/master.key"
+    )]
+    Restore(RestoreArgs),
+    /// Move everything to another store, say from SQLite to PostgreSQL; run it again if it is
+    /// cut off
+    #[command(
+        after_help = "Examples:\n  icecore migrate --from sqlite:./data --to postgres://icecore@db.example/icecore --data ./cache\n  icecore migrate --from postgres://icecore@db.example/icecore --to sqlite:./data"
+    )]
+    Migrate(MigrateArgs),
     /// Verify every invariant of the store and every body
     #[command(after_help = "Example:\n  icecore check --repair")]
     Check(CheckArgs),
@@ -211,6 +227,50 @@ pub struct HealthArgs {
     /// Whether it can be given work, rather than whether it lives
     #[arg(long)]
     pub ready: bool,
+}
+
+/// `backup`
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The file to write, which must not be there yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Every tenant, not the one that --tenant names
+    #[arg(long, conflicts_with_all = ["tenant", "memory"])]
+    pub all: bool,
+}
+
+/// `restore`
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// A file that `icecore backup` wrote
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The master key that it was taken with, where the store has another: its tenants' keys
+    /// are sealed anew
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+}
+
+/// `migrate`
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// The store to read, as sqlite:DIR or postgres://…
+    #[arg(long, value_name = "URL")]
+    pub from: String,
+    /// The store to fill, which must be empty or filled by this before
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+    /// Where packs and archives lie now [default: for SQLite its directory, else as the settings
+    /// say]
+    #[arg(long, value_name = "URL")]
+    pub from_objects: Option<String>,
+    /// Where they go [default: for SQLite its directory, else as the settings say]
+    #[arg(long, value_name = "URL")]
+    pub to_objects: Option<String>,
+    /// The source's master key [default: the one in its directory, else ICECORE_MASTER_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub from_key_file: Option<PathBuf>,
 }
 
 /// `add`

@@ -2,6 +2,7 @@
 
 pub mod add;
 pub mod archive;
+pub mod backup;
 pub mod chat;
 pub mod check;
 pub mod compact;
@@ -17,10 +18,12 @@ pub mod health;
 pub mod import;
 pub mod key;
 pub mod learn;
+pub mod migrate;
 pub mod model;
 pub mod proxy;
 pub mod redact;
 pub mod reindex;
+pub mod restore;
 pub mod schedule;
 pub mod search;
 pub mod secret;

@@ -93,6 +93,15 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
                 Command::Secret(args) => {
                     runtime()?.block_on(commands::secret::run(args, &settings, printer))
                 }
+                Command::Backup(args) => {
+                    runtime()?.block_on(commands::backup::run(args, &settings, printer))
+                }
+                Command::Migrate(args) => {
+                    runtime()?.block_on(commands::migrate::run(args, &settings, printer))
+                }
+                Command::Restore(args) => {
+                    runtime()?.block_on(commands::restore::run(args, &settings, printer))
+                }
                 command => runtime()?.block_on(with_memory(command, settings, *printer)),
             }
         }
@@ -149,7 +158,11 @@ async fn with_memory(command: Command, settings: Settings, printer: Printer) -> 
     let verifies = matches!(command, Command::Check(_) | Command::Archive(_));
     let needs = Needs { vectors: needs_model(&command), talk: needs_talk(&command) };
     let done = match App::open(settings, printer, needs).await {
-        Ok(app) => dispatch(command, &app).await,
+        Ok(app) => {
+            let done = dispatch(command, &app).await;
+            app.memory.write_usage().await;
+            done
+        }
         Err(failure) => Err(failure),
     };
     match done {
@@ -220,6 +233,9 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         | Command::Model(_)
         | Command::Key(_)
         | Command::Secret(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Migrate(_)
         | Command::Completions { .. }
         | Command::Demo => Err(Failure::Broken("this command opens no memory".to_owned())),
     }

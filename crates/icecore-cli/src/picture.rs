@@ -5,6 +5,7 @@ pub mod hits;
 pub mod layers;
 pub mod models;
 pub mod plot;
+pub mod usage;
 
 use icecore::Tier;
 

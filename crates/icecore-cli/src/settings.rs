@@ -8,7 +8,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use icecore::config::{ConfigError, FileConfig};
+use icecore::{ObjectKeys, ObjectSettings};
 use icecore_models::ApiKey;
+use zeroize::Zeroizing;
 
 use crate::args::Global;
 
@@ -29,6 +31,18 @@ pub struct Env {
     pub log: Option<String>,
     /// `ICECORE_LOG_FORMAT`
     pub log_format: Option<String>,
+    /// `ICECORE_OBJECTS`
+    pub objects: Option<String>,
+    /// `AWS_ACCESS_KEY_ID`
+    pub aws_key_id: Option<String>,
+    /// `AWS_SECRET_ACCESS_KEY`
+    pub aws_secret: Option<String>,
+    /// `AWS_SESSION_TOKEN`
+    pub aws_token: Option<String>,
+    /// `AWS_REGION`, or `AWS_DEFAULT_REGION`
+    pub aws_region: Option<(&'static str, String)>,
+    /// `AWS_ENDPOINT_URL_S3`, or `AWS_ENDPOINT_URL`
+    pub aws_endpoint: Option<(&'static str, String)>,
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`
     pub otlp_endpoint: Option<String>,
     /// `OTEL_SERVICE_NAME`
@@ -72,6 +86,9 @@ impl Env {
                 path("XDG_CONFIG_HOME").or_else(|| under_home(".config")),
             )
         };
+        let first_of = |names: [&'static str; 2]| {
+            names.into_iter().find_map(|name| text(name).map(|value| (name, value)))
+        };
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
         Self {
             data: path("ICECORE_DATA"),
@@ -81,6 +98,12 @@ impl Env {
             new_master_key: text("ICECORE_NEW_MASTER_KEY"),
             log: text("ICECORE_LOG"),
             log_format: text("ICECORE_LOG_FORMAT"),
+            objects: text("ICECORE_OBJECTS"),
+            aws_key_id: text("AWS_ACCESS_KEY_ID"),
+            aws_secret: text("AWS_SECRET_ACCESS_KEY"),
+            aws_token: text("AWS_SESSION_TOKEN"),
+            aws_region: first_of(["AWS_REGION", "AWS_DEFAULT_REGION"]),
+            aws_endpoint: first_of(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]),
             otlp_endpoint: text("OTEL_EXPORTER_OTLP_ENDPOINT"),
             otel_service: text("OTEL_SERVICE_NAME"),
             no_color: text("NO_COLOR").is_some() || text("TERM").as_deref() == Some("dumb"),
@@ -139,6 +162,10 @@ pub struct Settings {
     pub data: PathBuf,
     /// Where that comes from.
     pub data_origin: Origin,
+    /// The database, where it is not SQLite in that directory. It may hold a password.
+    pub database: Option<String>,
+    /// Where that comes from.
+    pub store_origin: Origin,
     /// The settings file that was read.
     pub config: Option<PathBuf>,
     /// Where its name comes from.
@@ -149,6 +176,10 @@ pub struct Settings {
     pub tenant: String,
     /// Which memory, where one was named.
     pub memory: Option<String>,
+    /// Who we are to the object storage, where the environment says so.
+    pub object_keys: Option<ObjectKeys>,
+    /// Settings of the file that the environment overrules, with what did.
+    pub overruled: BTreeMap<&'static str, &'static str>,
     /// The master key, where the environment has it.
     pub master_key: Option<String>,
     /// The master key to come, where the environment has one.
@@ -186,6 +217,8 @@ pub enum SettingsError {
     Store(String),
     /// Two places at once.
     Places,
+    /// The environment names no place for objects.
+    Objects(String),
 }
 
 impl SettingsError {
@@ -198,6 +231,9 @@ impl SettingsError {
             Self::File(path, error) => format!("in `{}`: {error}", path.display()),
             Self::NoHome => "no data directory is known: HOME is not set".to_owned(),
             Self::Store(kind) => format!("a store of the kind `{kind}` is not in this build"),
+            Self::Objects(reason) => {
+                format!("the environment names no place for objects: {reason}")
+            }
             Self::Places => "--data and --store name two different directories".to_owned(),
         }
     }
@@ -210,7 +246,13 @@ impl SettingsError {
                 Some("`icecore config example` prints one to begin with".to_owned())
             }
             Self::NoHome => Some("name one with --data DIR".to_owned()),
-            Self::Store(_) => Some("leave --store out, or use sqlite:DIR".to_owned()),
+            Self::Store(_) => {
+                Some("leave --store out, or use sqlite:DIR or postgres://…".to_owned())
+            }
+            Self::Objects(_) => Some(
+                "see ICECORE_OBJECTS and AWS_ENDPOINT_URL_S3, and `[objects]` in the file"
+                    .to_owned(),
+            ),
             Self::Places => Some("give one of them".to_owned()),
         }
     }
@@ -224,20 +266,64 @@ pub fn resolve(
 ) -> Result<Settings, SettingsError> {
     let (config, config_origin) = config_path(&flags, env);
     let (data, data_origin) = data_dir(&flags, env)?;
+    let (database, store_origin) = database(&flags, env)?;
+    let is_read = file.is_some();
+    let mut file = file.unwrap_or_default();
+    let overruled = overrule_objects(&mut file.objects, env)?;
     Ok(Settings {
         data,
         data_origin,
-        config: config.filter(|_| file.is_some()),
+        database,
+        store_origin,
+        config: config.filter(|_| is_read),
         config_origin,
-        file: file.unwrap_or_default(),
+        file,
         tenant: flags.tenant.clone().unwrap_or_else(|| "default".to_owned()),
         memory: flags.memory.clone(),
+        object_keys: object_keys(env),
+        overruled,
         master_key: env.master_key.clone(),
         new_master_key: env.new_master_key.clone(),
         embedding_key: None,
         model_keys: BTreeMap::new(),
         upstream_keys: BTreeMap::new(),
         flags,
+    })
+}
+
+/// Puts what the environment says of objects in the place of what the file does.
+fn overrule_objects(
+    objects: &mut ObjectSettings,
+    env: &Env,
+) -> Result<BTreeMap<&'static str, &'static str>, SettingsError> {
+    let url = env.objects.as_ref().map(|url| ("ICECORE_OBJECTS", url));
+    let endpoint = env.aws_endpoint.as_ref().map(|(by, url)| (*by, url));
+    let region = env.aws_region.as_ref().map(|(by, region)| (*by, region));
+    let said = [
+        ("objects.url", &mut objects.url, url),
+        ("objects.endpoint", &mut objects.endpoint, endpoint),
+        ("objects.region", &mut objects.region, region),
+    ];
+    let mut overruled = BTreeMap::new();
+    for (key, setting, said) in said {
+        if let Some((by, value)) = said {
+            value.clone_into(setting);
+            overruled.insert(key, by);
+        }
+    }
+    match objects.place() {
+        Ok(_) => Ok(overruled),
+        Err(reason) => Err(SettingsError::Objects(reason)),
+    }
+}
+
+/// Both halves of a key, or none.
+fn object_keys(env: &Env) -> Option<ObjectKeys> {
+    let secret = |secret: &String| Zeroizing::new(secret.clone());
+    Some(ObjectKeys {
+        id: env.aws_key_id.clone()?,
+        secret: env.aws_secret.as_ref().map(secret)?,
+        token: env.aws_token.as_ref().map(secret),
     })
 }
 
@@ -265,8 +351,9 @@ fn config_path(flags: &Global, env: &Env) -> (Option<PathBuf>, Origin) {
 }
 
 fn data_dir(flags: &Global, env: &Env) -> Result<(PathBuf, Origin), SettingsError> {
-    let flag_store = flags.store.as_deref().map(sqlite_dir).transpose()?.flatten();
-    let env_store = env.store.as_deref().map(sqlite_dir).transpose()?.flatten();
+    let dir = |url: &Option<String>| url.as_deref().map(StoreUrl::parse).transpose();
+    let dir = |url| Ok(dir(url)?.and_then(StoreUrl::dir));
+    let (flag_store, env_store) = (dir(&flags.store)?, dir(&env.store)?);
     match (&flags.data, flag_store) {
         (Some(data), Some(store)) if *data != store => return Err(SettingsError::Places),
         (Some(data), _) => return Ok((data.clone(), Origin::Flag)),
@@ -283,15 +370,47 @@ fn data_dir(flags: &Global, env: &Env) -> Result<(PathBuf, Origin), SettingsErro
     Ok((home.join("icecore"), Origin::Default))
 }
 
-/// The directory that a store's URL names; `sqlite:` alone names none.
-fn sqlite_dir(url: &str) -> Result<Option<PathBuf>, SettingsError> {
-    // Only the kind is repeated to the user: the rest may hold a password.
-    let kind = url.split(':').next().unwrap_or_default();
-    if kind != "sqlite" {
-        return Err(SettingsError::Store(kind.chars().take(32).collect()));
+/// The database that is asked for, if it is not SQLite.
+fn database(flags: &Global, env: &Env) -> Result<(Option<String>, Origin), SettingsError> {
+    let (url, origin) = match (&flags.store, &env.store) {
+        (Some(url), _) => (url, Origin::Flag),
+        (None, Some(url)) => (url, Origin::Env("ICECORE_STORE")),
+        (None, None) => return Ok((None, Origin::Default)),
+    };
+    match StoreUrl::parse(url)? {
+        StoreUrl::Postgres => Ok((Some(url.clone()), origin)),
+        StoreUrl::Sqlite(_) => Ok((None, origin)),
     }
-    let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
-    Ok((!path.is_empty()).then(|| Path::new(path).to_owned()))
+}
+
+/// Which store a URL names.
+pub enum StoreUrl {
+    /// SQLite; in which directory, if it says so.
+    Sqlite(Option<PathBuf>),
+    /// PostgreSQL, which takes the URL as it is.
+    Postgres,
+}
+
+impl StoreUrl {
+    /// What a URL names, as far as this build has it.
+    pub fn parse(url: &str) -> Result<Self, SettingsError> {
+        // Only the kind is repeated to the user: the rest may hold a password.
+        match url.split(':').next().unwrap_or_default() {
+            "sqlite" => {
+                let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
+                Ok(Self::Sqlite((!path.is_empty()).then(|| Path::new(path).to_owned())))
+            }
+            "postgres" | "postgresql" if cfg!(feature = "postgres") => Ok(Self::Postgres),
+            other => Err(SettingsError::Store(other.chars().take(32).collect())),
+        }
+    }
+
+    fn dir(self) -> Option<PathBuf> {
+        match self {
+            Self::Sqlite(dir) => dir,
+            Self::Postgres => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -326,6 +445,9 @@ mod tests {
         let env = Env {
             master_key: Some(secret.to_owned()),
             new_master_key: Some(secret.to_owned()),
+            aws_key_id: Some("id".to_owned()),
+            aws_secret: Some(secret.to_owned()),
+            aws_token: Some(secret.to_owned()),
             ..env()
         };
         let mut settings = resolve(Global::default(), &env, None).unwrap();
@@ -334,6 +456,53 @@ mod tests {
         let shown = format!("{settings:?}");
         assert!(shown.contains("\"talker\": ApiKey(…)"), "{shown}");
         assert!(!shown.contains(secret) && !format!("{env:?}").contains(secret), "{shown}");
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_database_is_beside_the_directory() {
+        let password = "hunter".repeat(2);
+        let url = format!("postgres://me:{password}@host/db");
+        let set = Env { store: Some(url.clone()), ..env() };
+        let settings = resolve(Global::default(), &set, None).unwrap();
+        assert_eq!(settings.database.as_ref(), Some(&url));
+        assert_eq!(settings.store_origin, Origin::Env("ICECORE_STORE"));
+        assert_eq!(settings.data, Path::new("/home/data/icecore"));
+        assert!(!format!("{settings:?}").contains(&password));
+        let flags = Global { store: Some("sqlite:".into()), ..Global::default() };
+        assert_eq!(resolve(flags, &set, None).unwrap().database, None);
+    }
+
+    #[test]
+    fn the_environment_says_where_objects_are_and_who_asks_for_them() {
+        let file = || {
+            let text = "[objects]\nurl = \"s3://file\"\nregion = \"file\"\nallow_http = true";
+            Some(FileConfig::parse(text).unwrap())
+        };
+        let settings = resolve(Global::default(), &env(), file()).unwrap();
+        assert_eq!(settings.file.objects.url, "s3://file");
+        assert!(settings.object_keys.is_none() && settings.overruled.is_empty());
+
+        let text = |text: &str| Some(text.to_owned());
+        let set = Env {
+            objects: text("s3://env/p"),
+            aws_key_id: text("id"),
+            aws_secret: text("key-of-tests"),
+            aws_region: Some(("AWS_REGION", "here".to_owned())),
+            aws_endpoint: Some(("AWS_ENDPOINT_URL", "http://127.0.0.1:9".to_owned())),
+            ..env()
+        };
+        let settings = resolve(Global::default(), &set, file()).unwrap();
+        let ObjectSettings { url, region, endpoint, .. } = &settings.file.objects;
+        assert_eq!((&**url, &**region, &**endpoint), ("s3://env/p", "here", "http://127.0.0.1:9"));
+        assert_eq!(settings.overruled["objects.endpoint"], "AWS_ENDPOINT_URL");
+        assert_eq!(settings.object_keys.unwrap().id, "id");
+
+        // Half a key is none, and plain HTTP is allowed by the file alone.
+        let half = Env { aws_secret: None, ..set.clone() };
+        assert!(resolve(Global::default(), &half, file()).unwrap().object_keys.is_none());
+        let refused = resolve(Global::default(), &set, None).unwrap_err();
+        assert!(refused.message().contains("`objects.allow_http`"), "{}", refused.message());
     }
 
     #[test]
@@ -347,10 +516,10 @@ mod tests {
 
     #[test]
     fn a_store_that_is_not_there_is_refused_without_its_password() {
-        let url = format!("postgres://me:{}@host/db", "hunter".repeat(2));
+        let url = format!("mongodb://me:{}@host/db", "hunter".repeat(2));
         let flags = Global { store: Some(url), ..Global::default() };
         let message = resolve(flags, &env(), None).unwrap_err().message();
-        assert_eq!(message, "a store of the kind `postgres` is not in this build");
+        assert_eq!(message, "a store of the kind `mongodb` is not in this build");
         assert!(matches!(
             resolve(Global::default(), &Env::default(), None),
             Err(SettingsError::NoHome)

@@ -49,6 +49,14 @@ impl Columns {
         self.sources.len()
     }
 
+    /// About how many bytes it takes: the columns, and a number or two for each document
+    /// by which it is found.
+    pub fn memory_bytes(&self) -> usize {
+        let one =
+            size_of::<Source>() + size_of::<Millis>() + size_of::<Role>() + 3 * size_of::<u32>();
+        self.len() * (one + 2 * size_of::<u64>())
+    }
+
     pub fn push(&mut self, record: Record) -> Doc {
         let doc = self.len() as Doc;
         let speaker = record.speaker.map(|name| self.name_number(name));

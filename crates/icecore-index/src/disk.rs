@@ -5,6 +5,7 @@
 //!   text/       the text index, whose commit carries the payload
 //!   columns     documents, appended
 //!   rows-<n>    vectors, appended; another file when they begin anew
+//!   used        empty; its age is that of the last use
 //! ```
 //!
 //! Files are appended to and synced first; then the text index commits. What is
@@ -14,6 +15,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use icecore_domain::ids::Scope;
 use sha2::{Digest, Sha256};
@@ -32,8 +34,11 @@ const READ_BYTES: usize = 1 << 20;
 /// Leads the name of a directory that is being deleted.
 const DYING: &str = "dying-";
 
+/// A file whose age is that of the last use.
+const USED: &str = "used";
+
 /// A scope's directory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Files {
     directory: PathBuf,
 }
@@ -58,6 +63,14 @@ impl Files {
         hash.update([0]);
         hash.update(scope.memory());
         Self { directory: root.join(hex::encode(&hash.finalize()[..16])) }
+    }
+
+    /// Notes that the scope is used now, by the clock of the file system.
+    pub fn note_use(&self) {
+        if self.directory.is_dir() {
+            // Without it the scope seems older than it is, and goes sooner.
+            let _ = fs::write(self.directory.join(USED), []);
+        }
     }
 
     pub fn text(&self) -> PathBuf {
@@ -222,6 +235,34 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// What a scope has on disk.
+pub(crate) struct Cached {
+    pub files: Files,
+    pub bytes: u64,
+    /// When it was last opened or committed.
+    pub used: Option<SystemTime>,
+}
+
+/// All scopes that have files. What cannot be read does not count.
+pub(crate) fn cached(root: &Path) -> Vec<Cached> {
+    let Ok(entries) = fs::read_dir(root) else { return Vec::new() };
+    let is_scope = |entry: &fs::DirEntry| {
+        entry.path().is_dir() && !entry.file_name().to_string_lossy().starts_with(DYING)
+    };
+    let scope = |entry: fs::DirEntry| {
+        let mut cached = Cached { files: Files { directory: entry.path() }, bytes: 0, used: None };
+        for directory in [entry.path(), cached.files.text()] {
+            let files = fs::read_dir(directory).into_iter().flatten().flatten();
+            for found in files.filter_map(|file| file.metadata().ok()) {
+                cached.bytes += if found.is_file() { found.len() } else { 0 };
+                cached.used = cached.used.max(found.modified().ok());
+            }
+        }
+        cached
+    };
+    entries.flatten().filter(is_scope).map(scope).collect()
 }
 
 /// Ends deletions under `root` that a crash cut short.

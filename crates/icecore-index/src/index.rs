@@ -1,12 +1,15 @@
 //! All scopes of a data directory. A few are open; the least used is closed when
 //! another is wanted.
+//!
+//! What is on disk is a cache, too: all of it can be fed again. Where it outgrows its
+//! bound, the scopes that were opened longest ago lose their files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use icecore_domain::ids::Scope;
 
-use crate::disk::{self, Files};
+use crate::disk::{self, Cached, Files};
 use crate::error::IndexError;
 use crate::scope::ScopeIndex;
 
@@ -19,6 +22,10 @@ pub struct IndexSettings {
     pub tail_most: usize,
     /// How many scopes are open at a time.
     pub open_scopes: usize,
+    /// Beyond so many bytes of memory fewer are: those that nobody uses are closed.
+    pub open_bytes: usize,
+    /// Bytes on disk, beyond which scopes that nobody uses lose their files.
+    pub cache_bytes: u64,
     /// Up to this many vectors are compared exactly. Signs are faster from 10,000
     /// on; 20,000 exact comparisons take half a millisecond and miss nothing.
     pub exact_rows: usize,
@@ -37,12 +44,23 @@ impl Default for IndexSettings {
             tail_docs: 1_000,
             tail_most: 20_000,
             open_scopes: 64,
+            open_bytes: 512 << 20,
+            cache_bytes: 16 << 30,
             exact_rows: 20_000,
             memory_rows: 200_000,
             rescore: 400,
             writer_bytes: 50_000_000,
         }
     }
+}
+
+/// What became of a cache on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shrunk {
+    /// Bytes that are left.
+    pub bytes: u64,
+    /// Scopes that lost their files.
+    pub dropped: u64,
 }
 
 /// The indexes of all scopes under one directory, or in memory.
@@ -78,13 +96,15 @@ impl Index {
         }
         let _opening = self.opening.read().unwrap_or_else(PoisonError::into_inner);
         // Others may go on meanwhile, and one may open the same scope first.
-        let opened = Arc::new(ScopeIndex::open(self.files(scope), self.settings));
+        let files = self.files(scope);
+        files.iter().for_each(Files::note_use);
+        let opened = Arc::new(ScopeIndex::open(files, self.settings));
         let mut open = self.lock();
         if let Some((_, found)) = open.iter().find(|(of, _)| of == scope) {
             return Ok(Arc::clone(found));
         }
         open.push((scope.clone(), Arc::clone(&opened)));
-        close_unused(&mut open, self.settings.open_scopes);
+        close_unused(&mut open, &self.settings);
         Ok(opened)
     }
 
@@ -100,6 +120,53 @@ impl Index {
             (Some(index), _) => index.reset(0, None),
             (None, Some(files)) => files.delete(),
             (None, None) => Ok(()),
+        }
+    }
+
+    /// Deletes the files of scopes that were opened longest ago until the rest is within
+    /// `cache_bytes`; none that somebody holds. Also closes what should not be open.
+    pub fn shrink(&self) -> Result<Shrunk, IndexError> {
+        close_unused(&mut self.lock(), &self.settings);
+        let mut done = Shrunk::default();
+        let Some(root) = self.root.as_ref().filter(|_| self.settings.cache_bytes > 0) else {
+            return Ok(done);
+        };
+        let mut cached = disk::cached(root);
+        done.bytes = cached.iter().map(|one| one.bytes).sum();
+        cached.sort_by_key(|one| one.used);
+        for is_open in [false, true] {
+            for one in &cached {
+                if done.bytes <= self.settings.cache_bytes {
+                    return Ok(done);
+                }
+                if self.let_go(root, one, is_open)? {
+                    done.bytes -= one.bytes;
+                    done.dropped += 1;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Deletes the files of a scope that nobody holds, if it is open or not as is said. The
+    /// one that was used last stays: it is the likeliest to be used again.
+    fn let_go(&self, root: &Path, cached: &Cached, is_open: bool) -> Result<bool, IndexError> {
+        let _opening = self.opening.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.lock();
+        let place = open.iter().position(|(scope, _)| cached.files == Files::of(root, scope));
+        match (place, is_open) {
+            (None, false) => {
+                drop(open);
+                cached.files.delete().map(|()| true)
+            }
+            (Some(place), true)
+                if place + 1 < open.len() && Arc::strong_count(&open[place].1) == 1 =>
+            {
+                let (_, closed) = open.remove(place);
+                drop(open);
+                closed.reset(0, None).map(|()| true)
+            }
+            _ => Ok(false),
         }
     }
 
@@ -122,13 +189,18 @@ impl Index {
     }
 }
 
-/// Closes the least used beyond `most`, but none that somebody holds: that would
-/// free nothing.
-fn close_unused(open: &mut Vec<(Scope, Arc<ScopeIndex>)>, most: usize) {
-    let mut excess = open.len().saturating_sub(most.max(1));
+/// Closes the least used beyond what may be open, but none that somebody holds: that
+/// would free nothing.
+fn close_unused(open: &mut Vec<(Scope, Arc<ScopeIndex>)>, settings: &IndexSettings) {
+    let mut excess = open.len().saturating_sub(settings.open_scopes.max(1));
+    let mut bytes: usize = open.iter().map(|(_, index)| index.memory_bytes()).sum();
     open.retain(|(_, index)| {
-        let close = excess > 0 && Arc::strong_count(index) == 1;
-        excess -= usize::from(close);
+        let is_wanted = excess == 0 && bytes <= settings.open_bytes;
+        let close = !is_wanted && Arc::strong_count(index) == 1;
+        if close {
+            excess = excess.saturating_sub(1);
+            bytes = bytes.saturating_sub(index.memory_bytes());
+        }
         !close
     });
 }

@@ -69,7 +69,7 @@ mod weights;
 pub use analysis::passages;
 pub use document::{Doc, DocKind, Document, Field, Role, Source, SpeakerNo};
 pub use error::IndexError;
-pub use index::{Index, IndexSettings};
+pub use index::{Index, IndexSettings, Shrunk};
 pub use plan::Plan;
 pub use rank::{Mode, Ranked, Wanted, rank, sort};
 pub use scope::{Batch, Commit, Push, ScopeIndex};

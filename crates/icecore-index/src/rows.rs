@@ -69,6 +69,15 @@ impl Rows {
         self.stored.as_ref().map_or(0, |(_, count)| *count)
     }
 
+    /// Bytes that it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.len()
+            + size_of_val(&self.codes[..])
+            + size_of_val(&self.docs[..])
+            + size_of_val(&self.inverse_norms[..])
+            + size_of_val(&self.starts[..])
+    }
+
     /// Bytes of a row in the file.
     pub fn stride(&self) -> usize {
         self.model.dims + DOC_BYTES

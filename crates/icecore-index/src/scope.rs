@@ -151,6 +151,15 @@ impl ScopeIndex {
         self.read().committed_watermark()
     }
 
+    /// About how many bytes of memory it takes. One that is being changed right now tells
+    /// none: it is in use, and to wait for it would hold up others.
+    pub fn memory_bytes(&self) -> usize {
+        self.state.try_read().map_or(0, |state| {
+            let rows = state.rows.as_ref().map_or(0, Rows::memory_bytes);
+            rows + state.columns.memory_bytes() + state.tail.memory_bytes()
+        })
+    }
+
     /// How many documents are not committed.
     pub fn uncommitted(&self) -> usize {
         self.read().tail.len()

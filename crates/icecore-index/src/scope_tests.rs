@@ -12,10 +12,11 @@ use icecore_domain::time::Millis;
 use proptest::prelude::*;
 use tantivy::directory::{Directory, INDEX_WRITER_LOCK, MmapDirectory};
 
+use crate::disk::Files;
 use crate::document::date_words;
 use crate::{
     Batch, Commit, Doc, Document, Field, Index, IndexError, IndexSettings, Push, Role, ScopeIndex,
-    Snapshot, Source, Watermark, analysis,
+    Shrunk, Snapshot, Source, Watermark, analysis,
 };
 
 const DIMS: usize = 70;
@@ -488,6 +489,89 @@ fn the_least_used_scope_is_closed_and_opens_again() {
         index.scope(name).unwrap();
     }
     assert!(Arc::ptr_eq(&first, &index.scope(&names[0]).unwrap()));
+}
+
+/// The scopes that have files.
+fn on_disk(root: &Path, names: &[&str]) -> String {
+    let there = |name: &&&str| Files::of(root, &scope(name)).text().exists();
+    names.iter().filter(there).copied().collect::<Vec<_>>().join(" ")
+}
+
+/// Makes a scope the last that was used, by minutes that nobody waits for.
+fn used_at(root: &Path, name: &str, minute: u64) {
+    let text = Files::of(root, &scope(name)).text();
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(60 * minute);
+    for path in files_under(text.parent().unwrap()) {
+        fs::File::options().append(true).open(path).unwrap().set_modified(at).unwrap();
+    }
+}
+
+#[test]
+fn files_of_the_least_used_go_first_and_never_of_one_in_use() {
+    const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let (root, docs) = (directory(), turns(20));
+    let open = |cache_bytes| {
+        let settings = IndexSettings { cache_bytes, ..eager() };
+        Index::open(Some(root.path().to_owned()), settings)
+    };
+    let index = open(0);
+    for name in NAMES {
+        let scope = index.scope(&scope(name)).unwrap();
+        feed(&scope, &docs, 20);
+        assert_eq!(scope.commit().unwrap(), Commit::Done);
+    }
+    for (minute, name) in (1..).zip(NAMES) {
+        used_at(root.path(), name, minute);
+    }
+    let all: u64 = files_under(root.path()).iter().map(|p| p.metadata().unwrap().len()).sum();
+    assert_eq!(index.shrink().unwrap(), Shrunk::default(), "without a bound");
+
+    // Room for three. `a` is in use; `b` was, and is read once more.
+    let index = open(all / 5 * 3 + 100);
+    let held = index.scope(&scope("a")).unwrap();
+    index.scope(&scope("b")).unwrap();
+    index.scope(&scope("e")).unwrap();
+    let shrunk = index.shrink().unwrap();
+    assert_eq!((shrunk.dropped, on_disk(root.path(), &NAMES)), (2, "a b e".to_owned()));
+    assert!(shrunk.bytes <= all / 5 * 3 + 100);
+    assert_eq!(index.shrink().unwrap(), Shrunk { dropped: 0, ..shrunk });
+    check(&held, &docs);
+
+    // Room for none: what nobody holds goes although it is open, but for the last.
+    let index = open(1);
+    let held = index.scope(&scope("a")).unwrap();
+    for name in ["b", "e"] {
+        index.scope(&scope(name)).unwrap();
+    }
+    assert_eq!(index.shrink().unwrap().dropped, 1);
+    assert_eq!(on_disk(root.path(), &NAMES), "a e");
+    check(&held, &docs);
+    // What went is fed again.
+    let again = index.scope(&scope("b")).unwrap();
+    assert_eq!(again.watermark(), Watermark::default());
+    feed(&again, &docs, 20);
+    check(&again, &docs);
+}
+
+#[test]
+fn large_scopes_are_closed_before_there_are_many() {
+    let (root, docs) = (directory(), turns(20));
+    let one = {
+        let index = Index::open(Some(root.path().to_owned()), eager());
+        let open = index.scope(&scope("a")).unwrap();
+        feed(&open, &docs, 20);
+        open.memory_bytes()
+    };
+    assert!(one > 1_000, "{one}");
+    let settings = IndexSettings { open_bytes: one * 2, ..eager() };
+    let index = Index::open(Some(root.path().to_owned()), settings);
+    let names = ["a", "b", "c", "d"].map(scope);
+    for name in &names {
+        feed(&index.scope(name).unwrap(), &docs, 20);
+    }
+    index.shrink().unwrap();
+    let open: Vec<bool> = names.iter().map(|name| index.opened(name).is_some()).collect();
+    assert_eq!(open, [false, false, true, true]);
 }
 
 #[test]

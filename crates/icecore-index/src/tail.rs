@@ -21,6 +21,15 @@ impl Tail {
         self.documents.len()
     }
 
+    /// About how many bytes it takes: each pair stands with its term and its document, each
+    /// term once as text, and lists are up to twice as long as what is in them.
+    pub fn memory_bytes(&self) -> usize {
+        const PAIR: usize = 2 * 2 * size_of::<(Doc, u32)>();
+        const TERM: usize = 128;
+        const DOCUMENT: usize = 64;
+        self.posting_count * PAIR + self.keys.len() * TERM + self.documents.len() * DOCUMENT
+    }
+
     /// How much it holds, in pairs of a document and a term.
     pub fn posting_count(&self) -> usize {
         self.posting_count

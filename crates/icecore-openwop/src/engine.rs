@@ -436,6 +436,10 @@ fn failure_of(error: &MemoryError) -> Option<RunError> {
         MemoryError::Store(StoreError::EntryExists { .. }) => {
             ("memory_conflict", "an entry with an id of this run's is there already".to_owned())
         }
+        MemoryError::DayBoundReached { .. }
+        | MemoryError::Store(StoreError::BoundReached { .. }) => {
+            ("bound_reached", error.to_string())
+        }
         MemoryError::Store(StoreError::SnapshotGone { .. }) => (
             "memory_snapshot_unavailable",
             "memory cannot be read any more as it was when the run began".to_owned(),

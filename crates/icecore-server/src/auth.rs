@@ -193,6 +193,7 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
     // Whatever a good key asks for counts, also what its role does not allow.
     if matches!(verdict, Ok(()) | Err(Reason::Role)) {
         app.rates.admit(hash)?;
+        app.memory.admit_request(&key.record.tenant).await?;
     }
     match verdict {
         Ok(()) => {

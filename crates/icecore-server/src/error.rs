@@ -181,6 +181,22 @@ impl From<MemoryError> for ApiError {
             | MemoryError::HitLimit { .. }
             | MemoryError::Line { .. }
             | MemoryError::File { .. } => Self::invalid(message),
+            MemoryError::DayBoundReached {
+                bound, most, used, more, ends_at, wait_millis, ..
+            } => {
+                let details = json!({
+                    "limit": bound.setting(),
+                    "most": most,
+                    "used": used,
+                    "asked": more,
+                    "endsAt": ends_at.to_string(),
+                    "retryAfterMs": wait_millis,
+                    "scope": "tenant",
+                });
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "bound_reached", message)
+                    .with(details)
+                    .retry(wait_millis.div_ceil(1_000))
+            }
             MemoryError::EmbedderUnavailable { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "embedder_unavailable", message)
             }
@@ -392,6 +408,18 @@ impl From<StoreError> for ApiError {
                     .with(details)
                     .retry(1)
             }
+            // Not a failure of the host, and no use to try again: a client library
+            // repeats what ends in a 5xx.
+            StoreError::BoundReached { bound, most, used, more, .. } => {
+                let details = json!({
+                    "limit": format!("bounds.{bound}"),
+                    "most": most,
+                    "used": used,
+                    "asked": more,
+                    "scope": "tenant",
+                });
+                Self::new(StatusCode::FORBIDDEN, "bound_reached", message).with(details)
+            }
             StoreError::TooManyCommitments { most } => {
                 Self::new(StatusCode::CONFLICT, "too_many_commitments", message)
                     .with(json!({ "limit": "commitments_pending", "most": most }))
@@ -427,6 +455,11 @@ impl From<StoreError> for ApiError {
             | StoreError::BodyDamaged { .. } => {
                 tracing::error!(cause = message, "stored data is damaged");
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "data_damaged", message)
+            }
+            // Where it is, is no business of who asks.
+            error if error.is_out_of_reach() => {
+                tracing::error!(cause = chain(&error), "the object storage is out of reach");
+                Self::later("objects_unavailable", "what lies in object storage cannot be had now")
             }
             other => Self::internal(&chain(&other)),
         }
@@ -488,6 +521,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use icecore::{KeptBound, Tenant};
+
     use super::*;
 
     #[test]
@@ -524,10 +559,50 @@ mod tests {
             StoreError::Busy { seconds: 5 }.into(),
             StoreError::SecretsChanged.into(),
             StoreError::TooManyRuns { most: 5 }.into(),
+            StoreError::BoundReached {
+                tenant: acme(),
+                bound: KeptBound::Turns,
+                most: 3,
+                used: 3,
+                more: 1,
+            }
+            .into(),
+            day_bound_reached(),
         ] {
             let code = error.code();
             assert_eq!(ApiError::from(error).code, code);
         }
+    }
+
+    fn acme() -> Tenant {
+        Tenant::new("acme").unwrap()
+    }
+
+    fn day_bound_reached() -> MemoryError {
+        MemoryError::DayBoundReached {
+            tenant: acme(),
+            bound: icecore::DayBound::Tokens,
+            most: 9,
+            used: 8,
+            more: 2,
+            ends_at: icecore::Millis(86_400_000),
+            wait_millis: 3_599_001,
+        }
+    }
+
+    #[test]
+    fn a_bound_of_a_day_tells_when_it_ends() {
+        let error = ApiError::from(day_bound_reached());
+        let details = error.details.as_ref().unwrap();
+        assert_eq!(details["limit"], "bounds.tokens_a_day");
+        assert_eq!(
+            (&details["most"], &details["used"], &details["asked"]),
+            (&json!(9), &json!(8), &json!(2))
+        );
+        assert_eq!(error.status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(details["endsAt"], "1970-01-02T00:00:00Z");
+        assert_eq!(details["retryAfterMs"], 3_599_001);
+        assert_eq!(error.into_response().headers()[header::RETRY_AFTER], "3600");
     }
 
     #[test]

@@ -187,7 +187,7 @@ async fn send_all(
     mut followed: impl Followed,
     sender: mpsc::Sender<String>,
 ) {
-    let mut quiet = 0;
+    let (mut quiet, mut news) = (0, app.memory.news());
     // Lets the reader know at once that it is connected.
     if sender.send(": connected\n\n".to_owned()).await.is_err() {
         return;
@@ -210,6 +210,7 @@ async fn send_all(
         if quiet > 0 {
             tokio::select! {
                 () = tokio::time::sleep(POLL) => {}
+                Ok(()) = news.changed() => {}
                 () = sender.closed() => return,
             }
         }

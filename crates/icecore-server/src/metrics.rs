@@ -10,7 +10,10 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{Counters, ModelCounts, Protocol, StoreTimings, TIME_BOUNDS_SECONDS, Times};
+use icecore::{
+    AllUsage, BoundRefusals, Counters, ModelCounts, Protocol, StoreTimings, TIME_BOUNDS_SECONDS,
+    Times,
+};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -312,13 +315,52 @@ async fn written(app: &App) -> Result<String, std::fmt::Error> {
         let help = "Branches whose summaries, facts or index are not up to date";
         gauge(&mut present, "pending_branches", help, pending as i64);
     }
+    let refusals = app.memory.counters().bound_refusals;
     engine(app.memory.counters(), &mut present);
+    bounds(refusals, &mut present);
+    if let Ok(all) = app.memory.all_usage().await {
+        usage(&all, &mut present);
+    }
     process(app, &mut present);
     let mut text = String::new();
     text::encode_registry(&mut text, &app.metrics.registry)?;
     text::encode_registry(&mut text, &present)?;
     text::encode_eof(&mut text)?;
     Ok(text)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AtBound {
+    bound: &'static str,
+}
+
+/// What was refused at bounds of tenants. Whose they were is not told.
+fn bounds(refusals: BoundRefusals, registry: &mut Registry) {
+    let family: Family<AtBound, Counter> = Family::default();
+    for (bound, count) in [
+        ("turns", refusals.turns),
+        ("bytes", refusals.bytes),
+        ("requests_a_day", refusals.requests),
+        ("tokens_a_day", refusals.tokens),
+    ] {
+        family.get_or_create(&AtBound { bound }).inc_by(count);
+    }
+    registry.register("bound_refusals", "What was refused at a bound of its tenant", family);
+}
+
+/// What all tenants keep and used. One series each, however many they are: what one of
+/// them uses, and of what, `stats` tells.
+fn usage(all: &AllUsage, registry: &mut Registry) {
+    let sum = &all.sum;
+    for (name, help, value) in [
+        ("tenants", "Tenants that have anything in the store", all.tenants),
+        ("kept_turns", "Turns that all tenants keep", sum.turns),
+        ("kept_bytes", "Bytes that all tenants keep of turns, entries and files", sum.bytes),
+        ("requests_today", "Requests of all tenants today, as far as written", sum.day.requests),
+        ("tokens_today", "Tokens of all tenants today, as far as written", sum.day.tokens),
+    ] {
+        gauge(registry, name, help, i64::try_from(value).unwrap_or(i64::MAX));
+    }
 }
 
 fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {

@@ -177,6 +177,7 @@ async fn run(
     sweeper.abort();
     let _ = tokio::time::timeout(WORKER_GRACE, log).await;
     audit::finish(&app).await;
+    app.memory.write_usage().await;
     // The worker ends by itself; if it panicked there is nothing left to save.
     let _ = worker.await;
     Ok(())

@@ -11,6 +11,7 @@
 
 mod api_keys;
 mod append;
+mod bounds;
 pub(crate) mod commitments;
 mod derivation;
 pub(crate) mod dreams;
@@ -18,6 +19,7 @@ mod entries;
 mod erasure;
 pub(crate) mod fixtures;
 pub(crate) mod handoffs;
+mod leases;
 pub(crate) mod links;
 mod log;
 mod pyramid;
@@ -129,6 +131,7 @@ sentences! {
         a_claim_is_kept_with_its_effect
         outcomes_are_kept_for_a_day
         notes_are_kept
+        the_first_note_stands
         what_is_of_a_tenant_alone_is_logged
         what_is_there_outlasts_a_scrub
         counts_of_work_only_grow;
@@ -209,6 +212,15 @@ sentences! {
         the_last_of_verdicts_that_become_the_same_stands
         derived_text_with_a_secret_goes
         what_holds_no_secret_is_left_alone;
+    bounds:
+        what_is_kept_is_counted
+        entries_and_files_are_counted
+        no_turn_goes_beyond_a_bound
+        no_byte_goes_beyond_a_bound
+        what_takes_away_goes_on_at_a_bound
+        bounds_are_of_a_tenant
+        a_day_is_counted_by_itself
+        counts_that_are_right_stay;
     runs:
         a_run_begins_where_the_log_stands
         a_runs_id_is_taken_once
@@ -305,6 +317,12 @@ sentences! {
         an_answer_is_found_by_its_key
         answers_go_with_what_they_were_made_of
         spending_is_summed_up;
+    leases:
+        one_holds_a_lease_until_it_is_past
+        who_renews_keeps_the_number
+        a_lease_of_a_wrong_clock_is_nobodys
+        a_lease_that_is_given_back_is_free
+        nothing_is_written_under_a_lost_lease;
     workspace:
         a_file_has_versions_from_one
         so_many_versions_are_kept

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use icecore_domain::ids::{Position, TurnId};
+use icecore_domain::ids::{Position, Tenant, TurnId};
 use icecore_domain::redact::{MAX_SECRETS, SecretName};
+
+use crate::bounds::KeptBound;
 
 /// An operation of the store that did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +128,12 @@ pub enum StoreError {
         /// The entry's id.
         id: String,
     },
+    /// What is written under a lease that another holds by now.
+    #[error("another host has taken over `{name}`")]
+    LeaseLost {
+        /// The lease.
+        name: String,
+    },
     /// More runs than may be unfinished.
     #[error(
         "a tenant has at most {most} runs that have not ended (`runs_unfinished`); wait until one has, or cancel one"
@@ -151,6 +159,22 @@ pub enum StoreError {
     TooManySchedules {
         /// The most.
         most: u64,
+    },
+    /// A tenant that keeps as much as it may.
+    #[error(
+        "tenant `{tenant}` keeps {used} of {most} {bound} (`bounds.{bound}`), and this adds {more}"
+    )]
+    BoundReached {
+        /// Whose.
+        tenant: Tenant,
+        /// Of what.
+        bound: KeptBound,
+        /// How much it may keep.
+        most: u64,
+        /// How much it keeps.
+        used: u64,
+        /// How much this would add.
+        more: u64,
     },
     /// The store was written by a newer version.
     #[error("the store has schema version {found}, and this program knows up to {known}")]
@@ -225,11 +249,113 @@ pub enum StoreError {
         /// Where it came from.
         origin: String,
     },
+    /// A store that several machines share, and no key for it.
+    #[error("the database at `{server}` was sealed with a master key, and none was given")]
+    MasterKeyNeeded {
+        /// Where it is.
+        server: String,
+    },
     /// The master key cannot be read as one.
     #[error("the master key from {origin} is not 64 hexadecimal digits")]
     BadMasterKey {
         /// Where it came from.
         origin: String,
+    },
+    /// Somebody did not want to wait.
+    #[error("interrupted")]
+    Interrupted,
+    /// A store that keeps nothing.
+    #[error("a store in memory alone cannot be moved")]
+    NoTables,
+    /// A backup would take the place of a file.
+    #[error("`{path}` is already there")]
+    BackupExists {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// There is nothing to back up.
+    #[error("there is no {what} in this store")]
+    NothingThere {
+        /// What was asked for.
+        what: String,
+    },
+    /// What is copied goes away again and again.
+    #[error("the store changed {times} times while it was copied")]
+    StillChanging {
+        /// How often it was tried.
+        times: u64,
+    },
+    /// A file that is no backup, or not a whole one.
+    #[error("`{path}` is not a whole backup: {reason}")]
+    BadBackup {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A backup that another version wrote.
+    #[error("the backup `{path}` is from a newer version: {reason}")]
+    BackupVersion {
+        /// Which file.
+        path: PathBuf,
+        /// What is newer.
+        reason: String,
+    },
+    /// None of the keys at hand sealed the backup.
+    #[error("the backup `{path}` was sealed with another master key than those at hand")]
+    WrongBackupKey {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Nothing is overwritten.
+    #[error("{what} is not empty in this store")]
+    NotEmpty {
+        /// What is in the way.
+        what: String,
+    },
+    /// A target that somebody uses.
+    #[error("the target is not empty")]
+    TargetNotEmpty,
+    /// A number or an id of the backup is another's here.
+    #[error("rows of `{table}` in the backup have numbers or ids that others have in this store")]
+    Collides {
+        /// The table.
+        table: &'static str,
+    },
+    /// Something else happened at a position of the backup.
+    #[error("tenant `{tenant}` has used positions of the backup for something else")]
+    PositionsTaken {
+        /// Whose log.
+        tenant: String,
+    },
+    /// A store that is being filled from another.
+    #[error("the store is being filled from {from}, and that has not ended")]
+    HalfMoved {
+        /// What it is filled from.
+        from: String,
+    },
+    /// A target that another source has begun to fill.
+    #[error("the target is being filled from {from}, and that has not ended")]
+    OtherMigration {
+        /// What it is filled from.
+        from: String,
+    },
+    /// Another process goes on with the same migration.
+    #[error("another process has taken this migration over")]
+    TakenOver,
+    /// What was read back is not what was written.
+    #[error("`{table}` of tenant `{tenant}` is not the same in the target as in the source")]
+    NotTheSame {
+        /// The table.
+        table: &'static str,
+        /// Whose rows.
+        tenant: String,
+    },
+    /// A memory that was sealed with another tenant's key.
+    #[error("tenant `{tenant}` has another key in this store than in the backup")]
+    OtherTenantKey {
+        /// Which tenant.
+        tenant: String,
     },
     /// A pack is not where it should be.
     #[error("pack `{name}` is missing")]
@@ -273,9 +399,151 @@ pub enum StoreError {
         /// Why not.
         source: object_store::Error,
     },
+    /// Objects are to lie where they cannot.
+    #[error("`{url}` is no place for objects: {reason}")]
+    ObjectsUrl {
+        /// As it was given.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nobody said who we are to the object storage.
+    #[error("there are no credentials for the object storage `{place}`")]
+    NoObjectKeys {
+        /// Which.
+        place: String,
+    },
+    /// The object storage cannot be reached, or did not answer in time.
+    #[error("cannot {action} pack `{name}`: the object storage `{place}` does not answer")]
+    ObjectsGone {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        name: String,
+        /// Where.
+        place: String,
+        /// Why not.
+        source: Box<object_store::Error>,
+    },
+    /// The object storage does not want us.
+    #[error("cannot {action} pack `{name}`: the object storage `{place}` refuses it")]
+    ObjectsForbidden {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        name: String,
+        /// Where.
+        place: String,
+        /// Why not.
+        source: Box<object_store::Error>,
+    },
+    /// The object storage answers with errors.
+    #[error("cannot {action} pack `{name}`: the object storage `{place}` fails")]
+    ObjectsFailing {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        name: String,
+        /// Where.
+        place: String,
+        /// Why not.
+        source: Box<object_store::Error>,
+    },
+    /// There is nothing to put objects into.
+    #[error("there is no bucket for `{place}`")]
+    NoBucket {
+        /// Where.
+        place: String,
+        /// The server's words.
+        source: Box<object_store::Error>,
+    },
+    /// The objects of another store.
+    #[error("the objects in `{place}` are those of another store")]
+    ForeignObjects {
+        /// Where.
+        place: String,
+    },
     /// The database failed in a way not named above.
     #[error("the database failed")]
-    Database(#[source] rusqlite::Error),
+    Database(#[source] crate::sql::engine::Error),
+    /// The address of a database that cannot be used as one.
+    #[error("the store's URL cannot be used: {reason}")]
+    BadStoreUrl {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A database that cannot be reached, or does not let us through for now.
+    #[error("the database at `{server}` is not available: {reason}")]
+    Unavailable {
+        /// Where it is.
+        server: String,
+        /// What was seen last.
+        reason: String,
+    },
+    /// A database that does not take us as we are.
+    #[error("the database at `{server}` refused: {reason}")]
+    DatabaseRefused {
+        /// Where it is.
+        server: String,
+        /// What it says.
+        reason: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// The roles that keep tenants apart are not there, and we may not make them.
+    #[error(
+        "the database at `{server}` has no roles for Icecore, and user `{user}` may not make them"
+    )]
+    NoRoles {
+        /// Where it is.
+        server: String,
+        /// Who we are.
+        user: String,
+        /// What an administrator runs.
+        sql: String,
+    },
+    /// A server that lacks what we need.
+    #[error(
+        "the database at `{server}` is PostgreSQL {found}, and {needed} is the oldest that will do"
+    )]
+    OldDatabase {
+        /// Where it is.
+        server: String,
+        /// Its major version.
+        found: u32,
+        /// The oldest that will do.
+        needed: u32,
+    },
+    /// All connections were in use.
+    #[error(
+        "all {connections} connections to the database (`postgres.connections`) were in use for {seconds} s (`postgres.wait_seconds`)"
+    )]
+    NoConnection {
+        /// How many there may be.
+        connections: u32,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// A statement that took too long.
+    #[error(
+        "a statement took longer than {seconds} s (`postgres.statement_seconds`) in the database at `{server}`"
+    )]
+    StatementTooSlow {
+        /// Where it is.
+        server: String,
+        /// How long it may take.
+        seconds: u64,
+    },
+    /// PostgreSQL failed in a way not named above.
+    #[error("the database at `{server}` failed: {reason} (SQLSTATE {code})")]
+    Postgres {
+        /// Where it is.
+        server: String,
+        /// Its code for what happened.
+        code: String,
+        /// What it says.
+        reason: String,
+    },
     /// A commit that several writes shared did not work.
     #[error("the commit failed: {0}")]
     Commit(String),
@@ -304,11 +572,23 @@ impl StoreError {
             }
             SecretsChanged => "run it again; nothing was written".into(),
             TooManySchedules { .. } => "remove one that is not needed any more".into(),
+            BoundReached { bound, .. } => format!(
+                "forget what is not needed any more, or have `bounds.{bound}` raised; nothing was written, and reading, `forget` and `export` go on"
+            ),
             FromTheFuture { .. } => "use the newer icecore that wrote it; nothing was changed".into(),
             NotAStore { .. } => "choose another directory with --data".into(),
             Damaged { .. } => "stop all icecore processes, keep a copy of the directory, run `icecore check`, and restore from a backup what it names".into(),
             Busy { .. } => "wait for the other process to finish, or stop it".into(),
             StillRead { .. } => "it is erased, but the side files may still hold it; stop the other process and run it again".into(),
+            BadStoreUrl { .. } => "write it as `postgres://user:password@host:port/database`".into(),
+            Unavailable { .. } => {
+                "check that the server runs and can be reached, then try again; what was acknowledged is safe, and a retry with the same ids adds nothing twice".into()
+            }
+            DatabaseRefused { remedy, .. } => (*remedy).to_owned(),
+            NoRoles { sql, .. } => format!("let an administrator of the database run: {sql}"),
+            OldDatabase { .. } => "use a newer server; nothing was changed".into(),
+            NoConnection { .. } => "try again; or raise the limit, if the server allows more connections".into(),
+            StatementTooSlow { .. } => "try again when the database has less to do, or raise the limit".into(),
             DiskFull => "free some space and run the command again; what was acknowledged is safe".into(),
             ReadOnly { path } | ForeignOwner { path, .. } => {
                 format!("run as the owner of `{}`, or choose another directory with --data", path.display())
@@ -321,8 +601,43 @@ impl StoreError {
             WrongMasterKey { .. } => {
                 "use the key that belongs to this store: the newest if it was rotated, from the file or ICECORE_MASTER_KEY or your backup; nothing was changed".into()
             }
+            MasterKeyNeeded { .. } => {
+                "set ICECORE_MASTER_KEY to the key of the other hosts, or copy their `master.key` into the data directory".into()
+            }
             BadMasterKey { .. } => {
                 "use the key that belongs to this store, from your backup; nothing was changed".into()
+            }
+            Interrupted => "run it again; what was written is whole, or nothing was".into(),
+            BackupExists { .. } => "choose another name, or remove it first; nothing was changed".into(),
+            NothingThere { .. } => "`--tenant` and `--memory` choose; `--all` takes every tenant".into(),
+            StillChanging { .. } => "run it again when less is erased or rewritten, or stop the hosts of the store".into(),
+            BadBackup { .. } => "use another copy of it; nothing was changed".into(),
+            BackupVersion { .. } => "use the newer icecore that wrote it; nothing was changed".into(),
+            WrongBackupKey { .. } => {
+                "name the file of the key that it was taken with by --key-file, or set ICECORE_MASTER_KEY; nothing was changed".into()
+            }
+            HalfMoved { .. } => "run `icecore migrate` again as before, and it goes on".into(),
+            OtherMigration { .. } => "migrate from there to end it, or choose an empty target; nothing was changed".into(),
+            TakenOver => "wait for it; only one fills a store".into(),
+            TargetNotEmpty => "nothing is overwritten: name an empty directory or database with --to; nothing was changed".into(),
+            NotEmpty { .. } => "nothing is overwritten: restore into another directory with --data, or into an empty database; nothing was changed".into(),
+            Collides { .. } | PositionsTaken { .. } | OtherTenantKey { .. } => {
+                "restore into another directory with --data, or into an empty database; nothing was changed".into()
+            }
+            ObjectsUrl { .. } => "mend the `[objects]` table; `docs/object-storage.md` shows what it can say".into(),
+            NoObjectKeys { .. } => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".into(),
+            ObjectsGone { .. } => {
+                "see that it runs and that `objects.endpoint` leads to it; nothing is lost, and what was to be done stays due".into()
+            }
+            ObjectsForbidden { .. } => {
+                "see that the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY may read, write, list and delete there, and that this machine's clock is right".into()
+            }
+            ObjectsFailing { .. } => {
+                "see what its own log says; nothing is lost, and what was to be done stays due".into()
+            }
+            NoBucket { .. } => "create the bucket, or mend `objects.url`".into(),
+            ForeignObjects { .. } => {
+                "give each store a prefix of its own in `objects.url`; nothing was removed".into()
             }
             PackMissing { .. } | PackDamaged { .. } => {
                 "restore the file from a backup; `icecore check` lists every damaged pack".into()
@@ -335,6 +650,15 @@ impl StoreError {
     pub fn is_damage(&self) -> bool {
         use StoreError::{BodyDamaged, PackDamaged, PackMissing};
         matches!(self, PackMissing { .. } | PackDamaged { .. } | BodyDamaged { .. })
+    }
+
+    /// Whether objects are out of reach now and may come back by themselves, or by a hand.
+    pub fn is_out_of_reach(&self) -> bool {
+        use StoreError::{NoBucket, ObjectsFailing, ObjectsForbidden, ObjectsGone};
+        matches!(
+            self,
+            ObjectsGone { .. } | ObjectsForbidden { .. } | ObjectsFailing { .. } | NoBucket { .. }
+        )
     }
 
     /// Whether the user, not we, can set it right.

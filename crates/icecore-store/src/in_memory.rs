@@ -12,6 +12,7 @@ mod entries;
 mod erase;
 mod facts;
 mod handoffs;
+mod leases;
 mod pyramid;
 mod rewrite;
 mod runs;
@@ -19,9 +20,10 @@ mod schedules;
 mod secrets;
 mod state;
 mod told;
+mod usage;
 mod workspace;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use async_trait::async_trait;
 use icecore_domain::chunk::{ChunkId, Level};
@@ -42,18 +44,29 @@ use state::{EntryState, State, TenantState};
 /// A store in memory.
 pub struct MemoryStore {
     seed: [u8; 32],
-    state: Mutex<State>,
+    state: Arc<RwLock<State>>,
+    /// The lease under which it writes.
+    fence: Option<Fence>,
 }
 
 impl MemoryStore {
     /// An empty store. Tenants' keys follow from `seed`, so equal seeds and equal
     /// calls give equal stores.
     pub fn new(seed: [u8; 32]) -> Self {
-        Self { seed, state: Mutex::default() }
+        Self { seed, state: Arc::default(), fence: None }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is there, to be changed, if the lease is still held under which it is.
+    fn writing(&self) -> Result<RwLockWriteGuard<'_, State>> {
+        let state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fence) = &self.fence {
+            leases::refuse_lost(&state, fence)?;
+        }
+        Ok(state)
     }
 
     fn key_of(&self, tenant: &Tenant) -> IdentityKey {
@@ -76,7 +89,7 @@ impl MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
-        self.state().ensure_tenant(tenant);
+        self.writing()?.ensure_tenant(tenant);
         Ok(self.key_of(tenant))
     }
 
@@ -87,11 +100,11 @@ impl Store for MemoryStore {
         rotate: bool,
         now: Millis,
     ) -> Result<SecretRecord> {
-        secrets::put(&mut self.state(), tenant, secret, rotate, now)
+        secrets::put(&mut *self.writing()?, tenant, secret, rotate, now)
     }
 
     async fn remove_secret(&self, tenant: &Tenant, name: &SecretName, now: Millis) -> Result<bool> {
-        Ok(secrets::remove(&mut self.state(), tenant, name, now))
+        Ok(secrets::remove(&mut *self.writing()?, tenant, name, now))
     }
 
     async fn secrets(&self, tenant: &Tenant) -> Result<TenantSecrets> {
@@ -116,7 +129,7 @@ impl Store for MemoryStore {
 
     async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
         let hash = self.hash_of(scope.tenant(), &batch.session);
-        append::append(&mut self.state(), scope, hash, batch)
+        append::append(&mut *self.writing()?, scope, hash, batch)
     }
 
     async fn session(&self, scope: &Scope, name: &SessionName) -> Result<Option<SessionRecord>> {
@@ -244,7 +257,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_recalled(&self, scope: &Scope, recalled: NewRecalled) -> Result<bool> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         secrets::refuse_changed(&state, scope.tenant(), recalled.secrets_seen)?;
         let epoch = state.scope(scope).map_or(0, |known| known.epoch);
         let Some(session) = state.session_mut(scope, recalled.session) else { return Ok(false) };
@@ -400,7 +413,7 @@ impl Store for MemoryStore {
         branch: Branch,
         seen: u64,
     ) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         let found = state.branch_mut(scope, session, branch);
         if let Some(found) = found.filter(|found| found.record.version == seen) {
             found.unsettled = false;
@@ -409,23 +422,23 @@ impl Store for MemoryStore {
     }
 
     async fn unsettle_all(&self) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         state.branches_mut().for_each(|branch| branch.unsettled = true);
         Ok(())
     }
 
     async fn demote_to_warm(&self, scope: &Scope, demotion: WarmDemotion) -> Result<bool> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         let session = state.session_mut(scope, demotion.session);
         Ok(session.is_some_and(|session| pyramid::demote_to_warm(session, demotion)))
     }
 
     async fn demote_to_cold(&self, scope: &Scope, demotion: ColdDemotion) -> Result<bool> {
-        Ok(pyramid::demote_to_cold(&mut self.state(), scope, demotion))
+        Ok(pyramid::demote_to_cold(&mut *self.writing()?, scope, demotion))
     }
 
     async fn put_summaries(&self, scope: &Scope, summaries: SummaryBatch) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         if state.branch_mut(scope, summaries.session, summaries.branch).is_some() {
             secrets::refuse_changed(&state, scope.tenant(), summaries.secrets_seen)?;
         }
@@ -434,11 +447,11 @@ impl Store for MemoryStore {
     }
 
     async fn drop_derived(&self, scope: &Scope) -> Result<u64> {
-        Ok(pyramid::drop_derived(&mut self.state(), scope))
+        Ok(pyramid::drop_derived(&mut *self.writing()?, scope))
     }
 
     async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         if state.scope(scope).is_some() {
             secrets::refuse_changed(&state, scope.tenant(), batch.secrets_seen)?;
         }
@@ -477,7 +490,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_verdict(&self, scope: &Scope, verdict: NewVerdict) -> Result<Position> {
-        facts::put_verdict(&mut self.state(), scope, verdict)
+        facts::put_verdict(&mut *self.writing()?, scope, verdict)
     }
 
     async fn verdicts(&self, scope: &Scope) -> Result<Vec<VerdictRecord>> {
@@ -493,7 +506,7 @@ impl Store for MemoryStore {
         dry_run: bool,
         now: Millis,
     ) -> Result<u64> {
-        Ok(facts::erase(&mut self.state(), scope, selector, quoting, dry_run, now))
+        Ok(facts::erase(&mut *self.writing()?, scope, selector, quoting, dry_run, now))
     }
 
     async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
@@ -509,7 +522,7 @@ impl Store for MemoryStore {
     }
 
     async fn expire_pack(&self, pack: &PackRecord, now: Millis) -> Result<()> {
-        pyramid::expire_pack(&mut self.state(), pack, now);
+        pyramid::expire_pack(&mut *self.writing()?, pack, now);
         Ok(())
     }
 
@@ -527,11 +540,11 @@ impl Store for MemoryStore {
     }
 
     async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
-        Ok(erase::erase(&mut self.state(), scope, erasure))
+        Ok(erase::erase(&mut *self.writing()?, scope, erasure))
     }
 
     async fn rewrite(&self, scope: &Scope, rewrite: Rewrite) -> Result<bool> {
-        Ok(rewrite::rewrite(&mut self.state(), scope, &rewrite))
+        Ok(rewrite::rewrite(&mut *self.writing()?, scope, &rewrite))
     }
 
     async fn rewrite_told(
@@ -541,7 +554,7 @@ impl Store for MemoryStore {
         now: Millis,
     ) -> Result<Told> {
         let key = self.key_of(tenant);
-        let mut state = self.state();
+        let mut state = self.writing()?;
         let known = state.tenant_mut(tenant);
         let told = known.map(|known| told::rewrite(known, &key, &redactor, now));
         let mut told = told.unwrap_or_default();
@@ -556,7 +569,7 @@ impl Store for MemoryStore {
         payload: String,
         now: Millis,
     ) -> Result<Position> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         let tenant = state.ensure_scope(scope);
         Ok(tenant.record(Some(scope.memory()), kind.as_str(), payload, now))
     }
@@ -568,12 +581,12 @@ impl Store for MemoryStore {
         payload: String,
         now: Millis,
     ) -> Result<Position> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         Ok(state.ensure_tenant(tenant).record(None, kind.as_str(), payload, now))
     }
 
     async fn put_entry(&self, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
-        entries::put(&mut self.state(), &self.key_of(scope.tenant()), scope, entry)
+        entries::put(&mut *self.writing()?, &self.key_of(scope.tenant()), scope, entry)
     }
 
     async fn entry(
@@ -644,7 +657,7 @@ impl Store for MemoryStore {
     }
 
     async fn end_entry(&self, scope: &Scope, id: &str, now: Millis) -> Result<bool> {
-        Ok(entries::end(&mut self.state(), scope, id, now))
+        Ok(entries::end(&mut *self.writing()?, scope, id, now))
     }
 
     async fn due_entries(&self, now: Millis, ended_by: Millis, limit: usize) -> Result<Vec<Scope>> {
@@ -658,7 +671,7 @@ impl Store for MemoryStore {
         ended_by: Millis,
         limit: usize,
     ) -> Result<u64> {
-        Ok(entries::purge(&mut self.state(), scope, now, ended_by, limit))
+        Ok(entries::purge(&mut *self.writing()?, scope, now, ended_by, limit))
     }
 
     async fn erase_entries(
@@ -668,7 +681,7 @@ impl Store for MemoryStore {
         dry_run: bool,
         now: Millis,
     ) -> Result<u64> {
-        Ok(erase::erase_entries(&mut self.state(), scope, selector, dry_run, now))
+        Ok(erase::erase_entries(&mut *self.writing()?, scope, selector, dry_run, now))
     }
 
     async fn derive_entries(
@@ -676,7 +689,7 @@ impl Store for MemoryStore {
         scope: &Scope,
         derivation: Derivation,
     ) -> Result<Option<Derived>> {
-        derivation::derive(&mut self.state(), &self.key_of(scope.tenant()), scope, derivation)
+        derivation::derive(&mut *self.writing()?, &self.key_of(scope.tenant()), scope, derivation)
     }
 
     async fn sources_of(&self, scope: &Scope, id: &str, now: Millis) -> Result<Vec<EntryRecord>> {
@@ -706,11 +719,11 @@ impl Store for MemoryStore {
     // Dreams
 
     async fn lease_dream(&self, scope: &Scope, lease: Lease, now: Millis) -> Result<bool> {
-        Ok(dreams::lease(&mut self.state(), scope, lease, now))
+        Ok(dreams::lease(&mut *self.writing()?, scope, lease, now))
     }
 
     async fn release_dream(&self, scope: &Scope, holder: &str) -> Result<()> {
-        dreams::release(&mut self.state(), scope, holder);
+        dreams::release(&mut *self.writing()?, scope, holder);
         Ok(())
     }
 
@@ -734,7 +747,7 @@ impl Store for MemoryStore {
     }
 
     async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept> {
-        dreams::keep(&mut self.state(), &self.key_of(scope.tenant()), scope, dream)
+        dreams::keep(&mut *self.writing()?, &self.key_of(scope.tenant()), scope, dream)
     }
 
     async fn undo_dream(
@@ -744,7 +757,7 @@ impl Store for MemoryStore {
         index: Option<(Workspace, NewFile)>,
         now: Millis,
     ) -> Result<Option<DreamRecord>> {
-        dreams::undo(&mut self.state(), scope, run, index, now)
+        dreams::undo(&mut *self.writing()?, scope, run, index, now)
     }
 
     async fn dream(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>> {
@@ -772,7 +785,7 @@ impl Store for MemoryStore {
     }
 
     async fn expire_archive(&self, scope: &Scope, checksum: Checksum, now: Millis) -> Result<bool> {
-        Ok(dreams::expire(&mut self.state(), scope, checksum, now))
+        Ok(dreams::expire(&mut *self.writing()?, scope, checksum, now))
     }
 
     async fn archives_lost_with(
@@ -790,12 +803,12 @@ impl Store for MemoryStore {
     }
 
     async fn settle_lost_dreams(&self, due: &DreamDue) -> Result<()> {
-        dreams::settle_lost(&mut self.state(), due);
+        dreams::settle_lost(&mut *self.writing()?, due);
         Ok(())
     }
 
     async fn note_lost_dreams(&self, scope: &Scope, budget: u64) -> Result<()> {
-        if let Some(known) = self.state().scope_mut(scope) {
+        if let Some(known) = self.writing()?.scope_mut(scope) {
             known.dreams_lost = known.dreams_lost.max(Some(budget));
         }
         Ok(())
@@ -806,7 +819,7 @@ impl Store for MemoryStore {
     }
 
     async fn settle_lost_index(&self, tenant: &Tenant, losses: u64) -> Result<()> {
-        if let Some(tenant) = self.state().tenant_mut(tenant) {
+        if let Some(tenant) = self.writing()?.tenant_mut(tenant) {
             tenant.index_lost &= tenant.dream_losses != losses;
         }
         Ok(())
@@ -819,7 +832,7 @@ impl Store for MemoryStore {
     // Handoffs and what models answered
 
     async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff> {
-        handoffs::put(&mut self.state(), &self.key_of(scope.tenant()), scope, handoff)
+        handoffs::put(&mut *self.writing()?, &self.key_of(scope.tenant()), scope, handoff)
     }
 
     async fn handoff(
@@ -836,7 +849,7 @@ impl Store for MemoryStore {
     }
 
     async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
-        handoffs::edit(&mut self.state(), scope, edit)
+        handoffs::edit(&mut *self.writing()?, scope, edit)
     }
 
     async fn handoffs_lost_with(&self, scope: &Scope, turns: &[TurnId]) -> Result<u64> {
@@ -844,7 +857,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
-        handoffs::put_usage(&mut self.state(), scope, usage);
+        handoffs::put_usage(&mut *self.writing()?, scope, usage);
         Ok(())
     }
 
@@ -859,7 +872,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()> {
-        handoffs::put_answer(&mut self.state(), scope, answer)
+        handoffs::put_answer(&mut *self.writing()?, scope, answer)
     }
 
     async fn answer(&self, scope: &Scope, key: &[u8; 32]) -> Result<Option<RedactedText>> {
@@ -867,7 +880,7 @@ impl Store for MemoryStore {
     }
 
     async fn add_spending(&self, scope: &Scope, spent: Vec<Spending>) -> Result<()> {
-        handoffs::spend(&mut self.state(), scope, spent);
+        handoffs::spend(&mut *self.writing()?, scope, spent);
         Ok(())
     }
 
@@ -881,11 +894,11 @@ impl Store for MemoryStore {
     }
 
     async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
-        runs::create(&mut self.state(), workspace, run)
+        runs::create(&mut *self.writing()?, workspace, run)
     }
 
     async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>> {
-        runs::fork(&mut self.state(), tenant, fork)
+        runs::fork(&mut *self.writing()?, tenant, fork)
     }
 
     async fn run(&self, tenant: &Tenant, id: &str) -> Result<Option<RunRecord>> {
@@ -893,7 +906,7 @@ impl Store for MemoryStore {
     }
 
     async fn step_run(&self, tenant: &Tenant, step: RunStep) -> Result<Option<RunRecord>> {
-        runs::step(&mut self.state(), &self.key_of(tenant), tenant, step)
+        runs::step(&mut *self.writing()?, &self.key_of(tenant), tenant, step)
     }
 
     async fn run_events(
@@ -911,7 +924,7 @@ impl Store for MemoryStore {
     }
 
     async fn expire_runs(&self, ended_by: Millis, now: Millis, limit: usize) -> Result<u64> {
-        runs::expire(&mut self.state(), ended_by, now, limit)
+        runs::expire(&mut *self.writing()?, ended_by, now, limit)
     }
 
     async fn erase_runs(
@@ -921,17 +934,17 @@ impl Store for MemoryStore {
         now: Millis,
         dry_run: bool,
     ) -> Result<u64> {
-        runs::erase(&mut self.state(), tenant, before, now, dry_run)
+        runs::erase(&mut *self.writing()?, tenant, before, now, dry_run)
     }
 
     async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
-        runs::purge(&mut self.state(), expired_by, limit)
+        runs::purge(&mut *self.writing()?, expired_by, limit)
     }
 
     // Schedules
 
     async fn put_schedule(&self, scope: &Scope, schedule: NewSchedule) -> Result<ScheduleRecord> {
-        schedules::put(&mut self.state(), scope, schedule)
+        schedules::put(&mut *self.writing()?, scope, schedule)
     }
 
     async fn schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
@@ -947,11 +960,11 @@ impl Store for MemoryStore {
     }
 
     async fn remove_schedule(&self, tenant: &Tenant, id: &str) -> Result<bool> {
-        Ok(schedules::remove(&mut self.state(), tenant, id))
+        Ok(schedules::remove(&mut *self.writing()?, tenant, id))
     }
 
     async fn pause_schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
-        Ok(schedules::pause(&mut self.state(), tenant, id))
+        Ok(schedules::pause(&mut *self.writing()?, tenant, id))
     }
 
     async fn resume_schedule(
@@ -961,7 +974,7 @@ impl Store for MemoryStore {
         handled_through: Millis,
         next: Option<NextTick>,
     ) -> Result<Option<ScheduleRecord>> {
-        Ok(schedules::resume(&mut self.state(), tenant, id, handled_through, next))
+        Ok(schedules::resume(&mut *self.writing()?, tenant, id, handled_through, next))
     }
 
     async fn due_schedules(&self, now: Millis, limit: usize) -> Result<Vec<ScheduleRecord>> {
@@ -969,7 +982,7 @@ impl Store for MemoryStore {
     }
 
     async fn claim_ticks(&self, tenant: &Tenant, id: &str, claim: TickClaim) -> Result<Claimed> {
-        Ok(schedules::claim(&mut self.state(), tenant, id, &claim))
+        Ok(schedules::claim(&mut *self.writing()?, tenant, id, &claim))
     }
 
     async fn beat_tick(
@@ -980,11 +993,11 @@ impl Store for MemoryStore {
         holder: &str,
         now: Millis,
     ) -> Result<bool> {
-        Ok(schedules::beat(&mut self.state(), tenant, id, at, holder, now))
+        Ok(schedules::beat(&mut *self.writing()?, tenant, id, at, holder, now))
     }
 
     async fn end_tick(&self, tenant: &Tenant, id: &str, at: Millis, end: TickEnd) -> Result<bool> {
-        Ok(schedules::end(&mut self.state(), tenant, id, at, &end))
+        Ok(schedules::end(&mut *self.writing()?, tenant, id, at, &end))
     }
 
     async fn take_over_tick(
@@ -993,7 +1006,7 @@ impl Store for MemoryStore {
         dead_since: Millis,
         now: Millis,
     ) -> Result<Option<TakenOver>> {
-        Ok(schedules::take_over(&mut self.state(), holder, dead_since, now))
+        Ok(schedules::take_over(&mut *self.writing()?, holder, dead_since, now))
     }
 
     async fn ticks(&self, tenant: &Tenant, id: &str, limit: usize) -> Result<Vec<TickRecord>> {
@@ -1001,11 +1014,11 @@ impl Store for MemoryStore {
     }
 
     async fn purge_ticks(&self, ended_by: Millis, limit: usize) -> Result<u64> {
-        Ok(schedules::purge(&mut self.state(), ended_by, limit))
+        Ok(schedules::purge(&mut *self.writing()?, ended_by, limit))
     }
 
     async fn trim_ticks(&self, most: u64, limit: usize) -> Result<u64> {
-        Ok(schedules::trim(&mut self.state(), most, limit))
+        Ok(schedules::trim(&mut *self.writing()?, most, limit))
     }
 
     async fn put_commitment(
@@ -1013,7 +1026,7 @@ impl Store for MemoryStore {
         scope: &Scope,
         commitment: NewCommitment,
     ) -> Result<CommitmentRecord> {
-        commitments::put(&mut self.state(), &self.key_of(scope.tenant()), scope, commitment)
+        commitments::put(&mut *self.writing()?, &self.key_of(scope.tenant()), scope, commitment)
     }
 
     async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>> {
@@ -1046,7 +1059,7 @@ impl Store for MemoryStore {
     }
 
     async fn look_through(&self, scope: &Scope, look: &Look) -> Result<Vec<Fired>> {
-        commitments::look_through(&mut self.state(), scope, look)
+        commitments::look_through(&mut *self.writing()?, scope, look)
     }
 
     async fn fire_commitment(
@@ -1056,19 +1069,19 @@ impl Store for MemoryStore {
         because: Option<&str>,
         now: Millis,
     ) -> Result<Option<Fired>> {
-        commitments::fire(&mut self.state(), tenant, id, because, now)
+        commitments::fire(&mut *self.writing()?, tenant, id, because, now)
     }
 
     async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
-        commitments::cancel(&mut self.state(), tenant, id, now)
+        commitments::cancel(&mut *self.writing()?, tenant, id, now)
     }
 
     async fn purge_commitments(&self, settled_by: Millis, limit: usize) -> Result<u64> {
-        Ok(commitments::purge(&mut self.state(), settled_by, limit))
+        Ok(commitments::purge(&mut *self.writing()?, settled_by, limit))
     }
 
     async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {
-        workspace::put(&mut self.state(), workspace, file)
+        workspace::put(&mut *self.writing()?, workspace, file)
     }
 
     async fn file(
@@ -1091,7 +1104,7 @@ impl Store for MemoryStore {
         expect: Expect,
         now: Millis,
     ) -> Result<bool> {
-        workspace::delete(&mut self.state(), workspace, path, expect, now)
+        workspace::delete(&mut *self.writing()?, workspace, path, expect, now)
     }
 
     async fn events(
@@ -1128,7 +1141,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()> {
-        api_keys::put(&mut self.state(), key, hash, &by)
+        api_keys::put(&mut *self.writing()?, key, hash, &by)
     }
 
     async fn api_key(&self, hash: &[u8; 32]) -> Result<Option<ApiKeyRecord>> {
@@ -1140,11 +1153,11 @@ impl Store for MemoryStore {
     }
 
     async fn revoke_api_key(&self, revocation: KeyRevocation) -> Result<Option<ApiKeyRecord>> {
-        api_keys::revoke(&mut self.state(), &revocation)
+        api_keys::revoke(&mut *self.writing()?, &revocation)
     }
 
     async fn rotate_api_key(&self, rotation: KeyRotation) -> Result<Option<RotatedKey>> {
-        api_keys::rotate(&mut self.state(), &rotation)
+        api_keys::rotate(&mut *self.writing()?, &rotation)
     }
 
     async fn outcome(
@@ -1160,18 +1173,39 @@ impl Store for MemoryStore {
     }
 
     async fn put_outcome(&self, tenant: &Tenant, outcome: NewOutcome, now: Millis) -> Result<()> {
-        self.state().ensure_tenant(tenant).put_outcome(outcome, now);
+        self.writing()?.ensure_tenant(tenant).put_outcome(outcome, now);
         Ok(())
     }
 
     async fn purge_outcomes(&self, now: Millis) -> Result<u64> {
-        let mut state = self.state();
+        let mut state = self.writing()?;
         let purged = state.tenants.iter_mut().map(|tenant| {
             let before = tenant.outcomes.len();
             tenant.outcomes.retain(|_, (_, at)| at.0 > now.0 - OUTCOME_KEPT_MILLIS);
             (before - tenant.outcomes.len()) as u64
         });
         Ok(purged.sum())
+    }
+
+    async fn lease(
+        &self,
+        name: &str,
+        holder: &str,
+        until: Millis,
+        now: Millis,
+    ) -> Result<Option<Fence>> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(leases::take(&mut state, name, holder, until, now))
+    }
+
+    async fn release(&self, fence: &Fence) -> Result<()> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        leases::release(&mut state, fence);
+        Ok(())
+    }
+
+    fn fenced(&self, fence: Fence) -> Arc<dyn Store> {
+        Arc::new(Self { seed: self.seed, state: Arc::clone(&self.state), fence: Some(fence) })
     }
 
     async fn stats(
@@ -1204,9 +1238,41 @@ impl Store for MemoryStore {
         Ok(self.state().tenants.iter().flat_map(TenantState::check).collect())
     }
 
+    fn set_bounds(&self, bounds: Bounds) {
+        self.state.write().unwrap_or_else(PoisonError::into_inner).bounds = bounds;
+    }
+
+    async fn tenant_usage(&self, tenant: &Tenant, day: i64) -> Result<Usage> {
+        Ok(self.state().tenant(tenant).map(|known| known.usage(day)).unwrap_or_default())
+    }
+
+    async fn all_usage(&self, day: i64) -> Result<AllUsage> {
+        let state = self.state();
+        let mut all = AllUsage { tenants: state.tenants.len() as u64, ..AllUsage::default() };
+        for one in state.tenants.iter().map(|tenant| tenant.usage(day)) {
+            all.sum.turns += one.turns;
+            all.sum.bytes += one.bytes;
+            all.sum.day.add(one.day);
+        }
+        Ok(all)
+    }
+
+    async fn count_use(&self, tenant: &Tenant, day: i64, more: DayUse) -> Result<DayUse> {
+        Ok(self.writing()?.ensure_tenant(tenant).count_day(day, more))
+    }
+
+    async fn recount_usage(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     async fn put_note(&self, name: &str, value: &str) -> Result<()> {
-        self.state().notes.insert(name.to_owned(), value.to_owned());
+        self.writing()?.notes.insert(name.to_owned(), value.to_owned());
         Ok(())
+    }
+
+    async fn note_once(&self, name: &str, value: &str) -> Result<String> {
+        let mut state = self.writing()?;
+        Ok(state.notes.entry(name.to_owned()).or_insert_with(|| value.to_owned()).clone())
     }
 
     async fn note(&self, name: &str) -> Result<Option<String>> {

@@ -105,6 +105,17 @@ impl MasterKey {
         self.check_value().ct_eq(check_value).into()
     }
 
+    /// What only this key makes of a message that is meant for one thing.
+    pub(crate) fn tag(&self, label: &[u8], message: &[u8]) -> [u8; 32] {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
+            .expect("HMAC takes keys of any length");
+        // No label is the beginning of another with its length before it.
+        mac.update(&(label.len() as u64).to_le_bytes());
+        mac.update(label);
+        mac.update(message);
+        mac.finalize().into_bytes().into()
+    }
+
     /// Seals a tenant's key.
     pub fn seal(&self, key: &TenantKey) -> Vec<u8> {
         seal(&self.0, TENANT_KEY_LABEL, &key.0)
@@ -114,6 +125,29 @@ impl MasterKey {
     pub fn open(&self, sealed: &[u8]) -> Option<TenantKey> {
         let opened = Zeroizing::new(open(&self.0, TENANT_KEY_LABEL, sealed)?);
         Some(TenantKey(opened.as_slice().try_into().ok()?))
+    }
+
+    /// The keys that are at hand: the one in `environment`, or else those in the files of
+    /// `dir`; and the one in `file`, which must be there.
+    pub fn at_hand(
+        dir: &Path,
+        environment: Option<&str>,
+        file: Option<&Path>,
+    ) -> Result<Vec<Self>, StoreError> {
+        let mut keys = Vec::new();
+        match environment {
+            Some(digits) => keys.push(Self::from_environment(digits)?),
+            None => {
+                for name in [MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE] {
+                    keys.extend(Self::read(&dir.join(name))?);
+                }
+            }
+        }
+        if let Some(path) = file {
+            let missing = || StoreError::NoMasterKey { path: path.to_owned() };
+            keys.push(Self::read(path)?.ok_or_else(missing)?);
+        }
+        Ok(keys)
     }
 
     /// A key that an operator gives as the new one.
@@ -169,6 +203,15 @@ impl MasterKey {
         }
         // Also when another process made the link: it may not have come to this.
         sync_dir(dir)
+    }
+
+    /// The key in one of the two files of a directory that fits a check value.
+    pub(crate) fn in_files(dir: &Path, check: &[u8]) -> Option<Self> {
+        // The next one may take the other's place between two looks.
+        [MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_FILE].iter().find_map(|name| {
+            let key = Self::read(&dir.join(name)).ok().flatten()?;
+            key.matches(check).then_some(key)
+        })
     }
 
     /// Writes it as the next key, whole or not at all, durably.
@@ -259,6 +302,11 @@ impl TenantKey {
         derived
     }
 
+    /// Whether it is the same key.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+
     /// Seals a small secret under a label that must be given again to open it.
     pub fn seal(&self, label: &str, secret: &[u8]) -> Vec<u8> {
         seal(&self.0, label, secret)
@@ -273,6 +321,10 @@ impl TenantKey {
 /// Bytes that nobody can guess.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
+    #[cfg(any(test, feature = "testing"))]
+    if crate::testing::draw(&mut bytes) {
+        return bytes;
+    }
     // Without randomness no key is safe, and there is nothing else to try.
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
     bytes

@@ -6,6 +6,7 @@
 
 mod api_keys;
 mod archive;
+mod bounds;
 mod commitments;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
@@ -18,12 +19,18 @@ mod files;
 mod handoffs;
 mod in_memory;
 mod keys;
+mod leases;
+mod objects;
 #[cfg(test)]
 mod oracle_tests;
 mod pack;
 mod packs;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod postgres_options;
 mod runs;
 mod schedules;
+mod sql;
 mod sqlite;
 mod store;
 #[cfg(any(test, feature = "testing"))]
@@ -35,14 +42,24 @@ mod workspace;
 mod workspace_tests;
 
 pub use archive::{MAX_ARCHIVE_BYTES, open_archive, seal_archive};
+pub use bounds::{day_of, end_of_day};
 pub use error::StoreError;
 pub use in_memory::MemoryStore;
 pub use keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};
+pub use objects::{ObjectKeys, ObjectPlace, ObjectSettings};
 pub use pack::{
     MAX_FRAME_BYTES, PACK_VERSION, PackKey, PackMember, PackReader, build as build_pack,
     identity as pack_identity,
 };
 pub use packs::{PackObject, Packs};
-pub use sqlite::{BUSY_SECONDS, SqliteStore};
+#[cfg(feature = "postgres")]
+pub use postgres::{Hint, PgError, Postgres, PostgresStore};
+pub use postgres_options::PostgresOptions;
+pub use sql::engine::Error as DatabaseError;
+pub use sql::{
+    Backup, BackupOf, BackupReport, Doing, MOVING, MigrationReport, Moved, Moving, Objects,
+    Restored, SqlStore, Tables, Tell, back_up, half_moved_from, migrate, restore,
+};
+pub use sqlite::{BUSY_SECONDS, Sqlite, SqliteStore};
 pub use store::*;
 pub use timings::{StoreTimings, TIME_BOUNDS_SECONDS, Times};

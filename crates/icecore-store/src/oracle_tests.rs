@@ -26,7 +26,7 @@ use crate::{MemoryStore, SqliteStore};
 
 /// A turn as drawn; numbers stand for few ids, texts and names, so that they meet.
 #[derive(Debug, Clone)]
-struct Drawn {
+pub(crate) struct Drawn {
     id: Option<u8>,
     content: u8,
     parents: Option<Vec<u8>>,
@@ -54,14 +54,14 @@ static RETELLING: LazyLock<Arc<Redactor>> = LazyLock::new(|| {
 
 /// Where something happens; numbers are taken modulo what is there.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+pub(crate) struct Place {
     scope: u8,
     session: u8,
     branch: u8,
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(crate) enum Step {
     Append { place: Place, turns: Vec<Drawn>, insist: bool, policy: bool, claim: Option<u8> },
     Follow { place: Place, messages: Vec<u8>, known: usize },
     Recall { place: Place, message: u8, stale: bool },
@@ -97,6 +97,7 @@ enum Step {
     Count { place: Place, model: u8, of_handoff: bool },
     Answer { place: Place, key: u8, of_session: bool },
     Spend { place: Place, day: u8, purpose: u8 },
+    Lease { name: u8, holder: u8, at: u8, token: u8, gives_back: bool },
 }
 
 fn scopes() -> [Scope; 3] {
@@ -213,6 +214,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(place, key, of_session)| Step::Answer { place, key, of_session }),
         1 => (place(), 0_u8..3, 0_u8..2)
             .prop_map(|(place, day, purpose)| Step::Spend { place, day, purpose }),
+        3 => (0_u8..2, 0_u8..3, 0_u8..9, 0_u8..5, prop::bool::weighted(0.3)).prop_map(
+            |(name, holder, at, token, gives_back)| Step::Lease { name, holder, at, token, gives_back }
+        ),
     ]
 }
 
@@ -256,6 +260,7 @@ enum Act {
     Count(ViewUsage),
     Answer(NewAnswer),
     Spend(Vec<Spending>),
+    Lease { fence: Fence, holder: String, at: Millis, gives_back: bool },
 }
 
 fn say_drawn(drawn: &Drawn) -> Say {
@@ -738,6 +743,12 @@ async fn prepare(store: &dyn Store, number: usize, step: &Step) -> Act {
             };
             Act::Spend(vec![one.clone(), Spending { day: 1, ..one }])
         }
+        Step::Lease { name, holder, at, token, gives_back } => Act::Lease {
+            fence: Fence { name: format!("lease-{name}"), token: u64::from(*token) },
+            holder: format!("host-{holder}"),
+            at: Millis(i64::from(*at)),
+            gives_back: *gives_back,
+        },
         Step::PutSecret { name, value, rotate, .. } => {
             Act::PutSecret(drawn_secret(*name, *value), *rotate)
         }
@@ -845,7 +856,7 @@ fn scope_of_step(step: &Step) -> Scope {
         | Step::Answer { place, .. }
         | Step::Spend { place, .. }
         | Step::Retell { place } => place.scope,
-        Step::ExpireOldest | Step::UnsettleAll | Step::LetGo { .. } => 0,
+        Step::ExpireOldest | Step::UnsettleAll | Step::LetGo { .. } | Step::Lease { .. } => 0,
     };
     scopes()[place as usize].clone()
 }
@@ -974,6 +985,16 @@ async fn perform(store: &dyn Store, scope: &Scope, act: Act) -> String {
         Act::Count(usage) => format!("{:?}", store.put_usage(scope, usage).await),
         Act::Answer(answer) => format!("{:?}", store.put_answer(scope, answer).await),
         Act::Spend(spent) => format!("{:?}", store.add_spending(scope, spent).await),
+        Act::Lease { fence, holder, at, gives_back } => {
+            let until = Millis(at.0 + 3);
+            let taken = store.lease(&fence.name, &holder, until, at).await;
+            let written = store.fenced(fence.clone()).add_spending(scope, Vec::new()).await;
+            let released = match gives_back {
+                true => store.release(&fence).await,
+                false => Ok(()),
+            };
+            format!("{taken:?} {written:?} {released:?}")
+        }
         Act::Commit(new) => masked(format!("{:?}", store.put_commitment(scope, new).await)),
         Act::Fulfil(id, how) => {
             let tenant = scope.tenant();
@@ -1032,6 +1053,9 @@ async fn view(store: &dyn Store) -> Vec<String> {
     for tenant in [tenant("acme"), tenant("rival")] {
         see(format!("{:?}", store.head(&tenant).await.unwrap()));
         see(format!("{:?}", store.scopes(&tenant).await.unwrap()));
+        for day in 0..3 {
+            see(format!("{:?}", store.tenant_usage(&tenant, day).await.unwrap()));
+        }
         let secrets = store.secrets(&tenant).await.unwrap();
         let values: Vec<&str> = secrets.secrets.iter().map(Secret::value).collect();
         see(format!("{} {secrets:?} {values:?}", store.secrets_version(&tenant).await.unwrap()));
@@ -1260,36 +1284,45 @@ fn assert_same(sqlite: &[String], oracle: &[String], when: &str) {
 
 /// Runs a history, begun with some plain turns, on both. A step marked late is put together before the one
 /// ahead of it is done, as by a worker that was overtaken.
-async fn run(plain: usize, steps: &[(bool, Step)]) {
-    let dir = tempfile::tempdir().unwrap();
-    let sqlite = SqliteStore::open(dir.path(), None).unwrap();
+async fn run(tried: &dyn Store, plain: usize, steps: &[(bool, Step)]) -> Vec<String> {
     let oracle = MemoryStore::new([1; 32]);
-    for store in [&sqlite as &dyn Store, &oracle] {
+    for store in [tried, &oracle] {
         add(store, "session-0", &say_many(plain)).await;
     }
     let mut late: Option<(usize, Act, Act)> = None;
     for (number, (is_late, step)) in steps.iter().enumerate() {
         let acts = match late.take().filter(|(prepared, _, _)| *prepared == number) {
             Some((_, a, b)) => (a, b),
-            None => (prepare(&sqlite, number, step).await, prepare(&oracle, number, step).await),
+            None => (prepare(tried, number, step).await, prepare(&oracle, number, step).await),
         };
         if let Some((true, next)) = steps.get(number + 1) {
-            let (a, b) =
-                (prepare(&sqlite, number, next).await, prepare(&oracle, number, next).await);
+            let (a, b) = (prepare(tried, number, next).await, prepare(&oracle, number, next).await);
             late = Some((number + 1, a, b));
         }
         let scope = scope_of_step(step);
-        let is = perform(&sqlite, &scope, acts.0).await;
+        let is = perform(tried, &scope, acts.0).await;
         let should_be = perform(&oracle, &scope, acts.1).await;
         assert_same(&[is], &[should_be], &format!("step {number} (late: {is_late}): {step:?}"));
     }
     let should_be = view(&oracle).await;
-    assert_same(&view(&sqlite).await, &should_be, "at the end");
-    clean(&sqlite).await;
+    assert_same(&view(tried).await, &should_be, "at the end");
+    clean(tried).await;
     clean(&oracle).await;
-    drop(sqlite);
-    let again = SqliteStore::open(dir.path(), None).unwrap();
-    assert_same(&view(&again).await, &should_be, "opened again");
+    should_be
+}
+
+/// Random histories, for tests elsewhere.
+pub(crate) fn histories() -> impl Strategy<Value = (usize, Vec<Step>)> {
+    (0_usize..24, prop::collection::vec(step(), 5..48))
+}
+
+/// Lives one of them.
+pub(crate) async fn live(store: &dyn Store, plain: usize, steps: &[Step]) {
+    add(store, "session-0", &say_many(plain)).await;
+    for (number, step) in steps.iter().enumerate() {
+        let act = prepare(store, number, step).await;
+        perform(store, &scope_of_step(step), act).await;
+    }
 }
 
 proptest! {
@@ -1306,6 +1339,36 @@ proptest! {
         steps in prop::collection::vec((prop::bool::weighted(0.3), step()), 5..48),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(run(plain, &steps));
+        let dir = tempfile::tempdir().unwrap();
+        let open = || SqliteStore::open(dir.path(), None).unwrap();
+        let should_be = runtime.block_on(run(&open(), plain, &steps));
+        assert_same(&runtime.block_on(view(&open())), &should_be, "opened again");
+    }
+}
+
+#[cfg(feature = "postgres")]
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 8,
+        max_shrink_iters: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn postgres_is_like_the_oracle(
+        plain in 0_usize..24,
+        steps in prop::collection::vec((prop::bool::weighted(0.3), step()), 5..48),
+    ) {
+        use crate::testing::postgres::prepared_database;
+        use crate::{PostgresOptions, PostgresStore};
+        let Some(database) = prepared_database() else { return Ok(()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let open = || {
+            let (options, key) = (PostgresOptions::default(), "1a".repeat(32));
+            PostgresStore::connect(database.url(), options, &key).unwrap()
+        };
+        let should_be = runtime.block_on(run(&open(), plain, &steps));
+        assert_same(&runtime.block_on(view(&open())), &should_be, "opened again");
     }
 }

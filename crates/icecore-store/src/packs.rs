@@ -1,28 +1,56 @@
-//! Packs and archives as objects: local files now, any object store by URL later.
+//! Packs and archives as objects: files here, or objects on another machine, by URL.
 //!
 //! Packs lie side by side in one directory: a subdirectory would cost a block of
 //! its own, which for a few hundred packs is more than a tenth of their size.
+//!
+//! An object is written once, under a name that nobody else takes, and read whole. Who
+//! reads one says what checksum it has, and gets nothing else.
 
-use std::error::Error as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+#[cfg(feature = "s3")]
+mod cache;
+mod local;
+#[cfg(feature = "s3")]
+mod patience;
+#[cfg(feature = "s3")]
+mod remote;
+#[cfg(feature = "s3")]
+mod s3;
+#[cfg(test)]
+#[cfg(feature = "s3")]
+mod s3_tests;
+#[cfg(feature = "s3")]
+mod upload;
+
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::local::LocalFileSystem;
-use object_store::memory::InMemory;
-use object_store::path::Path as Location;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode};
+use sha2::{Digest, Sha256};
 
+use self::local::Local;
+#[cfg(feature = "s3")]
+use self::remote::{File, Remote};
 use crate::error::StoreError;
-use crate::files::{Refusal, make_dir, refusal, sync_dir, write_error};
 use crate::keys::random_bytes;
+use crate::objects::{ObjectKeys, ObjectPlace, ObjectSettings};
 
 /// What the name of a pack's file ends with.
 const SUFFIX: &str = ".icepack";
 
 /// What the name of an archive's file ends with.
 const ARCHIVE_SUFFIX: &str = ".icearchive";
+
+/// The file that says whose objects these are.
+const OWNER: &str = "owner";
+const OWNER_SUFFIX: &str = ".icestore";
+
+/// Where packs and archives lie, below what holds both.
+const PACKS_DIR: &str = "packs";
+const ARCHIVES_DIR: &str = "archives";
+
+/// Where copies of objects from elsewhere lie in the data directory.
+#[cfg(feature = "s3")]
+const CACHE_DIR: &str = "object-cache";
 
 /// An object that lies there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,32 +66,100 @@ pub struct PackObject {
 /// Where packs, or the bodies of archives, are kept.
 #[derive(Debug, Clone)]
 pub struct Packs {
-    objects: Arc<dyn ObjectStore>,
-    /// The directory, where they are files.
-    dir: Option<PathBuf>,
+    place: Place,
+    /// The place as a person knows it, where another store could be pointed at it too.
+    shared: Option<String>,
     /// What their names end with.
     suffix: &'static str,
 }
 
+#[derive(Debug, Clone)]
+enum Place {
+    Local(Local),
+    #[cfg(feature = "s3")]
+    Remote(Box<Remote>),
+}
+
 impl Packs {
+    /// The packs and the archives of a store, at the place that the settings name. Files
+    /// beside the store, and copies of what is elsewhere, lie in `data_dir`. Nothing
+    /// that is elsewhere is asked yet: a store opens though its objects are out of reach.
+    pub fn at(
+        settings: &ObjectSettings,
+        keys: Option<&ObjectKeys>,
+        data_dir: &Path,
+    ) -> Result<(Self, Self), StoreError> {
+        let url = settings.url.clone();
+        let refused = |reason| StoreError::ObjectsUrl { url, reason };
+        match settings.place().map_err(refused)? {
+            ObjectPlace::Beside => Self::below(data_dir, None),
+            ObjectPlace::Directory(dir) => Self::below(&dir, Some(settings.url.clone())),
+            ObjectPlace::Bucket { bucket, prefix } => {
+                Self::in_bucket(settings, keys, data_dir, &bucket, &prefix)
+            }
+        }
+    }
+
+    fn below(dir: &Path, shared: Option<String>) -> Result<(Self, Self), StoreError> {
+        let packs = Self { shared: shared.clone(), ..Self::local(&dir.join(PACKS_DIR))? };
+        let archives = Self { shared, ..Self::local(&dir.join(ARCHIVES_DIR))? };
+        Ok((packs, archives.archives()))
+    }
+
+    #[cfg(feature = "s3")]
+    fn in_bucket(
+        settings: &ObjectSettings,
+        keys: Option<&ObjectKeys>,
+        data_dir: &Path,
+        bucket: &str,
+        prefix: &[String],
+    ) -> Result<(Self, Self), StoreError> {
+        let place = settings.url.clone();
+        let keys = keys.ok_or_else(|| StoreError::NoObjectKeys { place: place.clone() })?;
+        let patience = patience::Patience {
+            retry: Duration::from_secs(settings.retry_seconds),
+            request: Duration::from_secs(settings.request_seconds),
+        };
+        let cache = match settings.cache_bytes {
+            0 => None,
+            most => Some(cache::Cache::open(&data_dir.join(CACHE_DIR), most)?.into()),
+        };
+        let remote = Remote {
+            bucket: s3::Bucket::connect(settings, keys, bucket, patience)?,
+            place: place.clone(),
+            base: prefix.iter().map(String::as_str).collect(),
+            patience,
+            multipart_bytes: settings.multipart_bytes,
+            part_bytes: settings.part_bytes.max(1) as usize,
+            cache,
+        };
+        let below = |dir: &str, suffix| {
+            let remote = Remote { base: remote.base.clone().join(dir), ..remote.clone() };
+            Self { place: Place::Remote(Box::new(remote)), shared: Some(place.clone()), suffix }
+        };
+        Ok((below(PACKS_DIR, SUFFIX), below(ARCHIVES_DIR, ARCHIVE_SUFFIX)))
+    }
+
+    #[cfg(not(feature = "s3"))]
+    fn in_bucket(
+        settings: &ObjectSettings,
+        _: Option<&ObjectKeys>,
+        _: &Path,
+        _: &str,
+        _: &[String],
+    ) -> Result<(Self, Self), StoreError> {
+        let reason = "this build has no client for S3 (the feature `s3`)".to_owned();
+        Err(StoreError::ObjectsUrl { url: settings.url.clone(), reason })
+    }
+
     /// Packs as files below `dir`, which is made if it is missing.
     pub fn local(dir: &Path) -> Result<Self, StoreError> {
-        make_dir(dir)?;
-        let objects = LocalFileSystem::new_with_prefix(dir)
-            .map_err(|source| translate("open the directory of", "", Some(dir), source))?
-            // A pack that was put must be there after a crash: the rows that
-            // held its turns are deleted next.
-            .with_fsync(true);
-        Ok(Self { objects: Arc::new(objects), dir: Some(dir.to_owned()), suffix: SUFFIX })
+        Ok(Self { place: Place::Local(Local::open(dir)?), shared: None, suffix: SUFFIX })
     }
 
     /// Packs in memory, for tests.
     pub fn in_memory() -> Self {
-        Self::over(Arc::new(InMemory::new()))
-    }
-
-    fn over(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, dir: None, suffix: SUFFIX }
+        Self { place: Place::Local(Local::in_memory()), shared: None, suffix: SUFFIX }
     }
 
     /// The bodies of archives at the same place: none of them is a pack, and no pack is
@@ -77,75 +173,91 @@ impl Packs {
         hex::encode(random_bytes::<16>())
     }
 
-    /// Writes an object that must not be there yet; durable when it resolves.
+    /// Writes an object that must not be there yet; durable when it resolves. One that
+    /// is there with these very bytes was put by us, and its answer was lost.
     pub async fn put(&self, name: &str, bytes: Bytes) -> Result<(), StoreError> {
-        self.objects
-            .put_opts(&self.location(name), bytes.into(), PutMode::Create.into())
-            .await
-            .map(drop)
-            .map_err(|source| self.failed("write", name, source))
+        match &self.place {
+            Place::Local(local) => local.put(name, self.suffix, bytes).await,
+            #[cfg(feature = "s3")]
+            Place::Remote(remote) => remote.put(&self.file(name), bytes).await,
+        }
     }
 
-    /// Reads an object whole.
-    pub async fn get(&self, name: &str) -> Result<Bytes, StoreError> {
-        let read = async { self.objects.get(&self.location(name)).await?.bytes().await };
-        read.await.map_err(|source| match source {
-            object_store::Error::NotFound { .. } => StoreError::PackMissing { name: name.into() },
-            source => StoreError::Objects { action: "read", name: name.into(), source },
-        })
+    /// Reads an object whole, if its bytes are those with that checksum. What lies
+    /// elsewhere may be read from a copy on this disk.
+    pub async fn get(&self, name: &str, sha256: &[u8; 32]) -> Result<Bytes, StoreError> {
+        match &self.place {
+            Place::Local(local) => checked(local.get(name, self.suffix).await?, name, sha256).await,
+            #[cfg(feature = "s3")]
+            Place::Remote(remote) => remote.get(&self.file(name), sha256).await,
+        }
     }
 
-    /// Deletes an object; one that is not there is no error. Durable when it
-    /// resolves.
+    /// As [`Packs::get`], from where the object lies and never from a copy.
+    pub async fn get_lying(&self, name: &str, sha256: &[u8; 32]) -> Result<Bytes, StoreError> {
+        match &self.place {
+            Place::Local(_) => self.get(name, sha256).await,
+            #[cfg(feature = "s3")]
+            Place::Remote(remote) => remote.get_lying(&self.file(name), sha256).await,
+        }
+    }
+
+    /// Deletes an object, and its copy on this disk; one that is not there is no error.
+    /// Durable when it resolves.
     pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
-        match self.objects.delete(&self.location(name)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => self.sync().await,
-            Err(source) => Err(self.failed("delete", name, source)),
+        match &self.place {
+            Place::Local(local) => local.delete(name, self.suffix).await,
+            #[cfg(feature = "s3")]
+            Place::Remote(remote) => remote.delete(&self.file(name)).await,
         }
     }
 
     /// All objects, by name.
     pub async fn list(&self) -> Result<Vec<PackObject>, StoreError> {
-        let listed = self
-            .objects
-            .list_with_delimiter(None)
-            .await
-            .map_err(|source| self.failed("list", "*", source))?;
-        let named = |object| as_pack(object, self.suffix);
-        let mut found: Vec<_> = listed.objects.into_iter().filter_map(named).collect();
+        let mut found = match &self.place {
+            Place::Local(local) => local.list(self.suffix).await?,
+            #[cfg(feature = "s3")]
+            Place::Remote(remote) => remote.list(self.suffix).await?,
+        };
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
     }
 
+    /// Whether another store could be pointed at this place too.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Makes the place that of the store `owner`, if it is nobody's yet. Without that
+    /// nothing may be removed because it is unknown: it could be another store's.
+    pub async fn claim(&self, owner: &str) -> Result<(), StoreError> {
+        let Some(place) = &self.shared else { return Ok(()) };
+        let claims = Self { suffix: OWNER_SUFFIX, ..self.clone() };
+        let bytes = Bytes::copy_from_slice(owner.as_bytes());
+        match claims.put(OWNER, bytes).await {
+            Err(StoreError::Objects {
+                source: object_store::Error::AlreadyExists { .. }, ..
+            }) => Err(StoreError::ForeignObjects { place: place.clone() }),
+            claimed => claimed,
+        }
+    }
+
     /// Removes what writers that were killed left half-written at least
-    /// `min_age` ago, and says how many files that were.
+    /// `min_age` ago, and says how many files, or uploads, that were.
     ///
-    /// No list shows these files, and they are of no use: an object appears
-    /// under its name only when it is whole.
+    /// No list shows these, and they are of no use: an object appears under its name
+    /// only when it is whole. Copies of objects that are gone go too.
     pub async fn remove_leftovers(&self, min_age: Duration) -> Result<u64, StoreError> {
-        match self.dir.clone() {
-            Some(dir) => {
-                let suffix = self.suffix;
-                off_thread(move || remove_leftovers(&dir, suffix, min_age)).await
-            }
-            None => Ok(0),
+        match &self.place {
+            Place::Local(local) => local.remove_leftovers(self.suffix, min_age).await,
+            #[cfg(feature = "s3")]
+            Place::Remote(remote) => remote.remove_leftovers(self.suffix, min_age).await,
         }
     }
 
-    async fn sync(&self) -> Result<(), StoreError> {
-        match self.dir.clone() {
-            Some(dir) => off_thread(move || sync_dir(&dir)).await,
-            None => Ok(()),
-        }
-    }
-
-    /// One segment, whatever the name holds, so that no name leads elsewhere.
-    fn location(&self, name: &str) -> Location {
-        Location::from_iter([format!("{name}{}", self.suffix)])
-    }
-
-    fn failed(&self, action: &'static str, name: &str, source: object_store::Error) -> StoreError {
-        translate(action, name, self.dir.as_deref(), source)
+    #[cfg(feature = "s3")]
+    fn file<'a>(&self, name: &'a str) -> File<'a> {
+        File { name, suffix: self.suffix }
     }
 }
 
@@ -157,52 +269,30 @@ fn as_pack(object: object_store::ObjectMeta, suffix: &str) -> Option<PackObject>
     })
 }
 
-/// Finds the disk's own reason below the object store's words.
-fn translate(
-    action: &'static str,
-    name: &str,
-    dir: Option<&Path>,
-    source: object_store::Error,
-) -> StoreError {
-    let causes = std::iter::successors(source.source(), |&cause| cause.source());
-    let kind = causes
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .find_map(|error| refusal(error.kind()));
-    match (kind, dir) {
-        (Some(Refusal::Full), _) => StoreError::DiskFull,
-        (Some(Refusal::Forbidden), Some(dir)) => StoreError::ReadOnly { path: dir.into() },
-        _ => StoreError::Objects { action, name: name.into(), source },
+async fn checked(bytes: Bytes, name: &str, sha256: &[u8; 32]) -> Result<Bytes, StoreError> {
+    let (looked_at, sum) = (bytes.clone(), *sha256);
+    match off_thread(move || Ok(has_checksum(&looked_at, &sum))).await? {
+        true => Ok(bytes),
+        false => Err(damaged(name)),
     }
 }
 
-/// The object store writes `<file>#<number>` and links it to its name when whole.
-fn is_leftover(file_name: &str, suffix: &str) -> bool {
-    file_name.rsplit_once('#').is_some_and(|(name, number)| {
-        name.ends_with(suffix) && number.bytes().all(|b| b.is_ascii_digit())
-    })
+fn has_checksum(bytes: &[u8], sha256: &[u8; 32]) -> bool {
+    <[u8; 32]>::from(Sha256::digest(bytes)) == *sha256
 }
 
-fn remove_leftovers(dir: &Path, suffix: &str, min_age: Duration) -> Result<u64, StoreError> {
-    let failed = |source| write_error("clean the directory", dir, source);
-    let mut removed = 0;
-    for entry in dir.read_dir().map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if !entry.file_name().to_str().is_some_and(|name| is_leftover(name, suffix)) {
-            continue;
-        }
-        // Gone, or from the future: somebody is at work on it.
-        let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
-        if matches!(age, Ok(Ok(age)) if age >= min_age) {
-            std::fs::remove_file(entry.path()).map_err(failed)?;
-            removed += 1;
-        }
-    }
-    Ok(removed)
+fn damaged(name: &str) -> StoreError {
+    let reason = "its bytes are not those that were written".to_owned();
+    StoreError::PackDamaged { name: name.to_owned(), reason }
 }
 
 async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
+    #[cfg(any(test, feature = "testing"))]
+    if crate::testing::is_one_thread() {
+        return work();
+    }
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -215,17 +305,25 @@ async fn off_thread<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    fn names(objects: &[PackObject]) -> Vec<&str> {
+    pub(super) async fn get(
+        packs: &Packs,
+        name: &str,
+        bytes: &'static str,
+    ) -> Result<Bytes, StoreError> {
+        packs.get(name, &Sha256::digest(bytes).into()).await
+    }
+
+    pub(super) fn names(objects: &[PackObject]) -> Vec<&str> {
         objects.iter().map(|object| object.name.as_str()).collect()
     }
 
-    async fn keeps_objects(packs: Packs) {
+    pub(super) async fn keeps_objects(packs: Packs) {
         let (a, b) = ("a".repeat(32), "b".repeat(32));
         assert!(packs.list().await.unwrap().is_empty());
         packs.put(&b, Bytes::from_static(b"two")).await.unwrap();
         packs.put(&a, Bytes::from_static(b"")).await.unwrap();
-        assert_eq!(packs.get(&b).await.unwrap(), "two");
-        assert_eq!(packs.get(&a).await.unwrap(), "");
+        assert_eq!(get(&packs, &b, "two").await.unwrap(), "two");
+        assert_eq!(get(&packs, &a, "").await.unwrap(), "");
 
         let listed = packs.list().await.unwrap();
         assert_eq!(names(&listed), [&a, &b]);
@@ -234,11 +332,11 @@ mod tests {
 
         let again = packs.put(&b, Bytes::from_static(b"other")).await.unwrap_err();
         assert!(matches!(again, StoreError::Objects { action: "write", .. }));
-        assert_eq!(packs.get(&b).await.unwrap(), "two", "what is there stays");
+        assert_eq!(get(&packs, &b, "two").await.unwrap(), "two", "what is there stays");
 
         packs.delete(&b).await.unwrap();
         packs.delete(&b).await.unwrap();
-        let gone = packs.get(&b).await.unwrap_err();
+        let gone = get(&packs, &b, "two").await.unwrap_err();
         assert!(matches!(gone, StoreError::PackMissing { name } if name == b));
         assert_eq!(names(&packs.list().await.unwrap()), [&a]);
     }
@@ -266,12 +364,12 @@ mod tests {
             let archives = packs.archives();
             packs.put("one", Bytes::from_static(b"pack")).await.unwrap();
             archives.put("one", Bytes::from_static(b"archive")).await.unwrap();
-            assert_eq!(packs.get("one").await.unwrap(), "pack");
-            assert_eq!(archives.get("one").await.unwrap(), "archive");
+            assert_eq!(get(&packs, "one", "pack").await.unwrap(), "pack");
+            assert_eq!(get(&archives, "one", "archive").await.unwrap(), "archive");
             assert_eq!(names(&packs.list().await.unwrap()), ["one"]);
             packs.delete("one").await.unwrap();
             assert!(packs.list().await.unwrap().is_empty());
-            assert_eq!(archives.get("one").await.unwrap(), "archive");
+            assert_eq!(get(&archives, "one", "archive").await.unwrap(), "archive");
         }
         std::fs::write(root.path().join("half.icearchive#1"), "torn").unwrap();
         let packs = Packs::local(root.path()).unwrap();
@@ -284,7 +382,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let packs = Packs::local(&root.path().join("packs")).unwrap();
         packs.put("../out", Bytes::from_static(b"x")).await.unwrap();
-        assert_eq!(packs.get("../out").await.unwrap(), "x");
+        assert_eq!(get(&packs, "../out", "x").await.unwrap(), "x");
         assert_eq!(root.path().read_dir().unwrap().count(), 1);
     }
 
@@ -308,7 +406,7 @@ mod tests {
         assert_eq!(packs.remove_leftovers(Duration::from_secs(3600)).await.unwrap(), 0);
         assert_eq!(packs.remove_leftovers(Duration::ZERO).await.unwrap(), 1);
         assert!(dir.path().join("mine#1").exists());
-        assert_eq!(packs.get("whole").await.unwrap(), "x");
+        assert_eq!(get(&packs, "whole", "x").await.unwrap(), "x");
     }
 
     #[tokio::test]
@@ -317,27 +415,38 @@ mod tests {
         let dir = root.path().join("packs");
         let packs = Packs::local(&dir).unwrap();
         std::fs::remove_dir(&dir).unwrap();
-        assert!(matches!(packs.get("x").await, Err(StoreError::PackMissing { .. })));
-    }
-
-    #[test]
-    fn the_disks_reason_is_found() {
-        let told = |number: i32| {
-            let source = Box::new(std::io::Error::from_raw_os_error(number));
-            let error = object_store::Error::Generic { store: "local", source };
-            translate("write", "n", Some(Path::new("packs")), error)
-        };
-        assert!(matches!(told(28), StoreError::DiskFull));
-        assert!(matches!(told(30), StoreError::ReadOnly { .. }));
-        assert!(matches!(told(5), StoreError::Objects { .. }));
+        assert!(matches!(get(&packs, "x", "").await, Err(StoreError::PackMissing { .. })));
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_told() {
-        // A device that takes no byte, in place of the directory's file system.
-        let full = Path::new("/dev/full");
-        let Err(source) = std::fs::write(full, b"x") else { return };
-        assert!(matches!(write_error("write", full, source), StoreError::DiskFull));
+    async fn objects_lie_where_the_url_says() {
+        let root = tempfile::tempdir().unwrap();
+        let (data, there) = (root.path().join("data"), root.path().join("there"));
+        let elsewhere = format!("file://{}", there.display());
+        for (url, dir) in [(String::new(), &data), (elsewhere, &there)] {
+            let settings = ObjectSettings { url, ..ObjectSettings::default() };
+            let (packs, archives) = Packs::at(&settings, None, &data).unwrap();
+            packs.put("p", Bytes::from_static(b"x")).await.unwrap();
+            archives.put("a", Bytes::from_static(b"x")).await.unwrap();
+            assert!(dir.join("packs/p.icepack").exists());
+            assert!(dir.join("archives/a.icearchive").exists());
+        }
+        let settings =
+            ObjectSettings { url: "gs://bucket".to_owned(), ..ObjectSettings::default() };
+        let refused = Packs::at(&settings, None, &data).unwrap_err();
+        assert!(matches!(&refused, StoreError::ObjectsUrl { url, .. } if url == "gs://bucket"));
+    }
+
+    #[tokio::test]
+    async fn another_body_is_damage() {
+        let root = tempfile::tempdir().unwrap();
+        let packs = Packs::local(root.path()).unwrap();
+        packs.put("x", Bytes::from_static(b"one")).await.unwrap();
+        packs.put("x", Bytes::from_static(b"one")).await.expect("these very bytes");
+        std::fs::write(root.path().join("x.icepack"), b"two").unwrap();
+        let damaged = get(&packs, "x", "one").await.unwrap_err();
+        assert!(matches!(damaged, StoreError::PackDamaged { name, .. } if name == "x"));
+        assert_eq!(get(&packs, "x", "two").await.unwrap(), "two");
     }
 
     #[test]

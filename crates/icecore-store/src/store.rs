@@ -23,6 +23,7 @@ use icecore_domain::workspace::{FilePath, Workspace};
 pub use crate::api_keys::{
     ApiKeyRecord, KeyActor, KeyRevocation, KeyRotation, KeyState, RotatedKey,
 };
+pub use crate::bounds::{AllUsage, Bounds, DayUse, KeptBound, KeptBounds, Usage};
 pub use crate::commitments::{
     CommitmentQuery, CommitmentRecord, CommitmentState, Condition, Fired, Fulfilled, Intention,
     Look, NewCommitment, Watch,
@@ -39,6 +40,7 @@ pub use crate::handoffs::{
     HandoffEdit, HandoffRecord, HandoffTrigger, KeptHandoff, NewAnswer, NewHandoff, Spending,
     ViewUsage,
 };
+pub use crate::leases::Fence;
 use crate::pack::PackKey;
 pub use crate::runs::{
     EntryRef, ForkOf, NewFork, NewRun, NewRunEvent, RunError, RunEventRecord, RunFile, RunRecord,
@@ -48,6 +50,7 @@ pub use crate::schedules::{
     Claimed, MAX_BACKOFF_MILLIS, NewSchedule, NextTick, ScheduleRecord, ScheduleTask,
     ScheduleTiming, TakenOver, TickClaim, TickEnd, TickOutcome, TickRecord,
 };
+use crate::sql::Tables;
 use crate::timings::StoreTimings;
 pub use crate::workspace::{Expect, FileHead, FileRecord, NewFile};
 
@@ -1072,6 +1075,31 @@ pub trait Store: Send + Sync {
     /// many there were.
     async fn purge_outcomes(&self, now: Millis) -> Result<u64>;
 
+    // Leases
+
+    /// Takes a lease until a moment, or renews it: nothing is answered while another's is
+    /// not past. It has a number that rises whenever the holder changes, and stays the same
+    /// for a holder that renews, also late, as long as nobody took it meanwhile. One that
+    /// seems to be for longer than an hour was taken by a clock that was wrong, and is
+    /// nobody's.
+    async fn lease(
+        &self,
+        name: &str,
+        holder: &str,
+        until: Millis,
+        now: Millis,
+    ) -> Result<Option<Fence>>;
+
+    /// Gives a lease back, and its number is good for nothing from then on; of one that
+    /// is another's meanwhile, nothing.
+    async fn release(&self, fence: &Fence) -> Result<()>;
+
+    /// This store for whoever holds a lease: every write compares the number in its own
+    /// step, and is [`StoreError::LeaseLost`], with nothing done, once it is another's.
+    /// That the lease is past is no loss as long as nobody took it. Leases themselves,
+    /// [`Store::tidy`] and [`Store::scrub`] go as without.
+    fn fenced(&self, fence: Fence) -> Arc<dyn Store>;
+
     // Looking after it
 
     /// What is there, of one memory or of a tenant.
@@ -1087,8 +1115,31 @@ pub trait Store: Send + Sync {
     /// Looks for broken invariants; an empty list is a clean bill.
     async fn check(&self) -> Result<Vec<String>>;
 
+    /// What each tenant may keep from now on, as far as this handle adds to it; a store
+    /// is opened without bounds. A write that a client asked for and that would go beyond
+    /// is [`StoreError::BoundReached`]: turns, entries, files and intentions. What we
+    /// derive ourselves counts and is not refused, and what takes away never is.
+    fn set_bounds(&self, bounds: Bounds);
+
+    /// What a tenant keeps, and what it used on a day: in days since 1970, in UTC.
+    async fn tenant_usage(&self, tenant: &Tenant, day: i64) -> Result<Usage>;
+
+    /// The same of all tenants together.
+    async fn all_usage(&self, day: i64) -> Result<AllUsage>;
+
+    /// Adds to what a tenant used on a day, and answers the sum. [`Store::spend`] adds
+    /// the tokens of models by itself.
+    async fn count_use(&self, tenant: &Tenant, day: i64, more: DayUse) -> Result<DayUse>;
+
+    /// Counts anew what every tenant keeps, and answers for how many it was wrong.
+    async fn recount_usage(&self) -> Result<u64>;
+
     /// Remembers a small setting of the store itself.
     async fn put_note(&self, name: &str, value: &str) -> Result<()>;
+
+    /// As [`Store::put_note`], if there is none of that name. Answers the one that is
+    /// there then: of many who note something at once, all get the same.
+    async fn note_once(&self, name: &str, value: &str) -> Result<String>;
 
     /// Reads it.
     async fn note(&self, name: &str) -> Result<Option<String>>;
@@ -1104,6 +1155,12 @@ pub trait Store: Send + Sync {
     /// holds a copy of the database in memory meanwhile: a temporary file might
     /// be on another file system, and leave there what is to be erased here.
     async fn scrub(&self) -> Result<()>;
+
+    /// Its rows, where they can be moved as they are: backed up, restored, copied to
+    /// another store. A store that keeps nothing has none.
+    fn tables(&self) -> Option<&dyn Tables> {
+        None
+    }
 
     /// How long its work took so far, in this process. Costs nothing to ask. The
     /// counts only grow; a store that keeps none answers with none.
@@ -1154,6 +1211,8 @@ pub enum LogKind {
     Rescanned,
     /// A key was shown that may not do what was asked.
     Denied,
+    /// A backup was restored.
+    Restored,
 }
 
 impl LogKind {
@@ -1163,6 +1222,7 @@ impl LogKind {
             LogKind::Forgotten => "memory.forgotten",
             LogKind::Rescanned => "memory.rescanned",
             LogKind::Denied => "auth.denied",
+            LogKind::Restored => "memory.restored",
         }
     }
 }

@@ -2,7 +2,14 @@
 //!
 //! Each wraps any store, also one behind `Arc<dyn Store>`, and each other.
 
+mod hook;
+mod one_thread;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod seeded;
+
 use std::collections::BTreeMap;
+use std::future::{Future, ready};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +28,11 @@ use icecore_domain::workspace::{FilePath, Workspace};
 use crate::error::StoreError;
 use crate::store::*;
 
+pub use hook::{Call, Hook, Seen};
+pub use one_thread::{OneThread, is_one_thread};
+pub use seeded::SeededNames;
+pub(crate) use seeded::draw;
+
 /// Fails at the nth write with [`StoreError::Injected`]; every other works.
 pub type FailingStore<S> = Wrapped<S, Failing>;
 
@@ -30,27 +42,20 @@ pub type CountingStore<S> = Wrapped<S, Counting>;
 /// A store with something done around each call.
 pub struct Wrapped<S: ?Sized, H> {
     inner: Arc<S>,
-    hook: H,
-}
-
-/// What is done around calls.
-pub trait Hook: Send + Sync {
-    /// Before a write; an error keeps it from happening.
-    fn before_write(&self) -> Result<()> {
-        Ok(())
-    }
-    /// After a write that worked; an error hides that it did.
-    fn after_write(&self) -> Result<()> {
-        Ok(())
-    }
-    /// After a read that answered `rows` rows.
-    fn after_read(&self, _method: &'static str, _rows: usize) {}
+    hook: Arc<H>,
+    /// The lease under which it writes.
+    fence: Option<Fence>,
 }
 
 impl<S: Store + ?Sized, H> Wrapped<S, H> {
     /// Does something around each call.
     pub fn with(inner: Arc<S>, hook: H) -> Self {
-        Self { inner, hook }
+        Self::sharing(inner, Arc::new(hook))
+    }
+
+    /// As [`Wrapped::with`], with something that others do too.
+    pub fn sharing(inner: Arc<S>, hook: Arc<H>) -> Self {
+        Self { inner, hook, fence: None }
     }
 
     /// What is done.
@@ -87,7 +92,7 @@ impl<S: Store + ?Sized> FailingStore<S> {
 
     fn new(inner: Arc<S>, at: u64, is_done_first: bool) -> Self {
         let hook = Failing { at, is_done_first, begun: AtomicU64::new(0), done: AtomicU64::new(0) };
-        Self { inner, hook }
+        Self::with(inner, hook)
     }
 
     /// Writes that were tried so far.
@@ -132,7 +137,7 @@ pub struct Counting(Mutex<BTreeMap<&'static str, ReadCount>>);
 impl<S: Store + ?Sized> CountingStore<S> {
     /// Counts from nothing.
     pub fn new(inner: Arc<S>) -> Self {
-        Self { inner, hook: Counting::default() }
+        Self::with(inner, Counting::default())
     }
 
     /// Reads since the beginning or the last call of this, by method.
@@ -183,6 +188,8 @@ impl Rows for Watch {
 }
 
 impl Rows for Erasures {}
+impl Rows for Usage {}
+impl Rows for AllUsage {}
 
 impl Rows for TenantSecrets {
     fn rows(&self) -> usize {
@@ -194,23 +201,48 @@ impl Rows for TenantSecrets {
 
 macro_rules! read {
     ($self:ident.$method:ident($($argument:expr),*)) => {{
+        let call = Call { method: stringify!($method), writes: false };
+        $self.hook.before(call).await?;
         let answer = $self.inner.$method($($argument),*).await?;
-        $self.hook.after_read(stringify!($method), answer.rows());
+        $self.hook.after_read(call.method, answer.rows());
+        $self.hook.after(call).await?;
         Ok(answer)
     }};
 }
 
 macro_rules! write {
     ($self:ident.$method:ident($($argument:expr),*)) => {{
+        write!($self.$method($($argument),*), |_answer| {})
+    }};
+    ($self:ident.$method:ident($($argument:expr),*), $seeing:expr) => {{
+        write!($self.$method($($argument),*), || ready(Ok(())), $seeing)
+    }};
+    ($self:ident.$method:ident($($argument:expr),*), $first:expr, $seeing:expr) => {{
+        let call = Call { method: stringify!($method), writes: true };
         $self.hook.before_write()?;
+        $self.hook.before(call).await?;
+        done_first($first).await?;
         let answer = $self.inner.$method($($argument),*).await?;
+        $self.hook.see(Seen::Wrote { fence: $self.fence.as_ref(), method: call.method });
+        seen(&answer, $seeing);
         $self.hook.after_write()?;
+        $self.hook.after(call).await?;
         Ok(answer)
     }};
 }
 
+/// Does something before a call.
+async fn done_first<T, W: Future<Output = Result<T>>>(first: impl FnOnce() -> W) -> Result<T> {
+    first().await
+}
+
+/// Looks at an answer.
+fn seen<T>(answer: &T, seeing: impl FnOnce(&T)) {
+    seeing(answer);
+}
+
 #[async_trait]
-impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
+impl<S: Store + ?Sized + 'static, H: Hook> Store for Wrapped<S, H> {
     async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
         read!(self.identity_key(tenant))
     }
@@ -242,6 +274,7 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     }
 
     async fn append(&self, scope: &Scope, batch: AppendBatch) -> Result<Appended> {
+        let batch = self.hook.append(batch);
         write!(self.append(scope, batch))
     }
 
@@ -288,7 +321,8 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     }
 
     async fn scope_head(&self, scope: &Scope) -> Result<ScopeHead> {
-        read!(self.scope_head(scope))
+        let head: Result<ScopeHead> = read!(self.scope_head(scope));
+        Ok(self.hook.scope_head(scope, head?))
     }
 
     async fn turns_after(
@@ -297,6 +331,7 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         after: Position,
         limit: usize,
     ) -> Result<Vec<TurnRow>> {
+        let scope = &self.hook.reads_of(scope);
         read!(self.turns_after(scope, after, limit))
     }
 
@@ -548,6 +583,7 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         now: Millis,
         limit: usize,
     ) -> Result<Vec<EntryRecord>> {
+        let scope = &self.hook.reads_of(scope);
         read!(self.entries(scope, filter, now, limit))
     }
 
@@ -643,7 +679,12 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     // Dreams
 
     async fn lease_dream(&self, scope: &Scope, lease: Lease, now: Millis) -> Result<bool> {
-        write!(self.lease_dream(scope, lease, now))
+        let holder = &lease.holder.clone();
+        write!(self.lease_dream(scope, lease, now), |is_taken: &bool| {
+            if *is_taken {
+                self.hook.see(Seen::DreamLeased { scope, holder });
+            }
+        })
     }
 
     async fn release_dream(&self, scope: &Scope, holder: &str) -> Result<()> {
@@ -670,7 +711,19 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     }
 
     async fn keep_dream(&self, scope: &Scope, dream: NewDream) -> Result<Kept> {
-        write!(self.keep_dream(scope, dream))
+        let (holder, now) = (&dream.holder.clone(), dream.now);
+        let stolen = || async {
+            let lease = Lease { holder: holder.clone(), until: Millis(now.0 + 1) };
+            match self.hook.checks_dreamers() {
+                true => Ok(true),
+                false => self.inner.lease_dream(scope, lease, Millis(i64::MAX / 2)).await,
+            }
+        };
+        write!(self.keep_dream(scope, dream), stolen, |kept: &Kept| {
+            if matches!(kept, Kept::Done(_)) {
+                self.hook.see(Seen::DreamKept { scope, holder });
+            }
+        })
     }
 
     async fn undo_dream(
@@ -892,7 +945,16 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     }
 
     async fn claim_ticks(&self, tenant: &Tenant, id: &str, claim: TickClaim) -> Result<Claimed> {
-        write!(self.claim_ticks(tenant, id, claim))
+        let asked = &claim.clone();
+        let said = |claimed: Claimed| self.hook.claimed(id, asked, claimed);
+        let claimed: Result<Claimed> =
+            write!(self.claim_ticks(tenant, id, claim), |claimed: &Claimed| {
+                if let Claimed::Run(tick) = said(claimed.clone()) {
+                    let (at, holder) = (tick.at, &asked.holder);
+                    self.hook.see(Seen::TickClaimed { schedule: id, at, holder });
+                }
+            });
+        Ok(said(claimed?))
     }
 
     async fn beat_tick(
@@ -907,7 +969,12 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
     }
 
     async fn end_tick(&self, tenant: &Tenant, id: &str, at: Millis, end: TickEnd) -> Result<bool> {
-        write!(self.end_tick(tenant, id, at, end))
+        let holder = &end.holder.clone();
+        write!(self.end_tick(tenant, id, at, end), |is_ended: &bool| {
+            if *is_ended {
+                self.hook.see(Seen::TickEnded { schedule: id, at, holder });
+            }
+        })
     }
 
     async fn take_over_tick(
@@ -916,7 +983,12 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         dead_since: Millis,
         now: Millis,
     ) -> Result<Option<TakenOver>> {
-        write!(self.take_over_tick(holder, dead_since, now))
+        write!(self.take_over_tick(holder, dead_since, now), |taken: &Option<TakenOver>| {
+            if let Some(TakenOver { schedule, tick }) = taken {
+                let (schedule, at) = (&schedule.id, tick.at);
+                self.hook.see(Seen::TickTakenOver { schedule, at, holder });
+            }
+        })
     }
 
     async fn ticks(&self, tenant: &Tenant, id: &str, limit: usize) -> Result<Vec<TickRecord>> {
@@ -1024,7 +1096,8 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         after: Position,
         limit: usize,
     ) -> Result<Vec<EventRecord>> {
-        read!(self.events(tenant, memory, after, limit))
+        let events: Result<Vec<EventRecord>> = read!(self.events(tenant, memory, after, limit));
+        Ok(self.hook.events(events?))
     }
 
     async fn head(&self, tenant: &Tenant) -> Result<Position> {
@@ -1073,6 +1146,32 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         write!(self.purge_outcomes(now))
     }
 
+    async fn lease(
+        &self,
+        name: &str,
+        holder: &str,
+        until: Millis,
+        now: Millis,
+    ) -> Result<Option<Fence>> {
+        write!(self.lease(name, holder, until, now), |taken: &Option<Fence>| {
+            if let Some(fence) = taken {
+                self.hook.see(Seen::Leased(fence));
+            }
+        })
+    }
+
+    async fn release(&self, fence: &Fence) -> Result<()> {
+        write!(self.release(fence), |()| self.hook.see(Seen::Released(fence)))
+    }
+
+    fn fenced(&self, fence: Fence) -> Arc<dyn Store> {
+        let (hook, held) = (Arc::clone(&self.hook), Some(fence.clone()));
+        match hook.keeps_fences() {
+            true => Arc::new(Wrapped { inner: self.inner.fenced(fence), hook, fence: held }),
+            false => Arc::new(Wrapped { inner: Arc::clone(&self.inner), hook, fence: held }),
+        }
+    }
+
     async fn stats(
         &self,
         tenant: &Tenant,
@@ -1094,8 +1193,32 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
         read!(self.check())
     }
 
+    fn set_bounds(&self, bounds: Bounds) {
+        self.inner.set_bounds(bounds);
+    }
+
+    async fn tenant_usage(&self, tenant: &Tenant, day: i64) -> Result<Usage> {
+        read!(self.tenant_usage(tenant, day))
+    }
+
+    async fn all_usage(&self, day: i64) -> Result<AllUsage> {
+        read!(self.all_usage(day))
+    }
+
+    async fn count_use(&self, tenant: &Tenant, day: i64, more: DayUse) -> Result<DayUse> {
+        write!(self.count_use(tenant, day, more))
+    }
+
+    async fn recount_usage(&self) -> Result<u64> {
+        write!(self.recount_usage())
+    }
+
     async fn put_note(&self, name: &str, value: &str) -> Result<()> {
         write!(self.put_note(name, value))
+    }
+
+    async fn note_once(&self, name: &str, value: &str) -> Result<String> {
+        write!(self.note_once(name, value))
     }
 
     async fn note(&self, name: &str) -> Result<Option<String>> {
@@ -1108,6 +1231,10 @@ impl<S: Store + ?Sized, H: Hook> Store for Wrapped<S, H> {
 
     async fn scrub(&self) -> Result<()> {
         write!(self.scrub())
+    }
+
+    fn tables(&self) -> Option<&dyn crate::Tables> {
+        self.inner.tables()
     }
 
     fn timings(&self) -> crate::timings::StoreTimings {

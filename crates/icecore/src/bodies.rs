@@ -358,28 +358,41 @@ impl Memory {
         let reader = self.open_pack(pack).await?;
         let (inner, name) = (Arc::clone(&self.inner), pack.name.clone());
         off_thread(move || {
-            let members = reader.members()?.into_iter();
-            let texts = Arc::new(PackTexts(members.map(|member| (member.id, member)).collect()));
+            let texts = texts(&reader)?;
             inner.pack_texts.put(&name, &texts);
             Ok((name, texts))
         })
         .await?
     }
 
-    /// Reads a pack and checks that it is the one that was written.
+    /// Reads a pack, which is the one that was written.
     pub(crate) async fn open_pack(&self, pack: &PackRecord) -> Result<PackReader> {
-        let bytes = self.inner.packs.get(&pack.name).await?;
-        let pack = pack.clone();
-        off_thread(move || {
-            use sha2::{Digest, Sha256};
-            if <[u8; 32]>::from(Sha256::digest(&bytes)) != pack.sha256 {
-                let reason = "its bytes are not those that were written".to_owned();
-                return Err(StoreError::PackDamaged { name: pack.name, reason }.into());
-            }
-            Ok(PackReader::open(&pack.name, &bytes, &pack.key)?)
-        })
-        .await?
+        opened(self.inner.packs.get(&pack.name, &pack.sha256).await?, pack).await
     }
+
+    /// The turns of micros that are in one pack, read from where it lies and not from
+    /// whatever is kept of it.
+    pub(crate) async fn read_lying(
+        &self,
+        scope: &Scope,
+        bodies: &[MicroBody],
+        pack: &PackRecord,
+    ) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
+        let bytes = self.inner.packs.get_lying(&pack.name, &pack.sha256).await?;
+        let reader = opened(bytes, pack).await?;
+        let texts = off_thread(move || texts(&reader)).await??;
+        self.read_from(scope, bodies, &BTreeMap::from([(pack.name.clone(), texts)])).await
+    }
+}
+
+async fn opened(bytes: impl AsRef<[u8]> + Send + 'static, pack: &PackRecord) -> Result<PackReader> {
+    let pack = pack.clone();
+    off_thread(move || Ok(PackReader::open(&pack.name, bytes.as_ref(), &pack.key)?)).await?
+}
+
+fn texts(pack: &PackReader) -> Result<Arc<PackTexts>> {
+    let members = pack.members()?.into_iter();
+    Ok(Arc::new(PackTexts(members.map(|member| (member.id, member)).collect())))
 }
 
 pub(crate) fn damaged(chunk: &str, reason: &str) -> MemoryError {

@@ -7,7 +7,8 @@ use icecore_domain::chunk::ChunkId;
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::time::Clock;
 use icecore_store::{
-    BodyPlace, BranchRecord, MicroBody, PackRecord, StoreError, TurnQuery, TurnRow, TurnState,
+    BodyPlace, BranchRecord, MicroBody, PackRecord, Packs, StoreError, TurnQuery, TurnRow,
+    TurnState,
 };
 
 use crate::bodies::decode;
@@ -62,6 +63,9 @@ pub struct PackReport {
 /// one that a worker has written and not yet recorded.
 const LEFTOVER_AGE: Duration = Duration::from_secs(3600);
 
+/// Note under which the store has the id that it marks its objects' place with.
+const STORE_NOTE: &str = "objects-of";
+
 /// Rows of hot turns read at once.
 const HOT_PAGE: usize = 100;
 
@@ -74,8 +78,11 @@ const LOOKS: usize = 3;
 impl Memory {
     /// Verifies every invariant of the store and every body in every tier.
     /// Derived work that is merely due is no failure. With `repair`, objects
-    /// that nothing points to are removed.
+    /// that nothing points to are removed, and what tenants keep is counted anew.
     pub async fn check(&self, repair: bool, mut tell: impl FnMut(u64, u64)) -> Result<CheckReport> {
+        if repair {
+            self.inner.store.recount_usage().await?;
+        }
         let mut report =
             CheckReport { problems: self.inner.store.check().await?, ..CheckReport::default() };
         // Reading bodies over broken tables would only repeat what is known.
@@ -271,7 +278,7 @@ impl Memory {
             if mine.is_empty() {
                 return Ok(Ok(0));
             }
-            problem = match self.read_micros(&pack.scope, &mine).await {
+            problem = match self.read_lying(&pack.scope, &mine, pack).await {
                 Ok(turns) => {
                     let present = self.present(&pack.scope, &mine).await?;
                     if turns.len() as u64 == present {
@@ -307,6 +314,7 @@ impl Memory {
 
     /// Objects without a record, left by a crash between writing and recording.
     async fn check_orphans(&self, repair: bool, report: &mut CheckReport) -> Result<()> {
+        self.claim_objects().await?;
         let objects = self.inner.packs.list().await?;
         let recorded = self.recorded_packs().await?;
         let now_secs = SystemClock.now().0 / 1000;
@@ -330,6 +338,18 @@ impl Memory {
         if repair {
             self.inner.packs.remove_leftovers(LEFTOVER_AGE).await?;
             self.inner.archives.remove_leftovers(LEFTOVER_AGE).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the objects are those of this store, before what it does not know
+    /// of is taken for left behind.
+    async fn claim_objects(&self) -> Result<()> {
+        let (packs, archives) = (&self.inner.packs, &self.inner.archives);
+        if packs.is_shared() || archives.is_shared() {
+            let id = self.inner.store.note_once(STORE_NOTE, &Packs::new_name()).await?;
+            packs.claim(&id).await?;
+            archives.claim(&id).await?;
         }
         Ok(())
     }

@@ -191,7 +191,13 @@ impl Memory {
             most_pending_tenant: pending_tenant,
             claim: request.claim.clone(),
         };
-        let made = self.inner.store.put_commitment(scope, commitment).await?;
+        let intended = match &commitment.intention {
+            Intention::New(entry) => entry.content.as_str(),
+            Intention::Entry(_) => "",
+        };
+        let taking = self.take_text(scope.tenant(), intended).await?;
+        let made = self.within_bounds(self.inner.store.put_commitment(scope, commitment).await)?;
+        taking.keep_all();
         self.inner.wake.notify_one();
         Ok(made)
     }
@@ -262,6 +268,20 @@ impl Memory {
     /// has its turn; what is left is the next call's.
     pub async fn fire_commitments(&self) -> Result<u64> {
         Ok(self.fire_round().await?.fired)
+    }
+
+    /// Whether there is anything for a round to do.
+    pub(crate) async fn has_due_commitments(&self) -> Result<bool> {
+        let (store, now) = (&self.inner.store, self.now());
+        if !store.due_commitments(now, 1).await?.is_empty() {
+            return Ok(true);
+        }
+        let (is_half_way, except) = {
+            let order = self.order();
+            let stuck = order.stuck.iter().filter(|(_, until)| **until > now);
+            (order.last.is_some(), stuck.map(|(scope, _)| scope.clone()).collect::<Vec<_>>())
+        };
+        Ok(is_half_way || !store.waiting_memories(None, &except, 1).await?.is_empty())
     }
 
     /// A round of what [`Memory::fire_commitments`] does. What fails keeps nothing else

@@ -101,8 +101,7 @@ impl Memory {
         if settings.entries == 0 {
             return Ok(0);
         }
-        // What stays as it is leaves at least two to compact.
-        let crowd = settings.entries.max(settings.keep_entries as u64 + 2);
+        let crowd = self.crowd();
         let mut crowded = self.crowded(crowd).await?;
         let mut written = 0;
         while !crowded.is_empty() {
@@ -128,6 +127,20 @@ impl Memory {
             crowded = left;
         }
         Ok(written)
+    }
+
+    /// Whether there is anything for [`Memory::compact_while`] to do.
+    pub(crate) async fn has_crowded_memories(&self) -> Result<bool> {
+        match self.compaction_settings().entries {
+            0 => Ok(false),
+            _ => Ok(!self.crowded(self.crowd()).await?.is_empty()),
+        }
+    }
+
+    /// So many entries are too many. What stays as it is leaves at least two to compact.
+    fn crowd(&self) -> u64 {
+        let settings = self.compaction_settings();
+        settings.entries.max(settings.keep_entries as u64 + 2)
     }
 
     /// Memories that are crowded and quiet, but for those where it is known that

@@ -11,6 +11,7 @@
 //! Every key stands in one table here with how it is read and shown. So the file,
 //! `config show` and the error for a misspelt key cannot disagree.
 
+mod bounds;
 mod model_tables;
 mod proxy;
 
@@ -19,8 +20,10 @@ use std::collections::BTreeSet;
 use icecore_domain::cut::PolicyError;
 use icecore_domain::redact::pii_kinds;
 use icecore_index::IndexSettings;
+use icecore_store::{ObjectSettings, PostgresOptions};
 use toml::Value;
 
+use crate::bounds::BoundSettings;
 use crate::compaction::MAX_COMPACTED_ENTRIES;
 use crate::settings::{
     BudgetCounter, ColdFormat, EmbeddingProvider, EmbeddingSettings, MemorySettings,
@@ -40,6 +43,8 @@ pub struct FileConfig {
     pub embedding: EmbeddingSettings,
     /// `[index]`.
     pub index: IndexSettings,
+    /// `[postgres]`.
+    pub postgres: PostgresOptions,
     /// `[redaction]`.
     pub redaction: RedactionSettings,
     /// `[workspace]`.
@@ -56,6 +61,10 @@ pub struct FileConfig {
     pub models: ModelChoices,
     /// `[chat]`.
     pub chat: ChatSettings,
+    /// `[objects]`.
+    pub objects: ObjectSettings,
+    /// `[bounds]` and its tables.
+    pub bounds: BoundSettings,
     given: BTreeSet<String>,
 }
 
@@ -322,6 +331,12 @@ pub enum ConfigError {
         /// Which settings, up to where they differ.
         key: String,
     },
+    /// Objects that are to lie where they cannot.
+    #[error("`objects.url` is no place for objects: {reason}")]
+    Objects {
+        /// What is wrong.
+        reason: String,
+    },
     /// Where a model server is looked for, and none can be.
     #[error(
         "`models.local_urls` has an address that is not http:// or https:// with a host and without credentials"
@@ -391,6 +406,10 @@ impl ConfigError {
                  `summarization_strategy = \"llm\"`"
                     .to_owned(),
             ),
+            ConfigError::Objects { .. } => Some(
+                "`url = \"s3://BUCKET/PREFIX\"`, `url = \"file:///DIRECTORY\"`, or leave it out"
+                    .to_owned(),
+            ),
             ConfigError::LocalUrl { .. } => Some(
                 "give addresses without the version path: \
                  `local_urls = [\"http://127.0.0.1:11434\"]`"
@@ -417,7 +436,7 @@ impl FileConfig {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let document: toml::Table =
             text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax(one_line(&error)))?;
-        let mut config = Self::default();
+        let (mut config, mut bound_tables) = (Self::default(), None);
         for (table, value) in &document {
             if !SETTINGS.iter().any(|setting| setting.table == table) {
                 return Err(unknown(table, SETTINGS.iter().map(|setting| setting.table)));
@@ -431,6 +450,9 @@ impl FileConfig {
                         let given = proxy::read_tenants(&mut config, tables)?;
                         config.given.extend(given);
                     }
+                    Value::Table(tables) if table == "bounds" && key == "tenants" => {
+                        bound_tables = Some(tables.clone());
+                    }
                     Value::Table(keys) if table == "models" => {
                         let given = model_tables::read(&mut config, key, keys)?;
                         config.given.extend(given);
@@ -439,8 +461,14 @@ impl FileConfig {
                 }
             }
         }
+        // What a table leaves out is as for everyone, which may stand after it.
+        if let Some(tables) = bound_tables {
+            let given = bounds::read_tenants(&mut config, &tables)?;
+            config.given.extend(given);
+        }
         model_tables::check(&config)?;
         proxy::check(&config.proxy)?;
+        config.objects.place().map_err(|reason| ConfigError::Objects { reason })?;
         config.memory.cuts.check()?;
         let MemorySettings { cold_format, cold_retention_days, .. } = &config.memory;
         if *cold_format == ColdFormat::Ctf && *cold_retention_days > 0 {
@@ -480,7 +508,8 @@ impl FileConfig {
             Shown { value: setting.kind.show(self), given: self.given.contains(&key), key }
         };
         let tables = self.models.tables.iter().flat_map(model_tables::shown);
-        let tables = tables.chain(proxy::shown(&self.proxy)).map(|mut shown| {
+        let tables = tables.chain(proxy::shown(&self.proxy)).chain(bounds::shown(&self.bounds));
+        let tables = tables.map(|mut shown| {
             shown.given = self.given.contains(&shown.key);
             shown
         });
@@ -523,6 +552,10 @@ const fn memory(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "memory", key, kind }
 }
 
+const fn postgres(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "postgres", key, kind }
+}
+
 const fn index(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "index", key, kind }
 }
@@ -551,6 +584,10 @@ const fn chat(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "chat", key, kind }
 }
 
+const fn objects(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "objects", key, kind }
+}
+
 const fn serve(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "serve", key, kind }
 }
@@ -567,15 +604,23 @@ const fn schedules(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "schedules", key, kind }
 }
 
+const fn worker(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "worker", key, kind }
+}
+
 const fn telemetry(key: &'static str, kind: Kind) -> Setting {
     Setting { table: "telemetry", key, kind }
+}
+
+const fn bounding(key: &'static str, kind: Kind) -> Setting {
+    Setting { table: "bounds", key, kind }
 }
 
 const fn number(slot: fn(&mut FileConfig) -> NumberSlot<'_>, least: u64, most: u64) -> Kind {
     Kind::Number(slot, least, most)
 }
 
-static SETTINGS: [Setting; 139] = {
+static SETTINGS: [Setting; 170] = {
     use NumberSlot::{U8, U32, U64, Usize};
     [
         memory("micro_chunk_size", number(|c| U32(&mut c.memory.cuts.micro_turns), 1, 10_000)),
@@ -648,6 +693,8 @@ static SETTINGS: [Setting; 139] = {
         index("tail_docs", number(|c| Usize(&mut c.index.tail_docs), 1, 1_000_000)),
         index("tail_most", number(|c| Usize(&mut c.index.tail_most), 1, 10_000_000)),
         index("open_scopes", number(|c| Usize(&mut c.index.open_scopes), 1, 100_000)),
+        index("open_bytes", number(|c| Usize(&mut c.index.open_bytes), 1 << 20, MOST)),
+        index("cache_bytes", number(|c| U64(&mut c.index.cache_bytes), 0, MOST)),
         index("exact_rows", number(|c| Usize(&mut c.index.exact_rows), 0, 100_000_000)),
         index("memory_rows", number(|c| Usize(&mut c.index.memory_rows), 0, 100_000_000)),
         index("rescore", number(|c| Usize(&mut c.index.rescore), 1, 1_000_000)),
@@ -659,6 +706,22 @@ static SETTINGS: [Setting; 139] = {
         redaction("pii", Kind::Pii),
         workspace("enabled", Kind::Flag(|c| &mut c.workspace.enabled)),
         workspace("file_bytes", number(|c| Usize(&mut c.workspace.file_bytes), 1, 1 << 28)),
+        postgres("connections", number(|c| U32(&mut c.postgres.connections), 1, 1_000)),
+        postgres("idle_connections", number(|c| U32(&mut c.postgres.idle_connections), 0, 1_000)),
+        postgres("idle_seconds", number(|c| U64(&mut c.postgres.idle_seconds), 1, 86_400)),
+        postgres("wait_seconds", number(|c| U64(&mut c.postgres.wait_seconds), 1, 3_600)),
+        postgres("connect_seconds", number(|c| U64(&mut c.postgres.connect_seconds), 1, 3_600)),
+        postgres(
+            "statement_seconds",
+            number(|c| U64(&mut c.postgres.statement_seconds), 1, 86_400),
+        ),
+        postgres("lock_seconds", number(|c| U64(&mut c.postgres.lock_seconds), 1, 3_600)),
+        postgres(
+            "transaction_seconds",
+            number(|c| U64(&mut c.postgres.transaction_seconds), 1, 86_400),
+        ),
+        postgres("retry_seconds", number(|c| U64(&mut c.postgres.retry_seconds), 0, 3_600)),
+        postgres("keepalive_seconds", number(|c| U64(&mut c.postgres.keepalive_seconds), 1, 3_600)),
         workspace("files", number(|c| U64(&mut c.workspace.files), 1, 100_000)),
         workspace("versions", number(|c| U64(&mut c.workspace.versions), 1, 100_000)),
         dreams(
@@ -694,6 +757,13 @@ static SETTINGS: [Setting; 139] = {
         models("tokens_a_day", number(|c| U64(&mut c.models.limits.tokens_a_day), 0, MOST)),
         models("money_a_day", Kind::Money(|c| &mut c.models.limits.cost_a_day)),
         models("local_urls", Kind::Words(|c| &mut c.models.local_urls)),
+        bounding("turns", number(|c| U64(&mut c.bounds.everyone.turns), 0, MOST)),
+        bounding("bytes", number(|c| U64(&mut c.bounds.everyone.bytes), 0, MOST)),
+        bounding("requests_a_day", number(|c| U64(&mut c.bounds.everyone.requests_a_day), 0, MOST)),
+        bounding("tokens_a_day", number(|c| U64(&mut c.bounds.everyone.tokens_a_day), 0, MOST)),
+        bounding("step_requests", number(|c| U64(&mut c.bounds.step_requests), 1, 1_000_000)),
+        bounding("step_tokens", number(|c| U64(&mut c.bounds.step_tokens), 1, 1_000_000_000)),
+        bounding("step_seconds", number(|c| U64(&mut c.bounds.step_seconds), 1, 3_600)),
         chat("model", Kind::Text(|c| &mut c.models.chat_model)),
         chat("recall_tokens", number(|c| U32(&mut c.chat.recall_tokens), 0, 100_000)),
         schedules("per_tenant", number(|c| U64(&mut c.memory.schedules.per_tenant), 0, 10_000)),
@@ -718,6 +788,22 @@ static SETTINGS: [Setting; 139] = {
             number(|c| U32(&mut c.memory.schedules.retention_days), 1, 36_500),
         ),
         schedules("ticks_kept", number(|c| U64(&mut c.memory.schedules.ticks_kept), 1, 10_000_000)),
+        worker("lease_seconds", number(|c| U64(&mut c.memory.worker.lease_seconds), 1, 3_600)),
+        objects("url", Kind::Text(|c| &mut c.objects.url)),
+        objects("endpoint", Kind::Text(|c| &mut c.objects.endpoint)),
+        objects("region", Kind::Text(|c| &mut c.objects.region)),
+        objects("allow_http", Kind::Flag(|c| &mut c.objects.allow_http)),
+        objects("path_style", Kind::Flag(|c| &mut c.objects.path_style)),
+        objects("cache_bytes", number(|c| U64(&mut c.objects.cache_bytes), 0, MOST)),
+        objects("connect_seconds", number(|c| U64(&mut c.objects.connect_seconds), 1, 3_600)),
+        objects("request_seconds", number(|c| U64(&mut c.objects.request_seconds), 1, 3_600)),
+        objects("retry_seconds", number(|c| U64(&mut c.objects.retry_seconds), 0, 3_600)),
+        // Servers take no smaller part, and none larger than five gibibytes.
+        objects(
+            "multipart_bytes",
+            number(|c| U64(&mut c.objects.multipart_bytes), 5 << 20, 5 << 30),
+        ),
+        objects("part_bytes", number(|c| U64(&mut c.objects.part_bytes), 5 << 20, 5 << 30)),
         serve("listen", Kind::Text(|c| &mut c.serve.listen)),
         serve("allowed_hosts", Kind::Words(|c| &mut c.serve.allowed_hosts)),
         serve("body_bytes", number(|c| Usize(&mut c.serve.body_bytes), 1 << 10, 1 << 30)),
@@ -1042,7 +1128,7 @@ mod tests {
              embedding_model = \"m\"\nembedding_url = \"http://h/v1\"\n\
              embedding_key_env = \"K\"\nembedding_dims = 8\nembedding_timeout_seconds = 2\n\
              embedding_batch_texts = 3\nembedding_text_chars = 4\nembedding_threads = 5\n\
-             [index]\ntail_docs = 6\ntail_most = 7\nopen_scopes = 8\nexact_rows = 9\nmemory_rows = 12\n\
+             [index]\ntail_docs = 6\ntail_most = 7\nopen_scopes = 8\nopen_bytes = 2097152\ncache_bytes = 11\nexact_rows = 9\nmemory_rows = 12\n\
              rescore = 10\nwriter_bytes = 20000000",
         )
         .unwrap();
@@ -1063,6 +1149,8 @@ mod tests {
             tail_docs: 6,
             tail_most: 7,
             open_scopes: 8,
+            open_bytes: 2 << 20,
+            cache_bytes: 11,
             exact_rows: 9,
             memory_rows: 12,
             rescore: 10,
@@ -1220,6 +1308,40 @@ mod tests {
         );
         assert!(matches!(FileConfig::parse("[memory"), Err(ConfigError::Syntax(_))));
     }
+    #[test]
+    fn the_place_of_objects_is_set_by_name() {
+        let config = FileConfig::parse(
+            "[objects]\nurl = \"s3://b/p\"\nendpoint = \"http://h:9\"\nregion = \"r\"\n\
+             allow_http = true\npath_style = false\ncache_bytes = 0\nconnect_seconds = 1\n\
+             request_seconds = 2\nretry_seconds = 0\nmultipart_bytes = 5242880\n\
+             part_bytes = 5242881",
+        )
+        .unwrap();
+        let expected = ObjectSettings {
+            url: "s3://b/p".to_owned(),
+            endpoint: "http://h:9".to_owned(),
+            region: "r".to_owned(),
+            allow_http: true,
+            path_style: false,
+            cache_bytes: 0,
+            connect_seconds: 1,
+            request_seconds: 2,
+            retry_seconds: 0,
+            multipart_bytes: 5 << 20,
+            part_bytes: (5 << 20) + 1,
+        };
+        assert_eq!(config.objects, expected);
+        check("[objects]\nurl = \"file:///srv/x\"", "objects.url = \"file:///srv/x\"");
+        check(
+            "[objects]\nurl = \"gs://b\"",
+            "`objects.url` is no place for objects: it is neither file:///DIRECTORY nor s3://BUCKET/PREFIX (`url = \"s3://BUCKET/PREFIX\"`, `url = \"file:///DIRECTORY\"`, or leave it out)",
+        );
+        check(
+            "[objects]\npart_bytes = 1000",
+            "`objects.part_bytes` must be a whole number from 5242880 to 5368709120, not 1000 (`icecore config example` shows every setting)",
+        );
+    }
+
     #[test]
     fn models_are_declared_by_name() {
         let config = FileConfig::parse(

@@ -235,6 +235,7 @@ impl Memory {
                 Ok(Step::LeaseLost) => return Err(self.under_way(scope)),
                 // Something came between: all is read again.
                 Ok(Step::Changed)
+                | Err(MemoryError::EntriesChanged)
                 | Err(MemoryError::Store(
                     StoreError::SecretsChanged | StoreError::FileConflict { .. },
                 )) => {}

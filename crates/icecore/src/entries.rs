@@ -214,7 +214,9 @@ impl Memory {
             hidden,
             claim: request.claim.clone(),
         };
-        let put = self.inner.store.put_entry(scope, entry).await?;
+        let taking = self.take_text(scope.tenant(), entry.content.as_str()).await?;
+        let put = self.within_bounds(self.inner.store.put_entry(scope, entry).await)?;
+        taking.keep_all();
         self.inner.wake.notify_one();
         Ok(put)
     }
@@ -406,9 +408,7 @@ impl Memory {
     /// is disturbed once in `entry_snapshot_seconds`, however many expire.
     pub(crate) async fn purge_entries(&self) -> Result<u64> {
         let now = self.now();
-        let kept = (self.entry_settings().snapshot_seconds as i64).saturating_mul(1_000);
-        let ago = |millis: i64| Millis(now.0.saturating_sub(millis));
-        let (due, overdue) = (ago(kept), ago(kept.saturating_mul(2)));
+        let (due, overdue) = self.entries_kept_since(now);
         let mut purged = 0;
         loop {
             let scopes = self.inner.store.due_entries(due, overdue, SCOPES_A_ROUND).await?;
@@ -419,6 +419,20 @@ impl Memory {
                 purged += self.purge_scope(scope, now, due).await?;
             }
         }
+    }
+
+    /// Whether there is anything for [`Memory::purge_entries`] to do.
+    pub(crate) async fn has_past_entries(&self) -> Result<bool> {
+        let (due, overdue) = self.entries_kept_since(self.now());
+        Ok(!self.inner.store.due_entries(due, overdue, 1).await?.is_empty())
+    }
+
+    /// What ended before the first of these goes with its memory's next purge, and what
+    /// ended before the second makes it due.
+    fn entries_kept_since(&self, now: Millis) -> (Millis, Millis) {
+        let kept = (self.entry_settings().snapshot_seconds as i64).saturating_mul(1_000);
+        let ago = |millis: i64| Millis(now.0.saturating_sub(millis));
+        (ago(kept), ago(kept.saturating_mul(2)))
     }
 
     async fn purge_scope(&self, scope: &Scope, now: Millis, ended_by: Millis) -> Result<u64> {

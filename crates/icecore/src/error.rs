@@ -1,11 +1,13 @@
 //! What can go wrong in a memory.
 
-use icecore_domain::ids::NameError;
+use icecore_domain::ids::{NameError, Tenant};
 use icecore_domain::redact::SecretError;
+use icecore_domain::time::Millis;
 use icecore_domain::turn::TurnError;
 use icecore_index::IndexError;
 use icecore_store::StoreError;
 
+use crate::bounds::DayBound;
 use crate::commitments::CommitmentError;
 use crate::entries::EntryError;
 use crate::schedules::SchedulingError;
@@ -199,6 +201,28 @@ pub enum MemoryError {
         /// Of what.
         unit: &'static str,
     },
+    /// A tenant that has had all it may use on a day.
+    #[error(
+        "tenant `{tenant}` has used {used} of {most} {} today (`{}`), and this takes {more}",
+        bound.as_str(),
+        bound.setting()
+    )]
+    DayBoundReached {
+        /// Whose.
+        tenant: Tenant,
+        /// Of what.
+        bound: DayBound,
+        /// How much it may use.
+        most: u64,
+        /// How much it has used, by all that this host knows.
+        used: u64,
+        /// How much this would take.
+        more: u64,
+        /// When the next day begins.
+        ends_at: Millis,
+        /// How long that is from now.
+        wait_millis: u64,
+    },
     /// A dream whose budget covers too little; nothing was written.
     #[error(
         "a budget of {budget} tokens covers too little of what is due in memory `{memory}`: it takes at least {minimum}{}",
@@ -319,6 +343,7 @@ impl MemoryError {
             MemoryError::ArchiveDamaged { .. } => "archive_damaged",
             MemoryError::ArchiveTells { .. } => "archive_holds_secret",
             MemoryError::EmbedderUnavailable { .. } => "embedder_unavailable",
+            MemoryError::DayBoundReached { .. } => "bound_reached",
             MemoryError::Store(error) => match error {
                 StoreError::DiskFull => "disk_full",
                 StoreError::Busy { .. } => "store_busy",
@@ -327,6 +352,8 @@ impl MemoryError {
                 | StoreError::PackDamaged { .. }
                 | StoreError::BodyDamaged { .. } => "data_damaged",
                 StoreError::TooManyRuns { .. } => "too_many_runs",
+                StoreError::BoundReached { .. } => "bound_reached",
+                error if error.is_out_of_reach() => "objects_unavailable",
                 _ => "internal_error",
             },
             _ => "internal_error",
@@ -417,6 +444,14 @@ impl MemoryError {
             MemoryError::ModelBudget { .. } => {
                 Some("`models.tokens_a_day` and `models.money_a_day` are the limits; `icecore stats` shows what was spent".to_owned())
             }
+            MemoryError::DayBoundReached { bound, most, more, .. } if more > most => Some(format!(
+                "it is more than a whole day's: give it in parts, or have `{}` raised; nothing was written",
+                bound.setting()
+            )),
+            MemoryError::DayBoundReached { bound, ends_at, .. } => Some(format!(
+                "try again after {ends_at}, or have `{}` raised; nothing was written",
+                bound.setting()
+            )),
             MemoryError::EntriesChanged => Some("try again when fewer are deleted".to_owned()),
             MemoryError::Index(_) => {
                 Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())
@@ -460,6 +495,10 @@ pub(crate) type Result<T> = std::result::Result<T, MemoryError>;
 pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
+    #[cfg(feature = "testing")]
+    if icecore_store::testing::is_one_thread() {
+        return Ok(work());
+    }
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| MemoryError::Internal(error.to_string()))

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::bodies::{decode, decode_text, encode};
 use crate::error::{MemoryError, Result};
 use crate::memory::{Memory, session_name};
-use crate::worker::write_pack;
+use crate::worker::{let_go, write_pack};
 
 /// What to forget.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -220,9 +220,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Erases the facts that turns are about to take with them, to count them, and
-    /// what the selector names besides; counts the handoffs that will go. The index goes too: after a crash here it
-    /// is made anew from what is left.
+    /// Counts the facts and handoffs that turns are about to take with them, and the facts
+    /// that the selector names besides. None of them goes before the turns do: after a
+    /// crash between, nobody would draw them again. The index goes: it is made anew from
+    /// what is left.
     async fn erase_drawn(
         &self,
         selector: &Selector,
@@ -247,7 +248,13 @@ impl Memory {
                 self.drop_index(scope).await?;
             }
             let (store, now) = (&self.inner.store, self.inner.clock.now());
-            work.erased.facts += store.erase_facts(scope, selector, &quoting, dry_run, now).await?;
+            let facts = store.erase_facts(scope, selector, &quoting, true, now).await?;
+            // What the selector names was counted the first time.
+            let counted = match work.touched.contains(scope) {
+                true => store.erase_facts(scope, selector, &[], true, now).await?,
+                false => 0,
+            };
+            work.erased.facts += facts.saturating_sub(counted);
             work.touched.insert(scope.clone());
         }
         Ok(())
@@ -265,17 +272,17 @@ impl Memory {
         let now = self.inner.clock.now();
         let entries = store.erase_entries(scope, selector, true, now).await?;
         let facts = store.erase_facts(scope, selector, &[], true, now).await?;
+        // With turns they were counted already.
+        work.erased.facts += if work.touched.contains(scope) { 0 } else { facts };
         if dry_run {
             work.erased.entries += entries;
-            // With turns they were counted already.
-            work.erased.facts += if work.touched.contains(scope) { 0 } else { facts };
         } else if entries + facts == 0 {
             // Commitments go too, and are no entries.
             work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
         } else {
             self.drop_index(scope).await?;
             work.erased.entries += store.erase_entries(scope, selector, false, now).await?;
-            work.erased.facts += store.erase_facts(scope, selector, &[], false, now).await?;
+            store.erase_facts(scope, selector, &[], false, now).await?;
         }
         if entries + facts > 0 {
             work.touched.insert(scope.clone());
@@ -364,12 +371,12 @@ impl Memory {
                 erased.chunks += chunks;
                 erased.packs += old_packs.len() as u64;
                 for name in old_packs.iter().filter(|_| !dry_run) {
-                    self.inner.packs.delete(name).await?;
+                    let_go(&self.inner.packs, name).await?;
                 }
                 return Ok(());
             }
             for name in new_packs {
-                self.inner.packs.delete(&name).await?;
+                let_go(&self.inner.packs, &name).await?;
             }
         }
         Err(MemoryError::Internal(

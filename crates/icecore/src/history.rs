@@ -17,6 +17,7 @@ use icecore_store::{
     TurnQuery, TurnRow, TurnState,
 };
 
+use crate::bounds::TenantUsage;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{INLINE_BYTES, Memory, session_name};
 use crate::models::ModelStats;
@@ -126,6 +127,9 @@ pub struct Stats {
     pub tokenizer: &'static str,
     /// What models cost and saved.
     pub models: ModelStats,
+    /// What the tenant keeps and used today beside what it may, whatever memory is asked
+    /// for.
+    pub usage: TenantUsage,
 }
 
 /// Sessions and turns are read in pages of this size.
@@ -658,6 +662,7 @@ impl Memory {
             disk_bytes,
             tokenizer: self.inner.counter.name(),
             models: self.model_stats(tenant, memory).await?,
+            usage: self.usage(tenant).await?,
         })
     }
 }

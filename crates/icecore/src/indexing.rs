@@ -16,7 +16,7 @@ use icecore_domain::fact::Verdict;
 use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::time::Millis;
 use icecore_index::{
-    Batch, Document, Index, Push, Role, ScopeIndex, Source, Watermark, passages, signs,
+    Batch, Document, Index, Push, Role, ScopeIndex, Shrunk, Source, Watermark, passages, signs,
 };
 use icecore_store::{
     ChunkRecord, EntryFilter, EntryRecord, FactRecord, ScopeHead, TurnRow, TurnState, VerdictRecord,
@@ -82,8 +82,21 @@ impl Memory {
         Ok(index)
     }
 
-    /// Feeds until the index reflects `head`.
+    /// Lets the files of indexes go that are too much and used least.
+    pub(crate) async fn shrink_indexes(&self) -> Result<()> {
+        let memory = self.clone();
+        let shrunk = off_thread(move || memory.inner.indexing.index.shrink()).await??;
+        if shrunk.dropped > 0 {
+            let Shrunk { bytes, dropped } = shrunk;
+            tracing::info!(dropped, bytes, "indexes beyond `index.cache_bytes` were let go");
+        }
+        Ok(())
+    }
+
+    /// Feeds until the index reflects `head`. What is fed at once and is much is committed
+    /// at once: where another host does the work behind this memory, nobody else would.
     async fn feed(&self, scope: &Scope, index: &Arc<ScopeIndex>, head: &ScopeHead) -> Result<()> {
+        let (mut fed_pages, least) = (0, self.inner.indexing.index.settings().tail_docs);
         loop {
             let from = index.watermark();
             if from.epoch != head.epoch {
@@ -92,9 +105,14 @@ impl Memory {
                 continue;
             }
             if reflects(&from, head) {
+                if fed_pages > 1 && index.uncommitted() >= least {
+                    let index = Arc::clone(index);
+                    off_thread(move || index.commit()).await??;
+                }
                 return Ok(());
             }
             let (to, items) = self.page(scope, from, head).await?;
+            fed_pages += 1;
             let (inner, fed) = (Arc::clone(&self.inner), Arc::clone(index));
             off_thread(move || {
                 let (indexed_by, is_empty) = {

@@ -24,6 +24,7 @@
 
 mod archives;
 mod bodies;
+mod bounds;
 mod check;
 mod commitments;
 mod compaction;
@@ -42,9 +43,12 @@ mod history;
 mod import;
 mod indexing;
 mod learn;
+mod leases;
 mod memory;
 mod memory_index;
 mod models;
+mod moving;
+mod opening;
 mod pieces;
 mod recollection;
 mod redream;
@@ -59,6 +63,7 @@ mod worker;
 mod workspace;
 
 pub use archives::ArchiveReport;
+pub use bounds::{BoundRefusals, BoundSettings, DayBound, TenantBounds, TenantUsage};
 pub use check::{CheckReport, PackReport};
 pub use commitments::{
     COMMITMENT_TAG, CommitmentError, CommitmentRequest, CommitmentSettings, ConditionRequest,
@@ -117,23 +122,27 @@ pub use icecore_domain::workspace::{MAX_PATH_BYTES, PathError};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
-    ApiKeyRecord, Appended, AppendedTurn, ArchiveRecord, BodyPlace, Claim, CommitmentQuery,
-    CommitmentRecord, CommitmentState, Condition, DreamFigures, DreamQuery, DreamRecord,
-    DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf, HandoffTrigger,
-    KeyActor, KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome, NewRunEvent, NextTick,
-    Outcome, Rotated, RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus,
-    RunValue, RunVariable, ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Spending,
-    Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome,
-    TickRecord, Times, TurnState,
+    AllUsage, ApiKeyRecord, Appended, AppendedTurn, ArchiveRecord, BodyPlace, Claim,
+    CommitmentQuery, CommitmentRecord, CommitmentState, Condition, DreamFigures, DreamQuery,
+    DreamRecord, DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf,
+    HandoffTrigger, KeptBound, KeyActor, KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome,
+    NewRunEvent, NextTick, ObjectKeys, ObjectPlace, ObjectSettings, Outcome, Rotated, RotatedKey,
+    RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable, ScheduleRecord,
+    ScheduleTask, ScheduleTiming, SecretRecord, Spending, Store, StoreError, StoreStats,
+    StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome, TickRecord, Times, TurnState,
+    Usage as KeptUsage,
 };
+pub use icecore_store::{Backup, BackupOf, BackupReport, Doing, MigrationReport, Moved, Restored};
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
+pub use leases::WorkerSettings;
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use models::{
     BreakEven, FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS,
     ModelChain, ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
     spending,
 };
+pub use moving::{migrate, open_backup};
 pub use rescan::Rescanned;
 pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
 pub use schedules::{

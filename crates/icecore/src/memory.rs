@@ -1,6 +1,7 @@
 //! The memory itself: opening it, and giving it turns.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,14 +15,14 @@ use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn::RawTurn;
 use icecore_index::{Index, IndexSettings};
 use icecore_store::{
-    AppendBatch, Appended, Claim, NewTurn, Outcome, Packs, ParentRef, SqliteStore, Store,
-    StoreError,
+    AppendBatch, Appended, Claim, Fence, NewTurn, ObjectKeys, ObjectSettings, Outcome, Packs,
+    ParentRef, Store, StoreError,
 };
-use tokio::sync::{Notify, Semaphore};
-use zeroize::Zeroizing;
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::archives::ArchiveCache;
 use crate::bodies::PackCache;
+use crate::bounds::{BoundSettings, Metering};
 use crate::commitments::Order;
 use crate::compaction::Resting;
 use crate::consolidation::Consolidating;
@@ -32,7 +33,11 @@ use crate::handoffs::LearnedWindows;
 use crate::histories::MessageCounts;
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
+use crate::leases::Leases;
 use crate::models::{Asking, Models};
+#[cfg(feature = "postgres")]
+use crate::opening::Shared;
+use crate::opening::clock_or_own;
 use crate::schedules::Scheduling;
 use crate::secrets::{LogRedactor, Redactors, TenantRedactor};
 use crate::settings::MemorySettings;
@@ -46,8 +51,21 @@ pub struct Memory {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// A store, and all that stays the same under whichever lease it is written to.
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) parts: Arc<Parts>,
+}
+
+impl Deref for Inner {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+pub(crate) struct Parts {
     pub(crate) packs: Packs,
     /// Where the bodies of archives are kept.
     pub(crate) archives: Packs,
@@ -65,6 +83,8 @@ pub(crate) struct Inner {
     pub(crate) workspace: WorkspaceSettings,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) wake: Notify,
+    /// Rises whenever something may have changed.
+    pub(crate) news: watch::Sender<u64>,
     /// Places to rank and pack at.
     pub(crate) ranking: Semaphore,
     pub(crate) pack_texts: PackCache,
@@ -80,8 +100,11 @@ pub(crate) struct Inner {
     /// Places to work on ticks at.
     pub(crate) schedule_places: Semaphore,
     pub(crate) scheduling: Scheduling,
+    pub(crate) leases: Leases,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
+    pub(crate) bounds: BoundSettings,
+    pub(crate) metering: Metering,
 }
 
 /// The machine's clock.
@@ -100,16 +123,22 @@ impl Clock for SystemClock {
 pub struct MemoryBuilder {
     settings: MemorySettings,
     workspace: WorkspaceSettings,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Option<Arc<dyn Clock>>,
     counter: Option<Arc<dyn TokenCounter>>,
-    master_key: Option<String>,
+    pub(crate) master_key: Option<String>,
+    #[cfg(feature = "postgres")]
+    pub(crate) shared: Option<Shared>,
     embedder: Option<Arc<dyn Embedder>>,
     distiller: Option<Arc<dyn Distiller>>,
     models: Models,
     index: IndexSettings,
     redactor: Redactor,
     logs: LogRedactor,
-    archives: Option<Packs>,
+    pub(crate) archives: Option<Packs>,
+    pub(crate) may_be_half_moved: bool,
+    pub(crate) objects: ObjectSettings,
+    pub(crate) object_keys: Option<ObjectKeys>,
+    bounds: BoundSettings,
 }
 
 impl Default for MemoryBuilder {
@@ -117,12 +146,14 @@ impl Default for MemoryBuilder {
         Self {
             settings: MemorySettings::default(),
             workspace: WorkspaceSettings::default(),
-            clock: Arc::new(SystemClock),
+            clock: None,
             #[cfg(feature = "models")]
             counter: Some(Arc::new(icecore_models::O200k::default())),
             #[cfg(not(feature = "models"))]
             counter: None,
             master_key: None,
+            #[cfg(feature = "postgres")]
+            shared: None,
             #[cfg(feature = "models")]
             embedder: Some(icecore_models::StaticEmbedder::bundled()),
             #[cfg(not(feature = "models"))]
@@ -133,6 +164,10 @@ impl Default for MemoryBuilder {
             redactor: Redactor::standard(),
             logs: LogRedactor::default(),
             archives: None,
+            may_be_half_moved: false,
+            objects: ObjectSettings::default(),
+            object_keys: None,
+            bounds: BoundSettings::default(),
         }
     }
 }
@@ -150,9 +185,15 @@ impl MemoryBuilder {
         self
     }
 
+    /// What tenants may keep and use; everything by default.
+    pub fn bounds(mut self, settings: BoundSettings) -> Self {
+        self.bounds = settings;
+        self
+    }
+
     /// Where the time comes from.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.clock = Some(clock);
         self
     }
 
@@ -211,83 +252,51 @@ impl MemoryBuilder {
         self
     }
 
-    /// The newest value of a secret that a tenant registered in the memory in `dir`, such
-    /// as the key of a model that the memory is to be opened with.
-    pub async fn secret(
-        &self,
-        dir: &Path,
-        tenant: &Tenant,
-        name: &str,
-    ) -> Result<Option<Zeroizing<String>>> {
-        let (dir, key) = (dir.to_owned(), self.master_key.clone());
-        let store =
-            off_thread(move || Ok::<_, MemoryError>(SqliteStore::open(&dir, key.as_deref())?))
-                .await??;
-        let secrets = store.secrets(tenant).await?;
-        let newest = secrets.secrets.iter().rev().find(|secret| secret.name().as_str() == name);
-        Ok(newest.map(|secret| Zeroizing::new(secret.value().to_owned())))
-    }
-
-    /// Opens the memory in `dir`, which is made if it is not there.
-    pub async fn open(mut self, dir: &Path) -> Result<Memory> {
-        let (path, key) = (dir.to_owned(), self.master_key.clone());
-        let (store, packs, archives) = off_thread(move || {
-            let store = SqliteStore::open(&path, key.as_deref())?;
-            let packs = Packs::local(&path.join("packs"))?;
-            let archives = Packs::local(&path.join("archives"))?;
-            Ok::<_, MemoryError>((store, packs, archives))
-        })
-        .await??;
-        if self.archives.is_none() {
-            self = self.archives(archives);
-        }
-        Ok(self.over(Arc::new(store), packs, Some(dir.to_owned())))
-    }
-
     /// A memory over any store.
     pub fn over(self, store: Arc<dyn Store>, packs: Packs, data_dir: Option<PathBuf>) -> Memory {
         let counter = self.counter.unwrap_or_else(|| Arc::new(icecore_domain::tokens::CharCounter));
         let index = Index::open(data_dir.as_ref().map(|dir| dir.join("index")), self.index);
         let auto_embed = self.settings.auto_embed;
         let schedule_places = self.settings.schedules.running.max(1);
-        Memory {
-            inner: Arc::new(Inner {
-                store,
-                archives: self.archives.unwrap_or_else(|| packs.archives()),
-                packs,
-                opened_archives: ArchiveCache::default(),
-                distiller: self.distiller,
-                distilled: DistilledCache::default(),
-                models: self.models,
-                asking: Asking::default(),
-                learned_windows: LearnedWindows::default(),
-                message_counts: MessageCounts::default(),
-                redactors: Redactors::new(self.redactor, self.logs),
-                counter,
-                clock: self.clock,
-                settings: self.settings,
-                workspace: self.workspace,
-                data_dir,
-                wake: Notify::new(),
-                ranking: Semaphore::new(
-                    std::thread::available_parallelism().map_or(2, usize::from),
-                ),
-                pack_texts: PackCache::default(),
-                indexing: Indexing::new(index),
-                learned: LearnedCache::default(),
-                embedder: self.embedder.filter(|_| auto_embed),
-                counters: Counting::default(),
-                tidying: Tidying::default(),
-                commitment_order: Mutex::default(),
-                resting: Resting::default(),
-                consolidating: Consolidating::default(),
-                schedule_wake: Notify::new(),
-                schedule_places: Semaphore::new(schedule_places),
-                scheduling: Scheduling::default(),
-                has_noticed_settings: AtomicBool::new(false),
-                identity_keys: Mutex::default(),
-            }),
-        }
+        store.set_bounds(self.bounds.kept());
+        let parts = Parts {
+            archives: self.archives.unwrap_or_else(|| packs.archives()),
+            packs,
+            opened_archives: ArchiveCache::default(),
+            distiller: self.distiller,
+            distilled: DistilledCache::default(),
+            models: self.models,
+            asking: Asking::default(),
+            learned_windows: LearnedWindows::default(),
+            message_counts: MessageCounts::default(),
+            redactors: Redactors::new(self.redactor, self.logs),
+            counter,
+            clock: clock_or_own(self.clock),
+            settings: self.settings,
+            workspace: self.workspace,
+            data_dir,
+            wake: Notify::new(),
+            news: watch::Sender::new(0),
+            ranking: Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from)),
+            pack_texts: PackCache::default(),
+            indexing: Indexing::new(index),
+            learned: LearnedCache::default(),
+            embedder: self.embedder.filter(|_| auto_embed),
+            counters: Counting::default(),
+            tidying: Tidying::default(),
+            commitment_order: Mutex::default(),
+            resting: Resting::default(),
+            consolidating: Consolidating::default(),
+            schedule_wake: Notify::new(),
+            schedule_places: Semaphore::new(schedule_places),
+            scheduling: Scheduling::default(),
+            leases: Leases::default(),
+            has_noticed_settings: AtomicBool::new(false),
+            identity_keys: Mutex::default(),
+            bounds: self.bounds,
+            metering: Metering::default(),
+        };
+        Memory { inner: Arc::new(Inner { store, parts: Arc::new(parts) }) }
     }
 }
 
@@ -377,6 +386,12 @@ impl Memory {
         MemoryBuilder::default()
     }
 
+    /// This memory for whoever holds a lease: nothing is written once another does.
+    pub(crate) fn fenced(&self, fence: Fence) -> Memory {
+        let (store, parts) = (self.inner.store.fenced(fence), Arc::clone(&self.inner.parts));
+        Memory { inner: Arc::new(Inner { store, parts }) }
+    }
+
     /// One memory of a principal's tenant.
     pub async fn scope(&self, principal: &Principal, memory: &str) -> Result<Scope> {
         check_memory(memory)?;
@@ -437,11 +452,12 @@ impl Memory {
             claim: append.claim.clone(),
             secrets_seen,
         };
-        let appended = self.inner.store.append(scope, batch).await?;
+        let taking = self.take_tokens(scope.tenant(), tokens_of(&weights)).await?;
+        let appended = self.within_bounds(self.inner.store.append(scope, batch).await)?;
         // Only a hint. The worker works out what is due from the store itself, so
         // a wake lost in a crash costs a delay and no chunk.
         self.inner.wake.notify_one();
-        self.count_added(&appended, &weights);
+        taking.keep(self.count_added(&appended, &weights));
         Ok(Remembered::new(&appended, &ids))
     }
 
@@ -494,19 +510,33 @@ impl Memory {
             claim: None,
             secrets_seen,
         };
-        let appended = self.inner.store.append(scope, batch).await?;
+        let taking = self.take_tokens(scope.tenant(), tokens_of(&weights)).await?;
+        let appended = self.within_bounds(self.inner.store.append(scope, batch).await)?;
         self.inner.wake.notify_one();
-        self.count_added(&appended, &weights);
+        taking.keep(self.count_added(&appended, &weights));
         Ok(appended)
     }
 
-    /// Counts the turns that are new, each with its tokens and what was hidden.
-    fn count_added(&self, appended: &Appended, weights: &[(u32, Hidden)]) {
+    /// Counts the turns that are new, each with its tokens and what was hidden; answers
+    /// their tokens.
+    fn count_added(&self, appended: &Appended, weights: &[(u32, Hidden)]) -> u64 {
         let all = appended.turns.iter().zip(weights);
+        let mut added = 0;
         for (_, (tokens, hidden)) in all.filter(|(turn, _)| turn.outcome == Outcome::Added) {
             self.inner.counters.turns(1, u64::from(*tokens));
             self.inner.counters.hidden(hidden);
+            added += u64::from(*tokens);
         }
+        added
+    }
+
+    /// What a write answered, counted where a bound refused it.
+    pub(crate) fn within_bounds<T>(
+        &self,
+        written: std::result::Result<T, StoreError>,
+    ) -> Result<T> {
+        let written = written.map_err(MemoryError::from);
+        written.inspect_err(|error| self.inner.counters.refused(error))
     }
 
     /// Does all that needs no lock: checks, hashes, redacts and counts.
@@ -548,11 +578,18 @@ impl Memory {
         Ok(key)
     }
 
+    /// Forgets keys that may not be the tenants' own any more.
+    pub(crate) fn forget_keys(&self) {
+        if let Ok(mut keys) = self.inner.identity_keys.lock() {
+            keys.clear();
+        }
+    }
+
     /// Branches that were settled under other settings are looked at again. Once
     /// a process, before it settles anything: two with different settings must
     /// not send each other round in circles.
     pub(crate) async fn notice_settings(&self) -> Result<()> {
-        if self.inner.has_noticed_settings.swap(true, Ordering::SeqCst) {
+        if self.inner.has_noticed_settings.load(Ordering::SeqCst) {
             return Ok(());
         }
         let mine = self.inner.settings.fingerprint();
@@ -561,12 +598,15 @@ impl Memory {
             self.inner.store.put_note(SETTINGS_NOTE, &mine).await?;
         }
         // Without a model at hand, vectors that are there stay for one that is.
-        let Some(embedder) = &self.inner.embedder else { return Ok(()) };
-        let model = embedder.model().to_string();
-        if self.inner.store.note(MODEL_NOTE).await?.as_deref() != Some(&model) {
-            self.inner.store.unsettle_all().await?;
-            self.inner.store.put_note(MODEL_NOTE, &model).await?;
+        if let Some(embedder) = &self.inner.embedder {
+            let model = embedder.model().to_string();
+            if self.inner.store.note(MODEL_NOTE).await?.as_deref() != Some(&model) {
+                self.inner.store.unsettle_all().await?;
+                self.inner.store.put_note(MODEL_NOTE, &model).await?;
+            }
         }
+        // Only now: a store that failed half way is asked again.
+        self.inner.has_noticed_settings.store(true, Ordering::SeqCst);
         Ok(())
     }
 
@@ -614,6 +654,10 @@ impl Remembered {
             forgotten: count(Outcome::Forgotten),
         }
     }
+}
+
+fn tokens_of(weights: &[(u32, Hidden)]) -> u64 {
+    weights.iter().map(|(tokens, _)| u64::from(*tokens)).sum()
 }
 
 /// A session's name as it is stored.

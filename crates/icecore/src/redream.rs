@@ -1,10 +1,11 @@
 //! Dreaming anew what was lost with something that was forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_store::{ArchiveRecord, DreamDue, DreamTrigger};
+use tokio::time::Instant;
 
 use crate::dreams::DreamRequest;
 use crate::error::{MemoryError, Result};
@@ -101,6 +102,12 @@ impl Memory {
             }
         }
         Ok(done)
+    }
+
+    /// Whether there is anything for [`Memory::redream`] to do.
+    pub(crate) async fn has_lost_dreams(&self) -> Result<bool> {
+        let store = &self.inner.store;
+        Ok(!store.lost_dreams(1).await?.is_empty() || !store.lost_indexes(1).await?.is_empty())
     }
 
     /// As [`Memory::redream`], for one tenant, whatever waits.

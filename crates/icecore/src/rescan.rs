@@ -19,7 +19,7 @@ use crate::error::{MemoryError, Result, off_thread};
 use crate::history::PAGE;
 use crate::memory::{Memory, TRIES};
 use crate::secrets::TenantRedactor;
-use crate::worker::write_pack;
+use crate::worker::{let_go, write_pack};
 
 /// What a rescan found and rewrote.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -265,7 +265,7 @@ impl Pass<'_> {
 
     async fn delete(&self, packs: &[String]) -> Result<()> {
         for name in packs {
-            self.memory.inner.packs.delete(name).await?;
+            let_go(&self.memory.inner.packs, name).await?;
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use icecore_store::{
     RunStatus, RunStep, RunValue, RunVariable, RunWrite, StoreError,
 };
 
+use crate::bounds::Taking;
 use crate::entries::{self, EntryError, NewEntryRequest};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{INLINE_BYTES, Memory, TRIES};
@@ -221,7 +222,15 @@ impl Memory {
             now,
             secrets_seen: version,
         };
-        let mut stepped = self.inner.store.step_run(tenant, step).await?;
+        let mut taking = Vec::with_capacity(step.writes.len());
+        for write in &step.writes {
+            taking.push(self.take_text(tenant, write.entry.content.as_str()).await?);
+        }
+        let stepped = self.inner.store.step_run(tenant, step).await;
+        let mut stepped = self.within_bounds(stepped)?;
+        if stepped.is_some() {
+            taking.into_iter().for_each(Taking::keep_all);
+        }
         if !request.puts.is_empty() {
             self.inner.wake.notify_one();
         }

@@ -6,6 +6,7 @@ use icecore_domain::redact::{Redactor, UnknownPii};
 use crate::commitments::CommitmentSettings;
 use crate::dreams::DreamSettings;
 use crate::handoffs::HandoffSettings;
+use crate::leases::WorkerSettings;
 use crate::schedules::ScheduleSettings;
 
 /// The form of warm bodies.
@@ -63,6 +64,8 @@ pub struct MemorySettings {
     pub schedules: ScheduleSettings,
     /// The `[sessions]` table.
     pub handoffs: HandoffSettings,
+    /// The `[worker]` table.
+    pub worker: WorkerSettings,
 }
 
 /// What bounds long-term entries. The names are those of the `[memory]` table,
@@ -162,6 +165,7 @@ impl Default for MemorySettings {
             dreams: DreamSettings::default(),
             schedules: ScheduleSettings::default(),
             handoffs: HandoffSettings::default(),
+            worker: WorkerSettings::default(),
         }
     }
 }
@@ -238,14 +242,22 @@ impl MemorySettings {
     /// Tells whether branches settled under other settings must be looked at again.
     pub(crate) fn fingerprint(&self) -> String {
         // Branches do not depend on what bounds entries, commitments, dreams and
-        // schedules, nor on when entries are compacted.
+        // schedules, nor on when entries are compacted and who settles them.
         let entries = EntrySettings::default();
         let compaction = CompactionSettings::default();
         let commitments = CommitmentSettings::default();
         let (dreams, schedules) = (DreamSettings::default(), ScheduleSettings::default());
-        let handoffs = HandoffSettings::default();
-        let settled_with =
-            Self { entries, compaction, commitments, dreams, schedules, handoffs, ..self.clone() };
+        let (handoffs, worker) = (HandoffSettings::default(), WorkerSettings::default());
+        let settled_with = Self {
+            entries,
+            compaction,
+            commitments,
+            dreams,
+            schedules,
+            handoffs,
+            worker,
+            ..self.clone()
+        };
         format!("{settled_with:?}")
     }
 }

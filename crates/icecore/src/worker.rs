@@ -3,12 +3,13 @@
 //! What is due is computed from the store, never queued: a crash at any
 //! instruction costs a delay and nothing else. Every step is one transaction
 //! that checks whether the branch is still as it was read; two workers at once
-//! waste some work and break nothing.
+//! waste some work and break nothing. So that they need not, hosts share tenants
+//! and the rest out among them by leases; what a person asks for waits for none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
@@ -18,17 +19,19 @@ use icecore_domain::summary::{self, Said, Summary};
 use icecore_domain::tier::micros_kept_hot;
 use icecore_domain::time::Millis;
 use icecore_store::{
-    BodyPlace, BranchRecord, ChunkQuery, ChunkRecord, ColdBody, ColdDemotion, DueBranch, MicroBody,
-    NewPack, PackKey, PackMember, Packs, StoreError, SummaryBatch, TextFormat, TurnQuery,
-    TurnState, WarmDemotion, build_pack,
+    BodyPlace, BranchRecord, ChunkQuery, ChunkRecord, ColdBody, ColdDemotion, DueBranch, Fence,
+    MicroBody, NewPack, PackKey, PackMember, Packs, StoreError, SummaryBatch, TextFormat,
+    TurnQuery, TurnState, WarmDemotion, build_pack,
 };
 use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::bodies::{damaged, decode_text, encode};
 use crate::commitments::Round;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
+use crate::leases::{COMMITMENTS, COMPACTION, REDREAMING, SWEEPING};
 use crate::memory::{Inner, Memory};
 use crate::models::{About, Made, Purpose};
 use crate::redream::Waits;
@@ -84,6 +87,9 @@ const ARCHIVE_RETENTION: Duration = Duration::from_secs(600);
 /// How often memories are looked for whose dreams were lost and not dreamt anew.
 const REDREAMS: Duration = Duration::from_secs(10);
 
+/// How often indexes are let go that are more than `index.cache_bytes`.
+const INDEX_SHRINKS: Duration = Duration::from_secs(60);
+
 /// How often it is looked whether another process has registered a secret.
 const RESCANS: Duration = Duration::from_secs(30);
 
@@ -137,6 +143,8 @@ struct Turns {
     served: BTreeSet<Tenant>,
     /// What failed and is not tried again now.
     failed: Vec<DueBranch>,
+    /// Whether other hosts may settle tenants too.
+    is_shared: bool,
 }
 
 /// A turn that a tenant had.
@@ -164,6 +172,7 @@ impl Memory {
         done.expired = self.expire().await? + self.expire_archives().await?;
         done.purged = self.purge_entries().await?;
         self.purge_commitments().await?;
+        self.write_usage().await;
         if done.did_something() {
             self.inner.store.tidy().await?;
         }
@@ -173,7 +182,8 @@ impl Memory {
     /// Settles branches until none is due, which with writers that never stop is
     /// never, or until `goes_on` says so of what was done. Tenants have their turns side
     /// by side: whoever waits for a model holds up nobody else. `keeps_looking`: what
-    /// becomes due meanwhile is found before those under way are done.
+    /// becomes due meanwhile is found before those under way are done, and tenants that
+    /// another host settles are left to it.
     async fn settle_branches(
         &self,
         mut tell: impl FnMut(u64, u64),
@@ -181,7 +191,8 @@ impl Memory {
         keeps_looking: bool,
     ) -> Result<Settled> {
         self.notice_settings().await?;
-        let (mut done, mut turns) = (Settled::default(), Turns::default());
+        let mut done = Settled::default();
+        let mut turns = Turns { is_shared: keeps_looking, ..Turns::default() };
         let (telling, mut told) = mpsc::unbounded_channel();
         let mut left = self.inner.store.unsettled_count(None, None).await?;
         let mut tried = Instant::now();
@@ -255,12 +266,41 @@ impl Memory {
                 empty.push(tenant);
                 continue;
             }
+            let fence = match turns.is_shared {
+                true => match self.take_tenant(&tenant, TENANTS_AT_ONCE).await? {
+                    Some(fence) => Some(fence),
+                    None => {
+                        empty.push(tenant);
+                        continue;
+                    }
+                },
+                false => None,
+            };
             turns.served.insert(tenant.clone());
             turns.busy.insert(tenant.clone());
             let (memory, telling) = (self.clone(), telling.clone());
-            turns.under_way.spawn(async move { memory.settling_turn(tenant, due, telling).await });
+            turns.under_way.spawn(async move {
+                memory.settling_turn_under(fence, tenant, due, telling).await
+            });
         }
         Ok(())
+    }
+
+    /// Some branches of one tenant, under its lease where there is one.
+    async fn settling_turn_under(
+        &self,
+        fence: Option<Fence>,
+        tenant: Tenant,
+        due: Vec<DueBranch>,
+        telling: mpsc::UnboundedSender<()>,
+    ) -> Result<Turn> {
+        let Some(fence) = fence else { return self.settling_turn(tenant, due, telling).await };
+        let of = tenant.clone();
+        let turn = self
+            .while_held(fence, async |memory| memory.settling_turn(tenant, due, telling).await)
+            .await?;
+        // What was not done is left to the host that has the tenant now.
+        Ok(turn.unwrap_or(Turn { tenant: of, done: Settled::default(), failed: Vec::new() }))
     }
 
     /// Some branches of one tenant.
@@ -280,6 +320,9 @@ impl Memory {
                     Ok(Reached::Unfinished) => continue,
                     Ok(Reached::Gone) => {}
                     Ok(Reached::Version(version)) => settled.push((branch, version)),
+                    Err(error @ MemoryError::Store(StoreError::LeaseLost { .. })) => {
+                        return Err(error);
+                    }
                     Err(error) => {
                         tracing::warn!(scope = %branch.scope, session = branch.session.0, error = %error,
                             "derived work of a branch failed and will be tried again");
@@ -289,10 +332,11 @@ impl Memory {
                 // Nobody may listen any more.
                 telling.send(()).ok();
             }
-            settled
+            Ok(settled)
         };
         // Words and vectors are made beside the layers, from the same turns.
         let (settled, mut undrawn) = tokio::join!(pressing, self.index_scopes(&scopes));
+        let settled = settled?;
         // Turns came while that went on, and their branches count them already.
         for scope in &scopes {
             if !undrawn.contains(scope) && !self.has_drawn_facts(scope).await {
@@ -336,6 +380,7 @@ impl Memory {
             self.settle_until(closed.clone(), &is_untidy),
             self.keep_up_until(closed.clone(), &is_untidy),
             self.keep_commitments_until(closed.clone(), writes),
+            self.write_usage_until(closed.clone()),
             async {
                 if writes {
                     tokio::join!(
@@ -346,6 +391,7 @@ impl Memory {
                 }
             },
         );
+        self.give_back_all().await;
     }
 
     /// Settles branches as they come.
@@ -364,6 +410,7 @@ impl Memory {
                 }
             };
             tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = self.inner.wake.notified(), if pause == POLL => {}
                 () = tokio::time::sleep(pause) => {}
@@ -377,12 +424,13 @@ impl Memory {
         let mut purges = Every::new(COMMITMENT_PURGES);
         loop {
             if purges.is_due()
-                && let Err(error) = self.purge_commitments().await
+                && let Err(error) =
+                    self.on_duty(COMMITMENTS, async |memory| memory.purge_commitments().await).await
             {
                 tracing::warn!(error = %error, "commitments that ended long ago could not be removed");
             }
             let round = match writes {
-                true => self.fire_round().await,
+                true => self.fire_in_turn().await,
                 false => Ok(Round { fired: 0, is_idle: true }),
             };
             let pause = match round {
@@ -394,30 +442,46 @@ impl Memory {
                 }
             };
             tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
+    /// A round of commitments, if there is anything to do and no other host does it.
+    async fn fire_in_turn(&self) -> Result<Round> {
+        let idle = Round { fired: 0, is_idle: true };
+        if !self.has_due_commitments().await? {
+            return Ok(idle);
+        }
+        let round = self.on_duty(COMMITMENTS, async |memory| memory.fire_round().await).await?;
+        Ok(round.unwrap_or(idle))
+    }
+
     /// Does what is due by time alone.
     async fn keep_up_until(&self, mut closed: watch::Receiver<bool>, is_untidy: &AtomicBool) {
         let (mut sweep, mut rescans) = (Every::new(SWEEP), Every::new(RESCANS));
         let mut retention = Every::new(ARCHIVE_RETENTION);
+        let mut shrinks = Every::new(INDEX_SHRINKS);
         let mut told = BTreeMap::new();
         loop {
-            if sweep.is_due() {
-                if let Err(error) = self.sweep().await {
-                    tracing::warn!(error = %error, "packs that a crash left could not be removed");
-                }
-                if let Err(error) = self.inner.store.purge_outcomes(self.now()).await {
-                    tracing::warn!(error = %error, "old outcomes could not be removed");
-                }
+            if sweep.is_due()
+                && let Err(error) =
+                    self.on_duty(SWEEPING, async |memory| memory.sweep_all().await).await
+            {
+                tracing::warn!(error = %error, "whether anything is to be removed could not be told");
             }
             if retention.is_due()
-                && let Err(error) = self.expire_archives().await
+                && let Err(error) =
+                    self.on_duty(SWEEPING, async |memory| memory.expire_archives().await).await
             {
                 tracing::warn!(error = %error, "archives past their retention could not be let go");
+            }
+            if shrinks.is_due()
+                && let Err(error) = self.shrink_indexes().await
+            {
+                tracing::warn!(error = %error, "indexes that are too much could not be let go");
             }
             if rescans.is_due() {
                 self.tell_of_rescans(&mut told).await;
@@ -430,15 +494,33 @@ impl Memory {
                 }
             };
             tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
-    /// Lets go of what is past its time, and gives its space back.
+    /// Removes what crashes left, and outcomes that nobody asks for any more.
+    async fn sweep_all(&self) -> Result<()> {
+        if let Err(error) = self.sweep().await {
+            tracing::warn!(error = %error, "packs that a crash left could not be removed");
+        }
+        if let Err(error) = self.inner.store.purge_outcomes(self.now()).await {
+            tracing::warn!(error = %error, "old outcomes could not be removed");
+        }
+        Ok(())
+    }
+
+    /// Lets go of what is past its time, where no other host does, and gives its space
+    /// back.
     async fn keep_up(&self, is_untidy: &AtomicBool) -> Result<()> {
-        let gone = self.expire().await? + self.purge_entries().await?;
+        let mut gone = 0;
+        if self.has_past_packs().await? || self.has_past_entries().await? {
+            let letting_go =
+                async |memory: Memory| Ok(memory.expire().await? + memory.purge_entries().await?);
+            gone = self.on_duty(SWEEPING, letting_go).await?.unwrap_or_default();
+        }
         if is_untidy.swap(false, Ordering::Relaxed) || gone > 0 {
             self.inner.store.tidy().await?;
         }
@@ -448,14 +530,23 @@ impl Memory {
     /// Compacts crowded memories, however long that takes, beside all else.
     async fn compact_until(&self, mut closed: watch::Receiver<bool>) {
         loop {
-            if let Err(error) = self.compact_while(|| !*closed.borrow()).await {
+            if let Err(error) = self.compact_in_turn(&closed).await {
                 tracing::warn!(error = %error, "crowded memories could not be found, will look again");
             }
             tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = tokio::time::sleep(COMPACTIONS) => {}
             }
         }
+    }
+
+    async fn compact_in_turn(&self, closed: &watch::Receiver<bool>) -> Result<()> {
+        if self.has_crowded_memories().await? {
+            let goes_on = || !*closed.borrow();
+            self.on_duty(COMPACTION, async |memory| memory.compact_while(goes_on).await).await?;
+        }
+        Ok(())
     }
 
     /// Dreams anew what was lost with something that was forgotten, where whoever forgot
@@ -463,14 +554,22 @@ impl Memory {
     async fn redream_until(&self, mut closed: watch::Receiver<bool>) {
         let mut waiting = Waits::default();
         loop {
-            if let Err(error) = self.redream(None, &mut waiting).await {
+            if let Err(error) = self.redream_in_turn(&mut waiting).await {
                 tracing::warn!(error = %error, "what was lost with something forgotten could not be distilled anew, will try again");
             }
             tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = tokio::time::sleep(REDREAMS) => {}
             }
         }
+    }
+
+    async fn redream_in_turn(&self, waiting: &mut Waits) -> Result<()> {
+        if self.has_lost_dreams().await? {
+            self.on_duty(REDREAMING, async |memory| memory.redream(None, waiting).await).await?;
+        }
+        Ok(())
     }
 
     /// Says which tenants should be rescanned; see [`Memory::new_rescans`].
@@ -513,14 +612,21 @@ impl Memory {
         }
     }
 
+    /// Packs that were written before this are past `cold_retention_days`.
+    fn packs_kept_since(&self) -> Option<Millis> {
+        let days = i64::from(self.inner.settings.cold_retention_days);
+        (days > 0).then(|| Millis(self.now().0 - days * DAY_MILLIS))
+    }
+
+    async fn has_past_packs(&self) -> Result<bool> {
+        let Some(before) = self.packs_kept_since() else { return Ok(false) };
+        Ok(!self.inner.store.packs_older_than(before, 1).await?.is_empty())
+    }
+
     /// Lets go of cold bodies that are past `cold_retention_days`.
     async fn expire(&self) -> Result<u64> {
-        let days = self.inner.settings.cold_retention_days;
-        if days == 0 {
-            return Ok(0);
-        }
+        let Some(before) = self.packs_kept_since() else { return Ok(0) };
         let now = self.inner.clock.now();
-        let before = Millis(now.0 - i64::from(days) * DAY_MILLIS);
         let mut expired = 0;
         loop {
             let packs = self.inner.store.packs_older_than(before, EXPIRED_A_ROUND).await?;
@@ -529,7 +635,7 @@ impl Memory {
             }
             for pack in packs {
                 self.inner.store.expire_pack(&pack, now).await?;
-                self.inner.packs.delete(&pack.name).await?;
+                let_go(&self.inner.packs, &pack.name).await?;
                 expired += 1;
             }
         }
@@ -881,7 +987,7 @@ impl Work<'_> {
                 // Somebody was faster; ours are orphans.
                 is_stale = true;
                 if let Some(pack) = pack {
-                    self.inner().packs.delete(&pack.name).await?;
+                    let_go(&self.inner().packs, &pack.name).await?;
                 }
                 continue;
             }
@@ -1057,17 +1163,19 @@ fn member(body: &MicroBody) -> Option<PackMember> {
 /// Writes a pack, reads it back from where it lies and compares, so that a
 /// pointer to it can be trusted.
 pub(crate) async fn write_pack(packs: &Packs, members: Vec<PackMember>) -> Result<NewPack> {
-    let (bytes, key, members) = off_thread(move || {
+    let (bytes, sha256, key, members) = off_thread(move || {
         let key = PackKey::random();
-        (build_pack(&members, &key), key, members)
+        let bytes = build_pack(&members, &key);
+        let sha256 = Sha256::digest(&bytes).into();
+        (bytes, sha256, key, members)
     })
     .await?;
     let name = Packs::new_name();
     let size = bytes.len() as u64;
     packs.put(&name, bytes.into()).await?;
-    let read = packs.get(&name).await?;
+    let read = packs.get_lying(&name, &sha256).await?;
     let (check_name, check_key) = (name.clone(), key.clone());
-    let sha256 = off_thread(move || {
+    off_thread(move || {
         let reader = icecore_store::PackReader::open(&check_name, &read, &check_key)?;
         if reader.members()? != members {
             let reason = "it does not read back as it was written".to_owned();
@@ -1076,10 +1184,22 @@ pub(crate) async fn write_pack(packs: &Packs, members: Vec<PackMember>) -> Resul
         for member in &members {
             decode_text(&member.id, member.format, &member.text)?;
         }
-        Ok(<[u8; 32]>::from(Sha256::digest(&read)))
+        Ok(())
     })
     .await??;
     Ok(NewPack { name, key, bytes: size, sha256 })
+}
+
+/// Deletes an object that no row names any more. What is out of reach is left to the
+/// sweep: its key is destroyed, or nobody ever had it.
+pub(crate) async fn let_go(objects: &Packs, name: &str) -> Result<()> {
+    match objects.delete(name).await {
+        Err(error) if error.is_out_of_reach() => {
+            tracing::warn!(name, %error, "an object that is of no use is left to the sweep");
+            Ok(())
+        }
+        done => Ok(done?),
+    }
 }
 
 /// As many chunks as a step may read, at least one.

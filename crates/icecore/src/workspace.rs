@@ -215,7 +215,10 @@ impl Memory {
             hidden,
             claim,
         };
-        let written = self.inner.store.put_file(workspace, file).await.map_err(refused)?;
+        let taking = self.take_text(workspace.tenant(), file.content.as_str()).await?;
+        let written = self.inner.store.put_file(workspace, file).await.map_err(refused);
+        let written = written.inspect_err(|error| self.inner.counters.refused(error))?;
+        taking.keep_all();
         Ok(written.into())
     }
 

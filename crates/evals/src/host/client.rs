@@ -108,15 +108,19 @@ impl Ask {
 
     /// As many turns as a page has.
     pub fn page(memory: &str, session: &str) -> Self {
-        let path = format!("{API}/sessions/{session}/turns?memoryRef={memory}&limit=500");
-        Self { kind: "page", method: "GET", path, body: String::new() }
+        Self::get("page", &format!("/sessions/{session}/turns?memoryRef={memory}&limit=500"))
     }
 
     pub fn metrics() -> Self {
         Self { kind: "metrics", method: "GET", path: "/metrics".to_owned(), body: String::new() }
     }
 
-    fn post(kind: &'static str, path: String, body: &Value) -> Self {
+    /// Whatever else is asked under the host's own prefix.
+    pub fn get(kind: &'static str, path: &str) -> Self {
+        Self { kind, method: "GET", path: format!("{API}{path}"), body: String::new() }
+    }
+
+    pub fn post(kind: &'static str, path: String, body: &Value) -> Self {
         Self { kind, method: "POST", path: format!("{API}{path}"), body: body.to_string() }
     }
 

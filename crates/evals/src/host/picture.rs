@@ -30,6 +30,14 @@ pub fn requests(document: &Value) -> Option<String> {
     Some(memory("Memory of the proxy over its requests", &under, points(document)?, &along))
 }
 
+/// Resident memory over memories that were touched.
+pub fn touched(document: &Value) -> Option<String> {
+    let more = document["growthPercent"].as_f64().unwrap_or(0.0);
+    let under = format!("MiB resident; {more:+.1}% in the second half");
+    let along = Along { name: "memories touched", least: 1.0, label: |at| grouped(at.round()) };
+    Some(memory("Memory of the host over memories", &under, points(document)?, &along))
+}
+
 fn points(document: &Value) -> Option<Vec<(f64, f64)>> {
     let samples = document["residentMib"].as_array()?.iter();
     Some(samples.filter_map(|pair| Some((pair[0].as_f64()?, pair[1].as_f64()?))).collect())

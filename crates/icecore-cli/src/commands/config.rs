@@ -58,6 +58,7 @@ fn all(settings: &Settings) -> Vec<(Shown, Origin)> {
     };
     let mut rows = vec![
         (plain("data", settings.data.display().to_string()), settings.data_origin),
+        (plain("store", store(settings)), settings.store_origin),
         (plain("config", config), settings.config_origin),
         (plain("tenant", settings.tenant.clone()), typed(settings.flags.tenant.is_some())),
         (
@@ -66,12 +67,37 @@ fn all(settings: &Settings) -> Vec<(Shown, Origin)> {
         ),
         (plain("master key", key), key_origin),
     ];
+    if let Some(keys) = &settings.object_keys {
+        // Nor is that one; its name is.
+        rows.push((plain("objects key", keys.id.clone()), Origin::Env("AWS_ACCESS_KEY_ID")));
+    }
     let from_file = |shown: Shown| {
-        let origin = if shown.given { Origin::File } else { Origin::Default };
+        let origin = match settings.overruled.get(shown.key.as_str()) {
+            Some(variable) => Origin::Env(variable),
+            None if shown.given => Origin::File,
+            None => Origin::Default,
+        };
         (shown, origin)
     };
     rows.extend(settings.file.settings().into_iter().map(from_file));
     rows
+}
+
+/// The store without its password.
+fn store(settings: &Settings) -> String {
+    let database = settings.database.as_deref().map(without_password);
+    database.unwrap_or_else(|| "SQLite in the data directory".to_owned())
+}
+
+/// A database's URL as it may be shown.
+pub fn without_password(url: &str) -> String {
+    let parts = url
+        .split_once("://")
+        .map(|(kind, rest)| (kind, rest.rsplit_once('@').map_or(rest, |(_, place)| place)));
+    match parts {
+        Some((kind, place)) => format!("{kind}://{}", place.split('?').next().unwrap_or_default()),
+        None => "(hidden)".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -101,7 +127,8 @@ mod tests {
         assert_eq!((&all.embedding, &all.index), (&defaults.embedding, &defaults.index));
         assert_eq!((&all.redaction, all.workspace), (&defaults.redaction, defaults.workspace));
         assert_eq!((&all.telemetry, &all.models), (&defaults.telemetry, &defaults.models));
-        assert_eq!(all.proxy, defaults.proxy);
+        assert_eq!((&all.proxy, all.postgres), (&defaults.proxy, defaults.postgres));
+        assert_eq!(all.objects, defaults.objects);
         let missing: Vec<String> =
             all.settings().into_iter().filter(|s| !s.given).map(|s| s.key).collect();
         assert_eq!(missing, [""; 0]);

@@ -69,7 +69,7 @@ pub fn refuse_if_forgotten(what: &str, report: &ImportReport, hint: &str) -> Out
 }
 
 /// A flag that Ctrl-C sets, so that the batch in hand is finished first.
-fn watch_interrupt() -> Arc<AtomicBool> {
+pub fn watch_interrupt() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&flag);
     tokio::spawn(async move {

@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::args::StatsArgs;
 use crate::draw::count;
 use crate::failure::{Failure, Outcome, Status};
-use crate::picture::{layers, models, plot};
+use crate::picture::{layers, models, plot, usage};
 
 /// Dreams that are read at once.
 const PAGE: usize = 500;
@@ -27,12 +27,17 @@ pub async fn run(args: StatsArgs, app: &App) -> Outcome<Status> {
     for line in layers::picture(&stats, &whose(app), &app.settings.file.memory, &app.printer) {
         app.printer.line(&line)?;
     }
-    let told = models::picture(&stats.models, &app.printer);
-    if !told.is_empty() {
-        app.printer.line("")?;
-    }
-    for line in told {
-        app.printer.line(&line)?;
+    let tenant = app.scope.tenant().as_str();
+    for told in [
+        usage::picture(&stats.usage, tenant, &app.printer),
+        models::picture(&stats.models, &app.printer),
+    ] {
+        if !told.is_empty() {
+            app.printer.line("")?;
+        }
+        for line in told {
+            app.printer.line(&line)?;
+        }
     }
     Ok(Status::Done)
 }

@@ -120,6 +120,42 @@ fn stats_draw_the_layers() {
 }
 
 #[test]
+fn a_bound_refuses_and_stats_tell_how_near_it_is() {
+    let place = Place::new();
+    let file = place.file("bounds.toml", "[bounds]\nturns = 2\nbytes = 1048576");
+    let with = |args: &[&'static str]| [args, &["--config", &file]].concat().join("\n");
+    let run = |args: &[&'static str]| {
+        let line = with(args);
+        place.shown(&line.lines().collect::<Vec<_>>())
+    };
+    place.ok(&["add", "one", "--config", &file]);
+    place.ok(&["add", "two", "--config", &file]);
+    assert_snapshot!(run(&["add", "three"]), @r"
+    exit 1
+    --- stderr
+    error: tenant `default` keeps 2 of 2 turns (`bounds.turns`), and this adds 1
+    hint: forget what is not needed any more, or have `bounds.turns` raised; nothing was written, and reading, `forget` and `export` go on
+    ");
+    let picture = place.ok(&["stats", "--config", &file]);
+    let table: Vec<&str> = picture.lines().rev().take(5).collect();
+    assert_snapshot!(table.into_iter().rev().collect::<Vec<_>>().join("\n"), @r"
+    tenant default  used    bound
+    turns              2        2  100 %
+    bytes           62 B  1.0 MiB    0 %
+    requests today     0     none
+    tokens today       2     none
+    ");
+    assert_snapshot!(run(&["export"]), @r#"
+    exit 0
+    --- stdout
+    {"role":"user","content":"one"}
+    {"role":"user","content":"two"}
+    "#);
+    place.ok(&["forget", "--session", "default", "--config", &file]);
+    place.ok(&["add", "three", "--config", &file]);
+}
+
+#[test]
 fn context_stays_within_its_budget_and_explains_itself() {
     let place = Place::new();
     let file = place.file("c.jsonl", conversation(257));
@@ -191,6 +227,7 @@ fn settings_come_from_somewhere() {
     exit 0
     --- stdout
     data [DIR]/data environment ICECORE_DATA
+    store SQLite in the data directory default
     config [DIR]/config.toml flag
     tenant default default
     memory default default
@@ -234,6 +271,8 @@ fn settings_come_from_somewhere() {
     index.tail_docs 1000 default
     index.tail_most 20000 default
     index.open_scopes 64 default
+    index.open_bytes 536870912 default
+    index.cache_bytes 17179869184 default
     index.exact_rows 20000 default
     index.memory_rows 200000 default
     index.rescore 400 default
@@ -242,6 +281,16 @@ fn settings_come_from_somewhere() {
     redaction.pii [] default
     workspace.enabled true default
     workspace.file_bytes 1048576 default
+    postgres.connections 16 default
+    postgres.idle_connections 4 default
+    postgres.idle_seconds 300 default
+    postgres.wait_seconds 30 default
+    postgres.connect_seconds 10 default
+    postgres.statement_seconds 60 default
+    postgres.lock_seconds 30 default
+    postgres.transaction_seconds 60 default
+    postgres.retry_seconds 30 default
+    postgres.keepalive_seconds 10 default
     workspace.files 256 default
     workspace.versions 20 default
     dreams.max_token_budget 64000 default
@@ -262,6 +311,13 @@ fn settings_come_from_somewhere() {
     models.tokens_a_day 0 default
     models.money_a_day 0.0 default
     models.local_urls ["http://127.0.0.1:11434", "http://127.0.0.1:8080"] default
+    bounds.turns 0 default
+    bounds.bytes 0 default
+    bounds.requests_a_day 0 default
+    bounds.tokens_a_day 0 default
+    bounds.step_requests 100 default
+    bounds.step_tokens 10000 default
+    bounds.step_seconds 10 default
     chat.model "" default
     chat.recall_tokens 800 default
     schedules.per_tenant 100 default
@@ -274,6 +330,18 @@ fn settings_come_from_somewhere() {
     schedules.tokens_a_day 0 default
     schedules.retention_days 30 default
     schedules.ticks_kept 100000 default
+    worker.lease_seconds 10 default
+    objects.url "" default
+    objects.endpoint "" default
+    objects.region "us-east-1" default
+    objects.allow_http false default
+    objects.path_style true default
+    objects.cache_bytes 1073741824 default
+    objects.connect_seconds 5 default
+    objects.request_seconds 30 default
+    objects.retry_seconds 20 default
+    objects.multipart_bytes 16777216 default
+    objects.part_bytes 8388608 default
     serve.listen "127.0.0.1:7433" default
     serve.allowed_hosts [] default
     serve.body_bytes 8388608 default
@@ -348,11 +416,11 @@ fn settings_come_from_somewhere() {
     error: cannot read the settings file `/nowhere.toml`: No such file or directory (os error 2)
     hint: `icecore config example` prints one to begin with
     ");
-    assert_snapshot!(place.shown(&["stats", "--store", "postgres://me@host/db"]), @r"
+    assert_snapshot!(place.shown(&["stats", "--store", "mongodb://me@host/db"]), @r"
     exit 1
     --- stderr
-    error: a store of the kind `postgres` is not in this build
-    hint: leave --store out, or use sqlite:DIR
+    error: a store of the kind `mongodb` is not in this build
+    hint: leave --store out, or use sqlite:DIR or postgres://…
     ");
     assert!(place.ok(&["config", "example"]).contains("hot_chunks = 2"));
 }

@@ -11,6 +11,8 @@ mod examples;
 mod forget;
 mod import;
 mod keys;
+mod moving;
+mod objects;
 mod proxy;
 mod proxying;
 mod readme;

@@ -79,3 +79,21 @@ fn in_front_of_a_model_it_works_as_pasted() {
     let key = upstream.requests()[0].header("authorization").map(str::to_owned);
     assert_eq!(key.as_deref(), Some("Bearer none"));
 }
+
+#[cfg(feature = "postgres")]
+#[test]
+fn on_two_hosts_it_works_as_pasted() {
+    let Some(database) = icecore_store::testing::postgres::fresh_database() else { return };
+    let (a, b) = (free_port(), free_port());
+    let script = block("export ICECORE_STORE=")
+        .replace(":7435", &format!(":{a}"))
+        .replace(":7436", &format!(":{b}"));
+    let (said, told) = pasted(&script, &[("ICECORE_STORE", database.url())]);
+    let answers: Vec<serde_json::Value> =
+        said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(answers.len(), 2, "{said}\n{told}");
+    assert_eq!(answers[0]["turnIds"].as_array().unwrap().len(), 1);
+    let found = answers[1]["hits"][0]["text"].as_str().unwrap();
+    assert!(found.contains("4 May"), "the other host finds it: {found}");
+    assert!(said.contains("1 turn in 1 session"), "{said}");
+}

@@ -37,6 +37,46 @@ pub struct Stats<'a> {
     /// The counter of all token counts.
     tokenizer: &'a str,
     models: ModelCounts<'a>,
+    usage: TenantUsage,
+}
+
+/// What the tenant keeps in all its memories and used today, beside what it may.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct TenantUsage {
+    /// Turns that were neither forgotten nor let go.
+    turns: UsedOf,
+    /// Bytes of turns, entries and kept versions of files, as they are kept.
+    bytes: UsedOf,
+    /// Requests today.
+    requests_today: UsedOf,
+    /// Tokens of turns, entries and files that were taken in today, and of what models
+    /// read and wrote for the tenant's memories.
+    tokens_today: UsedOf,
+    /// When today ends, in UTC.
+    day_ends_at: String,
+}
+
+/// What is used of what.
+#[derive(Debug, Serialize, ToSchema)]
+struct UsedOf {
+    used: u64,
+    /// How much it may be; null is without a bound.
+    bound: Option<u64>,
+}
+
+impl From<&icecore::TenantUsage> for TenantUsage {
+    fn from(usage: &icecore::TenantUsage) -> Self {
+        let of = |used, bound: u64| UsedOf { used, bound: (bound > 0).then_some(bound) };
+        let (used, bounds) = (&usage.used, &usage.bounds);
+        Self {
+            turns: of(used.turns, bounds.turns),
+            bytes: of(used.bytes, bounds.bytes),
+            requests_today: of(used.day.requests, bounds.requests_a_day),
+            tokens_today: of(used.day.tokens, bounds.tokens_a_day),
+            day_ends_at: usage.day_ends.to_string(),
+        }
+    }
 }
 
 /// What models were asked, what that cost and what it saved.
@@ -171,6 +211,7 @@ impl<'a> Stats<'a> {
             disk_bytes: stats.disk_bytes,
             tokenizer: stats.tokenizer,
             models: ModelCounts::from(&stats.models),
+            usage: TenantUsage::from(&stats.usage),
         }
     }
 }

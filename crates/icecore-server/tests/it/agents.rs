@@ -132,7 +132,7 @@ async fn the_inventory_follows_what_the_host_can_do() {
     let dir = tempfile::tempdir().unwrap();
     let off = icecore::WorkspaceSettings { enabled: false, ..Default::default() };
     let builder = Memory::builder().workspace(off).embedder(None);
-    let memory = builder.open(dir.path()).await.unwrap();
+    let memory = crate::place::open(builder, dir.path()).await;
     let settings =
         HostSettings { agents: Some(manifests.path().to_owned()), ..HostSettings::default() };
     let host = Host::behaving(memory, dir.path(), settings).await;

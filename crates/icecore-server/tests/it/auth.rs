@@ -97,7 +97,7 @@ async fn pages_of_other_sites_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_key_is_made_once_and_kept_private() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = icecore::Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(icecore::Memory::builder(), dir.path()).await;
     let first = ensure_admin_key(&memory, dir.path()).await.unwrap();
     assert!(first.created);
     assert_eq!(first.path, dir.path().join(ADMIN_KEY_FILE));
@@ -274,7 +274,7 @@ async fn what_was_presented_is_never_repeated() {
 async fn with_clock(clock: &Arc<HandClock>) -> (tempfile::TempDir, Host) {
     let dir = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
-    let memory = icecore::Memory::builder().clock(clock).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(icecore::Memory::builder().clock(clock), dir.path()).await;
     let host = Host::over(memory, dir.path()).await;
     (dir, host)
 }

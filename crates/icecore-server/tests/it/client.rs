@@ -95,7 +95,7 @@ impl Host {
     }
 
     pub(crate) async fn with(dir: &Path, limits: Limits) -> Host {
-        Host::of(Memory::open(dir).await.unwrap(), dir, limits).await
+        Host::of(crate::place::open(Memory::builder(), dir).await, dir, limits).await
     }
 
     pub(crate) async fn over(memory: Memory, dir: &Path) -> Host {
@@ -354,7 +354,7 @@ pub(crate) async fn in_conformance() -> (tempfile::TempDir, Host) {
 /// A host over a fresh directory, with other settings of the protocol.
 pub(crate) async fn behaving(settings: HostSettings) -> (tempfile::TempDir, Host) {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let host = Host::behaving(memory, dir.path(), settings).await;
     (dir, host)
 }
@@ -382,7 +382,7 @@ pub(crate) async fn with_providers() -> (tempfile::TempDir, Host, [Upstream; 2])
     let proxy = ProxyOptions { upstreams, ..ProxyOptions::default() };
     let options = ServerOptions { proxy, ..ServerOptions::default() };
     let settings = HostSettings { conformance: true, ..HostSettings::default() };
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let served = icecore_openwop::Host::open(memory, settings).unwrap();
     let host = Host::optioned("127.0.0.1:0", served, dir.path(), options).await;
     (dir, host, [openai, anthropic])

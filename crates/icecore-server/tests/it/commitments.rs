@@ -20,7 +20,7 @@ async fn timed() -> (tempfile::TempDir, Host, Arc<HandClock>) {
 
 async fn timed_memory(dir: &std::path::Path, clock: &Arc<HandClock>) -> Memory {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
-    Memory::builder().clock(clock).open(dir).await.unwrap()
+    crate::place::open(Memory::builder().clock(clock), dir).await
 }
 
 /// The moment so many milliseconds from now.

@@ -134,7 +134,8 @@ async fn who_has_it_is_not_sent_it_again() {
 async fn it_follows_the_settings() {
     let dir = tempfile::tempdir().unwrap();
     let limits = WorkspaceSettings { enabled: true, file_bytes: 4096, files: 3, versions: 1 };
-    let memory = Memory::builder().workspace(limits).embedder(None).open(dir.path()).await.unwrap();
+    let memory =
+        crate::place::open(Memory::builder().workspace(limits).embedder(None), dir.path()).await;
     let host = Host::over(memory, dir.path()).await;
     let document = ask(&host, &[NO_KEY]).await.json();
     let workspace = json!({
@@ -202,7 +203,7 @@ async fn a_host_that_only_reads_claims_no_writing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_model_nothing_is_found_by_meaning() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::builder().embedder(None).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder().embedder(None), dir.path()).await;
     let host = Host::over(memory, dir.path()).await;
     let mut families = usual();
     families["memory"]["search"]["modes"] = json!(["filter"]);
@@ -216,7 +217,7 @@ async fn compaction_is_told_of_while_it_is_on() {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = MemorySettings { compaction, ..MemorySettings::default() };
         settings.entries.bytes = entry_bytes;
-        let memory = Memory::builder().settings(settings).open(dir.path()).await.unwrap();
+        let memory = crate::place::open(Memory::builder().settings(settings), dir.path()).await;
         let host = Host::over(memory, dir.path()).await;
         let document = ask(&host, &[NO_KEY]).await.json();
         host.stop().await;
@@ -252,7 +253,7 @@ async fn the_query_api_that_is_named_is_there() {
 async fn what_is_switched_off_is_not_named() {
     let dir = tempfile::tempdir().unwrap();
     let off = WorkspaceSettings { enabled: false, ..WorkspaceSettings::default() };
-    let memory = Memory::builder().workspace(off).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder().workspace(off), dir.path()).await;
     let host = Host::over(memory, dir.path()).await;
     let document = ask(&host, &[NO_KEY]).await.json();
     assert_eq!(document.get("workspace"), None);

@@ -25,7 +25,7 @@ async fn timed() -> (tempfile::TempDir, Host, Arc<HandClock>) {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(HandClock(AtomicI64::new(START)));
     let shared: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
-    let memory = Memory::builder().clock(shared).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder().clock(shared), dir.path()).await;
     let host = Host::over(memory, dir.path()).await;
     (dir, host, clock)
 }
@@ -167,7 +167,7 @@ async fn what_cannot_be_kept_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let entries = EntrySettings { bytes: 9, tags: 2, tag_chars: 3, ..EntrySettings::default() };
     let settings = MemorySettings { entries, ..MemorySettings::default() };
-    let memory = Memory::builder().settings(settings).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder().settings(settings), dir.path()).await;
     let host = Host::over(memory, dir.path()).await;
     let check = async |body: Value, named: &str, details: Value| {
         let refused = host.post("/entries", &body.to_string()).await;

@@ -48,7 +48,7 @@ async fn a_body_is_at_most_eight_mebibytes() {
 async fn a_tenant_has_so_many_unfinished_runs() {
     let dir = tempfile::tempdir().unwrap();
     let clock = HandClock::new();
-    let memory = Memory::builder().clock(clock.clone()).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder().clock(clock.clone()), dir.path()).await;
     let settings =
         HostSettings { conformance: true, runs_unfinished: 1, ..HostSettings::default() };
     let host = Host::behaving(memory, dir.path(), settings).await;
@@ -356,7 +356,7 @@ async fn guessing_is_slow_and_shuts_nobody_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_that_stop_everything_stop_the_start() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let limits = Limits { concurrent_requests: 0, ..Limits::default() };
     let options = icecore_server::ServerOptions { limits, ..Default::default() };

@@ -12,7 +12,7 @@ use crate::client::{API, apart, connect, read_answer, read_head};
 async fn a_host_listens_at_a_path() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ice.sock");
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let key = ensure_admin_key(&memory, dir.path()).await.unwrap();
     let key = std::fs::read_to_string(key.path).unwrap().trim().to_owned();
     let listener = Listener::bind(&format!("unix:{}", path.display())).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_host_listens_at_a_path() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_answers_to_the_names_that_it_was_given() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let listener = Listener::bind("localhost:0").await.unwrap();
     let address = listener.address().unwrap();
     assert_eq!(listener.shown(), format!("http://{address}"));

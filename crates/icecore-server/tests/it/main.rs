@@ -4,6 +4,7 @@
 
 mod agents;
 mod auth;
+mod bounds;
 mod client;
 mod commitment_lists;
 mod commitments;
@@ -23,6 +24,7 @@ mod limits;
 mod listening;
 mod metrics;
 mod openapi;
+mod place;
 mod proxy;
 mod proxy_memory;
 mod proxy_trouble;

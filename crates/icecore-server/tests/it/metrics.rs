@@ -116,7 +116,7 @@ async fn what_is_asked_adds_no_series() {
 #[tokio::test(flavor = "multi_thread")]
 async fn beyond_loopback_metrics_are_for_admins() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let host = Host::on("0.0.0.0:0", memory, dir.path(), Limits::default()).await;
     let ask = async |key: &str| {
         let bearer = if key.is_empty() { String::new() } else { format!("Bearer {key}") };

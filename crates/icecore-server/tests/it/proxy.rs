@@ -66,7 +66,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let protocol = config.protocol;
         let upstream = Upstream::start(config).await;
-        let memory = Memory::open(dir.path()).await.unwrap();
+        let memory = crate::place::open(Memory::builder(), dir.path()).await;
         let proxy = to(&upstream.url(), given());
         let mut options = ServerOptions { proxy, ..ServerOptions::default() };
         set(&mut options);
@@ -299,7 +299,7 @@ async fn parallel_calls_thoughts_and_pictures_are_kept_and_matched() {
     let done = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Seen.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let canned = Canned::start(vec![Canned::events(stream), Canned::events(done)]).await;
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let host = host_of(memory, dir.path(), to(&canned.url, given())).await;
     let data = "QUJD".repeat(200);
     let picture = json!({"role": "user", "content": [{"type": "text", "text": "what is this?"},
@@ -354,7 +354,7 @@ async fn thoughts_come_back_unchanged_and_need_not_be_sent_again() {
     ])
     .await;
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let host = host_of(memory, dir.path(), to(&canned.url, given())).await;
     let first = body_of(Protocol::Anthropic, &[user("why?")], true);
     let (answer, _) = stream(&host, ANTHROPIC, &[], &first).await;
@@ -481,7 +481,7 @@ async fn tenants_have_providers_keys_and_sessions_of_their_own() {
     })
     .await;
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let mut options = to(&usual.url(), given());
     let provider =
         UpstreamOptions { url: Some(own.url()), key: UpstreamKey::Secret("llm".to_owned()) };
@@ -538,7 +538,7 @@ async fn alone_the_clients_own_key_goes_on_and_is_kept_nowhere() {
     let upstream =
         Upstream::start(UpstreamConfig { key: Some(key.clone()), ..UpstreamConfig::default() })
             .await;
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let principal = Principal::local_operator(Tenant::new("default").unwrap());
     let alone = Alone { principal: principal.clone(), memory: "default".to_owned() };
     let options = ServerOptions {

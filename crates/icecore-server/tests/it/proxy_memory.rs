@@ -144,7 +144,7 @@ async fn an_overflow_in_the_first_event_is_one_ordinary_answer() {
     let answers = vec![Canned::events(&format!(": wait\n\n{error}\n\n")), Canned::events(done)];
     let canned = Canned::start(answers).await;
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let host = host_of(memory, dir.path(), to(&canned.url, given())).await;
     let mut messages = Vec::new();
     for n in 0..10 {
@@ -383,7 +383,7 @@ async fn what_our_own_distiller_spends_is_told_apart() {
         ..icecore::Models::default()
     };
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::builder().models(models).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder().models(models), dir.path()).await;
     let upstream = Upstream::start(UpstreamConfig::default()).await;
     let host = host_of(memory, dir.path(), to(&upstream.url(), given())).await;
     let mut messages = Vec::new();
@@ -418,7 +418,7 @@ async fn a_slow_distiller_has_its_own_time_and_no_place() {
             ..icecore::Models::default()
         };
         let dir = tempfile::tempdir().unwrap();
-        let memory = Memory::builder().models(models).open(dir.path()).await.unwrap();
+        let memory = crate::place::open(Memory::builder().models(models), dir.path()).await;
         let upstream = Upstream::start(UpstreamConfig::default()).await;
         let mut proxy = to(&upstream.url(), given());
         (proxy.window, proxy.compaction_seconds) = (Some(700), seconds);

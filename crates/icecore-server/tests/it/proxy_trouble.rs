@@ -331,7 +331,7 @@ async fn at_the_end_answers_may_finish_and_what_does_not_is_kept() {
     for seconds in [20, 1] {
         let dir = tempfile::tempdir().unwrap();
         let upstream = Upstream::start(UpstreamConfig::default()).await;
-        let memory = Memory::open(dir.path()).await.unwrap();
+        let memory = crate::place::open(Memory::builder(), dir.path()).await;
         let limits = Limits { shutdown_seconds: seconds, ..Limits::default() };
         let proxy = to(&upstream.url(), given());
         let options = ServerOptions { proxy, limits, ..ServerOptions::default() };
@@ -416,7 +416,7 @@ impl Given {
 
     /// A host before it, and a client that has asked it.
     async fn asked(&self, dir: &std::path::Path) -> (Host, BufReader<std::net::TcpStream>) {
-        let memory = Memory::open(dir).await.unwrap();
+        let memory = crate::place::open(Memory::builder(), dir).await;
         let host = host_of(memory, dir, to(&self.url, given())).await;
         let body = body_of(Protocol::OpenAi, &[user("hello")], true);
         let headers = [("X-Icecore-Session", "s")];
@@ -507,7 +507,7 @@ async fn a_client_learns_that_its_provider_is_at_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_cut_before_a_slow_client_does_not_look_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let padding = "x".repeat(100_000);
     let event = format!(
         "data: {{\"padding\":\"{padding}\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"on \"}}}}]}}\n\n"
@@ -550,7 +550,7 @@ async fn it_is_told_where_an_answer_cannot_be_read_along() {
     };
     let canned = Canned::start(vec![answer("odd"), answer("identity")]).await;
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let host = host_of(memory, dir.path(), to(&canned.url, given())).await;
     let body = body_of(Protocol::OpenAi, &[user("hello")], false);
     for (session, warning) in [("odd", Some("reply-not-kept (encoded)")), ("plain", None)] {

@@ -14,7 +14,7 @@ const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 /// A host that only reads, over a memory that has something to read.
 async fn host() -> (tempfile::TempDir, Host) {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let tenant = Principal::local_operator(Tenant::new("default").unwrap());
     let scope = memory.scope(&tenant, "default").await.unwrap();
     let said = vec![RawTurn::new("user", "The ferry leaves at nine.")];

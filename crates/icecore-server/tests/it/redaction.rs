@@ -302,7 +302,7 @@ async fn no_secret_stays_of_what_goes_through_the_proxy() {
     let upstreams = TenantUpstreams { openai: provider(&openai), anthropic: provider(&anthropic) };
     let proxy = ProxyOptions { upstreams, ..ProxyOptions::default() };
     let options = ServerOptions { proxy, ..ServerOptions::default() };
-    let memory = Memory::open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let host = Host::optioned("127.0.0.1:0", memory.into(), dir.path(), options).await;
     let (tenant, value) = (Tenant::new("default").unwrap(), Zeroizing::new(REGISTERED.to_owned()));
     host.memory.add_secret(&tenant, "fruit", value, false).await.unwrap();

@@ -35,7 +35,7 @@ fn settings() -> HostSettings {
 
 async fn serve(dir: &Path, clock: &Arc<HandClock>, settings: HostSettings, limits: Limits) -> Host {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
-    let memory = Memory::builder().clock(clock).open(dir).await.unwrap();
+    let memory = crate::place::open(Memory::builder().clock(clock), dir).await;
     let served = icecore_openwop::Host::open(memory, settings).unwrap();
     Host::serving("127.0.0.1:0", served, dir, limits).await
 }

@@ -172,7 +172,7 @@ async fn what_is_forgotten_is_gone_from_every_mode_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_vectors_search_goes_on_by_words_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::builder().embedder(None).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder().embedder(None), dir.path()).await;
     let host = Host::over(memory, dir.path()).await;
     host.post("/sessions/trip/turns", TURNS).await;
     let found = host.post("/search", r#"{"query":"Lisbon flight"}"#).await.json();

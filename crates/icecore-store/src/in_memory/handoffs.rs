@@ -53,8 +53,10 @@ pub(super) fn put(
     let found = state.session(scope, new.session).zip(state.tenant(scope.tenant()));
     let Some((session, tenant)) = found else { return Ok(KeptHandoff::Changed) };
     let branch = session.branches.get(&new.branch).map(|branch| &branch.record);
+    // Of a session that is empty all handoffs are gone with its last turn.
+    let has_turns = session.turns.iter().any(|turn| turn.row.state != TurnState::Erased);
     let is_same = branch.is_some_and(|branch| {
-        branch.head_seq == new.seen_head && new.through.0 <= branch.tail.length
+        has_turns && branch.head_seq == new.seen_head && new.through.0 <= branch.tail.length
     });
     let mut befores = [Ordinal(u64::MAX), new.through]
         .into_iter()
@@ -327,6 +329,10 @@ pub(super) fn spend(state: &mut State, scope: &Scope, spent: Vec<Spending>) {
             ..Spending::default()
         });
         sum.add(&one);
+        let more = DayUse { requests: 0, tokens: one.input.saturating_add(one.output) };
+        if !more.is_empty() {
+            tenant.count_day(one.day, more);
+        }
     }
 }
 

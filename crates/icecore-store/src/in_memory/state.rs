@@ -14,6 +14,7 @@ use icecore_domain::turn_jsonl;
 use super::api_keys::Keys;
 use super::dreams::KnownDream;
 use super::handoffs::{KnownAnswer, SpendingKey};
+use super::leases::KnownLease;
 use super::runs::RunState;
 use super::schedules::ScheduleState;
 use super::secrets::Registered;
@@ -28,6 +29,10 @@ pub(super) struct State {
     pub(super) tenants: Vec<TenantState>,
     pub(super) api_keys: Keys,
     pub(super) notes: BTreeMap<String, String>,
+    /// What tenants may keep.
+    pub(super) bounds: Bounds,
+    /// By name.
+    pub(super) leases: BTreeMap<String, KnownLease>,
 }
 
 #[derive(Clone)]
@@ -68,6 +73,8 @@ pub(super) struct TenantState {
     pub(super) dream_losses: u64,
     /// What was hidden in what got a position, with its memory.
     pub(super) hidden: BTreeMap<Position, (String, Hidden)>,
+    /// The last day on which anything was counted, and what.
+    pub(super) used: (i64, DayUse),
 }
 
 #[derive(Clone, Default)]
@@ -309,6 +316,7 @@ impl TenantState {
             index_lost: false,
             dream_losses: 0,
             hidden: BTreeMap::new(),
+            used: (0, DayUse::default()),
         }
     }
 

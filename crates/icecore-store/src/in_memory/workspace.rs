@@ -8,6 +8,7 @@ use icecore_domain::workspace::{DEFAULT_CONTENT_TYPE, FilePath, Workspace};
 
 use super::secrets::refuse_changed;
 use super::state::{State, TenantState, stored_text};
+use crate::bounds::Change;
 use crate::dreams::is_index;
 use crate::error::StoreError;
 use crate::store::*;
@@ -23,6 +24,10 @@ pub(super) struct StoredFile {
 }
 
 impl StoredFile {
+    pub(super) fn bytes(&self) -> i64 {
+        self.record.content.as_str().len() as i64
+    }
+
     fn is_of(&self, workspace: &Workspace, path: &FilePath) -> bool {
         self.workspace == workspace.name() && self.record.head.path == *path
     }
@@ -66,10 +71,11 @@ pub(super) fn put(state: &mut State, workspace: &Workspace, file: NewFile) -> Re
         return Err(StoreError::TooManyFiles { most: file.most_files });
     }
     let version = last.map_or(1, |last| last.head.version + 1);
+    refuse_beyond(state, workspace, &file, version)?;
     let tenant = state.ensure_tenant(workspace.tenant());
     let payload = updated(file.path.as_str(), version);
     let position = tenant.record(None, "workspace.updated", payload, file.now);
-    let oldest = version.saturating_sub(file.versions_kept.max(1));
+    let oldest = oldest_gone(&file, version);
     tenant
         .files
         .retain(|known| !known.is_of(workspace, &file.path) || known.record.head.version > oldest);
@@ -87,6 +93,23 @@ pub(super) fn put(state: &mut State, workspace: &Workspace, file: NewFile) -> Re
         tenant.put_outcome(claim.outcome(&record), now);
     }
     Ok(record)
+}
+
+/// The last version that goes when another is kept.
+fn oldest_gone(file: &NewFile, version: u64) -> u64 {
+    version.saturating_sub(file.versions_kept.max(1))
+}
+
+fn refuse_beyond(state: &State, workspace: &Workspace, file: &NewFile, version: u64) -> Result<()> {
+    // A dream tells there what it came to.
+    if is_index(workspace, &file.path) {
+        return Ok(());
+    }
+    let going = versions(state, workspace, &file.path)
+        .filter(|known| known.head.version <= oldest_gone(file, version))
+        .map(|known| known.content.as_str().len() as i64);
+    let bytes = file.content.as_str().len() as i64 - going.sum::<i64>();
+    state.refuse_beyond(workspace.tenant(), || Change::bytes(bytes))
 }
 
 pub(super) fn get(

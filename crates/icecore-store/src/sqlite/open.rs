@@ -13,16 +13,16 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 use super::rotate;
 use crate::error::StoreError;
 use crate::files::{make_dir, sync_dir, write_error};
-use crate::keys::{
-    MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey, Temporary,
-};
+use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_VARIABLE, MasterKey, Temporary};
+use crate::sql::engine;
+use crate::sql::{KEY_CHECK, Shared};
 use crate::store::Result;
 
 /// `ICEC`, so that a stray database is not taken for ours.
 const APPLICATION_ID: i64 = 0x4943_4543;
 
 /// Added, never edited.
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 14] = [
     include_str!("../../migrations/0001_ground.sql"),
     include_str!("../../migrations/0002_recall.sql"),
     include_str!("../../migrations/0003_secrets.sql"),
@@ -35,13 +35,17 @@ const MIGRATIONS: [&str; 12] = [
     include_str!("../../migrations/0010_schedules.sql"),
     include_str!("../../migrations/0011_sessions.sql"),
     include_str!("../../migrations/0012_links.sql"),
+    include_str!("../../migrations/0013_leases.sql"),
+    include_str!("../../migrations/0014_bounds.sql"),
 ];
+
+#[cfg(test)]
+pub(super) fn known_schema() -> i64 {
+    MIGRATIONS.len() as i64
+}
 
 /// The file's name in the data directory.
 const FILE_NAME: &str = "icecore.db";
-
-/// Note under which the master key's check value is kept.
-pub(super) const KEY_CHECK: &str = "master-key-check";
 
 pub(super) struct Opened {
     pub(super) connection: Connection,
@@ -66,8 +70,8 @@ pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
     prepare_directory(dir)?;
     let path = dir.join(FILE_NAME);
     create_private(dir, &path)?;
-    let connection = Connection::open(&path).map_err(|error| classify(error, &path))?;
-    let failed = |error| classify(error, &path);
+    let connection = Connection::open(&path).map_err(|error| classify_file(error, &path))?;
+    let failed = |error| classify_file(error, &path);
     pragmas(&connection).map_err(failed)?;
     let sealed = migrate(&connection, &path)?;
     let origin = match master_key {
@@ -105,21 +109,12 @@ fn find_key(
         return if key.matches(check) { Ok(key) } else { Err(wrong()) };
     }
     // A rotation may have ended before the new key was in its place.
-    if let Some(key) = key_in_files(dir, check) {
+    if let Some(key) = MasterKey::in_files(dir, check) {
         return Ok(key);
     }
     let key = MasterKey::load(dir, None, false)?;
     // It may have been put there this moment.
     if key.matches(check) { Ok(key) } else { Err(wrong()) }
-}
-
-/// The key in one of the two files that fits a check value.
-pub(super) fn key_in_files(dir: &Path, check: &[u8]) -> Option<MasterKey> {
-    // The next one may take the other's place between two looks.
-    [MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_FILE].iter().find_map(|name| {
-        let key = MasterKey::read(&dir.join(name)).ok().flatten()?;
-        key.matches(check).then_some(key)
-    })
 }
 
 /// Makes the file, for the owner alone, if it is not there; answers whether it
@@ -161,7 +156,7 @@ fn keep_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn reader(path: &Path) -> Result<Connection> {
+pub(super) fn reader(path: &Path) -> Result<engine::Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
         let connection = Connection::open_with_flags(path, flags)?;
@@ -169,9 +164,9 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
         connection.set_prepared_statement_cache_capacity(64);
         keep_plans(&connection)?;
         connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA query_only = ON;")?;
-        Ok(connection)
+        Ok(engine::Connection::Sqlite(connection))
     };
-    open().map_err(|error| classify(error, path))
+    open().map_err(|error| classify_file(error, path))
 }
 
 /// Without this SQLite plans a statement again whenever a value bound to it might
@@ -201,7 +196,7 @@ fn pragmas(connection: &Connection) -> rusqlite::Result<()> {
 /// Brings the schema up to date under the write lock, and answers the check
 /// value of the master key if the store has one.
 fn migrate(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
-    let failed = |error| classify(error, path);
+    let failed = |error| classify_file(error, path);
     let number = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0));
     let known = MIGRATIONS.len() as i64;
     let version: i64 = number("user_version").map_err(failed)?;
@@ -228,7 +223,7 @@ pub(super) fn read_check(connection: &Connection, path: &Path) -> Result<Option<
     let check: Option<String> = connection
         .query_row("SELECT value FROM notes WHERE name = ?1", [KEY_CHECK], |row| row.get(0))
         .optional()
-        .map_err(|error| classify(error, path))?;
+        .map_err(|error| classify_file(error, path))?;
     let damaged = |_| StoreError::Damaged {
         path: path.to_owned(),
         reason: "the check value of the master key is not hexadecimal".to_owned(),
@@ -266,7 +261,7 @@ fn record_key(connection: &Connection, path: &Path, master: &MasterKey) -> Resul
             "INSERT INTO notes (name, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
             [KEY_CHECK, &hex::encode(master.check_value())],
         )
-        .map_err(|error| classify(error, path))?;
+        .map_err(|error| classify_file(error, path))?;
     Ok(read_check(connection, path)?.unwrap_or_default())
 }
 
@@ -305,11 +300,19 @@ fn network_file_system(dir: &Path) -> Option<&'static str> {
     }
 }
 
+/// What an error of a statement means to a person.
+pub(super) fn classify(error: engine::Error, path: &Path) -> StoreError {
+    match error {
+        engine::Error::Sqlite(error) => classify_file(error, path),
+        other => StoreError::Database(other),
+    }
+}
+
 /// What an error of the database means to a person.
-pub(super) fn classify(error: rusqlite::Error, path: &Path) -> StoreError {
+pub(super) fn classify_file(error: rusqlite::Error, path: &Path) -> StoreError {
     let path = path.to_owned();
     let Some(code) = error.sqlite_error_code() else {
-        return StoreError::Database(error);
+        return StoreError::Database(error.into());
     };
     match code {
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
@@ -321,13 +324,31 @@ pub(super) fn classify(error: rusqlite::Error, path: &Path) -> StoreError {
         }
         ErrorCode::DatabaseCorrupt => StoreError::Damaged { path, reason: error.to_string() },
         ErrorCode::NotADatabase => StoreError::NotAStore { path },
-        _ => StoreError::Database(error),
+        _ => StoreError::Database(error.into()),
     }
+}
+
+/// Begins a snapshot, which ends when the answer is dropped.
+pub(super) fn snapshot<'c>(
+    connection: &'c engine::Connection,
+    path: &Path,
+) -> Result<rusqlite::Transaction<'c>> {
+    let Some(file) = connection.file() else { return Err(StoreError::Closed) };
+    file.unchecked_transaction().map_err(|error| classify_file(error, path))
+}
+
+/// What SQLite says of the soundness of its file.
+pub(super) fn check_file(c: &engine::Connection, s: &Shared) -> Result<Vec<String>> {
+    let mut findings: Vec<String> = c
+        .prepare("PRAGMA integrity_check(20)")
+        .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())
+        .map_err(|error| classify(error, &s.path))?;
+    findings.retain(|line| line != "ok");
+    Ok(findings.into_iter().map(|line| format!("the database file: {line}")).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows;
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -383,7 +404,13 @@ mod tests {
                             "INSERT INTO sessions VALUES (1, {session}, {scope}, 's', x'0{session}', 0, 0, 0, 0, 0);
                              INSERT INTO runs VALUES (1, {session}0, {session}, 1, 1, 0);
                              INSERT INTO summaries VALUES (1, {session}, 0, 0, 1, 0, x'00');
-                             INSERT INTO summaries VALUES (1, {session}, 0, 0, 3, 0, x'00');"
+                             INSERT INTO summaries VALUES (1, {session}, 0, 0, 3, 0, x'00');
+                             INSERT INTO turns VALUES (1, {session}, 1, {session}0, 0, 1, 0, 5, 0, 0, 0, x'00');
+                             INSERT INTO turns VALUES (1, {session}, 2, 9{session}, 0, 2, 0, 5, 8, 0, 0, x'00');
+                             INSERT INTO bodies VALUES (1, {session}, 1, x'0102');
+                             INSERT INTO texts VALUES (1, {session}, 0, 1, 0, 0, x'010203');
+                             INSERT INTO packs VALUES (1, {session}, 0, 1, 1, 'p', x'', 100, x'', 0);
+                             INSERT INTO entries VALUES (1, {scope}, 'e{session}', x'01', '[\"ö\"]', 0, NULL, 1, NULL);"
                         ))
                         .unwrap();
                 }
@@ -409,28 +436,8 @@ mod tests {
             ]
         );
         assert_eq!(list("SELECT scope || ' ' || summaries FROM scopes ORDER BY 1"), ["1 4", "2 4"]);
-    }
-
-    /// What recall asks must not sort, scan or build an index, whatever is there.
-    #[test]
-    fn reads_of_recall_cost_what_they_answer() {
-        let dir = tempfile::tempdir().unwrap();
-        let opened = open(dir.path(), None).unwrap();
-        let summaries_after = super::super::pyramid::summaries_after_sql();
-        for sql in [rows::TURNS_AFTER, rows::SCOPE_HEAD, &summaries_after] {
-            let mut query =
-                opened.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-            for at in 1..=query.parameter_count() {
-                query.raw_bind_parameter(at, 1).unwrap();
-            }
-            let mut steps = query.raw_query();
-            while let Some(step) = steps.next().unwrap() {
-                let step: String = step.get(3).unwrap();
-                let is_dear =
-                    ["SCAN", "TEMP B-TREE", "AUTOMATIC"].iter().any(|word| step.contains(word));
-                assert!(!is_dear || step.contains("CONSTANT ROW"), "{step} in {sql}");
-            }
-        }
+        // Four turns that are there, with 2, 3 and 100 bytes, and four entries with 1 and 6.
+        assert_eq!(list("SELECT kept_turns || ' ' || kept_bytes FROM tenants"), ["4 448"]);
     }
 
     #[test]

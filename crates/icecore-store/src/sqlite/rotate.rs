@@ -10,9 +10,10 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-use super::open::{self, KEY_CHECK, Opened, classify, read_check};
+use super::open::{self, Opened, classify_file as classify, read_check};
 use crate::error::StoreError;
 use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MasterKey};
+use crate::sql::KEY_CHECK;
 use crate::store::{Result, Rotated};
 
 pub(super) fn rotate(dir: &Path, environment: Option<&str>, new: Option<&str>) -> Result<Rotated> {

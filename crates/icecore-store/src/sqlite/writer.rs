@@ -1,16 +1,18 @@
 //! The one writing thread of a process, and its grouped commits.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::Connection as File;
 use tokio::sync::{mpsc, oneshot};
 
 use super::BUSY_SECONDS;
-use super::open::classify;
+use super::open::classify_file;
 use crate::error::StoreError;
+use crate::sql::Shared as Known;
+use crate::sql::engine::Connection;
 use crate::store::Result;
 use crate::timings::{Clocked, StoreTimings};
 
@@ -35,7 +37,7 @@ enum Job {
 }
 
 /// Work that cannot be part of a transaction; answers whether all of it is done.
-type Alone = fn(&Connection, &Path) -> Result<bool>;
+type Alone = fn(&File, &Path) -> Result<bool>;
 
 /// A write that waits for its turn.
 trait Write: Send {
@@ -85,13 +87,13 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, path: PathBuf) -> Self {
+    pub(super) fn start(connection: Connection, known: Arc<Known>) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE_LENGTH);
         let counted = Arc::new(Counted::default());
         let counts = Arc::clone(&counted);
         let thread = std::thread::Builder::new()
             .name("icecore-writer".to_owned())
-            .spawn(move || work(&connection, &path, jobs, &counts))
+            .spawn(move || work(&connection, &known.path, jobs, &counts))
             .ok();
         Self { counted, queue: Some(queue), thread }
     }
@@ -161,18 +163,19 @@ impl Drop for Writer {
 }
 
 fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, counted: &Counted) {
+    let Some(file) = connection.file() else { return };
     let mut next = jobs.blocking_recv();
     while let Some(job) = next.take() {
         match job {
             Job::Alone(work, tell) => {
-                let _ = tell.send(work(connection, path));
+                let _ = tell.send(work(file, path));
             }
             Job::Write(first, asked) => {
                 counted.waits.add(asked.elapsed());
                 let (group, other) = gather(first, &mut jobs, &counted.waits);
                 counted.committed_writes.fetch_add(group.len() as u64, Ordering::Relaxed);
                 let begun = Instant::now();
-                commit_group(connection, path, group);
+                commit_group(connection, file, path, group);
                 counted.commits.add(begun.elapsed());
                 next = other;
             }
@@ -204,30 +207,30 @@ fn gather(
 }
 
 /// All of a group in one transaction, one sync; each answers only after it.
-fn commit_group(connection: &Connection, path: &Path, group: Vec<Box<dyn Write>>) {
-    if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
-        let error = Shared(classify(error, path));
+fn commit_group(connection: &Connection, file: &File, path: &Path, group: Vec<Box<dyn Write>>) {
+    if let Err(error) = file.execute_batch("BEGIN IMMEDIATE") {
+        let error = Shared(classify_file(error, path));
         return group.into_iter().for_each(|write| write.refuse(error.copy()));
     }
     let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
     for write in group {
         // Without the transaction a write would be committed by itself, and
         // then be reported as failed with the others.
-        match connection.is_autocommit() {
+        match file.is_autocommit() {
             true => write.refuse(StoreError::DiskFull),
             false => answers.push(write.run(connection)),
         }
     }
     // On a full disk SQLite may have rolled everything back by itself.
-    let committed = match connection.is_autocommit() {
+    let committed = match file.is_autocommit() {
         true => Err(StoreError::DiskFull),
-        false => connection.execute_batch("COMMIT").map_err(|error| classify(error, path)),
+        false => file.execute_batch("COMMIT").map_err(|error| classify_file(error, path)),
     };
     match committed {
         Ok(()) => answers.into_iter().for_each(|answer| answer(None)),
         Err(error) => {
-            if !connection.is_autocommit() {
-                let _ = connection.execute_batch("ROLLBACK");
+            if !file.is_autocommit() {
+                let _ = file.execute_batch("ROLLBACK");
             }
             let error = Shared(error);
             answers.into_iter().for_each(|answer| answer(Some(error.copy())));
@@ -256,54 +259,55 @@ fn in_savepoint<T>(
     connection: &Connection,
     act: impl FnOnce(&Connection) -> Result<T>,
 ) -> Result<T> {
-    run_cached(connection, "SAVEPOINT one")?;
+    let Some(file) = connection.file() else { return Err(StoreError::Closed) };
+    run_cached(file, "SAVEPOINT one")?;
     let result = act(connection);
     // If SQLite has rolled all back already there is no savepoint to end.
-    if !connection.is_autocommit()
-        && let Err(error) = end_savepoint(connection, result.is_ok())
+    if !file.is_autocommit()
+        && let Err(error) = end_savepoint(file, result.is_ok())
     {
         // Whatever this write left must not be committed with the others, so
         // none of them is.
-        let _ = connection.execute_batch("ROLLBACK");
+        let _ = file.execute_batch("ROLLBACK");
         return Err(error);
     }
     result
 }
 
-fn end_savepoint(connection: &Connection, keep: bool) -> Result<()> {
+fn end_savepoint(file: &File, keep: bool) -> Result<()> {
     if !keep {
-        run_cached(connection, "ROLLBACK TO one")?;
+        run_cached(file, "ROLLBACK TO one")?;
     }
-    run_cached(connection, "RELEASE one")
+    run_cached(file, "RELEASE one")
 }
 
 /// A statement that every write needs, prepared once.
-fn run_cached(connection: &Connection, sql: &str) -> Result<()> {
-    let run = || connection.prepare_cached(sql)?.execute([]);
-    run().map(|_| ()).map_err(StoreError::Database)
+fn run_cached(file: &File, sql: &str) -> Result<()> {
+    let run = || file.prepare_cached(sql)?.execute([]);
+    run().map(|_| ()).map_err(|error| StoreError::Database(error.into()))
 }
 
-fn tidy(connection: &Connection, path: &Path) -> Result<bool> {
+fn tidy(file: &File, path: &Path) -> Result<bool> {
     let tidy = || {
         // Each step frees one page, so all rows must be drawn.
-        let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
+        let mut vacuum = file.prepare("PRAGMA incremental_vacuum")?;
         let mut rows = vacuum.query([])?;
         while rows.next()?.is_some() {}
         drop(rows);
         // Waits for nobody and makes nobody wait. What a reader holds back is
         // left for the next time.
-        Ok(checkpoint(connection, "PASSIVE")?.is_whole() && truncate_log(connection)?)
+        Ok(checkpoint(file, "PASSIVE")?.is_whole() && truncate_log(file)?)
     };
-    tidy().map_err(|error| classify(error, path))
+    tidy().map_err(|error| classify_file(error, path))
 }
 
 /// Freed cells are zeroed, but where a page was rebuilt a stale copy of a cell
 /// may lie between those that are live. Only a file written anew has none.
-fn scrub(connection: &Connection, path: &Path) -> Result<bool> {
-    let failed = |error| classify(error, path);
-    connection.execute_batch("VACUUM").map_err(failed)?;
+fn scrub(file: &File, path: &Path) -> Result<bool> {
+    let failed = |error| classify_file(error, path);
+    file.execute_batch("VACUUM").map_err(failed)?;
     let end = Instant::now() + Duration::from_secs(SCRUB_SECONDS);
-    while !truncate_log(connection).map_err(failed)? {
+    while !truncate_log(file).map_err(failed)? {
         if Instant::now() >= end {
             return Err(StoreError::StillRead { seconds: SCRUB_SECONDS });
         }
@@ -325,18 +329,18 @@ impl Checkpoint {
     }
 }
 
-fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<Checkpoint> {
-    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+fn checkpoint(file: &File, mode: &str) -> rusqlite::Result<Checkpoint> {
+    file.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
         Ok(Checkpoint { busy: row.get(0)?, logged: row.get(1)?, done: row.get(2)? })
     })
 }
 
 /// Empties the write-ahead log, unless somebody is using it: while it waited,
 /// nobody could write.
-fn truncate_log(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.busy_timeout(Duration::ZERO)?;
-    let truncated = checkpoint(connection, "TRUNCATE");
-    connection.busy_timeout(Duration::from_secs(BUSY_SECONDS))?;
+fn truncate_log(file: &File) -> rusqlite::Result<bool> {
+    file.busy_timeout(Duration::ZERO)?;
+    let truncated = checkpoint(file, "TRUNCATE");
+    file.busy_timeout(Duration::from_secs(BUSY_SECONDS))?;
     Ok(!truncated?.busy)
 }
 
@@ -346,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_write_that_cannot_be_undone_takes_its_group_along() {
-        let connection = Connection::open_in_memory().unwrap();
+        let connection = Connection::Sqlite(File::open_in_memory().unwrap());
         connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
         let mut told = Vec::new();
         let mut write = |sql: &'static str| {
@@ -359,7 +363,8 @@ mod tests {
         let insert = "INSERT INTO t VALUES (1)";
         let broken = "INSERT INTO t VALUES (2); RELEASE one; SELECT nothing;";
         let group = vec![write(insert), write(broken), write(insert)];
-        commit_group(&connection, Path::new("t"), group);
+        let file = connection.file().unwrap();
+        commit_group(&connection, file, Path::new("t"), group);
         for mut answer in told {
             assert!(matches!(answer.try_recv(), Ok(Err(_))));
         }
@@ -369,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_group_that_was_rolled_back_leaves_nothing() {
-        let connection = Connection::open_in_memory().unwrap();
+        let connection = Connection::Sqlite(File::open_in_memory().unwrap());
         connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
         let mut told = Vec::new();
         let mut write = |sql: &'static str| {
@@ -381,7 +386,8 @@ mod tests {
         // The second stands for a full disk, on which SQLite rolls all back.
         let insert = "INSERT INTO t VALUES (1)";
         let group = vec![write(insert), write("ROLLBACK"), write(insert), write(insert)];
-        commit_group(&connection, Path::new("t"), group);
+        let file = connection.file().unwrap();
+        commit_group(&connection, file, Path::new("t"), group);
         for mut answer in told {
             assert!(matches!(answer.try_recv(), Ok(Err(_))));
         }

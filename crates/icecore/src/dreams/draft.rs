@@ -308,7 +308,17 @@ impl Memory {
         previous: Option<&DreamRecord>,
     ) -> Result<Option<Distillate>> {
         let Some(dream) = previous else { return Ok(None) };
-        self.distillate_of(scope, dream).await.map(Some)
+        match self.distillate_of(scope, dream).await {
+            Err(gone @ MemoryError::ArchiveGone { .. }) => {
+                let now = self.dream_in_force(scope).await?;
+                // It was lost with something that was forgotten meanwhile.
+                match now.is_some_and(|now| now.run == dream.run) {
+                    true => Err(gone),
+                    false => Err(MemoryError::EntriesChanged),
+                }
+            }
+            read => read.map(Some),
+        }
     }
 
     async fn carried(

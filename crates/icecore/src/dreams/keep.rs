@@ -95,7 +95,9 @@ impl Memory {
         let mut dream = dream;
         dream.archive.stored_bytes = body.len() as u64;
         dream.archive.sha256 = Sha256::digest(&body).into();
-        self.inner.archives.put(&dream.archive.name, body.into()).await?;
+        let (name, sha256) = (&dream.archive.name, &dream.archive.sha256);
+        self.inner.archives.put(name, body.into()).await?;
+        self.inner.archives.get_lying(name, sha256).await?;
         Ok(match self.keep_with_index(scope, draft, dream).await? {
             Kept::Changed => Step::Changed,
             Kept::LeaseLost => Step::LeaseLost,

@@ -13,6 +13,7 @@ use icecore_store::{
 };
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::DAY_MILLIS;
 use crate::consolidation::ConsolidationTrigger;
@@ -187,6 +188,7 @@ impl Memory {
                 false => self.until_the_next().await,
             };
             tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => break,
                 () = self.inner.schedule_wake.notified(), if !has_failed => {}
                 Some(_) = jobs.join_next(), if is_full && !has_failed => {}
@@ -240,6 +242,7 @@ impl Memory {
         let Job { schedule, tick, holder } = &job;
         let (store, tenant) = (&self.inner.store, schedule.scope.tenant());
         let ending = tokio::select! {
+            biased;
             ending = self.done_with(&job) => ending,
             () = self.until_lost(&job) => return Ok(()),
             () = closing => Ending::Later(Millis(0)),
@@ -498,10 +501,10 @@ fn paused(job: &Job) -> Ending {
     }
 }
 
-fn is_time(last: &mut Option<std::time::Instant>, pause: Duration) -> bool {
+fn is_time(last: &mut Option<Instant>, pause: Duration) -> bool {
     let is_time = last.is_none_or(|at| at.elapsed() >= pause);
     if is_time {
-        *last = Some(std::time::Instant::now());
+        *last = Some(Instant::now());
     }
     is_time
 }

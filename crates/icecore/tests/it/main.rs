@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod archives;
+mod bounds;
 mod commitments;
 mod compaction;
 mod consolidation;
@@ -23,11 +24,13 @@ mod histories_made;
 mod importing;
 mod layers;
 mod learning;
+mod leases;
 mod made_sessions;
 mod models;
 mod models_entries;
 mod models_http;
 mod models_turns;
+mod objects;
 mod recall;
 mod recollection;
 mod redaction;

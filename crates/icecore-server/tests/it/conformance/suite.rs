@@ -45,7 +45,7 @@ impl Suite {
     pub(crate) async fn timed() -> (Arc<HandClock>, Self) {
         let (dir, clock) = (tempfile::tempdir().unwrap(), HandClock::new());
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
-        let memory = Memory::builder().clock(shared).open(dir.path()).await.unwrap();
+        let memory = crate::place::open(Memory::builder().clock(shared), dir.path()).await;
         let settings = HostSettings { conformance: true, ..HostSettings::default() };
         let host = Host::behaving(memory, dir.path(), settings).await;
         (clock, Self::over(dir, host).await)

@@ -1,0 +1,361 @@
+//! Transactions: alone where they must be, together where they may, once in every case.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::proxy::{Cut, Proxy};
+use super::*;
+use crate::store::Store;
+use crate::testing::postgres::{Stop, own_server};
+
+/// Fails with a code of the server's.
+fn raise(c: &Connection, s: &Shared, code: &str) -> Result<()> {
+    let sql = format!("DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '{code}'; END $$");
+    c.execute_batch(&sql).map_err(|e| (s.classify)(e, &s.path))
+}
+
+#[test]
+fn what_passes_is_run_again_and_kept_once() {
+    let Some((store, _database)) = fresh_store() else { return };
+    for code in ["40001", "40P01", "23505", "57P01", "53300", "08006"] {
+        let runs = AtomicU32::new(0);
+        let answer = write(&store, &Wall::Everyone, |c, s| {
+            put_note(c, s, code, "kept")?;
+            match runs.fetch_add(1, Ordering::SeqCst) {
+                0 => raise(c, s, code),
+                _ => Ok(()),
+            }
+        });
+        assert!(answer.is_ok(), "{code}: {answer:?}");
+        assert_eq!((runs.into_inner(), count_notes(&store, code)), (2, 1), "{code}");
+    }
+}
+
+#[test]
+fn a_failure_counts_whatever_was_made_of_it() {
+    let Some((store, _database)) = fresh_store() else { return };
+    let runs = AtomicU32::new(0);
+    let act = |c: &Connection, s: &Shared| {
+        put_note(c, s, "swallowed", "kept")?;
+        if runs.fetch_add(1, Ordering::SeqCst) == 0 {
+            let _ = raise(c, s, "40001");
+        }
+        Ok(())
+    };
+    write(&store, &Wall::Everyone, act).unwrap();
+    assert_eq!((runs.into_inner(), count_notes(&store, "swallowed")), (2, 1));
+}
+
+#[test]
+fn what_does_not_pass_is_told_at_once() {
+    let Some((store, _database)) = fresh_store() else { return };
+    let runs = AtomicU32::new(0);
+    let answer = write(&store, &Wall::Everyone, |c, s| {
+        runs.fetch_add(1, Ordering::SeqCst);
+        put_note(c, s, "lost", "no")?;
+        raise(c, s, "22012")
+    });
+    assert!(matches!(answer, Err(StoreError::Postgres { .. })), "{answer:?}");
+    let refused = write(&store, &Wall::Everyone, |c, s| {
+        put_note(c, s, "lost", "no")?;
+        Err::<(), _>(StoreError::TooManySecrets)
+    });
+    assert!(matches!(refused, Err(StoreError::TooManySecrets)));
+    assert_eq!((runs.into_inner(), count_notes(&store, "lost")), (1, 0));
+}
+
+/// A place that stays taken is no haste of somebody else.
+#[test]
+fn what_is_always_taken_ends() {
+    let Some((store, _database)) = fresh_store() else { return };
+    write(&store, &Wall::Everyone, |c, s| put_note(c, s, "taken", "first")).unwrap();
+    let runs = AtomicU32::new(0);
+    let answer = write(&store, &Wall::Everyone, |c, s| {
+        runs.fetch_add(1, Ordering::SeqCst);
+        put_note(c, s, "taken", "second")
+    });
+    assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
+    assert_eq!(runs.into_inner(), 9);
+}
+
+#[test]
+fn a_lost_connection_is_replaced() {
+    let Some((store, database)) = fresh_store() else { return };
+    let hang_up = || {
+        database.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        );
+    };
+    let runs = AtomicU32::new(0);
+    write(&store, &of_tenant("acme"), |c, s| {
+        read_one(c, s)?;
+        if runs.fetch_add(1, Ordering::SeqCst) == 0 {
+            hang_up();
+        }
+        read_one(c, s)
+    })
+    .unwrap();
+    assert_eq!(runs.into_inner(), 2);
+    // Also those that are lost while nobody uses them.
+    hang_up();
+    assert_eq!(count_notes(&store, "none"), 0);
+    hang_up();
+    write(&store, &Wall::Everyone, |c, s| put_note(c, s, "some", "")).unwrap();
+    assert_eq!(count_notes(&store, "some"), 1);
+}
+
+#[test]
+fn whether_a_lost_commit_happened_is_found_out() {
+    let Some(server) = own_server() else { return };
+    let database = server.fresh_database();
+    let port = server.port().unwrap();
+    let proxy = Proxy::to(port);
+    let store = connect(&proxy.url(database.url(), port));
+    for (cut, expected_runs) in [(Cut::AfterCommit, 1), (Cut::BeforeCommit, 2)] {
+        for time in 0..3 {
+            let name = format!("{cut:?} {time}");
+            let runs = AtomicU32::new(0);
+            proxy.cut_next(cut);
+            write(&store, &Wall::Everyone, |c, s| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                put_note(c, s, &name, "once")
+            })
+            .unwrap();
+            assert!(proxy.was_cut());
+            assert_eq!((runs.into_inner(), count_notes(&store, &name)), (expected_runs, 1));
+        }
+    }
+}
+
+/// Nobody is told that it worked, and nobody that it did not.
+#[test]
+fn an_outcome_that_cannot_be_found_out_is_told() {
+    let Some(server) = own_server() else { return };
+    let database = server.fresh_database();
+    let options = PostgresOptions { retry_seconds: 1, ..PostgresOptions::default() };
+    let store = connect_with(database.url(), options).unwrap();
+    let answer = write(&store, &Wall::Everyone, |c, s| {
+        put_note(c, s, "perhaps", "yes")?;
+        // Nobody notices before COMMIT is on its way.
+        server.stop(Stop::Immediate);
+        Ok(())
+    });
+    let error = answer.unwrap_err();
+    assert!(error.to_string().contains("whether it was committed is not known"), "{error}");
+    assert!(error.hint().unwrap().contains("retry with the same ids"));
+    server.start_again();
+    assert_eq!(count_notes(&store, "perhaps"), 0);
+}
+
+#[test]
+fn writers_of_a_memory_go_one_after_the_other() {
+    const WRITERS: usize = 8;
+    const TIMES: usize = 10;
+    let Some((store, _database)) = fresh_store() else { return };
+    let failed = |s: &Shared, e| (s.classify)(e, &s.path);
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                for _ in 0..TIMES {
+                    write(&store, &of_memory("acme", "notes"), |c, s| {
+                        // Whoever read before another wrote would undo that.
+                        let sql = "SELECT max(micro) FROM policies";
+                        let last: Option<i64> =
+                            c.query_row(sql, [], |row| row.get(0)).map_err(|e| failed(s, e))?;
+                        let next = last.unwrap_or(0) + 1;
+                        let sql = "INSERT INTO policies VALUES (?1, ?1, ?2, 0, 0)";
+                        let owner = i64::from(std::process::id());
+                        c.execute(sql, params![next, owner]).map(drop).map_err(|e| failed(s, e))
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    let last = read(&store, &Wall::Everyone, |c, s| {
+        c.query_row("SELECT max(micro) FROM policies", [], |row| row.get::<_, Option<i64>>(0))
+            .map_err(|e| failed(s, e))
+    });
+    assert_eq!(last.unwrap(), Some((WRITERS * TIMES) as i64));
+    let timings = store.engine().timings();
+    // None had to be run again.
+    assert_eq!(timings.commits.count(), (WRITERS * TIMES) as u64);
+}
+
+#[test]
+fn writers_of_different_memories_go_together() {
+    let Some((store, _database)) = fresh_store() else { return };
+    write(&store, &of_memory("acme", "first"), |c, s| make_tenant(c, s, "acme")).unwrap();
+    let both = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for memory in ["first", "second"] {
+            let (store, both) = (&store, &both);
+            scope.spawn(move || {
+                write(store, &of_memory("acme", memory), |c, s| {
+                    read_one(c, s)?;
+                    // Each is in its transaction when the other is in its own.
+                    both.wait();
+                    Ok(())
+                })
+                .unwrap();
+            });
+        }
+    });
+}
+
+fn read_one(c: &Connection, s: &Shared) -> Result<i64> {
+    c.query_row("SELECT 1", [], |row| row.get(0)).map_err(|e| (s.classify)(e, &s.path))
+}
+
+fn make_tenant(c: &Connection, s: &Shared, name: &str) -> Result<i64> {
+    let make = || {
+        let number = c.new_tenant_number()?;
+        let sql = "INSERT INTO tenants (tenant, name, sealed_key) VALUES (?1, ?2, x'00')";
+        c.execute(sql, params![number, name])?;
+        Ok(number)
+    };
+    make().map_err(|e| (s.classify)(e, &s.path))
+}
+
+/// The locks that a transaction holds, as the server tells.
+fn locks(store: &PostgresStore, wall: &Wall) -> Vec<String> {
+    write(store, wall, |c, s| {
+        let sql = "SELECT mode FROM pg_locks WHERE locktype = 'advisory'
+                   AND pid = pg_backend_pid() ORDER BY mode";
+        c.prepare(sql)
+            .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())
+            .map_err(|e| (s.classify)(e, &s.path))
+    })
+    .unwrap()
+}
+
+#[test]
+fn each_wall_has_its_locks() {
+    let Some((store, _database)) = fresh_store() else { return };
+    let memory = of_memory("acme", "notes");
+    // Who may have to make the tenant keeps all others out.
+    assert_eq!(locks(&store, &memory), ["ExclusiveLock", "ExclusiveLock"]);
+    write(&store, &memory, |c, s| make_tenant(c, s, "acme")).unwrap();
+    assert_eq!(locks(&store, &of_tenant("acme")), ["ExclusiveLock"]);
+    assert_eq!(locks(&store, &memory), ["ExclusiveLock", "ShareLock"]);
+    assert_eq!(locks(&store, &Wall::Everyone), ["ExclusiveLock"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_is_made_once_by_many() {
+    let Some(database) = fresh_database() else { return };
+    let here = Arc::new(connect_elsewhere(database.url().to_owned()).await);
+    let there = Arc::new(connect_elsewhere(database.url().to_owned()).await);
+    let mut asked = tokio::task::JoinSet::new();
+    for host in [here, there] {
+        for _ in 0..8 {
+            let host = Arc::clone(&host);
+            asked.spawn(async move { host.identity_key(&tenant("acme")).await.unwrap() });
+        }
+    }
+    let keys = asked.join_all().await;
+    assert_eq!(keys.len(), 16);
+    assert!(keys.iter().all(|key| key.hash_name("a", "b") == keys[0].hash_name("a", "b")));
+}
+
+async fn connect_elsewhere(url: String) -> PostgresStore {
+    tokio::task::spawn_blocking(move || connect(&url)).await.unwrap()
+}
+
+#[test]
+fn a_read_sees_one_moment() {
+    let Some((store, _database)) = fresh_store() else { return };
+    let count = |c: &Connection, s: &Shared| -> Result<i64> {
+        c.query_row("SELECT count(*) FROM notes WHERE name = 'moment'", [], |row| row.get(0))
+            .map_err(|e| (s.classify)(e, &s.path))
+    };
+    read(&store, &Wall::Everyone, |c, s| {
+        assert_eq!(count(c, s)?, 0);
+        write(&store, &Wall::Everyone, |c, s| put_note(c, s, "moment", "later")).unwrap();
+        assert_eq!(count(c, s)?, 0);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(count_notes(&store, "moment"), 1);
+}
+
+/// Its end is not waited for, but it is sent: an open one would keep old rows.
+#[test]
+fn a_read_leaves_no_transaction_open() {
+    let Some((store, database)) = fresh_store() else { return };
+    for time in 0..5 {
+        read(&store, &Wall::Everyone, read_one).unwrap();
+        let open = || {
+            database.rows(
+                "SELECT query FROM pg_stat_activity WHERE datname = current_database()
+                 AND pid <> pg_backend_pid() AND state <> 'idle'",
+            )
+        };
+        // The server needs a moment to read it.
+        let is_closed = (0..200).any(|_| open().is_empty());
+        assert!(is_closed, "{time}: {:?}", open());
+    }
+}
+
+#[test]
+fn many_at_once_are_answered_in_their_order() {
+    let Some((store, _database)) = fresh_store() else { return };
+    let numbers: Vec<i64> = (0..1000).collect();
+    write(&store, &Wall::Everyone, |c, s| {
+        let work = || -> engine::Result<()> {
+            use engine::Value::{Blob, Integer, Null, Text};
+            let each: Vec<Vec<engine::Value<'_>>> =
+                numbers.iter().map(|n| vec![Integer(*n)]).collect();
+            let found: Vec<Vec<i64>> =
+                c.prepare_cached("SELECT ?1 + 1")?.query_each(&each, |row| row.get(0))?;
+            let expected: Vec<Vec<i64>> = numbers.iter().map(|n| vec![n + 1]).collect();
+            assert_eq!(found, expected);
+            let names: Vec<String> = numbers.iter().map(|n| format!("n{n}\0")).collect();
+            let rows: Vec<_> = names
+                .iter()
+                .map(|name| {
+                    [
+                        Blob(name.as_bytes()),
+                        Text(name),
+                        Text("t"),
+                        Text("r"),
+                        Integer(1),
+                        Null(engine::Kind::Text),
+                    ]
+                })
+                .collect();
+            let columns = ["hash", "id", "tenant", "role", "created_at", "name"];
+            c.insert_all("api_keys", columns, &rows)?;
+            c.insert_all("api_keys", columns, &[])?;
+            let found: (i64, i64) = c.query_row(
+                "SELECT count(*), count(name) FROM api_keys WHERE id = ?1 OR id > ''",
+                ["n7\0"],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )?;
+            assert_eq!(found, (1000, 0));
+            Ok(())
+        };
+        work().map_err(|e| (s.classify)(e, &s.path))
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_takes_too_long_is_told_by_its_name() {
+    let Some(database) = fresh_database() else { return };
+    let options =
+        PostgresOptions { statement_seconds: 1, lock_seconds: 1, ..PostgresOptions::default() };
+    let store = connect_with(database.url(), options).unwrap();
+    let slow = read(&store, &Wall::Everyone, |c, s| {
+        c.execute_batch("SELECT pg_sleep(600)").map_err(|e| (s.classify)(e, &s.path))
+    });
+    let error = slow.unwrap_err();
+    assert!(error.to_string().contains("`postgres.statement_seconds`"), "{error}");
+    // One who waits for a lock that another holds.
+    let waiting = PostgresOptions { statement_seconds: 60, ..options };
+    let store = connect_with(database.url(), waiting).unwrap();
+    let blocked =
+        write(&store, &of_tenant("acme"), |_, _| Ok(write(&store, &of_tenant("acme"), read_one)));
+    assert!(matches!(blocked, Ok(Err(StoreError::Busy { seconds: 1 }))), "{blocked:?}");
+}

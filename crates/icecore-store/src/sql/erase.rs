@@ -1,0 +1,562 @@
+//! Erasure: rows become tombstones, everything that quoted them goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::engine::Owned as Value;
+use super::engine::{self, Connection, OptionalExtension, params};
+use icecore_domain::chunk::ChunkId;
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
+use icecore_domain::time::Millis;
+
+use super::dream_loss::{self, Touched};
+use super::rows::{self, ERASED, EXPIRED, ScopeNo};
+use super::{Shared, facts, handoffs, pyramid, recalled, secrets, usage};
+use crate::bounds::Change;
+use crate::store::*;
+
+pub(super) fn select(
+    c: &Connection,
+    s: &Shared,
+    tenant: &Tenant,
+    memory: Option<&str>,
+    selector: &Selector,
+) -> Result<Vec<Selected>> {
+    let Some(no) = rows::tenant_no(c, s, tenant)? else { return Ok(Vec::new()) };
+    let (condition, value) = match selector {
+        Selector::Entry(_) => return Ok(Vec::new()),
+        Selector::Session(name) => {
+            let Some(key) = rows::tenant_key(c, s, tenant)? else { return Ok(Vec::new()) };
+            ("o.name_hash = ?3", Value::from(rows::session_hash(&key, name).to_vec()))
+        }
+        Selector::Subject { hash, .. } => (
+            "t.speaker = (SELECT k.speaker FROM speakers k WHERE k.tenant = t.tenant
+                AND k.session = t.session AND k.name_hash = ?3)",
+            Value::from(hash.to_vec()),
+        ),
+        Selector::Before(at) => ("t.at < ?3", Value::from(at.0)),
+    };
+    let sql = format!(
+        "SELECT o.scope, t.session, t.branch, t.seq, t.ordinal FROM sessions o
+         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         JOIN turns t ON t.tenant = o.tenant AND t.session = o.session
+         WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2) AND {condition} AND t.flags & {ERASED} = 0
+         ORDER BY t.session, t.branch, t.seq"
+    );
+    let found: Vec<(i64, i64, u32, i64, i64)> = c
+        .prepare_cached(&sql)
+        .and_then(|mut q| {
+            q.query_map(params![no, memory, value], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            })?
+            .collect()
+        })
+        .map_err(|e| s.failed(e))?;
+    let mut grouped: BTreeMap<(i64, i64, u32), Vec<(Seq, Ordinal)>> = BTreeMap::new();
+    for (scope, session, branch, seq, ordinal) in found {
+        let turn = (Seq(seq as u64), Ordinal(ordinal as u64));
+        grouped.entry((scope, session, branch)).or_default().push(turn);
+    }
+    let whole_session = matches!(selector, Selector::Session(_));
+    if whole_session {
+        for session in named_and_empty(c, no, memory, &value).map_err(|e| s.failed(e))? {
+            grouped.entry(session).or_default();
+        }
+    }
+    grouped
+        .into_iter()
+        .map(|((scope, session, branch), turns)| {
+            Ok(Selected {
+                scope: rows::scope_of(c, s, no, scope)?,
+                session: SessionNo(session as u64),
+                branch: Branch(branch),
+                turns,
+                whole_session,
+            })
+        })
+        .collect()
+}
+
+/// Sessions of which only the name is left, at their current branch.
+fn named_and_empty(
+    c: &Connection,
+    tenant: i64,
+    memory: Option<&str>,
+    name_hash: &Value,
+) -> engine::Result<Vec<(i64, i64, u32)>> {
+    c.prepare_cached(
+        "SELECT o.scope, o.session, o.current FROM sessions o
+         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2) AND o.name_hash = ?3
+           AND o.name IS NOT NULL AND o.turns = 0",
+    )?
+    .query_map(params![tenant, memory, name_hash], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?
+    .collect()
+}
+
+pub(super) fn erase(c: &Connection, s: &Shared, scope: &Scope, erasure: &Erasure) -> Result<bool> {
+    let Some(no) = pyramid::owned(c, s, scope, erasure.session)? else { return Ok(false) };
+    let seen = erasure.seen();
+    if !still_as_read(c, no, &seen).map_err(|e| s.failed(e))? {
+        return Ok(false);
+    }
+    let mut change = Change::default();
+    for (id, old, new) in &erasure.packs {
+        change.bytes += match new {
+            Some(pack) => swap_pack(c, s, scope, no, id, pack)?,
+            None => -delete_pack(c, no, erasure, id.first, old).map_err(|e| s.failed(e))?,
+        };
+    }
+    let touched = erase_rows(c, no, erasure, &mut change).map_err(|e| s.failed(e))?;
+    usage::change(c, no.tenant, change).map_err(|e| s.failed(e))?;
+    let going = dream_loss::Going::Erased;
+    dream_loss::lose(c, s, (scope, no), &touched, going, erasure.now)?;
+    Ok(true)
+}
+
+/// Puts a pack in the place of the one that a macro has, and answers by how many bytes it
+/// is larger.
+pub(super) fn swap_pack(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    no: ScopeNo,
+    id: &ChunkId,
+    pack: &NewPack,
+) -> Result<i64> {
+    // Its turns are as old as they were: retention goes on counting.
+    let (since, bytes) = packed(c, no, id).map_err(|e| s.failed(e))?;
+    pyramid::put_pack(c, s, scope, no.tenant, id, pack, since)?;
+    Ok(rows::number(pack.bytes) - bytes)
+}
+
+/// When a macro was packed, and the bytes of that.
+fn packed(c: &Connection, no: ScopeNo, id: &ChunkId) -> engine::Result<(Millis, i64)> {
+    c.query_row(
+        "SELECT created_at, bytes FROM packs
+         WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4",
+        params![no.tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64],
+        |row| Ok((Millis(row.get(0)?), row.get(1)?)),
+    )
+}
+
+/// Bodies are where they were and as they were when the caller read them.
+pub(super) fn still_as_read(c: &Connection, no: ScopeNo, seen: &Seen<'_>) -> engine::Result<bool> {
+    let at = (seen.session, seen.branch);
+    let micros = seen.micros.iter().map(|(id, revision, _)| (id, *revision));
+    if pyramid::watermark(c, no.tenant, at, "warm_through")?.is_none()
+        || !pyramid::unrevised(c, no.tenant, at, micros)?
+        || !every_micro_is_named(c, no, seen)?
+    {
+        return Ok(false);
+    }
+    let (session, branch) = (seen.session.0 as i64, seen.branch.0);
+    let emptied = Emptied::of(seen.emptied);
+    for (id, _, text) in seen.micros {
+        let has_text: bool = c
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM texts WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4)",
+            )?
+            .query_row(params![no.tenant, session, branch, id.first.0 as i64], |row| row.get(0))?;
+        // Text must be replaced or go with its last turn; no text, no replacement.
+        if text.is_some() && !has_text {
+            return Ok(false);
+        }
+        if has_text && text.is_none() && !emptied.covers(id.first, id.last) {
+            return Ok(false);
+        }
+    }
+    for (id, old) in &seen.packs {
+        let name: Option<String> = c
+            .prepare_cached("SELECT name FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4")?
+            .query_row(params![no.tenant, session, branch, id.first.0 as i64], |row| row.get(0))
+            .optional()?;
+        if name.as_deref() != Some(*old) {
+            return Ok(false);
+        }
+    }
+    every_pack_is_named(c, no, seen)
+}
+
+/// [`Seen::covers`] for many questions.
+struct Emptied(Vec<(Ordinal, Ordinal)>);
+
+impl Emptied {
+    fn of(emptied: &[(Ordinal, Ordinal)]) -> Self {
+        let mut ranges = emptied.to_vec();
+        ranges.sort();
+        // Each with the farthest end of those that begin no later.
+        let mut end = Ordinal(0);
+        for (_, last) in &mut ranges {
+            end = end.max(*last);
+            *last = end;
+        }
+        Self(ranges)
+    }
+
+    fn covers(&self, first: Ordinal, last: Ordinal) -> bool {
+        let begun = self.0.partition_point(|(from, _)| *from <= first);
+        begun > 0 && last <= self.0[begun - 1].1
+    }
+}
+
+/// A micro that was cut after the caller looked may be text by now.
+fn every_micro_is_named(c: &Connection, no: ScopeNo, seen: &Seen<'_>) -> engine::Result<bool> {
+    let (session, branch) = (seen.session.0 as i64, seen.branch.0);
+    // These are micros of the branch, so that no two of them overlap.
+    let named: BTreeMap<Ordinal, Ordinal> =
+        seen.micros.iter().map(|(id, _, _)| (id.first, id.last)).collect();
+    let closed_through: Option<i64> = c
+        .prepare_cached(
+            "SELECT last FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = 0
+             ORDER BY first DESC LIMIT 1",
+        )?
+        .query_row(params![no.tenant, session, branch], |row| row.get(0))
+        .optional()?;
+    let closed_through = Ordinal(closed_through.unwrap_or(0) as u64);
+    for seq in &seen.seqs {
+        let Some(turn) = turn_to_erase(c, no.tenant, session, branch, seq.0 as i64)? else {
+            continue;
+        };
+        let ordinal = Ordinal(turn.ordinal as u64);
+        let is_named =
+            named.range(..=ordinal).next_back().is_some_and(|(_, last)| ordinal <= *last);
+        if !is_named && ordinal <= closed_through {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A turn that is no tombstone.
+struct Erasable {
+    ordinal: i64,
+    tokens: i64,
+    is_expired: bool,
+}
+
+/// A turn of the branch, unless it is a tombstone.
+fn turn_to_erase(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    branch: u32,
+    seq: i64,
+) -> engine::Result<Option<Erasable>> {
+    c.prepare_cached(&format!(
+        "SELECT ordinal, tokens, flags FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3
+           AND branch = ?4 AND flags & {ERASED} = 0"
+    ))?
+    .query_row(params![tenant, session, seq, branch], |row| {
+        let is_expired = row.get::<_, i64>(2)? & EXPIRED != 0;
+        Ok(Erasable { ordinal: row.get(0)?, tokens: row.get(1)?, is_expired })
+    })
+    .optional()
+}
+
+/// A macro that went cold after the caller looked has a pack we must not miss.
+fn every_pack_is_named(c: &Connection, no: ScopeNo, seen: &Seen<'_>) -> engine::Result<bool> {
+    let (session, branch) = (seen.session.0 as i64, seen.branch.0);
+    let named: BTreeSet<&str> = seen.packs.iter().map(|(_, old)| *old).collect();
+    for (id, _, _) in seen.micros {
+        // Packs do not overlap: if one holds the micro, it is the last to begin.
+        let pack: Option<(String, i64)> = c
+            .prepare_cached(
+                "SELECT name, last FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND first <= ?4 ORDER BY first DESC LIMIT 1",
+            )?
+            .query_row(params![no.tenant, session, branch, id.first.0 as i64], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()?;
+        let holding = pack.filter(|(_, last)| *last >= id.last.0 as i64);
+        if holding.is_some_and(|(name, _)| !named.contains(name.as_str())) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Answers its bytes.
+fn delete_pack(
+    c: &Connection,
+    no: ScopeNo,
+    erasure: &Erasure,
+    first: Ordinal,
+    name: &str,
+) -> engine::Result<i64> {
+    usage::freed(
+        c,
+        "DELETE FROM packs WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4
+           AND name = ?5 RETURNING bytes",
+        params![no.tenant, erasure.session.0 as i64, erasure.branch.0, first.0 as i64, name],
+    )
+}
+
+/// Answers the dreams that read what goes.
+fn erase_rows(
+    c: &Connection,
+    no: ScopeNo,
+    erasure: &Erasure,
+    change: &mut Change,
+) -> engine::Result<Touched> {
+    let (session, branch) = (erasure.session.0 as i64, erasure.branch.0);
+    change.bytes += swap_texts(c, no.tenant, &erasure.micros)?;
+    let verdicts = facts::verdicts_on(c, no.tenant, session)?;
+    let (mut gone, mut first_verdict) = (BTreeMap::new(), None);
+    for seq in &erasure.seqs {
+        let turn = erase_turn(c, no.tenant, session, branch, seq.0 as i64)?;
+        let Some((turn, bytes)) = turn else { continue };
+        change.add(Change { turns: -i64::from(!turn.is_expired), bytes: -bytes });
+        gone.insert(turn.ordinal, Lost { turns: 1, tokens: turn.tokens });
+        let verdict = verdicts.get(&(seq.0 as i64)).copied();
+        first_verdict = first_verdict.into_iter().chain(verdict).min();
+    }
+    take_out(c, no.tenant, (session, branch), &gone)?;
+    forget_speakers(c, no.tenant, session)?;
+    if erasure.forget_name {
+        c.execute(
+            "UPDATE sessions SET name = NULL WHERE tenant = ?1 AND session = ?2 AND turns <= 0",
+            [no.tenant, session],
+        )?;
+    }
+    raise_epoch(c, no)?;
+    let ordinals: BTreeSet<i64> = gone.into_keys().collect();
+    handoffs::forget(c, no, (session, branch), &ordinals)?;
+    let mut touched = dream_loss::by_turns(c, no.tenant, (session, branch), &ordinals)?;
+    touched.extend(dream_loss::after(c, no, first_verdict)?);
+    Ok(touched)
+}
+
+/// Puts the texts of micros in the place of those they have, and answers by how many bytes
+/// they are larger.
+pub(super) fn swap_texts(
+    c: &Connection,
+    tenant: i64,
+    micros: &[(ChunkId, u32, Option<TextBody>)],
+) -> engine::Result<i64> {
+    let mut larger = 0;
+    for (id, _, text) in micros {
+        larger -= usage::freed(
+            c,
+            "DELETE FROM texts WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first = ?4
+             RETURNING length(text)",
+            params![tenant, id.session.0 as i64, id.branch.0, id.first.0 as i64],
+        )?;
+        if let Some(text) = text {
+            larger += pyramid::put_text(c, tenant, id, text)?;
+        }
+    }
+    Ok(larger)
+}
+
+/// What a turn that changes takes from the counts it is in.
+pub(super) struct Lost {
+    pub(super) turns: i64,
+    pub(super) tokens: i64,
+}
+
+/// Sets right all that counts turns, given by ordinal, and what was made of them.
+pub(super) fn take_out(
+    c: &Connection,
+    tenant: i64,
+    (session, branch): (i64, u32),
+    changed: &BTreeMap<i64, Lost>,
+) -> engine::Result<()> {
+    for level in 0..3 {
+        revise_chunks(c, tenant, session, branch, level, changed)?;
+    }
+    // What is open at each level has fewer tokens now.
+    let open = |level: &str| {
+        format!(
+            "{level}_tokens = (SELECT coalesce(sum(t.tokens), 0) FROM turns t WHERE t.tenant = ?1
+                AND t.session = ?2 AND t.branch = ?3 AND t.seq >= {level}_first_seq AND {level}_first_seq > 0)"
+        )
+    };
+    c.execute(
+        &format!(
+            "UPDATE branches SET version = version + 1, unsettled = 1, {}, {}, {}
+             WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
+            open("micro"),
+            open("mini"),
+            open("macro")
+        ),
+        params![tenant, session, branch],
+    )?;
+    let turns: i64 = changed.values().map(|lost| lost.turns).sum();
+    let tokens: i64 = changed.values().map(|lost| lost.tokens).sum();
+    c.execute(
+        "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4 WHERE tenant = ?1 AND session = ?2",
+        [tenant, session, turns, tokens],
+    )?;
+    Ok(())
+}
+
+/// Makes a tombstone of a turn. Answers what it was and the bytes of its body in its row,
+/// or nothing if it is no turn to erase.
+fn erase_turn(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    branch: u32,
+    seq: i64,
+) -> engine::Result<Option<(Erasable, i64)>> {
+    let Some(turn) = turn_to_erase(c, tenant, session, branch, seq)? else { return Ok(None) };
+    let bytes = usage::freed(
+        c,
+        "DELETE FROM bodies WHERE tenant = ?1 AND session = ?2 AND seq = ?3 RETURNING length(body)",
+        [tenant, session, seq],
+    )?;
+    secrets::forget_hidden(
+        c,
+        "SELECT position FROM turns WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+        [tenant, session, seq],
+    )?;
+    facts::erase_quoting(c, tenant, session, seq)?;
+    c.prepare_cached(
+        "UPDATE turns SET flags = (flags & 3) | ?4, tokens = 0, at = 0, speaker = 0
+         WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
+    )?
+    .execute([tenant, session, seq, ERASED])?;
+    Ok(Some((turn, bytes)))
+}
+
+/// Takes what turns lost out of the chunks of a level that hold them. Those chunks' summaries go, and the level's watermark is set back,
+/// so that they are made anew.
+fn revise_chunks(
+    c: &Connection,
+    tenant: i64,
+    session: i64,
+    branch: u32,
+    level: i64,
+    changed: &BTreeMap<i64, Lost>,
+) -> engine::Result<()> {
+    let mut first_revised = None;
+    let mut from = 0;
+    while let Some((&ordinal, _)) = changed.range(from..).next() {
+        let chunk: Option<(i64, i64)> = c
+            .prepare_cached(
+                "SELECT first, last FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+                   AND level = ?4 AND first <= ?5 ORDER BY first DESC LIMIT 1",
+            )?
+            .query_row(params![tenant, session, branch, level, ordinal], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()?;
+        // Beyond the last chunk the level is open.
+        let Some((first, last)) = chunk.filter(|(_, last)| ordinal <= *last) else { break };
+        let held = || changed.range(ordinal..=last).map(|(_, lost)| lost);
+        let (turns, tokens) = (
+            held().map(|lost| lost.turns).sum::<i64>(),
+            held().map(|lost| lost.tokens).sum::<i64>(),
+        );
+        c.prepare_cached(
+            "UPDATE chunks SET turns = turns - ?6, tokens = tokens - ?7, revision = revision + ?8
+             WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
+        )?
+        .execute(params![
+            tenant,
+            session,
+            branch,
+            level,
+            first,
+            turns,
+            tokens,
+            held().count() as i64
+        ])?;
+        c.prepare_cached(
+            "DELETE FROM summaries WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
+        )?
+        .execute(params![tenant, session, branch, level, first])?;
+        first_revised.get_or_insert(first);
+        from = last + 1;
+    }
+    let Some(first) = first_revised else { return Ok(()) };
+    let column = ["micro_through", "mini_through", "macro_through"][level as usize];
+    c.prepare_cached(&format!(
+        "UPDATE branches SET {column} = min({column}, ?4) WHERE tenant = ?1 AND session = ?2 AND branch = ?3"
+    ))?
+    .execute(params![tenant, session, branch, first - 1])?;
+    Ok(())
+}
+
+/// Hashes of names that no turn bears any more.
+fn forget_speakers(c: &Connection, tenant: i64, session: i64) -> engine::Result<()> {
+    c.execute(
+        "DELETE FROM speakers WHERE tenant = ?1 AND session = ?2 AND speaker NOT IN (
+             SELECT DISTINCT speaker FROM turns WHERE tenant = ?1 AND session = ?2)",
+        [tenant, session],
+    )?;
+    Ok(())
+}
+
+/// Marks that something of the scope was erased, for all who may have kept it.
+pub(super) fn raise_epoch(c: &Connection, no: ScopeNo) -> engine::Result<()> {
+    // Answers kept for retries may quote what was erased; those that hold ids stay.
+    let mut operations =
+        c.prepare_cached("SELECT DISTINCT operation FROM outcomes WHERE tenant = ?1")?;
+    let operations = operations.query_map([no.tenant], |row| row.get::<_, String>(0))?;
+    for operation in operations.collect::<engine::Result<Vec<_>>>()? {
+        if may_quote(&operation) {
+            c.execute(
+                "DELETE FROM outcomes WHERE tenant = ?1 AND operation = ?2",
+                params![no.tenant, operation],
+            )?;
+        }
+    }
+    c.execute(
+        "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
+        [no.tenant, no.scope],
+    )?;
+    recalled::lose(c, no)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SqliteStore;
+    use crate::contract::fixtures::*;
+
+    #[tokio::test]
+    async fn a_large_session_is_erased_at_once() {
+        const TURNS: u64 = 10_000;
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path(), None).unwrap();
+        let session = add(&store, "s", &say_many(TURNS as usize)).await;
+        let through = Ordinal(TURNS);
+        let micros = store.bodies(&scope(), session, Branch::MAIN, Ordinal(1), through).await;
+        let micros = micros.unwrap().into_iter().map(|body| (body.id, body.revision, None));
+        let micros: Vec<_> = micros.collect();
+        let erasure = Erasure {
+            session,
+            branch: Branch::MAIN,
+            seqs: (1..=TURNS).map(Seq).collect(),
+            emptied: micros.iter().map(|(id, _, _)| (id.first, id.last)).collect(),
+            forget_name: true,
+            micros,
+            packs: Vec::new(),
+            now: NOW,
+        };
+        assert!(store.erase(&scope(), erasure).await.unwrap());
+        assert_eq!(stats(&store).await.turns, 0);
+    }
+
+    #[test]
+    fn emptied_ranges_cover_as_they_would_one_by_one() {
+        let ranges = [(5, 6), (1, 9), (3, 4), (12, 12), (11, 13)];
+        let emptied = ranges.map(|(first, last)| (Ordinal(first), Ordinal(last))).to_vec();
+        let (session, branch) = (SessionNo(1), Branch::MAIN);
+        let (seqs, micros, packs) = (Vec::new(), Vec::new(), Vec::new());
+        let forget_name = false;
+        let erasure =
+            Erasure { session, branch, seqs, emptied, forget_name, micros, packs, now: NOW };
+        let sorted = Emptied::of(&erasure.emptied);
+        for first in (0..16).map(Ordinal) {
+            for last in (first.0..16).map(Ordinal) {
+                let covers = erasure.covers(first, last);
+                assert_eq!(sorted.covers(first, last), covers, "{first}-{last}");
+            }
+        }
+    }
+}
