@@ -120,6 +120,10 @@ impl Memory {
     /// Builds a context that never exceeds its budget.
     #[tracing::instrument(skip_all, fields(budget = request.budget))]
     pub async fn context(&self, scope: &Scope, request: ContextRequest) -> Result<Context> {
+        self.seeing(scope.tenant()).await?.seen_context(scope, request).await
+    }
+
+    async fn seen_context(&self, scope: &Scope, request: ContextRequest) -> Result<Context> {
         let query = request.query.as_deref().filter(|query| !query.trim().is_empty());
         // A query may go to a model, which no secret may reach.
         let redacted = match query {
@@ -130,25 +134,26 @@ impl Memory {
         let mut offer = Offer::default();
         let mut notices = Vec::new();
         let mut stood_for = BTreeMap::new();
-        let sessions = match &request.session {
-            Some(session) => match self.session_record(scope, session).await {
-                Ok(record) => vec![record],
-                // One that begins now has what was distilled of those before it.
-                Err(error @ MemoryError::NoSession { .. }) => {
-                    match self.recollect(scope, asked, &mut offer, &mut notices).await? {
-                        true => Vec::new(),
-                        false => return Err(error),
-                    }
+        // Neither waits for the other.
+        let (sessions, relevant) = tokio::join!(self.drawn_from(scope, &request), async {
+            match asked {
+                Some(query) => self.relevant(scope, query, request.budget).await,
+                None => Ok(Default::default()),
+            }
+        });
+        let sessions = match sessions {
+            // One that begins now has what was distilled of those before it.
+            Err(error @ MemoryError::NoSession { .. }) => {
+                match self.recollect(scope, asked, &mut offer, &mut notices).await? {
+                    true => Vec::new(),
+                    false => return Err(error),
                 }
-                Err(error) => return Err(error),
-            },
-            None => self.inner.store.recent_sessions(scope, MAX_SESSIONS).await?,
+            }
+            found => found?,
         };
-        if let Some(query) = asked {
-            let (relevant, found) = self.relevant(scope, query, request.budget).await?;
-            offer.relevant = relevant;
-            notices.extend(found);
-        }
+        let (relevant, found) = relevant?;
+        offer.relevant = relevant;
+        notices.extend(found);
         offer.recent_percent = match (query, &request.session) {
             (None, _) => RECENT_PERCENT,
             (Some(_), Some(_)) => RECENT_PERCENT_ASKED,
@@ -205,6 +210,18 @@ impl Memory {
             items: window.items,
             notices,
         })
+    }
+
+    /// The sessions that a context is drawn from.
+    async fn drawn_from(
+        &self,
+        scope: &Scope,
+        request: &ContextRequest,
+    ) -> Result<Vec<SessionRecord>> {
+        match &request.session {
+            Some(session) => Ok(vec![self.session_record(scope, session).await?]),
+            None => Ok(self.inner.store.recent_sessions(scope, MAX_SESSIONS).await?),
+        }
     }
 
     /// Adds what dreams came to; false where there is nothing of the kind.
@@ -298,9 +315,9 @@ impl Memory {
             self.rank(index, query, Mode::Hybrid, limit, filter).await?;
         let chosen = worth_reading(ranked, budget);
         let sources: Vec<Source> = chosen.iter().map(|ranked| ranked.source).collect();
-        let mut items = self.fetch(scope, &sources).await?;
+        let (mut items, sessions) =
+            tokio::try_join!(self.fetch(scope, &sources), self.sessions_of(scope, &sources))?;
         self.veil_items(scope, items.values_mut()).await?;
-        let sessions = self.sessions_of(scope, &sources).await?;
         let mut found = Vec::with_capacity(chosen.len());
         for ranked in chosen {
             let Some(Item::Turn(row)) = items.get(&ranked.source) else { continue };

@@ -55,6 +55,8 @@ pub struct Memory {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) parts: Arc<Parts>,
+    /// For one request: a tenant, and what hid its secrets when the request began.
+    pub(crate) sight: Option<(Tenant, TenantRedactor)>,
 }
 
 impl Deref for Inner {
@@ -296,7 +298,7 @@ impl MemoryBuilder {
             bounds: self.bounds,
             metering: Metering::default(),
         };
-        Memory { inner: Arc::new(Inner { store, parts: Arc::new(parts) }) }
+        Memory { inner: Arc::new(Inner { store, parts: Arc::new(parts), sight: None }) }
     }
 }
 
@@ -389,7 +391,15 @@ impl Memory {
     /// This memory for whoever holds a lease: nothing is written once another does.
     pub(crate) fn fenced(&self, fence: Fence) -> Memory {
         let (store, parts) = (self.inner.store.fenced(fence), Arc::clone(&self.inner.parts));
-        Memory { inner: Arc::new(Inner { store, parts }) }
+        Memory { inner: Arc::new(Inner { store, parts, sight: None }) }
+    }
+
+    /// This memory for one request of a tenant: its secrets are looked at once, and what
+    /// was secret then is hidden throughout.
+    pub(crate) async fn seeing(&self, tenant: &Tenant) -> Result<Memory> {
+        let sight = Some((tenant.clone(), self.redactor(tenant).await?));
+        let (store, parts) = (Arc::clone(&self.inner.store), Arc::clone(&self.inner.parts));
+        Ok(Memory { inner: Arc::new(Inner { store, parts, sight }) })
     }
 
     /// One memory of a principal's tenant.

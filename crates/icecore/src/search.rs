@@ -112,6 +112,10 @@ impl Memory {
         if request.limit == 0 || request.limit > MAX_HITS {
             return Err(MemoryError::HitLimit { limit: request.limit, most: MAX_HITS });
         }
+        self.seeing(scope.tenant()).await?.seen_hits(scope, request).await
+    }
+
+    async fn seen_hits(&self, scope: &Scope, request: &SearchRequest) -> Result<Hits> {
         let session = match &request.session {
             Some(name) => Some(self.session_record(scope, name).await?.no),
             None => None,
@@ -187,13 +191,13 @@ impl Memory {
     async fn hits(&self, scope: &Scope, ranking: &mut Ranking) -> Result<(Vec<Hit>, bool)> {
         let Ranking { plan, ranked, .. } = ranking;
         let sources: Vec<Source> = ranked.iter().map(|ranked| ranked.source).collect();
-        let mut items = self.fetch(scope, &sources).await?;
+        let (mut items, sessions) =
+            tokio::try_join!(self.fetch(scope, &sources), self.sessions_of(scope, &sources))?;
         let is_ended =
             |source: &Source| source.kind() == DocKind::Entry && !items.contains_key(source);
         let has_ended = sources.iter().any(is_ended);
         self.drop_outdated(scope, &mut items).await?;
         self.veil_items(scope, items.values_mut()).await?;
-        let sessions = self.sessions_of(scope, &sources).await?;
         let texts = ranked.iter().map(|ranked| items.get(&ranked.source));
         let texts = texts.map(|item| item.map(|item| item.text().into_owned())).collect();
         read_all(plan, ranked, texts).await?;

@@ -119,6 +119,9 @@ impl Memory {
     /// What hides a tenant's secrets, those it registered included. An error
     /// when they cannot be read: then nothing may be written.
     pub async fn redactor(&self, tenant: &Tenant) -> Result<TenantRedactor> {
+        if let Some((_, seen)) = self.inner.sight.as_ref().filter(|(of, _)| of == tenant) {
+            return Ok(seen.clone());
+        }
         let redactors = &self.inner.redactors;
         let version = self.inner.store.secrets_version(tenant).await?;
         if let Some(known) = redactors.known(tenant).filter(|known| known.version == version) {

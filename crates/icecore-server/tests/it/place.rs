@@ -16,7 +16,7 @@ static DATABASES: Mutex<BTreeMap<PathBuf, TestDatabase>> = Mutex::new(BTreeMap::
 
 /// Opens a memory where these tests keep theirs.
 pub async fn open(builder: MemoryBuilder, dir: &Path) -> Memory {
-    match std::env::var("ICECORE_TEST_STORE").is_ok_and(|store| store == "postgres") {
+    match is_on_a_server() {
         true => {
             let path = dir.to_owned();
             let url = tokio::task::spawn_blocking(move || database(&path)).await.unwrap();
@@ -24,6 +24,11 @@ pub async fn open(builder: MemoryBuilder, dir: &Path) -> Memory {
         }
         false => builder.open(dir).await.unwrap(),
     }
+}
+
+/// Whether what is kept lies with a PostgreSQL, and not in files of ours.
+pub fn is_on_a_server() -> bool {
+    std::env::var("ICECORE_TEST_STORE").is_ok_and(|store| store == "postgres")
 }
 
 /// Few: many tests run at once.

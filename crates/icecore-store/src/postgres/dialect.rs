@@ -14,15 +14,44 @@
 //! The last is a comment to SQLite, whose writers are alone anyhow. What else stands in
 //! quotes or in comments is left alone.
 
+use super::value::type_of;
+use crate::sql::engine::Kind;
+
 /// The statement as PostgreSQL reads it.
 pub(super) fn translated(sql: &str) -> String {
+    with_parameters(sql, "$")
+}
+
+/// A query for many at once: its parameters are arrays of such kinds, one value for each,
+/// and its last column is the number of the one that a row answers. The rows of each stand
+/// in the query's own order.
+///
+/// `OFFSET 0` holds the server to asking for one after the other, by their keys: it cannot
+/// know how few they are, and must not read a table for them.
+pub(super) fn for_each(sql: &str, kinds: &[Kind]) -> String {
+    let listed = |each: &dyn Fn(usize, Kind) -> String| {
+        let each: Vec<String> = (1..).zip(kinds).map(|(at, kind)| each(at, *kind)).collect();
+        each.join(", ")
+    };
+    let arrays = listed(&|at, kind| format!("${at}::{}[]", type_of(kind).name()));
+    let columns = listed(&|at, _| format!("p{at}"));
+    let query = with_parameters(sql, "each_of.p");
+    format!(
+        "SELECT found.*, each_of.number
+         FROM UNNEST({arrays}) WITH ORDINALITY AS each_of ({columns}, number),
+           LATERAL (SELECT * FROM ({query}) AS one OFFSET 0) AS found"
+    )
+}
+
+/// The statement with parameters that are called something and their number.
+fn with_parameters(sql: &str, called: &str) -> String {
     let mut out = String::with_capacity(sql.len() + 16);
     let mut rest = sql;
     let mut largest = 0;
     while let Some(token) = Token::first_of(rest) {
         let (text, after) = rest.split_at(token.length());
         rest = match token {
-            Token::Parameter(_) => parameter(text, after, &mut largest, &mut out),
+            Token::Parameter(_) => parameter(text, after, called, &mut largest, &mut out),
             Token::Word(_) => word(text, after, &mut out),
             Token::Other(_) => {
                 out.push_str(lock(text).unwrap_or(text));
@@ -90,10 +119,16 @@ fn quoted(sql: &str, quote: char) -> usize {
 }
 
 /// A parameter without a number has the next one, as in SQLite.
-fn parameter<'a>(text: &str, after: &'a str, largest: &mut u32, out: &mut String) -> &'a str {
+fn parameter<'a>(
+    text: &str,
+    after: &'a str,
+    called: &str,
+    largest: &mut u32,
+    out: &mut String,
+) -> &'a str {
     let number = text[1..].parse().unwrap_or(*largest + 1);
     *largest = number.max(*largest);
-    out.push_str(&format!("${number}"));
+    out.push_str(&format!("{called}{number}"));
     after
 }
 
@@ -190,6 +225,21 @@ mod tests {
     fn parameters_have_dollars() {
         check("SELECT ?1, ?12 FROM t WHERE a=?2", "SELECT $1, $12 FROM t WHERE a=$2");
         check("VALUES (?, ?, ?5, ?)", "VALUES ($1, $2, $5, $6)");
+    }
+
+    #[test]
+    fn many_at_once_are_rows_of_arrays() {
+        let sql = "SELECT a FROM t NOT INDEXED WHERE b = ?2 AND c = ?1 LIMIT ?3";
+        let made = for_each(sql, &[Kind::Integer, Kind::Text, Kind::Blob]);
+        let words: Vec<&str> = made.split_whitespace().collect();
+        assert_eq!(
+            words.join(" "),
+            "SELECT found.*, each_of.number \
+             FROM UNNEST($1::int8[], $2::text[], $3::bytea[]) \
+             WITH ORDINALITY AS each_of (p1, p2, p3, number), \
+             LATERAL (SELECT * FROM (SELECT a FROM t WHERE b = each_of.p2 AND c = each_of.p1 \
+             LIMIT each_of.p3) AS one OFFSET 0) AS found"
+        );
     }
 
     #[test]
