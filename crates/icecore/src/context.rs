@@ -134,13 +134,17 @@ impl Memory {
         let mut offer = Offer::default();
         let mut notices = Vec::new();
         let mut stood_for = BTreeMap::new();
-        // Neither waits for the other.
-        let (sessions, relevant) = tokio::join!(self.drawn_from(scope, &request), async {
-            match asked {
-                Some(query) => self.relevant(scope, query, request.budget).await,
-                None => Ok(Default::default()),
+        // None of them waits for another.
+        let (sessions, relevant, distilled) = tokio::join!(
+            self.drawn_from(scope, &request),
+            self.relevant(scope, asked, request.budget),
+            async {
+                match request.session {
+                    Some(_) => Ok(None),
+                    None => self.recollection(scope, asked).await.map(Some),
+                }
             }
-        });
+        );
         let sessions = match sessions {
             // One that begins now has what was distilled of those before it.
             Err(error @ MemoryError::NoSession { .. }) => {
@@ -154,6 +158,7 @@ impl Memory {
         let (relevant, found) = relevant?;
         offer.relevant = relevant;
         notices.extend(found);
+        let distilled = distilled?;
         offer.recent_percent = match (query, &request.session) {
             (None, _) => RECENT_PERCENT,
             (Some(_), Some(_)) => RECENT_PERCENT_ASKED,
@@ -188,7 +193,9 @@ impl Memory {
         }
         // A session that has turns enough for the budget needs nothing else.
         offer.distilled.is_first = request.session.is_none() || offer.recent.is_empty();
-        if offer.distilled.percent == 0 && (offer.distilled.is_first || wanted > 0) {
+        if let Some(distilled) = distilled {
+            self.offer_distilled(distilled, &mut offer, &mut notices);
+        } else if offer.distilled.percent == 0 && (offer.distilled.is_first || wanted > 0) {
             self.recollect(scope, asked, &mut offer, &mut notices).await?;
         }
         let counter = std::sync::Arc::clone(&self.inner.counter);
@@ -232,20 +239,30 @@ impl Memory {
         offer: &mut Offer,
         notices: &mut Vec<String>,
     ) -> Result<bool> {
-        let Recollection { is_there, lines, notice } = self.recollection(scope, query).await?;
-        offer.distilled.lines = lines;
+        let found = self.recollection(scope, query).await?;
+        Ok(self.offer_distilled(found, offer, notices))
+    }
+
+    fn offer_distilled(
+        &self,
+        found: Recollection,
+        offer: &mut Offer,
+        notices: &mut Vec<String>,
+    ) -> bool {
+        offer.distilled.lines = found.lines;
         offer.distilled.percent = self.inner.settings.dreams.context_percent;
-        notices.extend(notice);
-        Ok(is_there)
+        notices.extend(found.notice);
+        found.is_there
     }
 
     /// What a query finds, in the order in which it is worth its tokens.
     async fn relevant(
         &self,
         scope: &Scope,
-        query: &str,
+        query: Option<&str>,
         budget: u32,
     ) -> Result<(Vec<Candidate>, Vec<String>)> {
+        let Some(query) = query else { return Ok(Default::default()) };
         let index = self.caught_up(scope).await?;
         let limit = ((budget / RELEVANT_TOKENS) as usize + MIN_RELEVANT).min(MAX_RELEVANT);
         let (plan, mut found, notices) = self.readable(scope, &index, query, limit, budget).await?;
