@@ -432,7 +432,14 @@ fn the_master_key_of_a_shared_store_is_rotated() {
     let refused = place.describe(&run(&old, None, &["key", "rotate-master"]));
     assert!(refused.starts_with("exit 1") && refused.contains("ICECORE_NEW_MASTER_KEY"));
     let rotated = run(&old, Some(&new), &["key", "rotate-master"]);
-    assert_snapshot!(place.describe(&rotated), @"");
+    assert_snapshot!(place.describe(&rotated), @r"
+    exit 0
+    --- stderr
+    The store has a new master key; the keys of 2 tenants were sealed anew
+    Put it into ICECORE_MASTER_KEY now and keep a copy: without it nothing can be read
+    Start every host again with it: until then they serve only the tenants they have met
+    Backups from before need the old key: keep it with them
+    ");
     assert!(!place.data().join("master.key").exists());
     for name in ["acme", "rival"] {
         assert!(run(&new, None, &["add", &value(), "--tenant", name]).status.success());
