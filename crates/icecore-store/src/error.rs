@@ -249,6 +249,20 @@ pub enum StoreError {
         /// Where it came from.
         origin: String,
     },
+    /// Somebody gave the store another master key meanwhile.
+    #[error(
+        "the store was given a new master key meanwhile, and the one from {origin} is the old one"
+    )]
+    MasterKeyReplaced {
+        /// Where the old one came from.
+        origin: String,
+    },
+    /// A key file that two stores have.
+    #[error("a store in SQLite beside it may need the key in `{path}`, too")]
+    SharedMasterKey {
+        /// Which.
+        path: PathBuf,
+    },
     /// A store that several machines share, and no key for it.
     #[error("the database at `{server}` was sealed with a master key, and none was given")]
     MasterKeyNeeded {
@@ -600,6 +614,12 @@ impl StoreError {
             ),
             WrongMasterKey { .. } => {
                 "use the key that belongs to this store: the newest if it was rotated, from the file or ICECORE_MASTER_KEY or your backup; nothing was changed".into()
+            }
+            MasterKeyReplaced { .. } => {
+                "put the new key into ICECORE_MASTER_KEY or the key file, and start again; nothing was changed".into()
+            }
+            SharedMasterKey { .. } => {
+                "move the key file to a directory of its own and name that with --data, or give the keys in ICECORE_MASTER_KEY and ICECORE_NEW_MASTER_KEY; nothing was changed".into()
             }
             MasterKeyNeeded { .. } => {
                 "set ICECORE_MASTER_KEY to the key of the other hosts, or copy their `master.key` into the data directory".into()

@@ -35,8 +35,10 @@ use crate::files::write_error;
 use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_VARIABLE, MasterKey};
 use crate::postgres_options::PostgresOptions;
 use crate::sql::engine::{self, Connection, params};
+use crate::sql::rotation::{Alone, Rotation, settle_next};
 use crate::sql::{Engine, KEY_CHECK, Keyring, Shared, Size, SqlStore, Wall};
-use crate::store::Result;
+use crate::sqlite::open::FILE_NAME;
+use crate::store::{Result, Rotated};
 use crate::timings::{Clocked, StoreTimings};
 use address::Address;
 use clock::DatabaseClock;
@@ -81,7 +83,7 @@ impl SqlStore<Postgres> {
     /// Blocks; call it where that may be.
     pub fn connect(url: &str, options: PostgresOptions, master_key: &str) -> Result<Self> {
         let master = MasterKey::from_environment(master_key)?;
-        Self::connect_with(url, options, master, MASTER_KEY_VARIABLE.to_owned())
+        Self::connect_with(url, options, master, MASTER_KEY_VARIABLE.to_owned(), None)
     }
 
     /// As [`PostgresStore::connect`], with the key in the key file of `dir`. Where there is
@@ -91,7 +93,8 @@ impl SqlStore<Postgres> {
         let file = dir.join(MASTER_KEY_FILE);
         let is_new = MasterKey::read(&file)?.is_none();
         let master = MasterKey::load(dir, None, true)?;
-        match Self::connect_with(url, options, master, format!("`{}`", file.display())) {
+        let origin = format!("`{}`", file.display());
+        match Self::connect_with(url, options, master, origin, Some(dir)) {
             Err(StoreError::WrongMasterKey { .. }) if is_new => {
                 std::fs::remove_file(&file).map_err(|error| write_error("remove", &file, error))?;
                 let server = Address::parse(url, &options)?.shown;
@@ -101,11 +104,54 @@ impl SqlStore<Postgres> {
         }
     }
 
+    /// Seals every tenant's key of the store at `url` with a new master key: `new` (64
+    /// hexadecimal digits), or else a random one. `environment` is the present key; without
+    /// it that is in the key file of `dir`, as for [`PostgresStore::connect_from`].
+    ///
+    /// The new key is written to the key file, but for one that is given while the present
+    /// one comes from the environment: that stays out of files. One transaction does it, so
+    /// that one of the two keys is wholly in force whenever this ends. Hosts that run go on
+    /// with the tenants that they have met, and make and open no others until they have the
+    /// new key.
+    ///
+    /// Blocks; call it where that may be.
+    pub fn rotate_master_key(
+        url: &str,
+        options: PostgresOptions,
+        dir: &Path,
+        environment: Option<&str>,
+        new: Option<&str>,
+    ) -> Result<Rotated> {
+        let rotation = Rotation::plan(dir, environment.is_some(), new)?;
+        let path = dir.join(MASTER_KEY_FILE);
+        if rotation.dir().is_some_and(holds_sqlite) {
+            return Err(StoreError::SharedMasterKey { path });
+        }
+        let address = Address::parse(url, &options)?;
+        let server = PathBuf::from(&address.shown);
+        if !migrate::is_there(&Pool::new(address, options)?)? {
+            return Err(StoreError::NotAStore { path: server });
+        }
+        let store = match environment {
+            Some(key) => Self::connect(url, options, key)?,
+            None => Self::connect_from(url, options, dir)?,
+        };
+        let database = &store.engine().database;
+        let present = database.read(&Wall::Everyone, &|c, s| s.keys.master(c, s))?;
+        let rotated = rotation.run(&**database, &present)?;
+        // What the old key opens lies in the table's file until it is written anew.
+        if let Err(error) = migrate::rewrite_one(&database.transactions.pool, "tenants") {
+            tracing::warn!(%error, "the database's files may still hold keys that the old one opens");
+        }
+        Ok(rotated)
+    }
+
     fn connect_with(
         url: &str,
         options: PostgresOptions,
         master: MasterKey,
         origin: String,
+        dir: Option<&Path>,
     ) -> Result<Self> {
         let address = Address::parse(url, &options)?;
         let server = address.shown.clone();
@@ -115,7 +161,7 @@ impl SqlStore<Postgres> {
         let hints = Arc::new(Hints::new(&pool));
         let shared = Shared {
             path: PathBuf::from(server),
-            keys: Keyring::new(None, origin.clone(), master),
+            keys: Keyring::new(dir.map(Path::to_owned), origin.clone(), master),
             classify,
             bounds: HeldBounds::default(),
         };
@@ -130,6 +176,11 @@ impl SqlStore<Postgres> {
             commits: Clocked::default(),
         };
         database.record_key(&check, origin)?;
+        if let Some(dir) = dir.filter(|dir| !holds_sqlite(dir))
+            && let Err(error) = settle_next(&database, dir)
+        {
+            tracing::warn!(%error, "the next master key's file was left as it is");
+        }
         Ok(Self::over(Postgres { database: Arc::new(database) }))
     }
 
@@ -266,24 +317,34 @@ impl Database {
     /// The first key that is recorded is the one of the store, on all hosts.
     fn record_key(&self, check: &[u8], origin: String) -> Result<()> {
         let recorded = hex::encode(check);
-        let found = self.transactions.write(&Wall::Everyone, &self.shared, &|c, s| {
-            let record = || -> engine::Result<String> {
+        let known = self.transactions.write(&Wall::Everyone, &self.shared, &|c, s| {
+            let record = || -> engine::Result<usize> {
                 c.execute(
                     "INSERT INTO notes (name, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
                     params![KEY_CHECK, recorded],
                 )?;
-                c.execute("DELETE FROM commits WHERE at < now() - interval '30 days'", [])?;
-                c.query_row("SELECT value FROM notes WHERE name = ?1", [KEY_CHECK], |row| {
-                    row.get(0)
-                })
+                c.execute("DELETE FROM commits WHERE at < now() - interval '30 days'", [])
             };
-            record().map_err(|error| (s.classify)(error, &s.path))
-        })?;
-        match found == recorded {
-            true => self.measure_clock(),
-            false => Err(StoreError::WrongMasterKey { origin }),
+            record().map_err(|error| (s.classify)(error, &s.path))?;
+            s.keys.master(c, s).map(drop)
+        });
+        match known {
+            Ok(()) => self.measure_clock(),
+            Err(StoreError::MasterKeyReplaced { .. }) => Err(StoreError::WrongMasterKey { origin }),
+            Err(error) => Err(error),
         }
     }
+}
+
+impl Alone for Database {
+    fn alone<T>(&self, act: &impl Fn(&Connection, &Shared) -> Result<T>) -> Result<T> {
+        self.write(&Wall::MasterKey, act)
+    }
+}
+
+/// Whether a directory has a store of its own, to which its key files belong.
+fn holds_sqlite(dir: &Path) -> bool {
+    dir.join(FILE_NAME).exists()
 }
 
 /// What an error of a statement means to a person.

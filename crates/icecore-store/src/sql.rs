@@ -26,6 +26,7 @@ mod moving;
 pub(crate) mod pyramid;
 mod recalled;
 mod rewrite;
+pub(crate) mod rotation;
 mod rows;
 mod runs;
 mod schedules;
@@ -51,6 +52,8 @@ pub use moving::{
     Backup, BackupOf, BackupReport, Doing, MOVING, MigrationReport, Moved, Moving, Objects,
     Restored, Tables, Tell, back_up, half_moved_from, migrate, restore,
 };
+#[cfg(all(test, feature = "postgres"))]
+pub(crate) use rows::ensure_tenant;
 pub use store::SqlStore;
 
 /// Note under which the master key's check value is kept.
@@ -85,6 +88,8 @@ pub enum Wall {
     Lease(String),
     /// Everybody's: what sweeps, and what is looked up before the tenant is known.
     Everyone,
+    /// Everybody's, while nobody else seals a tenant's key.
+    MasterKey,
 }
 
 impl Wall {

@@ -5,7 +5,7 @@
 //! their own. Several processes may share the file; state is read again inside
 //! every transaction.
 
-mod open;
+pub(crate) mod open;
 mod rotate;
 #[cfg(test)]
 mod scrub_tests;
@@ -17,10 +17,10 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::bounds::HeldBounds;
 use crate::error::StoreError;
 use crate::sql::engine::Connection;
-use crate::sql::{Engine, Keyring, Shared, Size, SqlStore, Wall};
+use crate::sql::rotation::Rotation;
+use crate::sql::{Engine, Shared, Size, SqlStore, Wall};
 use crate::store::{Result, Rotated};
 use crate::timings::{Clocked, StoreTimings};
 use writer::Writer;
@@ -60,13 +60,8 @@ impl SqlStore<Sqlite> {
     /// Opens the store in `dir`, making it if it is not there.
     pub fn open(dir: &Path, master_key: Option<&str>) -> Result<Self> {
         let opened = open::open(dir, master_key)?;
-        let shared = Arc::new(Shared {
-            keys: Keyring::new(Some(opened.dir), opened.origin, opened.master),
-            path: opened.path,
-            classify: open::classify,
-            bounds: HeldBounds::default(),
-        });
-        let writer = Writer::start(Connection::Sqlite(opened.connection), Arc::clone(&shared));
+        let shared = Arc::new(opened.shared);
+        let writer = Writer::start(opened.connection, Arc::clone(&shared));
         let readers = Arc::new(Readers {
             shared,
             idle: Mutex::default(),
@@ -91,7 +86,9 @@ impl SqlStore<Sqlite> {
         environment: Option<&str>,
         new: Option<&str>,
     ) -> Result<Rotated> {
-        rotate::rotate(dir, environment, new)
+        let rotation = Rotation::plan(dir, environment.is_some(), new)?;
+        let opened = open::open_existing(dir, environment)?;
+        rotation.run(&opened, &opened.master)
     }
 
     /// Commits that this process has made: how well writes are grouped.

@@ -8,7 +8,8 @@ use icecore_domain::time::Clock;
 #[cfg(feature = "postgres")]
 use icecore_domain::time::Millis;
 use icecore_store::{
-    MOVING, ObjectKeys, ObjectSettings, Packs, SqliteStore, Store, StoreError, half_moved_from,
+    MOVING, ObjectKeys, ObjectSettings, Packs, Rotated, SqliteStore, Store, StoreError,
+    half_moved_from,
 };
 #[cfg(feature = "postgres")]
 use icecore_store::{PostgresOptions, PostgresStore};
@@ -67,6 +68,30 @@ impl MemoryBuilder {
         let secrets = self.open_store(dir).await?.store.secrets(tenant).await?;
         let newest = secrets.secrets.iter().rev().find(|secret| secret.name().as_str() == name);
         Ok(newest.map(|secret| Zeroizing::new(secret.value().to_owned())))
+    }
+
+    /// Gives the store a new master key, as [`SqliteStore::rotate_master_key`] does for one
+    /// in `dir`, and `PostgresStore::rotate_master_key` for one that hosts share. What the
+    /// old key sealed is gone from the files of the former after [`Store::scrub`].
+    pub async fn rotate_master_key(
+        &self,
+        dir: &Path,
+        new: Option<Zeroizing<String>>,
+    ) -> Result<Rotated> {
+        let (dir, present) = (dir.to_owned(), self.master_key.clone().map(Zeroizing::new));
+        #[cfg(feature = "postgres")]
+        let shared = self.shared.clone();
+        off_thread(move || {
+            let (present, new) = (present.as_ref(), new.as_ref());
+            let (present, new) = (present.map(|key| key.as_str()), new.map(|key| key.as_str()));
+            #[cfg(feature = "postgres")]
+            if let Some(Shared { url, options }) = shared {
+                make_private(&dir)?;
+                return Ok(PostgresStore::rotate_master_key(&url, options, &dir, present, new)?);
+            }
+            Ok(SqliteStore::rotate_master_key(&dir, present, new)?)
+        })
+        .await?
     }
 
     /// Opens the memory in `dir`, which is made if it is not there.

@@ -1,15 +1,14 @@
 //! Who hides what: a redactor for each tenant, made anew when its secrets change.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
 
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::{RedactedText, Redactor, Secret, SecretName};
-use icecore_store::{Rotated, SecretRecord, SqliteStore};
+use icecore_store::SecretRecord;
 use zeroize::Zeroizing;
 
-use crate::error::{MemoryError, Result, not_redacted, off_thread};
+use crate::error::{MemoryError, Result, not_redacted};
 use crate::memory::Memory;
 
 /// What hides a tenant's secrets, and the version of them that it knows.
@@ -99,23 +98,6 @@ pub struct AddedSecret {
 }
 
 impl Memory {
-    /// Gives the store in `dir` a new master key, as
-    /// [`SqliteStore::rotate_master_key`] does. What the old one sealed is gone from
-    /// all files after [`Store::scrub`](icecore_store::Store::scrub).
-    pub async fn rotate_master_key(
-        dir: &Path,
-        present: Option<Zeroizing<String>>,
-        new: Option<Zeroizing<String>>,
-    ) -> Result<Rotated> {
-        let dir = dir.to_owned();
-        off_thread(move || {
-            let (present, new) = (present.as_ref(), new.as_ref());
-            let (present, new) = (present.map(|key| key.as_str()), new.map(|key| key.as_str()));
-            Ok(SqliteStore::rotate_master_key(&dir, present, new)?)
-        })
-        .await?
-    }
-
     /// What hides a tenant's secrets, those it registered included. An error
     /// when they cannot be read: then nothing may be written.
     pub async fn redactor(&self, tenant: &Tenant) -> Result<TenantRedactor> {

@@ -412,6 +412,49 @@ fn the_master_key_is_rotated() {
     }
 }
 
+#[cfg(feature = "postgres")]
+#[test]
+fn the_master_key_of_a_shared_store_is_rotated() {
+    let Some(database) = icecore_store::testing::postgres::prepared_database() else { return };
+    let place = Place::new();
+    let (old, new) = ("4b".repeat(32), "5c".repeat(32));
+    let run = |present: &str, next: Option<&str>, args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("ICECORE_STORE", database.url()).env("ICECORE_MASTER_KEY", present);
+        next.map(|next| command.env("ICECORE_NEW_MASTER_KEY", next));
+        command.env("VALUE", value()).output().unwrap()
+    };
+    for name in ["acme", "rival"] {
+        let added = ["secret", "add", "db", "--from-env", "VALUE", "--tenant", name];
+        assert!(run(&old, None, &added).status.success());
+        assert!(run(&old, None, &["add", "before", "--tenant", name]).status.success());
+    }
+    let refused = place.describe(&run(&old, None, &["key", "rotate-master"]));
+    assert!(refused.starts_with("exit 1") && refused.contains("ICECORE_NEW_MASTER_KEY"));
+    let rotated = run(&old, Some(&new), &["key", "rotate-master"]);
+    assert_snapshot!(place.describe(&rotated), @r"
+    exit 0
+    --- stderr
+    The store has a new master key; the keys of 2 tenants were sealed anew
+    Put it into ICECORE_MASTER_KEY now and keep a copy: without it nothing can be read
+    Start every host again with it: until then they serve only the tenants they have met
+    Backups from before need the old key: keep it with them
+    ");
+    assert!(!place.data().join("master.key").exists());
+    for name in ["acme", "rival"] {
+        assert!(run(&new, None, &["add", &value(), "--tenant", name]).status.success());
+        let export = run(&new, None, &["export", "--tenant", name]);
+        let export = String::from_utf8(export.stdout).unwrap();
+        assert!(export.contains("[REDACTED:db]") && export.contains("before"), "{export}");
+    }
+    for args in [["secret", "list"], ["key", "rotate-master"]] {
+        let refused = place.describe(&run(&old, Some(&new), &args));
+        assert!(refused.starts_with("exit 1"), "{refused}");
+        assert!(refused.contains("the master key from ICECORE_MASTER_KEY is not"), "{refused}");
+        assert!(!refused.contains(&old) && !refused.contains(&new), "{refused}");
+    }
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test damages the file from outside")]
 fn a_value_that_does_not_open_stops_writing_until_it_is_removed() {

@@ -20,8 +20,9 @@ use super::address::Address;
 use super::failure::{Fault, PgError, Server};
 use super::tls::Tls;
 use super::value::{array_of, type_of};
-use super::walls::Role;
+use super::walls::{self, Role};
 use super::{PostgresOptions, dialect, text};
+use crate::sql::KEY_CHECK;
 use crate::sql::engine::{Kind, Value};
 
 type Driver = tokio_postgres::Error;
@@ -62,6 +63,9 @@ pub struct PgConnection {
     patience: Duration,
     server: Arc<Server>,
 }
+
+const HOLD_KEY: &str = "SELECT pg_advisory_xact_lock_shared(?1)";
+const HOLD_NOTE: &str = "SELECT value FROM notes WHERE name = ?1 FOR SHARE";
 
 struct Prepared {
     role: Role,
@@ -207,6 +211,20 @@ impl PgConnection {
         let number = self.tenant.get().unwrap_or_else(tenant_number);
         self.tenant.set(Some(number));
         number
+    }
+
+    /// Keeps the master key what it is until the transaction ends.
+    ///
+    /// A tenant's transaction may change no note, so it holds a lock that whoever rotates
+    /// takes alone, and sees afterwards what was committed before. One that sweeps has gone
+    /// by a snapshot since before it had its own lock: it locks the note, which fails where
+    /// the note has changed since, and so is run again.
+    pub(crate) fn hold_master_key(&self) -> Answer<()> {
+        match self.role.get() {
+            Role::Tenant => self.execute(HOLD_KEY, &[Value::Integer(walls::master_key())]),
+            Role::Sweeper => self.execute(HOLD_NOTE, &[Value::Text(KEY_CHECK)]),
+        }
+        .map(drop)
     }
 
     pub(super) fn tenant(&self) -> &Cell<Option<i64>> {

@@ -48,6 +48,11 @@ pub(super) fn migrate(pool: &Pool) -> Result<()> {
     migrated
 }
 
+/// Whether there are tables of ours.
+pub(super) fn is_there(pool: &Pool) -> Result<bool> {
+    Ok(version(&open(pool)?, &pool.address)?.is_some())
+}
+
 /// As the user of the URL, who owns the tables.
 fn open(pool: &Pool) -> Result<PgConnection> {
     let options = PostgresOptions { statement_seconds: CHANGE_SECONDS, ..pool.options };
@@ -172,6 +177,17 @@ pub(super) fn rewrite(pool: &Pool) -> Result<()> {
             connection.batch(&format!("VACUUM (FULL) {name}"))?;
         }
         Ok(())
+    };
+    rewrite().map_err(PgError::into_store)
+}
+
+/// Writes one table anew, unless others need it for too long.
+pub(super) fn rewrite_one(pool: &Pool, table: &str) -> Result<()> {
+    let connection = open(pool)?;
+    let name = format!("{}.{}", quoted(&pool.address.schema), quoted(table));
+    let rewrite = || {
+        connection.batch(&format!("SET lock_timeout = '{}s'", pool.options.lock_seconds))?;
+        connection.batch(&format!("VACUUM (FULL) {name}"))
     };
     rewrite().map_err(PgError::into_store)
 }

@@ -3,6 +3,7 @@
 mod faults;
 mod hints;
 mod proxy;
+mod rotation;
 mod schema;
 mod transactions;
 mod walls;

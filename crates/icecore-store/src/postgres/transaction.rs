@@ -55,6 +55,9 @@ const AS_READER_OF_ALL: &str = "SELECT set_config('role', 'icecore_sweeper', tru
 const AS_SWEEPER: &str = "SELECT set_config('role', 'icecore_sweeper', true),
     pg_advisory_xact_lock(?1)";
 
+const AS_ROTATOR: &str = "SELECT set_config('role', 'icecore_sweeper', true),
+    pg_advisory_xact_lock(?1), pg_advisory_xact_lock(?2)";
+
 const NUMBER_OF: &str = "SELECT tenant FROM tenants WHERE name = ?1";
 const IN_TENANT: &str = "SELECT set_config('icecore.tenant', ?1, true)";
 const WITNESS: &str = "UPDATE commits SET token = ?2, at = now() WHERE connection = ?1";
@@ -191,8 +194,15 @@ impl Transactions {
         let Some(tenant) = walls::tenant(wall) else {
             c.set_role(Role::Sweeper);
             c.tenant().set(None);
+            let locks = walls::locks(wall, true);
+            if let Locks::MasterKey { everyone, master } = locks {
+                // What was sealed while it waited for the locks must be seen, too.
+                c.send_ahead(WRITE, vec![])?;
+                let locks = vec![Given::Integer(everyone), Given::Integer(master)];
+                return c.send_ahead(AS_ROTATOR, locks);
+            }
             c.send_ahead(SWEEP, vec![])?;
-            let Locks::Alone(key) = walls::locks(wall, true) else { return Ok(()) };
+            let Locks::Alone(key) = locks else { return Ok(()) };
             return c.send_ahead(AS_SWEEPER, vec![Given::Integer(key)]);
         };
         c.set_role(Role::Tenant);
@@ -220,6 +230,8 @@ impl Transactions {
                 values.push(Given::Integer(key));
                 AS_ONLY_WRITER
             }
+            // Of no tenant.
+            Locks::MasterKey { .. } => return Ok(()),
         };
         c.send_ahead(statement, values)?;
         if known.is_none() {

@@ -35,7 +35,7 @@ pub(super) fn tenant(wall: &Wall) -> Option<&Tenant> {
     match wall {
         Wall::Scope(scope) => Some(scope.tenant()),
         Wall::Tenant(tenant) => Some(tenant),
-        Wall::Lease(_) | Wall::Everyone => None,
+        Wall::Lease(_) | Wall::Everyone | Wall::MasterKey => None,
     }
 }
 
@@ -48,6 +48,8 @@ pub(super) enum Locks {
     NewTenant { tenant: i64, memory: i64 },
     /// Before all others of that key.
     Alone(i64),
+    /// Before all others of both keys.
+    MasterKey { everyone: i64, master: i64 },
 }
 
 /// The locks of a writer. A tenant that is not known yet may be new: then nobody else may
@@ -65,8 +67,18 @@ pub(super) fn locks(wall: &Wall, is_known: bool) -> Locks {
         }
         Wall::Tenant(tenant) => Locks::Alone(of_tenant(tenant)),
         Wall::Lease(name) => Locks::Alone(lock_key(&["lease", name])),
-        Wall::Everyone => Locks::Alone(lock_key(&["everyone"])),
+        Wall::Everyone => Locks::Alone(everyone()),
+        Wall::MasterKey => Locks::MasterKey { everyone: everyone(), master: master_key() },
     }
+}
+
+fn everyone() -> i64 {
+    lock_key(&["everyone"])
+}
+
+/// Held together by those who seal with the master key, and alone by who replaces it.
+pub(super) fn master_key() -> i64 {
+    lock_key(&["master key"])
 }
 
 /// A number for a name. Two names with one number would only wait for each other.

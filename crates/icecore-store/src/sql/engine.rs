@@ -709,6 +709,17 @@ impl Connection {
         }
     }
 
+    /// Keeps the store's master key what it is until the transaction ends, which writes:
+    /// who reads afterwards which one it is may seal with it.
+    pub(crate) fn hold_master_key(&self) -> Result<()> {
+        match self {
+            // Nobody else writes.
+            Connection::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(connection.hold_master_key()?),
+        }
+    }
+
     /// Statements without values, one after the other.
     #[cfg(test)]
     pub(crate) fn execute_batch(&self, sql: &str) -> Result<()> {

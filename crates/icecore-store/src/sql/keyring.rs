@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::engine::Connection;
 use icecore_domain::ids::Tenant;
 
-use super::{KEY_CHECK, Shared, health, rows};
+use super::{Shared, rotation, rows};
 use crate::error::StoreError;
 use crate::keys::{MasterKey, TenantKey};
 use crate::store::Result;
@@ -64,6 +64,11 @@ impl Keyring {
         Ok(key)
     }
 
+    /// Why the key that it was opened with is of no more use.
+    pub(super) fn replaced(&self) -> StoreError {
+        StoreError::MasterKeyReplaced { origin: self.origin.clone() }
+    }
+
     /// Opens what none of the master keys at hand opens.
     fn open_with_new(
         &self,
@@ -84,28 +89,27 @@ impl Keyring {
     }
 
     /// Seals a new tenant's key with the master key that the store has now, which
-    /// the connection must be writing to.
+    /// the connection must be writing to. It stays the store's until that has ended.
     pub(super) fn seal(&self, c: &Connection, s: &Shared, key: &TenantKey) -> Result<Vec<u8>> {
+        // Before ours, which others here wait for.
+        c.hold_master_key().map_err(|e| s.failed(e))?;
         let mut keys = self.keys();
         self.current(c, s, &mut keys).map(|master| master.seal(key))
     }
 
     /// The master key that the store has now.
-    pub(super) fn master(&self, c: &Connection, s: &Shared) -> Result<MasterKey> {
+    pub(crate) fn master(&self, c: &Connection, s: &Shared) -> Result<MasterKey> {
         self.current(c, s, &mut self.keys()).cloned()
     }
 
     /// The master key that the store has now, from its file if we do not have it.
     fn current<'a>(&self, c: &Connection, s: &Shared, keys: &'a mut Keys) -> Result<&'a MasterKey> {
-        let check = health::note(c, s, KEY_CHECK)?.unwrap_or_default();
-        let damaged = |_| rows::damaged(s, "the check value of the master key is not hexadecimal");
-        let check = hex::decode(check).map_err(damaged)?;
+        let check = rotation::check_value(c, s)?;
         let at = match keys.masters.iter().rposition(|master| master.matches(&check)) {
             Some(at) => at,
             None => {
                 let new = self.dir.as_ref().and_then(|dir| MasterKey::in_files(dir, &check));
-                let missing = || StoreError::WrongMasterKey { origin: self.origin.clone() };
-                keys.masters.push(new.ok_or_else(missing)?);
+                keys.masters.push(new.ok_or_else(|| self.replaced())?);
                 keys.masters.len() - 1
             }
         };

@@ -46,7 +46,7 @@ pub(super) fn tenant_key(c: &Connection, s: &Shared, tenant: &Tenant) -> Result<
     sealed.map(|sealed| s.keys.open(c, s, tenant, sealed)).transpose()
 }
 
-pub(super) fn ensure_tenant(
+pub(crate) fn ensure_tenant(
     c: &Connection,
     s: &Shared,
     tenant: &Tenant,

@@ -4,18 +4,19 @@
 use std::fs::{OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
-use super::rotate;
+use crate::bounds::HeldBounds;
 use crate::error::StoreError;
 use crate::files::{make_dir, sync_dir, write_error};
 use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_VARIABLE, MasterKey, Temporary};
 use crate::sql::engine;
-use crate::sql::{KEY_CHECK, Shared};
+use crate::sql::rotation::settle_next;
+use crate::sql::{KEY_CHECK, Keyring, Shared};
 use crate::store::Result;
 
 /// `ICEC`, so that a stray database is not taken for ours.
@@ -45,15 +46,12 @@ pub(super) fn known_schema() -> i64 {
 }
 
 /// The file's name in the data directory.
-const FILE_NAME: &str = "icecore.db";
+pub(crate) const FILE_NAME: &str = "icecore.db";
 
 pub(super) struct Opened {
-    pub(super) connection: Connection,
-    pub(super) dir: PathBuf,
-    pub(super) path: PathBuf,
+    pub(super) connection: engine::Connection,
+    pub(super) shared: Shared,
     pub(super) master: MasterKey,
-    /// Where the master key came from.
-    pub(super) origin: String,
 }
 
 /// As [`open`], but makes nothing.
@@ -84,16 +82,21 @@ pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
         None => record_key(&connection, &path, &MasterKey::load(dir, master_key, true)?)?,
     };
     let master = find_key(dir, master_key, &check, &origin)?;
+    let shared = Shared {
+        keys: Keyring::new(Some(dir.to_owned()), origin, master.clone()),
+        path: path.clone(),
+        classify,
+        bounds: HeldBounds::default(),
+    };
+    let connection = engine::Connection::Sqlite(connection);
+    let opened = Opened { connection, shared, master };
     // It can wait for the next time, and nothing depends on it.
-    let settled = connection
-        .busy_timeout(Duration::ZERO)
-        .map_err(failed)
-        .and_then(|()| rotate::settle_next(&connection, &path, dir));
-    if let Err(error) = settled {
+    opened.wait_for_others(Duration::ZERO)?;
+    if let Err(error) = settle_next(&opened, dir) {
         tracing::warn!(%error, "the next master key's file was left as it is");
     }
-    connection.busy_timeout(Duration::from_secs(super::BUSY_SECONDS)).map_err(failed)?;
-    Ok(Opened { connection, dir: dir.to_owned(), path, master, origin })
+    opened.wait_for_others(Duration::from_secs(super::BUSY_SECONDS))?;
+    Ok(opened)
 }
 
 /// The master key that fits a check value.
@@ -219,7 +222,7 @@ fn migrate(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
     read_check(connection, path)
 }
 
-pub(super) fn read_check(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
+fn read_check(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
     let check: Option<String> = connection
         .query_row("SELECT value FROM notes WHERE name = ?1", [KEY_CHECK], |row| row.get(0))
         .optional()
@@ -420,7 +423,7 @@ mod tests {
         let list = |sql: &str| -> Vec<String> {
             let mut query = opened.connection.prepare(sql).unwrap();
             let rows = query.query_map([], |row| row.get(0)).unwrap();
-            rows.collect::<rusqlite::Result<_>>().unwrap()
+            rows.collect::<engine::Result<_>>().unwrap()
         };
         assert_eq!(
             list("SELECT first || ' ' || scope FROM runs ORDER BY first"),
@@ -445,7 +448,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let opened = open(dir.path(), None).unwrap();
         let other = MasterKey::random();
-        let check = record_key(&opened.connection, &opened.path, &other).unwrap();
+        let check =
+            record_key(opened.connection.file().unwrap(), &opened.shared.path, &other).unwrap();
         assert!(opened.master.matches(&check) && !other.matches(&check));
     }
 

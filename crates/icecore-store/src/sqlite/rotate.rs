@@ -1,129 +1,53 @@
-//! A new master key for a store.
-//!
-//! The new key lies beside the old one, synced, before anything is sealed with it,
-//! and takes its place after. Which of the two is the store's is said by the check
-//! value, which changes with what is sealed in one transaction. So at whatever
-//! instruction this ends, the key that fits is in one of the two files. Whoever
-//! touches the file of the next key holds the store's write lock.
+//! The one who writes alone, for a new master key.
 
-use std::path::Path;
+use std::time::Duration;
 
-use rusqlite::{Connection, params};
-
-use super::open::{self, Opened, classify_file as classify, read_check};
+use super::open::{Opened, classify_file};
 use crate::error::StoreError;
-use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MasterKey};
-use crate::sql::KEY_CHECK;
-use crate::store::{Result, Rotated};
+use crate::sql::Shared;
+use crate::sql::engine::Connection;
+use crate::sql::rotation::Alone;
+use crate::store::Result;
 
-pub(super) fn rotate(dir: &Path, environment: Option<&str>, new: Option<&str>) -> Result<Rotated> {
-    let given = new.map(MasterKey::given).transpose()?;
-    let opened = open::open_existing(dir, environment)?;
-    let to_file = environment.is_none() || given.is_none();
-    if to_file {
-        refuse_to_lose_a_key(&opened)?;
+impl Opened {
+    fn file(&self) -> Result<&rusqlite::Connection> {
+        self.connection.file().ok_or(StoreError::Closed)
     }
-    let next = given.unwrap_or_else(MasterKey::random);
-    let resealed = in_transaction(&opened, || {
-        if to_file {
-            next.write_next(dir)?;
+
+    /// How long a write waits for other processes.
+    pub(super) fn wait_for_others(&self, most: Duration) -> Result<()> {
+        let set = self.file()?.busy_timeout(most);
+        set.map_err(|e| classify_file(e, &self.shared.path))
+    }
+}
+
+impl Alone for Opened {
+    /// With the write lock of the file.
+    fn alone<T>(&self, act: &impl Fn(&Connection, &Shared) -> Result<T>) -> Result<T> {
+        let file = self.file()?;
+        let run = |sql| file.execute_batch(sql).map_err(|e| classify_file(e, &self.shared.path));
+        run("BEGIN IMMEDIATE")?;
+        let result =
+            act(&self.connection, &self.shared).and_then(|answer| run("COMMIT").map(|()| answer));
+        if result.is_err() && !file.is_autocommit() {
+            run("ROLLBACK")?;
         }
-        reseal(&opened, &next)
-    });
-    if to_file {
-        // Also where it failed: then the next key is taken away.
-        settle_next(&opened.connection, &opened.path, dir)?;
-    }
-    let key_file = to_file.then(|| dir.join(MASTER_KEY_FILE));
-    Ok(Rotated { tenants: resealed?, key_file })
-}
-
-/// The file's key goes; one that is not this store's might be needed elsewhere.
-fn refuse_to_lose_a_key(opened: &Opened) -> Result<()> {
-    let path = opened.dir.join(MASTER_KEY_FILE);
-    match MasterKey::read(&path)? {
-        Some(key) if !key.same_as(&opened.master) => {
-            Err(StoreError::WrongMasterKey { origin: format!("`{}`", path.display()) })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn in_transaction<T>(opened: &Opened, act: impl FnOnce() -> Result<T>) -> Result<T> {
-    let run = |sql| opened.connection.execute_batch(sql).map_err(|e| classify(e, &opened.path));
-    run("BEGIN IMMEDIATE")?;
-    let result = settle_locked(&opened.connection, &opened.path, &opened.dir)
-        .and_then(|()| act())
-        .and_then(|answer| run("COMMIT").map(|()| answer));
-    if result.is_err() && !opened.connection.is_autocommit() {
-        run("ROLLBACK")?;
-    }
-    result
-}
-
-/// Seals every tenant's key with the next master key; answers how many.
-fn reseal(opened: &Opened, next: &MasterKey) -> Result<u64> {
-    let (c, failed) = (&opened.connection, |e| classify(e, &opened.path));
-    // Another process may have been faster.
-    let check = read_check(c, &opened.path)?.unwrap_or_default();
-    if !opened.master.matches(&check) {
-        return Err(StoreError::WrongMasterKey { origin: opened.origin.clone() });
-    }
-    let tenants: Vec<(i64, String, Vec<u8>)> = c
-        .prepare("SELECT tenant, name, sealed_key FROM tenants")
-        .and_then(|mut q| {
-            q.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
-        })
-        .map_err(failed)?;
-    for (tenant, name, sealed) in &tenants {
-        let key = opened.master.open(sealed).ok_or_else(|| StoreError::Damaged {
-            path: opened.path.clone(),
-            reason: format!("the sealed key of tenant `{name}` does not open"),
-        })?;
-        c.execute(
-            "UPDATE tenants SET sealed_key = ?2 WHERE tenant = ?1",
-            params![tenant, next.seal(&key)],
-        )
-        .map_err(failed)?;
-    }
-    let check = hex::encode(next.check_value());
-    c.execute("UPDATE notes SET value = ?2 WHERE name = ?1", [KEY_CHECK, &check])
-        .map_err(failed)?;
-    Ok(tenants.len() as u64)
-}
-
-/// Puts the next key in its place if it is the store's, else takes it away.
-pub(super) fn settle_next(c: &Connection, path: &Path, dir: &Path) -> Result<()> {
-    if !dir.join(MASTER_KEY_NEXT_FILE).exists() {
-        return Ok(());
-    }
-    // Whoever rotates holds this lock from before the next key is written until
-    // the check value has changed.
-    let failed = |e| classify(e, path);
-    c.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
-    let result = settle_locked(c, path, dir);
-    c.execute_batch("ROLLBACK").map_err(failed)?;
-    result
-}
-
-fn settle_locked(c: &Connection, path: &Path, dir: &Path) -> Result<()> {
-    let next = dir.join(MASTER_KEY_NEXT_FILE);
-    let Some(key) = MasterKey::read(&next)? else { return Ok(()) };
-    let check = read_check(c, path)?.unwrap_or_default();
-    match key.matches(&check) {
-        true => MasterKey::promote_next(dir),
-        false => MasterKey::remove_next(dir),
+        result
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    use super::super::open;
     use super::*;
     use crate::SqliteStore;
     use crate::contract::fixtures::*;
-    use crate::keys::MASTER_KEY_VARIABLE;
+    use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey};
+    use crate::sql::rotation::{reseal, settle_next};
     use crate::store::*;
-    use std::os::unix::fs::MetadataExt;
 
     fn file(dir: &Path, name: &str) -> Option<String> {
         std::fs::read_to_string(dir.join(name)).ok()
@@ -219,6 +143,13 @@ mod tests {
         filled(dir.path(), None).await;
         let old = keys(dir.path()).0;
         let opened = || open::open_existing(dir.path(), None).unwrap();
+        let commit = |opened: &Opened, next: &MasterKey| {
+            let sealed = opened.alone(&|c, s| {
+                next.write_next(dir.path())?;
+                reseal(c, s, &opened.master, next)
+            });
+            assert_eq!(sealed.unwrap(), 2);
+        };
         // Killed with the next key written and nothing sealed with it.
         MasterKey::random().write_next(dir.path()).unwrap();
         assert!(keys(dir.path()).1);
@@ -229,23 +160,17 @@ mod tests {
         let (first, other) = (opened(), opened());
         first.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
         next.write_next(dir.path()).unwrap();
-        reseal(&first, &next).unwrap();
+        reseal(&first.connection, &first.shared, &first.master, &next).unwrap();
         // Meanwhile others leave the next key alone.
-        other.connection.busy_timeout(std::time::Duration::ZERO).unwrap();
-        let busy = settle_next(&other.connection, &other.path, dir.path());
+        other.wait_for_others(Duration::ZERO).unwrap();
+        let busy = settle_next(&other, dir.path());
         assert!(matches!(busy, Err(StoreError::Busy { .. })));
         assert!(keys(dir.path()).1);
         drop((first, other));
         is_whole(dir.path(), None).await;
         assert_eq!(keys(dir.path()), (old.clone(), false));
         // Killed after the commit.
-        let first = opened();
-        in_transaction(&first, || {
-            next.write_next(dir.path())?;
-            reseal(&first, &next)
-        })
-        .unwrap();
-        drop(first);
+        commit(&opened(), &next);
         assert_eq!(keys(dir.path()), (old.clone(), true));
         is_whole(dir.path(), None).await;
         let (new, is_next) = keys(dir.path());
@@ -253,12 +178,7 @@ mod tests {
         is_whole(dir.path(), None).await;
         // So too when the old file was lost, or when it is rotated again at once.
         for is_lost in [true, false] {
-            let (first, next) = (opened(), MasterKey::random());
-            in_transaction(&first, || {
-                next.write_next(dir.path())?;
-                reseal(&first, &next)
-            })
-            .unwrap();
+            commit(&opened(), &MasterKey::random());
             match is_lost {
                 true => std::fs::remove_file(dir.path().join("master.key")).unwrap(),
                 false => drop(SqliteStore::rotate_master_key(dir.path(), None, None).unwrap()),
@@ -312,7 +232,7 @@ mod tests {
         // What it had not opened it cannot, and it seals nothing with the old key.
         for name in ["rival", "new"] {
             let refused = host.identity_key(&tenant(name)).await.err().unwrap();
-            assert!(matches!(refused, StoreError::WrongMasterKey { .. }), "{refused:?}");
+            assert!(matches!(refused, StoreError::MasterKeyReplaced { .. }), "{refused:?}");
         }
         is_whole(dir.path(), Some(&second)).await;
     }

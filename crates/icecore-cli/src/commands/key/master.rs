@@ -1,6 +1,6 @@
 //! `icecore key rotate-master`: the key that seals everything else.
 
-use icecore::{Memory, Rotated};
+use icecore::Rotated;
 use serde_json::json;
 use zeroize::Zeroizing;
 
@@ -25,21 +25,23 @@ pub async fn rotate(settings: &Settings, printer: &Printer) -> Outcome<Status> {
             "make one with `openssl rand -hex 32`; nothing was changed",
         ));
     }
-    let key = |key: &Option<String>| key.clone().map(Zeroizing::new);
-    let (present, new) = (key(&settings.master_key), key(&settings.new_master_key));
-    let rotated = Memory::rotate_master_key(&settings.data, present, new).await?;
+    let new = settings.new_master_key.clone().map(Zeroizing::new);
+    let rotated = builder(settings)?.rotate_master_key(&settings.data, new).await?;
     if printer.is_json() {
         printer.json(&json!({
             "tenants": rotated.tenants,
             "keyFile": rotated.key_file.as_ref().map(|path| path.display().to_string()),
         }))?;
     }
-    tell(&rotated, printer);
-    scrub(&rotated, settings, printer).await;
+    let is_shared = settings.database.is_some();
+    tell(&rotated, is_shared, printer);
+    if !is_shared {
+        scrub(&rotated, settings, printer).await;
+    }
     Ok(Status::Done)
 }
 
-fn tell(rotated: &Rotated, printer: &Printer) {
+fn tell(rotated: &Rotated, is_shared: bool, printer: &Printer) {
     printer.talk(&format!(
         "The store has a new master key; {} sealed anew",
         match rotated.tenants {
@@ -55,6 +57,11 @@ fn tell(rotated: &Rotated, printer: &Printer) {
         None => printer.talk(
             "Put it into ICECORE_MASTER_KEY now and keep a copy: without it nothing can be read",
         ),
+    }
+    if is_shared {
+        printer.talk(
+            "Start every host again with it: until then they serve only the tenants they have met",
+        );
     }
     printer.talk("Backups from before need the old key: keep it with them");
 }

@@ -568,6 +568,7 @@ impl Seating<'_> {
         };
         let broken = || flawed(path, bad("the key of a tenant does not open"));
         let key = backup.master.open(&sealed).ok_or_else(broken)?;
+        c.hold_master_key().map_err(|e| s.failed(e))?;
         if let Some(at) =
             at.filter(|_| !s.keys.master(c, s).is_ok_and(|m| m.same_as(&backup.master)))
         {
