@@ -10,7 +10,7 @@ use crate::signals::signal;
 pub struct Host {
     pub child: Child,
     pub address: String,
-    key: String,
+    pub key: String,
 }
 
 pub fn start(place: &Place) -> Host {
