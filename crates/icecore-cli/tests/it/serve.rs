@@ -13,6 +13,14 @@ pub struct Host {
     pub key: String,
 }
 
+impl Drop for Host {
+    /// A test that fails leaves nothing running.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 pub fn start(place: &Place) -> Host {
     started(place.command(&SERVE).stderr(Stdio::piped()))
 }
