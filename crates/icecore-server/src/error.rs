@@ -450,6 +450,11 @@ impl From<StoreError> for ApiError {
             StoreError::DiskFull => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", message)
             }
+            StoreError::DatabaseFull { .. } => {
+                tracing::error!(cause = message, "the database is full");
+                let told = "the disk of the database is full; nothing of this was stored, and it can be sent again once there is room";
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", told)
+            }
             StoreError::PackMissing { .. }
             | StoreError::PackDamaged { .. }
             | StoreError::BodyDamaged { .. } => {
@@ -460,6 +465,13 @@ impl From<StoreError> for ApiError {
             error if error.is_out_of_reach() => {
                 tracing::error!(cause = chain(&error), "the object storage is out of reach");
                 Self::later("objects_unavailable", "what lies in object storage cannot be had now")
+            }
+            error if error.is_database_away() => {
+                tracing::error!(cause = chain(&error), "the database is out of reach");
+                Self::later(
+                    "store_unavailable",
+                    "the database cannot be had now, or is too slow; ask again, with the same ids, and nothing is added twice",
+                )
             }
             other => Self::internal(&chain(&other)),
         }
@@ -556,6 +568,10 @@ mod tests {
             MemoryError::EmbedderUnavailable { reason: text() },
             MemoryError::Internal(text()),
             StoreError::DiskFull.into(),
+            StoreError::DatabaseFull { server: text(), reason: text() }.into(),
+            StoreError::Unavailable { server: text(), reason: text() }.into(),
+            StoreError::NoConnection { connections: 1, seconds: 1 }.into(),
+            StoreError::StatementTooSlow { server: text(), seconds: 1 }.into(),
             StoreError::Busy { seconds: 5 }.into(),
             StoreError::SecretsChanged.into(),
             StoreError::TooManyRuns { most: 5 }.into(),

@@ -213,6 +213,14 @@ pub enum StoreError {
     /// No space left.
     #[error("the disk is full")]
     DiskFull,
+    /// No space left where the database is, which may be another machine.
+    #[error("the database at `{server}` has no room left: {reason}")]
+    DatabaseFull {
+        /// Where it is.
+        server: String,
+        /// What it says.
+        reason: String,
+    },
     /// No right to write.
     #[error("`{path}` cannot be written: it is read-only or belongs to another user")]
     ReadOnly {
@@ -604,6 +612,9 @@ impl StoreError {
             NoConnection { .. } => "try again; or raise the limit, if the server allows more connections".into(),
             StatementTooSlow { .. } => "try again when the database has less to do, or raise the limit".into(),
             DiskFull => "free some space and run the command again; what was acknowledged is safe".into(),
+            DatabaseFull { .. } => {
+                "free some space on the database's disk, then try again; nothing needs a restart, what was acknowledged is safe, and a retry with the same ids adds nothing twice".into()
+            }
             ReadOnly { path } | ForeignOwner { path, .. } => {
                 format!("run as the owner of `{}`, or choose another directory with --data", path.display())
             }
@@ -679,6 +690,12 @@ impl StoreError {
             self,
             ObjectsGone { .. } | ObjectsForbidden { .. } | ObjectsFailing { .. } | NoBucket { .. }
         )
+    }
+
+    /// Whether the database is out of reach now, or too slow, and may come back by itself.
+    pub fn is_database_away(&self) -> bool {
+        use StoreError::{NoConnection, StatementTooSlow, Unavailable};
+        matches!(self, Unavailable { .. } | NoConnection { .. } | StatementTooSlow { .. })
     }
 
     /// Whether the user, not we, can set it right.

@@ -345,7 +345,7 @@ impl MemoryError {
             MemoryError::EmbedderUnavailable { .. } => "embedder_unavailable",
             MemoryError::DayBoundReached { .. } => "bound_reached",
             MemoryError::Store(error) => match error {
-                StoreError::DiskFull => "disk_full",
+                StoreError::DiskFull | StoreError::DatabaseFull { .. } => "disk_full",
                 StoreError::Busy { .. } => "store_busy",
                 StoreError::SecretsChanged => "secrets_changed",
                 StoreError::PackMissing { .. }
@@ -354,6 +354,7 @@ impl MemoryError {
                 StoreError::TooManyRuns { .. } => "too_many_runs",
                 StoreError::BoundReached { .. } => "bound_reached",
                 error if error.is_out_of_reach() => "objects_unavailable",
+                error if error.is_database_away() => "store_unavailable",
                 _ => "internal_error",
             },
             _ => "internal_error",

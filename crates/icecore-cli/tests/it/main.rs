@@ -8,6 +8,7 @@ mod commands;
 mod damage;
 mod dreams;
 mod examples;
+mod faults;
 mod forget;
 mod import;
 mod keys;

@@ -10,7 +10,15 @@ use crate::signals::signal;
 pub struct Host {
     pub child: Child,
     pub address: String,
-    key: String,
+    pub key: String,
+}
+
+impl Drop for Host {
+    /// A test that fails leaves nothing running.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 pub fn start(place: &Place) -> Host {

@@ -119,7 +119,7 @@ impl PgError {
             Fault::Standby => refused(
                 "name the primary in the URL, or add `target_session_attrs=read-write` and name all hosts",
             ),
-            Fault::DiskFull => StoreError::DiskFull,
+            Fault::DiskFull => StoreError::DatabaseFull { server, reason: self.reason },
             Fault::LockTimeout => StoreError::Busy { seconds: self.server.lock_seconds },
             Fault::StatementTimeout => {
                 StoreError::StatementTooSlow { server, seconds: self.server.statement_seconds }
