@@ -261,9 +261,12 @@ impl Packs {
     }
 }
 
+/// An object under the name that it was put by: what a path cannot hold is spelt otherwise in
+/// the path.
 fn as_pack(object: object_store::ObjectMeta, suffix: &str) -> Option<PackObject> {
+    let file = percent_encoding::percent_decode_str(object.location.filename()?);
     Some(PackObject {
-        name: object.location.filename()?.strip_suffix(suffix)?.to_owned(),
+        name: file.decode_utf8().ok()?.strip_suffix(suffix)?.to_owned(),
         bytes: object.size,
         modified_secs: object.last_modified.timestamp(),
     })
@@ -319,6 +322,12 @@ mod tests {
 
     pub(super) async fn keeps_objects(packs: Packs) {
         let (a, b) = ("a".repeat(32), "b".repeat(32));
+        assert!(packs.list().await.unwrap().is_empty());
+        // A name is listed as it was given, whatever a path makes of it.
+        packs.put("a*/%2A é", Bytes::from_static(b"odd")).await.unwrap();
+        assert_eq!(names(&packs.list().await.unwrap()), ["a*/%2A é"]);
+        assert_eq!(get(&packs, "a*/%2A é", "odd").await.unwrap(), "odd");
+        packs.delete("a*/%2A é").await.unwrap();
         assert!(packs.list().await.unwrap().is_empty());
         packs.put(&b, Bytes::from_static(b"two")).await.unwrap();
         packs.put(&a, Bytes::from_static(b"")).await.unwrap();
