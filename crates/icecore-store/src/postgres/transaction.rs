@@ -1,11 +1,12 @@
 //! Transactions: who sees what in them, when they are run again, and what becomes of one
 //! whose commit was never answered.
 //!
-//! A write ends with a random number in the row of its connection in `commits`. Who loses
+//! A write begins with a random number in the row of its connection in `commits`. Who loses
 //! the connection between sending COMMIT and reading the answer looks there from another
 //! one: the row is locked until the lost transaction has ended, and holds the number if
-//! and only if it was committed. The server's own numbers of transactions would not do:
-//! after a crash they are given again.
+//! and only if it was committed. It must be in that row before COMMIT is sent: a server
+//! that is slow reads the last words of a lost connection after we have looked. Its own
+//! numbers of transactions would not do: after a crash they are given again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -135,14 +136,18 @@ impl Transactions {
         shared: &Shared,
         act: &impl Fn(&Connection, &Shared) -> Result<T>,
     ) -> Tried<T> {
-        let begun = |c: &PgConnection| self.begin_write(c, wall);
+        let token = random_number();
+        let begun = |c: &PgConnection| {
+            self.begin_write(c, wall)?;
+            c.send_ahead(WITNESS, vec![Given::Integer(c.number()), Given::Integer(token)])
+        };
         match self.run(begun, shared, act) {
             Err((fault, error)) => Tried::Failed(fault, error),
             Ok((connection, Err(error))) => {
                 self.end(connection, ROLLBACK);
                 Tried::Done(Err(error))
             }
-            Ok((connection, Ok(answer))) => self.commit(connection, answer),
+            Ok((connection, Ok(answer))) => self.commit(connection, token, answer),
         }
     }
 
@@ -276,14 +281,10 @@ impl Transactions {
     }
 
     /// Commits, and waits until it is durable.
-    fn commit<T>(&self, connection: PgConnection, answer: T) -> Tried<T> {
-        let (number, token) = (connection.number(), random_number());
-        let prepare = || {
-            connection.settle()?;
-            let witness = vec![Given::Integer(number), Given::Integer(token)];
-            connection.send_ahead(WITNESS, witness)?;
-            connection.send_ahead(COMMIT, vec![])
-        };
+    fn commit<T>(&self, connection: PgConnection, token: i64, answer: T) -> Tried<T> {
+        let number = connection.number();
+        // Whatever was sent before, the witness too, is done when COMMIT goes out.
+        let prepare = || connection.settle().and_then(|()| connection.send_ahead(COMMIT, vec![]));
         if let Err(error) = prepare() {
             // COMMIT was not sent.
             self.end(connection, ROLLBACK);

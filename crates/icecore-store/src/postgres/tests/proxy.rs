@@ -4,14 +4,24 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What is further apart was not sent together.
+const TOGETHER: Duration = Duration::from_millis(5);
+
+/// How much later the server reads what was sent last.
+const LATE: Duration = Duration::from_millis(300);
 
 /// Where the line is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     /// COMMIT never reaches the server.
-    BeforeCommit,
+    Before,
     /// The server commits, and its answer never reaches us.
-    AfterCommit,
+    After,
+    /// The server reads COMMIT, and whatever was sent together with it, when the line has
+    /// long been cut.
+    LongAfter,
 }
 
 /// A line to the server that can be cut once.
@@ -62,6 +72,8 @@ struct Line {
     commits: BTreeSet<Vec<u8>>,
     witnesses: BTreeSet<Vec<u8>>,
     is_write: bool,
+    /// What the server has not been given yet.
+    held: Vec<u8>,
 }
 
 impl Line {
@@ -69,7 +81,7 @@ impl Line {
         client.set_nodelay(true).unwrap();
         server.set_nodelay(true).unwrap();
         let (commits, witnesses) = (BTreeSet::new(), BTreeSet::new());
-        Self { client, server, next, commits, witnesses, is_write: false }
+        Self { client, server, next, commits, witnesses, is_write: false, held: Vec::new() }
     }
 
     fn run(mut self) {
@@ -107,23 +119,43 @@ impl Line {
                     let next = self.is_write.then(|| self.next.lock().unwrap().take());
                     self.is_write = false;
                     match next.flatten() {
-                        Some(Cut::BeforeCommit) => return Ok(()),
-                        Some(Cut::AfterCommit) => return self.commit_unheard(message),
+                        Some(Cut::Before) => return Ok(()),
+                        Some(Cut::After) => {
+                            return self.commit_unheard(message, Duration::ZERO);
+                        }
+                        Some(Cut::LongAfter) => return self.commit_unheard(message, LATE),
                         None => {}
                     }
                 }
                 _ => {}
             }
-            self.server.write_all(&message)?;
+            self.held.extend(message);
+            if !self.holds_back() || !self.is_followed()? {
+                self.server.write_all(&std::mem::take(&mut self.held))?;
+            }
         }
     }
 
-    /// Lets the server commit while nobody hears its answer.
-    fn commit_unheard(&mut self, bind: Vec<u8>) -> std::io::Result<()> {
+    fn holds_back(&self) -> bool {
+        *self.next.lock().unwrap() == Some(Cut::LongAfter)
+    }
+
+    /// Whether more was sent together with the last message.
+    fn is_followed(&self) -> std::io::Result<bool> {
+        self.client.set_read_timeout(Some(TOGETHER))?;
+        let is_followed = matches!(self.client.peek(&mut [0]), Ok(1..));
+        self.client.set_read_timeout(None)?;
+        Ok(is_followed)
+    }
+
+    /// Lets the server commit, that much later, while nobody hears its answer.
+    fn commit_unheard(&mut self, bind: Vec<u8>, later: Duration) -> std::io::Result<()> {
         let (_, execute) = self.message()?;
         let (_, sync) = self.message()?;
         self.client.shutdown(Shutdown::Both)?;
-        self.server.write_all(&[bind, execute, sync].concat())?;
+        std::thread::sleep(later);
+        let held = std::mem::take(&mut self.held);
+        self.server.write_all(&[held, bind, execute, sync].concat())?;
         // The other way reads the answers, fails to pass them on, and ends.
         Ok(())
     }

@@ -166,10 +166,10 @@ fn a_commit_that_was_cut_off_leaves_one_key_in_force() {
             _ => Err(StoreError::Closed),
         })
     };
-    proxy.cut_next(Cut::BeforeCommit);
+    proxy.cut_next(Cut::Before);
     assert!(matches!(change(), Err(StoreError::Closed)) && proxy.was_cut());
     is_sealed_with(database.url(), MASTER_KEY, NEW_KEY);
-    proxy.cut_next(Cut::AfterCommit);
+    proxy.cut_next(Cut::After);
     assert_eq!(change().unwrap(), 3);
     assert!(proxy.was_cut());
     is_sealed_with(database.url(), NEW_KEY, MASTER_KEY);

@@ -112,7 +112,7 @@ fn whether_a_lost_commit_happened_is_found_out() {
     let port = server.port().unwrap();
     let proxy = Proxy::to(port);
     let store = connect(&proxy.url(database.url(), port));
-    for (cut, expected_runs) in [(Cut::AfterCommit, 1), (Cut::BeforeCommit, 2)] {
+    for (cut, expected_runs) in [(Cut::After, 1), (Cut::LongAfter, 1), (Cut::Before, 2)] {
         for time in 0..3 {
             let name = format!("{cut:?} {time}");
             let runs = AtomicU32::new(0);
