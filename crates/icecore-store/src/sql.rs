@@ -32,6 +32,7 @@ mod runs;
 mod schedules;
 mod secrets;
 mod store;
+mod stretches;
 mod tables;
 mod told;
 mod usage;

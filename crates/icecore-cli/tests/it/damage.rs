@@ -34,7 +34,7 @@ fn a_store_from_the_future() {
     assert_snapshot!(place.shown(&["stats"]), @r"
     exit 1
     --- stderr
-    error: the store has schema version 99, and this program knows up to 14
+    error: the store has schema version 99, and this program knows up to 15
     hint: use the newer icecore that wrote it; nothing was changed
     ");
     let checked = place.output(&["check", "--json"]);

@@ -10,6 +10,7 @@ mod dreams;
 mod examples;
 mod faults;
 mod forget;
+mod growth;
 mod import;
 mod keys;
 mod moving;

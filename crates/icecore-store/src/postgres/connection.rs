@@ -409,6 +409,11 @@ fn prologue(address: &Address, options: &PostgresOptions, number: i64) -> String
          SET tcp_keepalives_count = 3;
          SET jit = off;
          SET enable_seqscan = off;
+         SET enable_hashjoin = off;
+         SET enable_mergejoin = off;
+         SET enable_material = off;
+         SET plan_cache_mode = force_generic_plan;
+         SET max_parallel_workers_per_gather = 0;
          SELECT set_config('synchronous_commit', 'on', false)
              WHERE current_setting('synchronous_commit') = 'off';
          SET ROLE {role};

@@ -12,10 +12,11 @@ use crate::sql::engine::{Connection, Value};
 use crate::store::Result;
 
 /// Each with the version that it leads to, which is SQLite's. Added, never edited.
-const MIGRATIONS: [(i64, &str); 3] = [
+const MIGRATIONS: [(i64, &str); 4] = [
     (12, include_str!("../../migrations/postgres/0001_ground.sql")),
     (13, include_str!("../../migrations/postgres/0013_leases.sql")),
     (14, include_str!("../../migrations/postgres/0014_bounds.sql")),
+    (15, include_str!("../../migrations/postgres/0015_planner.sql")),
 ];
 
 /// Who sees what, for all tables alike.

@@ -1,9 +1,12 @@
 //! The log: records, events from it, and what is kept for callers' retries.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::engine::{self, Connection, OptionalExtension, Row, params};
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, Tenant, TurnId};
 use icecore_domain::time::Millis;
 
+use super::stretches::Reach;
 use super::{Shared, rows, secrets};
 use crate::error::StoreError;
 use crate::handoffs::{OF_SESSIONS, named, session_of};
@@ -152,14 +155,25 @@ fn log_events(
 /// Puts names of sessions in the place of numbers: a name goes when its session is
 /// forgotten.
 fn name_sessions(c: &Connection, tenant: i64, events: &mut [EventRecord]) -> engine::Result<()> {
-    let is_of_session = |event: &&mut EventRecord| OF_SESSIONS.contains(&event.kind.as_str());
-    for event in events.iter_mut().filter(is_of_session) {
-        let Some(session) = session_of(&event.payload) else { continue };
-        let name: Option<Option<String>> = c
-            .prepare_cached("SELECT name FROM sessions WHERE tenant = ?1 AND session = ?2")?
-            .query_row([tenant, rows::number(session.0)], |row| row.get(0))
-            .optional()?;
-        event.payload = named(&event.payload, name.flatten().as_deref());
+    let session_of = |event: &EventRecord| {
+        let is_of_session = OF_SESSIONS.contains(&event.kind.as_str());
+        session_of(&event.payload).filter(|_| is_of_session).map(|session| session.0)
+    };
+    let sessions: BTreeSet<u64> = events.iter().filter_map(session_of).collect();
+    let key = |session: &u64| engine::integers(vec![tenant, rows::number(*session)]);
+    let keys: Vec<_> = sessions.iter().map(key).collect();
+    let found: Vec<Vec<Option<String>>> = c
+        .prepare_cached("SELECT name FROM sessions WHERE tenant = ?1 AND session = ?2")?
+        .query_each(&keys, |row| row.get(0))?;
+    let names: BTreeMap<u64, Option<String>> = sessions
+        .into_iter()
+        .zip(found.into_iter().map(|names| names.into_iter().flatten().next()))
+        .collect();
+    for event in events {
+        if let Some(session) = session_of(event) {
+            let name = names.get(&session).and_then(Option::as_deref);
+            event.payload = named(&event.payload, name);
+        }
     }
     Ok(())
 }
@@ -180,44 +194,58 @@ fn turn_events(
     after: i64,
     limit: usize,
 ) -> engine::Result<Vec<EventRecord>> {
-    // The run that holds `after + 1` may have begun before it.
-    let start: i64 = c
+    let scope = match memory {
+        None => None,
+        Some(memory) => {
+            let sql = "SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2";
+            let found: Option<i64> = c
+                .prepare_cached(sql)?
+                .query_row(params![tenant, memory], |row| row.get(0))
+                .optional()?;
+            match found {
+                Some(scope) => Some(scope),
+                None => return Ok(Vec::new()),
+            }
+        }
+    };
+    let stretches = Reach { tenant, scope }.after(c, after, limit)?;
+    let keys: Vec<_> = stretches.iter().map(|stretch| stretch.key(tenant)).collect();
+    let found = c
         .prepare_cached(
-            "SELECT coalesce(max(first), 0) FROM runs WHERE tenant = ?1 AND first <= ?2",
+            "SELECT t.position, t.session, t.seq, t.branch, o.name, s.memory,
+                    (SELECT json_group_object(h.kind, h.count) FROM hidden h
+                     WHERE h.tenant = t.tenant AND h.position = t.position)
+             FROM turns t
+             JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session
+             JOIN scopes s ON s.tenant = o.tenant AND s.scope = o.scope
+             WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq >= ?3 AND t.seq < ?4
+             ORDER BY t.seq",
         )?
-        .query_row([tenant, after.saturating_add(1)], |row| row.get(0))?;
-    c.prepare_cached(
-        "SELECT t.position, r.at, t.session, t.seq, t.branch, o.name, s.memory,
-                (SELECT json_group_object(h.kind, h.count) FROM hidden h
-                 WHERE h.tenant = t.tenant AND h.position = t.position)
-         FROM runs r
-         JOIN sessions o ON o.tenant = r.tenant AND o.session = r.session
-         JOIN scopes s ON s.tenant = o.tenant AND s.scope = o.scope
-         JOIN turns t ON t.tenant = r.tenant AND t.session = r.session
-                     AND t.seq >= r.first_seq AND t.seq < r.first_seq + r.count
-         WHERE r.tenant = ?1 AND r.first >= ?2 AND t.position > ?3 AND (?4 IS NULL OR s.memory = ?4)
-         ORDER BY r.first, t.seq LIMIT ?5",
-    )?
-    .query_map(params![tenant, start, after, memory, rows::number(limit as u64)], |row| {
-        let session = SessionNo(row.get::<_, i64>(2)? as u64);
-        let seq = Seq(row.get::<_, i64>(3)? as u64);
-        let name: Option<String> = row.get(5)?;
-        let memory: String = row.get(6)?;
-        let payload = serde_json::json!({
-            "memoryRef": memory,
-            "session": name,
-            "seq": seq.0,
-            "branch": Branch(row.get(4)?).to_string(),
-            "turnId": TurnId { session, seq }.to_string(),
-        });
-        Ok(EventRecord {
-            position: Position(row.get::<_, i64>(0)? as u64),
-            at: Millis(row.get(1)?),
-            kind: "turn.appended".to_owned(),
-            payload: payload_with(payload, &secrets::read_hidden(row, 7)?),
-        })
-    })?
-    .collect()
+        .query_each(&keys, read_turn_event)?;
+    let dated = stretches.iter().zip(found).flat_map(|(stretch, events)| {
+        events.into_iter().map(|event| EventRecord { at: stretch.at, ..event })
+    });
+    Ok(dated.collect())
+}
+
+fn read_turn_event(row: &Row<'_>) -> engine::Result<EventRecord> {
+    let session = SessionNo(row.get::<_, i64>(1)? as u64);
+    let seq = Seq(row.get::<_, i64>(2)? as u64);
+    let name: Option<String> = row.get(4)?;
+    let memory: String = row.get(5)?;
+    let payload = serde_json::json!({
+        "memoryRef": memory,
+        "session": name,
+        "seq": seq.0,
+        "branch": Branch(row.get(3)?).to_string(),
+        "turnId": TurnId { session, seq }.to_string(),
+    });
+    Ok(EventRecord {
+        position: Position(row.get::<_, i64>(0)? as u64),
+        at: Millis(0),
+        kind: "turn.appended".to_owned(),
+        payload: payload_with(payload, &secrets::read_hidden(row, 6)?),
+    })
 }
 
 // Outcomes

@@ -10,6 +10,7 @@ use icecore_domain::redact::{RedactedText, RedactedTurn};
 use icecore_domain::time::Millis;
 use icecore_domain::turn_jsonl;
 
+use super::stretches::Reach;
 use super::{Shared, pyramid};
 use crate::error::StoreError;
 use crate::keys::TenantKey;
@@ -419,35 +420,21 @@ pub(super) fn turns_after(
     limit: usize,
 ) -> Result<Vec<TurnRow>> {
     let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
-    let next = number(after.0).saturating_add(1);
     let read = || {
-        // The run that holds the next position may have begun before it.
-        let start: Option<i64> = c
-            .prepare_cached(
-                "SELECT first FROM runs INDEXED BY runs_by_scope
-                 WHERE tenant = ?1 AND scope = ?2 AND first <= ?3 ORDER BY first DESC LIMIT 1",
-            )?
-            .query_row([no.tenant, no.scope, next], |row| row.get(0))
-            .optional()?;
-        c.prepare_cached(TURNS_AFTER)?
-            .query_map(
-                [no.tenant, no.scope, start.unwrap_or(0), next, number(limit as u64)],
-                read_turn,
-            )?
-            .collect::<engine::Result<Vec<_>>>()
+        let reach = Reach { tenant: no.tenant, scope: Some(no.scope) };
+        let stretches = reach.after(c, number(after.0), limit)?;
+        let keys: Vec<_> = stretches.iter().map(|stretch| stretch.key(no.tenant)).collect();
+        let found = c.prepare_cached(TURNS_OF_STRETCH)?.query_each(&keys, read_turn)?;
+        Ok(found.into_iter().flatten().collect())
     };
     read().map_err(|e| s.failed(e))
 }
 
-/// The joins are crossed to hold them in this order: run by run, turn by turn.
-pub(super) const TURNS_AFTER: &str =
+pub(super) const TURNS_OF_STRETCH: &str =
     "SELECT t.session, t.seq, t.position, t.branch, t.ordinal, t.tokens, t.flags, t.at, t.lookup, t.identity, b.body
-     FROM runs r INDEXED BY runs_by_scope
-     CROSS JOIN turns t ON t.tenant = r.tenant AND t.session = r.session
-       AND t.seq >= r.first_seq + max(0, ?4 - r.first) AND t.seq < r.first_seq + r.count
+     FROM turns t
      LEFT JOIN bodies b ON b.tenant = t.tenant AND b.session = t.session AND b.seq = t.seq
-     WHERE r.tenant = ?1 AND r.scope = ?2 AND r.first >= ?3
-     ORDER BY r.first, t.seq LIMIT ?5";
+     WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq >= ?3 AND t.seq < ?4 ORDER BY t.seq";
 
 pub(super) fn turns_at(
     c: &Connection,
@@ -455,7 +442,18 @@ pub(super) fn turns_at(
     scope: &Scope,
     ids: &[TurnId],
 ) -> Result<Vec<TurnRow>> {
-    let Some(no) = scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    match scope_no(c, s, scope)? {
+        Some(no) => turns_in(c, s, no, ids),
+        None => Ok(Vec::new()),
+    }
+}
+
+pub(super) fn turns_in(
+    c: &Connection,
+    s: &Shared,
+    no: ScopeNo,
+    ids: &[TurnId],
+) -> Result<Vec<TurnRow>> {
     let read = || {
         let mut query = c.prepare_cached(&format!(
             "SELECT {TURN_COLUMNS} FROM turns t
@@ -547,13 +545,14 @@ mod tests {
     use super::*;
     use crate::SqliteStore;
     use crate::sql::Wall;
+    use crate::sql::stretches::RUNS_OF_SCOPE;
 
     /// What recall asks must not sort, scan or build an index, whatever is there.
     #[tokio::test]
     async fn reads_of_recall_cost_what_they_answer() {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(dir.path(), None).unwrap();
-        for sql in [TURNS_AFTER, SCOPE_HEAD, &pyramid::summaries_after_sql()] {
+        for sql in [RUNS_OF_SCOPE, TURNS_OF_STRETCH, SCOPE_HEAD, &pyramid::summaries_after_sql()] {
             let asked = sql.to_owned();
             let plan =
                 store.read(Wall::Everyone, move |c, s| c.plan(&asked).map_err(|e| s.failed(e)));

@@ -23,7 +23,7 @@ use crate::store::Result;
 const APPLICATION_ID: i64 = 0x4943_4543;
 
 /// Added, never edited.
-const MIGRATIONS: [&str; 14] = [
+const MIGRATIONS: [&str; 15] = [
     include_str!("../../migrations/0001_ground.sql"),
     include_str!("../../migrations/0002_recall.sql"),
     include_str!("../../migrations/0003_secrets.sql"),
@@ -38,6 +38,7 @@ const MIGRATIONS: [&str; 14] = [
     include_str!("../../migrations/0012_links.sql"),
     include_str!("../../migrations/0013_leases.sql"),
     include_str!("../../migrations/0014_bounds.sql"),
+    include_str!("../../migrations/0015_planner.sql"),
 ];
 
 #[cfg(test)]

@@ -1,0 +1,1 @@
+-- Nothing here: PostgreSQL's planner is told what SQLite's takes for granted.
