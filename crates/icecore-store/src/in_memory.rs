@@ -233,6 +233,18 @@ impl Store for MemoryStore {
         Ok(ids.iter().filter_map(|id| state.turn(scope, *id).cloned()).collect())
     }
 
+    async fn whole_turns_at(
+        &self,
+        scope: &Scope,
+        ids: &[TurnId],
+    ) -> Result<(Vec<TurnRow>, Vec<MicroBody>)> {
+        let turns = self.turns_at(scope, ids).await?;
+        let places: Vec<_> =
+            turns.iter().filter(|row| row.lacks_body()).map(TurnRow::place).collect();
+        let bodies = self.bodies_at(scope, &places).await?;
+        Ok((turns, bodies))
+    }
+
     async fn linked(
         &self,
         scope: &Scope,

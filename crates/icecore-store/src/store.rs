@@ -180,6 +180,14 @@ pub trait Store: Send + Sync {
     /// left out. Bodies only of those that are hot.
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>>;
 
+    /// As [`Store::turns_at`], and as [`Store::bodies_at`] for those that lack theirs: all
+    /// of one moment.
+    async fn whole_turns_at(
+        &self,
+        scope: &Scope,
+        ids: &[TurnId],
+    ) -> Result<(Vec<TurnRow>, Vec<MicroBody>)>;
+
     /// The turns that have these links, in the order asked, those of one link by the
     /// newest session first, at most [`MOST_LINKED`] of it: of all sessions of the scope,
     /// or of one. Tombstones too.
@@ -1539,6 +1547,16 @@ impl TurnQuery {
 }
 
 impl TurnRow {
+    /// Where it is in its session.
+    pub fn place(&self) -> (SessionNo, Branch, Ordinal) {
+        (self.id.session, self.branch, self.ordinal)
+    }
+
+    /// Whether its body is elsewhere than in its row.
+    pub fn lacks_body(&self) -> bool {
+        self.body.is_none() && self.state == TurnState::Present
+    }
+
     /// Bytes of the body in its row.
     pub fn byte_count(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.fields().byte_count())

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::ctf;
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::RedactedTurn;
 use icecore_domain::turn_jsonl;
 use icecore_store::{
@@ -152,10 +152,6 @@ fn branch_of(body: &MicroBody) -> (SessionNo, Branch) {
     (body.id.session, body.id.branch)
 }
 
-fn is_missing(row: &TurnRow) -> bool {
-    row.body.is_none() && row.state == TurnState::Present
-}
-
 impl Memory {
     /// Fills in the bodies that are not in their rows, and leaves out rows that
     /// are erased. Rows that have expired stay without a body.
@@ -172,12 +168,22 @@ impl Memory {
     pub(crate) async fn hydrate_as_stored(
         &self,
         scope: &Scope,
+        rows: Vec<TurnRow>,
+    ) -> Result<Vec<TurnRow>> {
+        self.hydrate_with(scope, rows, None).await
+    }
+
+    /// As [`Memory::hydrate_as_stored`], from bodies that were read with the rows.
+    async fn hydrate_with(
+        &self,
+        scope: &Scope,
         mut rows: Vec<TurnRow>,
+        mut known: Option<Vec<MicroBody>>,
     ) -> Result<Vec<TurnRow>> {
         let mut failure = None;
         for _ in 0..READ_TRIES {
             rows.retain(|row| row.state != TurnState::Erased);
-            match self.fill(scope, &mut rows).await {
+            match self.fill(scope, &mut rows, known.take()).await {
                 Ok(()) => return Ok(rows),
                 Err(MemoryError::Store(
                     error @ (StoreError::PackMissing { .. } | StoreError::BodyDamaged { .. }),
@@ -199,7 +205,27 @@ impl Memory {
         scope: &Scope,
         rows: Vec<TurnRow>,
     ) -> Result<Vec<TurnRow>> {
-        match self.hydrate(scope, rows.clone()).await {
+        self.fill_what_can_be(scope, rows, None).await
+    }
+
+    /// The turns with these ids, whole, in the order asked.
+    pub(crate) async fn whole_turns(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
+        let (rows, bodies) = self.inner.store.whole_turns_at(scope, ids).await?;
+        self.fill_what_can_be(scope, rows, Some(bodies)).await
+    }
+
+    async fn fill_what_can_be(
+        &self,
+        scope: &Scope,
+        rows: Vec<TurnRow>,
+        known: Option<Vec<MicroBody>>,
+    ) -> Result<Vec<TurnRow>> {
+        let filled = self.hydrate_with(scope, rows.clone(), known).await;
+        match filled {
+            Ok(mut rows) => {
+                self.veil_turns(scope, &mut rows).await?;
+                return Ok(rows);
+            }
             Err(MemoryError::Store(error)) if error.is_damage() => {
                 tracing::warn!(%scope, %error, "turns are passed over; `icecore check` tells which");
             }
@@ -217,24 +243,32 @@ impl Memory {
     }
 
     /// Fills in the missing bodies, branch by branch.
-    async fn fill(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
-        let missing = rows.iter().filter(|row| is_missing(row));
-        let places: Vec<_> = missing.map(|row| (row.id.session, row.branch, row.ordinal)).collect();
+    async fn fill(
+        &self,
+        scope: &Scope,
+        rows: &mut [TurnRow],
+        known: Option<Vec<MicroBody>>,
+    ) -> Result<()> {
+        let places: Vec<_> =
+            rows.iter().filter(|row| row.lacks_body()).map(TurnRow::place).collect();
         if places.is_empty() {
             return Ok(());
         }
-        let bodies = self.inner.store.bodies_at(scope, &places).await?;
+        let bodies = match known {
+            Some(known) => known,
+            None => self.inner.store.bodies_at(scope, &places).await?,
+        };
         let packs = self.open_packs(&bodies).await?;
         for of_branch in bodies.chunk_by(|a, b| branch_of(a) == branch_of(b)) {
             let at = branch_of(&of_branch[0]);
             let found = self.read_from(scope, of_branch, &packs).await?;
-            let mine = |row: &&mut TurnRow| is_missing(row) && (row.id.session, row.branch) == at;
+            let mine = |row: &&mut TurnRow| row.lacks_body() && (row.id.session, row.branch) == at;
             for row in rows.iter_mut().filter(mine) {
                 // A turn may be asked for twice.
                 row.body = found.get(&row.ordinal).cloned();
             }
         }
-        match rows.iter().find(|row| is_missing(row)) {
+        match rows.iter().find(|row| row.lacks_body()) {
             Some(row) => Err(damaged(&row.id.to_string(), "its body is in no tier")),
             None => Ok(()),
         }

@@ -1,16 +1,17 @@
 //! The context for a prompt: what is recent verbatim, what is older by summary.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use icecore_domain::chunk::Level;
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo};
 use icecore_domain::window::{self, Candidate, Offer, WindowItem, WindowKind};
-use icecore_index::{DocKind, Mode, Plan, Ranked, ScopeIndex, Source};
+use icecore_index::{DocKind, Mode, Plan, Ranked, Source};
 use icecore_store::{BranchRecord, ChunkQuery, ChunkRecord, SessionRecord, TurnQuery, TurnState};
 
 use crate::error::{MemoryError, Result};
 use crate::history::{StoredTurn, lineage, stored_turn, tier_of};
-use crate::indexing::Item;
+use crate::indexing::{CaughtUp, Item};
 use crate::memory::Memory;
 use crate::pieces::in_pieces;
 use crate::recollection::Recollection;
@@ -33,6 +34,11 @@ impl ContextRequest {
     /// The context to continue a session with.
     pub fn of_session(session: &str, budget: u32) -> Self {
         Self { session: Some(session.to_owned()), budget, ..Self::default() }
+    }
+
+    /// What is asked, if anything is.
+    fn asked(&self) -> Option<&str> {
+        self.query.as_deref().filter(|query| !query.trim().is_empty())
     }
 }
 
@@ -120,11 +126,24 @@ impl Memory {
     /// Builds a context that never exceeds its budget.
     #[tracing::instrument(skip_all, fields(budget = request.budget))]
     pub async fn context(&self, scope: &Scope, request: ContextRequest) -> Result<Context> {
-        self.seeing(scope.tenant()).await?.seen_context(scope, request).await
+        let index = async {
+            match request.asked() {
+                Some(_) => self.caught_up(scope).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        // What is new is read while it is asked what must be hidden.
+        let (seeing, index) = tokio::try_join!(self.seeing(scope.tenant()), index)?;
+        seeing.seen_context(scope, request, index).await
     }
 
-    async fn seen_context(&self, scope: &Scope, request: ContextRequest) -> Result<Context> {
-        let query = request.query.as_deref().filter(|query| !query.trim().is_empty());
+    async fn seen_context(
+        &self,
+        scope: &Scope,
+        request: ContextRequest,
+        index: Option<CaughtUp>,
+    ) -> Result<Context> {
+        let query = request.asked();
         // A query may go to a model, which no secret may reach.
         let redacted = match query {
             Some(query) => Some(self.redactor(scope.tenant()).await?.redactor.text(query)),
@@ -137,7 +156,7 @@ impl Memory {
         // None of them waits for another.
         let (sessions, relevant, distilled) = tokio::join!(
             self.drawn_from(scope, &request),
-            self.relevant(scope, asked, request.budget),
+            self.relevant(scope, index, asked, request.budget),
             async {
                 match request.session {
                     Some(_) => Ok(None),
@@ -182,11 +201,12 @@ impl Memory {
             };
             let path = Path { scope, session, branches: lineage(session, branch) };
             let budget = wanted.min(u64::from(request.budget)) as u32;
-            if budget > 0 {
-                let found = self.newest_summaries(&path, budget, &mut stood_for).await?;
-                offer.summaries.extend(found);
-            }
-            offer.recent.extend(self.newest_turns(&path, &mut wanted).await?);
+            let (summaries, turns) = tokio::try_join!(
+                self.newest_summaries(&path, budget, &mut stood_for),
+                self.newest_turns(&path, &mut wanted)
+            )?;
+            offer.summaries.extend(summaries);
+            offer.recent.extend(turns);
         }
         if offer.summaries.is_empty() && query.is_none() {
             offer.recent_percent = 100;
@@ -198,7 +218,7 @@ impl Memory {
         } else if offer.distilled.percent == 0 && (offer.distilled.is_first || wanted > 0) {
             self.recollect(scope, asked, &mut offer, &mut notices).await?;
         }
-        let counter = std::sync::Arc::clone(&self.inner.counter);
+        let counter = Arc::clone(&self.inner.counter);
         let budget = request.budget;
         let _place = self.ranking_place().await;
         let window =
@@ -259,11 +279,11 @@ impl Memory {
     async fn relevant(
         &self,
         scope: &Scope,
+        index: Option<CaughtUp>,
         query: Option<&str>,
         budget: u32,
     ) -> Result<(Vec<Candidate>, Vec<String>)> {
-        let Some(query) = query else { return Ok(Default::default()) };
-        let index = self.caught_up(scope).await?;
+        let (Some(index), Some(query)) = (index, query) else { return Ok(Default::default()) };
         let limit = ((budget / RELEVANT_TOKENS) as usize + MIN_RELEVANT).min(MAX_RELEVANT);
         let (plan, mut found, notices) = self.readable(scope, &index, query, limit, budget).await?;
         if plan.describes() {
@@ -281,7 +301,7 @@ impl Memory {
     async fn add_second_hop(
         &self,
         scope: &Scope,
-        index: &std::sync::Arc<ScopeIndex>,
+        index: &CaughtUp,
         query: &str,
         plan: &Plan,
         found: &mut Vec<Candidate>,
@@ -322,7 +342,7 @@ impl Memory {
     async fn readable(
         &self,
         scope: &Scope,
-        index: &std::sync::Arc<ScopeIndex>,
+        index: &CaughtUp,
         query: &str,
         limit: usize,
         budget: u32,
@@ -432,19 +452,26 @@ impl Memory {
         budget: u32,
         stood_for: &mut BTreeMap<String, u64>,
     ) -> Result<Vec<Candidate>> {
+        if budget == 0 {
+            return Ok(Vec::new());
+        }
         let limit = (budget as usize / SUMMARY_TOKENS).clamp(MIN_SUMMARIES, MAX_SUMMARIES);
         let mut found = Vec::new();
         for (branch, through) in &path.branches {
             let Some(record) = path.session.branches.iter().find(|b| b.branch == *branch) else {
                 continue;
             };
-            for level in Level::ALL {
+            let ask = |level| {
                 let query = ChunkQuery {
                     through: *through,
                     newest: true,
                     ..ChunkQuery::all(path.session.no, *branch, level, limit)
                 };
-                let chunks = self.inner.store.chunks(path.scope, &query).await?;
+                async move { self.inner.store.chunks(path.scope, &query).await }
+            };
+            let [low, middle, high] = Level::ALL;
+            let (low, middle, high) = tokio::try_join!(ask(low), ask(middle), ask(high))?;
+            for chunks in [low, middle, high] {
                 let chunks = self.veil_chunks(path.scope, chunks).await?;
                 stood_for.extend(chunks.iter().map(|chunk| (chunk.id.to_string(), chunk.tokens)));
                 found.extend(chunks.iter().filter_map(|chunk| summary_candidate(record, chunk)));

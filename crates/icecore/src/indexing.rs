@@ -16,7 +16,8 @@ use icecore_domain::fact::Verdict;
 use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::time::Millis;
 use icecore_index::{
-    Batch, Document, Index, Push, Role, ScopeIndex, Shrunk, Source, Watermark, passages, signs,
+    Batch, Document, Index, Push, Role, ScopeIndex, Shrunk, Snapshot, Source, Watermark, passages,
+    signs,
 };
 use icecore_store::{
     ChunkRecord, EntryFilter, EntryRecord, FactRecord, ScopeHead, TurnRow, TurnState, VerdictRecord,
@@ -54,6 +55,22 @@ impl Indexing {
     }
 }
 
+/// An index, and how far it had read at least when it was looked at.
+#[derive(Clone)]
+pub(crate) struct CaughtUp {
+    pub(crate) scope: Scope,
+    pub(crate) index: Arc<ScopeIndex>,
+    head: ScopeHead,
+}
+
+impl CaughtUp {
+    /// Whether a snapshot of it still has what it had. Somebody who learns that something
+    /// was erased begins the index anew, and it is nearly empty for a moment.
+    pub(crate) fn is_kept_by(&self, snapshot: &Snapshot) -> bool {
+        reflects(&snapshot.watermark(), &self.head)
+    }
+}
+
 impl Memory {
     /// Closes a scope's index and deletes its files, after whoever feeds it.
     pub(crate) async fn drop_index(&self, scope: &Scope) -> Result<()> {
@@ -72,14 +89,14 @@ impl Memory {
     }
 
     /// The scope's index, with everything that was acknowledged before this call.
-    pub(crate) async fn caught_up(&self, scope: &Scope) -> Result<Arc<ScopeIndex>> {
+    pub(crate) async fn caught_up(&self, scope: &Scope) -> Result<CaughtUp> {
         let index = self.open_index(scope).await?;
         let head = self.inner.store.scope_head(scope).await?;
         if !reflects(&index.watermark(), &head) {
             let _lane = self.inner.indexing.lane(scope).lock().await;
             self.feed(scope, &index, &head).await?;
         }
-        Ok(index)
+        Ok(CaughtUp { scope: scope.clone(), index, head })
     }
 
     /// Lets the files of indexes go that are too much and used least.
@@ -241,7 +258,7 @@ impl Memory {
         if from.epoch == head.epoch && is_small && !self.is_of_another_model(&index) {
             return Ok(());
         }
-        let index = self.caught_up(scope).await?;
+        let CaughtUp { index, .. } = self.caught_up(scope).await?;
         self.embed_due(scope, &index).await?;
         off_thread(move || index.commit()).await??;
         Ok(())
@@ -304,7 +321,7 @@ impl Memory {
     ) -> Result<BTreeMap<Source, Item>> {
         let store = &self.inner.store;
         let (mut turns, mut chunks, mut entries) = (vec![], vec![], vec![]);
-        let (mut facts, mut told) = (vec![], vec![]);
+        let (mut facts, mut told_at) = (vec![], vec![]);
         for source in sources {
             match *source {
                 Source::Turn { session, seq, .. } => turns.push(TurnId { session, seq }),
@@ -312,35 +329,38 @@ impl Memory {
                     chunks.push((session, branch, level, first));
                 }
                 Source::Entry { began } => entries.push(began),
-                Source::Fact { number } if number & TOLD != 0 => told.push(Position(number ^ TOLD)),
+                Source::Fact { number } if number & TOLD != 0 => {
+                    told_at.push(Position(number ^ TOLD))
+                }
                 Source::Fact { number } => facts.push(number),
             }
         }
-        let mut items = Vec::with_capacity(sources.len());
-        if !turns.is_empty() {
-            let rows = store.turns_at(scope, &turns).await?;
-            let rows = self.hydrate_what_can_be(scope, rows).await?;
-            items.extend(rows.into_iter().filter(is_present).map(Item::Turn));
-        }
-        if !chunks.is_empty() {
-            let found = store.chunks_at(scope, &chunks).await?;
-            items.extend(
-                found.into_iter().filter(|chunk| chunk.summary.is_some()).map(Item::Summary),
-            );
-        }
-        if !entries.is_empty() {
-            let found =
-                store.entries_at(scope, &entries, &EntryFilter::default(), self.now()).await?;
-            items.extend(found.into_iter().map(Item::Entry));
-        }
-        if !facts.is_empty() {
-            items.extend(store.facts_at(scope, &facts).await?.into_iter().map(Item::Fact));
-        }
-        if !told.is_empty() {
-            let found = store.verdicts(scope).await?.into_iter().filter(is_told);
-            items.extend(found.filter(|found| told.contains(&found.position)).map(Item::Told));
-        }
-        Ok(items.into_iter().map(|item| (item.source(), item)).collect())
+        // None of them waits for another.
+        let all = EntryFilter::default();
+        let (turns, chunks, entries, facts, told) = tokio::try_join!(
+            if_any(&turns, self.whole_turns(scope, &turns)),
+            if_any(&chunks, async { Ok(store.chunks_at(scope, &chunks).await?) }),
+            if_any(&entries, async {
+                Ok(store.entries_at(scope, &entries, &all, self.now()).await?)
+            }),
+            if_any(&facts, async { Ok(store.facts_at(scope, &facts).await?) }),
+            if_any(&told_at, async { Ok(store.verdicts(scope).await?) }),
+        )?;
+        let is_wanted = |found: &VerdictRecord| is_told(found) && told_at.contains(&found.position);
+        let items = (turns.into_iter().filter(is_present).map(Item::Turn))
+            .chain(chunks.into_iter().filter(|chunk| chunk.summary.is_some()).map(Item::Summary))
+            .chain(entries.into_iter().map(Item::Entry))
+            .chain(facts.into_iter().map(Item::Fact))
+            .chain(told.into_iter().filter(is_wanted).map(Item::Told));
+        Ok(items.map(|item| (item.source(), item)).collect())
+    }
+}
+
+/// What is asked about keys, if there are any.
+async fn if_any<K, T>(keys: &[K], ask: impl Future<Output = Result<Vec<T>>>) -> Result<Vec<T>> {
+    match keys.is_empty() {
+        true => Ok(Vec::new()),
+        false => ask.await,
     }
 }
 

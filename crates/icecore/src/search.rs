@@ -14,8 +14,8 @@ use icecore_store::{EntryFilter, SessionRecord};
 use tokio::sync::SemaphorePermit;
 
 use crate::error::{MemoryError, Result, off_thread};
-use crate::indexing::Item;
-use crate::memory::{Inner, Memory};
+use crate::indexing::{CaughtUp, Item};
+use crate::memory::{Inner, Memory, TRIES};
 use crate::pieces::in_pieces;
 
 /// Hits that are asked for at most.
@@ -112,28 +112,34 @@ impl Memory {
         if request.limit == 0 || request.limit > MAX_HITS {
             return Err(MemoryError::HitLimit { limit: request.limit, most: MAX_HITS });
         }
-        self.seeing(scope.tenant()).await?.seen_hits(scope, request).await
+        // What is new is read while it is asked what must be hidden.
+        let (seeing, index) = tokio::try_join!(self.seeing(scope.tenant()), self.caught_up(scope))?;
+        seeing.seen_hits(scope, request, &index).await
     }
 
-    async fn seen_hits(&self, scope: &Scope, request: &SearchRequest) -> Result<Hits> {
+    async fn seen_hits(
+        &self,
+        scope: &Scope,
+        request: &SearchRequest,
+        index: &CaughtUp,
+    ) -> Result<Hits> {
         let session = match &request.session {
             Some(name) => Some(self.session_record(scope, name).await?.no),
             None => None,
         };
         // A query may go to a model, which no secret may reach.
         let query = self.redactor(scope.tenant()).await?.redactor.text(&request.query);
-        let index = self.caught_up(scope).await?;
         let mut filter = Filter::new(request, session);
         let count = request.limit + request.limit / 2 + SPARE_HITS;
         let (query, mode) = (query.as_str(), request.mode);
-        let mut ranking = self.rank(&index, query, mode, count, filter.clone()).await?;
+        let mut ranking = self.rank(index, query, mode, count, filter.clone()).await?;
         let (mut hits, has_ended) = self.hits(scope, &mut ranking).await?;
         if has_ended && hits.len() < request.limit {
             // Entries that the index still has took the places of what is there.
             let all = EntryFilter::default();
             let places = self.inner.store.entry_places(scope, &all, self.now()).await?;
             filter.entries = Some(places.into_iter().collect());
-            ranking = self.rank(&index, query, mode, count, filter).await?;
+            ranking = self.rank(index, query, mode, count, filter).await?;
             (hits, _) = self.hits(scope, &mut ranking).await?;
         }
         let notices = ranking.notices;
@@ -153,19 +159,45 @@ impl Memory {
     /// Ranks documents by a query, off the async threads.
     pub(crate) async fn rank(
         &self,
-        index: &Arc<ScopeIndex>,
+        index: &CaughtUp,
         query: &str,
         mode: Mode,
         limit: usize,
         filter: Filter,
     ) -> Result<Ranking> {
-        let (index, query, inner) = (Arc::clone(index), query.to_owned(), Arc::clone(&self.inner));
+        let (mut index, mut tries) = (index.clone(), 0);
+        loop {
+            tries += 1;
+            // Whoever always erases something shall not keep others from any answer.
+            let will_do = tries == TRIES;
+            let ranked = self.rank_once(&index, query, mode, limit, &filter, will_do).await?;
+            match ranked {
+                Some(ranking) => return Ok(ranking),
+                // It was begun anew meanwhile.
+                None => index = self.caught_up(&index.scope).await?,
+            }
+        }
+    }
+
+    /// As [`Memory::rank`], or nothing where the index does not have any more what it had,
+    /// unless that will do.
+    async fn rank_once(
+        &self,
+        index: &CaughtUp,
+        query: &str,
+        mode: Mode,
+        limit: usize,
+        filter: &Filter,
+        will_do: bool,
+    ) -> Result<Option<Ranking>> {
+        let (index, query, inner) = (index.clone(), query.to_owned(), Arc::clone(&self.inner));
+        let filter = filter.clone();
         let _place = self.ranking_place().await;
         off_thread(move || {
             let mut notices = Vec::new();
             let vector = match mode {
                 Mode::Lexical => None,
-                _ => match inner.query_vector(&index, &query, &mut notices) {
+                _ => match inner.query_vector(&index.index, &query, &mut notices) {
                     Ok(vector) => vector,
                     Err(reason) if mode == Mode::Semantic => {
                         return Err(MemoryError::EmbedderUnavailable { reason });
@@ -176,12 +208,15 @@ impl Memory {
                     }
                 },
             };
-            let snapshot = index.read();
+            let snapshot = index.index.read();
+            if !will_do && !index.is_kept_by(&snapshot) {
+                return Ok(None);
+            }
             let plan = Plan::read(&snapshot, &query);
             let keep = |doc| filter.keeps(&snapshot, doc);
             let wanted = Wanted { limit, mode, keep: &keep };
             let ranked = icecore_index::rank(&snapshot, &plan, vector.as_ref(), &wanted)?;
-            Ok(Ranking { plan, ranked, notices })
+            Ok(Some(Ranking { plan, ranked, notices }))
         })
         .await?
     }

@@ -114,12 +114,23 @@ pub(super) async fn bodies_are_found_one_by_one(store: &dyn Store) {
         assert_eq!(format!("{body:?}"), format!("{same:?}"));
     }
     assert!(at(&[]).await.is_empty());
+    // By the ids of turns, with their rows: only of those that lack their bodies.
+    let asked = [20, 16, 1, 2, 5, 99].map(|seq| id(session, seq));
+    let (turns, bodies) = store.whole_turns_at(&scope(), &asked).await.unwrap();
+    assert_eq!(turns, store.turns_at(&scope(), &asked).await.unwrap());
+    let firsts: Vec<u64> = bodies.iter().map(|body| body.id.first.0).collect();
+    assert_eq!(firsts, [1, 5, 15]);
+    assert_eq!(format!("{bodies:?}"), format!("{:?}", at(&[16, 1, 5]).await));
+    let (turns, bodies) = store.whole_turns_at(&scope(), &[]).await.unwrap();
+    assert!(turns.is_empty() && bodies.is_empty());
     let elsewhere = store.bodies_at(&scope(), &[(session, Branch(3), Ordinal(1))]).await.unwrap();
     assert!(elsewhere.is_empty());
     let diary = scope_of("acme", "diary");
     add_to(store, "diary").await;
     let place = (session, Branch::MAIN, Ordinal(1));
     assert!(store.bodies_at(&diary, &[place]).await.unwrap().is_empty());
+    let (turns, bodies) = store.whole_turns_at(&diary, &asked).await.unwrap();
+    assert!(turns.is_empty() && bodies.is_empty());
     assert!(store.sessions_at(&diary, &[session]).await.unwrap().is_empty());
     let named = store.sessions_at(&scope(), &[SessionNo(99), session]).await.unwrap();
     assert_eq!(named, [store.session_by_number(&scope(), session).await.unwrap().unwrap()]);

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use super::engine::{self, Connection, OptionalExtension, Row, Value, params};
 use icecore_domain::chunk::{ChunkId, Level};
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant, TurnId};
 use icecore_domain::redact::{RedactedSummary, RedactedText};
 use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
@@ -286,9 +286,38 @@ pub(super) fn bodies_at(
     c: &Connection,
     s: &Shared,
     scope: &Scope,
+    places: Vec<(SessionNo, Branch, Ordinal)>,
+) -> Result<Vec<MicroBody>> {
+    match rows::scope_no(c, s, scope)? {
+        Some(no) => bodies_in(c, s, scope, no, places),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// As [`rows::turns_at`], with the bodies that are not in their rows.
+pub(super) fn whole_turns_at(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    ids: &[TurnId],
+) -> Result<(Vec<TurnRow>, Vec<MicroBody>)> {
+    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok((Vec::new(), Vec::new())) };
+    let turns = rows::turns_in(c, s, no, ids)?;
+    let places = turns.iter().filter(|row| row.lacks_body()).map(TurnRow::place).collect();
+    let bodies = bodies_in(c, s, scope, no, places)?;
+    Ok((turns, bodies))
+}
+
+fn bodies_in(
+    c: &Connection,
+    s: &Shared,
+    scope: &Scope,
+    no: ScopeNo,
     mut places: Vec<(SessionNo, Branch, Ordinal)>,
 ) -> Result<Vec<MicroBody>> {
-    let Some(no) = rows::scope_no(c, s, scope)? else { return Ok(Vec::new()) };
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
     places.sort_unstable();
     let read = || {
         // A micro may hold many of them: first where each is, then each body once.
@@ -516,19 +545,23 @@ fn packs_of(
     let keys: Vec<_> = micros.iter().map(key).map(engine::integers).collect();
     let found = c
         .prepare_cached(&format!(
-            "SELECT {PACK_COLUMNS} FROM packs p
-             WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND first <= ?4 ORDER BY first DESC LIMIT 1"
+            "SELECT {PACK_COLUMNS}, t.sealed_key FROM packs p JOIN tenants t ON t.tenant = p.tenant
+             WHERE p.tenant = ?1 AND p.session = ?2 AND p.branch = ?3 AND p.first <= ?4
+             ORDER BY p.first DESC LIMIT 1"
         ))
-        .and_then(|mut q| q.query_each(&keys, read_pack))
+        .and_then(|mut q| {
+            q.query_each(&keys, |row| Ok((read_pack(row)?, row.get::<_, Vec<u8>>(10)?)))
+        })
         .map_err(|e| s.failed(e))?;
-    let Some(key) = rows::tenant_key(c, s, scope.tenant())? else {
+    let Some((_, sealed)) = found.iter().flatten().next() else {
         return Ok(vec![None; micros.len()]);
     };
+    let key = s.keys.open(c, s, scope.tenant(), sealed.clone())?;
     let covers =
         |id: &ChunkId, pack: &PackRow| pack.id.first <= id.first && id.last <= pack.id.last;
     let opened = micros.iter().zip(found).map(|(id, found)| {
-        let found = found.into_iter().next().filter(|pack| covers(id, pack));
-        found.map(|pack| pack.open(scope.clone(), &key)).transpose()
+        let found = found.into_iter().next().map(|(pack, _)| pack);
+        found.filter(|pack| covers(id, pack)).map(|pack| pack.open(scope.clone(), &key)).transpose()
     });
     opened.collect()
 }

@@ -221,6 +221,16 @@ impl<E: Engine> Store for SqlStore<E> {
             .await
     }
 
+    async fn whole_turns_at(
+        &self,
+        scope: &Scope,
+        ids: &[TurnId],
+    ) -> Result<(Vec<TurnRow>, Vec<MicroBody>)> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.read(Wall::scope(&scope), move |c, s| pyramid::whole_turns_at(c, s, &scope, &ids))
+            .await
+    }
+
     async fn linked(
         &self,
         scope: &Scope,
