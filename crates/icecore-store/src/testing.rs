@@ -168,6 +168,12 @@ impl<T> Rows for Vec<T> {
     }
 }
 
+impl<T, U> Rows for (Vec<T>, Vec<U>) {
+    fn rows(&self) -> usize {
+        self.0.len() + self.1.len()
+    }
+}
+
 impl<T> Rows for Option<T> {
     fn rows(&self) -> usize {
         usize::from(self.is_some())
@@ -337,6 +343,14 @@ impl<S: Store + ?Sized + 'static, H: Hook> Store for Wrapped<S, H> {
 
     async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         read!(self.turns_at(scope, ids))
+    }
+
+    async fn whole_turns_at(
+        &self,
+        scope: &Scope,
+        ids: &[TurnId],
+    ) -> Result<(Vec<TurnRow>, Vec<MicroBody>)> {
+        read!(self.whole_turns_at(scope, ids))
     }
 
     async fn linked(

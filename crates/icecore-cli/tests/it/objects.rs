@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use s3_testing::{BUCKET, KEY_ID, S3Server, SECRET};
+use s3_testing::{BUCKET, Fault, KEY_ID, Line, S3Server, SECRET};
 
 use crate::run::{Place, conversation, files};
 use crate::serve::{SERVE, started};
@@ -126,6 +126,67 @@ fn a_host_goes_on_while_object_storage_is_gone() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Turn 1 "), "{answer}");
     signal(&host.child, "TERM");
     assert!(host.child.wait().unwrap().success());
+}
+
+/// Each answer costs at most what it is about, and is never wrong.
+#[test]
+fn a_host_goes_on_while_object_storage_is_slow_fails_or_lies() {
+    let stored = Stored::new();
+    let line = stored.runtime.block_on(Line::to(stored.server.address()));
+    let config = stored.place.file(
+        "failing.toml",
+        format!(
+            "[objects]\nendpoint = \"{}\"\nallow_http = true\nretry_seconds = 0\n\
+             request_seconds = 1\ncache_bytes = 0\n",
+            line.endpoint()
+        ),
+    );
+    let turns = stored.place.file("turns.jsonl", conversation(250));
+    stored.ok(&["import", &turns, "--session", "s"]);
+    let mut command = stored.command(&SERVE);
+    command.env("ICECORE_CONFIG", &config).stderr(std::process::Stdio::null());
+    let mut host = started(&mut command);
+    let cold = "/v1/host/icecore/sessions/s/turns?limit=5";
+    let add = |host: &crate::serve::Host, session: &str| {
+        let lines: Vec<String> = conversation(120).lines().map(str::to_owned).collect();
+        let body = format!("{{\"turns\":[{}]}}", lines.join(","));
+        let added = host.ask("POST", &format!("/v1/host/icecore/sessions/{session}/turns"), &body);
+        assert!(added.starts_with("HTTP/1.1 201"), "{added}");
+    };
+    let faults = [
+        (Fault::Hang, "503", "objects_unavailable"),
+        (Fault::Status(500), "503", "objects_unavailable"),
+        (Fault::Cut, "503", "objects_unavailable"),
+        (Fault::Truncate(20), "503", "objects_unavailable"),
+        // Nobody can tell that from what is damaged where it lies.
+        (Fault::Shorten(20), "500", "data_damaged"),
+    ];
+    for (at, (fault, status, code)) in faults.into_iter().enumerate() {
+        line.always("GET", fault.clone());
+        let answer = host.get(cold);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{fault:?}: {answer}");
+        assert!(answer.contains(code), "{fault:?}: {answer}");
+        // What would go there is taken, and waits here.
+        line.always("PUT", fault.clone());
+        add(&host, &format!("t{at}"));
+    }
+    line.always("PUT", Fault::LoseAnswer);
+    add(&host, "t5");
+    line.always("", Fault::None);
+    line.go_on();
+    let answer = host.get(cold);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Turn 1 "), "{answer}");
+    // All of it gets there by itself: a pack for each hundred turns, and none twice.
+    let begun = std::time::Instant::now();
+    while !host.get("/v1/host/icecore/stats").contains("\"pending\":0") {
+        assert!(begun.elapsed().as_secs() < 60, "it did not recover");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    signal(&host.child, "TERM");
+    assert!(host.child.wait().unwrap().success());
+    assert_eq!(stored.ok(&["export", "--session", "t5"]).lines().count(), 120);
+    let check: serde_json::Value = serde_json::from_str(&stored.ok(&["check", "--json"])).unwrap();
+    assert_eq!((&check["ok"], &check["packs"]), (&true.into(), &(2 + 6).into()));
 }
 
 #[test]

@@ -113,7 +113,11 @@ impl PgError {
             remedy,
         };
         match self.fault {
-            Fault::Gone | Fault::Crowded | Fault::Conflict | Fault::Taken | Fault::Stale => {
+            Fault::Crowded => StoreError::Unavailable {
+                server,
+                reason: format!("it has no place for another connection: {}", self.reason),
+            },
+            Fault::Gone | Fault::Conflict | Fault::Taken | Fault::Stale => {
                 StoreError::Unavailable { server, reason: self.reason }
             }
             Fault::Standby => refused(

@@ -303,6 +303,55 @@ impl Drop for TestDatabase {
     }
 }
 
+/// Others who hold every connection that the server has, and take each that becomes free,
+/// until this is dropped.
+pub struct Crowd {
+    runtime: Option<tokio::runtime::Runtime>,
+    count: Arc<AtomicU64>,
+}
+
+impl Crowd {
+    /// Returns when there is no place left.
+    pub fn gather(url: &str) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (url, count) = (url.to_owned(), Arc::<AtomicU64>::default());
+        let (full, is_full) = std::sync::mpsc::channel();
+        let counted = Arc::clone(&count);
+        runtime.spawn(async move {
+            let mut clients = Vec::new();
+            loop {
+                match tokio_postgres::connect(&url, NoTls).await {
+                    Ok((client, connection)) => {
+                        tokio::spawn(connection);
+                        clients.push(client);
+                        counted.store(clients.len() as u64, Ordering::Relaxed);
+                    }
+                    Err(_) => {
+                        let _ = full.send(());
+                        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    }
+                }
+            }
+        });
+        is_full.recv().unwrap();
+        Self { runtime: Some(runtime), count }
+    }
+
+    /// How many connections it holds.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // The test may be async, where a runtime must not wait for its end.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 fn run_sql(url: &str, sql: &str) -> Result<(), tokio_postgres::Error> {
     ask_sql(url, sql).map(|_| ())
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
-use crate::testing::postgres::{Stop, TestServer, own_server};
+use crate::testing::postgres::{Crowd, Stop, TestServer, own_server};
 
 #[test]
 fn a_server_that_comes_back_is_found_again() {
@@ -46,27 +46,6 @@ fn a_server_that_stays_away_is_told_in_time() {
     assert_eq!(count_notes(&store, "a"), 0);
 }
 
-/// Connections that somebody else holds.
-struct Crowd {
-    _runtime: tokio::runtime::Runtime,
-    clients: Vec<tokio_postgres::Client>,
-}
-
-impl Crowd {
-    /// As many as there are places.
-    fn gather(url: &str) -> Self {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let mut clients = Vec::new();
-        while let Ok((client, connection)) =
-            runtime.block_on(tokio_postgres::connect(url, tokio_postgres::NoTls))
-        {
-            runtime.spawn(connection);
-            clients.push(client);
-        }
-        Self { _runtime: runtime, clients }
-    }
-}
-
 #[test]
 fn a_crowded_server_is_waited_for() {
     let Some(server) = own_server() else { return };
@@ -88,11 +67,11 @@ fn a_crowded_server_is_waited_for() {
         }
     }
     let crowd = Crowd::gather(&url);
-    assert!(crowd.clients.len() >= 5);
+    assert!(crowd.count() >= 5);
     let answer = write(&store, &Wall::Everyone, |c, s| put_note(c, s, "a", "b"));
     let error = answer.unwrap_err();
     assert!(
-        matches!(&error, StoreError::Unavailable { reason, .. } if reason.contains("connection")),
+        matches!(&error, StoreError::Unavailable { reason, .. } if reason.contains("no place for another connection")),
         "{error}"
     );
     std::thread::scope(|scope| {
