@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use icecore::{Memory, Mode, Principal, RawTurn, Scope, Tenant};
 use icecore_store::PostgresOptions;
-use icecore_store::testing::postgres::{TestServer, own_server};
+use icecore_store::testing::postgres::{TestDatabase, TestServer, own_server};
 use indicatif::ProgressBar;
 use tokio::task::JoinSet;
 
 use crate::Result;
+use crate::cost::{self, Used};
 use crate::data::Dataset;
 use crate::engine::Engine;
 use crate::report::{strings, table};
@@ -45,34 +46,46 @@ pub async fn run(args: &Args) -> Result<bool> {
         is_same &= compare(&server, &Dataset::load(path)?, args).await?;
     }
     if args.ingest > 0 {
-        let mut rows = Vec::new();
-        for (name, engine) in both(&server).await? {
+        let (mut rates, mut costs) = (Vec::new(), Vec::new());
+        let (engines, database) = both(&server).await?;
+        for (name, engine) in engines {
+            let database = (name != SQLITE).then_some(&database);
+            let used = async || Used::now(engine.dir(), database).await;
+            let before = used().await?;
             let took = ingest(&engine.memory, args).await?;
+            let taken = used().await?;
+            engine.settle().await?;
+            let settled = used().await?;
             let rate = args.ingest as f64 / took.as_secs_f64();
-            rows.push(vec![name.to_owned(), format!("{rate:.0}")]);
+            rates.push(vec![name.to_owned(), format!("{rate:.0}")]);
+            for (what, now, then) in [("taken in", taken, before), ("settled", settled, taken)] {
+                let cells = now.each(&then, args.ingest);
+                costs.push([vec![format!("{name}, {what}")], cells].concat());
+            }
         }
-        let heads = strings(&["ingest", "turns/s"]);
         let name = format!("{} turns, {} at once by {}", args.ingest, args.batch, args.writers);
-        eprint!("{}", table(&name, &heads, &rows));
+        eprint!("{}", table(&name, &strings(&["ingest", "turns/s"]), &rates));
+        let heads = [&[""][..], &cost::HEADS].concat();
+        eprint!("{}", table("each turn costs", &strings(&heads), &costs));
     }
     Ok(is_same)
 }
 
+const SQLITE: &str = "SQLite";
+
 /// A memory in each.
-async fn both(server: &Arc<TestServer>) -> Result<[(&'static str, Engine); 2]> {
+async fn both(server: &Arc<TestServer>) -> Result<([(&'static str, Engine); 2], TestDatabase)> {
     let database = server.fresh_database();
     let dir = tempfile::tempdir()?;
     let builder = Memory::builder().master_key(Some(MASTER_KEY.to_owned()));
     let builder = builder.postgres(database.url(), PostgresOptions::default());
-    // It goes with its server.
-    std::mem::forget(database);
     let memory = builder.open(dir.path()).await?;
     let postgres = Engine::over(memory, dir)?;
-    Ok([("SQLite", Engine::new().await?), ("PostgreSQL", postgres)])
+    Ok(([(SQLITE, Engine::new().await?), ("PostgreSQL", postgres)], database))
 }
 
 async fn compare(server: &Arc<TestServer>, dataset: &Dataset, args: &Args) -> Result<bool> {
-    let engines = both(server).await?;
+    let (engines, _database) = both(server).await?;
     let mut scopes: [Vec<Scope>; 2] = [Vec::new(), Vec::new()];
     for (at, (_, engine)) in engines.iter().enumerate() {
         for conversation in &dataset.conversations {

@@ -96,6 +96,11 @@ impl Engine {
         Ok((context, begun.elapsed()))
     }
 
+    /// Where it lies.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Bytes of everything in the directory.
     pub fn disk_bytes(&self) -> Result<u64> {
         bytes_under(&self.dir)

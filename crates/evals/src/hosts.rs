@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::Result;
+use crate::host::tally::HEADS;
+use crate::report::{strings, table};
 use crowd::Crowd;
 use place::Place;
 
@@ -45,6 +47,10 @@ pub struct Args {
     /// A host is killed so often; 0: never.
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     kill_every: u64,
+    /// What each host may have of the cores, such as 0.25, so that more hosts have more of
+    /// them on one machine too; for root, by a control group. Without: whatever there is.
+    #[arg(long, value_name = "SHARE")]
+    cores_each: Option<f64>,
     /// One JSON document on stdout.
     #[arg(long)]
     json: bool,
@@ -88,6 +94,8 @@ pub async fn run(args: &Args) -> Result<bool> {
         verdict.events_twice,
         verdict.findings.len(),
     );
+    eprint!("{}", table("tries", &strings(&HEADS), &told.tally.rows("")));
+    told.tally.failures().iter().for_each(|(what, count)| eprintln!("  {count} × {what}"));
     verdict.findings.iter().for_each(|finding| eprintln!("  {finding}"));
     if args.json {
         let document = json!({
@@ -97,7 +105,7 @@ pub async fn run(args: &Args) -> Result<bool> {
             "doubled": verdict.doubled, "disordered": verdict.disordered,
             "missed": told.missed, "foreign": told.foreign + verdict.foreign,
             "eventsMissing": verdict.events_missing, "eventsTwice": verdict.events_twice,
-            "findings": verdict.findings,
+            "findings": verdict.findings, "tries": told.tally.to_json(),
         });
         println!("{document}");
     }

@@ -25,6 +25,7 @@
 
 mod baselines;
 mod both;
+mod cost;
 mod data;
 mod distillates;
 mod dreams;

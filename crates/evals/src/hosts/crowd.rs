@@ -12,6 +12,7 @@ use super::Args;
 use super::place::{Doors, Place, tenant_name};
 use crate::Result;
 use crate::host::client::{Answer, Ask, Client};
+use crate::host::tally::Tally;
 
 /// Between two tries while a host is away.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -29,6 +30,8 @@ pub struct Told {
     pub missed: u64,
     /// Answers that held words of another tenant.
     pub foreign: u64,
+    /// Every try: how long those took that were answered well, and why others were not.
+    pub tally: Tally,
 }
 
 impl Told {
@@ -102,7 +105,9 @@ impl Member {
     async fn ask(&mut self, request: &Ask) -> Result<Value> {
         let begun = Instant::now();
         loop {
-            match self.try_once(request).await {
+            let answer = self.try_once(request).await;
+            self.told(|told| told.tally.count(request.kind, &answer));
+            match answer {
                 Ok(answer) if (200..300).contains(&answer.status) => {
                     return Ok(serde_json::from_slice(&answer.body)?);
                 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +21,7 @@ pub struct Place {
     bin: PathBuf,
     store: String,
     dir: tempfile::TempDir,
+    cores_each: Option<f64>,
     hosts: Vec<Child>,
     pub doors: Doors,
     /// One for each tenant.
@@ -54,6 +55,7 @@ impl Place {
             bin: args.bin.clone(),
             store,
             dir: tempfile::tempdir()?,
+            cores_each: args.cores_each,
             hosts: Vec::new(),
             doors: Doors(Arc::default()),
             keys: Vec::new(),
@@ -84,6 +86,10 @@ impl Place {
     fn start(&self, number: usize) -> Result<(Child, SocketAddr)> {
         let args = ["serve", "--listen", "127.0.0.1:0", "--json", "--quiet"];
         let mut host = self.command(number, &args).stdout(Stdio::piped()).spawn()?;
+        if let Some(cores) = self.cores_each {
+            hold_to(&host, number, cores)
+                .map_err(|error| format!("a host cannot be held to {cores} cores: {error}"))?;
+        }
         let stdout = host.stdout.take().ok_or("the host has no output")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
@@ -128,7 +134,38 @@ impl Drop for Place {
             let _ = host.kill();
             let _ = host.wait();
         }
+        if self.cores_each.is_some() {
+            (0..self.hosts.len()).for_each(|number| {
+                let _ = std::fs::remove_dir(group_of(number));
+            });
+        }
     }
+}
+
+/// Where control groups of cores are, where each resource has a tree.
+const OLD_TREE: &str = "/sys/fs/cgroup/cpu";
+
+fn group_of(number: usize) -> PathBuf {
+    let tree = if Path::new(OLD_TREE).is_dir() { OLD_TREE } else { "/sys/fs/cgroup" };
+    Path::new(tree).join(format!("icecore-evals-{number}"))
+}
+
+/// Puts a host into a control group that has no more than a share of the cores.
+fn hold_to(host: &Child, number: usize, cores: f64) -> std::io::Result<()> {
+    const PERIOD: u64 = 100_000;
+    let quota = (PERIOD as f64 * cores) as u64;
+    let limits = match Path::new(OLD_TREE).is_dir() {
+        true => {
+            vec![("cpu.cfs_period_us", PERIOD.to_string()), ("cpu.cfs_quota_us", quota.to_string())]
+        }
+        false => vec![("cpu.max", format!("{quota} {PERIOD}"))],
+    };
+    let group = group_of(number);
+    std::fs::create_dir_all(&group)?;
+    for (name, value) in limits {
+        std::fs::write(group.join(name), value)?;
+    }
+    std::fs::write(group.join("cgroup.procs"), host.id().to_string())
 }
 
 pub fn tenant_name(number: usize) -> String {
