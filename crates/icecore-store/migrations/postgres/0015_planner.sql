@@ -57,13 +57,19 @@ BEGIN
                 WHERE i.indrelid = named::regclass AND i.indisunique);
             SELECT format('INSERT INTO %I (%s) SELECT %s FROM generate_series(0, %s) number', named,
                     string_agg(quote_ident(a.attname), ', '),
-                    string_agg(format('(%s)::text::%s',
+                    string_agg(format(
+                        CASE a.atttypid
+                            WHEN 'bigint'::regtype THEN '%s'
+                            -- No text of ours holds this character and a digit behind it.
+                            WHEN 'text'::regtype THEN 'chr(1) || (%s)::text'
+                            ELSE format('(%%s)::text::%s', format_type(a.atttypid, NULL))
+                        END,
                         CASE WHEN a.attname = ANY (told_apart)
                             OR a.attname <> ALL (alike)
                                 AND NOT EXISTS (SELECT FROM pg_constraint c
                                     WHERE c.conrelid = a.attrelid AND c.contype IN ('f', 'c')
                                         AND a.attnum = ANY (c.conkey))
-                        THEN 'number' ELSE '0' END, format_type(a.atttypid, NULL)), ', '),
+                        THEN 'number' ELSE '0' END), ', '),
                     CASE WHEN told_apart = '{}' THEN 0 ELSE 19 END)
                 INTO made
                 FROM pg_attribute a

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::contract::fixtures::{batch, clean, say_many};
+use crate::store::Store;
 
 /// Tables that only PostgreSQL needs.
 const OURS: [&str; 2] = ["commits", "migrations"];
@@ -257,4 +259,35 @@ fn numbers_come_as_they_are() {
     assert_eq!(ask("SELECT 1 = 2"), Some(0));
     assert_eq!(ask("SELECT count(*) FROM tenants"), Some(0));
     assert_eq!(ask("SELECT NULL::bigint"), None);
+}
+
+/// As a store of an earlier schema gets them, with tenants of whatever names.
+#[test]
+fn statistics_are_there_before_rows_are_and_touch_none() {
+    let Some((store, database)) = fresh_store() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        for name in ["0", "7", "acme"] {
+            store.append(&scope_of(name, "main"), batch("s", &say_many(3))).await.unwrap();
+        }
+    });
+    drop(store);
+    database.run("DELETE FROM icecore.migrations WHERE version = 15");
+    let rows = "SELECT count(*), sum(kept_turns) FROM icecore.tenants";
+    let before = database.rows(rows);
+    assert_eq!(before, [[Some("3".to_owned()), Some("9".to_owned())]]);
+    let store = connect(database.url());
+    assert_eq!(database.rows(rows), before);
+    runtime.block_on(clean(&store));
+    // Every table of tenants has them, and all say the same of its tenants.
+    let without = database.rows(
+        "SELECT c.relname FROM pg_class c
+         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant'
+             AND a.atttypid = 'bigint'::regtype
+         LEFT JOIN pg_stats s ON s.schemaname = 'icecore' AND s.tablename = c.relname
+             AND s.attname = 'tenant'
+         WHERE c.relnamespace = 'icecore'::regnamespace AND c.relkind = 'r'
+             AND s.n_distinct IS DISTINCT FROM 1",
+    );
+    assert_eq!(without, Vec::<Vec<Option<String>>>::new());
 }
