@@ -8,8 +8,8 @@
 -- takes the index of which a statement names the most columns, as SQLite does.
 --
 -- That is kept with a table's statistics, which it has none of before it has rows. So each
--- gets some, is analyzed, and loses them again: too few for the server to look at the empty
--- table by itself. Later statistics say the same.
+-- gets ten, is analyzed, and loses them again: that is too little for the server to analyze
+-- the empty table by itself, which would undo it. Later statistics say the same.
 SET CONSTRAINTS ALL IMMEDIATE;
 DO $$
 DECLARE
@@ -42,8 +42,11 @@ BEGIN
     END LOOP;
     -- Of nobody: no tenant has such a number. A table comes after those that its keys name.
     WHILE left_over <> '{}' LOOP
-        waiting := '{}';
-        FOREACH named IN ARRAY left_over LOOP
+        waiting := left_over;
+        FOREACH named IN ARRAY waiting LOOP
+            CONTINUE WHEN EXISTS (SELECT FROM pg_constraint f
+                WHERE f.conrelid = named::regclass AND f.contype = 'f'
+                    AND f.confrelid = ANY (left_over::regclass[]));
             -- What differs from row to row: of each unique key the last column that names no
             -- row of another table, and whatever else may be anything.
             told_apart := ARRAY(
@@ -70,33 +73,27 @@ BEGIN
                                     WHERE c.conrelid = a.attrelid AND c.contype IN ('f', 'c')
                                         AND a.attnum = ANY (c.conkey))
                         THEN 'number' ELSE '0' END), ', '),
-                    CASE WHEN told_apart = '{}' THEN 0 ELSE 19 END)
+                    CASE WHEN told_apart = '{}' THEN 0 ELSE 9 END)
                 INTO made
                 FROM pg_attribute a
                 WHERE a.attrelid = named::regclass AND a.attnum > 0 AND a.attnotnull
                     AND NOT a.attisdropped AND (NOT a.atthasdef OR a.attname = ANY (told_apart));
-            BEGIN
-                EXECUTE made;
-                EXECUTE format('ANALYZE %I', named);
-            EXCEPTION WHEN foreign_key_violation THEN
-                waiting := waiting || named;
-            END;
+            EXECUTE made;
+            EXECUTE format('ANALYZE %I', named);
+            left_over := array_remove(left_over, named);
         END LOOP;
         IF waiting = left_over THEN
             RAISE EXCEPTION 'no row fits into %', waiting;
         END IF;
-        left_over := waiting;
     END LOOP;
     left_over := of_tenants;
     WHILE left_over <> '{}' LOOP
-        waiting := '{}';
         FOREACH named IN ARRAY left_over LOOP
-            BEGIN
-                EXECUTE format('DELETE FROM %I WHERE tenant < 20', named);
-            EXCEPTION WHEN foreign_key_violation THEN
-                waiting := waiting || named;
-            END;
+            CONTINUE WHEN EXISTS (SELECT FROM pg_constraint f
+                WHERE f.confrelid = named::regclass AND f.contype = 'f'
+                    AND f.conrelid = ANY (left_over::regclass[]));
+            EXECUTE format('DELETE FROM %I WHERE tenant < 10', named);
+            left_over := array_remove(left_over, named);
         END LOOP;
-        left_over := waiting;
     END LOOP;
 END $$;
