@@ -256,7 +256,16 @@ impl Memory {
         request: DreamRequest,
     ) -> Result<DreamPreview> {
         let asked = self.asked(&request)?;
-        match self.draft(scope, &request, asked, &mut |_| {}).await? {
+        let mut tries = 0;
+        let drafted = loop {
+            tries += 1;
+            match self.draft(scope, &request, asked, &mut |_| {}).await {
+                // Something came between: all is read again.
+                Err(MemoryError::EntriesChanged) if tries < TRIES => {}
+                drafted => break drafted?,
+            }
+        };
+        match drafted {
             Drafted::New(draft) => Ok(draft.preview(asked)),
             Drafted::Unchanged(record) => {
                 let memory = Some(scope.memory());
