@@ -64,6 +64,7 @@ pub struct PgConnection {
     server: Arc<Server>,
 }
 
+const HOLD: &str = "SELECT pg_advisory_xact_lock(?1)";
 const HOLD_KEY: &str = "SELECT pg_advisory_xact_lock_shared(?1)";
 const HOLD_NOTE: &str = "SELECT value FROM notes WHERE name = ?1 FOR SHARE";
 
@@ -225,6 +226,12 @@ impl PgConnection {
             Role::Sweeper => self.execute(HOLD_NOTE, &[Value::Text(KEY_CHECK)]),
         }
         .map(drop)
+    }
+
+    /// Keeps others from numbering memories of this tenant until the transaction ends.
+    pub(crate) fn hold_scopes(&self, tenant: i64) -> Answer<()> {
+        let key = walls::lock_key(&["scopes", &tenant.to_string()]);
+        self.execute(HOLD, &[Value::Integer(key)]).map(drop)
     }
 
     pub(super) fn tenant(&self) -> &Cell<Option<i64>> {

@@ -709,6 +709,17 @@ impl Connection {
         }
     }
 
+    /// Lets nobody else number a memory of this tenant until the transaction ends: those
+    /// who number at once would all but one have to begin again.
+    pub(crate) fn hold_scopes(&self, tenant: i64) -> Result<()> {
+        match self {
+            // One writes at a time.
+            Connection::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(connection.hold_scopes(tenant)?),
+        }
+    }
+
     /// Keeps the store's master key what it is until the transaction ends, which writes:
     /// who reads afterwards which one it is may seal with it.
     pub(crate) fn hold_master_key(&self) -> Result<()> {

@@ -86,6 +86,7 @@ pub(super) fn ensure_scope(c: &Connection, s: &Shared, scope: &Scope) -> Result<
         return Ok(found);
     }
     let (tenant, _) = ensure_tenant(c, s, scope.tenant())?;
+    c.hold_scopes(tenant).map_err(|e| s.failed(e))?;
     c.query_row(
         "INSERT INTO scopes (tenant, scope, memory)
          SELECT ?1, coalesce(max(scope), 0) + 1, ?2 FROM scopes WHERE tenant = ?1 RETURNING scope",

@@ -372,3 +372,26 @@ fn what_takes_too_long_is_told_by_its_name() {
         write(&store, &of_tenant("acme"), |_, _| Ok(write(&store, &of_tenant("acme"), read_one)));
     assert!(matches!(blocked, Ok(Err(StoreError::Busy { seconds: 1 }))), "{blocked:?}");
 }
+
+/// None of them has to begin again, for nobody would try again for it here.
+#[tokio::test(flavor = "multi_thread")]
+async fn memories_of_a_tenant_are_made_at_once() {
+    let Some(database) = fresh_database() else { return };
+    let url = database.url().to_owned();
+    let options = PostgresOptions { retry_seconds: 0, ..PostgresOptions::default() };
+    let connected = tokio::task::spawn_blocking(move || connect_with(&url, options));
+    let store = Arc::new(connected.await.unwrap().unwrap());
+    store.identity_key(&tenant("acme")).await.unwrap();
+    let mut made = tokio::task::JoinSet::new();
+    for of in 0..8 {
+        let store = Arc::clone(&store);
+        made.spawn(async move {
+            for number in 0..20 {
+                let scope = scope_of("acme", &format!("memory-{of}-{number}"));
+                let turns = crate::contract::fixtures::say_many(1);
+                store.append(&scope, crate::contract::fixtures::batch("s", &turns)).await.unwrap();
+            }
+        });
+    }
+    assert_eq!(made.join_all().await.len(), 8);
+}
