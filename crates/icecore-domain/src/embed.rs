@@ -84,6 +84,12 @@ pub trait Embedder: Send + Sync {
 
     /// One vector for each text, in order; equal texts give equal vectors.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vector>, EmbedError>;
+
+    /// Whether it is asked over a network, which may take seconds. Nothing that others wait
+    /// for is held meanwhile, so its vectors may come after the words.
+    fn is_remote(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -251,6 +251,10 @@ impl Embedder for EndpointEmbedder {
         }
         Ok(vectors)
     }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
 }
 
 fn check(config: &EndpointConfig) -> Result<(), EndpointError> {

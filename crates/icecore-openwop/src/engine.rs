@@ -584,10 +584,8 @@ impl Work<'_> {
     async fn secret(&self, name: &str) -> Result<Zeroizing<String>, Trouble> {
         let tenant = self.principal.tenant();
         for _ in 0..2 {
-            let known = self.memory.store().secrets(tenant).await?;
-            let newest = known.secrets.iter().rfind(|secret| secret.name().as_str() == name);
-            if let Some(secret) = newest {
-                return Ok(Zeroizing::new(secret.value().to_owned()));
+            if let Some(value) = self.memory.secret(tenant, name).await? {
+                return Ok(value);
             }
             match self.memory.add_secret(tenant, name, random_value()?, false).await {
                 // Somebody else was first.

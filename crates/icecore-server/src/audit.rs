@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::extract::MatchedPath;
 use axum::http::request::Parts;
-use icecore::{ApiKeyRecord, LogKind, Millis, Tenant};
+use icecore::{ApiKeyRecord, Millis, Tenant};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -177,9 +177,8 @@ async fn write(app: &App, denied: Vec<Denied>) {
             "count": count,
             "routes": routes.collect::<Vec<_>>(),
         });
-        let store = app.memory.store();
         let payload = payload.to_string();
-        let written = store.log_of_tenant(&slot.tenant, LogKind::Denied, payload, at).await;
+        let written = app.memory.log_denied(&slot.tenant, payload, at).await;
         if let Err(error) = written {
             app.denials.unlogged.fetch_add(count, Ordering::Relaxed);
             tracing::warn!(%error, "a denial could not be written into the log");

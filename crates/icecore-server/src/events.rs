@@ -117,7 +117,7 @@ impl Followed for Log {
         let memory = self.memory.as_deref();
         let tenant = self.caller.tenant();
         // Read before the events, so that none up to it can come later.
-        let head = self.app.memory.store().head(tenant).await?;
+        let head = self.app.memory.head(tenant).await?;
         if head <= self.after {
             return Ok(News::default());
         }

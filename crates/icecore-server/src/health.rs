@@ -55,14 +55,14 @@ pub(crate) async fn readyz(State(app): State<Shared>) -> Result<Response, ApiErr
 /// A store that takes longer than this to count is of no use to a caller.
 const STORE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Branches with derived work, if the store answers.
+/// Branches with derived work, if the store takes writes and answers.
 async fn pending(app: &Shared) -> Result<u64, ApiError> {
     // Nobody has shown a key here, so the details go to the log.
     let unready = |cause: &dyn std::fmt::Display| {
         tracing::error!(%cause, "the store does not answer");
         ApiError::later("store_unavailable", "the store does not answer; the log says why")
     };
-    let asked = app.memory.store().unsettled_count(None, None);
+    let asked = app.memory.probe();
     match tokio::time::timeout(STORE_PATIENCE, asked).await {
         Ok(Ok(pending)) => Ok(pending),
         Ok(Err(error)) => Err(unready(&error)),

@@ -124,8 +124,7 @@ impl Attempt {
     /// same key is refused.
     pub(crate) async fn earlier(&self, app: &App) -> Result<Option<StoredOutcome>, ApiError> {
         self.check()?;
-        let (store, now) = (app.memory.store(), app.memory.now());
-        let found = store.outcome(&self.tenant, self.operation, &self.key, now).await?;
+        let found = app.memory.outcome(&self.tenant, self.operation, &self.key).await?;
         match found {
             Some(outcome) if outcome.request != self.request => Err(mismatch()),
             found => Ok(found),
@@ -166,7 +165,7 @@ impl Attempt {
             status: status.as_u16(),
             body: body.to_owned(),
         };
-        Ok(app.memory.store().put_outcome(&self.tenant, outcome, app.memory.now()).await?)
+        Ok(app.memory.put_outcome(&self.tenant, outcome).await?)
     }
 }
 
@@ -256,9 +255,8 @@ struct Ground {
 impl Ground {
     /// The ground as it is now, told from a head that was there.
     async fn read(app: &App, tenant: &Tenant, after: Position) -> Result<Ground, ApiError> {
-        let store = app.memory.store();
-        let erasures = store.erasures(tenant, after, app.memory.now()).await?;
-        Ok(Ground { after, erasures, secrets: store.secrets_version(tenant).await? })
+        let (erasures, secrets) = app.memory.grounds(tenant, after).await?;
+        Ok(Ground { after, erasures, secrets })
     }
 }
 
@@ -386,7 +384,7 @@ impl Answers {
             };
         }
         self.kept().remove(&attempt.key);
-        let head = app.memory.store().head(&attempt.tenant).await?;
+        let head = app.memory.head(&attempt.tenant).await?;
         let _ = attempt.ground.set(Ground::read(app, &attempt.tenant, head).await?);
         Ok(None)
     }

@@ -153,7 +153,7 @@ pub(crate) async fn list(
     params: Params,
 ) -> Result<Response, ApiError> {
     let limit = params.limit(&app)?.unwrap_or(app.limits.page);
-    let keys = app.memory.store().api_keys(Some(caller.tenant())).await?;
+    let keys = app.memory.api_keys(Some(caller.tenant())).await?;
     let first = match params.text("after")? {
         None => 0,
         Some(id) => keys.iter().position(|key| key.id == id).map_or(keys.len(), |at| at + 1),
@@ -222,7 +222,7 @@ pub(crate) async fn revoke(
         by: actor(&caller),
         at: app.memory.now(),
     };
-    let revoked = app.memory.store().revoke_api_key(revocation).await?.ok_or_else(no_key)?;
+    let revoked = app.memory.revoke_api_key(revocation).await?.ok_or_else(no_key)?;
     app.keys.forget(&revoked.id);
     tell(&caller, &revoked.id, "a key was revoked");
     let redactor = app.memory.redactor(caller.tenant()).await?.redactor;

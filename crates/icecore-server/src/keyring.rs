@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use icecore::{ApiKeyRecord, StoreError};
+use icecore::{ApiKeyRecord, MemoryError};
 use subtle::ConstantTimeEq;
 
 use crate::app::App;
@@ -38,13 +38,13 @@ struct Held {
 }
 
 /// The key with that hash, whatever has become of it.
-pub(crate) async fn find(app: &App, hash: &[u8; 32]) -> Result<Option<Arc<KnownKey>>, StoreError> {
+pub(crate) async fn find(app: &App, hash: &[u8; 32]) -> Result<Option<Arc<KnownKey>>, MemoryError> {
     if let Some(key) = app.keys.held(hash, Instant::now()) {
         return Ok(Some(key));
     }
     // Taken before the store is asked: what changes meanwhile is seen in time.
     let began = Instant::now();
-    let record = app.memory.store().api_key(hash).await?;
+    let record = app.memory.api_key(hash).await?;
     let known = |record: ApiKeyRecord| Some(KnownKey { role: Role::parse(&record.role)?, record });
     let key = record.and_then(known).map(Arc::new);
     if let Some(key) = &key {

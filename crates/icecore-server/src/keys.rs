@@ -100,7 +100,7 @@ pub(crate) async fn create_key_by(
         expires_at: terms.expires_at,
         revoked_at: None,
     };
-    memory.store().put_api_key(record.clone(), hash_key(&key), by).await?;
+    memory.put_api_key(record.clone(), hash_key(&key), by).await?;
     Ok(NewKey { key, record })
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn rotate_key_by(
         by,
         at: memory.now(),
     };
-    let rotated = memory.store().rotate_api_key(rotation).await?;
+    let rotated = memory.rotate_api_key(rotation).await?;
     Ok(rotated.map(|rotated| (NewKey { key, record: rotated.new }, rotated.old)))
 }
 
@@ -162,7 +162,7 @@ pub(crate) async fn rotate_key_by(
 pub async fn ensure_admin_key(memory: &Memory, data_dir: &Path) -> Result<AdminKey, ServeError> {
     let path = data_dir.join(ADMIN_KEY_FILE);
     if let Some(key) = read_key(&path)? {
-        let found = memory.store().api_key(&hash_key(key.trim())).await?;
+        let found = memory.api_key(&hash_key(key.trim())).await?;
         if let Some(fault) = fault(found.as_ref(), memory.now()) {
             tracing::warn!("the key in `admin.key` {fault}; remove the file to get a new one");
         }
@@ -189,7 +189,7 @@ fn fault(found: Option<&ApiKeyRecord>, now: Millis) -> Option<&'static str> {
 /// The id of the key in `admin.key`, if there is one and the store knows it.
 pub async fn admin_key_id(memory: &Memory, data_dir: &Path) -> Result<Option<String>, ServeError> {
     let Some(key) = read_key(&data_dir.join(ADMIN_KEY_FILE))? else { return Ok(None) };
-    Ok(memory.store().api_key(&hash_key(key.trim())).await?.map(|key| key.id))
+    Ok(memory.api_key(&hash_key(key.trim())).await?.map(|key| key.id))
 }
 
 impl From<ServeError> for ApiError {

@@ -309,9 +309,9 @@ async fn written(app: &App) -> Result<String, std::fmt::Error> {
     let mut present = Registry::with_prefix("icecore");
     places(app, &mut present);
     denials(app, &mut present);
-    store(&app.memory.store().timings(), &mut present);
+    store(&app.memory.store_timings(), &mut present);
     // A store that does not answer is told by `/readyz`; the rest is still of use.
-    if let Ok(pending) = app.memory.store().unsettled_count(None, None).await {
+    if let Ok(pending) = app.memory.pending().await {
         let help = "Branches whose summaries, facts or index are not up to date";
         gauge(&mut present, "pending_branches", help, pending as i64);
     }

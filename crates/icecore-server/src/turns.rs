@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
-    Append, Claim, MemoryError, Scope, Seq, StoreError, StoredOutcome, Tenant, TurnInput,
+    Append, Appended, Claim, MemoryError, Scope, Seq, StoreError, StoredOutcome, Tenant, TurnInput,
     turn_jsonl,
 };
 use serde_json::value::RawValue;
@@ -158,7 +158,7 @@ fn client_ids(app: &App, tenant: &Tenant, turns: &[TurnInput]) -> Vec<Option<Str
 }
 
 /// The outcome to be committed with the turns, without the caller's ids.
-fn claim(attempt: &Attempt, ids: &[Option<String>]) -> Claim {
+fn claim(attempt: &Attempt, ids: &[Option<String>]) -> Claim<Appended> {
     let chosen: Vec<bool> = ids.iter().map(Option::is_some).collect();
     attempt.claim(move |appended| Added::kept(appended, &chosen).to_json())
 }

@@ -11,8 +11,7 @@ use icecore_domain::ids::Tenant;
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
-use crate::error::StoreError;
-use crate::store::Result;
+use crate::error::{KeptBound, Result, StoreError};
 
 const DAY_MILLIS: i64 = 24 * 3600 * 1000;
 
@@ -52,31 +51,6 @@ impl HeldBounds {
 
     pub(crate) fn of(&self, tenant: &Tenant) -> KeptBounds {
         self.0.read().unwrap_or_else(PoisonError::into_inner).of(tenant)
-    }
-}
-
-/// Something that is bounded in all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeptBound {
-    /// [`KeptBounds::turns`].
-    Turns,
-    /// [`KeptBounds::bytes`].
-    Bytes,
-}
-
-impl KeptBound {
-    /// The word for it, which is also the name of the setting.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            KeptBound::Turns => "turns",
-            KeptBound::Bytes => "bytes",
-        }
-    }
-}
-
-impl std::fmt::Display for KeptBound {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -2,9 +2,9 @@
 //! fresh store, each a panic where the sentence does not hold.
 //!
 //! ```
-//! use icecore_store::{MemoryStore, contract};
+//! use icecore_store::{Store, contract};
 //!
-//! assert!(contract::broken_sentences(|| MemoryStore::new([0; 32])).is_empty());
+//! assert!(contract::broken_sentences(|| Store::in_memory([0; 32])).is_empty());
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "this is a test suite, run by tests of other crates too")]
@@ -39,7 +39,7 @@ use std::pin::Pin;
 use crate::store::Store;
 
 /// A sentence of the contract, tried on a fresh store.
-pub type Sentence = for<'a> fn(&'a dyn Store) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+pub type Sentence = for<'a> fn(&'a Store) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 macro_rules! sentences {
     ($($module:ident: $($name:ident)+;)+) => {
@@ -343,7 +343,7 @@ sentences! {
 /// Tries every sentence on a store of its own and names those that do not hold.
 ///
 /// Each runs on a thread of its own, so that one that fails hides no other.
-pub fn broken_sentences<S: Store + Send>(fresh: impl Fn() -> S + Sync) -> Vec<&'static str> {
+pub fn broken_sentences(fresh: impl Fn() -> Store + Sync) -> Vec<&'static str> {
     let holds = |sentence: Sentence| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(sentence(&fresh()));
@@ -357,40 +357,40 @@ pub fn broken_sentences<S: Store + Send>(fresh: impl Fn() -> S + Sync) -> Vec<&'
 #[cfg(test)]
 mod tests {
     use super::broken_sentences;
-    use crate::{MemoryStore, SqliteStore};
+    use crate::Store;
 
     #[test]
     fn the_store_in_memory_keeps_the_contract() {
-        assert_eq!(broken_sentences(|| MemoryStore::new([3; 32])), [""; 0]);
+        assert_eq!(broken_sentences(|| Store::in_memory([3; 32])), [""; 0]);
     }
 
     /// A rewrite that fails left the old, one whose answer is lost left the new.
-    async fn rewriting_is_one_step(store: std::sync::Arc<dyn crate::Store>) {
+    async fn rewriting_is_one_step(store: Store) {
         use super::fixtures::*;
-        use crate::testing::FailingStore;
-        use std::sync::Arc;
-        let session = add(&*store, "of q8Zk2Lm9Xw", &say_many(9)).await;
-        warm(&*store, session, 4).await;
+        use crate::store::hooks::Failing;
+
+        let session = add(&store, "of q8Zk2Lm9Xw", &say_many(9)).await;
+        warm(&store, session, 4).await;
         for (is_done, seq) in [(false, 3), (true, 3), (true, 9)] {
             let failing = match is_done {
-                false => FailingStore::instead_of(1, Arc::clone(&store)),
-                true => FailingStore::after(1, Arc::clone(&store)),
+                false => store.hooked(Failing::instead_of(1)),
+                true => store.hooked(Failing::after(1)),
             };
-            let before = (rows(&*store, session).await, places(&*store, session).await);
+            let before = (rows(&store, session).await, places(&store, session).await);
             let branch = icecore_domain::ids::Branch::MAIN;
-            let change = rewriting(&*store, &scope(), session, branch, &[seq]).await;
-            assert!(crate::Store::rewrite(&failing, &scope(), change).await.is_err());
-            let after = (rows(&*store, session).await, places(&*store, session).await);
+            let change = rewriting(&store, &scope(), session, branch, &[seq]).await;
+            assert!(failing.rewrite(&scope(), change).await.is_err());
+            let after = (rows(&store, session).await, places(&store, session).await);
             assert_eq!(after != before, is_done);
-            clean(&*store).await;
+            clean(&store).await;
         }
         let (acme, redactor) = (tenant("acme"), redactor_of(&["q8Zk2Lm9Xw"]));
         for is_done in [false, true] {
             let failing = match is_done {
-                false => FailingStore::instead_of(1, Arc::clone(&store)),
-                true => FailingStore::after(1, Arc::clone(&store)),
+                false => store.hooked(Failing::instead_of(1)),
+                true => store.hooked(Failing::after(1)),
             };
-            let told = crate::Store::rewrite_told(&failing, &acme, redactor.clone(), NOW).await;
+            let told = failing.rewrite_told(&acme, redactor.clone(), NOW).await;
             assert!(told.is_err());
             let name = store.sessions(&scope(), None, 1).await.unwrap().remove(0).name.unwrap();
             assert_eq!(name.as_str() == redactor.name("of q8Zk2Lm9Xw").as_str(), is_done);
@@ -400,36 +400,36 @@ mod tests {
     #[tokio::test]
     async fn rewriting_is_one_step_everywhere() {
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
-        rewriting_is_one_step(std::sync::Arc::new(sqlite)).await;
-        rewriting_is_one_step(std::sync::Arc::new(MemoryStore::new([3; 32]))).await;
+        let sqlite = Store::open(dir.path(), None).unwrap();
+        rewriting_is_one_step(sqlite).await;
+        rewriting_is_one_step(Store::in_memory([3; 32])).await;
     }
 
     #[tokio::test]
     async fn deriving_is_one_step_everywhere() {
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
-        super::derivation::deriving_is_one_step(std::sync::Arc::new(sqlite)).await;
-        let memory = MemoryStore::new([3; 32]);
-        super::derivation::deriving_is_one_step(std::sync::Arc::new(memory)).await;
+        let sqlite = Store::open(dir.path(), None).unwrap();
+        super::derivation::deriving_is_one_step(sqlite).await;
+        let memory = Store::in_memory([3; 32]);
+        super::derivation::deriving_is_one_step(memory).await;
     }
 
     #[tokio::test]
     async fn keeping_a_dream_is_one_step_everywhere() {
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
-        super::dreams::keeping_is_one_step(std::sync::Arc::new(sqlite)).await;
-        let memory = MemoryStore::new([3; 32]);
-        super::dreams::keeping_is_one_step(std::sync::Arc::new(memory)).await;
+        let sqlite = Store::open(dir.path(), None).unwrap();
+        super::dreams::keeping_is_one_step(sqlite).await;
+        let memory = Store::in_memory([3; 32]);
+        super::dreams::keeping_is_one_step(memory).await;
     }
 
     #[tokio::test]
     async fn keeping_a_handoff_is_one_step_everywhere() {
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
-        super::handoffs::keeping_is_one_step(std::sync::Arc::new(sqlite)).await;
-        let memory = MemoryStore::new([3; 32]);
-        super::handoffs::keeping_is_one_step(std::sync::Arc::new(memory)).await;
+        let sqlite = Store::open(dir.path(), None).unwrap();
+        super::handoffs::keeping_is_one_step(sqlite).await;
+        let memory = Store::in_memory([3; 32]);
+        super::handoffs::keeping_is_one_step(memory).await;
     }
 
     #[test]
@@ -438,7 +438,7 @@ mod tests {
         let number = std::sync::atomic::AtomicU32::new(0);
         let fresh = || {
             let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            SqliteStore::open(&dir.path().join(number.to_string()), None).unwrap()
+            Store::open(&dir.path().join(number.to_string()), None).unwrap()
         };
         assert_eq!(broken_sentences(fresh), [""; 0]);
     }

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::contract::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
-use crate::{MemoryStore, SqliteStore};
+use crate::store::Store;
+use crate::*;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -205,7 +205,7 @@ fn tag_of(number: u8) -> String {
 
 /// Derives an entry from others, or lets the first of them stand for the rest.
 async fn derive(
-    store: &dyn Store,
+    store: &Store,
     known: &mut Vec<Known>,
     picks: &[usize],
     expires_at: Option<i64>,
@@ -278,7 +278,7 @@ async fn derive(
 }
 
 /// Lives a life, and looks at every position in the end.
-async fn live(store: &dyn Store, steps: &[Step]) {
+async fn live(store: &Store, steps: &[Step]) {
     let (mut known, mut now, mut oldest) = (Vec::<Known>::new(), 100_i64, 0_u64);
     // A clock that is set back brings to life what was over.
     let mut latest = now;
@@ -434,9 +434,9 @@ proptest! {
     fn every_reader_sees_what_a_plain_list_says(steps in prop::collection::vec(step(), 0..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            live(&MemoryStore::new([5; 32]), &steps).await;
+            live(&Store::in_memory([5; 32]), &steps).await;
             let dir = tempfile::tempdir().unwrap();
-            live(&SqliteStore::open(dir.path(), None).unwrap(), &steps).await;
+            live(&Store::open(dir.path(), None).unwrap(), &steps).await;
         });
     }
 }

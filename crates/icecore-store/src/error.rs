@@ -1,11 +1,19 @@
 //! What can go wrong in a store, each with what to do about it.
 
+mod database;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+
+use icecore_domain::redact::MAX_SECRETS;
 use std::path::PathBuf;
 
 use icecore_domain::ids::{Position, Tenant, TurnId};
-use icecore_domain::redact::{MAX_SECRETS, SecretName};
+use icecore_domain::redact::SecretName;
 
-use crate::bounds::KeptBound;
+pub use database::Error as DatabaseError;
+
+/// What every operation answers.
+pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// An operation of the store that did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -286,9 +294,6 @@ pub enum StoreError {
     /// Somebody did not want to wait.
     #[error("interrupted")]
     Interrupted,
-    /// A store that keeps nothing.
-    #[error("a store in memory alone cannot be moved")]
-    NoTables,
     /// A backup would take the place of a file.
     #[error("`{path}` is already there")]
     BackupExists {
@@ -487,7 +492,7 @@ pub enum StoreError {
     },
     /// The database failed in a way not named above.
     #[error("the database failed")]
-    Database(#[source] crate::sql::engine::Error),
+    Database(#[from] DatabaseError),
     /// The address of a database that cannot be used as one.
     #[error("the store's URL cannot be used: {reason}")]
     BadStoreUrl {
@@ -572,6 +577,12 @@ pub enum StoreError {
     /// A fault that a test asked for.
     #[error("injected fault at write {0}")]
     Injected(u64),
+    /// The code of an operation panicked; its transaction was rolled back.
+    #[error("`{op}` failed inside the store; nothing was written")]
+    Panicked {
+        /// The operation.
+        op: &'static str,
+    },
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,
@@ -709,5 +720,43 @@ impl StoreError {
                     | StoreError::TooManyFiles { .. }
                     | StoreError::SourceGone { .. }
             )
+    }
+}
+
+/// Something that is bounded in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptBound {
+    /// [`KeptBounds::turns`].
+    Turns,
+    /// [`KeptBounds::bytes`].
+    Bytes,
+}
+
+impl KeptBound {
+    /// The word for it, which is also the name of the setting.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KeptBound::Turns => "turns",
+            KeptBound::Bytes => "bytes",
+        }
+    }
+}
+
+impl std::fmt::Display for KeptBound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        StoreError::Database(error.into())
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl From<postgres::PgError> for StoreError {
+    fn from(error: postgres::PgError) -> Self {
+        StoreError::Database(error.into())
     }
 }

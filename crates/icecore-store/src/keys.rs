@@ -6,7 +6,8 @@
 //! value moved to another place does not open there.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -160,6 +161,11 @@ impl MasterKey {
         Self::parse(digits, || MASTER_KEY_VARIABLE.to_owned())
     }
 
+    /// A key that the caller has.
+    pub(crate) fn from_bytes(key: [u8; KEY_BYTES]) -> Self {
+        Self(key)
+    }
+
     /// Whether it is the same key.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -300,6 +306,11 @@ impl TenantKey {
             .expand(label, derived.as_mut_slice())
             .expect("32 bytes are within what HKDF gives");
         derived
+    }
+
+    /// A key that the caller has.
+    pub(crate) fn from_bytes(key: [u8; KEY_BYTES]) -> Self {
+        Self(key)
     }
 
     /// Whether it is the same key.

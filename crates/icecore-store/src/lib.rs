@@ -1,65 +1,114 @@
 //! Where a memory's ground state lives: durable tables, and packs of cold bodies.
 //!
-//! Knows tables and objects, and nothing of models, HTTP, scheduling or ranking.
-//! [`Store`] is the contract; [`SqliteStore`] keeps it on one machine, and
-//! [`MemoryStore`] is what it is compared with.
+//! [`Store`] is two functions, read and write, over SQLite or PostgreSQL. Each noun (turns,
+//! layers, entries, facts, …) is one module: its records, its operations, its SQL. What an
+//! operation promises stands at its method of [`Store`].
 
-mod api_keys;
-mod archive;
+mod answers;
 mod bounds;
-mod commitments;
+mod check;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
-mod derivation;
 mod dreams;
+mod engine;
+mod entries;
 #[cfg(test)]
 mod entries_tests;
+mod erase;
 mod error;
+mod facts;
 mod files;
 mod handoffs;
-mod in_memory;
-mod keys;
-mod leases;
-mod objects;
 #[cfg(test)]
-mod oracle_tests;
+mod histories_tests;
+mod host;
+mod keys;
+mod layers;
+mod log;
+mod objects;
 mod pack;
 mod packs;
-#[cfg(feature = "postgres")]
-mod postgres;
-mod postgres_options;
-mod runs;
-mod schedules;
-mod sql;
-mod sqlite;
+mod reredact;
+mod rescan;
+mod scopes;
+mod secrets;
 mod store;
+mod tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod timings;
-mod told;
-mod workspace;
+mod transfer;
+mod turns;
+mod usage;
 #[cfg(test)]
 mod workspace_tests;
 
-pub use archive::{MAX_ARCHIVE_BYTES, open_archive, seal_archive};
-pub use bounds::{day_of, end_of_day};
-pub use error::StoreError;
-pub use in_memory::MemoryStore;
+pub use answers::{NewAnswer, Spending};
+pub use bounds::{AllUsage, Bounds, DayUse, KeptBounds, Usage, day_of, end_of_day};
+pub use check::StoreStats;
+pub use dreams::seal::{MAX_ARCHIVE_BYTES, open_archive, seal_archive};
+pub use dreams::{
+    ArchiveRecord, DreamDue, DreamFigures, DreamQuery, DreamRecord, DreamRun, DreamSpan,
+    DreamState, DreamTrigger, Kept, KeptDream, Lease, NewArchive, NewDream, Undreamt,
+};
+#[cfg(feature = "postgres")]
+pub use engine::postgres::{Hint, PgError};
+pub use engine::postgres_options::PostgresOptions;
+pub use engine::rotation::Rotated;
+pub use engine::sqlite::BUSY_SECONDS;
+pub use engine::tx::{Isolation, Tx};
+pub use entries::commitments::{
+    CommitmentQuery, CommitmentRecord, CommitmentState, Condition, Fired, Fulfilled, Intention,
+    Look, NewCommitment, Watch,
+};
+pub use entries::derivation::{
+    Derivation, DerivationKind, Derived, DerivedEntry, EntryPlace, MakePayload, Replaced, Successor,
+};
+pub use entries::{EntryFilter, EntryRecord, NewEntry};
+pub use erase::{Erasure, Rewrite, RewrittenTurn, Selected, Selector};
+pub use error::{DatabaseError, KeptBound, Result, StoreError};
+pub use facts::{FactBatch, FactRecord, NewFact, NewVerdict, VerdictRecord};
+pub use handoffs::{
+    HandoffEdit, HandoffRecord, HandoffTrigger, KeptHandoff, NewHandoff, ViewUsage,
+};
+pub use host::api_keys::{
+    ApiKeyRecord, KeyActor, KeyRevocation, KeyRotation, KeyState, RotatedKey,
+};
+pub use host::runs::{
+    EntryRef, ForkOf, NewFork, NewRun, NewRunEvent, RunError, RunEventRecord, RunFile, RunRecord,
+    RunStatus, RunStep, RunValue, RunVariable, RunWrite,
+};
+pub use host::schedules::{
+    Claimed, MAX_BACKOFF_MILLIS, NewSchedule, NextTick, ScheduleRecord, ScheduleTask,
+    ScheduleTiming, TakenOver, TickClaim, TickEnd, TickOutcome, TickRecord,
+};
+pub use host::workspace::{Expect, FileHead, FileRecord, NewFile};
 pub use keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};
+pub use layers::{
+    BodyPlace, ChunkQuery, ChunkRecord, ColdBody, ColdDemotion, DueBranch, MicroBody, NewPack,
+    PackRecord, SummaryBatch, TextBody, WarmDemotion,
+};
+pub use log::{
+    Claim, Erasures, EventRecord, LogKind, NewOutcome, OUTCOME_KEPT_MILLIS, Outcome, StoredOutcome,
+};
 pub use objects::{ObjectKeys, ObjectPlace, ObjectSettings};
 pub use pack::{
-    MAX_FRAME_BYTES, PACK_VERSION, PackKey, PackMember, PackReader, build as build_pack,
-    identity as pack_identity,
+    MAX_FRAME_BYTES, PACK_VERSION, PackKey, PackMember, PackReader, TextFormat,
+    build as build_pack, identity as pack_identity,
 };
 pub use packs::{PackObject, Packs};
-#[cfg(feature = "postgres")]
-pub use postgres::{Hint, PgError, Postgres, PostgresStore};
-pub use postgres_options::PostgresOptions;
-pub use sql::engine::Error as DatabaseError;
-pub use sql::{
-    Backup, BackupOf, BackupReport, Doing, MOVING, MigrationReport, Moved, Moving, Objects,
-    Restored, SqlStore, Tables, Tell, back_up, half_moved_from, migrate, restore,
-};
-pub use sqlite::{BUSY_SECONDS, Sqlite, SqliteStore};
-pub use store::*;
+pub use reredact::Told;
+pub use secrets::{SecretRecord, TenantSecrets};
+pub use store::Store;
+#[cfg(debug_assertions)]
+pub use store::hooks;
+pub use store::leases::Fence;
 pub use timings::{StoreTimings, TIME_BOUNDS_SECONDS, Times};
+pub use transfer::{
+    Backup, BackupOf, BackupReport, Doing, MOVING, MigrationReport, Moved, Moving, Objects,
+    Restored, Tell, back_up, half_moved_from, migrate, restore,
+};
+pub use turns::{
+    AppendBatch, Appended, AppendedTurn, BranchRecord, LinkedTurn, MOST_LINKED, NewRecalled,
+    NewTurn, ParentRef, ScopeHead, SessionRecord, TurnPlace, TurnQuery, TurnRow, TurnState,
+};

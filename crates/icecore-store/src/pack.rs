@@ -6,6 +6,7 @@
 //! one under the pack's own key, with the header authenticated by each.
 
 mod index;
+
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,6 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::error::StoreError;
 use crate::keys::random_bytes;
-use crate::store::TextFormat;
 use index::{FrameEntry, Index, MemberEntry};
 
 /// The version that [`build`] writes.
@@ -434,4 +434,13 @@ fn split(mut text: &[u8], members: &[MemberEntry]) -> Option<Vec<PackMember>> {
         Some(PackMember { id: member.id, format: member.format, text })
     };
     members.iter().map(&mut take).collect()
+}
+
+/// The form of a body that is text in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextFormat {
+    /// CTF 2.
+    Ctf,
+    /// Turn JSONL.
+    Jsonl,
 }

@@ -25,6 +25,8 @@ pub struct StoreTimings {
     pub committed_writes: u64,
     /// Writes that wait now.
     pub queue_depth: u64,
+    /// Operations that panicked.
+    pub panics: u64,
 }
 
 /// A count of times by how long they are.

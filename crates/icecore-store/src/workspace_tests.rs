@@ -6,10 +6,11 @@ use icecore_domain::ids::{Position, Principal};
 use icecore_domain::workspace::{FilePath, Workspace};
 use proptest::prelude::*;
 
+use crate::StoreError;
 use crate::contract::fixtures::*;
 use crate::contract::new_file;
-use crate::store::*;
-use crate::{MemoryStore, SqliteStore, StoreError};
+use crate::store::Store;
+use crate::*;
 
 const KEPT: u64 = 3;
 const MOST: u64 = 2;
@@ -76,7 +77,7 @@ fn workspace() -> Workspace {
     Principal::local_operator(tenant("acme")).workspace()
 }
 
-async fn follow(store: &dyn Store, steps: &[Step]) {
+async fn follow(store: &Store, steps: &[Step]) {
     let mut model = Model::default();
     for step in steps {
         match step {
@@ -127,7 +128,7 @@ async fn follow(store: &dyn Store, steps: &[Step]) {
 }
 
 /// Everything that can be read is what the model says.
-async fn agree(store: &dyn Store, model: &Model) {
+async fn agree(store: &Store, model: &Model) {
     for path in 0..3 {
         let name = format!("f{path}");
         let at = FilePath::new(text(&name)).unwrap();
@@ -153,9 +154,9 @@ proptest! {
     fn files_live_as_the_model_says(steps in prop::collection::vec(step(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), None).unwrap();
+        let sqlite = Store::open(dir.path(), None).unwrap();
         runtime.block_on(async {
-            follow(&MemoryStore::new([5; 32]), &steps).await;
+            follow(&Store::in_memory([5; 32]), &steps).await;
             follow(&sqlite, &steps).await;
         });
     }

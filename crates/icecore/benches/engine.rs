@@ -10,10 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use icecore::{
-    ContextRequest, Memory, Principal, RawTurn, Scope, Store, Tenant, Timestamp, turn_jsonl,
-};
-use icecore_store::{Packs, SqliteStore};
+use icecore::{ContextRequest, Memory, Principal, RawTurn, Scope, Tenant, Timestamp, turn_jsonl};
+use icecore_store::{Packs, Store};
 
 #[tokio::main]
 async fn main() {
@@ -120,18 +118,17 @@ async fn ingest() {
     println!("durable ingest");
     let dir = tempfile::tempdir().unwrap();
     let turns = Arc::new(repeated(200_000));
-    let store = Arc::new(SqliteStore::open(&dir.path().join("single"), None).unwrap());
-    let memory =
-        Memory::builder().over(Arc::clone(&store) as Arc<dyn Store>, Packs::in_memory(), None);
+    let store = Store::open(&dir.path().join("single"), None).unwrap();
+    let memory = Memory::builder().over(store.clone(), Packs::in_memory(), None);
     // The disk's own rate changes from second to second here, so both take turns.
     let (mut syncs, mut commits, mut added) = (0.0, 0.0, 0.0);
     const ROUNDS: usize = 6;
     for round in 0..ROUNDS {
         syncs += syncs_a_second(dir.path());
-        let (began, before) = (Instant::now(), store.commits());
+        let (began, before) = (Instant::now(), store.timings().commits.count());
         let count = single_turns(&memory, &turns, round, began).await;
         let seconds = began.elapsed().as_secs_f64();
-        commits += (store.commits() - before) as f64 / seconds;
+        commits += (store.timings().commits.count() - before) as f64 / seconds;
         added += count as f64 / seconds;
     }
     let rounds = ROUNDS as f64;

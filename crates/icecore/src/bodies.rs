@@ -390,7 +390,7 @@ impl Memory {
 
     async fn pack_texts(&self, pack: &PackRecord) -> Result<(String, Arc<PackTexts>)> {
         let reader = self.open_pack(pack).await?;
-        let (inner, name) = (Arc::clone(&self.inner), pack.name.clone());
+        let (inner, name) = (self.inner.clone(), pack.name.clone());
         off_thread(move || {
             let texts = texts(&reader)?;
             inner.pack_texts.put(&name, &texts);

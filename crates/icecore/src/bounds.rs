@@ -283,7 +283,7 @@ impl Memory {
             meter.reserved = meter.reserved.saturating_add(tokens);
         })
         .await?;
-        Ok(Taking { inner: Arc::clone(&self.inner), tenant: tenant.clone(), tokens })
+        Ok(Taking { inner: self.inner.clone(), tenant: tenant.clone(), tokens })
     }
 
     /// The same of a text.
@@ -291,7 +291,7 @@ impl Memory {
         let tokens = match text.len() <= INLINE_BYTES {
             true => self.inner.counter.count(text),
             false => {
-                let (inner, text) = (Arc::clone(&self.inner), text.to_owned());
+                let (inner, text) = (self.inner.clone(), text.to_owned());
                 crate::error::off_thread(move || inner.counter.count(&text)).await?
             }
         };

@@ -13,13 +13,14 @@ use icecore_domain::redact::Redactor;
 use icecore_domain::time::Millis;
 use icecore_store::{
     Claim, CommitmentQuery, CommitmentRecord, CommitmentState, Condition, EntryRecord, Fulfilled,
-    Intention, Look, NewCommitment, NewEntry, StoreError,
+    Intention, Look, NewCommitment, NewEntry,
 };
 
 use crate::entries::{NewEntryRequest, checked, hide};
-use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{INLINE_BYTES, Memory, TRIES};
+use crate::error::{Result, off_thread};
+use crate::memory::{INLINE_BYTES, Memory};
 use crate::secrets::TenantRedactor;
+use crate::secrets::write_redacted;
 
 /// Characters of the words that a commitment waits for.
 pub const MAX_MENTIONS_CHARS: usize = 256;
@@ -154,14 +155,7 @@ impl Memory {
         request: CommitmentRequest,
     ) -> Result<CommitmentRecord> {
         refuse_empty(&request)?;
-        for _ in 0..TRIES {
-            match self.commit_once(scope, &request).await {
-                // A secret was registered meanwhile: the text may hold it.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-                done => return done,
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+        write_redacted(|| self.commit_once(scope, &request)).await
     }
 
     async fn commit_once(
@@ -474,6 +468,7 @@ mod tests {
     use icecore_store::CommitmentState;
 
     use super::*;
+    use crate::error::MemoryError;
 
     fn waiting(tag: Option<&str>, mentions: Option<&str>) -> CommitmentRecord {
         let redactor = Redactor::standard();

@@ -16,6 +16,7 @@ use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{INLINE_BYTES, Memory, TRIES};
 use crate::search::{Filter, Ranking, read_all};
 use crate::secrets::TenantRedactor;
+use crate::secrets::write_redacted;
 use crate::settings::{BudgetCounter, EntrySettings};
 
 /// Entries that a list answers with at most.
@@ -177,14 +178,7 @@ impl Memory {
     /// survives a crash.
     pub async fn put_entry(&self, scope: &Scope, request: NewEntryRequest) -> Result<EntryRecord> {
         let tags = checked(&request, self.entry_settings())?;
-        for _ in 0..TRIES {
-            match self.put_entry_once(scope, &request, &tags).await {
-                // A secret was registered meanwhile: the entry may hold it.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-                done => return done,
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+        write_redacted(|| self.put_entry_once(scope, &request, &tags)).await
     }
 
     async fn put_entry_once(

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::bodies::{decode, decode_text, encode};
 use crate::error::{MemoryError, Result};
+use crate::indexing::look_at;
 use crate::memory::{Memory, session_name};
 use crate::worker::{let_go, write_pack};
 
@@ -293,16 +294,18 @@ impl Memory {
     /// How many of these turns have vectors in the index.
     async fn vectors_of(&self, scope: &Scope, selected: &[&Selected]) -> Result<u64> {
         let index = self.open_index(scope).await?;
-        let snapshot = index.read();
-        let with_vectors = snapshot.docs_with_vectors();
-        let is_there = |one: &Selected, seq: Seq| {
-            let source = Source::Turn { session: one.session, seq, branch: one.branch };
-            snapshot.doc_of(source).is_some_and(|doc| doc < with_vectors)
-        };
-        let count = |one: &&Selected| {
-            one.turns.iter().filter(|(seq, _)| is_there(one, *seq)).count() as u64
-        };
-        Ok(selected.iter().map(count).sum())
+        let sources = selected.iter().flat_map(|one| {
+            let source = |seq| Source::Turn { session: one.session, seq, branch: one.branch };
+            one.turns.iter().map(move |(seq, _)| source(*seq))
+        });
+        let sources: Vec<Source> = sources.collect();
+        look_at(&index, move |index| {
+            let snapshot = index.read();
+            let has_vector = |doc: u32| doc < snapshot.docs_with_vectors();
+            let docs = sources.iter().filter_map(|source| snapshot.doc_of(*source));
+            docs.filter(|doc| has_vector(*doc)).count() as u64
+        })
+        .await
     }
 
     async fn selector(

@@ -653,7 +653,7 @@ impl Memory {
 
     /// What is there, of one memory or of a tenant.
     pub async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<Stats> {
-        let inner = Arc::clone(&self.inner);
+        let inner = self.inner.clone();
         let disk_bytes =
             off_thread(move || inner.data_dir.as_deref().map_or(0, directory_bytes)).await?;
         Ok(Stats {

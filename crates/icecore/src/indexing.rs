@@ -41,18 +41,38 @@ const LANES: usize = 64;
 pub(crate) struct Indexing {
     pub(crate) index: Index,
     lanes: Vec<Mutex<()>>,
+    /// The same for those who make vectors, for whom nobody else waits.
+    vector_lanes: Vec<Mutex<()>>,
 }
 
 impl Indexing {
     pub(crate) fn new(index: Index) -> Self {
-        Self { index, lanes: (0..LANES).map(|_| Mutex::new(())).collect() }
+        let lanes = || (0..LANES).map(|_| Mutex::new(())).collect();
+        Self { index, lanes: lanes(), vector_lanes: lanes() }
     }
 
     fn lane(&self, scope: &Scope) -> &Mutex<()> {
-        let mut hasher = DefaultHasher::new();
-        scope.to_string().hash(&mut hasher);
-        &self.lanes[hasher.finish() as usize % LANES]
+        &self.lanes[lane_number(scope)]
     }
+
+    fn vector_lane(&self, scope: &Scope) -> &Mutex<()> {
+        &self.vector_lanes[lane_number(scope)]
+    }
+}
+
+fn lane_number(scope: &Scope) -> usize {
+    let mut hasher = DefaultHasher::new();
+    scope.to_string().hash(&mut hasher);
+    hasher.finish() as usize % LANES
+}
+
+/// Looks at an index, whose locks may block, off the async threads.
+pub(crate) async fn look_at<T: Send + 'static>(
+    index: &Arc<ScopeIndex>,
+    look: impl FnOnce(&ScopeIndex) -> T + Send + 'static,
+) -> Result<T> {
+    let index = Arc::clone(index);
+    off_thread(move || look(&index)).await
 }
 
 /// An index, and how far it had read at least when it was looked at.
@@ -76,7 +96,7 @@ impl Memory {
     pub(crate) async fn drop_index(&self, scope: &Scope) -> Result<()> {
         let _lane = self.inner.indexing.lane(scope).lock().await;
         self.inner.forget_learned();
-        let (inner, scope) = (Arc::clone(&self.inner), scope.clone());
+        let (inner, scope) = (self.inner.clone(), scope.clone());
         Ok(off_thread(move || inner.indexing.index.drop_scope(&scope)).await??)
     }
 
@@ -84,7 +104,7 @@ impl Memory {
         if let Some(open) = self.inner.indexing.index.opened(scope) {
             return Ok(open);
         }
-        let (inner, scope) = (Arc::clone(&self.inner), scope.clone());
+        let (inner, scope) = (self.inner.clone(), scope.clone());
         Ok(off_thread(move || inner.indexing.index.scope(&scope)).await??)
     }
 
@@ -92,7 +112,7 @@ impl Memory {
     pub(crate) async fn caught_up(&self, scope: &Scope) -> Result<CaughtUp> {
         let index = self.open_index(scope).await?;
         let head = self.inner.store.scope_head(scope).await?;
-        if !reflects(&index.watermark(), &head) {
+        if !reflects(&look_at(&index, ScopeIndex::watermark).await?, &head) {
             let _lane = self.inner.indexing.lane(scope).lock().await;
             self.feed(scope, &index, &head).await?;
         }
@@ -115,22 +135,25 @@ impl Memory {
     async fn feed(&self, scope: &Scope, index: &Arc<ScopeIndex>, head: &ScopeHead) -> Result<()> {
         let (mut fed_pages, least) = (0, self.inner.indexing.index.settings().tail_docs);
         loop {
-            let from = index.watermark();
+            let from = look_at(index, ScopeIndex::watermark).await?;
             if from.epoch != head.epoch {
-                let (index, epoch) = (Arc::clone(index), head.epoch);
-                off_thread(move || index.reset(epoch, None)).await??;
+                let epoch = head.epoch;
+                look_at(index, move |index| index.reset(epoch, None)).await??;
                 continue;
             }
             if reflects(&from, head) {
-                if fed_pages > 1 && index.uncommitted() >= least {
-                    let index = Arc::clone(index);
-                    off_thread(move || index.commit()).await??;
-                }
-                return Ok(());
+                let commit = move |index: &ScopeIndex| match index.uncommitted() >= least {
+                    true => index.commit().map(drop),
+                    false => Ok(()),
+                };
+                return match fed_pages > 1 {
+                    true => Ok(look_at(index, commit).await??),
+                    false => Ok(()),
+                };
             }
             let (to, items) = self.page(scope, from, head).await?;
             fed_pages += 1;
-            let (inner, fed) = (Arc::clone(&self.inner), Arc::clone(index));
+            let (inner, fed) = (self.inner.clone(), Arc::clone(index));
             off_thread(move || {
                 let (indexed_by, is_empty) = {
                     let snapshot = fed.read();
@@ -155,20 +178,23 @@ impl Memory {
             Err(error) => return Ok(Some(format!("the index of {scope}: {error}"))),
         };
         // Read before the head: a turn may be fed meanwhile.
-        let mark = index.watermark();
+        let mark = look_at(&index, ScopeIndex::watermark).await?;
         let head = self.inner.store.scope_head(scope).await?;
         let beyond = mark.epoch > head.epoch
             || mark.epoch == head.epoch
                 && (mark.position > end(&head)
                     || mark.summaries > head.summaries
                     || mark.facts > head.facts);
-        let snapshot = index.read();
         if beyond {
             return Ok(Some(format!(
                 "the index of {scope} is ahead of the store; `icecore reindex` makes it anew"
             )));
         }
-        if snapshot.docs_with_vectors() > snapshot.doc_count() {
+        let has_too_many = |index: &ScopeIndex| {
+            let snapshot = index.read();
+            snapshot.docs_with_vectors() > snapshot.doc_count()
+        };
+        if look_at(&index, has_too_many).await? {
             return Ok(Some(format!(
                 "the index of {scope} has vectors of nothing; `icecore reindex` makes it anew"
             )));
@@ -251,25 +277,22 @@ impl Memory {
     async fn index_scope(&self, scope: &Scope) -> Result<()> {
         let index = self.open_index(scope).await?;
         let head = self.inner.store.scope_head(scope).await?;
-        let from = index.watermark();
+        let embedder = self.inner.embedder.clone();
+        let (from, uncommitted, is_of_another_model) = look_at(&index, move |index| {
+            let ours = embedder.as_ref().map(|embedder| embedder.model());
+            (index.watermark(), index.uncommitted(), is_of_another_model(index, ours))
+        })
+        .await?;
         let least = self.inner.indexing.index.settings().tail_docs as u64;
         let behind = end(&head).0.saturating_sub(from.position.0);
-        let is_small = behind + (index.uncommitted() as u64) < least;
-        if from.epoch == head.epoch && is_small && !self.is_of_another_model(&index) {
+        let is_small = behind + (uncommitted as u64) < least;
+        if from.epoch == head.epoch && is_small && !is_of_another_model {
             return Ok(());
         }
         let CaughtUp { index, .. } = self.caught_up(scope).await?;
         self.embed_due(scope, &index).await?;
-        off_thread(move || index.commit()).await??;
+        look_at(&index, ScopeIndex::commit).await??;
         Ok(())
-    }
-
-    fn is_of_another_model(&self, index: &ScopeIndex) -> bool {
-        let snapshot = index.read();
-        let ours = self.inner.embedder.as_ref().map(|embedder| embedder.model());
-        snapshot.doc_count() > 0
-            && ours.is_some()
-            && (snapshot.model() != ours || snapshot.docs_with_vectors() < snapshot.doc_count())
     }
 
     /// Makes the vectors of documents that wait for them: the model was away, or
@@ -277,30 +300,42 @@ impl Memory {
     #[tracing::instrument(level = "debug", skip_all)]
     async fn embed_due(&self, scope: &Scope, index: &Arc<ScopeIndex>) -> Result<()> {
         let Some(embedder) = self.inner.embedder.clone() else { return Ok(()) };
-        let _lane = self.inner.indexing.lane(scope).lock().await;
-        if index.read().model() != Some(embedder.model()) {
-            let (index, model) = (Arc::clone(index), embedder.model().clone());
-            off_thread(move || index.rows_reset(Some(model))).await??;
+        let _turn = self.inner.indexing.vector_lane(scope).lock().await;
+        let model = embedder.model().clone();
+        {
+            let _lane = self.inner.indexing.lane(scope).lock().await;
+            look_at(index, move |index| match index.read().model() == Some(&model) {
+                true => Ok(()),
+                false => index.rows_reset(Some(model)),
+            })
+            .await??;
         }
         loop {
-            let (first, sources) = waiting(index);
+            let (first, sources) = look_at(index, waiting).await?;
             if sources.is_empty() {
                 return Ok(());
             }
             let texts = self.texts(scope, &sources).await?;
-            let (fed, embedder) = (Arc::clone(index), Arc::clone(&embedder));
-            let made = off_thread(move || {
-                let made = embed_all(embedder.as_ref(), &texts)?;
-                Ok::<_, EmbedError>(fed.push_vectors(first, embedder.model(), &made))
-            })
-            .await?;
-            match made {
-                Ok(pushed) => pushed?,
+            // A model may take its time: whoever feeds or searches does not wait for it.
+            let asked = Arc::clone(&embedder);
+            let made = match off_thread(move || embed_all(asked.as_ref(), &texts)).await? {
+                Ok(made) => made,
                 Err(error) => {
                     tracing::warn!(%error, "vectors are due and cannot be made now");
                     return Ok(());
                 }
-            }
+            };
+            let model = embedder.model().clone();
+            let _lane = self.inner.indexing.lane(scope).lock().await;
+            look_at(index, move |index| {
+                // It may have been begun anew meanwhile.
+                let (due, waiting) = waiting(index);
+                match due == first && waiting.starts_with(&sources) {
+                    true => index.push_vectors(first, &model, &made),
+                    false => Ok(()),
+                }
+            })
+            .await??;
         }
     }
 
@@ -395,6 +430,14 @@ fn end_of(last: Option<u64>, count: usize, from: u64, head: u64) -> u64 {
         Some(last) if count == PAGE => last,
         last => head.max(last.unwrap_or(from)),
     }
+}
+
+/// Whether an index has documents that wait for vectors of our model.
+fn is_of_another_model(index: &ScopeIndex, ours: Option<&ModelId>) -> bool {
+    let snapshot = index.read();
+    snapshot.doc_count() > 0
+        && ours.is_some()
+        && (snapshot.model() != ours || snapshot.docs_with_vectors() < snapshot.doc_count())
 }
 
 /// The first documents without vectors, and what they stand for.
@@ -510,6 +553,7 @@ impl Inner {
         let embedder = self
             .embedder
             .as_deref()
+            .filter(|embedder| !embedder.is_remote())
             .filter(|embedder| is_empty || indexed_by.as_ref() == Some(embedder.model()));
         let parts: Vec<Vec<&str>> = texts.iter().map(|text| passages(text)).collect();
         let vectors = embedder.and_then(|embedder| {

@@ -23,9 +23,10 @@ use icecore_store::{
 
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::handoffs::{is_handoff, own_words};
-use crate::memory::{Inner, Memory, TRIES};
+use crate::memory::{Inner, Memory};
 use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
+use crate::secrets::write_redacted;
 
 /// Turns read at once.
 const PAGE: usize = 1_000;
@@ -424,7 +425,7 @@ impl Memory {
 
     /// Keeps what a person tells; answers what says the same.
     async fn tell(&self, scope: &Scope, fact: &Fact) -> Result<FactKey> {
-        for _ in 0..TRIES {
+        write_redacted(|| async {
             let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
             let (fact, hidden) = redactor.fact_counted(fact.clone()).map_err(not_redacted)?;
             let (key, now, verdict) = (fact.key(), self.now(), Verdict::Added);
@@ -436,16 +437,11 @@ impl Memory {
                 hidden: hidden.clone(),
                 secrets_seen: version,
             };
-            match self.inner.store.put_verdict(scope, told).await {
-                Err(StoreError::SecretsChanged) => {}
-                Ok(_) => {
-                    self.inner.counters.hidden(&hidden);
-                    return Ok(key);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+            self.inner.store.put_verdict(scope, told).await?;
+            self.inner.counters.hidden(&hidden);
+            Ok(key)
+        })
+        .await
     }
 
     /// Notes that a person agrees with a fact.

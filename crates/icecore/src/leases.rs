@@ -232,23 +232,21 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use icecore_store::testing::FailingStore;
-    use icecore_store::{MemoryStore, Store};
+    use icecore_store::Store;
+    use icecore_store::hooks::Failing;
 
     use super::*;
     use crate::memory::MemoryBuilder;
     use crate::settings::MemorySettings;
 
-    fn over(store: Arc<dyn Store>) -> Memory {
+    fn over(store: Store) -> Memory {
         let worker = WorkerSettings { lease_seconds: 9 };
         let settings = MemorySettings { worker, ..MemorySettings::default() };
         MemoryBuilder::default().settings(settings).over(store, Packs::in_memory(), None)
     }
 
     /// As another host would, whose clock is far ahead.
-    async fn steal(store: &dyn Store, name: &str) -> Fence {
+    async fn steal(store: &Store, name: &str) -> Fence {
         let now = Millis(i64::MAX / 2);
         store.lease(name, "thief", Millis(now.0 + 60_000), now).await.unwrap().unwrap()
     }
@@ -259,31 +257,32 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_taken_once_and_renewed_at_a_third() {
-        let store = Arc::new(FailingStore::instead_of(0, Arc::new(MemoryStore::new([1; 32]))));
-        let memory = over(Arc::clone(&store) as Arc<dyn Store>);
+        let writing = Failing::instead_of(0);
+        let store = Store::in_memory([1; 32]).hooked(writing.clone());
+        let memory = over(store.clone());
         for seconds in [0, 1, 1] {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             assert_eq!(memory.on_duty("x", async |_| Ok(7)).await.unwrap(), Some(7));
         }
-        assert_eq!(store.writes(), 1);
+        assert_eq!(writing.writes(), 1);
         tokio::time::advance(Duration::from_secs(1)).await;
         memory.on_duty("x", async |_| Ok(())).await.unwrap();
-        assert_eq!(store.writes(), 2);
+        assert_eq!(writing.writes(), 2);
         // Also while the work goes on: at 3, 6 and 9 seconds.
         let work = async |_| {
             tokio::time::sleep(Duration::from_secs(10)).await;
             Ok(())
         };
         assert_eq!(memory.on_duty("x", work).await.unwrap(), Some(()));
-        assert_eq!(store.writes(), 5);
+        assert_eq!(writing.writes(), 5);
         memory.give_back_all().await;
         assert!(over(store).take_lease("x").await.unwrap().is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_one_host_does_another_leaves_alone() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
-        let (one, other) = (over(Arc::clone(&store)), over(store));
+        let store: Store = Store::in_memory([1; 32]);
+        let (one, other) = (over(store.clone()), over(store));
         assert_eq!(one.on_duty("x", async |_| Ok(1)).await.unwrap(), Some(1));
         assert_eq!(other.on_duty("x", async |_| Ok(2)).await.unwrap(), None);
         assert_eq!(other.on_duty("y", async |_| Ok(3)).await.unwrap(), Some(3));
@@ -292,10 +291,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_lost_a_lease_writes_nothing_and_asks_again() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
-        let memory = over(Arc::clone(&store));
+        let store: Store = Store::in_memory([1; 32]);
+        let memory = over(store.clone());
         let robbed = async |memory: Memory| {
-            let fence = steal(store.as_ref(), "x").await;
+            let fence = steal(&store, "x").await;
             note(&memory).await?;
             unreachable!("{fence:?} was written under")
         };
@@ -310,11 +309,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_ends_when_another_has_taken_over() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
-        let memory = over(Arc::clone(&store));
+        let store: Store = Store::in_memory([1; 32]);
+        let memory = over(store.clone());
         let begun = Instant::now();
         let endless = async |_| {
-            steal(store.as_ref(), "x").await;
+            steal(&store, "x").await;
             std::future::pending::<Result<()>>().await
         };
         assert_eq!(memory.on_duty("x", endless).await.unwrap(), None);
@@ -323,8 +322,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_host_with_many_tenants_gives_some_back() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
-        let (full, free) = (over(Arc::clone(&store)), over(store));
+        let store: Store = Store::in_memory([1; 32]);
+        let (full, free) = (over(store.clone()), over(store));
         let tenants = ["a", "b", "c"].map(|name| Tenant::new(name).unwrap());
         for tenant in &tenants {
             assert!(full.take_tenant(tenant, 2).await.unwrap().is_some());

@@ -40,6 +40,7 @@ mod forget;
 mod handoffs;
 mod histories;
 mod history;
+mod hosting;
 mod import;
 mod indexing;
 mod learn;

@@ -1,6 +1,6 @@
 //! The memory itself: opening it, and giving it turns.
 
-use std::collections::BTreeMap;
+use lru::LruCache;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +40,7 @@ use crate::opening::Shared;
 use crate::opening::clock_or_own;
 use crate::schedules::Scheduling;
 use crate::secrets::{LogRedactor, Redactors, TenantRedactor};
+use crate::secrets::{TENANTS_AT_HAND, write_redacted};
 use crate::settings::MemorySettings;
 use crate::workspace::{Tidying, WorkspaceSettings};
 
@@ -53,7 +54,7 @@ pub struct Memory {
 
 /// A store, and all that stays the same under whichever lease it is written to.
 pub(crate) struct Inner {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Store,
     pub(crate) parts: Arc<Parts>,
     /// For one request: a tenant, and what hid its secrets when the request began.
     pub(crate) sight: Option<(Tenant, TenantRedactor)>,
@@ -104,7 +105,7 @@ pub(crate) struct Parts {
     pub(crate) scheduling: Scheduling,
     pub(crate) leases: Leases,
     has_noticed_settings: AtomicBool,
-    identity_keys: Mutex<BTreeMap<Tenant, IdentityKey>>,
+    identity_keys: Mutex<LruCache<Tenant, IdentityKey>>,
     pub(crate) bounds: BoundSettings,
     pub(crate) metering: Metering,
 }
@@ -255,7 +256,7 @@ impl MemoryBuilder {
     }
 
     /// A memory over any store.
-    pub fn over(self, store: Arc<dyn Store>, packs: Packs, data_dir: Option<PathBuf>) -> Memory {
+    pub fn over(self, store: Store, packs: Packs, data_dir: Option<PathBuf>) -> Memory {
         let counter = self.counter.unwrap_or_else(|| Arc::new(icecore_domain::tokens::CharCounter));
         let index = Index::open(data_dir.as_ref().map(|dir| dir.join("index")), self.index);
         let auto_embed = self.settings.auto_embed;
@@ -294,7 +295,7 @@ impl MemoryBuilder {
             scheduling: Scheduling::default(),
             leases: Leases::default(),
             has_noticed_settings: AtomicBool::new(false),
-            identity_keys: Mutex::default(),
+            identity_keys: Mutex::new(LruCache::new(TENANTS_AT_HAND)),
             bounds: self.bounds,
             metering: Metering::default(),
         };
@@ -340,7 +341,7 @@ pub struct Append {
     /// Adds turns even if they were forgotten.
     pub insist: bool,
     /// The caller's idempotency key.
-    pub claim: Option<Claim>,
+    pub claim: Option<Claim<Appended>>,
 }
 
 /// What became of remembered turns.
@@ -379,8 +380,7 @@ impl Memory {
 
     /// A memory that is gone when it is dropped.
     pub fn in_memory() -> Memory {
-        let store = icecore_store::MemoryStore::new([0; 32]);
-        MemoryBuilder::default().over(Arc::new(store), Packs::in_memory(), None)
+        MemoryBuilder::default().over(Store::in_memory([0; 32]), Packs::in_memory(), None)
     }
 
     /// Begins a memory with parts of one's own.
@@ -398,7 +398,7 @@ impl Memory {
     /// was secret then is hidden throughout.
     pub(crate) async fn seeing(&self, tenant: &Tenant) -> Result<Memory> {
         let sight = Some((tenant.clone(), self.redactor(tenant).await?));
-        let (store, parts) = (Arc::clone(&self.inner.store), Arc::clone(&self.inner.parts));
+        let (store, parts) = (self.inner.store.clone(), Arc::clone(&self.inner.parts));
         Ok(Memory { inner: Arc::new(Inner { store, parts, sight }) })
     }
 
@@ -431,14 +431,7 @@ impl Memory {
         if append.turns.is_empty() {
             return Err(MemoryError::NoTurns);
         }
-        for _ in 0..TRIES {
-            match self.append_once(scope, &append).await {
-                // A secret was registered meanwhile: the turns may hold it.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-                done => return done,
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+        write_redacted(|| self.append_once(scope, &append)).await
     }
 
     async fn append_once(&self, scope: &Scope, append: &Append) -> Result<Remembered> {
@@ -480,14 +473,7 @@ impl Memory {
         after: Option<Link>,
         turns: &[LinkedMessage],
     ) -> Result<Appended> {
-        for _ in 0..TRIES {
-            match self.append_linked_once(scope, session, after, turns).await {
-                // A secret was registered meanwhile: the turns may hold it.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-                done => return done,
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+        write_redacted(|| self.append_linked_once(scope, session, after, turns)).await
     }
 
     async fn append_linked_once(
@@ -561,7 +547,7 @@ impl Memory {
         if bytes <= INLINE_BYTES {
             return prepare_all(&self.inner, &key, &redactor.redactor, turns, now);
         }
-        let inner = Arc::clone(&self.inner);
+        let inner = self.inner.clone();
         off_thread(move || prepare_all(&inner, &key, &redactor.redactor, turns, now)).await?
     }
 
@@ -577,13 +563,14 @@ impl Memory {
     }
 
     pub(crate) async fn identity_key(&self, tenant: &Tenant) -> Result<IdentityKey> {
-        let known = self.inner.identity_keys.lock().ok().and_then(|keys| keys.get(tenant).cloned());
+        let known =
+            self.inner.identity_keys.lock().ok().and_then(|mut keys| keys.get(tenant).cloned());
         if let Some(key) = known {
             return Ok(key);
         }
         let key = self.inner.store.identity_key(tenant).await?;
         if let Ok(mut keys) = self.inner.identity_keys.lock() {
-            keys.insert(tenant.clone(), key.clone());
+            keys.put(tenant.clone(), key.clone());
         }
         Ok(key)
     }
@@ -640,9 +627,11 @@ impl Memory {
         self.inner.clock.now()
     }
 
-    /// The store, for what a door keeps there by itself: keys and outcomes.
-    pub fn store(&self) -> &dyn Store {
-        self.inner.store.as_ref()
+    /// The store, for tests; a release build does not have it.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    pub fn store(&self) -> &Store {
+        &self.inner.store
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use icecore_store::{
     Backup, BackupOf, BackupReport, MasterKey, MigrationReport, Moved, Moving, Objects, Restored,
-    StoreError, Tables, Tell, back_up, restore,
+    Tell, back_up, restore,
 };
 
 use crate::error::Result;
@@ -23,8 +23,8 @@ impl Memory {
         path: &Path,
         tell: impl Fn(Moved) -> bool + Send + Sync + 'static,
     ) -> Result<BackupReport> {
-        let (tables, objects, now) = (self.tables()?, self.objects(), self.inner.clock.now());
-        Ok(back_up(tables, &objects, of, path, now, &(Arc::new(tell) as _)).await?)
+        let (store, objects, now) = (&self.inner.store, self.objects(), self.inner.clock.now());
+        Ok(back_up(store, &objects, of, path, now, &(Arc::new(tell) as _)).await?)
     }
 
     /// Writes what a backup holds where nothing of it is: all of it or nothing. Indexes of
@@ -34,8 +34,8 @@ impl Memory {
         backup: &Backup,
         tell: impl Fn(Moved) -> bool + Send + Sync + 'static,
     ) -> Result<Restored> {
-        let (tables, objects, now) = (self.tables()?, self.objects(), self.inner.clock.now());
-        let restored = restore(tables, &objects, backup, now, &(Arc::new(tell) as _)).await?;
+        let (store, objects, now) = (&self.inner.store, self.objects(), self.inner.clock.now());
+        let restored = restore(store, &objects, backup, now, &(Arc::new(tell) as _)).await?;
         for scope in &restored.scopes {
             self.drop_index(scope).await?;
         }
@@ -44,11 +44,7 @@ impl Memory {
     }
 
     fn moving(&self) -> Moving {
-        Moving { store: Arc::clone(&self.inner.store), objects: self.objects() }
-    }
-
-    fn tables(&self) -> Result<&dyn Tables> {
-        Ok(self.inner.store.tables().ok_or(StoreError::NoTables)?)
+        Moving { store: self.inner.store.clone(), objects: self.objects() }
     }
 
     fn objects(&self) -> Objects {

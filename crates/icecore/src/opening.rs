@@ -7,12 +7,11 @@ use icecore_domain::ids::Tenant;
 use icecore_domain::time::Clock;
 #[cfg(feature = "postgres")]
 use icecore_domain::time::Millis;
-use icecore_store::{
-    MOVING, ObjectKeys, ObjectSettings, Packs, Rotated, SqliteStore, Store, StoreError,
-    half_moved_from,
-};
 #[cfg(feature = "postgres")]
-use icecore_store::{PostgresOptions, PostgresStore};
+use icecore_store::PostgresOptions;
+use icecore_store::{
+    MOVING, ObjectKeys, ObjectSettings, Packs, Rotated, Store, StoreError, half_moved_from,
+};
 use zeroize::Zeroizing;
 
 use crate::error::{MemoryError, Result, off_thread};
@@ -24,15 +23,6 @@ use crate::memory::{Memory, MemoryBuilder, SystemClock};
 pub(crate) struct Shared {
     url: Zeroizing<String>,
     options: PostgresOptions,
-}
-
-/// A store, and what else it gives.
-struct OpenedStore {
-    store: Arc<dyn Store>,
-    /// The time that all hosts go by.
-    clock: Option<Arc<dyn Clock>>,
-    #[cfg(feature = "postgres")]
-    shared: Option<Arc<PostgresStore>>,
 }
 
 impl MemoryBuilder {
@@ -65,13 +55,13 @@ impl MemoryBuilder {
         tenant: &Tenant,
         name: &str,
     ) -> Result<Option<Zeroizing<String>>> {
-        let secrets = self.open_store(dir).await?.store.secrets(tenant).await?;
+        let secrets = self.open_store(dir).await?.secrets(tenant).await?;
         let newest = secrets.secrets.iter().rev().find(|secret| secret.name().as_str() == name);
         Ok(newest.map(|secret| Zeroizing::new(secret.value().to_owned())))
     }
 
-    /// Gives the store a new master key, as [`SqliteStore::rotate_master_key`] does for one
-    /// in `dir`, and `PostgresStore::rotate_master_key` for one that hosts share. What the
+    /// Gives the store a new master key, as [`Store::rotate_master_key`] does for one
+    /// in `dir`, and `Store::rotate_shared_master_key` for one that hosts share. What the
     /// old key sealed is gone from the files of the former after [`Store::scrub`].
     pub async fn rotate_master_key(
         &self,
@@ -87,79 +77,65 @@ impl MemoryBuilder {
             #[cfg(feature = "postgres")]
             if let Some(Shared { url, options }) = shared {
                 make_private(&dir)?;
-                return Ok(PostgresStore::rotate_master_key(&url, options, &dir, present, new)?);
+                return Ok(Store::rotate_shared_master_key(&url, options, &dir, present, new)?);
             }
-            Ok(SqliteStore::rotate_master_key(&dir, present, new)?)
+            Ok(Store::rotate_master_key(&dir, present, new)?)
         })
         .await?
     }
 
     /// Opens the memory in `dir`, which is made if it is not there.
     pub async fn open(mut self, dir: &Path) -> Result<Memory> {
-        let opened = self.open_store(dir).await?;
+        let store = self.open_store(dir).await?;
         let (path, settings, keys) =
             (dir.to_owned(), self.objects.clone(), self.object_keys.take());
         let (packs, archives) =
             off_thread(move || Ok::<_, MemoryError>(Packs::at(&settings, keys.as_ref(), &path)?))
                 .await??;
         #[cfg(feature = "postgres")]
-        if opened.shared.is_some() {
-            warn_of_scattered(&*opened.store, &packs, dir).await?;
+        if self.shared.is_some() {
+            warn_of_scattered(&store, &packs, dir).await?;
         }
         if self.archives.is_none() {
             self = self.archives(archives);
         }
-        if self.clock.is_none() {
-            self.clock = opened.clock;
-        }
-        let memory = self.over(opened.store, packs, Some(dir.to_owned()));
         #[cfg(feature = "postgres")]
-        if let Some(shared) = opened.shared {
-            memory.listen(&shared);
+        if self.shared.is_some() && self.clock.is_none() {
+            self.clock = Some(Arc::new(StoreClock(store.clone())));
         }
+        let memory = self.over(store, packs, Some(dir.to_owned()));
+        #[cfg(feature = "postgres")]
+        memory.listen();
         Ok(memory)
     }
 
     /// Opens the store, unless it is being filled from another: half of it is no memory.
-    async fn open_store(&self, dir: &Path) -> Result<OpenedStore> {
-        let opened = self.open_any_store(dir).await?;
-        match opened.store.note(MOVING).await? {
+    async fn open_store(&self, dir: &Path) -> Result<Store> {
+        let store = self.open_any_store(dir).await?;
+        match store.note(MOVING).await? {
             Some(note) if !self.may_be_half_moved => {
                 Err(StoreError::HalfMoved { from: half_moved_from(&note) }.into())
             }
-            _ => Ok(opened),
+            _ => Ok(store),
         }
     }
 
-    async fn open_any_store(&self, dir: &Path) -> Result<OpenedStore> {
+    async fn open_any_store(&self, dir: &Path) -> Result<Store> {
         let key = self.master_key.clone();
         #[cfg(feature = "postgres")]
         if let Some(Shared { url, options }) = self.shared.clone() {
             let dir = dir.to_owned();
-            let store = off_thread(move || {
+            return off_thread(move || {
                 make_private(&dir)?;
-                Ok::<_, MemoryError>(match key {
-                    Some(key) => PostgresStore::connect(&url, options, &key)?,
-                    None => PostgresStore::connect_from(&url, options, &dir)?,
+                Ok(match key {
+                    Some(key) => Store::connect(&url, options, &key)?,
+                    None => Store::connect_from(&url, options, &dir)?,
                 })
-            });
-            let store = Arc::new(store.await??);
-            let clock = Arc::new(StoreClock(Arc::clone(&store)));
-            return Ok(OpenedStore {
-                store: Arc::<PostgresStore>::clone(&store),
-                clock: Some(clock),
-                shared: Some(store),
-            });
+            })
+            .await?;
         }
         let dir = dir.to_owned();
-        let store =
-            off_thread(move || Ok::<_, MemoryError>(SqliteStore::open(&dir, key.as_deref())?));
-        Ok(OpenedStore {
-            store: Arc::new(store.await??),
-            clock: None,
-            #[cfg(feature = "postgres")]
-            shared: None,
-        })
+        off_thread(move || Ok(Store::open(&dir, key.as_deref())?)).await?
     }
 }
 
@@ -182,7 +158,7 @@ const SHARED: &str = "shared";
 /// Packs in the files of one host are of no use to another: it is said where several would
 /// have some.
 #[cfg(feature = "postgres")]
-async fn warn_of_scattered(store: &dyn Store, packs: &Packs, dir: &Path) -> Result<()> {
+async fn warn_of_scattered(store: &Store, packs: &Packs, dir: &Path) -> Result<()> {
     let here = match packs.is_shared() {
         true => SHARED.to_owned(),
         false => format!("files {}", own_name(dir).await?),
@@ -217,7 +193,7 @@ async fn own_name(dir: &Path) -> Result<String> {
 
 /// The database's time; the machine's own until that is known.
 #[cfg(feature = "postgres")]
-struct StoreClock(Arc<PostgresStore>);
+struct StoreClock(Store);
 
 #[cfg(feature = "postgres")]
 impl Clock for StoreClock {
@@ -229,9 +205,9 @@ impl Clock for StoreClock {
 impl Memory {
     /// Has those look who wait for news, whenever another host may have some.
     #[cfg(feature = "postgres")]
-    fn listen(&self, store: &PostgresStore) {
+    fn listen(&self) {
         let parts = Arc::downgrade(&self.inner.parts);
-        store.listen(move |_| {
+        self.inner.store.listen(move |_| {
             if let Some(parts) = parts.upgrade() {
                 parts.wake.notify_one();
                 parts.schedule_wake.notify_one();

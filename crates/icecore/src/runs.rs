@@ -15,10 +15,11 @@ use icecore_store::{
 
 use crate::bounds::Taking;
 use crate::entries::{self, EntryError, NewEntryRequest};
-use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{INLINE_BYTES, Memory, TRIES};
+use crate::error::{Result, off_thread};
+use crate::memory::{INLINE_BYTES, Memory};
 use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
+use crate::secrets::write_redacted;
 use crate::veil::Veil;
 
 /// A run to make.
@@ -110,14 +111,7 @@ impl Memory {
         principal: &Principal,
         request: NewRunRequest,
     ) -> Result<RunRecord> {
-        for _ in 0..TRIES {
-            match self.create_run_once(principal, &request).await {
-                // A secret was registered meanwhile: the inputs may hold it.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-                done => return done,
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+        write_redacted(|| self.create_run_once(principal, &request)).await
     }
 
     async fn create_run_once(
@@ -181,13 +175,7 @@ impl Memory {
         principal: &Principal,
         request: RunStepRequest,
     ) -> Result<Option<RunRecord>> {
-        for _ in 0..TRIES {
-            match self.step_run_once(principal.tenant(), &request).await {
-                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-                done => return done,
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+        write_redacted(|| self.step_run_once(principal.tenant(), &request)).await
     }
 
     async fn step_run_once(

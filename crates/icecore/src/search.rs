@@ -190,24 +190,22 @@ impl Memory {
         filter: &Filter,
         will_do: bool,
     ) -> Result<Option<Ranking>> {
-        let (index, query, inner) = (index.clone(), query.to_owned(), Arc::clone(&self.inner));
+        let (index, query, inner) = (index.clone(), query.to_owned(), self.inner.clone());
         let filter = filter.clone();
+        let (asked, of) = (query.clone(), Arc::clone(&index.index));
+        let (vector, notices) = match mode {
+            Mode::Lexical => (None, Vec::new()),
+            // A model may be asked over the network: no place is held meanwhile.
+            _ => match off_thread(move || inner.query_vector(&of, &asked)).await? {
+                Ok(made) => made,
+                Err(reason) if mode == Mode::Semantic => {
+                    return Err(MemoryError::EmbedderUnavailable { reason });
+                }
+                Err(reason) => (None, vec![format!("searched by words alone: {reason}")]),
+            },
+        };
         let _place = self.ranking_place().await;
         off_thread(move || {
-            let mut notices = Vec::new();
-            let vector = match mode {
-                Mode::Lexical => None,
-                _ => match inner.query_vector(&index.index, &query, &mut notices) {
-                    Ok(vector) => vector,
-                    Err(reason) if mode == Mode::Semantic => {
-                        return Err(MemoryError::EmbedderUnavailable { reason });
-                    }
-                    Err(reason) => {
-                        notices.push(format!("searched by words alone: {reason}"));
-                        None
-                    }
-                },
-            };
             let snapshot = index.index.read();
             if !will_do && !index.is_kept_by(&snapshot) {
                 return Ok(None);
@@ -323,8 +321,7 @@ impl Inner {
         &self,
         index: &ScopeIndex,
         query: &str,
-        notices: &mut Vec<String>,
-    ) -> std::result::Result<Option<Vector>, String> {
+    ) -> std::result::Result<(Option<Vector>, Vec<String>), String> {
         // A model may take its time, and nothing can be fed while a snapshot is
         // held.
         let (have, all, model, meaning) = {
@@ -334,7 +331,7 @@ impl Inner {
             (have, all, snapshot.model().cloned(), meaning)
         };
         if all == 0 {
-            return Ok(None);
+            return Ok((None, Vec::new()));
         }
         let Some(embedder) = &self.embedder else {
             return Err("no embedding model is at hand".to_owned());
@@ -343,10 +340,9 @@ impl Inner {
             return Err(format!("vectors of `{}` are not made yet", embedder.model().name));
         }
         let vectors = embedder.embed(&[&meaning]).map_err(|error| error.to_string())?;
-        if have < all {
-            notices.push(format!("{} of {all} documents have no vector yet", all - have));
-        }
-        Ok(vectors.into_iter().next().filter(|vector| !vector.is_zero()))
+        let notice = || format!("{} of {all} documents have no vector yet", all - have);
+        let notices = (have < all).then(notice).into_iter().collect();
+        Ok((vectors.into_iter().next().filter(|vector| !vector.is_zero()), notices))
     }
 }
 

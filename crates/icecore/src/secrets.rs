@@ -1,15 +1,35 @@
 //! Who hides what: a redactor for each tenant, made anew when its secrets change.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, RwLock};
 
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::{RedactedText, Redactor, Secret, SecretName};
-use icecore_store::SecretRecord;
+use icecore_store::{SecretRecord, StoreError};
+use lru::LruCache;
 use zeroize::Zeroizing;
 
 use crate::error::{MemoryError, Result, not_redacted};
 use crate::memory::Memory;
+
+/// How often something is redacted and written before giving up.
+const WRITE_TRIES: usize = 5;
+
+/// Redacts and writes; redacts and writes again if a secret was registered meanwhile,
+/// because the text may hold it.
+pub(crate) async fn write_redacted<T, Written>(write: impl Fn() -> Written) -> Result<T>
+where
+    Written: Future<Output = Result<T>>,
+{
+    for _ in 1..WRITE_TRIES {
+        match write().await {
+            Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
+            done => return done,
+        }
+    }
+    write().await
+}
 
 /// What hides a tenant's secrets, and the version of them that it knows.
 #[derive(Debug, Clone)]
@@ -20,19 +40,27 @@ pub struct TenantRedactor {
     pub version: u64,
 }
 
-/// The redactors that were made so far.
+/// Of how many tenants, those used last, keys and redactors are at hand.
+pub(crate) const TENANTS_AT_HAND: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// The redactors of the tenants that were used last.
 pub(crate) struct Redactors {
     base: Redactor,
-    tenants: Mutex<BTreeMap<Tenant, TenantRedactor>>,
+    tenants: Mutex<LruCache<Tenant, TenantRedactor>>,
     /// With which version all that is stored was looked through, where it was the
     /// present one. Another process may rescan, so the rest is read each time.
-    rescanned: Mutex<BTreeMap<Tenant, u64>>,
+    rescanned: Mutex<LruCache<Tenant, u64>>,
     logs: LogRedactor,
 }
 
 impl Redactors {
     pub(crate) fn new(base: Redactor, logs: LogRedactor) -> Self {
-        Self { base, tenants: Mutex::default(), rescanned: Mutex::default(), logs }
+        Self {
+            base,
+            tenants: Mutex::new(LruCache::new(TENANTS_AT_HAND)),
+            rescanned: Mutex::new(LruCache::new(TENANTS_AT_HAND)),
+            logs,
+        }
     }
 
     fn known(&self, tenant: &Tenant) -> Option<TenantRedactor> {
@@ -46,7 +74,7 @@ impl Redactors {
 
     pub(crate) fn note_rescanned(&self, tenant: &Tenant, version: u64) {
         if let Ok(mut rescanned) = self.rescanned.lock() {
-            rescanned.insert(tenant.clone(), version);
+            rescanned.put(tenant.clone(), version);
         }
     }
 }
@@ -115,7 +143,10 @@ impl Memory {
         redactors.logs.learn(tenant, learned);
         let made = TenantRedactor { redactor, version: secrets.version };
         if let Ok(mut tenants) = redactors.tenants.lock() {
-            tenants.insert(tenant.clone(), made.clone());
+            let gone = tenants.push(tenant.clone(), made.clone());
+            if let Some((gone, _)) = gone.filter(|(gone, _)| gone != tenant) {
+                redactors.logs.learn(&gone, None);
+            }
         }
         Ok(made)
     }

@@ -239,18 +239,16 @@ fn note_of(tenant: &Tenant) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use icecore_domain::ids::Principal;
     use icecore_domain::turn::RawTurn;
-    use icecore_store::{MemoryStore, Packs};
+    use icecore_store::{Packs, Store};
 
     use super::*;
     use crate::memory::MemoryBuilder;
 
     #[tokio::test]
     async fn a_rescan_that_is_due_is_told_of_once() {
-        let store = Arc::new(MemoryStore::new([1; 32]));
+        let store = Store::in_memory([1; 32]);
         let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
         let me = Principal::local_operator(Tenant::new("t").unwrap());
         let scope = memory.scope(&me, "m").await.unwrap();

@@ -22,9 +22,10 @@ use icecore_store::{Claim, Expect, FileHead, FileRecord, NewFile, StoreError};
 use sha2::{Digest, Sha256};
 
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{INLINE_BYTES, Memory, TRIES};
+use crate::memory::{INLINE_BYTES, Memory};
 use crate::pieces::in_pieces;
 use crate::secrets::TenantRedactor;
+use crate::secrets::write_redacted;
 use crate::veil::Veil;
 
 /// What bounds workspaces. The names are those of the `[workspace]` table.
@@ -180,14 +181,7 @@ impl Memory {
             return Err(WorkspaceError::TooLarge { bytes, most: settings.file_bytes }.into());
         }
         let workspace = principal.workspace();
-        for _ in 0..TRIES {
-            match self.put_file_once(&workspace, &file, &settings).await {
-                // A secret was registered meanwhile: the file may hold it.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-                done => return done,
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+        write_redacted(|| self.put_file_once(&workspace, &file, &settings)).await
     }
 
     async fn put_file_once(
@@ -302,7 +296,7 @@ impl Memory {
     /// somebody who reads holds back is tried again.
     fn tidy_soon(&self) {
         self.inner.tidying.is_due.store(true, Ordering::SeqCst);
-        let inner = Arc::clone(&self.inner);
+        let inner = self.inner.clone();
         tokio::spawn(async move {
             // One at a time: whoever waited finds that it was done on the way.
             let _alone = inner.tidying.alone.lock().await;

@@ -1,13 +1,15 @@
 //! The line between a host and the store, and all that can happen on it.
 
+use std::any::Any;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use icecore::{EventRecord, Scope, StoreError};
-use icecore_store::testing::{Call, Hook, Seen};
-use icecore_store::{AppendBatch, Claimed, ScopeHead, TickClaim};
+use async_trait::async_trait;
+use icecore::StoreError;
+use icecore_store::hooks::{Call, Hook};
+use icecore_store::{Isolation, Store};
 use tokio::sync::Notify;
 
 use super::dice::Dice;
@@ -63,6 +65,8 @@ pub struct Line {
     story: Arc<Story>,
     referee: Arc<Referee>,
     planted: Planted,
+    /// The store itself.
+    store: Store,
 }
 
 impl Line {
@@ -73,6 +77,7 @@ impl Line {
         story: Arc<Story>,
         referee: Arc<Referee>,
         planted: Planted,
+        store: Store,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -84,6 +89,7 @@ impl Line {
             story,
             referee,
             planted,
+            store,
         })
     }
 
@@ -148,11 +154,11 @@ impl Line {
     }
 
     /// What happens on the way, in one of the directions.
-    async fn travel(&self, call: Call, is_back: bool) -> Result<(), StoreError> {
+    async fn travel(&self, call: Call<'_>, is_back: bool) -> Result<(), StoreError> {
         let weather = *self.weather.lock().unwrap_or_else(PoisonError::into_inner);
         let (delay, is_lost, is_deadly) = {
             let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_of_dream = call.method.starts_with("undreamt") && weather.slow > 0;
+            let is_of_dream = call.op.starts_with("undreamt") && weather.slow > 0;
             let delay = match (dice.chance(weather.slow), dice.chance(weather.stuck)) {
                 (_, true) => dice.within(500..9_000),
                 // Dreams take their time, as with a model that is asked.
@@ -169,13 +175,13 @@ impl Line {
         if delay > 0 {
             tokio::time::sleep(Duration::from_millis(delay)).await;
         }
-        if !is_back && UNDER_LEASE.contains(&call.method) {
-            self.stand_still_untimely(weather, call.method);
+        if !is_back && UNDER_LEASE.contains(&call.op) {
+            self.stand_still_untimely(weather, call.op);
         }
         let is_cut_off = self.arrives().await;
         if is_lost || is_cut_off {
             let what = if is_back { "the answer to" } else { "the call" };
-            self.story.tell(format_args!("{} loses {what} {}", self.name, call.method));
+            self.story.tell(format_args!("{} loses {what} {}", self.name, call.op));
             return Err(StoreError::Injected(0));
         }
         Ok(())
@@ -206,50 +212,32 @@ impl Line {
     }
 }
 
+#[async_trait]
 impl Hook for Line {
-    async fn before(&self, call: Call) -> Result<(), StoreError> {
+    async fn before(&self, call: Call<'_>, args: &mut (dyn Any + Send)) -> Result<(), StoreError> {
         if self.story.count() > MOST_CALLS {
             self.story.break_promise(format_args!("hosts run in circles"));
             pending::<()>().await;
         }
         self.travel(call, false).await?;
-        self.story.tell(format_args!("{} {}", self.name, call.method));
-        Ok(())
+        self.story.tell(format_args!("{} {}", self.name, call.op));
+        self.planted.before(call, args, &self.store).await
     }
 
-    async fn after(&self, call: Call) -> Result<(), StoreError> {
+    fn answered(&self, call: Call<'_>, args: &dyn Any, answer: &mut dyn Any) {
+        self.planted.answered(call, args, answer);
+        self.referee.see(call, args, answer);
+    }
+
+    async fn after(&self, call: Call<'_>) -> Result<(), StoreError> {
         self.travel(call, true).await
-    }
-
-    fn see(&self, seen: Seen<'_>) {
-        self.referee.see(seen);
     }
 
     fn keeps_fences(&self) -> bool {
         self.planted.keeps_fences()
     }
 
-    fn append(&self, batch: AppendBatch) -> AppendBatch {
-        self.planted.append(batch)
-    }
-
-    fn reads_of(&self, scope: &Scope) -> Scope {
-        self.planted.reads_of(scope)
-    }
-
-    fn scope_head(&self, scope: &Scope, head: ScopeHead) -> ScopeHead {
-        self.planted.scope_head(scope, head)
-    }
-
-    fn events(&self, events: Vec<EventRecord>) -> Vec<EventRecord> {
-        self.planted.events(events)
-    }
-
-    fn checks_dreamers(&self) -> bool {
-        self.planted.checks_dreamers()
-    }
-
-    fn claimed(&self, schedule: &str, claim: &TickClaim, claimed: Claimed) -> Claimed {
-        self.planted.claimed(schedule, claim, claimed)
+    fn reads_of(&self, _op: &'static str, of: Isolation) -> Isolation {
+        self.planted.reads_of(of)
     }
 }

@@ -1,10 +1,14 @@
 //! Bugs that are planted, to see whether the simulator finds them.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use icecore::{EventRecord, Millis, Scope};
-use icecore_store::{AppendBatch, Claimed, ScopeHead, TickClaim, TickRecord};
+use icecore::{EventRecord, Millis, Scope, StoreError};
+use icecore_store::hooks::Call;
+use icecore_store::{
+    AppendBatch, Claimed, Isolation, Lease, NewDream, ScopeHead, Store, TickClaim, TickRecord,
+};
 
 /// A bug between hosts and their store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -49,7 +53,27 @@ impl Planted {
         !self.is(Bug::LostFence)
     }
 
-    pub fn append(&self, mut batch: AppendBatch) -> AppendBatch {
+    /// Before a call, which may have other arguments then.
+    pub async fn before(
+        &self,
+        call: Call<'_>,
+        args: &mut (dyn Any + Send),
+        store: &Store,
+    ) -> Result<(), StoreError> {
+        if let Some(batch) = args.downcast_mut::<AppendBatch>() {
+            self.append(batch);
+        }
+        let dream = args.downcast_ref::<NewDream>().map(|dream| (dream.holder.clone(), dream.now));
+        if let (Some((holder, now)), Isolation::Scope(scope)) = (dream, call.of)
+            && self.is(Bug::DreamUnleased)
+        {
+            let lease = Lease { holder, until: Millis(now.0 + 1) };
+            store.lease_dream(scope, lease, Millis(i64::MAX / 2)).await?;
+        }
+        Ok(())
+    }
+
+    fn append(&self, batch: &mut AppendBatch) {
         if self.is(Bug::AppendTwice) {
             let mut count = self.appends.lock().unwrap_or_else(PoisonError::into_inner);
             for turn in &mut batch.turns {
@@ -58,46 +82,43 @@ impl Planted {
             }
         }
         batch.insist |= self.is(Bug::ForgottenComesBack);
-        batch
     }
 
-    pub fn reads_of(&self, scope: &Scope) -> Scope {
+    /// Whose entries and turns are read instead.
+    pub fn reads_of(&self, of: Isolation) -> Isolation {
+        let Isolation::Scope(scope) = &of else { return of };
         if !self.is(Bug::WrongTenant) {
-            return scope.clone();
+            return of;
         }
         let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         if !scopes.contains(scope) {
             scopes.push(scope.clone());
         }
-        scopes.iter().find(|other| other.tenant() != scope.tenant()).unwrap_or(scope).clone()
+        let other = scopes.iter().find(|other| other.tenant() != scope.tenant());
+        Isolation::Scope(other.unwrap_or(scope).clone())
     }
 
-    pub fn scope_head(&self, scope: &Scope, mut head: ScopeHead) -> ScopeHead {
-        if self.is(Bug::StaleEpoch) {
+    /// What a call is said to have answered.
+    pub fn answered(&self, call: Call<'_>, args: &dyn Any, answer: &mut dyn Any) {
+        if let (Isolation::Scope(scope), Some(head)) = (call.of, answer.downcast_mut::<ScopeHead>())
+            && self.is(Bug::StaleEpoch)
+        {
             let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
             head.epoch = *heads.entry(scope.clone()).or_insert(head.epoch);
         }
-        head
-    }
-
-    pub fn events(&self, mut events: Vec<EventRecord>) -> Vec<EventRecord> {
-        if self.is(Bug::SkippedEvent) && events.len() > 3 {
+        if let Some(events) = answer.downcast_mut::<Vec<EventRecord>>()
+            && self.is(Bug::SkippedEvent)
+            && events.len() > 3
+        {
             events.remove(1);
         }
-        events
-    }
-
-    pub fn checks_dreamers(&self) -> bool {
-        !self.is(Bug::DreamUnleased)
-    }
-
-    pub fn claimed(&self, schedule: &str, claim: &TickClaim, claimed: Claimed) -> Claimed {
-        match (claimed, claim.run) {
-            (Claimed::Stale, Some(at)) if self.is(Bug::TickTwice) => Claimed::Run(TickRecord {
-                holder: Some(claim.holder.clone()),
-                ..tick(schedule, at)
-            }),
-            (claimed, _) => claimed,
+        let claim = args.downcast_ref::<(String, TickClaim)>();
+        if let (Some((schedule, claim)), Some(claimed)) = (claim, answer.downcast_mut::<Claimed>())
+            && let (Claimed::Stale, Some(at)) = (&*claimed, claim.run)
+            && self.is(Bug::TickTwice)
+        {
+            let holder = Some(claim.holder.clone());
+            *claimed = Claimed::Run(TickRecord { holder, ..tick(schedule, at) });
         }
     }
 }

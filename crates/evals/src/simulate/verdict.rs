@@ -8,7 +8,7 @@ use icecore::{
     CommitmentQuery, CommitmentState, EntryQuery, EventRecord, FactQuery, Memory, MemoryError,
     Position, Scope, Seq, StoredTurn,
 };
-use icecore_store::{Store, TurnQuery};
+use icecore_store::TurnQuery;
 
 use super::client::everything;
 use super::ledger::{Fate, Given, marks_in};

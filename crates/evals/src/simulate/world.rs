@@ -11,8 +11,7 @@ use icecore::{
 };
 use icecore_domain::cut::CutPolicy;
 use icecore_domain::tokens::CharCounter;
-use icecore_store::testing::Wrapped;
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::{Packs, Store};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -83,7 +82,7 @@ pub struct World {
     pub story: Arc<Story>,
     pub referee: Arc<Referee>,
     pub ledger: Ledger,
-    pub store: Arc<MemoryStore>,
+    pub store: Store,
     packs: Packs,
     begun: Instant,
     jump: Arc<AtomicI64>,
@@ -119,7 +118,7 @@ impl World {
             referee: Arc::new(Referee::new(Arc::clone(&story))),
             ledger: Ledger::new(Arc::clone(&story)),
             story,
-            store: Arc::new(MemoryStore::new(key)),
+            store: Store::in_memory(key),
             packs: Packs::in_memory(),
             begun: Instant::now(),
             jump: Arc::default(),
@@ -182,11 +181,12 @@ impl World {
             Arc::clone(&self.story),
             Arc::clone(&self.referee),
             Planted::new(self.bug),
+            self.store.clone(),
         );
-        let store = Wrapped::sharing(Arc::clone(&self.store), Arc::clone(&line));
+        let store = self.store.hooked(line.clone());
         let skew = self.plan.skews[number];
         let clock = HostClock { begun: self.begun, skew, jump: Arc::clone(&self.jump) };
-        let memory = builder(clock).over(Arc::new(store), self.packs.clone(), None);
+        let memory = builder(clock).over(store, self.packs.clone(), None);
         let worker = memory.clone();
         let working = tokio::spawn(async move { worker.work_until(pending()).await });
         (Arc::new(Host { memory, line }), working)

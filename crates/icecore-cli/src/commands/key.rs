@@ -85,7 +85,7 @@ impl Keys<'_> {
     }
 
     async fn list(&self) -> Outcome<Status> {
-        let keys = self.memory.store().api_keys(self.named.as_ref()).await;
+        let keys = self.memory.api_keys(self.named.as_ref()).await;
         let keys = keys.map_err(icecore::MemoryError::from)?;
         if self.printer.is_json() {
             let keys: Vec<_> = keys.iter().map(json::key).collect();
@@ -115,7 +115,7 @@ impl Keys<'_> {
         let (tenant, keeps_an_admin) = (self.named.clone(), false);
         let revocation =
             KeyRevocation { id: id.clone(), tenant, keeps_an_admin, by: KeyActor::Operator, at };
-        let revoked = self.memory.store().revoke_api_key(revocation).await;
+        let revoked = self.memory.revoke_api_key(revocation).await;
         let revoked = revoked.map_err(icecore::MemoryError::from)?.ok_or_else(|| unknown(&id))?;
         if self.printer.is_json() {
             self.printer.json(&json::key(&revoked))?;
@@ -165,7 +165,7 @@ impl Keys<'_> {
 
     async fn warn_of_no_admin(&self, revoked: &ApiKeyRecord) -> Outcome<()> {
         let (tenant, now) = (&revoked.tenant, self.memory.now());
-        let keys = self.memory.store().api_keys(Some(tenant)).await;
+        let keys = self.memory.api_keys(Some(tenant)).await;
         let keys = keys.map_err(icecore::MemoryError::from)?;
         let admin = Role::Admin.as_str();
         let is_admin = |key: &ApiKeyRecord| key.role == admin && key.state(now) == KeyState::Valid;

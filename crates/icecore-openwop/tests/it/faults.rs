@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use icecore::{RunStatus, Store};
+use icecore::RunStatus;
 use icecore_openwop::RunsError;
-use icecore_store::MemoryStore;
-use icecore_store::testing::FailingStore;
+use icecore_store::Store;
+use icecore_store::hooks::Failing;
 use serde_json::{Map, Value};
 
 use crate::support::{Bench, HandClock, finish, host_over, me, request, settings};
@@ -31,7 +31,7 @@ struct Result {
 
 /// Makes the run and works on it, unless a write fails.
 async fn live(
-    store: Arc<dyn Store>,
+    store: Store,
     clock: &Arc<HandClock>,
     workflow: &str,
 ) -> std::result::Result<(), RunsError> {
@@ -55,21 +55,17 @@ async fn result(bench: &Bench, memory: &str) -> Result {
 async fn a_crash_at_any_write_costs_a_delay_and_nothing_else() {
     for (workflow, memory) in WORKFLOWS {
         let bench = Bench::new();
-        let counting = Arc::new(FailingStore::after(u64::MAX, Arc::clone(&bench.store)));
-        live(counting.clone(), &bench.clock, workflow).await.unwrap();
+        let counting = Failing::after(u64::MAX);
+        live(bench.store.hooked(counting.clone()), &bench.clock, workflow).await.unwrap();
         let expected = result(&bench, memory).await;
         assert_eq!(expected.status, RunStatus::Completed);
         assert!(counting.writes() >= 4, "it is made, begins, does something and ends");
 
         for nth in 1..=counting.writes() {
             for is_done in [false, true] {
-                let bench = Bench::over(Arc::new(MemoryStore::new([1; 32])));
-                let inner = Arc::clone(&bench.store);
-                let faulty = match is_done {
-                    true => FailingStore::after(nth, inner),
-                    false => FailingStore::instead_of(nth, inner),
-                };
-                let lived = live(Arc::new(faulty), &bench.clock, workflow).await;
+                let bench = Bench::over(Store::in_memory([1; 32]));
+                let faulty = bench.store.hooked(Failing::at(nth, is_done));
+                let lived = live(faulty, &bench.clock, workflow).await;
                 // A crash between the last write and the answer.
                 let at = format!("{workflow}, write {nth}, done: {is_done}");
                 assert!(lived.is_err(), "{at}");

@@ -9,7 +9,7 @@ use icecore::{
     RunVariable, StoreError,
 };
 use icecore_openwop::{HostSettings, RunsError, Stepped};
-use icecore_store::SqliteStore;
+use icecore_store::Store;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -110,7 +110,7 @@ async fn a_run_that_is_called_off_writes_nothing_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_may_be_called_off_while_it_writes() {
     let dir = tempfile::tempdir().unwrap();
-    let bench = Bench::over(Arc::new(SqliteStore::open(dir.path(), None).unwrap()));
+    let bench = Bench::over(Store::open(dir.path(), None).unwrap());
     for number in 0..12 {
         let id = format!("r{number}");
         bench.create(&id, ROUNDTRIP).await;
@@ -143,7 +143,7 @@ async fn a_run_may_be_called_off_while_it_writes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_engines_do_nothing_twice() {
     let dir = tempfile::tempdir().unwrap();
-    let bench = Bench::over(Arc::new(SqliteStore::open(dir.path(), None).unwrap()));
+    let bench = Bench::over(Store::open(dir.path(), None).unwrap());
     let other = bench.again(settings());
     for number in 0..6 {
         bench.create(&format!("r{number}"), ROUNDTRIP).await;
@@ -498,7 +498,7 @@ async fn time_in_which_nobody_works_is_not_the_runs() {
 #[tokio::test]
 async fn a_run_without_its_events_rests_until_it_is_late() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Arc::new(SqliteStore::open(dir.path(), None).unwrap());
+    let store = Store::open(dir.path(), None).unwrap();
     let bench = Bench::over(store);
     bench.create("r", ROUNDTRIP).await;
     bench.step("r").await;
@@ -508,7 +508,7 @@ async fn a_run_without_its_events_rests_until_it_is_late() {
     let damage = rusqlite::Connection::open_with_flags(file, flags).unwrap();
     damage.execute_batch("DELETE FROM run_events WHERE sequence = 1").unwrap();
     drop(damage);
-    let bench = Bench::over(Arc::new(SqliteStore::open(dir.path(), None).unwrap()));
+    let bench = Bench::over(Store::open(dir.path(), None).unwrap());
     let refused = bench.host.step_run(me().tenant(), "r").await.unwrap_err();
     assert!(refused.to_string().contains("icecore check"), "{refused}");
     assert!(bench.host.settle_runs().await.is_err(), "it does not go round for ever");
@@ -733,7 +733,7 @@ async fn a_run_that_waits_holds_up_no_other() {
 #[tokio::test]
 async fn runs_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Arc::new(SqliteStore::open(dir.path(), None).unwrap());
+    let open = || Store::open(dir.path(), None).unwrap();
     let bench = Bench::over(open());
     bench.create("r", ROUNDTRIP).await;
     bench.step("r").await;

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use icecore::json::JsonText;
 use icecore::{
-    Clock, EntryQuery, EntryRecord, Memory, Millis, NewEntryRequest, Principal, RunRecord, Store,
-    Tenant,
+    Clock, EntryQuery, EntryRecord, Memory, Millis, NewEntryRequest, Principal, RunRecord, Tenant,
 };
 use icecore_openwop::{ForkRequest, Host, HostSettings, RunEvent, RunRequest, RunsError, Stepped};
-use icecore_store::{MemoryStore, Packs, SqliteStore};
+use icecore_store::{Packs, Store};
 
 pub(crate) const ROUNDTRIP: &str = "conformance-agent-memory-roundtrip";
 pub(crate) const ROUNDTRIP_REF: &str = "conformance/agent-memory-roundtrip";
@@ -40,7 +39,7 @@ impl Clock for HandClock {
 }
 
 pub(crate) struct Bench {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Store,
     pub(crate) clock: Arc<HandClock>,
     pub(crate) host: Host,
     _dir: Option<tempfile::TempDir>,
@@ -75,25 +74,25 @@ pub(crate) fn fork(id: &str, source: &str, from_seq: u64) -> ForkRequest {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self::over(Arc::new(MemoryStore::new([1; 32])))
+        Self::over(Store::in_memory([1; 32]))
     }
 
     /// One over each kind of store.
     pub(crate) fn both() -> [Self; 2] {
         let dir = tempfile::tempdir().unwrap();
-        let on_disk = Self::over(Arc::new(SqliteStore::open(dir.path(), None).unwrap()));
+        let on_disk = Self::over(Store::open(dir.path(), None).unwrap());
         [Self::new(), Self { _dir: Some(dir), ..on_disk }]
     }
 
-    pub(crate) fn over(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn over(store: Store) -> Self {
         let clock = Arc::new(HandClock(AtomicI64::new(START)));
-        let host = host_over(Arc::clone(&store), &clock, settings());
+        let host = host_over(store.clone(), &clock, settings());
         Self { store, clock, host, _dir: None }
     }
 
     /// Another host over the same store, as after a restart.
     pub(crate) fn again(&self, settings: HostSettings) -> Host {
-        host_over(Arc::clone(&self.store), &self.clock, settings)
+        host_over(self.store.clone(), &self.clock, settings)
     }
 
     pub(crate) fn memory(&self) -> &Memory {
@@ -149,11 +148,7 @@ impl Bench {
     }
 }
 
-pub(crate) fn host_over(
-    store: Arc<dyn Store>,
-    clock: &Arc<HandClock>,
-    settings: HostSettings,
-) -> Host {
+pub(crate) fn host_over(store: Store, clock: &Arc<HandClock>, settings: HostSettings) -> Host {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
     let memory = Memory::builder().clock(clock).over(store, Packs::in_memory(), None);
     Host::new(memory, settings)

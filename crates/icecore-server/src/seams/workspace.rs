@@ -74,7 +74,7 @@ async fn owner(app: &App, caller: &Caller, fields: &Fields<'_>) -> Result<Princi
     let tenant = format!("conformance sample {}", named("tenant")?.as_str());
     let tenant = Tenant::new(tenant).map_err(|_| wrong("tenant"))?;
     // Whoever runs the host may call a tenant as they like.
-    if !app.memory.store().api_keys(Some(&tenant)).await?.is_empty() {
+    if !app.memory.api_keys(Some(&tenant)).await?.is_empty() {
         let message = "this tenant has keys of its own";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
     }

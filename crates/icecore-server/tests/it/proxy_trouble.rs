@@ -1,15 +1,17 @@
 //! The proxy in trouble: providers that fail, clients that leave, stores that break.
 
+use std::any::Any;
 use std::io::{BufReader, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use icecore::{Memory, MemoryBuilder, Protocol, StoreError};
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 use icecore_server::{Limits, ServerOptions};
-use icecore_store::testing::{Hook, Wrapped};
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::hooks::{Call, Hook};
+use icecore_store::{Packs, Store};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -218,9 +220,10 @@ async fn a_body_of_fifty_megabytes_is_refused_in_the_providers_words() {
 /// Whether writes fail.
 struct Broken(Arc<AtomicBool>);
 
+#[async_trait]
 impl Hook for Broken {
-    fn before_write(&self) -> Result<(), StoreError> {
-        match self.0.load(Ordering::SeqCst) {
+    async fn before(&self, call: Call<'_>, _: &mut (dyn Any + Send)) -> Result<(), StoreError> {
+        match call.writes && self.0.load(Ordering::SeqCst) {
             true => Err(StoreError::Injected(1)),
             false => Ok(()),
         }
@@ -232,9 +235,9 @@ async fn where_the_store_fails_requests_go_on_unless_set_otherwise() {
     for fail_open in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let is_broken = Arc::new(AtomicBool::new(false));
-        let inner = Arc::new(MemoryStore::new([1; 32]));
-        let store = Wrapped::with(inner, Broken(Arc::clone(&is_broken)));
-        let memory = MemoryBuilder::default().over(Arc::new(store), Packs::in_memory(), None);
+        let inner = Store::in_memory([1; 32]);
+        let store = inner.hooked(Arc::new(Broken(Arc::clone(&is_broken))));
+        let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
         let upstream = Upstream::start(UpstreamConfig::default()).await;
         let mut proxy = to(&upstream.url(), given());
         proxy.fail_open = fail_open;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 fn record(id: &str, role: &str) -> ApiKeyRecord {
     ApiKeyRecord {
@@ -53,18 +54,18 @@ fn rotation(id: &str, of: Option<&str>, overlap_millis: i64) -> KeyRotation {
 }
 
 /// A tenant's log, with what it says.
-async fn logged(store: &dyn Store, name: &str) -> Vec<(String, Value)> {
+async fn logged(store: &Store, name: &str) -> Vec<(String, Value)> {
     let found = store.events(&tenant(name), None, Position(0), 99).await.unwrap();
     let payload = |event: &EventRecord| serde_json::from_str(&event.payload).unwrap();
     found.iter().map(|event| (event.kind.clone(), payload(event))).collect()
 }
 
-async fn ids(store: &dyn Store, of: Option<&str>) -> Vec<String> {
+async fn ids(store: &Store, of: Option<&str>) -> Vec<String> {
     let of = of.map(tenant);
     store.api_keys(of.as_ref()).await.unwrap().into_iter().map(|key| key.id).collect()
 }
 
-pub(super) async fn api_keys_are_found_by_hash(store: &dyn Store) {
+pub(super) async fn api_keys_are_found_by_hash(store: &Store) {
     let one = ApiKeyRecord {
         name: Some(Redactor::standard().text("the deploy job")),
         expires_at: Some(after(1000)),
@@ -83,7 +84,7 @@ pub(super) async fn api_keys_are_found_by_hash(store: &dyn Store) {
     assert_eq!(of_memory, []);
 }
 
-pub(super) async fn api_keys_are_listed(store: &dyn Store) {
+pub(super) async fn api_keys_are_listed(store: &Store) {
     assert_eq!(ids(store, None).await, [""; 0]);
     for (number, (id, of, at)) in
         [("b", "acme", 1), ("a", "acme", 1), ("c", "acme", 0), ("d", "abc", 9)].iter().enumerate()
@@ -99,7 +100,7 @@ pub(super) async fn api_keys_are_listed(store: &dyn Store) {
     assert_eq!(store.tenants().await.unwrap().len(), 2, "asking makes no tenant");
 }
 
-pub(super) async fn a_key_is_valid_until_it_ends(store: &dyn Store) {
+pub(super) async fn a_key_is_valid_until_it_ends(store: &Store) {
     let ends =
         |expires_at, revoked_at| ApiKeyRecord { expires_at, revoked_at, ..record("one", "reader") };
     let check = |key: ApiKeyRecord, at: i64, expected: KeyState| {
@@ -116,7 +117,7 @@ pub(super) async fn a_key_is_valid_until_it_ends(store: &dyn Store) {
     assert!(store.api_key(&[1; 32]).await.unwrap().is_some());
 }
 
-pub(super) async fn a_revoked_key_stays_revoked(store: &dyn Store) {
+pub(super) async fn a_revoked_key_stays_revoked(store: &Store) {
     store.put_api_key(record("one", "writer"), [1; 32], KeyActor::Operator).await.unwrap();
     let none = store.revoke_api_key(revocation("two", None, false)).await.unwrap();
     assert_eq!(none, None);
@@ -133,7 +134,7 @@ pub(super) async fn a_revoked_key_stays_revoked(store: &dyn Store) {
     assert_eq!(logged(store, "acme").await[1..], [("key.revoked".to_owned(), told)]);
 }
 
-pub(super) async fn the_last_admin_key_can_be_kept(store: &dyn Store) {
+pub(super) async fn the_last_admin_key_can_be_kept(store: &Store) {
     let foreign = ApiKeyRecord { tenant: tenant("rival"), ..record("foreign", "admin") };
     let expired = ApiKeyRecord { expires_at: Some(after(5)), ..record("expired", "admin") };
     for (number, key) in
@@ -155,7 +156,7 @@ pub(super) async fn the_last_admin_key_can_be_kept(store: &dyn Store) {
     assert!(store.revoke_api_key(revocation("two", None, false)).await.unwrap().is_some());
 }
 
-pub(super) async fn a_rotated_key_has_another_in_its_place(store: &dyn Store) {
+pub(super) async fn a_rotated_key_has_another_in_its_place(store: &Store) {
     let name = Some(Redactor::standard().text("the deploy job"));
     let old = ApiKeyRecord {
         name: name.clone(),
@@ -191,7 +192,7 @@ pub(super) async fn a_rotated_key_has_another_in_its_place(store: &dyn Store) {
     assert_eq!(logged(store, "acme").await[1], ("key.rotated".to_owned(), told));
 }
 
-pub(super) async fn the_last_admin_key_is_rotated_with_an_overlap(store: &dyn Store) {
+pub(super) async fn the_last_admin_key_is_rotated_with_an_overlap(store: &Store) {
     let rotate = async |id: &str, overlap: i64, hash: u8| {
         let rotation = rotation(id, None, overlap);
         let new_hash = [hash; 32];
@@ -215,7 +216,7 @@ pub(super) async fn the_last_admin_key_is_rotated_with_an_overlap(store: &dyn St
     assert_eq!(foreign.expires_at, Some(after(90)), "a longer one stays");
 }
 
-pub(super) async fn a_key_that_ended_is_not_rotated(store: &dyn Store) {
+pub(super) async fn a_key_that_ended_is_not_rotated(store: &Store) {
     let expired = ApiKeyRecord { expires_at: Some(after(10)), ..record("expired", "reader") };
     let revoked = ApiKeyRecord { revoked_at: Some(after(10)), ..record("revoked", "reader") };
     store.put_api_key(expired, [1; 32], KeyActor::Operator).await.unwrap();
@@ -233,7 +234,7 @@ pub(super) async fn a_key_that_ended_is_not_rotated(store: &dyn Store) {
     assert_eq!(logged(store, "acme").await.len(), 3);
 }
 
-pub(super) async fn names_of_keys_are_redacted_again(store: &dyn Store) {
+pub(super) async fn names_of_keys_are_redacted_again(store: &Store) {
     let named = |id: &str, of: &str| ApiKeyRecord {
         tenant: tenant(of),
         name: Some(Redactor::standard().text("job of q8Zk2Lm9Xw")),

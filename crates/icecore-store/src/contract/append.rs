@@ -6,9 +6,10 @@ use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo, TurnId};
 use icecore_domain::time::Millis;
 
 use super::fixtures::*;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
-pub(super) async fn a_session_begins_with_its_first_turn(store: &dyn Store) {
+pub(super) async fn a_session_begins_with_its_first_turn(store: &Store) {
     let trip = session_name("trip");
     assert_eq!(store.session(&scope(), &trip).await.unwrap(), None);
     let nothing = try_add(store, "trip", &[]).await.unwrap();
@@ -27,7 +28,7 @@ pub(super) async fn a_session_begins_with_its_first_turn(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn seq_is_dense_and_rows_keep_what_was_given(store: &dyn Store) {
+pub(super) async fn seq_is_dense_and_rows_keep_what_was_given(store: &Store) {
     add(store, "other", &say_many(2)).await;
     let session = add(store, "s", &[say("a").id("x").by("Ana").at(5), say("b")]).await;
     add(store, "other", &say_many(1)).await;
@@ -45,7 +46,7 @@ pub(super) async fn seq_is_dense_and_rows_keep_what_was_given(store: &dyn Store)
     clean(store).await;
 }
 
-pub(super) async fn a_failed_append_leaves_nothing(store: &dyn Store) {
+pub(super) async fn a_failed_append_leaves_nothing(store: &Store) {
     let failing = [say("a").id("a"), say("b").after(&["a"]), say("c").after(&["nobody"])];
     assert_eq!(refused(try_add(store, "s", &failing).await), "no parent 2 nobody");
     assert_eq!(store.session(&scope(), &session_name("s")).await.unwrap(), None);
@@ -61,7 +62,7 @@ pub(super) async fn a_failed_append_leaves_nothing(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_known_id_with_the_same_body_is_known(store: &dyn Store) {
+pub(super) async fn a_known_id_with_the_same_body_is_known(store: &Store) {
     let turns = [say("a").id("1"), say("b").id("2"), say("a").id("1")];
     let first = try_add(store, "s", &turns).await.unwrap();
     assert_eq!(shown(&first), "Added 1 main, Added 2 main, Known 1 main");
@@ -76,7 +77,7 @@ pub(super) async fn a_known_id_with_the_same_body_is_known(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_known_id_with_another_body_is_a_conflict(store: &dyn Store) {
+pub(super) async fn a_known_id_with_another_body_is_a_conflict(store: &Store) {
     let session = add(store, "s", &[say("a").id("1")]).await;
     let changed = [say("new"), say("changed").id("1")];
     assert_eq!(refused(try_add(store, "s", &changed).await), "conflict 1 1");
@@ -86,7 +87,7 @@ pub(super) async fn a_known_id_with_another_body_is_a_conflict(store: &dyn Store
     clean(store).await;
 }
 
-pub(super) async fn the_nth_occurrence_of_a_body_is_known(store: &dyn Store) {
+pub(super) async fn the_nth_occurrence_of_a_body_is_known(store: &Store) {
     let ok = |nth| say("ok").nth(nth);
     add(store, "s", &[ok(1), say("b").nth(1), ok(2)]).await;
     let again = try_add(store, "s", &[ok(1), say("b").nth(1), ok(2), ok(3)]).await.unwrap();
@@ -96,7 +97,7 @@ pub(super) async fn the_nth_occurrence_of_a_body_is_known(store: &dyn Store) {
     assert_eq!(shown(&with_id), "Added 5 main");
 }
 
-pub(super) async fn repeated_content_is_kept(store: &dyn Store) {
+pub(super) async fn repeated_content_is_kept(store: &Store) {
     let session = add(store, "s", &[say("ok"), say("ok"), say("ok")]).await;
     add(store, "s", &[say("ok")]).await;
     let rows = rows(store, session).await;
@@ -105,7 +106,7 @@ pub(super) async fn repeated_content_is_kept(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_head_is_continued_and_any_other_parent_forks(store: &dyn Store) {
+pub(super) async fn a_head_is_continued_and_any_other_parent_forks(store: &Store) {
     let main = [say("a").id("a"), say("b").id("b").after(&["a"]), say("c").id("c").after(&["b"])];
     assert_eq!(
         shown(&try_add(store, "s", &main).await.unwrap()),
@@ -128,7 +129,7 @@ pub(super) async fn a_head_is_continued_and_any_other_parent_forks(store: &dyn S
     clean(store).await;
 }
 
-pub(super) async fn an_explicit_empty_list_of_parents_begins_a_tree(store: &dyn Store) {
+pub(super) async fn an_explicit_empty_list_of_parents_begins_a_tree(store: &Store) {
     let first = try_add(store, "s", &[say("a").after(&[]), say("b")]).await.unwrap();
     assert_eq!(shown(&first), "Added 1 main, Added 2 main");
     let root = try_add(store, "s", &[say("c").after(&[]), say("d")]).await.unwrap();
@@ -138,7 +139,7 @@ pub(super) async fn an_explicit_empty_list_of_parents_begins_a_tree(store: &dyn 
     clean(store).await;
 }
 
-pub(super) async fn a_parent_may_be_named_by_our_id(store: &dyn Store) {
+pub(super) async fn a_parent_may_be_named_by_our_id(store: &Store) {
     let session = add(store, "s", &say_many(3)).await;
     let ours = |seq| TurnId { session, seq: Seq(seq) }.to_string();
     let head = try_add(store, "s", &[say("x").after(&[&ours(3)])]).await.unwrap();
@@ -150,7 +151,7 @@ pub(super) async fn a_parent_may_be_named_by_our_id(store: &dyn Store) {
     assert_eq!(refused(result), format!("no parent 0 {foreign}"));
 }
 
-pub(super) async fn parents_must_exist_and_come_first(store: &dyn Store) {
+pub(super) async fn parents_must_exist_and_come_first(store: &Store) {
     let check = async |turns: &[Say], expected: &str| {
         assert_eq!(refused(try_add(store, "s", turns).await), expected);
     };
@@ -163,7 +164,7 @@ pub(super) async fn parents_must_exist_and_come_first(store: &dyn Store) {
     assert_eq!(store.session(&scope(), &session_name("s")).await.unwrap(), None);
 }
 
-pub(super) async fn cuts_come_with_the_append(store: &dyn Store) {
+pub(super) async fn cuts_come_with_the_append(store: &Store) {
     let session = add(store, "s", &say_many(3)).await;
     assert_eq!(ranges(store, session).await, "1-2 /  / ");
     add(store, "s", &say_many(6)).await;
@@ -177,7 +178,7 @@ pub(super) async fn cuts_come_with_the_append(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn micros_are_bound_by_tokens(store: &dyn Store) {
+pub(super) async fn micros_are_bound_by_tokens(store: &Store) {
     let sizes = [60, 50, 500, 10, 10, 10];
     let turns: Vec<Say> = sizes.iter().map(|tokens| say("x").tokens(*tokens)).collect();
     let session = add(store, "s", &turns).await;
@@ -188,7 +189,7 @@ pub(super) async fn micros_are_bound_by_tokens(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn branches_have_cuts_of_their_own(store: &dyn Store) {
+pub(super) async fn branches_have_cuts_of_their_own(store: &Store) {
     let session = add(store, "s", &[say("a").id("a"), say("b").id("b"), say("c").id("c")]).await;
     let fork =
         [say("f1").id("f1").after(&["a"]), say("c2").after(&["c"]), say("f2").after(&["f1"])];
@@ -203,7 +204,7 @@ pub(super) async fn branches_have_cuts_of_their_own(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn new_sizes_begin_at_the_next_macro(store: &dyn Store) {
+pub(super) async fn new_sizes_begin_at_the_next_macro(store: &Store) {
     let session = add(store, "s", &say_many(5)).await;
     let policy = CutPolicy { micro_turns: 3, mini_turns: 3, macro_turns: 3, micro_max_tokens: 100 };
     let more = AppendBatch { policy, ..batch("s", &say_many(6)) };
@@ -213,7 +214,7 @@ pub(super) async fn new_sizes_begin_at_the_next_macro(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn sessions_are_listed_by_number(store: &dyn Store) {
+pub(super) async fn sessions_are_listed_by_number(store: &Store) {
     for name in ["c", "a", "b"] {
         add(store, name, &say_many(1)).await;
     }
@@ -229,7 +230,7 @@ pub(super) async fn sessions_are_listed_by_number(store: &dyn Store) {
     assert_eq!(store.session_by_number(&scope(), SessionNo(9)).await.unwrap(), None);
 }
 
-pub(super) async fn recent_sessions_come_first(store: &dyn Store) {
+pub(super) async fn recent_sessions_come_first(store: &Store) {
     for (name, at) in [("a", 10), ("b", 30), ("c", 20), ("d", 30)] {
         let batch = AppendBatch { now: Millis(at), ..batch(name, &say_many(1)) };
         store.append(&scope(), batch).await.unwrap();
@@ -250,7 +251,7 @@ pub(super) async fn recent_sessions_come_first(store: &dyn Store) {
     assert!(store.recent_sessions(&scope_of("rival", "notes"), 9).await.unwrap().is_empty());
 }
 
-pub(super) async fn turns_are_read_by_range_branch_and_end(store: &dyn Store) {
+pub(super) async fn turns_are_read_by_range_branch_and_end(store: &Store) {
     let session = add(store, "s", &[say("1").id("1"), say("2"), say("3")]).await;
     add(store, "s", &[say("4").after(&["1"]), say("5")]).await;
     let check = async |change: fn(&mut TurnQuery), expected: &[u64]| {
@@ -274,7 +275,7 @@ pub(super) async fn turns_are_read_by_range_branch_and_end(store: &dyn Store) {
     check(|q| (q.bytes, q.limit) = (usize::MAX, 2), &[1, 2]).await;
 }
 
-pub(super) async fn a_snapshot_shows_what_was_there(store: &dyn Store) {
+pub(super) async fn a_snapshot_shows_what_was_there(store: &Store) {
     let first = try_add(store, "s", &say_many(2)).await.unwrap();
     add(store, "t", &say_many(1)).await;
     add(store, "s", &say_many(2)).await;
@@ -290,7 +291,7 @@ pub(super) async fn a_snapshot_shows_what_was_there(store: &dyn Store) {
     assert_eq!(seen(Position(u64::MAX)).await, 4);
 }
 
-pub(super) async fn turns_are_found_by_lookup(store: &dyn Store) {
+pub(super) async fn turns_are_found_by_lookup(store: &Store) {
     let session = add(store, "s", &[say("a").id("1"), say("b").id("2")]).await;
     let found = async |id: &str| {
         let lookup = key().lookup_of_id(id);
@@ -301,7 +302,7 @@ pub(super) async fn turns_are_found_by_lookup(store: &dyn Store) {
     assert_eq!(found("3").await, [""; 0]);
 }
 
-pub(super) async fn tenants_and_memories_are_apart(store: &dyn Store) {
+pub(super) async fn tenants_and_memories_are_apart(store: &Store) {
     let mine = add(store, "s", &say_many(3)).await;
     for other in [scope_of("rival", "notes"), scope_of("acme", "diary")] {
         assert_eq!(store.session(&other, &session_name("s")).await.unwrap(), None);
@@ -337,7 +338,7 @@ pub(super) async fn tenants_and_memories_are_apart(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn the_identity_key_stays(store: &dyn Store) {
+pub(super) async fn the_identity_key_stays(store: &Store) {
     let hash = async |name: &str| {
         store.identity_key(&tenant(name)).await.unwrap().hash_name("session", "s")
     };
@@ -347,7 +348,7 @@ pub(super) async fn the_identity_key_stays(store: &dyn Store) {
     assert_ne!(hash("rival").await, first);
 }
 
-pub(super) async fn concurrent_appends_are_all_there_in_order(store: &dyn Store) {
+pub(super) async fn concurrent_appends_are_all_there_in_order(store: &Store) {
     let writer = async |name: &str| {
         let mut positions = Vec::new();
         for _ in 0..10 {

@@ -6,16 +6,18 @@ use icecore_domain::time::Millis;
 
 use super::fixtures::*;
 use super::workspace::file;
+use crate::error::Result;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 const DAY: i64 = 20_000;
 
-async fn used(store: &dyn Store, name: &str) -> Usage {
+async fn used(store: &Store, name: &str) -> Usage {
     store.tenant_usage(&tenant(name), DAY).await.unwrap()
 }
 
-async fn kept(store: &dyn Store) -> (u64, u64) {
+async fn kept(store: &Store) -> (u64, u64) {
     let used = used(store, "acme").await;
     (used.turns, used.bytes)
 }
@@ -37,7 +39,7 @@ fn entry(id: &str, content: &str) -> NewEntry {
     }
 }
 
-async fn put_file(store: &dyn Store, name: &str, content: &str, kept: u64) -> Result<FileRecord> {
+async fn put_file(store: &Store, name: &str, content: &str, kept: u64) -> Result<FileRecord> {
     let workspace = Principal::local_operator(tenant("acme")).workspace();
     store.put_file(&workspace, NewFile { versions_kept: kept, ..file(name, content) }).await
 }
@@ -53,7 +55,7 @@ fn beyond<T>(result: Result<T>) -> String {
     }
 }
 
-pub(super) async fn what_is_kept_is_counted(store: &dyn Store) {
+pub(super) async fn what_is_kept_is_counted(store: &Store) {
     assert_eq!(used(store, "acme").await, Usage::default());
     let session = add(store, "s", &say_many(9)).await;
     let (turns, hot) = kept(store).await;
@@ -86,7 +88,7 @@ pub(super) async fn what_is_kept_is_counted(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn entries_and_files_are_counted(store: &dyn Store) {
+pub(super) async fn entries_and_files_are_counted(store: &Store) {
     store.put_entry(&scope(), entry("a", "four")).await.unwrap();
     // With the tags as a list in JSON.
     let tags = "[\"größe\"]".len() as u64;
@@ -108,7 +110,7 @@ pub(super) async fn entries_and_files_are_counted(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn no_turn_goes_beyond_a_bound(store: &dyn Store) {
+pub(super) async fn no_turn_goes_beyond_a_bound(store: &Store) {
     store.set_bounds(bounded(Some(3), None));
     let session = add(store, "s", &say_many(2)).await;
     let before = store.head(scope().tenant()).await.unwrap();
@@ -128,7 +130,7 @@ pub(super) async fn no_turn_goes_beyond_a_bound(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn no_byte_goes_beyond_a_bound(store: &dyn Store) {
+pub(super) async fn no_byte_goes_beyond_a_bound(store: &Store) {
     add(store, "s", &[say("a turn")]).await;
     let (_, bytes) = kept(store).await;
     let room = 40;
@@ -147,7 +149,7 @@ pub(super) async fn no_byte_goes_beyond_a_bound(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_takes_away_goes_on_at_a_bound(store: &dyn Store) {
+pub(super) async fn what_takes_away_goes_on_at_a_bound(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     store.put_entry(&scope(), entry("a", "something")).await.unwrap();
     // Far below what there is.
@@ -162,7 +164,7 @@ pub(super) async fn what_takes_away_goes_on_at_a_bound(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn bounds_are_of_a_tenant(store: &dyn Store) {
+pub(super) async fn bounds_are_of_a_tenant(store: &Store) {
     let bounds = KeptBounds { turns: Some(1), bytes: None };
     store.set_bounds(Bounds { tenants: [(tenant("acme"), bounds)].into(), ..Bounds::default() });
     add(store, "s", &say_many(1)).await;
@@ -177,7 +179,7 @@ pub(super) async fn bounds_are_of_a_tenant(store: &dyn Store) {
     assert_eq!((all.tenants, all.sum.turns, all.sum.bytes), (2, 5, bytes));
 }
 
-pub(super) async fn a_day_is_counted_by_itself(store: &dyn Store) {
+pub(super) async fn a_day_is_counted_by_itself(store: &Store) {
     let use_of = |requests, tokens| DayUse { requests, tokens };
     let count = async |day, more| store.count_use(&tenant("acme"), day, more).await.unwrap();
     assert_eq!(count(DAY, use_of(2, 30)).await, use_of(2, 30));
@@ -198,7 +200,7 @@ pub(super) async fn a_day_is_counted_by_itself(store: &dyn Store) {
     assert_eq!(store.tenant_usage(&tenant("acme"), DAY + 1).await.unwrap().day, DayUse::default());
 }
 
-pub(super) async fn counts_that_are_right_stay(store: &dyn Store) {
+pub(super) async fn counts_that_are_right_stay(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     erase(store, session, &[4]).await;
     let before = used(store, "acme").await;

@@ -9,7 +9,8 @@ use icecore_domain::time::Millis;
 use super::erasure::subject;
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 const FIRST: &str = "q8Zk2Lm9Xw";
 
@@ -54,30 +55,30 @@ fn intend(id: &str, condition: Condition) -> NewCommitment {
     new_commitment(Intention::New(entry(Some(id))), condition)
 }
 
-async fn commit(store: &dyn Store, commitment: NewCommitment) -> CommitmentRecord {
+async fn commit(store: &Store, commitment: NewCommitment) -> CommitmentRecord {
     store.put_commitment(&scope(), commitment).await.unwrap()
 }
 
-async fn read(store: &dyn Store, id: &str) -> Option<CommitmentRecord> {
+async fn read(store: &Store, id: &str) -> Option<CommitmentRecord> {
     store.commitment(&acme(), id).await.unwrap()
 }
 
-async fn put(store: &dyn Store, id: &str) -> EntryRecord {
+async fn put(store: &Store, id: &str) -> EntryRecord {
     store.put_entry(&scope(), entry(Some(id))).await.unwrap()
 }
 
-async fn fire(store: &dyn Store, id: &str) -> Option<Fired> {
+async fn fire(store: &Store, id: &str) -> Option<Fired> {
     store.fire_commitment(&acme(), id, None, NOW).await.unwrap()
 }
 
 /// How a commitment stands, and when it was settled.
-async fn state(store: &dyn Store, id: &str) -> (CommitmentState, Option<Millis>) {
+async fn state(store: &Store, id: &str) -> (CommitmentState, Option<Millis>) {
     let found = read(store, id).await.unwrap();
     (found.state, found.settled_at)
 }
 
 /// Kinds of the log.
-async fn kinds(store: &dyn Store) -> String {
+async fn kinds(store: &Store) -> String {
     let found = store.events(&acme(), Some("notes"), Position(0), 99).await.unwrap();
     found.into_iter().map(|event| event.kind).collect::<Vec<_>>().join(" ")
 }
@@ -87,7 +88,7 @@ fn of(found: &[CommitmentRecord]) -> String {
     found.iter().map(|one| one.entry.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-async fn listed(store: &dyn Store, query: CommitmentQuery) -> String {
+async fn listed(store: &Store, query: CommitmentQuery) -> String {
     of(&store.commitments(&acme(), &query).await.unwrap())
 }
 
@@ -103,7 +104,7 @@ fn look(through: u64, fulfilled: &[(&str, &str)]) -> Look {
     Look { through: Position(through), fulfilled: fulfilled.collect(), now: NOW }
 }
 
-pub(super) async fn a_commitment_is_made_with_its_intention(store: &dyn Store) {
+pub(super) async fn a_commitment_is_made_with_its_intention(store: &Store) {
     assert_eq!(read(store, "c-1").await, None);
     assert!(store.tenants().await.unwrap().is_empty(), "asking makes no tenant");
     let hidden = Hidden::from([("jwt".to_owned(), 1)]);
@@ -147,7 +148,7 @@ pub(super) async fn a_commitment_is_made_with_its_intention(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_refused_commitment_leaves_nothing(store: &dyn Store) {
+pub(super) async fn a_refused_commitment_leaves_nothing(store: &Store) {
     put(store, "taken").await;
     put(store, "ended").await;
     store.end_entry(&scope(), "ended", NOW).await.unwrap();
@@ -178,7 +179,7 @@ pub(super) async fn a_refused_commitment_leaves_nothing(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_memory_has_so_many_pending(store: &dyn Store) {
+pub(super) async fn a_memory_has_so_many_pending(store: &Store) {
     let two = |id| NewCommitment { most_pending: 2, ..intend(id, at(5)) };
     let a = commit(store, two("a")).await;
     commit(store, two("b")).await;
@@ -206,7 +207,7 @@ pub(super) async fn a_memory_has_so_many_pending(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_commitment_keeps_its_claim(store: &dyn Store) {
+pub(super) async fn a_commitment_keeps_its_claim(store: &Store) {
     let claimed = |id| NewCommitment {
         claim: Some(Claim {
             operation: "POST /commitments".to_owned(),
@@ -230,7 +231,7 @@ pub(super) async fn a_commitment_keeps_its_claim(store: &dyn Store) {
     assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "a");
 }
 
-pub(super) async fn commitments_are_listed_newest_first(store: &dyn Store) {
+pub(super) async fn commitments_are_listed_newest_first(store: &Store) {
     // The clock was set back, which changes nothing.
     for (id, now) in [("a", 9), ("b", 7), ("c", 8)] {
         commit(store, NewCommitment { now: Millis(now), ..intend(id, at(5)) }).await;
@@ -245,7 +246,7 @@ pub(super) async fn commitments_are_listed_newest_first(store: &dyn Store) {
     assert_eq!(store.commitments(&tenant("new"), &CommitmentQuery::newest(9)).await.unwrap(), []);
 }
 
-pub(super) async fn commitments_are_listed_page_by_page(store: &dyn Store) {
+pub(super) async fn commitments_are_listed_page_by_page(store: &Store) {
     let mut ids = Vec::new();
     for id in ["a", "b", "c", "d", "e"] {
         ids.push(commit(store, intend(id, once(Some("t"), None))).await.id);
@@ -281,7 +282,7 @@ pub(super) async fn commitments_are_listed_page_by_page(store: &dyn Store) {
     assert_eq!(theirs, []);
 }
 
-pub(super) async fn commitments_are_due_by_their_moment(store: &dyn Store) {
+pub(super) async fn commitments_are_due_by_their_moment(store: &Store) {
     for (id, moment) in [("b", 7), ("a", 5), ("late", 9)] {
         commit(store, intend(id, at(moment))).await;
     }
@@ -298,7 +299,7 @@ pub(super) async fn commitments_are_due_by_their_moment(store: &dyn Store) {
     assert_eq!(due(8, 9).await, "b r");
 }
 
-pub(super) async fn a_commitment_waits_for_an_entry(store: &dyn Store) {
+pub(super) async fn a_commitment_waits_for_an_entry(store: &Store) {
     let waiting = async || store.waiting_memories(None, &[], 9).await.unwrap();
     let empty = store.watch(&scope()).await.unwrap();
     assert_eq!((empty.waiting.len(), empty.after, empty.through), (0, Position(0), Position(0)));
@@ -340,7 +341,7 @@ pub(super) async fn a_commitment_waits_for_an_entry(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn tenants_wait_in_turn(store: &dyn Store) {
+pub(super) async fn tenants_wait_in_turn(store: &Store) {
     let memories = [("acme", "a"), ("acme", "b"), ("rival", "a"), ("other", "a")];
     for (tenant, memory) in memories {
         let new = intend("i", once(Some("t"), None));
@@ -376,7 +377,7 @@ pub(super) async fn tenants_wait_in_turn(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_commitment_fires_once(store: &dyn Store) {
+pub(super) async fn a_commitment_fires_once(store: &Store) {
     let one = commit(store, intend("a", at(5))).await;
     let acme = acme();
     let fire = |now| store.fire_commitment(&acme, &one.id, None, Millis(now));
@@ -396,7 +397,7 @@ pub(super) async fn a_commitment_fires_once(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_cancelled_commitment_stays_so(store: &dyn Store) {
+pub(super) async fn a_cancelled_commitment_stays_so(store: &Store) {
     let one = commit(store, intend("a", at(5))).await;
     assert!(store.cancel_commitment(&acme(), &one.id, Millis(4)).await.unwrap());
     assert!(!store.cancel_commitment(&acme(), &one.id, Millis(5)).await.unwrap());
@@ -412,7 +413,7 @@ pub(super) async fn a_cancelled_commitment_stays_so(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn without_its_intention_it_is_void(store: &dyn Store) {
+pub(super) async fn without_its_intention_it_is_void(store: &Store) {
     let ended = commit(store, intend("ended", at(5))).await;
     let purged = commit(store, intend("purged", once(Some("t"), Some("w")))).await;
     let short = NewEntry { expires_at: Some(Millis(50)), now: Millis(1), ..entry(Some("short")) };
@@ -433,7 +434,7 @@ pub(super) async fn without_its_intention_it_is_void(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn an_intention_may_be_stood_for(store: &dyn Store) {
+pub(super) async fn an_intention_may_be_stood_for(store: &Store) {
     let one = commit(store, intend("a", at(5))).await;
     put(store, "b").await;
     let derivation = Derivation {
@@ -468,7 +469,7 @@ pub(super) async fn an_intention_may_be_stood_for(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_commitment_goes_with_its_intention(store: &dyn Store) {
+pub(super) async fn a_commitment_goes_with_its_intention(store: &Store) {
     let mut made = Vec::new();
     for id in ["a", "b"] {
         made.push(commit(store, intend(id, once(Some("t"), Some("w")))).await);
@@ -486,7 +487,7 @@ pub(super) async fn a_commitment_goes_with_its_intention(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_settled_commitment_tells_nothing(store: &dyn Store) {
+pub(super) async fn a_settled_commitment_tells_nothing(store: &Store) {
     let mut ids = Vec::new();
     for id in ["fired", "cancelled", "void", "pending"] {
         ids.push(commit(store, intend(id, once(Some("t"), Some("w")))).await.id);
@@ -502,7 +503,7 @@ pub(super) async fn a_settled_commitment_tells_nothing(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_settled_commitment_is_let_go(store: &dyn Store) {
+pub(super) async fn a_settled_commitment_is_let_go(store: &Store) {
     let mut ids = Vec::new();
     for id in ["a", "b", "c", "pending"] {
         ids.push(commit(store, intend(id, at(5))).await.id);
@@ -524,7 +525,7 @@ pub(super) async fn a_settled_commitment_is_let_go(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_is_waited_for_is_forgotten(store: &dyn Store) {
+pub(super) async fn what_is_waited_for_is_forgotten(store: &Store) {
     let (ana, bo) = (once(Some("subject:ana"), Some("w")), once(Some("subject:bo"), None));
     for (id, condition, now) in [("a", &ana, 5), ("b", &bo, 5), ("c", &at(9), 7)] {
         commit(store, NewCommitment { now: Millis(now), ..intend(id, condition.clone()) }).await;
@@ -547,7 +548,7 @@ pub(super) async fn what_is_waited_for_is_forgotten(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn commitments_are_redacted_again(store: &dyn Store) {
+pub(super) async fn commitments_are_redacted_again(store: &Store) {
     let memory = scope_of("acme", &format!("of {FIRST}"));
     let told = once(Some(&format!("key:{FIRST}")), Some(&format!("the {FIRST}")));
     let one = store.put_commitment(&memory, intend("a", told)).await.unwrap();

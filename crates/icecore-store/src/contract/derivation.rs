@@ -8,9 +8,10 @@ use icecore_domain::time::Millis;
 
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
-async fn put(store: &dyn Store, id: &str, expires_at: Option<i64>) -> EntryRecord {
+async fn put(store: &Store, id: &str, expires_at: Option<i64>) -> EntryRecord {
     let entry = NewEntry {
         id: Some(id.to_owned()),
         content: text(&format!("content of {id}")),
@@ -56,14 +57,14 @@ fn kept(id: &str) -> Successor {
 }
 
 /// Lets entries stand for others that say something else.
-async fn overtake(store: &dyn Store, outputs: Vec<DerivedEntry>, replaced: &[(&str, Successor)]) {
+async fn overtake(store: &Store, outputs: Vec<DerivedEntry>, replaced: &[(&str, Successor)]) {
     let mut derivation = derivation(outputs, replaced);
     derivation.replaced.iter_mut().for_each(|one| one.is_overtaken = true);
     store.derive_entries(&scope(), derivation).await.unwrap().unwrap();
 }
 
 /// Writes one entry in place of some; answers it.
-async fn press(store: &dyn Store, ids: &[&str], expires_at: Option<i64>) -> EntryRecord {
+async fn press(store: &Store, ids: &[&str], expires_at: Option<i64>) -> EntryRecord {
     let replaced: Vec<_> = ids.iter().map(|id| (*id, Successor::Output(0))).collect();
     let derivation = derivation(vec![output(expires_at)], &replaced);
     let mut derived = store.derive_entries(&scope(), derivation).await.unwrap().unwrap();
@@ -71,7 +72,7 @@ async fn press(store: &dyn Store, ids: &[&str], expires_at: Option<i64>) -> Entr
 }
 
 /// Entries in force are found oldest first too, all at once and one after the other.
-async fn assert_backwards(store: &dyn Store, found: &[EntryRecord], now: Millis) {
+async fn assert_backwards(store: &Store, found: &[EntryRecord], now: Millis) {
     let expected: Vec<EntryPlace> = found.iter().rev().map(EntryRecord::place).collect();
     assert_eq!(store.oldest_places(&scope(), None, now, 99).await.unwrap(), expected);
     let mut stepped: Vec<EntryPlace> = Vec::new();
@@ -88,7 +89,7 @@ async fn assert_backwards(store: &dyn Store, found: &[EntryRecord], now: Millis)
 }
 
 /// Ids in force, newest first, those of ours as `made`.
-async fn ids(store: &dyn Store, filter: &EntryFilter, now: i64) -> String {
+async fn ids(store: &Store, filter: &EntryFilter, now: i64) -> String {
     let found = store.entries(&scope(), filter, Millis(now), 99).await.unwrap();
     assert!(found.iter().all(|entry| entry.successor.is_none()));
     let places: Vec<Position> = found.iter().map(|entry| entry.began).collect();
@@ -104,7 +105,7 @@ async fn ids(store: &dyn Store, filter: &EntryFilter, now: i64) -> String {
     found.into_iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
-async fn shown(store: &dyn Store, now: i64) -> String {
+async fn shown(store: &Store, now: i64) -> String {
     ids(store, &EntryFilter::default(), now).await
 }
 
@@ -112,35 +113,35 @@ fn as_of(at: Position) -> EntryFilter {
     EntryFilter { at: Some(at), ..EntryFilter::default() }
 }
 
-async fn entry(store: &dyn Store, id: &str, now: i64) -> Option<EntryRecord> {
+async fn entry(store: &Store, id: &str, now: i64) -> Option<EntryRecord> {
     store.entry(&scope(), id, None, Millis(now)).await.unwrap()
 }
 
 /// What stands for an entry that is read by id.
-async fn by(store: &dyn Store, id: &str, now: i64) -> Option<String> {
+async fn by(store: &Store, id: &str, now: i64) -> Option<String> {
     entry(store, id, now).await.unwrap().successor
 }
 
-async fn sources(store: &dyn Store, id: &str, now: i64) -> String {
+async fn sources(store: &Store, id: &str, now: i64) -> String {
     let found = store.sources_of(&scope(), id, Millis(now)).await.unwrap();
     assert!(found.iter().all(|entry| entry.successor.as_deref() == Some(id)));
     found.into_iter().map(|entry| entry.id).collect::<Vec<_>>().join(" ")
 }
 
-async fn kinds_after(store: &dyn Store, after: Position) -> String {
+async fn kinds_after(store: &Store, after: Position) -> String {
     let events = store.events(scope().tenant(), Some("notes"), after, 99).await.unwrap();
     events.into_iter().map(|event| event.kind).collect::<Vec<_>>().join(" ")
 }
 
-async fn end(store: &dyn Store, id: &str, now: i64) -> bool {
+async fn end(store: &Store, id: &str, now: i64) -> bool {
     store.end_entry(&scope(), id, Millis(now)).await.unwrap()
 }
 
-async fn erase(store: &dyn Store, selector: Selector) -> u64 {
+async fn erase(store: &Store, selector: Selector) -> u64 {
     erase_at(store, selector, NOW.0).await
 }
 
-async fn erase_at(store: &dyn Store, selector: Selector, now: i64) -> u64 {
+async fn erase_at(store: &Store, selector: Selector, now: i64) -> u64 {
     let now = Millis(now);
     let dry = store.erase_entries(&scope(), &selector, true, now).await.unwrap();
     let erased = store.erase_entries(&scope(), &selector, false, now).await.unwrap();
@@ -150,7 +151,7 @@ async fn erase_at(store: &dyn Store, selector: Selector, now: i64) -> u64 {
 
 const LATE: i64 = NOW.0 + 1_000;
 
-pub(super) async fn a_derived_entry_stands_for_others(store: &dyn Store) {
+pub(super) async fn a_derived_entry_stands_for_others(store: &Store) {
     for id in ["a", "b", "c"] {
         put(store, id, None).await;
     }
@@ -196,7 +197,7 @@ pub(super) async fn a_derived_entry_stands_for_others(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn one_that_stays_can_stand_for_another(store: &dyn Store) {
+pub(super) async fn one_that_stays_can_stand_for_another(store: &Store) {
     for (id, expires_at) in [("a", None), ("b", Some(LATE)), ("c", None)] {
         put(store, id, expires_at).await;
     }
@@ -220,7 +221,7 @@ pub(super) async fn one_that_stays_can_stand_for_another(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn nothing_is_derived_of_what_is_not_in_force(store: &dyn Store) {
+pub(super) async fn nothing_is_derived_of_what_is_not_in_force(store: &Store) {
     for (id, expires_at) in [("a", None), ("b", None), ("short", Some(NOW.0)), ("gone", None)] {
         put(store, id, expires_at).await;
     }
@@ -263,7 +264,7 @@ pub(super) async fn nothing_is_derived_of_what_is_not_in_force(store: &dyn Store
     assert_eq!(by(store, "a", LATE).await, Some(made.id));
 }
 
-pub(super) async fn what_expires_shows_what_it_stood_for(store: &dyn Store) {
+pub(super) async fn what_expires_shows_what_it_stood_for(store: &Store) {
     for (id, expires_at) in [("a", None), ("b", Some(LATE + 20)), ("c", None)] {
         put(store, id, expires_at).await;
     }
@@ -312,7 +313,7 @@ pub(super) async fn what_expires_shows_what_it_stood_for(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_is_back_can_be_replaced_again(store: &dyn Store) {
+pub(super) async fn what_is_back_can_be_replaced_again(store: &Store) {
     put(store, "a", None).await;
     press(store, &["a"], Some(NOW.0 + 1)).await;
     let again = Derivation {
@@ -328,7 +329,7 @@ pub(super) async fn what_is_back_can_be_replaced_again(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_deleted_entry_takes_what_it_stands_for(store: &dyn Store) {
+pub(super) async fn a_deleted_entry_takes_what_it_stands_for(store: &Store) {
     for id in ["a", "b", "c", "d"] {
         put(store, id, None).await;
     }
@@ -353,7 +354,7 @@ pub(super) async fn a_deleted_entry_takes_what_it_stands_for(store: &dyn Store) 
     clean(store).await;
 }
 
-pub(super) async fn what_was_overtaken_comes_back(store: &dyn Store) {
+pub(super) async fn what_was_overtaken_comes_back(store: &Store) {
     for id in ["a", "b", "c", "d"] {
         put(store, id, None).await;
     }
@@ -387,7 +388,7 @@ pub(super) async fn what_was_overtaken_comes_back(store: &dyn Store) {
 }
 
 /// The entries `first`, `second` and `third`, each overtaken by the next.
-async fn overtaken_twice(store: &dyn Store, second: Option<i64>, third: Option<i64>) {
+async fn overtaken_twice(store: &Store, second: Option<i64>, third: Option<i64>) {
     for (id, expires_at) in [("first", None), ("second", second), ("third", third)] {
         put(store, id, expires_at).await;
     }
@@ -396,13 +397,13 @@ async fn overtaken_twice(store: &dyn Store, second: Option<i64>, third: Option<i
     assert_eq!(shown(store, LATE - 1).await, "third");
 }
 
-async fn erase_all(store: &dyn Store) {
+async fn erase_all(store: &Store) {
     erase(store, Selector::Before(Millis(i64::MAX))).await;
     assert_eq!(shown(store, NOW.0).await, "");
     clean(store).await;
 }
 
-pub(super) async fn a_value_comes_back_only_after_all_later_ones(store: &dyn Store) {
+pub(super) async fn a_value_comes_back_only_after_all_later_ones(store: &Store) {
     // By expiry, before and after a purge, in either order.
     for (second, third, expected) in [
         (Some(LATE), None, ["third", "third", "third"]),
@@ -478,7 +479,7 @@ pub(super) async fn a_value_comes_back_only_after_all_later_ones(store: &dyn Sto
     clean(store).await;
 }
 
-pub(super) async fn what_ended_with_an_entry_is_forgotten_with_it(store: &dyn Store) {
+pub(super) async fn what_ended_with_an_entry_is_forgotten_with_it(store: &Store) {
     for id in ["a", "b", "c", "d"] {
         put(store, id, None).await;
     }
@@ -511,7 +512,7 @@ pub(super) async fn what_ended_with_an_entry_is_forgotten_with_it(store: &dyn St
     clean(store).await;
 }
 
-pub(super) async fn a_deletion_that_brings_back_raises_the_epoch(store: &dyn Store) {
+pub(super) async fn a_deletion_that_brings_back_raises_the_epoch(store: &Store) {
     for id in ["a", "b", "c"] {
         put(store, id, None).await;
     }
@@ -523,7 +524,7 @@ pub(super) async fn a_deletion_that_brings_back_raises_the_epoch(store: &dyn Sto
     assert_eq!((shown(store, LATE).await.as_str(), epoch().await), ("a", 1));
 }
 
-pub(super) async fn no_reader_sees_an_entry_beside_what_stands_for_it(store: &dyn Store) {
+pub(super) async fn no_reader_sees_an_entry_beside_what_stands_for_it(store: &Store) {
     for id in ["a", "b", "c"] {
         put(store, id, None).await;
     }
@@ -545,7 +546,7 @@ pub(super) async fn no_reader_sees_an_entry_beside_what_stands_for_it(store: &dy
     clean(store).await;
 }
 
-pub(super) async fn what_has_expired_takes_nothing_with_it(store: &dyn Store) {
+pub(super) async fn what_has_expired_takes_nothing_with_it(store: &Store) {
     for id in ["a", "b", "c"] {
         put(store, id, None).await;
     }
@@ -558,7 +559,7 @@ pub(super) async fn what_has_expired_takes_nothing_with_it(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_quotes_a_rewritten_entry_is_dropped(store: &dyn Store) {
+pub(super) async fn what_quotes_a_rewritten_entry_is_dropped(store: &Store) {
     for id in ["a", "b", "c", "delta", "e"] {
         put(store, id, None).await;
     }
@@ -594,7 +595,7 @@ pub(super) async fn what_quotes_a_rewritten_entry_is_dropped(store: &dyn Store) 
     clean(store).await;
 }
 
-pub(super) async fn a_deleted_entry_takes_what_quotes_it(store: &dyn Store) {
+pub(super) async fn a_deleted_entry_takes_what_quotes_it(store: &Store) {
     for id in ["a", "b", "c", "d"] {
         put(store, id, None).await;
     }
@@ -619,7 +620,7 @@ pub(super) async fn a_deleted_entry_takes_what_quotes_it(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_deletion_reaches_down_and_up(store: &dyn Store) {
+pub(super) async fn a_deletion_reaches_down_and_up(store: &Store) {
     for id in ["a", "b", "c"] {
         put(store, id, None).await;
     }
@@ -631,7 +632,7 @@ pub(super) async fn a_deletion_reaches_down_and_up(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn an_erasure_takes_what_quotes_it(store: &dyn Store) {
+pub(super) async fn an_erasure_takes_what_quotes_it(store: &Store) {
     for id in ["a", "b", "c", "d"] {
         put(store, id, None).await;
     }
@@ -654,7 +655,7 @@ pub(super) async fn an_erasure_takes_what_quotes_it(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn an_erased_entry_takes_what_it_stands_for(store: &dyn Store) {
+pub(super) async fn an_erased_entry_takes_what_it_stands_for(store: &Store) {
     for id in ["a", "b", "c", "d"] {
         put(store, id, None).await;
     }
@@ -672,7 +673,7 @@ pub(super) async fn an_erased_entry_takes_what_it_stands_for(store: &dyn Store) 
     clean(store).await;
 }
 
-pub(super) async fn own_entries_are_seen_although_they_are_later(store: &dyn Store) {
+pub(super) async fn own_entries_are_seen_although_they_are_later(store: &Store) {
     let at = put(store, "a", None).await.began;
     for id in ["b", "c", "d"] {
         put(store, id, None).await;
@@ -694,7 +695,7 @@ pub(super) async fn own_entries_are_seen_although_they_are_later(store: &dyn Sto
     assert_eq!(ids(store, &now, NOW.0).await, "made short d b");
 }
 
-pub(super) async fn crowded_memories_are_found(store: &dyn Store) {
+pub(super) async fn crowded_memories_are_found(store: &Store) {
     for (tenant, memory, count) in [("acme", "notes", 3), ("acme", "diary", 2), ("rival", "x", 4)] {
         for at in 0..count {
             let entry = NewEntry {
@@ -745,29 +746,29 @@ pub(super) async fn crowded_memories_are_found(store: &dyn Store) {
 
 /// A derivation that fails left the old, one whose answer is lost left the new.
 #[cfg(test)]
-pub(super) async fn deriving_is_one_step(store: Arc<dyn Store>) {
-    use crate::testing::FailingStore;
-    put(&*store, "a", None).await;
-    put(&*store, "b", None).await;
+pub(super) async fn deriving_is_one_step(store: Store) {
+    use crate::store::hooks::Failing;
+    put(&store, "a", None).await;
+    put(&store, "b", None).await;
     for (is_done, before, after) in [(false, "b a", "b a"), (true, "b a", "made")] {
         let failing = match is_done {
-            false => FailingStore::instead_of(1, Arc::clone(&store)),
-            true => FailingStore::after(1, Arc::clone(&store)),
+            false => store.hooked(Failing::instead_of(1)),
+            true => store.hooked(Failing::after(1)),
         };
-        assert_eq!(shown(&*store, LATE).await, before);
+        assert_eq!(shown(&store, LATE).await, before);
         let replaced = [("a", Successor::Output(0)), ("b", Successor::Output(0))];
         let derivation = derivation(vec![output(None)], &replaced);
         assert!(failing.derive_entries(&scope(), derivation).await.is_err());
-        assert_eq!(shown(&*store, LATE).await, after);
-        clean(&*store).await;
+        assert_eq!(shown(&store, LATE).await, after);
+        clean(&store).await;
     }
     for (is_done, after) in [(false, "made"), (true, "b")] {
         let failing = match is_done {
-            false => FailingStore::instead_of(1, Arc::clone(&store)),
-            true => FailingStore::after(1, Arc::clone(&store)),
+            false => store.hooked(Failing::instead_of(1)),
+            true => store.hooked(Failing::after(1)),
         };
         assert!(failing.end_entry(&scope(), "a", NOW).await.is_err());
-        assert_eq!(shown(&*store, LATE).await, after);
-        clean(&*store).await;
+        assert_eq!(shown(&store, LATE).await, after);
+        clean(&store).await;
     }
 }

@@ -17,7 +17,8 @@ use super::runs::{new_run, next};
 use super::workspace::file;
 use crate::error::StoreError;
 use crate::pack::PackKey;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 const FIRST: &str = "q8Zk2Lm9Xw";
 const LATER: Millis = Millis(NOW.0 + 60_000);
@@ -30,16 +31,11 @@ fn place() -> Workspace {
     Principal::local_operator(acme()).workspace()
 }
 
-async fn put(store: &dyn Store, id: &str) -> EntryRecord {
+async fn put(store: &Store, id: &str) -> EntryRecord {
     put_as(store, id, &format!("content of {id}"), None).await
 }
 
-async fn put_as(
-    store: &dyn Store,
-    id: &str,
-    content: &str,
-    expires_at: Option<Millis>,
-) -> EntryRecord {
+async fn put_as(store: &Store, id: &str, content: &str, expires_at: Option<Millis>) -> EntryRecord {
     let entry = NewEntry {
         id: Some(id.to_owned()),
         content: text(content),
@@ -112,17 +108,17 @@ fn index(content: &str) -> Option<(Workspace, NewFile)> {
     Some((place(), file(INDEX_PATH, content)))
 }
 
-async fn lease(store: &dyn Store, holder: &str, now: Millis) -> bool {
+async fn lease(store: &Store, holder: &str, now: Millis) -> bool {
     let lease = Lease { holder: holder.to_owned(), until: Millis(now.0 + 1000) };
     store.lease_dream(&scope(), lease, now).await.unwrap()
 }
 
-async fn epoch(store: &dyn Store) -> u64 {
+async fn epoch(store: &Store) -> u64 {
     store.scope_head(&scope()).await.unwrap().epoch
 }
 
 /// Keeps a dream as of now.
-async fn keep(store: &dyn Store, dream: NewDream) -> KeptDream {
+async fn keep(store: &Store, dream: NewDream) -> KeptDream {
     assert!(lease(store, "me", NOW).await);
     let dream = NewDream { epoch: epoch(store).await, ..dream };
     match store.keep_dream(&scope(), dream).await.unwrap() {
@@ -131,16 +127,16 @@ async fn keep(store: &dyn Store, dream: NewDream) -> KeptDream {
     }
 }
 
-async fn record(store: &dyn Store, run: &str) -> DreamRecord {
+async fn record(store: &Store, run: &str) -> DreamRecord {
     store.dream(&acme(), run).await.unwrap().unwrap()
 }
 
-async fn state(store: &dyn Store, run: &str) -> DreamState {
+async fn state(store: &Store, run: &str) -> DreamState {
     record(store, run).await.state
 }
 
 /// Ids in force, oldest first; outputs by what they say.
-async fn in_force(store: &dyn Store) -> String {
+async fn in_force(store: &Store) -> String {
     let found = store.entries(&scope(), &EntryFilter::default(), NOW, 99).await.unwrap();
     let name = |entry: &EntryRecord| match entry.derived {
         true => entry.content.to_string(),
@@ -149,13 +145,13 @@ async fn in_force(store: &dyn Store) -> String {
     found.iter().rev().map(name).collect::<Vec<_>>().join(", ")
 }
 
-async fn kinds_after(store: &dyn Store, after: Position) -> String {
+async fn kinds_after(store: &Store, after: Position) -> String {
     let found = store.events(&acme(), None, after, 99).await.unwrap();
     found.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 /// `1-9` for each branch with turns that are due, after session and branch.
-async fn due(store: &dyn Store) -> String {
+async fn due(store: &Store) -> String {
     let found = store.undreamt_branches(&scope(), None, 99).await.unwrap();
     let show = |one: &Undreamt| {
         format!("{}.{} {}-{}", one.session.0, one.branch, one.after.0 + 1, one.through.0)
@@ -164,7 +160,7 @@ async fn due(store: &dyn Store) -> String {
 }
 
 /// The dreams of a memory, oldest first, by number and state, with `+` for a key.
-async fn shown(store: &dyn Store) -> String {
+async fn shown(store: &Store) -> String {
     let query = DreamQuery { limit: 99, ..DreamQuery::default() };
     let found = store.dreams(&acme(), &query).await.unwrap();
     let archives = store.archives(Some(&acme())).await.unwrap();
@@ -178,7 +174,7 @@ async fn shown(store: &dyn Store) -> String {
 
 /// Three dreams, one on top of the other: of entry `a` and the first two turns, of entry
 /// `b`, and of entry `c` and the next two turns. The index tells of them.
-async fn three(store: &dyn Store) -> SessionNo {
+async fn three(store: &Store) -> SessionNo {
     let session = add(store, "s", &say_many(6)).await;
     let mut previous: Option<KeptDream> = None;
     for (number, id) in (1..).zip(["a", "b", "c"]) {
@@ -201,7 +197,7 @@ async fn three(store: &dyn Store) -> SessionNo {
     session
 }
 
-pub(super) async fn one_dreams_at_a_time(store: &dyn Store) {
+pub(super) async fn one_dreams_at_a_time(store: &Store) {
     assert!(lease(store, "me", NOW).await, "of a memory that is not there nothing is kept");
     assert!(memories(store, &acme()).await.is_empty());
     put(store, "a").await;
@@ -222,7 +218,7 @@ pub(super) async fn one_dreams_at_a_time(store: &dyn Store) {
     assert!(lease(store, other, NOW).await, "nobody's lease is that long");
 }
 
-pub(super) async fn what_is_due_to_be_dreamt_is_found(store: &dyn Store) {
+pub(super) async fn what_is_due_to_be_dreamt_is_found(store: &Store) {
     assert!(store.undreamt_entries(&scope(), None, NOW, 9).await.unwrap().is_empty());
     assert!(store.undreamt_branches(&scope(), None, 9).await.unwrap().is_empty());
     let a = put(store, "a").await;
@@ -270,7 +266,7 @@ pub(super) async fn what_is_due_to_be_dreamt_is_found(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_dream_is_kept_with_all_it_says(store: &dyn Store) {
+pub(super) async fn a_dream_is_kept_with_all_it_says(store: &Store) {
     let session = add(store, "s", &say_many(4)).await;
     put(store, "a").await;
     put(store, "b").await;
@@ -326,7 +322,7 @@ pub(super) async fn a_dream_is_kept_with_all_it_says(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_dream_compares_before_it_is_kept(store: &dyn Store) {
+pub(super) async fn a_dream_compares_before_it_is_kept(store: &Store) {
     let session = add(store, "s", &say_many(4)).await;
     put(store, "a").await;
     put(store, "b").await;
@@ -380,7 +376,7 @@ pub(super) async fn a_dream_compares_before_it_is_kept(store: &dyn Store) {
     keep(store, NewDream { run: step(1), ..good }).await;
 }
 
-pub(super) async fn a_refused_dream_leaves_nothing(store: &dyn Store) {
+pub(super) async fn a_refused_dream_leaves_nothing(store: &Store) {
     let session = add(store, "s", &say_many(4)).await;
     put(store, "a").await;
     store.put_file(&place(), file("other.md", "text")).await.unwrap();
@@ -419,7 +415,7 @@ pub(super) async fn a_refused_dream_leaves_nothing(store: &dyn Store) {
     keep(store, NewDream { index: index(here()), ..good }).await;
 }
 
-pub(super) async fn a_run_that_was_made_before_ends_with_its_dream(store: &dyn Store) {
+pub(super) async fn a_run_that_was_made_before_ends_with_its_dream(store: &Store) {
     put(store, "a").await;
     store.create_run(&place(), new_run("mine")).await.unwrap();
     let run = DreamRun::Step(next("mine", 1, RunStatus::Completed));
@@ -433,7 +429,7 @@ pub(super) async fn a_run_that_was_made_before_ends_with_its_dream(store: &dyn S
     clean(store).await;
 }
 
-pub(super) async fn an_archive_that_is_there_stays(store: &dyn Store) {
+pub(super) async fn an_archive_that_is_there_stays(store: &Store) {
     put(store, "a").await;
     put(store, "b").await;
     keep(store, NewDream { entries: vec!["a".to_owned()], ..new_dream(1, None) }).await;
@@ -460,7 +456,7 @@ pub(super) async fn an_archive_that_is_there_stays(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_dream_is_taken_back(store: &dyn Store) {
+pub(super) async fn a_dream_is_taken_back(store: &Store) {
     let session = three(store).await;
     for run in ["dream-1", "dream-2", "none"] {
         assert_eq!(store.undo_dream(&scope(), run, None, LATER).await.unwrap(), None);
@@ -505,7 +501,7 @@ pub(super) async fn a_dream_is_taken_back(store: &dyn Store) {
     assert_eq!(record(store, "anew").await.number, 4);
 }
 
-pub(super) async fn nothing_is_written_that_was_read_before_a_loss(store: &dyn Store) {
+pub(super) async fn nothing_is_written_that_was_read_before_a_loss(store: &Store) {
     put(store, "a").await;
     put(store, "b").await;
     let losses = store.dream_losses(&acme()).await.unwrap();
@@ -547,7 +543,7 @@ pub(super) async fn nothing_is_written_that_was_read_before_a_loss(store: &dyn S
     assert_eq!(store.lost_dreams(9).await.unwrap()[0].budget, 5_000);
 }
 
-pub(super) async fn what_was_made_of_a_dream_goes_with_it(store: &dyn Store) {
+pub(super) async fn what_was_made_of_a_dream_goes_with_it(store: &Store) {
     put(store, "a").await;
     let kept = keep(store, NewDream { entries: vec!["a".to_owned()], ..new_dream(1, None) }).await;
     put(store, "b").await;
@@ -571,7 +567,7 @@ pub(super) async fn what_was_made_of_a_dream_goes_with_it(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_forgotten_turn_takes_dreams_along(store: &dyn Store) {
+pub(super) async fn a_forgotten_turn_takes_dreams_along(store: &Store) {
     let session = three(store).await;
     let (before, then) = (store.head(&acme()).await.unwrap(), epoch(store).await);
     // Nobody has dreamt of it.
@@ -619,7 +615,7 @@ pub(super) async fn a_forgotten_turn_takes_dreams_along(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_dream_without_its_archive_does_not_come_back(store: &dyn Store) {
+pub(super) async fn a_dream_without_its_archive_does_not_come_back(store: &Store) {
     let session = three(store).await;
     assert!(store.expire_archive(&scope(), Checksum([2; 32]), NOW).await.unwrap());
     let undone = store.undo_dream(&scope(), "dream-3", index("index 1"), NOW).await.unwrap();
@@ -630,7 +626,7 @@ pub(super) async fn a_dream_without_its_archive_does_not_come_back(store: &dyn S
     clean(store).await;
 }
 
-pub(super) async fn a_dream_without_its_archive_is_lost_with_the_next(store: &dyn Store) {
+pub(super) async fn a_dream_without_its_archive_is_lost_with_the_next(store: &Store) {
     let session = three(store).await;
     for number in [1, 2] {
         assert!(store.expire_archive(&scope(), Checksum([number; 32]), NOW).await.unwrap());
@@ -646,7 +642,7 @@ pub(super) async fn a_dream_without_its_archive_is_lost_with_the_next(store: &dy
     clean(store).await;
 }
 
-pub(super) async fn what_an_undone_dream_told_goes_with_what_it_read(store: &dyn Store) {
+pub(super) async fn what_an_undone_dream_told_goes_with_what_it_read(store: &Store) {
     let session = three(store).await;
     store.undo_dream(&scope(), "dream-3", index("index 2"), NOW).await.unwrap().unwrap();
     erase(store, session, &[3]).await;
@@ -656,7 +652,7 @@ pub(super) async fn what_an_undone_dream_told_goes_with_what_it_read(store: &dyn
     clean(store).await;
 }
 
-pub(super) async fn a_rewritten_turn_takes_dreams_along(store: &dyn Store) {
+pub(super) async fn a_rewritten_turn_takes_dreams_along(store: &Store) {
     let session = three(store).await;
     rewrite(store, session, &[6]).await;
     assert_eq!(in_force(store).await, "dreamt 3");
@@ -666,7 +662,7 @@ pub(super) async fn a_rewritten_turn_takes_dreams_along(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_deleted_entry_takes_dreams_along(store: &dyn Store) {
+pub(super) async fn a_deleted_entry_takes_dreams_along(store: &Store) {
     let session = three(store).await;
     assert!(store.end_entry(&scope(), "b", LATER).await.unwrap());
     assert_eq!(shown(store).await, "1+ in-force, 2 erased, 3 erased");
@@ -685,7 +681,7 @@ pub(super) async fn a_deleted_entry_takes_dreams_along(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn an_erased_entry_takes_dreams_along(store: &dyn Store) {
+pub(super) async fn an_erased_entry_takes_dreams_along(store: &Store) {
     let session = three(store).await;
     let by_tag = subject("c");
     let ahead = store.archives_lost_with(&scope(), &by_tag, &[], NOW).await.unwrap();
@@ -706,7 +702,7 @@ pub(super) async fn an_erased_entry_takes_dreams_along(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn forgotten_facts_take_dreams_along(store: &dyn Store) {
+pub(super) async fn forgotten_facts_take_dreams_along(store: &Store) {
     let session = three(store).await;
     let turn = |seq| TurnId { session, seq: Seq(seq) };
     let batch = FactBatch {
@@ -756,7 +752,7 @@ pub(super) async fn forgotten_facts_take_dreams_along(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_was_taken_back_is_forgotten_too(store: &dyn Store) {
+pub(super) async fn what_was_taken_back_is_forgotten_too(store: &Store) {
     let session = three(store).await;
     let output = record(store, "dream-3").await.output;
     store.undo_dream(&scope(), "dream-3", None, NOW).await.unwrap().unwrap();
@@ -770,7 +766,7 @@ pub(super) async fn what_was_taken_back_is_forgotten_too(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_lost_index_is_missed_until_it_is_written(store: &dyn Store) {
+pub(super) async fn a_lost_index_is_missed_until_it_is_written(store: &Store) {
     let session = three(store).await;
     store.put_file(&place(), file("MEMORY-INDEX.md", "index")).await.unwrap();
     store.put_file(&place(), file("mine.md", "mine")).await.unwrap();
@@ -792,7 +788,7 @@ pub(super) async fn a_lost_index_is_missed_until_it_is_written(store: &dyn Store
     clean(store).await;
 }
 
-pub(super) async fn an_archive_past_its_retention_goes(store: &dyn Store) {
+pub(super) async fn an_archive_past_its_retention_goes(store: &Store) {
     three(store).await;
     let expire = async |number: u8| {
         store.expire_archive(&scope(), Checksum([number; 32]), LATER).await.unwrap()
@@ -809,7 +805,7 @@ pub(super) async fn an_archive_past_its_retention_goes(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn dreams_are_listed_newest_first(store: &dyn Store) {
+pub(super) async fn dreams_are_listed_newest_first(store: &Store) {
     three(store).await;
     let diary = scope_of("acme", "diary");
     let entry = NewEntry { id: None, ..super::runs::write("diary", "d").entry };
@@ -852,7 +848,7 @@ pub(super) async fn dreams_are_listed_newest_first(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn dreams_are_redacted_again(store: &dyn Store) {
+pub(super) async fn dreams_are_redacted_again(store: &Store) {
     let tells = |what: &str| text(&format!(r#"{{"topics":["{what}"]}}"#));
     let retell = async |values: &[&str]| {
         store.rewrite_told(&acme(), redactor_of(values), LATER).await.unwrap()
@@ -890,21 +886,21 @@ pub(super) async fn dreams_are_redacted_again(store: &dyn Store) {
 
 /// A dream that fails to be kept left nothing, one whose answer is lost is kept whole.
 #[cfg(test)]
-pub(super) async fn keeping_is_one_step(store: Arc<dyn Store>) {
-    use crate::testing::FailingStore;
-    put(&*store, "a").await;
-    assert!(lease(&*store, "me", NOW).await);
+pub(super) async fn keeping_is_one_step(store: Store) {
+    use crate::store::hooks::Failing;
+    put(&store, "a").await;
+    assert!(lease(&store, "me", NOW).await);
     for is_done in [false, true] {
         let failing = match is_done {
-            false => FailingStore::instead_of(1, Arc::clone(&store)),
-            true => FailingStore::after(1, Arc::clone(&store)),
+            false => store.hooked(Failing::instead_of(1)),
+            true => store.hooked(Failing::after(1)),
         };
         let before = store.head(&acme()).await.unwrap();
         let dream = NewDream { entries: vec!["a".to_owned()], ..new_dream(1, None) };
         assert!(failing.keep_dream(&scope(), dream).await.is_err());
         assert_eq!(store.head(&acme()).await.unwrap() != before, is_done);
         assert_eq!(store.archives(None).await.unwrap().len(), usize::from(is_done));
-        assert_eq!(in_force(&*store).await, if is_done { "dreamt 1" } else { "a" });
-        clean(&*store).await;
+        assert_eq!(in_force(&store).await, if is_done { "dreamt 1" } else { "a" });
+        clean(&store).await;
     }
 }

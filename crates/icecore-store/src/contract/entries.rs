@@ -8,7 +8,8 @@ use icecore_domain::time::Millis;
 
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 fn entry(id: &str) -> NewEntry {
     NewEntry {
@@ -23,7 +24,7 @@ fn entry(id: &str) -> NewEntry {
     }
 }
 
-async fn put(store: &dyn Store, entry: NewEntry) -> EntryRecord {
+async fn put(store: &Store, entry: NewEntry) -> EntryRecord {
     store.put_entry(&scope(), entry).await.unwrap()
 }
 
@@ -31,7 +32,7 @@ fn as_of(at: Position) -> EntryFilter {
     EntryFilter { at: Some(at), ..EntryFilter::default() }
 }
 
-async fn ids_in(store: &dyn Store, scope: &Scope, filter: &EntryFilter, now: Millis) -> String {
+async fn ids_in(store: &Store, scope: &Scope, filter: &EntryFilter, now: Millis) -> String {
     let found = store.entries(scope, filter, now, 99).await.unwrap();
     let places: Vec<Position> = found.iter().map(|entry| entry.began).collect();
     assert_eq!(store.entry_places(scope, filter, now).await.unwrap(), places);
@@ -44,15 +45,15 @@ async fn ids_in(store: &dyn Store, scope: &Scope, filter: &EntryFilter, now: Mil
     found.into_iter().map(|entry| entry.id).collect::<Vec<_>>().join(" ")
 }
 
-async fn ids(store: &dyn Store, filter: &EntryFilter) -> String {
+async fn ids(store: &Store, filter: &EntryFilter) -> String {
     ids_in(store, &scope(), filter, NOW).await
 }
 
-async fn all(store: &dyn Store) -> String {
+async fn all(store: &Store) -> String {
     ids(store, &EntryFilter::default()).await
 }
 
-pub(super) async fn an_entry_gets_an_id_of_ours(store: &dyn Store) {
+pub(super) async fn an_entry_gets_an_id_of_ours(store: &Store) {
     let unnamed = || NewEntry { id: None, ..entry("x") };
     let first = put(store, unnamed()).await;
     let second = put(store, unnamed()).await;
@@ -67,7 +68,7 @@ pub(super) async fn an_entry_gets_an_id_of_ours(store: &dyn Store) {
     assert_eq!(found, Some(first));
 }
 
-pub(super) async fn entries_are_listed_newest_first(store: &dyn Store) {
+pub(super) async fn entries_are_listed_newest_first(store: &Store) {
     // The clock was set back before the last, and stood still before that.
     for (id, at) in [("a", 10), ("b", 30), ("c", 30), ("d", 20)] {
         put(store, NewEntry { now: Millis(at), ..entry(id) }).await;
@@ -78,7 +79,7 @@ pub(super) async fn entries_are_listed_newest_first(store: &dyn Store) {
     assert_eq!(ids_in(store, &scope_of("rival", "notes"), &EntryFilter::default(), NOW).await, "");
 }
 
-pub(super) async fn entries_are_found_by_tag(store: &dyn Store) {
+pub(super) async fn entries_are_found_by_tag(store: &Store) {
     let tagged = |id, tags: &[&str]| NewEntry {
         tags: tags.iter().map(|tag| text(tag)).collect(),
         ..entry(id)
@@ -98,7 +99,7 @@ pub(super) async fn entries_are_found_by_tag(store: &dyn Store) {
     assert_eq!(found[0].id, "b");
 }
 
-pub(super) async fn an_ended_entry_is_gone_at_once(store: &dyn Store) {
+pub(super) async fn an_ended_entry_is_gone_at_once(store: &Store) {
     let first = put(store, entry("a")).await;
     put(store, entry("b")).await;
     assert!(store.end_entry(&scope(), "a", Millis(7)).await.unwrap());
@@ -132,7 +133,7 @@ pub(super) async fn an_ended_entry_is_gone_at_once(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn the_past_can_be_read_until_it_is_purged(store: &dyn Store) {
+pub(super) async fn the_past_can_be_read_until_it_is_purged(store: &Store) {
     let a = put(store, entry("a")).await.began;
     let b = put(store, entry("b")).await.began;
     store.end_entry(&scope(), "a", Millis(100)).await.unwrap();
@@ -158,7 +159,7 @@ pub(super) async fn the_past_can_be_read_until_it_is_purged(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_expired_is_never_read(store: &dyn Store) {
+pub(super) async fn what_expired_is_never_read(store: &Store) {
     let short = NewEntry { expires_at: Some(Millis(50)), now: Millis(10), ..entry("short") };
     let began = put(store, short).await.began;
     for filter in [EntryFilter::default(), as_of(began)] {
@@ -173,7 +174,7 @@ pub(super) async fn what_expired_is_never_read(store: &dyn Store) {
     assert_eq!((count(49).await, count(50).await), (1, 0));
 }
 
-pub(super) async fn the_expired_and_the_long_ended_are_purged(store: &dyn Store) {
+pub(super) async fn the_expired_and_the_long_ended_are_purged(store: &Store) {
     let hidden = Hidden::from([("jwt".to_owned(), 2)]);
     let short = NewEntry { expires_at: Some(Millis(50)), hidden, ..entry("short") };
     put(store, short).await;
@@ -222,7 +223,7 @@ fn outcome(operation: &str) -> NewOutcome {
     NewOutcome { operation, key, request: [1; 32], status: 200, body }
 }
 
-pub(super) async fn a_purge_leaves_other_answers_alone(store: &dyn Store) {
+pub(super) async fn a_purge_leaves_other_answers_alone(store: &Store) {
     put(store, NewEntry { expires_at: Some(Millis(5)), ..entry("short") }).await;
     store.put_outcome(scope().tenant(), outcome("POST /forget"), NOW).await.unwrap();
     assert_eq!(store.purge_entries(&scope(), NOW, NOW, 9).await.unwrap(), 1);
@@ -230,7 +231,7 @@ pub(super) async fn a_purge_leaves_other_answers_alone(store: &dyn Store) {
     assert!(kept.is_some());
 }
 
-pub(super) async fn an_entry_keeps_its_claim(store: &dyn Store) {
+pub(super) async fn an_entry_keeps_its_claim(store: &Store) {
     let claimed = |id: &str| NewEntry {
         claim: Some(Claim {
             operation: "POST /entries".to_owned(),
@@ -256,7 +257,7 @@ pub(super) async fn an_entry_keeps_its_claim(store: &dyn Store) {
     assert!(kept().await.is_some());
 }
 
-pub(super) async fn old_outcomes_are_purged(store: &dyn Store) {
+pub(super) async fn old_outcomes_are_purged(store: &Store) {
     for (name, at) in [("acme", 0), ("rival", 0), ("rival", 5)] {
         let operation = format!("POST /{at}");
         store.put_outcome(&tenant(name), outcome(&operation), Millis(at)).await.unwrap();
@@ -268,7 +269,7 @@ pub(super) async fn old_outcomes_are_purged(store: &dyn Store) {
     assert!(kept.is_some());
 }
 
-pub(super) async fn an_erasure_ends_the_past(store: &dyn Store) {
+pub(super) async fn an_erasure_ends_the_past(store: &Store) {
     put(store, entry("a")).await;
     let b = put(store, entry("b")).await.began;
     assert_eq!(ids(store, &as_of(b)).await, "b a");
@@ -287,7 +288,7 @@ pub(super) async fn an_erasure_ends_the_past(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_has_gone_can_be_told(store: &dyn Store) {
+pub(super) async fn what_has_gone_can_be_told(store: &Store) {
     let acme = scope().tenant().clone();
     let none = store.erasures(&tenant("new"), Position(0), NOW).await.unwrap();
     assert_eq!(none, Erasures::default());

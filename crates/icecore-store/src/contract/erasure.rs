@@ -5,14 +5,15 @@ use icecore_domain::ids::{Branch, Ordinal, Seq};
 use icecore_domain::time::Millis;
 
 use super::fixtures::*;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 pub(super) fn subject(name: &str) -> Selector {
     let hash = key().hash_name("name", name);
     Selector::Subject { hash, tag: text(&format!("subject:{name}")) }
 }
 
-async fn selected(store: &dyn Store, memory: Option<&str>, selector: &Selector) -> String {
+async fn selected(store: &Store, memory: Option<&str>, selector: &Selector) -> String {
     let found = store.select(scope().tenant(), memory, selector).await.unwrap();
     let show = |s: &Selected| {
         let turns: Vec<_> = s.turns.iter().map(|(seq, at)| format!("{seq}@{at}")).collect();
@@ -22,7 +23,7 @@ async fn selected(store: &dyn Store, memory: Option<&str>, selector: &Selector) 
     found.iter().map(show).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) async fn selectors_name_turns(store: &dyn Store) {
+pub(super) async fn selectors_name_turns(store: &Store) {
     let turns = [say("a").id("a").by("Ana").at(10), say("b").by("Ben").at(20)];
     let session = add(store, "s", &turns).await;
     add(store, "s", &[say("c").by("Ana").at(5).after(&["a"])]).await;
@@ -48,7 +49,7 @@ pub(super) async fn selectors_name_turns(store: &dyn Store) {
     assert_eq!(store.select(&tenant("rival"), None, &whole).await.unwrap(), []);
 }
 
-pub(super) async fn a_tombstone_keeps_its_place(store: &dyn Store) {
+pub(super) async fn a_tombstone_keeps_its_place(store: &Store) {
     let session = add(store, "s", &[say("a").id("a").at(5), say("b"), say("c")]).await;
     let before = rows(store, session).await;
     erase(store, session, &[1]).await;
@@ -65,7 +66,7 @@ pub(super) async fn a_tombstone_keeps_its_place(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn chunks_count_what_is_left(store: &dyn Store) {
+pub(super) async fn chunks_count_what_is_left(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     erase(store, session, &[3, 4, 5]).await;
     let counts = async |level| {
@@ -96,7 +97,7 @@ pub(super) async fn chunks_count_what_is_left(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn an_open_tail_forgets_too(store: &dyn Store) {
+pub(super) async fn an_open_tail_forgets_too(store: &Store) {
     let session = add(store, "s", &say_many(7)).await;
     erase(store, session, &[3, 7]).await;
     assert_eq!(branch(store, session).await.tail.micro_tokens, 0);
@@ -113,7 +114,7 @@ pub(super) async fn an_open_tail_forgets_too(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn warm_text_is_replaced(store: &dyn Store) {
+pub(super) async fn warm_text_is_replaced(store: &Store) {
     let session = add(store, "s", &say_many(5)).await;
     warm(store, session, 4).await;
     erase(store, session, &[1, 3, 4]).await;
@@ -121,7 +122,7 @@ pub(super) async fn warm_text_is_replaced(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn packs_are_rewritten(store: &dyn Store) {
+pub(super) async fn packs_are_rewritten(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     warm(store, session, 8).await;
     cool(store, session, ColdBody::Pack(new_pack("p"))).await;
@@ -133,7 +134,7 @@ pub(super) async fn packs_are_rewritten(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn summaries_of_the_erased_go(store: &dyn Store) {
+pub(super) async fn summaries_of_the_erased_go(store: &Store) {
     let session = add(store, "s", &say_many(16)).await;
     summarize(store, session).await;
     erase(store, session, &[6]).await;
@@ -148,7 +149,7 @@ pub(super) async fn summaries_of_the_erased_go(store: &dyn Store) {
     assert_eq!(stats(store).await.summaries, [8, 4, 2]);
 }
 
-pub(super) async fn an_erasure_compares_before_it_erases(store: &dyn Store) {
+pub(super) async fn an_erasure_compares_before_it_erases(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     let seen = async |seqs: &[u64]| erasing(store, &scope(), session, Branch::MAIN, seqs).await;
     let refused = async |erasure: Erasure| {
@@ -182,7 +183,7 @@ pub(super) async fn an_erasure_compares_before_it_erases(store: &dyn Store) {
     erase(store, session, &[5]).await;
 }
 
-pub(super) async fn a_turn_is_erased_once(store: &dyn Store) {
+pub(super) async fn a_turn_is_erased_once(store: &Store) {
     let session = add(store, "s", &say_many(5)).await;
     erase(store, session, &[1, 5]).await;
     erase(store, session, &[5, 1, 2, 2, 99]).await;
@@ -192,7 +193,7 @@ pub(super) async fn a_turn_is_erased_once(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn the_epoch_rises(store: &dyn Store) {
+pub(super) async fn the_epoch_rises(store: &Store) {
     let session = add(store, "s", &say_many(2)).await;
     assert_eq!(stats(store).await.epoch, 0);
     erase(store, session, &[1]).await;
@@ -203,7 +204,7 @@ pub(super) async fn the_epoch_rises(store: &dyn Store) {
     assert_eq!((stats(store).await.sessions, stats(store).await.branches), (0, 0));
 }
 
-pub(super) async fn the_erased_stay_forgotten_unless_insisted(store: &dyn Store) {
+pub(super) async fn the_erased_stay_forgotten_unless_insisted(store: &Store) {
     let turns = [say("a").id("a"), say("ok").nth(1), say("ok").nth(2)];
     let session = add(store, "s", &turns).await;
     erase(store, session, &[1, 2]).await;
@@ -221,7 +222,7 @@ pub(super) async fn the_erased_stay_forgotten_unless_insisted(store: &dyn Store)
     clean(store).await;
 }
 
-pub(super) async fn a_forgotten_session_has_no_name(store: &dyn Store) {
+pub(super) async fn a_forgotten_session_has_no_name(store: &Store) {
     let session = add(store, "s", &say_many(2)).await;
     erase(store, session, &[1, 2]).await;
     // Its turns have gone already; its name can still go.
@@ -245,7 +246,7 @@ pub(super) async fn a_forgotten_session_has_no_name(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_name_stays_while_a_turn_does(store: &dyn Store) {
+pub(super) async fn a_name_stays_while_a_turn_does(store: &Store) {
     let session = add(store, "s", &[say("a").id("a"), say("b"), say("c").after(&["a"])]).await;
     let mut main = erasing(store, &scope(), session, Branch::MAIN, &[1, 2]).await;
     // One that the caller did not see.
@@ -264,7 +265,7 @@ pub(super) async fn a_name_stays_while_a_turn_does(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_nameless_subject_is_not_found(store: &dyn Store) {
+pub(super) async fn a_nameless_subject_is_not_found(store: &Store) {
     let session = add(store, "s", &[say("a").by("Ana"), say("b"), say("c").by("Ana")]).await;
     erase(store, session, &[1, 3]).await;
     assert_eq!(selected(store, None, &subject("Ana")).await, "");
@@ -273,7 +274,7 @@ pub(super) async fn a_nameless_subject_is_not_found(store: &dyn Store) {
     assert_eq!(selected(store, None, &subject("Ben")).await, "notes 1 main 4@4");
 }
 
-pub(super) async fn kept_answers_that_may_quote_go(store: &dyn Store) {
+pub(super) async fn kept_answers_that_may_quote_go(store: &Store) {
     let session = add(store, "s", &say_many(2)).await;
     let ids_only = [
         "POST /turns",

@@ -17,9 +17,11 @@ use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
 use icecore_domain::turn::{Content, RawTurn};
 
+use crate::error::Result;
 use crate::error::StoreError;
 use crate::pack::PackKey;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 /// Building one takes longer than most tests.
 static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
@@ -159,12 +161,12 @@ pub(crate) fn batch(session: &str, turns: &[Say]) -> AppendBatch {
     }
 }
 
-pub(crate) async fn try_add(store: &dyn Store, session: &str, turns: &[Say]) -> Result<Appended> {
+pub(crate) async fn try_add(store: &Store, session: &str, turns: &[Say]) -> Result<Appended> {
     store.append(&scope(), batch(session, turns)).await
 }
 
 /// Adds turns in the usual scope, and answers the session's number.
-pub(crate) async fn add(store: &dyn Store, session: &str, turns: &[Say]) -> SessionNo {
+pub(crate) async fn add(store: &Store, session: &str, turns: &[Say]) -> SessionNo {
     try_add(store, session, turns).await.unwrap().session
 }
 
@@ -185,7 +187,7 @@ pub(crate) fn refused(result: Result<Appended>) -> String {
     }
 }
 
-pub(crate) async fn rows(store: &dyn Store, session: SessionNo) -> Vec<TurnRow> {
+pub(crate) async fn rows(store: &Store, session: SessionNo) -> Vec<TurnRow> {
     store.turns(&scope(), &TurnQuery::all(session, 10_000)).await.unwrap()
 }
 
@@ -197,17 +199,13 @@ pub(crate) fn content(row: &TurnRow) -> String {
     }
 }
 
-pub(crate) async fn chunks(
-    store: &dyn Store,
-    session: SessionNo,
-    level: Level,
-) -> Vec<ChunkRecord> {
+pub(crate) async fn chunks(store: &Store, session: SessionNo, level: Level) -> Vec<ChunkRecord> {
     let query = ChunkQuery::all(session, Branch::MAIN, level, 10_000);
     store.chunks(&scope(), &query).await.unwrap()
 }
 
 /// Ranges of ordinals of all chunks of the main branch, as `1-2 3-4 / 1-4 /`.
-pub(crate) async fn ranges(store: &dyn Store, session: SessionNo) -> String {
+pub(crate) async fn ranges(store: &Store, session: SessionNo) -> String {
     let mut shown = Vec::new();
     for level in Level::ALL {
         let ids = chunks(store, session, level).await;
@@ -217,13 +215,13 @@ pub(crate) async fn ranges(store: &dyn Store, session: SessionNo) -> String {
     shown.join(" / ")
 }
 
-pub(crate) async fn all_bodies(store: &dyn Store, session: SessionNo) -> Vec<MicroBody> {
+pub(crate) async fn all_bodies(store: &Store, session: SessionNo) -> Vec<MicroBody> {
     let through = Ordinal(u64::MAX >> 1);
     store.bodies(&scope(), session, Branch::MAIN, Ordinal(1), through).await.unwrap()
 }
 
 /// Where the bodies of the main branch are, as `1-2 pack p1, 3-4 rows`.
-pub(crate) async fn places(store: &dyn Store, session: SessionNo) -> String {
+pub(crate) async fn places(store: &Store, session: SessionNo) -> String {
     let show = |body: &MicroBody| {
         let place = match &body.place {
             BodyPlace::Rows => "rows".to_owned(),
@@ -236,16 +234,16 @@ pub(crate) async fn places(store: &dyn Store, session: SessionNo) -> String {
     all_bodies(store, session).await.iter().map(show).collect::<Vec<_>>().join(", ")
 }
 
-pub(crate) async fn branch(store: &dyn Store, session: SessionNo) -> BranchRecord {
+pub(crate) async fn branch(store: &Store, session: SessionNo) -> BranchRecord {
     store.branch(&scope(), session, Branch::MAIN).await.unwrap().unwrap()
 }
 
-pub(crate) async fn stats(store: &dyn Store) -> StoreStats {
+pub(crate) async fn stats(store: &Store) -> StoreStats {
     store.stats(scope().tenant(), Some(scope().memory()), NOW).await.unwrap()
 }
 
 /// Nothing is broken.
-pub(crate) async fn clean(store: &dyn Store) {
+pub(crate) async fn clean(store: &Store) {
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
 }
 
@@ -258,7 +256,7 @@ pub(crate) fn text_body(body: &str) -> TextBody {
 /// What moves micros that are in rows and end at `through` or before. Their
 /// text is a line a turn: its `seq` and what it says.
 pub(crate) async fn warming(
-    store: &dyn Store,
+    store: &Store,
     scope: &Scope,
     session: SessionNo,
     branch: Branch,
@@ -287,7 +285,7 @@ pub(crate) async fn warming(
     Some(WarmDemotion { session, branch, seen_through, micros })
 }
 
-pub(crate) async fn warm(store: &dyn Store, session: SessionNo, through: u64) {
+pub(crate) async fn warm(store: &Store, session: SessionNo, through: u64) {
     let demotion = warming(store, &scope(), session, Branch::MAIN, through).await.unwrap();
     assert!(store.demote_to_warm(&scope(), demotion).await.unwrap());
 }
@@ -299,7 +297,7 @@ pub(crate) fn new_pack(name: &str) -> NewPack {
 
 /// What moves the next macro down.
 pub(crate) async fn cooling(
-    store: &dyn Store,
+    store: &Store,
     scope: &Scope,
     session: SessionNo,
     branch: Branch,
@@ -314,7 +312,7 @@ pub(crate) async fn cooling(
     Some(ColdDemotion { id, seen_through, micros, body, now: NOW })
 }
 
-pub(crate) async fn cool(store: &dyn Store, session: SessionNo, body: ColdBody) -> ChunkId {
+pub(crate) async fn cool(store: &Store, session: SessionNo, body: ColdBody) -> ChunkId {
     let demotion = cooling(store, &scope(), session, Branch::MAIN, body).await.unwrap();
     let id = demotion.id;
     assert!(store.demote_to_cold(&scope(), demotion).await.unwrap());
@@ -323,7 +321,7 @@ pub(crate) async fn cool(store: &dyn Store, session: SessionNo, body: ColdBody) 
 
 /// What erases turns of a branch, as a caller would put it together.
 pub(crate) async fn erasing(
-    store: &dyn Store,
+    store: &Store,
     scope: &Scope,
     session: SessionNo,
     branch: Branch,
@@ -370,7 +368,7 @@ fn without(body: &TextBody, seqs: &[u64]) -> Option<TextBody> {
 }
 
 /// Erases turns of the main branch of a session in the usual scope.
-pub(crate) async fn erase(store: &dyn Store, session: SessionNo, seqs: &[u64]) {
+pub(crate) async fn erase(store: &Store, session: SessionNo, seqs: &[u64]) {
     let erasure = erasing(store, &scope(), session, Branch::MAIN, seqs).await;
     assert!(store.erase(&scope(), erasure).await.unwrap());
 }
@@ -381,12 +379,12 @@ pub(crate) fn summary(text: &str) -> RedactedSummary {
 }
 
 /// Summaries of all chunks of a level of the main branch that have none.
-pub(crate) async fn summing(store: &dyn Store, session: SessionNo, level: Level) -> SummaryBatch {
+pub(crate) async fn summing(store: &Store, session: SessionNo, level: Level) -> SummaryBatch {
     summing_of(store, &scope(), session, Branch::MAIN, level).await
 }
 
 pub(crate) async fn summing_of(
-    store: &dyn Store,
+    store: &Store,
     scope: &Scope,
     session: SessionNo,
     branch: Branch,
@@ -411,7 +409,7 @@ pub(crate) async fn summing_of(
     }
 }
 
-pub(crate) async fn summarize(store: &dyn Store, session: SessionNo) {
+pub(crate) async fn summarize(store: &Store, session: SessionNo) {
     for level in Level::ALL {
         let batch = summing(store, session, level).await;
         store.put_summaries(&scope(), batch).await.unwrap();
@@ -444,7 +442,7 @@ pub(crate) const REWRITTEN: &str = "[REDACTED:db]";
 
 /// What puts turns of a branch anew, as a caller would put it together.
 pub(crate) async fn rewriting(
-    store: &dyn Store,
+    store: &Store,
     scope: &Scope,
     session: SessionNo,
     branch: Branch,
@@ -496,7 +494,7 @@ fn replaced(body: &TextBody, seqs: &[u64]) -> TextBody {
 }
 
 /// Rewrites turns of the main branch of a session in the usual scope.
-pub(crate) async fn rewrite(store: &dyn Store, session: SessionNo, seqs: &[u64]) {
+pub(crate) async fn rewrite(store: &Store, session: SessionNo, seqs: &[u64]) {
     let rewrite = rewriting(store, &scope(), session, Branch::MAIN, seqs).await;
     assert!(store.rewrite(&scope(), rewrite).await.unwrap());
 }
@@ -508,7 +506,7 @@ pub(crate) fn redactor_of(values: &[&str]) -> Arc<Redactor> {
 }
 
 /// The names of a tenant's memories.
-pub(crate) async fn memories(store: &dyn Store, tenant: &Tenant) -> Vec<String> {
+pub(crate) async fn memories(store: &Store, tenant: &Tenant) -> Vec<String> {
     let scopes = store.scopes(tenant).await.unwrap();
     scopes.iter().map(|scope| scope.memory().to_owned()).collect()
 }

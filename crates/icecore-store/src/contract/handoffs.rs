@@ -1,14 +1,13 @@
 //! Handoffs, what providers counted, what models answered and what it cost.
 
-#[cfg(test)]
-use std::sync::Arc;
-
+use crate::entries::entry_id;
 use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo, Tenant, TurnId};
 use icecore_domain::redact::RedactedText;
 
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 fn acme() -> Tenant {
     tenant("acme")
@@ -18,7 +17,7 @@ const FORK: Branch = Branch(1);
 
 /// The whole path to the end of a branch.
 pub(crate) async fn path_of(
-    store: &dyn Store,
+    store: &Store,
     session: SessionNo,
     branch: Branch,
 ) -> Vec<(Branch, Ordinal)> {
@@ -33,7 +32,7 @@ pub(crate) async fn path_of(
 
 /// A handoff as it would be kept now, through an ordinal of a branch.
 pub(crate) async fn new_handoff(
-    store: &dyn Store,
+    store: &Store,
     session: SessionNo,
     branch: Branch,
     through: u64,
@@ -67,13 +66,13 @@ fn done(kept: KeptHandoff) -> HandoffRecord {
     }
 }
 
-async fn keep(store: &dyn Store, session: SessionNo, branch: Branch, through: u64) -> String {
+async fn keep(store: &Store, session: SessionNo, branch: Branch, through: u64) -> String {
     let new = new_handoff(store, session, branch, through).await;
     done(store.put_handoff(&scope(), new).await.unwrap()).id
 }
 
 /// Six turns on the main branch, and two on one that forks at the fourth.
-async fn forked(store: &dyn Store) -> SessionNo {
+async fn forked(store: &Store) -> SessionNo {
     let named: Vec<Say> = (1..=6).map(|n| say(&format!("line {n}")).id(&format!("t{n}"))).collect();
     let session = add(store, "chat", &named).await;
     add(store, "chat", &[say("other 1").id("o1").after(&["t4"]), say("other 2").after(&["o1"])])
@@ -82,20 +81,20 @@ async fn forked(store: &dyn Store) -> SessionNo {
 }
 
 /// What handoffs of a session say, oldest first.
-async fn said(store: &dyn Store, session: SessionNo) -> String {
+async fn said(store: &Store, session: SessionNo) -> String {
     let found = store.handoffs(&scope(), session).await.unwrap();
     let show = |one: &HandoffRecord| format!("{} {}.{}", one.number, one.branch, one.through);
     found.iter().map(show).collect::<Vec<_>>().join(", ")
 }
 
 /// The handoff in force at the end of a branch.
-async fn in_force(store: &dyn Store, session: SessionNo, branch: Branch) -> Option<u64> {
+async fn in_force(store: &Store, session: SessionNo, branch: Branch) -> Option<u64> {
     let path = path_of(store, session, branch).await;
     let found = store.handoff(&scope(), session, &path).await.unwrap();
     found.map(|found| found.through.0)
 }
 
-pub(super) async fn a_handoff_is_kept_and_in_force(store: &dyn Store) {
+pub(super) async fn a_handoff_is_kept_and_in_force(store: &Store) {
     let session = add(store, "chat", &say_many(6)).await;
     assert_eq!(in_force(store, session, Branch::MAIN).await, None);
     let first = keep(store, session, Branch::MAIN, 2).await;
@@ -134,7 +133,7 @@ pub(super) async fn a_handoff_is_kept_and_in_force(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn handoffs_have_ids_of_their_own(store: &dyn Store) {
+pub(super) async fn handoffs_have_ids_of_their_own(store: &Store) {
     let session = add(store, "chat", &say_many(2)).await;
     let new = new_handoff(store, session, Branch::MAIN, 1).await;
     let kept = done(store.put_handoff(&scope(), new).await.unwrap());
@@ -144,7 +143,7 @@ pub(super) async fn handoffs_have_ids_of_their_own(store: &dyn Store) {
     assert_ne!(kept.id[2..], entry_id(&key, kept.position)[2..]);
 }
 
-pub(super) async fn a_handoff_compares_before_it_is_kept(store: &dyn Store) {
+pub(super) async fn a_handoff_compares_before_it_is_kept(store: &Store) {
     let session = forked(store).await;
     let changed = async |new: NewHandoff| {
         let before = store.head(&acme()).await.unwrap();
@@ -176,7 +175,7 @@ pub(super) async fn a_handoff_compares_before_it_is_kept(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_fork_has_what_was_kept_before_it(store: &dyn Store) {
+pub(super) async fn a_fork_has_what_was_kept_before_it(store: &Store) {
     let session = forked(store).await;
     keep(store, session, Branch::MAIN, 5).await;
     assert_eq!(in_force(store, session, FORK).await, None, "it forks before that");
@@ -198,14 +197,14 @@ pub(super) async fn a_fork_has_what_was_kept_before_it(store: &dyn Store) {
     clean(store).await;
 }
 
-async fn forked_again(store: &dyn Store) -> SessionNo {
+async fn forked_again(store: &Store) -> SessionNo {
     let named: Vec<Say> = (1..=6).map(|n| say(&format!("line {n}")).id(&format!("t{n}"))).collect();
     let session = add(store, "again", &named).await;
     add(store, "again", &[say("other 1").after(&["t4"])]).await;
     session
 }
 
-pub(super) async fn handoffs_are_redacted_with_the_secrets_of_now(store: &dyn Store) {
+pub(super) async fn handoffs_are_redacted_with_the_secrets_of_now(store: &Store) {
     let session = add(store, "chat", &say_many(3)).await;
     let id = keep(store, session, Branch::MAIN, 1).await;
     let stale = new_handoff(store, session, Branch::MAIN, 2).await;
@@ -238,7 +237,7 @@ fn edit(session: SessionNo, id: &str, seen_version: u64, secrets_seen: u64) -> H
     }
 }
 
-pub(super) async fn a_person_corrects_a_handoff(store: &dyn Store) {
+pub(super) async fn a_person_corrects_a_handoff(store: &Store) {
     let session = add(store, "chat", &say_many(3)).await;
     let id = keep(store, session, Branch::MAIN, 1).await;
     note(store, session, Some(&id)).await;
@@ -273,7 +272,7 @@ pub(super) async fn a_person_corrects_a_handoff(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_branch_corrects_what_is_in_force_on_it(store: &dyn Store) {
+pub(super) async fn a_branch_corrects_what_is_in_force_on_it(store: &Store) {
     let session = forked(store).await;
     let id = keep(store, session, Branch::MAIN, 2).await;
     let own = keep(store, session, FORK, 1).await;
@@ -288,7 +287,7 @@ pub(super) async fn a_branch_corrects_what_is_in_force_on_it(store: &dyn Store) 
     clean(store).await;
 }
 
-pub(super) async fn handoffs_are_logged_without_words(store: &dyn Store) {
+pub(super) async fn handoffs_are_logged_without_words(store: &Store) {
     let session = add(store, "chat", &say_many(3)).await;
     let id = keep(store, session, Branch::MAIN, 2).await;
     store.edit_handoff(&scope(), edit(session, &id, 1, 1)).await.unwrap();
@@ -319,7 +318,7 @@ pub(super) async fn handoffs_are_logged_without_words(store: &dyn Store) {
     assert_eq!(told().await, payload(None), "a forgotten session has no name");
 }
 
-pub(super) async fn a_forgotten_turn_takes_handoffs_along(store: &dyn Store) {
+pub(super) async fn a_forgotten_turn_takes_handoffs_along(store: &Store) {
     let session = forked(store).await;
     for through in [2, 3, 4] {
         keep(store, session, Branch::MAIN, through).await;
@@ -362,7 +361,7 @@ pub(super) async fn a_forgotten_turn_takes_handoffs_along(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_handoff_goes_with_the_one_before(store: &dyn Store) {
+pub(super) async fn a_handoff_goes_with_the_one_before(store: &Store) {
     let session = add(store, "chat", &say_many(6)).await;
     keep(store, session, Branch::MAIN, 5).await;
     // It reaches less far, and tells what the one before told.
@@ -373,7 +372,7 @@ pub(super) async fn a_handoff_goes_with_the_one_before(store: &dyn Store) {
     assert_eq!(said(store, session).await, "");
 }
 
-pub(super) async fn a_handoff_further_back_leaves_those_behind_it(store: &dyn Store) {
+pub(super) async fn a_handoff_further_back_leaves_those_behind_it(store: &Store) {
     let session = add(store, "chat", &say_many(6)).await;
     let far = keep(store, session, Branch::MAIN, 5).await;
     // Whoever goes on from the third turn saw none.
@@ -395,7 +394,7 @@ pub(super) async fn a_handoff_further_back_leaves_those_behind_it(store: &dyn St
     clean(store).await;
 }
 
-pub(super) async fn nothing_of_a_forgotten_session_is_left(store: &dyn Store) {
+pub(super) async fn nothing_of_a_forgotten_session_is_left(store: &Store) {
     let session = add(store, "chat", &say_many(3)).await;
     let other = add(store, "other", &say_many(2)).await;
     erase(store, session, &[1]).await;
@@ -421,7 +420,7 @@ pub(super) async fn nothing_of_a_forgotten_session_is_left(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_rewritten_turn_takes_handoffs_along(store: &dyn Store) {
+pub(super) async fn a_rewritten_turn_takes_handoffs_along(store: &Store) {
     let session = add(store, "chat", &say_many(4)).await;
     keep(store, session, Branch::MAIN, 1).await;
     keep(store, session, Branch::MAIN, 3).await;
@@ -436,7 +435,7 @@ pub(super) async fn a_rewritten_turn_takes_handoffs_along(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn handoffs_are_redacted_again(store: &dyn Store) {
+pub(super) async fn handoffs_are_redacted_again(store: &Store) {
     let session = add(store, "chat", &say_many(5)).await;
     let told = NewHandoff {
         text: text("of q8Zk2Lm9Xw"),
@@ -484,7 +483,7 @@ pub(super) async fn handoffs_are_redacted_again(store: &dyn Store) {
 
 // What providers counted
 
-async fn note(store: &dyn Store, session: SessionNo, handoff: Option<&str>) {
+async fn note(store: &Store, session: SessionNo, handoff: Option<&str>) {
     let usage = ViewUsage {
         session,
         branch: Branch::MAIN,
@@ -497,12 +496,12 @@ async fn note(store: &dyn Store, session: SessionNo, handoff: Option<&str>) {
     store.put_usage(&scope(), usage).await.unwrap();
 }
 
-async fn counted(store: &dyn Store, session: SessionNo) -> Option<u64> {
+async fn counted(store: &Store, session: SessionNo) -> Option<u64> {
     let found = store.usage(&scope(), session, Branch::MAIN, "m").await.unwrap();
     found.map(|found| found.tokens)
 }
 
-pub(super) async fn the_last_count_of_a_provider_stands(store: &dyn Store) {
+pub(super) async fn the_last_count_of_a_provider_stands(store: &Store) {
     let session = forked(store).await;
     let id = keep(store, session, Branch::MAIN, 2).await;
     let usage = ViewUsage {
@@ -556,7 +555,7 @@ pub(super) async fn the_last_count_of_a_provider_stands(store: &dyn Store) {
 
 // What models answered
 
-async fn new_answer(store: &dyn Store, key: u8, session: Option<SessionNo>) -> NewAnswer {
+async fn new_answer(store: &Store, key: u8, session: Option<SessionNo>) -> NewAnswer {
     NewAnswer {
         key: [key; 32],
         session,
@@ -568,7 +567,7 @@ async fn new_answer(store: &dyn Store, key: u8, session: Option<SessionNo>) -> N
 }
 
 /// The keys that have an answer.
-async fn answers(store: &dyn Store) -> String {
+async fn answers(store: &Store) -> String {
     let mut found = Vec::new();
     for key in 1..9_u8 {
         if store.answer(&scope(), &[key; 32]).await.unwrap().is_some() {
@@ -578,7 +577,7 @@ async fn answers(store: &dyn Store) -> String {
     found.join(" ")
 }
 
-pub(super) async fn an_answer_is_found_by_its_key(store: &dyn Store) {
+pub(super) async fn an_answer_is_found_by_its_key(store: &Store) {
     let first = new_answer(store, 1, None).await;
     store.put_answer(&scope(), first).await.unwrap();
     assert_eq!(store.answer(&scope(), &[1; 32]).await.unwrap(), Some(text("answer 1")));
@@ -603,7 +602,7 @@ pub(super) async fn an_answer_is_found_by_its_key(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn answers_go_with_what_they_were_made_of(store: &dyn Store) {
+pub(super) async fn answers_go_with_what_they_were_made_of(store: &Store) {
     let session = add(store, "chat", &say_many(4)).await;
     let other = add(store, "other", &say_many(1)).await;
     let diary = scope_of("acme", "diary");
@@ -659,7 +658,7 @@ pub(super) async fn answers_go_with_what_they_were_made_of(store: &dyn Store) {
 
 // What it cost
 
-pub(super) async fn spending_is_summed_up(store: &dyn Store) {
+pub(super) async fn spending_is_summed_up(store: &Store) {
     let spent = |day, purpose: &str, model: &str, calls| Spending {
         day,
         purpose: purpose.to_owned(),
@@ -713,24 +712,24 @@ pub(super) async fn spending_is_summed_up(store: &dyn Store) {
 
 /// A handoff that fails left the old, one whose answer is lost left the new.
 #[cfg(test)]
-pub(super) async fn keeping_is_one_step(store: Arc<dyn Store>) {
-    use crate::testing::FailingStore;
-    let session = add(&*store, "chat", &say_many(6)).await;
-    let mut before = said(&*store, session).await;
+pub(super) async fn keeping_is_one_step(store: Store) {
+    use crate::store::hooks::Failing;
+    let session = add(&store, "chat", &say_many(6)).await;
+    let mut before = said(&store, session).await;
     for through in [2, 5] {
         for is_done in [false, true] {
             let failing = match is_done {
-                false => FailingStore::instead_of(1, Arc::clone(&store)),
-                true => FailingStore::after(1, Arc::clone(&store)),
+                false => store.hooked(Failing::instead_of(1)),
+                true => store.hooked(Failing::after(1)),
             };
             let head = store.head(&acme()).await.unwrap();
-            let new = new_handoff(&*store, session, Branch::MAIN, through).await;
+            let new = new_handoff(&store, session, Branch::MAIN, through).await;
             assert!(failing.put_handoff(&scope(), new).await.is_err());
             assert_eq!(store.head(&acme()).await.unwrap() != head, is_done);
-            let after = said(&*store, session).await;
+            let after = said(&store, session).await;
             assert_eq!(after != before, is_done);
             before = after;
-            clean(&*store).await;
+            clean(&store).await;
         }
     }
     assert_eq!(before, "1 main.2, 2 main.5");

@@ -5,14 +5,16 @@ use icecore_domain::time::Millis;
 
 use super::commitments::entry;
 use super::fixtures::*;
-use crate::dreams::MAX_LEASE_MILLIS;
+use crate::error::Result;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::store::leases::MAX_LEASE_MILLIS;
+use crate::*;
 
 const NAME: &str = "settle/acme";
 
 /// Takes the lease for ten milliseconds; answers its number.
-async fn take(store: &dyn Store, holder: &str, now: i64) -> Option<u64> {
+async fn take(store: &Store, holder: &str, now: i64) -> Option<u64> {
     let until = Millis(now + 10);
     let fence = store.lease(NAME, holder, until, Millis(now)).await.unwrap();
     fence.inspect(|fence| assert_eq!(fence.name, NAME)).map(|fence| fence.token)
@@ -26,7 +28,7 @@ fn is_lost<T>(done: Result<T>) -> bool {
     matches!(done, Err(StoreError::LeaseLost { name }) if name == NAME)
 }
 
-pub(super) async fn one_holds_a_lease_until_it_is_past(store: &dyn Store) {
+pub(super) async fn one_holds_a_lease_until_it_is_past(store: &Store) {
     assert_eq!(take(store, "a", 0).await, Some(1));
     assert_eq!(take(store, "b", 9).await, None);
     assert_eq!(take(store, "b", 10).await, Some(2));
@@ -36,7 +38,7 @@ pub(super) async fn one_holds_a_lease_until_it_is_past(store: &dyn Store) {
     assert_eq!(other, Some(Fence { name: "sweep".to_owned(), token: 1 }));
 }
 
-pub(super) async fn who_renews_keeps_the_number(store: &dyn Store) {
+pub(super) async fn who_renews_keeps_the_number(store: &Store) {
     assert_eq!(take(store, "a", 0).await, Some(1));
     assert_eq!(take(store, "a", 5).await, Some(1));
     assert_eq!(take(store, "b", 14).await, None);
@@ -46,7 +48,7 @@ pub(super) async fn who_renews_keeps_the_number(store: &dyn Store) {
     assert_eq!(take(store, "a", 120).await, Some(3));
 }
 
-pub(super) async fn a_lease_of_a_wrong_clock_is_nobodys(store: &dyn Store) {
+pub(super) async fn a_lease_of_a_wrong_clock_is_nobodys(store: &Store) {
     let (now, far) = (Millis(5), Millis(5 + MAX_LEASE_MILLIS + 1));
     assert!(store.lease(NAME, "a", far, now).await.unwrap().is_some());
     assert_eq!(take(store, "b", 5).await, Some(2));
@@ -55,7 +57,7 @@ pub(super) async fn a_lease_of_a_wrong_clock_is_nobodys(store: &dyn Store) {
     assert_eq!(take(store, "a", 5).await, None);
 }
 
-pub(super) async fn a_lease_that_is_given_back_is_free(store: &dyn Store) {
+pub(super) async fn a_lease_that_is_given_back_is_free(store: &Store) {
     assert_eq!(take(store, "a", 0).await, Some(1));
     // Of another's number nothing is given back.
     store.release(&fence(7)).await.unwrap();
@@ -73,7 +75,7 @@ pub(super) async fn a_lease_that_is_given_back_is_free(store: &dyn Store) {
     assert!(take(store, "b", 3).await.unwrap() > again);
 }
 
-pub(super) async fn nothing_is_written_under_a_lost_lease(store: &dyn Store) {
+pub(super) async fn nothing_is_written_under_a_lost_lease(store: &Store) {
     let scope = scope();
     assert_eq!(take(store, "a", 0).await, Some(1));
     let held = store.fenced(fence(1));
@@ -108,7 +110,7 @@ pub(super) async fn nothing_is_written_under_a_lost_lease(store: &dyn Store) {
     store.fenced(fence(2)).append(&scope, batch("s", &[say("four")])).await.unwrap();
     store.append(&scope, batch("s", &[say("five")])).await.unwrap();
     // Leases themselves need none.
-    assert_eq!(take(held.as_ref(), "b", 12).await, Some(2));
+    assert_eq!(take(&held, "b", 12).await, Some(2));
     held.release(&fence(2)).await.unwrap();
     assert!(is_lost(store.fenced(fence(2)).put_note("late", "x").await));
     // A lease that never was is held by nobody.

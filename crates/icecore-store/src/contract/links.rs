@@ -7,7 +7,8 @@ use icecore_domain::redact::Hidden;
 
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 /// The links of a history, message by message.
 pub(crate) fn chain(messages: &[&str]) -> Vec<Link> {
@@ -29,12 +30,12 @@ pub(crate) fn following(session: &str, messages: &[&str], known: usize) -> Appen
     batch
 }
 
-async fn follow(store: &dyn Store, session: &str, messages: &[&str], known: usize) -> Appended {
+async fn follow(store: &Store, session: &str, messages: &[&str], known: usize) -> Appended {
     store.append(&scope(), following(session, messages, known)).await.unwrap()
 }
 
 /// The turns with a history's last link, as `1.2 main 2 head`.
-async fn found(store: &dyn Store, messages: &[&str], session: Option<u64>) -> String {
+async fn found(store: &Store, messages: &[&str], session: Option<u64>) -> String {
     let links = &chain(messages)[messages.len() - 1..];
     let found = store.linked(&scope(), links, session.map(SessionNo)).await.unwrap();
     let show = |turn: &LinkedTurn| {
@@ -47,7 +48,7 @@ async fn found(store: &dyn Store, messages: &[&str], session: Option<u64>) -> St
     found.iter().map(show).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) async fn a_turn_with_a_link_is_there_once(store: &dyn Store) {
+pub(super) async fn a_turn_with_a_link_is_there_once(store: &Store) {
     assert_eq!(shown(&follow(store, "s", &["a", "b"], 0).await), "Added 1 main, Added 2 main");
     let again = follow(store, "s", &["a", "b", "c"], 0).await;
     assert_eq!(shown(&again), "Known 1 main, Known 2 main, Added 3 main");
@@ -65,7 +66,7 @@ pub(super) async fn a_turn_with_a_link_is_there_once(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn turns_with_links_are_one_path(store: &dyn Store) {
+pub(super) async fn turns_with_links_are_one_path(store: &Store) {
     follow(store, "s", &["a", "b", "c"], 0).await;
     // It follows what it says it follows, whatever branch is the current one.
     assert_eq!(shown(&follow(store, "s", &["a", "x"], 1).await), "Added 4 fork-1");
@@ -85,7 +86,7 @@ pub(super) async fn turns_with_links_are_one_path(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_path_goes_on_from_what_is_there(store: &dyn Store) {
+pub(super) async fn a_path_goes_on_from_what_is_there(store: &Store) {
     let refused_new = store.append(&scope(), following("new", &["a", "b"], 1)).await;
     assert_eq!(refused(refused_new), "no parent 0 the message before");
     assert_eq!(store.session(&scope(), &session_name("new")).await.unwrap(), None);
@@ -99,7 +100,7 @@ pub(super) async fn a_path_goes_on_from_what_is_there(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn turns_are_found_by_their_links(store: &dyn Store) {
+pub(super) async fn turns_are_found_by_their_links(store: &Store) {
     for session in ["s", "t"] {
         follow(store, session, &["a", "b"], 0).await;
     }
@@ -124,13 +125,13 @@ pub(crate) fn answering(session: &str, messages: &[&str]) -> AppendBatch {
 }
 
 /// For each session that has a history's last link, whether it is answered there.
-async fn answered(store: &dyn Store, messages: &[&str]) -> Vec<bool> {
+async fn answered(store: &Store, messages: &[&str]) -> Vec<bool> {
     let links = &chain(messages)[messages.len() - 1..];
     let found = store.linked(&scope(), links, None).await.unwrap();
     found.iter().map(|turn| turn.is_answered).collect()
 }
 
-pub(super) async fn an_answer_is_told_from_what_a_client_made_up(store: &dyn Store) {
+pub(super) async fn an_answer_is_told_from_what_a_client_made_up(store: &Store) {
     follow(store, "s", &["greeting", "a"], 0).await;
     assert_eq!(answered(store, &["greeting", "a"]).await, [false]);
     store.append(&scope(), answering("s", &["greeting", "a", "b"])).await.unwrap();
@@ -160,7 +161,7 @@ pub(super) async fn an_answer_is_told_from_what_a_client_made_up(store: &dyn Sto
     clean(store).await;
 }
 
-pub(super) async fn a_turn_without_its_words_is_told_from_others(store: &dyn Store) {
+pub(super) async fn a_turn_without_its_words_is_told_from_others(store: &Store) {
     let mut batch = following("s", &["a", "b"], 0);
     batch.turns[0].is_hollow = true;
     store.append(&scope(), batch).await.unwrap();
@@ -171,7 +172,7 @@ pub(super) async fn a_turn_without_its_words_is_told_from_others(store: &dyn Sto
     clean(store).await;
 }
 
-pub(super) async fn so_many_turns_of_a_link_are_answered(store: &dyn Store) {
+pub(super) async fn so_many_turns_of_a_link_are_answered(store: &Store) {
     for n in 0..=MOST_LINKED {
         follow(store, &format!("s{n}"), &["hello"], 0).await;
     }
@@ -181,7 +182,7 @@ pub(super) async fn so_many_turns_of_a_link_are_answered(store: &dyn Store) {
     assert_eq!(found(store, &["hello"], Some(1)).await, "1.1 main 1 head");
 }
 
-pub(super) async fn links_outlast_what_was_forgotten(store: &dyn Store) {
+pub(super) async fn links_outlast_what_was_forgotten(store: &Store) {
     let session = follow(store, "s", &["a", "b", "c"], 0).await.session;
     erase(store, session, &[2]).await;
     assert_eq!(found(store, &["a", "b"], None).await, "1.2 main 2 Erased");
@@ -199,7 +200,7 @@ pub(super) async fn links_outlast_what_was_forgotten(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn links_are_of_one_memory_and_tenant(store: &dyn Store) {
+pub(super) async fn links_are_of_one_memory_and_tenant(store: &Store) {
     follow(store, "s", &["a", "b"], 0).await;
     let links = chain(&["a", "b"]);
     for other in [scope_of("acme", "diary"), scope_of("rival", "notes")] {
@@ -215,7 +216,7 @@ pub(super) async fn links_are_of_one_memory_and_tenant(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn places_are_told_without_bodies(store: &dyn Store) {
+pub(super) async fn places_are_told_without_bodies(store: &Store) {
     let session = follow(store, "s", &["a", "b"], 0).await.session;
     follow(store, "s", &["a", "c"], 1).await;
     erase(store, session, &[2]).await;
@@ -230,7 +231,7 @@ pub(super) async fn places_are_told_without_bodies(store: &dyn Store) {
     assert_eq!(store.places(&other, &[id(1)]).await.unwrap(), []);
 }
 
-pub(super) async fn two_at_one_head_do_not_overwrite_each_other(store: &dyn Store) {
+pub(super) async fn two_at_one_head_do_not_overwrite_each_other(store: &Store) {
     follow(store, "s", &["a", "b"], 0).await;
     let scope = scope();
     let first = store.append(&scope, following("s", &["a", "b", "c"], 2));
@@ -250,13 +251,13 @@ pub(super) async fn two_at_one_head_do_not_overwrite_each_other(store: &dyn Stor
 }
 
 /// What stands before a history's last message in a session.
-async fn before(store: &dyn Store, messages: &[&str], session: SessionNo) -> String {
+async fn before(store: &Store, messages: &[&str], session: SessionNo) -> String {
     let links = chain(messages);
     let found = store.recalled(&scope(), session, &links[links.len() - 1..]).await.unwrap();
     found.first().map(|(_, text)| text.as_str().to_owned()).unwrap_or_default()
 }
 
-async fn recall(store: &dyn Store, messages: &[&str], session: SessionNo, said: &str) -> bool {
+async fn recall(store: &Store, messages: &[&str], session: SessionNo, said: &str) -> bool {
     let recalled = NewRecalled {
         session,
         link: chain(messages)[messages.len() - 1],
@@ -267,7 +268,7 @@ async fn recall(store: &dyn Store, messages: &[&str], session: SessionNo, said: 
     store.put_recalled(&scope(), recalled).await.unwrap()
 }
 
-pub(super) async fn what_was_recalled_stands_where_it_was(store: &dyn Store) {
+pub(super) async fn what_was_recalled_stands_where_it_was(store: &Store) {
     let session = follow(store, "s", &["a", "b", "c"], 0).await.session;
     assert!(recall(store, &["a"], session, "one").await);
     assert!(recall(store, &["a", "b", "c"], session, "two").await);
@@ -287,7 +288,7 @@ pub(super) async fn what_was_recalled_stands_where_it_was(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_was_recalled_goes_with_what_it_may_tell_of(store: &dyn Store) {
+pub(super) async fn what_was_recalled_goes_with_what_it_may_tell_of(store: &Store) {
     let session = follow(store, "s", &["a", "b", "c"], 0).await.session;
     let other = follow(store, "t", &["d", "e"], 0).await.session;
     let stale = NewRecalled {

@@ -6,7 +6,8 @@ use icecore_domain::time::Millis;
 
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 fn entry(id: &str) -> NewEntry {
     NewEntry {
@@ -21,16 +22,16 @@ fn entry(id: &str) -> NewEntry {
     }
 }
 
-async fn put(store: &dyn Store, id: &str) -> EntryRecord {
+async fn put(store: &Store, id: &str) -> EntryRecord {
     store.put_entry(&scope(), entry(id)).await.unwrap()
 }
 
-async fn events(store: &dyn Store, memory: Option<&str>, after: u64, limit: usize) -> String {
+async fn events(store: &Store, memory: Option<&str>, after: u64, limit: usize) -> String {
     let found = store.events(scope().tenant(), memory, Position(after), limit).await.unwrap();
     found.iter().map(|e| format!("{} {}", e.position, e.kind)).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) async fn events_merge_turns_and_records_in_order(store: &dyn Store) {
+pub(super) async fn events_merge_turns_and_records_in_order(store: &Store) {
     add(store, "s", &say_many(2)).await;
     put(store, "e1").await;
     add(store, "t", &say_many(1)).await;
@@ -49,7 +50,7 @@ pub(super) async fn events_merge_turns_and_records_in_order(store: &dyn Store) {
     assert_eq!(store.events(&tenant("rival"), None, Position(0), 9).await.unwrap(), []);
 }
 
-pub(super) async fn paging_misses_nothing(store: &dyn Store) {
+pub(super) async fn paging_misses_nothing(store: &Store) {
     for n in 0..5 {
         add(store, &format!("s{}", n % 2), &say_many(n + 1)).await;
         put(store, &format!("e{n}")).await;
@@ -70,7 +71,7 @@ pub(super) async fn paging_misses_nothing(store: &dyn Store) {
     assert_eq!(events(store, None, u64::MAX, 9).await, "");
 }
 
-pub(super) async fn events_can_be_of_one_memory(store: &dyn Store) {
+pub(super) async fn events_can_be_of_one_memory(store: &Store) {
     let diary = scope_of("acme", "diary");
     add(store, "s", &say_many(1)).await;
     store.append(&diary, batch("s", &say_many(2))).await.unwrap();
@@ -85,7 +86,7 @@ pub(super) async fn events_can_be_of_one_memory(store: &dyn Store) {
     assert_eq!(events(store, Some("nowhere"), 0, 9).await, "");
 }
 
-pub(super) async fn events_hold_no_content(store: &dyn Store) {
+pub(super) async fn events_hold_no_content(store: &Store) {
     let session = add(store, "s", &[say("a private word").id("private").by("private")]).await;
     put(store, "e").await;
     erase(store, session, &[1]).await;
@@ -95,7 +96,7 @@ pub(super) async fn events_hold_no_content(store: &dyn Store) {
     }
 }
 
-pub(super) async fn an_erasure_is_logged(store: &dyn Store) {
+pub(super) async fn an_erasure_is_logged(store: &Store) {
     let session = add(store, "s", &say_many(2)).await;
     let mut erasure =
         erasing(store, &scope(), session, icecore_domain::ids::Branch::MAIN, &[1, 2]).await;
@@ -115,7 +116,7 @@ pub(super) async fn an_erasure_is_logged(store: &dyn Store) {
     assert_eq!(events(store, None, 3, 9).await, "4 memory.rescanned");
 }
 
-pub(super) async fn entries_are_put_and_listed(store: &dyn Store) {
+pub(super) async fn entries_are_put_and_listed(store: &Store) {
     let first = put(store, "b").await;
     add(store, "s", &say_many(3)).await;
     let second = put(store, "a").await;
@@ -143,7 +144,7 @@ pub(super) async fn entries_are_put_and_listed(store: &dyn Store) {
     assert_eq!(store.head(scope().tenant()).await.unwrap(), Position(5));
 }
 
-pub(super) async fn entries_expire_and_are_erased(store: &dyn Store) {
+pub(super) async fn entries_expire_and_are_erased(store: &Store) {
     let at = |millis| NewEntry { now: Millis(millis), ..entry(&format!("at {millis}")) };
     store.put_entry(&scope(), NewEntry { expires_at: Some(Millis(50)), ..at(10) }).await.unwrap();
     let in_force =
@@ -199,7 +200,7 @@ fn claimed(turns: &[Say], key: &str, now: Millis) -> AppendBatch {
     AppendBatch { claim: Some(claim), now, ..batch("s", turns) }
 }
 
-pub(super) async fn a_claim_is_kept_with_its_effect(store: &dyn Store) {
+pub(super) async fn a_claim_is_kept_with_its_effect(store: &Store) {
     let outcome =
         async |key| store.outcome(scope().tenant(), "POST /turns", key, NOW).await.unwrap();
     let appended = store.append(&scope(), claimed(&say_many(2), "k", NOW)).await.unwrap();
@@ -219,7 +220,7 @@ pub(super) async fn a_claim_is_kept_with_its_effect(store: &dyn Store) {
     assert_eq!(other, None);
 }
 
-pub(super) async fn outcomes_are_kept_for_a_day(store: &dyn Store) {
+pub(super) async fn outcomes_are_kept_for_a_day(store: &Store) {
     store.append(&scope(), claimed(&say_many(1), "k", NOW)).await.unwrap();
     let kept = async |after| {
         let now = Millis(NOW.0 + after);
@@ -240,7 +241,7 @@ pub(super) async fn outcomes_are_kept_for_a_day(store: &dyn Store) {
     assert_eq!((found.request, found.status, found.body.as_str()), ([2; 32], 200, "receipt"));
 }
 
-pub(super) async fn what_is_of_a_tenant_alone_is_logged(store: &dyn Store) {
+pub(super) async fn what_is_of_a_tenant_alone_is_logged(store: &Store) {
     let (acme, payload) = (tenant("acme"), r#"{"reason":"role"}"#.to_owned());
     let at = store.log_of_tenant(&acme, LogKind::Denied, payload.clone(), NOW).await.unwrap();
     assert_eq!(events(store, None, 0, 9).await, format!("{at} auth.denied"));
@@ -250,7 +251,7 @@ pub(super) async fn what_is_of_a_tenant_alone_is_logged(store: &dyn Store) {
     assert!(store.scopes(&acme).await.unwrap().is_empty(), "no memory is made for it");
 }
 
-pub(super) async fn notes_are_kept(store: &dyn Store) {
+pub(super) async fn notes_are_kept(store: &Store) {
     assert_eq!(store.note("shape").await.unwrap(), None);
     store.put_note("shape", "round").await.unwrap();
     store.put_note("shape", "square").await.unwrap();
@@ -259,7 +260,7 @@ pub(super) async fn notes_are_kept(store: &dyn Store) {
     assert_eq!(store.note("shape").await.unwrap().as_deref(), Some("square"));
 }
 
-pub(super) async fn the_first_note_stands(store: &dyn Store) {
+pub(super) async fn the_first_note_stands(store: &Store) {
     let (one, two) = tokio::join!(store.note_once("id", "one"), store.note_once("id", "two"));
     let first = one.unwrap();
     assert_eq!(first, two.unwrap());
@@ -269,7 +270,7 @@ pub(super) async fn the_first_note_stands(store: &dyn Store) {
     assert_eq!(store.note_once("id", "five").await.unwrap(), "four");
 }
 
-pub(super) async fn what_is_there_outlasts_a_scrub(store: &dyn Store) {
+pub(super) async fn what_is_there_outlasts_a_scrub(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     warm(store, session, 8).await;
     erase(store, session, &[1, 2, 9]).await;
@@ -281,7 +282,7 @@ pub(super) async fn what_is_there_outlasts_a_scrub(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn counts_of_work_only_grow(store: &dyn Store) {
+pub(super) async fn counts_of_work_only_grow(store: &Store) {
     let counts = || {
         let timings = store.timings();
         [timings.reads.count(), timings.writes.count(), timings.committed_writes]

@@ -5,9 +5,10 @@ use icecore_domain::ids::{Branch, Ordinal, Position};
 use icecore_domain::time::Millis;
 
 use super::fixtures::*;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
-pub(super) async fn chunks_are_read_by_range_and_end(store: &dyn Store) {
+pub(super) async fn chunks_are_read_by_range_and_end(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     let check = async |change: fn(&mut ChunkQuery), expected: &str| {
         let mut query = ChunkQuery::all(session, Branch::MAIN, Level::Micro, 10);
@@ -26,7 +27,7 @@ pub(super) async fn chunks_are_read_by_range_and_end(store: &dyn Store) {
     check(|q| q.branch = Branch(1), "").await;
 }
 
-pub(super) async fn a_hot_body_is_in_its_rows(store: &dyn Store) {
+pub(super) async fn a_hot_body_is_in_its_rows(store: &Store) {
     let session = add(store, "s", &say_many(7)).await;
     assert_eq!(places(store, session).await, "1-2 rows, 3-4 rows, 5-6 rows");
     let overlapping = async |first, last| {
@@ -40,7 +41,7 @@ pub(super) async fn a_hot_body_is_in_its_rows(store: &dyn Store) {
     assert_eq!(overlapping(7, 99).await, [0; 0]);
 }
 
-pub(super) async fn warm_demotion_moves_bodies_to_text(store: &dyn Store) {
+pub(super) async fn warm_demotion_moves_bodies_to_text(store: &Store) {
     let session = add(store, "s", &say_many(7)).await;
     warm(store, session, 4).await;
     assert_eq!(
@@ -57,7 +58,7 @@ pub(super) async fn warm_demotion_moves_bodies_to_text(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn warm_demotion_compares_before_it_moves(store: &dyn Store) {
+pub(super) async fn warm_demotion_compares_before_it_moves(store: &Store) {
     let session = add(store, "s", &say_many(8)).await;
     let demotion =
         async |through| warming(store, &scope(), session, Branch::MAIN, through).await.unwrap();
@@ -80,7 +81,7 @@ pub(super) async fn warm_demotion_compares_before_it_moves(store: &dyn Store) {
     refused(seen).await;
 }
 
-pub(super) async fn cold_demotion_moves_bodies_to_a_pack(store: &dyn Store) {
+pub(super) async fn cold_demotion_moves_bodies_to_a_pack(store: &Store) {
     let session = add(store, "s", &say_many(11)).await;
     warm(store, session, 10).await;
     let id = cool(store, session, ColdBody::Pack(new_pack("p"))).await;
@@ -99,7 +100,7 @@ pub(super) async fn cold_demotion_moves_bodies_to_a_pack(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn cold_demotion_compares_before_it_moves(store: &dyn Store) {
+pub(super) async fn cold_demotion_compares_before_it_moves(store: &Store) {
     let session = add(store, "s", &say_many(17)).await;
     let demotion = async || {
         let pack = ColdBody::Pack(new_pack("p"));
@@ -128,7 +129,7 @@ pub(super) async fn cold_demotion_compares_before_it_moves(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn cold_text_may_stay(store: &dyn Store) {
+pub(super) async fn cold_text_may_stay(store: &Store) {
     let session = add(store, "s", &say_many(8)).await;
     warm(store, session, 8).await;
     let before = places(store, session).await;
@@ -139,7 +140,7 @@ pub(super) async fn cold_text_may_stay(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_dropped_body_is_expired(store: &dyn Store) {
+pub(super) async fn a_dropped_body_is_expired(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     warm(store, session, 8).await;
     erase(store, session, &[1]).await;
@@ -160,7 +161,7 @@ pub(super) async fn a_dropped_body_is_expired(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn packs_are_listed_oldest_first_and_expire(store: &dyn Store) {
+pub(super) async fn packs_are_listed_oldest_first_and_expire(store: &Store) {
     for (name, at) in [("young", 300), ("old", 100), ("middle", 200)] {
         let session = add(store, name, &say_many(8)).await;
         warm(store, session, 8).await;
@@ -193,7 +194,7 @@ pub(super) async fn packs_are_listed_oldest_first_and_expire(store: &dyn Store) 
     clean(store).await;
 }
 
-pub(super) async fn summaries_are_put_with_their_watermark(store: &dyn Store) {
+pub(super) async fn summaries_are_put_with_their_watermark(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     summarize(store, session).await;
     let through = branch(store, session).await.summarized_through;
@@ -209,7 +210,7 @@ pub(super) async fn summaries_are_put_with_their_watermark(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn summaries_of_what_changed_are_not_put(store: &dyn Store) {
+pub(super) async fn summaries_of_what_changed_are_not_put(store: &Store) {
     let session = add(store, "s", &say_many(4)).await;
     let none = async || {
         let chunks = chunks(store, session, Level::Micro).await;
@@ -229,7 +230,7 @@ pub(super) async fn summaries_of_what_changed_are_not_put(store: &dyn Store) {
     none().await;
 }
 
-pub(super) async fn derived_text_can_be_dropped(store: &dyn Store) {
+pub(super) async fn derived_text_can_be_dropped(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     summarize(store, session).await;
     let seen = branch(store, session).await.version;
@@ -243,7 +244,7 @@ pub(super) async fn derived_text_can_be_dropped(store: &dyn Store) {
     assert_eq!(stats(store).await.summaries, [4, 2, 1]);
 }
 
-pub(super) async fn a_branch_is_settled_unless_it_changed(store: &dyn Store) {
+pub(super) async fn a_branch_is_settled_unless_it_changed(store: &Store) {
     let first = add(store, "s", &[say("a").id("a"), say("b"), say("c").after(&["a"])]).await;
     let rival = scope_of("rival", "notes");
     store.append(&rival, batch("r", &say_many(1))).await.unwrap();
@@ -287,7 +288,7 @@ pub(super) async fn a_branch_is_settled_unless_it_changed(store: &dyn Store) {
     assert_eq!(count(None, None).await, 5);
 }
 
-pub(super) async fn stats_add_up(store: &dyn Store) {
+pub(super) async fn stats_add_up(store: &Store) {
     assert_eq!(stats(store).await, StoreStats::default());
     let session = add(store, "s", &say_many(19)).await;
     store.append(&scope_of("acme", "diary"), batch("d", &say_many(5))).await.unwrap();

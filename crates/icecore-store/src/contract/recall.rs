@@ -8,7 +8,8 @@ use icecore_domain::time::Millis;
 
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 fn id(session: SessionNo, seq: u64) -> TurnId {
     TurnId { session, seq: Seq(seq) }
@@ -20,13 +21,13 @@ fn ids(rows: &[TurnRow]) -> String {
     rows.iter().map(show).collect::<Vec<_>>().join(" ")
 }
 
-async fn head(store: &dyn Store) -> ScopeHead {
+async fn head(store: &Store) -> ScopeHead {
     store.scope_head(&scope()).await.unwrap()
 }
 
 // In order
 
-pub(super) async fn a_scope_has_a_head(store: &dyn Store) {
+pub(super) async fn a_scope_has_a_head(store: &Store) {
     assert_eq!(head(store).await, ScopeHead::default());
     assert!(store.tenants().await.unwrap().is_empty(), "asking makes nothing");
     let session = add(store, "s", &say_many(4)).await;
@@ -48,7 +49,7 @@ pub(super) async fn a_scope_has_a_head(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn turns_of_a_scope_come_in_order(store: &dyn Store) {
+pub(super) async fn turns_of_a_scope_come_in_order(store: &Store) {
     let first = add(store, "s", &say_many(5)).await;
     store.append(&scope_of("acme", "diary"), batch("d", &say_many(3))).await.unwrap();
     add(store, "t", &say_many(2)).await;
@@ -71,7 +72,7 @@ pub(super) async fn turns_of_a_scope_come_in_order(store: &dyn Store) {
     assert!(all[3].body.is_none() && all[4].body.is_some());
 }
 
-pub(super) async fn turns_are_read_by_id(store: &dyn Store) {
+pub(super) async fn turns_are_read_by_id(store: &Store) {
     let session = add(store, "s", &say_many(5)).await;
     let diary = scope_of("acme", "diary");
     let other = store.append(&diary, batch("d", &say_many(3))).await.unwrap().session;
@@ -93,7 +94,7 @@ pub(super) async fn turns_are_read_by_id(store: &dyn Store) {
     assert_eq!(store.turns_at(&scope_of("rival", "diary"), &asked).await.unwrap(), []);
 }
 
-pub(super) async fn bodies_are_found_one_by_one(store: &dyn Store) {
+pub(super) async fn bodies_are_found_one_by_one(store: &Store) {
     let session = add(store, "s", &say_many(21)).await;
     warm(store, session, 18).await;
     cool(store, session, ColdBody::Pack(new_pack("p"))).await;
@@ -136,12 +137,12 @@ pub(super) async fn bodies_are_found_one_by_one(store: &dyn Store) {
     assert_eq!(named, [store.session_by_number(&scope(), session).await.unwrap().unwrap()]);
 }
 
-async fn add_to(store: &dyn Store, memory: &str) -> SessionNo {
+async fn add_to(store: &Store, memory: &str) -> SessionNo {
     let scope = scope_of("acme", memory);
     store.append(&scope, batch("d", &say_many(4))).await.unwrap().session
 }
 
-pub(super) async fn chunks_are_read_by_key(store: &dyn Store) {
+pub(super) async fn chunks_are_read_by_key(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     let other = add_to(store, "diary").await;
     summarize(store, session).await;
@@ -162,7 +163,7 @@ pub(super) async fn chunks_are_read_by_key(store: &dyn Store) {
     assert_eq!(store.chunks_at(&scope_of("rival", "notes"), &asked).await.unwrap(), []);
 }
 
-pub(super) async fn summaries_have_numbers(store: &dyn Store) {
+pub(super) async fn summaries_have_numbers(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     summarize(store, session).await;
     let after = async |after, limit| {
@@ -197,7 +198,7 @@ pub(super) async fn summaries_have_numbers(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn entries_come_in_order(store: &dyn Store) {
+pub(super) async fn entries_come_in_order(store: &Store) {
     add(store, "s", &say_many(2)).await;
     let mut began = Vec::new();
     for name in ["c", "a", "b"] {
@@ -238,7 +239,7 @@ fn new_entry(id: &str) -> NewEntry {
     NewEntry { id, content, tags, expires_at, now: NOW, secrets_seen: 1, hidden, claim }
 }
 
-async fn put_entry(store: &dyn Store, id: &str) -> EntryRecord {
+async fn put_entry(store: &Store, id: &str) -> EntryRecord {
     store.put_entry(&scope(), new_entry(id)).await.unwrap()
 }
 
@@ -248,7 +249,7 @@ fn fact_batch(seen: u64, through: u64, facts: Vec<NewFact>) -> FactBatch {
     FactBatch { seen_through: Position(seen), through: Position(through), facts, secrets_seen: 1 }
 }
 
-async fn put_facts(store: &dyn Store, seen: u64, through: u64, facts: Vec<NewFact>) -> bool {
+async fn put_facts(store: &Store, seen: u64, through: u64, facts: Vec<NewFact>) -> bool {
     store.put_facts(&scope(), fact_batch(seen, through, facts)).await.unwrap()
 }
 
@@ -258,11 +259,11 @@ fn told(facts: &[FactRecord]) -> String {
     facts.iter().map(show).collect::<Vec<_>>().join(", ")
 }
 
-async fn all_facts(store: &dyn Store) -> String {
+async fn all_facts(store: &Store) -> String {
     told(&store.facts(&scope()).await.unwrap())
 }
 
-pub(super) async fn facts_are_put_with_their_watermark(store: &dyn Store) {
+pub(super) async fn facts_are_put_with_their_watermark(store: &Store) {
     assert!(!put_facts(store, 0, 0, Vec::new()).await, "there is no such scope");
     assert!(store.tenants().await.unwrap().is_empty());
     let session = add(store, "s", &say_many(4)).await;
@@ -292,7 +293,7 @@ pub(super) async fn facts_are_put_with_their_watermark(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn facts_of_what_changed_are_not_put(store: &dyn Store) {
+pub(super) async fn facts_of_what_changed_are_not_put(store: &Store) {
     let session = add(store, "s", &say_many(17)).await;
     let other = add_to(store, "diary").await;
     let drawn = |from| vec![drawn_fact(fact("Ana", "Lisbon"), from)];
@@ -311,7 +312,7 @@ pub(super) async fn facts_of_what_changed_are_not_put(store: &dyn Store) {
     assert!(put_facts(store, 0, 5, good).await);
 }
 
-pub(super) async fn facts_go_with_their_source(store: &dyn Store) {
+pub(super) async fn facts_go_with_their_source(store: &Store) {
     let session = add(store, "s", &say_many(4)).await;
     let drawn = |value, seq| drawn_fact(fact("Ana", value), id(session, seq));
     put_facts(store, 0, 4, vec![drawn("a", 1), drawn("b", 2), drawn("c", 2), drawn("d", 3)]).await;
@@ -332,7 +333,7 @@ pub(super) async fn facts_go_with_their_source(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn dropped_facts_are_drawn_anew(store: &dyn Store) {
+pub(super) async fn dropped_facts_are_drawn_anew(store: &Store) {
     let session = add(store, "s", &say_many(2)).await;
     let drawn = drawn_fact(fact("Ana", "a"), id(session, 1));
     put_facts(store, 0, 2, vec![drawn.clone()]).await;
@@ -360,13 +361,13 @@ fn verdict(
 }
 
 /// Verdicts as `added Ana is a`.
-async fn thought(store: &dyn Store) -> String {
+async fn thought(store: &Store) -> String {
     let show = |v: &VerdictRecord| format!("{} {}", v.verdict.as_str(), v.fact.text.as_str());
     let found = store.verdicts(&scope()).await.unwrap();
     found.iter().map(show).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) async fn the_last_verdict_stands(store: &dyn Store) {
+pub(super) async fn the_last_verdict_stands(store: &Store) {
     let put = async |value, verdict_given| {
         let new = verdict(fact("Ana", value), verdict_given, None);
         store.put_verdict(&scope(), new).await.unwrap()
@@ -398,7 +399,7 @@ pub(super) async fn the_last_verdict_stands(store: &dyn Store) {
     assert_eq!(stats(store).await.verdicts, 2);
 }
 
-pub(super) async fn a_verdict_quotes_what_is_there(store: &dyn Store) {
+pub(super) async fn a_verdict_quotes_what_is_there(store: &Store) {
     let session = add(store, "s", &say_many(2)).await;
     let other = add_to(store, "diary").await;
     erase(store, session, &[2]).await;
@@ -414,7 +415,7 @@ pub(super) async fn a_verdict_quotes_what_is_there(store: &dyn Store) {
     assert_eq!(store.verdicts(&scope()).await.unwrap()[0].source, Some(id(session, 1)));
 }
 
-pub(super) async fn facts_and_verdicts_are_erased(store: &dyn Store) {
+pub(super) async fn facts_and_verdicts_are_erased(store: &Store) {
     let session = add(store, "s", &say_many(4)).await;
     let about =
         |who, seq, at| NewFact { at: Millis(at), ..drawn_fact(fact(who, "a"), id(session, seq)) };

@@ -7,13 +7,14 @@ use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
 
 use super::fixtures::*;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 fn counts(counts: &[(&str, u64)]) -> Hidden {
     counts.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect()
 }
 
-pub(super) async fn a_rewritten_turn_keeps_its_place(store: &dyn Store) {
+pub(super) async fn a_rewritten_turn_keeps_its_place(store: &Store) {
     let turns =
         [say("a").id("a").by("Ana").at(5).hiding("db", 2), say("b").id("b").by("Ana"), say("c")];
     let session = add(store, "s", &turns).await;
@@ -45,7 +46,7 @@ pub(super) async fn a_rewritten_turn_keeps_its_place(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn counts_follow_a_rewrite(store: &dyn Store) {
+pub(super) async fn counts_follow_a_rewrite(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     rewrite(store, session, &[2, 3, 9]).await;
     let record = store.session_by_number(&scope(), session).await.unwrap().unwrap();
@@ -68,7 +69,7 @@ pub(super) async fn counts_follow_a_rewrite(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn warm_text_and_packs_are_put_anew(store: &dyn Store) {
+pub(super) async fn warm_text_and_packs_are_put_anew(store: &Store) {
     let session = add(store, "s", &say_many(13)).await;
     warm(store, session, 12).await;
     cool(store, session, ColdBody::Pack(new_pack("p"))).await;
@@ -90,7 +91,7 @@ pub(super) async fn warm_text_and_packs_are_put_anew(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn what_was_made_of_a_rewritten_turn_goes(store: &dyn Store) {
+pub(super) async fn what_was_made_of_a_rewritten_turn_goes(store: &Store) {
     let session = add(store, "s", &say_many(16)).await;
     let other = add(store, "t", &say_many(2)).await;
     summarize(store, session).await;
@@ -141,7 +142,7 @@ pub(super) async fn what_was_made_of_a_rewritten_turn_goes(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_rewrite_compares_before_it_writes(store: &dyn Store) {
+pub(super) async fn a_rewrite_compares_before_it_writes(store: &Store) {
     let session = add(store, "s", &say_many(9)).await;
     let seen = async |seqs: &[u64]| rewriting(store, &scope(), session, Branch::MAIN, seqs).await;
     let refused = async |change: Rewrite| {
@@ -226,7 +227,7 @@ fn verdict(subject: &str, value: &str) -> NewVerdict {
 const FIRST: &str = "q8Zk2Lm9Xw";
 const SECOND: &str = "Pv4tRb7Ncs";
 
-async fn retell(store: &dyn Store) -> Told {
+async fn retell(store: &Store) -> Told {
     let redactor = redactor_of(&[FIRST, SECOND]);
     let told = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
     let again = store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
@@ -235,7 +236,7 @@ async fn retell(store: &dyn Store) -> Told {
     told
 }
 
-pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
+pub(super) async fn what_was_told_is_redacted_again(store: &Store) {
     let old = scope_of("acme", &format!("of {FIRST}"));
     store.append(&old, batch(&format!("s {FIRST}"), &say_many(2))).await.unwrap();
     store.append(&old, batch("other", &say_many(1))).await.unwrap();
@@ -325,7 +326,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &dyn Store) {
     assert_eq!(stats.hidden, counts(&[("v1", 3), ("v2", 2)]));
 }
 
-pub(super) async fn names_that_become_the_same_are_numbered(store: &dyn Store) {
+pub(super) async fn names_that_become_the_same_are_numbered(store: &Store) {
     let taken = redactor_of(&[FIRST]).name(FIRST).into_string();
     let second = format!("{taken}#2");
     for name in [FIRST, &taken, "other"] {
@@ -349,7 +350,7 @@ pub(super) async fn names_that_become_the_same_are_numbered(store: &dyn Store) {
     assert_eq!([epoch(&second).await, epoch("notes").await, epoch("other").await], [1, 1, 0]);
 }
 
-pub(super) async fn the_last_of_verdicts_that_become_the_same_stands(store: &dyn Store) {
+pub(super) async fn the_last_of_verdicts_that_become_the_same_stands(store: &Store) {
     let both = redactor_of(&[FIRST]);
     let clean_value = both.text(FIRST).into_string();
     for (at, value) in [FIRST, &clean_value, "x"].into_iter().enumerate() {
@@ -376,7 +377,7 @@ pub(super) async fn the_last_of_verdicts_that_become_the_same_stands(store: &dyn
     assert_eq!(hidden, counts(&[("of-1", 1), ("of-2", 1), ("v1", 1)]));
 }
 
-pub(super) async fn derived_text_with_a_secret_goes(store: &dyn Store) {
+pub(super) async fn derived_text_with_a_secret_goes(store: &Store) {
     let diary = scope_of("acme", "diary");
     let session = add(store, "s", &say_many(4)).await;
     let other = store.append(&diary, batch("d", &say_many(4))).await.unwrap().session;
@@ -406,7 +407,7 @@ pub(super) async fn derived_text_with_a_secret_goes(store: &dyn Store) {
     assert_eq!(branch(store, session).await.summarized_through, [Ordinal(0); 3]);
 }
 
-pub(super) async fn what_holds_no_secret_is_left_alone(store: &dyn Store) {
+pub(super) async fn what_holds_no_secret_is_left_alone(store: &Store) {
     let redactor = redactor_of(&[FIRST]);
     let nobody = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
     assert_eq!(nobody, Told::default());

@@ -11,7 +11,8 @@ use icecore_domain::workspace::{FilePath, Workspace};
 use super::fixtures::*;
 use super::workspace::file;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 const FIRST: &str = "q8Zk2Lm9Xw";
 
@@ -82,39 +83,39 @@ fn entry_ref(memory: &str, id: &str) -> EntryRef {
     EntryRef { memory_ref: memory.to_owned(), memory_id: id.to_owned() }
 }
 
-async fn create(store: &dyn Store, id: &str) -> RunRecord {
+async fn create(store: &Store, id: &str) -> RunRecord {
     store.create_run(&workspace(), new_run(id)).await.unwrap()
 }
 
-async fn step(store: &dyn Store, step: RunStep) -> RunRecord {
+async fn step(store: &Store, step: RunStep) -> RunRecord {
     store.step_run(&acme(), step).await.unwrap().unwrap()
 }
 
 /// A run that has done all it had to.
-async fn done(store: &dyn Store, id: &str) -> RunRecord {
+async fn done(store: &Store, id: &str) -> RunRecord {
     create(store, id).await;
     step(store, next(id, 1, RunStatus::Completed)).await
 }
 
-async fn all_events(store: &dyn Store, id: &str) -> Vec<RunEventRecord> {
+async fn all_events(store: &Store, id: &str) -> Vec<RunEventRecord> {
     store.run_events(&acme(), id, None, 99).await.unwrap()
 }
 
-async fn kinds(store: &dyn Store, id: &str) -> String {
+async fn kinds(store: &Store, id: &str) -> String {
     let events = all_events(store, id).await;
     assert!(events.iter().map(|event| event.sequence).eq(0..events.len() as u64));
     events.into_iter().map(|event| event.kind).collect::<Vec<_>>().join(" ")
 }
 
 /// What can be read of runs and entries, to see that a refused step left nothing.
-async fn everything(store: &dyn Store, id: &str) -> String {
+async fn everything(store: &Store, id: &str) -> String {
     let run = store.run(&acme(), id).await.unwrap();
     let entries = store.entries(&scope(), &EntryFilter::default(), NOW, 99).await.unwrap();
     let log = store.events(&acme(), None, Position(0), 99).await.unwrap();
     format!("{run:?} {:?} {entries:?} {log:?}", all_events(store, id).await)
 }
 
-pub(super) async fn a_run_begins_where_the_log_stands(store: &dyn Store) {
+pub(super) async fn a_run_begins_where_the_log_stands(store: &Store) {
     assert_eq!(store.run(&acme(), "r").await.unwrap(), None);
     assert_eq!(all_events(store, "r").await, []);
     assert!(store.tenants().await.unwrap().is_empty(), "asking makes no tenant");
@@ -153,7 +154,7 @@ pub(super) async fn a_run_begins_where_the_log_stands(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_runs_id_is_taken_once(store: &dyn Store) {
+pub(super) async fn a_runs_id_is_taken_once(store: &Store) {
     let run = done(store, "r").await;
     let again = store.create_run(&workspace(), new_run("r")).await;
     assert!(matches!(again, Err(StoreError::RunExists { id }) if id == "r"));
@@ -166,7 +167,7 @@ pub(super) async fn a_runs_id_is_taken_once(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_step_does_all_it_says(store: &dyn Store) {
+pub(super) async fn a_step_does_all_it_says(store: &Store) {
     let begun = create(store, "r").await;
     let hidden = Hidden::from([("jwt".to_owned(), 2)]);
     let mut told = write("notes", "e1");
@@ -223,7 +224,7 @@ pub(super) async fn a_step_does_all_it_says(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_step_compares_before_it_is_done(store: &dyn Store) {
+pub(super) async fn a_step_compares_before_it_is_done(store: &Store) {
     create(store, "r").await;
     create(store, "ended").await;
     step(store, next("ended", 1, RunStatus::Cancelled)).await;
@@ -256,7 +257,7 @@ pub(super) async fn a_step_compares_before_it_is_done(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_refused_step_leaves_nothing(store: &dyn Store) {
+pub(super) async fn a_refused_step_leaves_nothing(store: &Store) {
     create(store, "r").await;
     let taken = write("notes", "taken");
     store.put_entry(&taken.scope, taken.entry.clone()).await.unwrap();
@@ -295,7 +296,7 @@ pub(super) async fn a_refused_step_leaves_nothing(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn events_of_a_run_are_paged(store: &dyn Store) {
+pub(super) async fn events_of_a_run_are_paged(store: &Store) {
     create(store, "r").await;
     for seen in 1..5 {
         step(store, next("r", seen, RunStatus::Running)).await;
@@ -322,7 +323,7 @@ fn new_fork(id: &str, source: &str) -> NewFork {
     }
 }
 
-pub(super) async fn a_fork_repeats_what_has_ended(store: &dyn Store) {
+pub(super) async fn a_fork_repeats_what_has_ended(store: &Store) {
     store.put_file(&workspace(), file("a.md", "x")).await.unwrap();
     create(store, "r").await;
     let last = RunStep {
@@ -356,7 +357,7 @@ pub(super) async fn a_fork_repeats_what_has_ended(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn only_what_has_ended_is_repeated(store: &dyn Store) {
+pub(super) async fn only_what_has_ended_is_repeated(store: &Store) {
     create(store, "pending").await;
     create(store, "running").await;
     step(store, next("running", 1, RunStatus::Running)).await;
@@ -378,7 +379,7 @@ pub(super) async fn only_what_has_ended_is_repeated(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_run_keeps_its_claim(store: &dyn Store) {
+pub(super) async fn a_run_keeps_its_claim(store: &Store) {
     let claim = |operation: &str| {
         Some(Claim {
             operation: operation.to_owned(),
@@ -417,7 +418,7 @@ pub(super) async fn a_run_keeps_its_claim(store: &dyn Store) {
     assert_eq!(kept("POST /v1/fork").await.as_deref(), Some("run f"));
 }
 
-pub(super) async fn unfinished_runs_are_listed_in_turns(store: &dyn Store) {
+pub(super) async fn unfinished_runs_are_listed_in_turns(store: &Store) {
     let rival = Principal::local_operator(tenant("rival")).workspace();
     for (at, id) in [(5, "b"), (9, "late"), (5, "a"), (1, "ended")] {
         let run = NewRun { now: Millis(at), ..new_run(id) };
@@ -440,7 +441,7 @@ pub(super) async fn unfinished_runs_are_listed_in_turns(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_tenant_has_so_many_unfinished(store: &dyn Store) {
+pub(super) async fn a_tenant_has_so_many_unfinished(store: &Store) {
     let two = |id| NewRun { most_unfinished: 2, ..new_run(id) };
     for id in ["a", "b"] {
         store.create_run(&workspace(), two(id)).await.unwrap();
@@ -471,7 +472,7 @@ pub(super) async fn a_tenant_has_so_many_unfinished(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn an_expired_run_goes_for_good_later(store: &dyn Store) {
+pub(super) async fn an_expired_run_goes_for_good_later(store: &Store) {
     for id in ["a", "b", "kept"] {
         done(store, id).await;
     }
@@ -492,7 +493,7 @@ pub(super) async fn an_expired_run_goes_for_good_later(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn runs_are_erased_with_what_repeats_them(store: &dyn Store) {
+pub(super) async fn runs_are_erased_with_what_repeats_them(store: &Store) {
     let made = async |id: &str, at| {
         let run = NewRun { now: Millis(at), ..new_run(id) };
         store.create_run(&workspace(), run).await.unwrap();
@@ -529,7 +530,7 @@ pub(super) async fn runs_are_erased_with_what_repeats_them(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn of_an_expired_run_its_name_stays(store: &dyn Store) {
+pub(super) async fn of_an_expired_run_its_name_stays(store: &Store) {
     store.put_file(&workspace(), file("a.md", "x")).await.unwrap();
     for (id, at) in [("b", 7), ("a", 7), ("late", 9)] {
         create(store, id).await;
@@ -569,7 +570,7 @@ pub(super) async fn of_an_expired_run_its_name_stays(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_run_outlasts_what_it_names(store: &dyn Store) {
+pub(super) async fn a_run_outlasts_what_it_names(store: &Store) {
     create(store, "r").await;
     let only = RunStep {
         writes: vec![write("notes", "e")],
@@ -587,7 +588,7 @@ pub(super) async fn a_run_outlasts_what_it_names(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn runs_are_redacted_again(store: &dyn Store) {
+pub(super) async fn runs_are_redacted_again(store: &Store) {
     let memory = format!("of {FIRST}");
     for path in [format!("{FIRST}.md"), format!("gone-{FIRST}"), "plain.md".to_owned()] {
         store.put_file(&workspace(), file(&path, "x")).await.unwrap();

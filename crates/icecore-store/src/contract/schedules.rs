@@ -8,7 +8,8 @@ use icecore_domain::time::Millis;
 
 use super::fixtures::*;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 const MINUTE: i64 = 60_000;
 
@@ -40,7 +41,7 @@ pub(crate) fn new_schedule(id: &str) -> NewSchedule {
     }
 }
 
-async fn put(store: &dyn Store, schedule: NewSchedule) -> ScheduleRecord {
+async fn put(store: &Store, schedule: NewSchedule) -> ScheduleRecord {
     store.put_schedule(&scope(), schedule).await.unwrap()
 }
 
@@ -58,7 +59,7 @@ fn claim(seen: i64, n: i64, holder: &str) -> TickClaim {
     }
 }
 
-async fn run(store: &dyn Store, id: &str, claim: TickClaim) -> TickRecord {
+async fn run(store: &Store, id: &str, claim: TickClaim) -> TickRecord {
     match store.claim_ticks(&acme(), id, claim).await.unwrap() {
         Claimed::Run(tick) => tick,
         other => panic!("{other:?}"),
@@ -77,12 +78,12 @@ fn ended(holder: &str, outcome: TickOutcome) -> TickEnd {
     }
 }
 
-async fn end(store: &dyn Store, id: &str, n: i64, end: TickEnd) -> bool {
+async fn end(store: &Store, id: &str, n: i64, end: TickEnd) -> bool {
     store.end_tick(&acme(), id, minute(n), end).await.unwrap()
 }
 
 /// The ticks of a schedule, oldest first, by minute.
-async fn ticks(store: &dyn Store, id: &str) -> String {
+async fn ticks(store: &Store, id: &str) -> String {
     let mut found = store.ticks(&acme(), id, 99).await.unwrap();
     found.reverse();
     let word = |tick: &TickRecord| {
@@ -92,17 +93,17 @@ async fn ticks(store: &dyn Store, id: &str) -> String {
     found.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
-async fn due(store: &dyn Store, now: Millis, limit: usize) -> String {
+async fn due(store: &Store, now: Millis, limit: usize) -> String {
     let found = store.due_schedules(now, limit).await.unwrap();
     found.iter().map(|one| one.id.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-async fn listed(store: &dyn Store, memory: Option<&str>) -> String {
+async fn listed(store: &Store, memory: Option<&str>) -> String {
     let found = store.schedules(&acme(), memory).await.unwrap();
     found.iter().map(|one| one.id.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) async fn a_schedule_is_kept_and_removed(store: &dyn Store) {
+pub(super) async fn a_schedule_is_kept_and_removed(store: &Store) {
     assert_eq!(store.schedule(&acme(), "a").await.unwrap(), None);
     let made = put(store, new_schedule("a")).await;
     let expected = ScheduleRecord {
@@ -145,7 +146,7 @@ pub(super) async fn a_schedule_is_kept_and_removed(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn schedules_are_listed_oldest_first(store: &dyn Store) {
+pub(super) async fn schedules_are_listed_oldest_first(store: &Store) {
     for (id, memory, at) in [("b", "notes", 1), ("a", "diary", 2), ("c", "notes", 2)] {
         let new = NewSchedule { now: minute(at), ..new_schedule(id) };
         store.put_schedule(&scope_of("acme", memory), new).await.unwrap();
@@ -157,7 +158,7 @@ pub(super) async fn schedules_are_listed_oldest_first(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_tenant_has_so_many_schedules(store: &dyn Store) {
+pub(super) async fn a_tenant_has_so_many_schedules(store: &Store) {
     let new = |id: &str| NewSchedule { most: 2, ..new_schedule(id) };
     let none = NewSchedule { most: 0, ..new_schedule("x") };
     let error = store.put_schedule(&scope(), none).await.unwrap_err();
@@ -188,7 +189,7 @@ pub(super) async fn a_tenant_has_so_many_schedules(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_schedule_keeps_its_claim(store: &dyn Store) {
+pub(super) async fn a_schedule_keeps_its_claim(store: &Store) {
     let claim = Claim {
         operation: "POST /schedules".to_owned(),
         key: "k".to_owned(),
@@ -205,7 +206,7 @@ pub(super) async fn a_schedule_keeps_its_claim(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn schedules_are_due_by_their_moment(store: &dyn Store) {
+pub(super) async fn schedules_are_due_by_their_moment(store: &Store) {
     for (id, n) in [("a", 2), ("b", 1), ("c", 3)] {
         put(store, NewSchedule { next: tick(n), ..new_schedule(id) }).await;
     }
@@ -225,7 +226,7 @@ pub(super) async fn schedules_are_due_by_their_moment(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_tick_is_claimed_once(store: &dyn Store) {
+pub(super) async fn a_tick_is_claimed_once(store: &Store) {
     put(store, new_schedule("a")).await;
     let tick = run(store, "a", claim(0, 3, "h")).await;
     let expected = TickRecord {
@@ -260,7 +261,7 @@ pub(super) async fn a_tick_is_claimed_once(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn an_instant_has_one_tick(store: &dyn Store) {
+pub(super) async fn an_instant_has_one_tick(store: &Store) {
     put(store, new_schedule("a")).await;
     run(store, "a", claim(0, 2, "h")).await;
     end(store, "a", 2, ended("h", TickOutcome::Ran)).await;
@@ -282,7 +283,7 @@ pub(super) async fn an_instant_has_one_tick(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn hosts_that_claim_at_once_share_the_instants(store: &dyn Store) {
+pub(super) async fn hosts_that_claim_at_once_share_the_instants(store: &Store) {
     put(store, new_schedule("a")).await;
     let acme = acme();
     for n in 1..=20 {
@@ -303,7 +304,7 @@ pub(super) async fn hosts_that_claim_at_once_share_the_instants(store: &dyn Stor
     clean(store).await;
 }
 
-pub(super) async fn a_tick_that_runs_is_not_overlapped(store: &dyn Store) {
+pub(super) async fn a_tick_that_runs_is_not_overlapped(store: &Store) {
     put(store, new_schedule("a")).await;
     put(store, new_schedule("b")).await;
     run(store, "a", claim(0, 1, "h")).await;
@@ -316,7 +317,7 @@ pub(super) async fn a_tick_that_runs_is_not_overlapped(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_failure_holds_up_what_comes_next(store: &dyn Store) {
+pub(super) async fn a_failure_holds_up_what_comes_next(store: &Store) {
     put(store, new_schedule("a")).await;
     run(store, "a", claim(0, 1, "h")).await;
     let failed = TickEnd {
@@ -355,7 +356,7 @@ pub(super) async fn a_failure_holds_up_what_comes_next(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_holder_gives_signs_until_it_ends(store: &dyn Store) {
+pub(super) async fn a_holder_gives_signs_until_it_ends(store: &Store) {
     put(store, new_schedule("a")).await;
     run(store, "a", claim(0, 1, "h")).await;
     let acme = acme();
@@ -374,7 +375,7 @@ pub(super) async fn a_holder_gives_signs_until_it_ends(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_dead_holder_is_taken_over(store: &dyn Store) {
+pub(super) async fn a_dead_holder_is_taken_over(store: &Store) {
     for id in ["a", "b", "c"] {
         put(store, new_schedule(id)).await;
     }
@@ -405,7 +406,7 @@ pub(super) async fn a_dead_holder_is_taken_over(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_paused_schedule_is_not_due(store: &dyn Store) {
+pub(super) async fn a_paused_schedule_is_not_due(store: &Store) {
     put(store, new_schedule("a")).await;
     assert!(store.pause_schedule(&acme(), "a").await.unwrap().unwrap().paused);
     assert_eq!(due(store, minute(9), 9).await, "");
@@ -425,7 +426,7 @@ pub(super) async fn a_paused_schedule_is_not_due(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn old_ticks_are_purged(store: &dyn Store) {
+pub(super) async fn old_ticks_are_purged(store: &Store) {
     put(store, new_schedule("a")).await;
     for n in 1..=4 {
         run(store, "a", claim(n - 1, n, "h")).await;
@@ -448,7 +449,7 @@ pub(super) async fn old_ticks_are_purged(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_schedule_has_so_many_ticks(store: &dyn Store) {
+pub(super) async fn a_schedule_has_so_many_ticks(store: &Store) {
     for id in ["a", "b"] {
         put(store, new_schedule(id)).await;
         run(store, id, claim(0, 5, "h")).await;
@@ -466,7 +467,7 @@ pub(super) async fn a_schedule_has_so_many_ticks(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_schedule_follows_its_memory(store: &dyn Store) {
+pub(super) async fn a_schedule_follows_its_memory(store: &Store) {
     const SECRET: &str = "q8Zk2Lm9Xw";
     let memory = scope_of("acme", &format!("of {SECRET}"));
     store.put_schedule(&memory, new_schedule("a")).await.unwrap();

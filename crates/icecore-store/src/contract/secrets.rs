@@ -6,34 +6,36 @@ use icecore_domain::redact::{Hidden, SecretName};
 use icecore_domain::time::Millis;
 
 use super::fixtures::*;
+use crate::error::Result;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 const FIRST: &str = "q8Zk2Lm9Xw";
 const SECOND: &str = "Pv4tRb7Ncs";
 
-async fn put(store: &dyn Store, name: &str, value: &str, rotate: bool) -> Result<SecretRecord> {
+async fn put(store: &Store, name: &str, value: &str, rotate: bool) -> Result<SecretRecord> {
     store.put_secret(&tenant("acme"), secret(name, value), rotate, NOW).await
 }
 
-async fn version(store: &dyn Store) -> u64 {
+async fn version(store: &Store) -> u64 {
     store.secrets_version(&tenant("acme")).await.unwrap()
 }
 
 /// Secrets as `db=value mail=value`.
-async fn opened(store: &dyn Store, name: &str) -> String {
+async fn opened(store: &Store, name: &str) -> String {
     let found = store.secrets(&tenant(name)).await.unwrap();
     assert_eq!(found.version, store.secrets_version(&tenant(name)).await.unwrap());
     let show = |s: &icecore_domain::redact::Secret| format!("{}={}", s.name(), s.value());
     found.secrets.iter().map(show).collect::<Vec<_>>().join(" ")
 }
 
-async fn events(store: &dyn Store) -> Vec<String> {
+async fn events(store: &Store) -> Vec<String> {
     let found = store.events(&tenant("acme"), None, Position(0), 99).await.unwrap();
     found.iter().map(|event| format!("{} {}", event.kind, event.payload)).collect()
 }
 
-pub(super) async fn secrets_are_registered(store: &dyn Store) {
+pub(super) async fn secrets_are_registered(store: &Store) {
     assert_eq!((opened(store, "acme").await.as_str(), version(store).await), ("", 0));
     assert!(store.tenants().await.unwrap().is_empty(), "asking makes no tenant");
     let made = put(store, "mail", FIRST, false).await.unwrap();
@@ -59,7 +61,7 @@ pub(super) async fn secrets_are_registered(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_rotated_secret_keeps_its_older_values(store: &dyn Store) {
+pub(super) async fn a_rotated_secret_keeps_its_older_values(store: &Store) {
     put(store, "db", FIRST, false).await.unwrap();
     let taken = put(store, "db", SECOND, false).await.unwrap_err();
     assert!(matches!(&taken, StoreError::SecretExists { name } if name.as_str() == "db"));
@@ -80,7 +82,7 @@ pub(super) async fn a_rotated_secret_keeps_its_older_values(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_name_tells_no_value(store: &dyn Store) {
+pub(super) async fn a_name_tells_no_value(store: &Store) {
     put(store, "db", FIRST, false).await.unwrap();
     put(store, "the-old-password", SECOND, false).await.unwrap();
     let seen = version(store).await;
@@ -95,7 +97,7 @@ pub(super) async fn a_name_tells_no_value(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn secrets_are_removed(store: &dyn Store) {
+pub(super) async fn secrets_are_removed(store: &Store) {
     let name = SecretName::new("db").unwrap();
     let remove = async |who: &str| store.remove_secret(&tenant(who), &name, NOW).await.unwrap();
     assert!(!remove("acme").await);
@@ -140,7 +142,7 @@ fn verdict(value: &str) -> NewVerdict {
     }
 }
 
-pub(super) async fn what_was_redacted_with_other_secrets_is_refused(store: &dyn Store) {
+pub(super) async fn what_was_redacted_with_other_secrets_is_refused(store: &Store) {
     // A tenant that the write makes has none, by either name.
     for (at, seen) in [0, 1].into_iter().enumerate() {
         let scope = scope_of(&format!("new-{at}"), "notes");
@@ -195,11 +197,11 @@ fn counts(counts: &[(&str, u64)]) -> Hidden {
     counts.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect()
 }
 
-async fn hidden(store: &dyn Store, memory: Option<&str>) -> Hidden {
+async fn hidden(store: &Store, memory: Option<&str>) -> Hidden {
     store.stats(&tenant("acme"), memory, NOW).await.unwrap().hidden
 }
 
-pub(super) async fn what_was_hidden_is_counted(store: &dyn Store) {
+pub(super) async fn what_was_hidden_is_counted(store: &Store) {
     let turns =
         [say("a").id("a").hiding("jwt", 2).hiding("db", 1), say("b"), say("c").hiding("jwt", 1)];
     add(store, "s", &turns).await;
@@ -234,7 +236,7 @@ pub(super) async fn what_was_hidden_is_counted(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn counts_go_with_what_they_count(store: &dyn Store) {
+pub(super) async fn counts_go_with_what_they_count(store: &Store) {
     let turns = [say("a").hiding("a", 1), say("b").hiding("b", 1), say("c").hiding("c", 1)];
     let session = add(store, "s", &turns).await;
     let id = |seq| TurnId { session, seq: Seq(seq) };

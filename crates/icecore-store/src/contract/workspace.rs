@@ -6,8 +6,10 @@ use icecore_domain::time::Millis;
 use icecore_domain::workspace::{FilePath, Workspace};
 
 use super::fixtures::*;
+use crate::error::Result;
 use crate::error::StoreError;
-use crate::store::*;
+use crate::store::Store;
+use crate::*;
 
 const FIRST: &str = "q8Zk2Lm9Xw";
 
@@ -34,11 +36,11 @@ pub(crate) fn file(name: &str, content: &str) -> NewFile {
     }
 }
 
-async fn put(store: &dyn Store, name: &str, content: &str) -> FileRecord {
+async fn put(store: &Store, name: &str, content: &str) -> FileRecord {
     store.put_file(&of("acme"), file(name, content)).await.unwrap()
 }
 
-async fn read(store: &dyn Store, name: &str, version: Option<u64>) -> Option<FileRecord> {
+async fn read(store: &Store, name: &str, version: Option<u64>) -> Option<FileRecord> {
     store.file(&of("acme"), &path(name), version).await.unwrap()
 }
 
@@ -48,20 +50,20 @@ fn shown(file: Option<FileRecord>) -> String {
 }
 
 /// Paths and versions of a list.
-async fn listed(store: &dyn Store, workspace: &Workspace, prefix: &str) -> String {
+async fn listed(store: &Store, workspace: &Workspace, prefix: &str) -> String {
     let found = store.files(workspace, prefix).await.unwrap();
     let shown: Vec<_> =
         found.iter().map(|head| format!("{} {}", head.path, head.version)).collect();
     shown.join(", ")
 }
 
-async fn payloads(store: &dyn Store) -> Vec<String> {
+async fn payloads(store: &Store) -> Vec<String> {
     let found = store.events(&tenant("acme"), None, Position(0), 99).await.unwrap();
     let of_files = found.into_iter().filter(|event| event.kind == "workspace.updated");
     of_files.map(|event| event.payload).collect()
 }
 
-pub(super) async fn a_file_has_versions_from_one(store: &dyn Store) {
+pub(super) async fn a_file_has_versions_from_one(store: &Store) {
     assert_eq!(read(store, "a.md", None).await, None);
     assert!(store.tenants().await.unwrap().is_empty(), "asking makes no tenant");
     let first = put(store, "a.md", "first").await;
@@ -85,7 +87,7 @@ pub(super) async fn a_file_has_versions_from_one(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn so_many_versions_are_kept(store: &dyn Store) {
+pub(super) async fn so_many_versions_are_kept(store: &Store) {
     for n in 1..=5 {
         let file = NewFile { versions_kept: 3, ..file("a.md", &format!("no {n}")) };
         store.put_file(&of("acme"), file).await.unwrap();
@@ -105,7 +107,7 @@ pub(super) async fn so_many_versions_are_kept(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_file_is_written_as_expected(store: &dyn Store) {
+pub(super) async fn a_file_is_written_as_expected(store: &Store) {
     let try_put = async |expect: Expect| {
         let put = store.put_file(&of("acme"), NewFile { expect, ..file("a.md", "x") }).await;
         put.map(|file| file.head)
@@ -133,7 +135,7 @@ pub(super) async fn a_file_is_written_as_expected(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn one_of_two_writers_wins(store: &dyn Store) {
+pub(super) async fn one_of_two_writers_wins(store: &Store) {
     let mut expect = Expect::At(put(store, "a.md", "start").await.head.position);
     for round in 2..12 {
         let workspace = of("acme");
@@ -147,7 +149,7 @@ pub(super) async fn one_of_two_writers_wins(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn files_are_listed_by_path(store: &dyn Store) {
+pub(super) async fn files_are_listed_by_path(store: &Store) {
     let acme = of("acme");
     assert_eq!(store.files(&acme, "").await.unwrap(), []);
     for name in ["b/two.md", "a.md", "b/one.md", "B.md", "b/one.md", "b-c"] {
@@ -163,7 +165,7 @@ pub(super) async fn files_are_listed_by_path(store: &dyn Store) {
     assert_eq!(heads, [read(store, "b/one.md", None).await.unwrap().head]);
 }
 
-pub(super) async fn a_deleted_file_begins_anew(store: &dyn Store) {
+pub(super) async fn a_deleted_file_begins_anew(store: &Store) {
     let delete = async || {
         store.delete_file(&of("acme"), &path("a.md"), Expect::Anything, NOW).await.unwrap()
     };
@@ -185,7 +187,7 @@ pub(super) async fn a_deleted_file_begins_anew(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn a_workspace_has_so_many_files(store: &dyn Store) {
+pub(super) async fn a_workspace_has_so_many_files(store: &Store) {
     let try_put = async |name: &str| {
         let file = NewFile { most_files: 2, ..file(name, "x") };
         store.put_file(&of("acme"), file).await.map(|file| file.head.version)
@@ -200,7 +202,7 @@ pub(super) async fn a_workspace_has_so_many_files(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn workspaces_are_apart(store: &dyn Store) {
+pub(super) async fn workspaces_are_apart(store: &Store) {
     put(store, "a.md", "of acme").await;
     let rival = of("rival");
     assert_eq!(store.file(&rival, &path("a.md"), None).await.unwrap(), None);
@@ -216,7 +218,7 @@ pub(super) async fn workspaces_are_apart(store: &dyn Store) {
     clean(store).await;
 }
 
-pub(super) async fn writing_a_file_is_logged(store: &dyn Store) {
+pub(super) async fn writing_a_file_is_logged(store: &Store) {
     let hidden = Hidden::from([("jwt".to_owned(), 2)]);
     store.put_file(&of("acme"), NewFile { hidden, ..file("a.md", "content") }).await.unwrap();
     put(store, "a.md", "content").await;
@@ -228,7 +230,7 @@ pub(super) async fn writing_a_file_is_logged(store: &dyn Store) {
     assert_eq!(of_memory, [], "files belong to no memory");
 }
 
-pub(super) async fn files_are_redacted_with_the_secrets_of_now(store: &dyn Store) {
+pub(super) async fn files_are_redacted_with_the_secrets_of_now(store: &Store) {
     let try_put = async |seen: u64| {
         let file = NewFile { secrets_seen: seen, ..file("a.md", "x") };
         store.put_file(&of("acme"), file).await.map(drop)
@@ -247,7 +249,7 @@ pub(super) async fn files_are_redacted_with_the_secrets_of_now(store: &dyn Store
     clean(store).await;
 }
 
-pub(super) async fn what_was_hidden_in_files_is_counted(store: &dyn Store) {
+pub(super) async fn what_was_hidden_in_files_is_counted(store: &Store) {
     let hiding = |name: &str, kind: &str, count| NewFile {
         hidden: Hidden::from([(kind.to_owned(), count)]),
         versions_kept: 2,
@@ -269,7 +271,7 @@ pub(super) async fn what_was_hidden_in_files_is_counted(store: &dyn Store) {
     clean(store).await;
 }
 
-async fn retell(store: &dyn Store) -> Told {
+async fn retell(store: &Store) -> Told {
     let redactor = redactor_of(&[FIRST]);
     let told = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
     let again = store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
@@ -278,7 +280,7 @@ async fn retell(store: &dyn Store) -> Told {
     told
 }
 
-pub(super) async fn files_are_redacted_again(store: &dyn Store) {
+pub(super) async fn files_are_redacted_again(store: &Store) {
     put(store, "a.md", &format!("{FIRST} and {FIRST}")).await;
     let first = read(store, "a.md", None).await.unwrap();
     put(store, "a.md", "nothing").await;
@@ -301,7 +303,7 @@ pub(super) async fn files_are_redacted_again(store: &dyn Store) {
     assert_eq!(hidden["v1"], 3);
 }
 
-pub(super) async fn a_path_that_tells_is_another(store: &dyn Store) {
+pub(super) async fn a_path_that_tells_is_another(store: &Store) {
     let telling = format!("notes/{FIRST}.md");
     put(store, &telling, "first").await;
     put(store, &telling, FIRST).await;
@@ -322,7 +324,7 @@ pub(super) async fn a_path_that_tells_is_another(store: &dyn Store) {
     assert_eq!(text.as_str(), told.join(" "));
 }
 
-pub(super) async fn a_file_keeps_its_claim(store: &dyn Store) {
+pub(super) async fn a_file_keeps_its_claim(store: &Store) {
     let operation = "PUT /v1/host/workspace/files";
     let claimed = |name: &str| NewFile {
         claim: Some(Claim {

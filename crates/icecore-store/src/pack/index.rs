@@ -7,7 +7,7 @@ use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Branch, Ordinal, SessionNo};
 
 use super::PackMember;
-use crate::store::TextFormat;
+use crate::pack::TextFormat;
 
 /// What is known of a pack's contents without opening a frame.
 pub(super) struct Index {

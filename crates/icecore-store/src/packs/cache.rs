@@ -7,11 +7,12 @@
 //! download.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirEntry, File};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{DirEntry, File};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
 

@@ -56,7 +56,7 @@ pub fn prepared_database() -> Option<TestDatabase> {
     let server = shared_server()?;
     let template = TEMPLATE.get_or_init(|| {
         let database = server.fresh_database();
-        crate::postgres::prepare(database.url()).unwrap();
+        crate::engine::postgres::prepare(database.url()).unwrap();
         database
     });
     Some(server.copy_of(template))

@@ -368,18 +368,16 @@ fn order(what: &What) -> (u8, u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use icecore_domain::ids::{Principal, Tenant};
     use icecore_domain::turn::RawTurn;
-    use icecore_store::{MemoryStore, Packs};
+    use icecore_store::{Packs, Store};
 
     use super::*;
     use crate::memory::MemoryBuilder;
 
     #[tokio::test]
     async fn what_is_not_listed_is_counted_and_stays_due() {
-        let store = Arc::new(MemoryStore::new([1; 32]));
+        let store = Store::in_memory([1; 32]);
         let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
         let me = Principal::local_operator(Tenant::new("t").unwrap());
         let scope = memory.scope(&me, "m").await.unwrap();
@@ -399,7 +397,7 @@ mod tests {
 
     #[tokio::test]
     async fn after_what_cannot_be_read_a_branch_stays_due() {
-        let store = Arc::new(MemoryStore::new([1; 32]));
+        let store = Store::in_memory([1; 32]);
         let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
         let me = Principal::local_operator(Tenant::new("t").unwrap());
         let scope = memory.scope(&me, "m").await.unwrap();

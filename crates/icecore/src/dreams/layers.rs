@@ -1,7 +1,5 @@
 //! A closed chunk by its layers: its turns, and what stands for them.
 
-use std::sync::Arc;
-
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Scope, Seq};
 use icecore_domain::redact::{RedactedTurn, Redactor};
@@ -55,7 +53,7 @@ impl Memory {
                 rows => Some(rows?),
             },
         };
-        let (inner, redactor) = (Arc::clone(&self.inner), redactor.clone());
+        let (inner, redactor) = (self.inner.clone(), redactor.clone());
         off_thread(move || told(&inner, &redactor, &layers, rows.as_deref())).await?
     }
 

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use icecore_domain::handoff::{Effort, MESSAGE_TOKENS, parse, render};
 use icecore_domain::ids::Scope;
-use icecore_store::{HandoffEdit, KeptHandoff, StoreError};
+use icecore_store::{HandoffEdit, KeptHandoff};
 
 use super::Compacted;
 use super::lines::corrected;
 use super::view::Reading;
 use crate::compaction::looked_at;
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Memory, TRIES};
+use crate::memory::Memory;
+use crate::secrets::write_redacted;
 
 /// A correction is not read if it has more bytes than this for each token that it may
 /// have.
@@ -34,13 +35,7 @@ impl Memory {
         scope: &Scope,
         correction: &Correction<'_>,
     ) -> Result<Compacted> {
-        for _ in 0..TRIES {
-            match self.correct_once(scope, correction).await {
-                Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-                done => return done,
-            }
-        }
-        Err(StoreError::SecretsChanged.into())
+        write_redacted(|| self.correct_once(scope, correction)).await
     }
 
     async fn correct_once(&self, scope: &Scope, wanted: &Correction<'_>) -> Result<Compacted> {

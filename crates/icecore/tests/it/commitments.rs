@@ -5,10 +5,11 @@ use std::sync::Arc;
 use icecore::{
     Clock, CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentSettings,
     CommitmentState, ConditionRequest, ForgetRequest, IntentionRequest, Memory, MemoryBuilder,
-    MemorySettings, Millis, NewEntryRequest, Position, Principal, Scope, Store, Tenant,
+    MemorySettings, Millis, NewEntryRequest, Position, Principal, Scope, Tenant,
 };
-use icecore_store::testing::{CountingStore, FailingStore};
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::hooks::Failing;
+use icecore_store::testing::Counting;
+use icecore_store::{Packs, Store};
 
 use crate::support::{Bench, HandClock, START, me};
 
@@ -53,7 +54,7 @@ async fn scope(memory: &Memory, tenant: &str, name: &str) -> Scope {
 
 /// A store in memory, and what is made over it or around it.
 struct Ground {
-    inner: Arc<dyn Store>,
+    inner: Store,
     clock: Arc<HandClock>,
 }
 
@@ -61,16 +62,16 @@ impl Ground {
     fn new() -> Self {
         let clock = Arc::new(HandClock::default());
         clock.move_to(START);
-        Self { inner: Arc::new(MemoryStore::new([1; 32])), clock }
+        Self { inner: Store::in_memory([1; 32]), clock }
     }
 
-    fn over(&self, store: Arc<dyn Store>) -> Memory {
+    fn over(&self, store: Store) -> Memory {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         MemoryBuilder::default().clock(clock).over(store, Packs::in_memory(), None)
     }
 
     fn memory(&self) -> Memory {
-        self.over(Arc::clone(&self.inner))
+        self.over(self.inner.clone())
     }
 }
 
@@ -148,9 +149,8 @@ async fn however_many_wait_a_page_is_one_write() {
     for number in [7, 8] {
         last = put(&memory, &place, &format!("It says Word{number} and word8."), "t").await;
     }
-    let writing = Arc::new(FailingStore::instead_of(u64::MAX, Arc::clone(&ground.inner)));
-    let reading = Arc::new(CountingStore::new(Arc::clone(&writing)));
-    let engine = ground.over(Arc::clone(&reading) as Arc<dyn Store>);
+    let (writing, reading) = (Failing::instead_of(u64::MAX), Counting::new());
+    let engine = ground.over(ground.inner.hooked(writing.clone()).hooked(reading.clone()));
     let mut fired = 0;
     for _ in 0..10 {
         fired += engine.fire_commitments().await.unwrap();
@@ -208,11 +208,8 @@ async fn interrupted_at_any_write_each_fires_once() {
                 put(&memory, &place, "x", "go").await;
             }
             ground.clock.move_to(START + 1);
-            let failing = match is_lost_answer {
-                true => FailingStore::after(nth, Arc::clone(&ground.inner)),
-                false => FailingStore::instead_of(nth, Arc::clone(&ground.inner)),
-            };
-            let engine = ground.over(Arc::new(failing));
+            let failing = Failing::at(nth, is_lost_answer);
+            let engine = ground.over(ground.inner.hooked(failing));
             let first = engine.fire_commitments().await;
             if first.is_err() {
                 // What failed keeps nothing else: one write did not happen, or was not told.
@@ -249,8 +246,7 @@ async fn what_fails_is_tried_again_and_keeps_nobody() {
         all.push(commit(&memory, &place, when(Some("go"), None)).await);
         put(&memory, &place, "x", "go").await;
     }
-    let failing = FailingStore::instead_of(1, Arc::clone(&ground.inner));
-    let engine = ground.over(Arc::new(failing));
+    let engine = ground.over(ground.inner.hooked(Failing::instead_of(1)));
     engine.fire_commitments().await.unwrap_err();
     assert_eq!(state(&memory, &all[2]).await, CommitmentState::Fired);
     // The memory that failed rests, and the tenant's other one has its turn.

@@ -8,10 +8,11 @@ use icecore::{
     Clock, CommitmentRequest, Compaction, CompactionRequest, CompactionSettings, ConditionRequest,
     ConsolidationTrigger, EntryQuery, EntryRecord, EntrySettings, EventRecord, ForgetRequest,
     IntentionRequest, Memory, MemoryBuilder, MemoryError, MemorySettings, Millis, NewEntryRequest,
-    Position, Principal, Scope, SearchRequest, Store, Tenant,
+    Position, Principal, Scope, SearchRequest, Tenant,
 };
-use icecore_store::testing::{CountingStore, FailingStore};
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::hooks::Failing;
+use icecore_store::testing::Counting;
+use icecore_store::{Packs, Store};
 use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -287,18 +288,17 @@ async fn the_worker_compacts() {
 }
 
 /// A memory over a store that counts what is read.
-async fn counted(
-    compaction: CompactionSettings,
-) -> (Memory, Scope, Arc<CountingStore<MemoryStore>>, Arc<HandClock>) {
-    let store = Arc::new(CountingStore::new(Arc::new(MemoryStore::new([1; 32]))));
+async fn counted(compaction: CompactionSettings) -> (Memory, Scope, Arc<Counting>, Arc<HandClock>) {
+    let counting = Counting::new();
+    let store = Store::in_memory([1; 32]).hooked(counting.clone());
     let clock = Arc::new(HandClock::default());
     clock.move_to(START);
     let memory = MemoryBuilder::default()
         .settings(MemorySettings { compaction, ..MemorySettings::default() })
         .clock(Arc::clone(&clock) as Arc<dyn Clock>)
-        .over(Arc::clone(&store) as Arc<dyn Store>, Packs::in_memory(), None);
+        .over(store, Packs::in_memory(), None);
     let scope = memory.scope(&me(), "m").await.unwrap();
-    (memory, scope, store, clock)
+    (memory, scope, counting, clock)
 }
 
 const SMALL: CompactionSettings = CompactionSettings {
@@ -554,24 +554,21 @@ async fn interrupted_at_any_write_all_is_old_or_new() {
     let contents = ["Plums are ripe.", "Figs are not.", "Pears fell."];
     for is_lost_answer in [false, true] {
         for nth in 1.. {
-            let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
+            let inner: Store = Store::in_memory([1; 32]);
             let clock = Arc::new(HandClock::default());
             clock.move_to(START);
-            let over = |store: Arc<dyn Store>| {
+            let over = |store: Store| {
                 let clock = Arc::clone(&clock) as Arc<dyn Clock>;
                 MemoryBuilder::default().clock(clock).over(store, Packs::in_memory(), None)
             };
-            let memory = over(Arc::clone(&inner));
+            let memory = over(inner.clone());
             let scope = memory.scope(&me(), "m").await.unwrap();
             for content in contents {
                 memory.put_entry(&scope, saying(content)).await.unwrap();
             }
             let before = listed_in(&memory, &scope).await;
-            let failing = match is_lost_answer {
-                true => FailingStore::after(nth, Arc::clone(&inner)),
-                false => FailingStore::instead_of(nth, Arc::clone(&inner)),
-            };
-            let done = over(Arc::new(failing)).compact_entries(&scope, AMPLE).await;
+            let failing = Failing::at(nth, is_lost_answer);
+            let done = over(inner.hooked(failing)).compact_entries(&scope, AMPLE).await;
             let after = listed_in(&memory, &scope).await;
             let is_new = after.len() == 1 && contents.iter().all(|one| after[0].contains(one));
             assert!(is_new || after == before, "write {nth}: {after:?}");

@@ -1,14 +1,12 @@
 //! Consolidation of entries: what is left, that a second pass changes nothing, and
 //! what becomes of it when something ends or goes wrong.
 
-use std::sync::Arc;
-
 use icecore::{
     Consolidation, ConsolidationTrigger, EntryQuery, ForgetRequest, Memory, MemoryBuilder,
-    MemoryError, Millis, NewEntryRequest, Position, Principal, Scope, Store, Tenant,
+    MemoryError, Millis, NewEntryRequest, Position, Principal, Scope, Tenant,
 };
-use icecore_store::testing::FailingStore;
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::hooks::Failing;
+use icecore_store::{Packs, Store};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -225,17 +223,14 @@ async fn another_tenants_memory_of_the_same_name_stays_as_it_is() {
 async fn interrupted_at_any_write_all_is_old_or_new() {
     for is_lost_answer in [false, true] {
         for nth in 1.. {
-            let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
+            let inner: Store = Store::in_memory([1; 32]);
             let over = |store| MemoryBuilder::default().over(store, Packs::in_memory(), None);
-            let memory = over(Arc::clone(&inner));
+            let memory = over(inner.clone());
             let scope = memory.scope(&me(), "m").await.unwrap();
             for content in [TWIN, TWIN, "Figs are not."] {
                 memory.put_entry(&scope, saying(content)).await.unwrap();
             }
-            let failing: Arc<dyn Store> = match is_lost_answer {
-                true => Arc::new(FailingStore::after(nth, Arc::clone(&inner))),
-                false => Arc::new(FailingStore::instead_of(nth, Arc::clone(&inner))),
-            };
+            let failing = inner.hooked(Failing::at(nth, is_lost_answer));
             let trigger = ConsolidationTrigger::Scheduled;
             let done = over(failing).consolidate(&scope, trigger).await;
             let left = listed_in(&memory, &scope).await.len();

@@ -6,10 +6,10 @@ use icecore::dream::{Archive, INDEX_PATH, MemoryIndex};
 use icecore::{
     Checksum, Clock, Dream, DreamPhase, DreamQuery, DreamRequest, DreamSettings, DreamState,
     EntryQuery, FileWrite, Memory, MemoryBuilder, MemoryError, MemorySettings, NewEntryRequest,
-    RawTurn, RunStatus, Scope, SearchRequest, Store,
+    RawTurn, RunStatus, Scope, SearchRequest,
 };
-use icecore_store::testing::FailingStore;
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::hooks::Failing;
+use icecore_store::{Packs, Store};
 use serde_json::Value;
 
 use crate::support::{Bench, HandClock, START, me, numbered, said};
@@ -650,27 +650,24 @@ async fn interrupted_at_any_write_all_is_old_or_new_and_the_retry_comes_to_the_s
     let mut expected = None;
     for is_lost_answer in [false, true] {
         for nth in 1.. {
-            let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
+            let inner: Store = Store::in_memory([1; 32]);
             let packs = Packs::in_memory();
             let clock = Arc::new(HandClock::default());
             clock.move_to(START);
-            let over = |store: Arc<dyn Store>| {
+            let over = |store: Store| {
                 let clock = Arc::clone(&clock) as Arc<dyn Clock>;
                 MemoryBuilder::default().clock(clock).over(store, packs.clone(), None)
             };
-            let memory = over(Arc::clone(&inner));
+            let memory = over(inner.clone());
             let scope = memory.scope(&me(), "m").await.unwrap();
             for content in ENTRIES {
                 memory.put_entry(&scope, saying(content)).await.unwrap();
             }
             memory.remember(&scope, "moved", sessions().remove(1).1).await.unwrap();
             let before = listed(&memory, &scope).await;
-            let failing = match is_lost_answer {
-                true => FailingStore::after(nth, Arc::clone(&inner)),
-                false => FailingStore::instead_of(nth, Arc::clone(&inner)),
-            };
+            let failing = Failing::at(nth, is_lost_answer);
             let request = || DreamRequest::manual(None);
-            let done = over(Arc::new(failing)).dream(&scope, request(), |_| {}).await;
+            let done = over(inner.hooked(failing)).dream(&scope, request(), |_| {}).await;
             let query = DreamQuery { in_force: true, limit: 9, ..DreamQuery::default() };
             let is_new = !memory.dreams(me().tenant(), &query).await.unwrap().is_empty();
             let after = listed(&memory, &scope).await;

@@ -4,24 +4,25 @@ use std::sync::Arc;
 
 use icecore::{
     Clock, Content, ContextRequest, FactQuery, ForgetRequest, Memory, MemoryBuilder, Millis,
-    NewEntryRequest, Principal, Scope, Seq, Store, Tenant,
+    NewEntryRequest, Principal, Scope, Seq, Tenant,
 };
-use icecore_store::testing::{CountingStore, FailingStore};
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::hooks::Failing;
+use icecore_store::testing::Counting;
+use icecore_store::{Packs, Store};
 
 use crate::support::{Bench, HandClock, START, me, numbered, text};
 
 struct Faulty {
-    inner: Arc<dyn Store>,
+    inner: Store,
     packs: Packs,
 }
 
 impl Faulty {
     fn new() -> Self {
-        Self { inner: Arc::new(MemoryStore::new([1; 32])), packs: Packs::in_memory() }
+        Self { inner: Store::in_memory([1; 32]), packs: Packs::in_memory() }
     }
 
-    async fn memory(&self, store: Arc<dyn Store>) -> (Memory, Scope) {
+    async fn memory(&self, store: Store) -> (Memory, Scope) {
         let memory = MemoryBuilder::default().over(store, self.packs.clone(), None);
         let scope =
             memory.scope(&Principal::local_operator(Tenant::new("t").unwrap()), "m").await.unwrap();
@@ -67,7 +68,7 @@ async fn seen(memory: &Memory, scope: &Scope) -> (Vec<String>, Vec<String>, Vec<
 #[tokio::test]
 async fn a_life_interrupted_at_any_write_ends_the_same() {
     let clean = Faulty::new();
-    let (memory, scope) = clean.memory(Arc::clone(&clean.inner)).await;
+    let (memory, scope) = clean.memory(clean.inner.clone()).await;
     live(&memory, &scope).await.unwrap();
     let expected = seen(&memory, &scope).await;
     assert_eq!(expected.2, ["Firn lives in Porto. 1"]);
@@ -79,18 +80,15 @@ async fn a_life_interrupted_at_any_write_ends_the_same() {
         let mut finished = true;
         for is_lost_answer in [false, true] {
             let faulty = Faulty::new();
-            let store = match is_lost_answer {
-                true => FailingStore::after(nth, Arc::clone(&faulty.inner)),
-                false => FailingStore::instead_of(nth, Arc::clone(&faulty.inner)),
-            };
-            let (memory, scope) = faulty.memory(Arc::new(store)).await;
+            let failing = Failing::at(nth, is_lost_answer);
+            let (memory, scope) = faulty.memory(faulty.inner.hooked(failing)).await;
             if live(&memory, &scope).await.is_err() {
                 finished = false;
                 // A new process tries again.
-                let (memory, scope) = faulty.memory(Arc::clone(&faulty.inner)).await;
+                let (memory, scope) = faulty.memory(faulty.inner.clone()).await;
                 live(&memory, &scope).await.unwrap();
             }
-            let (memory, scope) = faulty.memory(Arc::clone(&faulty.inner)).await;
+            let (memory, scope) = faulty.memory(faulty.inner.clone()).await;
             assert_eq!(
                 seen(&memory, &scope).await,
                 expected,
@@ -111,11 +109,11 @@ async fn a_life_interrupted_at_any_write_ends_the_same() {
 async fn a_context_reads_a_bounded_number_of_rows_however_long_the_session() {
     let reads = async |turns: usize| {
         let clean = Faulty::new();
-        let (memory, scope) = clean.memory(Arc::clone(&clean.inner)).await;
+        let (memory, scope) = clean.memory(clean.inner.clone()).await;
         memory.remember(&scope, "s", numbered(turns)).await.unwrap();
         memory.settle(|_, _| {}).await.unwrap();
-        let counting = Arc::new(CountingStore::new(Arc::clone(&clean.inner)));
-        let (memory, scope) = clean.memory(Arc::clone(&counting) as Arc<dyn Store>).await;
+        let counting = Counting::new();
+        let (memory, scope) = clean.memory(clean.inner.hooked(counting.clone())).await;
         memory.context(&scope, ContextRequest::of_session("s", 500)).await.unwrap();
         counting.take_reads().values().map(|count| count.rows).sum::<u64>()
     };

@@ -1,16 +1,15 @@
 //! Two views of a session, and compactions that make the shorter one shorter still.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use icecore::{
     ApiView, CompactRequest, Compacted, Content, Effort, FactQuery, FitRequest, ForgetRequest,
     HANDOFF_MARK, HandoffSettings, HandoffTrigger, Memory, MemoryBuilder, MemoryError,
-    MemorySettings, PINNED_TAG, Principal, RawTurn, Scope, SessionWindow, Store, Tenant,
-    json::JsonText,
+    MemorySettings, PINNED_TAG, Principal, RawTurn, Scope, SessionWindow, Tenant, json::JsonText,
 };
-use icecore_store::testing::{CountingStore, FailingStore};
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::hooks::Failing;
+use icecore_store::testing::Counting;
+use icecore_store::{Packs, Store};
 use zeroize::Zeroizing;
 
 use crate::support::{Bench, START, me, said, text};
@@ -319,7 +318,7 @@ fn tenant() -> Principal {
     Principal::local_operator(Tenant::new("t").unwrap())
 }
 
-async fn over(store: Arc<dyn Store>, settings: MemorySettings) -> (Memory, Scope) {
+async fn over(store: Store, settings: MemorySettings) -> (Memory, Scope) {
     let memory = MemoryBuilder::default().settings(settings).over(store, Packs::in_memory(), None);
     let scope = memory.scope(&tenant(), "m").await.unwrap();
     (memory, scope)
@@ -329,16 +328,16 @@ async fn over(store: Arc<dyn Store>, settings: MemorySettings) -> (Memory, Scope
 async fn a_view_does_not_read_what_its_handoff_stands_for() {
     let mut rows = Vec::new();
     for count in [100, 400] {
-        let store = Arc::new(CountingStore::new(Arc::new(MemoryStore::new([1; 32]))));
-        let (memory, scope) =
-            over(Arc::clone(&store) as Arc<dyn Store>, MemorySettings::default()).await;
+        let counting = Counting::new();
+        let store = Store::in_memory([1; 32]).hooked(counting.clone());
+        let (memory, scope) = over(store, MemorySettings::default()).await;
         memory.remember(&scope, "s", conversation(count)).await.unwrap();
         memory.settle(|_, _| {}).await.unwrap();
         memory.compact_session(&scope, &compact("s")).await.unwrap();
         memory.remember(&scope, "s", vec![said(9_000, "Go on.")]).await.unwrap();
-        store.take_reads();
+        counting.take_reads();
         memory.api_view(&scope, "s", None).await.unwrap();
-        let reads = store.take_reads();
+        let reads = counting.take_reads();
         rows.push(reads.values().map(|read| read.rows).sum::<u64>());
     }
     assert_eq!(rows[0], rows[1]);
@@ -353,17 +352,13 @@ async fn a_crash_at_any_write_leaves_the_old_view_or_the_new() {
     loop {
         nth += 1;
         for is_after in [false, true] {
-            let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([1; 32]));
-            let (memory, scope) = over(Arc::clone(&inner), settings()).await;
+            let inner: Store = Store::in_memory([1; 32]);
+            let (memory, scope) = over(inner.clone(), settings()).await;
             memory.remember(&scope, "s", turns()).await.unwrap();
             let old = memory.api_view(&scope, "s", None).await.unwrap();
             let display = memory.view(&scope, "s", None).await.unwrap();
-            let failing = match is_after {
-                true => FailingStore::after(nth, Arc::clone(&inner)),
-                false => FailingStore::instead_of(nth, Arc::clone(&inner)),
-            };
-            let failing = Arc::new(failing);
-            let (faulty, _) = over(Arc::clone(&failing) as Arc<dyn Store>, settings()).await;
+            let failing = Failing::at(nth, is_after);
+            let (faulty, _) = over(inner.hooked(failing.clone()), settings()).await;
             let done = faulty.compact_session(&scope, &compact("s")).await;
             let (memory, _) = over(inner, settings()).await;
             let now = memory.api_view(&scope, "s", None).await.unwrap();

@@ -8,7 +8,7 @@ use icecore::{
     Finish, HANDOFF_MARK, HandoffSettings, Memory, MemoryBuilder, MemorySettings, ModelChain,
     Models, Prices, Principal, Protocol, RawTurn, RedactedTurn, Scope, SpendLimits, Tenant,
 };
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::{Packs, Store};
 use zeroize::Zeroizing;
 
 use crate::handoffs::{compact, conversation, messages, work};
@@ -88,7 +88,7 @@ async fn with_settings(models: Vec<Arc<Script>>, settings: MemorySettings) -> (M
     let chain = models.into_iter().map(|model| model as Arc<dyn ChatModel>).collect();
     let models = Models { handoffs: ModelChain(chain), ..Models::default() };
     let memory = MemoryBuilder::default().settings(settings).models(models).over(
-        Arc::new(MemoryStore::new([1; 32])),
+        Store::in_memory([1; 32]),
         Packs::in_memory(),
         None,
     );
@@ -208,7 +208,7 @@ async fn the_chain_goes_down_to_what_needs_no_model() {
     let chain = ModelChain(vec![Arc::clone(&model) as Arc<dyn ChatModel>]);
     let limits = SpendLimits { tokens_a_day: 10, cost_a_day: 0 };
     let models = Models { handoffs: chain, limits, ..Models::default() };
-    let store = Arc::new(MemoryStore::new([1; 32]));
+    let store = Store::in_memory([1; 32]);
     let memory = MemoryBuilder::default().models(models).over(store, Packs::in_memory(), None);
     let (done, _) = compacted(&memory, &scope).await;
     assert_eq!((done.handoff.made_by.as_str(), model.requests().len()), ("heuristic", 0));

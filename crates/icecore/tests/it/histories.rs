@@ -1,15 +1,13 @@
 //! Clients that know of no session: their histories find it.
 
-use std::sync::Arc;
-
 use icecore::{
     ClientMessage, Compacted, Content, FittedHistory, FollowRequest, Followed, Following,
     ForgetRequest, HANDOFF_MARK, HandoffSettings, HistoryFit, Memory, MemoryBuilder, MemoryError,
-    MemorySettings, Principal, ProviderCount, RawTurn, Scope, SessionWindow, Store, Tenant,
+    MemorySettings, Principal, ProviderCount, RawTurn, Scope, SessionWindow, Tenant,
     json::JsonText,
 };
-use icecore_store::testing::CountingStore;
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::testing::Counting;
+use icecore_store::{Packs, Store};
 
 use crate::forgetting::on_disk;
 use crate::support::{Bench, me};
@@ -786,25 +784,23 @@ async fn a_forgotten_request_is_sent_when_the_rest_is_compacted() {
 async fn a_request_that_fits_reads_no_turn() {
     let mut counts = Vec::new();
     for exchanges in [60, 240] {
-        let store = Arc::new(CountingStore::new(Arc::new(MemoryStore::new([1; 32]))));
-        let memory = MemoryBuilder::default().settings(windows(3_000)).over(
-            Arc::clone(&store) as Arc<dyn Store>,
-            Packs::in_memory(),
-            None,
-        );
+        let counting = Counting::new();
+        let store = Store::in_memory([1; 32]).hooked(counting.clone());
+        let memory =
+            MemoryBuilder::default().settings(windows(3_000)).over(store, Packs::in_memory(), None);
         let scope = memory.scope(&me(), "m").await.unwrap();
         let mut client = Client::new(&memory, &scope);
         client.fit.model = Some("model".to_owned());
         converse(&mut client, 0..exchanges).await;
         assert!(!client.compactions.is_empty());
         client.messages.push(user("And now?"));
-        store.take_reads();
+        counting.take_reads();
         let request = asking(&client.messages, "x");
         let mut followed = memory.follow(&scope, &request).await.unwrap();
         let fit = client.fit.clone();
         let fitted = memory.fit_history(&scope, &mut followed, &client.messages, &fit).await;
         assert_eq!(fitted.unwrap().compactions, []);
-        let reads = store.take_reads();
+        let reads = counting.take_reads();
         for bodies in ["turns", "turns_at", "turns_after", "turns_by_lookup", "bodies"] {
             assert!(!reads.contains_key(bodies), "{reads:?}");
         }

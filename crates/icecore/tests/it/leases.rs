@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::{Clock, Memory, MemorySettings, Millis, Principal, RawTurn, Store, Tenant};
-use icecore_store::{MemoryStore, Packs};
+use icecore::{Clock, Memory, MemorySettings, Millis, Principal, RawTurn, Tenant};
+use icecore_store::{Packs, Store};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -18,14 +18,14 @@ impl Clock for PausedClock {
 }
 
 struct Hosts {
-    store: Arc<MemoryStore>,
+    store: Store,
     clock: Arc<PausedClock>,
 }
 
 impl Hosts {
     fn new() -> Self {
         let clock = Arc::new(PausedClock(Instant::now()));
-        Self { store: Arc::new(MemoryStore::new([1; 32])), clock }
+        Self { store: Store::in_memory([1; 32]), clock }
     }
 
     fn host(&self) -> Memory {

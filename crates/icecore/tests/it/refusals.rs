@@ -9,7 +9,7 @@ use icecore::{
 };
 use icecore_models::ChatClient;
 use icecore_models::testing::{Behaviour, OverflowForm, Upstream, UpstreamConfig};
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::{Packs, Store};
 
 use crate::handoffs::{compact, conversation, messages, work};
 use crate::support::{Bench, said};
@@ -248,7 +248,7 @@ async fn a_window_that_is_nearly_full_is_distilled_from_what_is_at_hand() {
     });
     let model: Arc<dyn ChatModel> = Arc::clone(&own) as Arc<dyn ChatModel>;
     let models = Models { handoffs: ModelChain(vec![Arc::clone(&model)]), ..Models::default() };
-    let store = Arc::new(MemoryStore::new([1; 32]));
+    let store = Store::in_memory([1; 32]);
     let memory = MemoryBuilder::default().models(models).over(store, Packs::in_memory(), None);
     let me = Principal::local_operator(Tenant::new("t").unwrap());
     let scope = memory.scope(&me, "m").await.unwrap();

@@ -1,17 +1,19 @@
 //! Schedules: every instant once, whoever is there, and what came of each.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use icecore::{
     CatchUp, Clock, CommitmentRequest, CommitmentState, ConditionRequest, DreamTrigger,
     IntentionRequest, Memory, MemoryError, MemorySettings, Millis, NewEntryRequest, ScheduleRecord,
     ScheduleRequest, ScheduleSettings, ScheduleTask, SchedulingError, StoreError, TickOutcome,
     TickRecord, TimingRequest,
 };
-use icecore_store::testing::{FailingStore, Hook, Wrapped};
-use icecore_store::{Claimed, MemoryStore, NextTick, Packs, Store, TickClaim};
+use icecore_store::hooks::{Call, Failing, Hook};
+use icecore_store::{Claimed, NextTick, Packs, Store, TickClaim};
 
 use crate::support::{Bench, HandClock, START, me};
 
@@ -241,7 +243,7 @@ async fn a_delay_comes_once() {
     assert_eq!(ticks(&bench, &skip.id).await[0].outcome, Some(TickOutcome::Unchanged));
 }
 
-fn over(store: Arc<dyn Store>, clock: &Arc<HandClock>) -> Memory {
+fn over(store: Store, clock: &Arc<HandClock>) -> Memory {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
     Memory::builder().clock(clock).over(store, Packs::in_memory(), None)
 }
@@ -250,10 +252,10 @@ fn over(store: Arc<dyn Store>, clock: &Arc<HandClock>) -> Memory {
 async fn a_delay_that_fails_is_tried_again() {
     let mut tried_again = 0;
     for nth in 1.. {
-        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([7; 32]));
+        let inner: Store = Store::in_memory([7; 32]);
         let clock = Arc::new(HandClock::default());
         clock.move_to(START);
-        let memory = over(Arc::clone(&inner), &clock);
+        let memory = over(inner.clone(), &clock);
         let scope = memory.scope(&me(), "m").await.unwrap();
         for _ in 0..2 {
             let content = "The ferry leaves at nine from the north pier.".to_owned();
@@ -264,8 +266,8 @@ async fn a_delay_that_fails_is_tried_again() {
         let request = ScheduleRequest { timing, ..consolidating("") };
         let made = memory.add_schedule(&scope, request).await.unwrap();
         clock.move_to(START + MINUTE);
-        let failing = Arc::new(FailingStore::instead_of(nth, Arc::clone(&inner)));
-        let through = over(Arc::clone(&failing) as Arc<dyn Store>, &clock);
+        let failing = Failing::instead_of(nth);
+        let through = over(inner.hooked(failing.clone()), &clock);
         let _ = through.fire_due_schedules().await;
         let tick = async || memory.ticks(me().tenant(), &made.id, 9).await.unwrap().pop();
         if tick().await.is_some_and(|tick| tick.outcome.is_none()) {
@@ -327,9 +329,10 @@ struct FullDisk {
     refused: AtomicU64,
 }
 
+#[async_trait]
 impl Hook for FullDisk {
-    fn before_write(&self) -> Result<(), StoreError> {
-        if !self.is_full.load(Ordering::SeqCst) {
+    async fn before(&self, call: Call<'_>, _: &mut (dyn Any + Send)) -> Result<(), StoreError> {
+        if !call.writes || !self.is_full.load(Ordering::SeqCst) {
             return Ok(());
         }
         self.refused.fetch_add(1, Ordering::SeqCst);
@@ -340,17 +343,16 @@ impl Hook for FullDisk {
 #[tokio::test]
 async fn a_full_disk_is_not_asked_again_at_once() {
     let bench = Bench::new().await;
-    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new([7; 32]));
-    let full = Arc::new(Wrapped::with(inner, FullDisk::default()));
-    let memory = over(full.clone() as Arc<dyn Store>, &bench.clock);
+    let disk = Arc::new(FullDisk::default());
+    let memory = over(Store::in_memory([7; 32]).hooked(disk.clone()), &bench.clock);
     let scope = memory.scope(&me(), "m").await.unwrap();
     let made = memory.add_schedule(&scope, consolidating("0 * * * *")).await.unwrap();
     bench.clock.move_to(START + HOUR);
-    full.hook().is_full.store(true, Ordering::SeqCst);
+    disk.is_full.store(true, Ordering::SeqCst);
     memory.work_until(tokio::time::sleep(Duration::from_millis(900))).await;
-    let refused = full.hook().refused.load(Ordering::SeqCst);
+    let refused = disk.refused.load(Ordering::SeqCst);
     assert!((1..20).contains(&refused), "{refused}");
-    full.hook().is_full.store(false, Ordering::SeqCst);
+    disk.is_full.store(false, Ordering::SeqCst);
     assert_eq!(memory.fire_due_schedules().await.unwrap(), 1);
     assert_eq!(memory.ticks(me().tenant(), &made.id, 9).await.unwrap().len(), 1);
 }

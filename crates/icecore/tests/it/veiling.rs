@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use icecore::{
     EntryQuery, FileWrite, Memory, MemoryBuilder, NewEntryRequest, Principal, RawTurn, Scope, Seq,
-    Store, Tenant, Tier,
+    Tenant, Tier,
 };
-use icecore_store::testing::CountingStore;
-use icecore_store::{MemoryStore, Packs};
+use icecore_store::testing::Counting;
+use icecore_store::{Packs, Store};
 
 use crate::support::text;
 
@@ -20,12 +20,12 @@ const VALUE: &str = "kumquat4711zebraParade";
 const LARGE: usize = 32 << 10;
 
 /// A memory over a store that never keeps anybody waiting.
-async fn memory() -> (Memory, Scope, Arc<CountingStore<MemoryStore>>) {
-    let store = Arc::new(CountingStore::new(Arc::new(MemoryStore::new([1; 32]))));
-    let shared = Arc::clone(&store) as Arc<dyn Store>;
-    let memory = MemoryBuilder::default().over(shared, Packs::in_memory(), None);
+async fn memory() -> (Memory, Scope, Arc<Counting>) {
+    let counting = Counting::new();
+    let store = Store::in_memory([1; 32]).hooked(counting.clone());
+    let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
     let scope = memory.scope(&me(), "m").await.unwrap();
-    (memory, scope, store)
+    (memory, scope, counting)
 }
 
 fn me() -> Principal {

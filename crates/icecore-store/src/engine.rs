@@ -1,0 +1,733 @@
+//! What the statements run on, whichever engine it is.
+//!
+//! Statements are written once, in the spelling that SQLite and PostgreSQL share.
+//! The names follow rusqlite, so that a statement reads as it would there.
+
+mod columns;
+pub(crate) mod keyring;
+pub(crate) mod notes;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+pub(crate) mod postgres_options;
+pub(crate) mod rotation;
+pub(crate) mod sqlite;
+pub(crate) mod tx;
+
+use rusqlite::types::ToSqlOutput;
+
+#[cfg(feature = "postgres")]
+use crate::engine::postgres::{PgConnection, PgRow};
+pub(crate) use crate::error::Result;
+use crate::error::StoreError;
+
+pub(crate) use columns::{number, values};
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Integer,
+    Text,
+    Blob,
+}
+
+/// A value on its way in or out. On its way in nothing, too, is of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    Null(Kind),
+    Integer(i64),
+    Text(&'a str),
+    Blob(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// What the column holds that it is meant for.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Value::Null(kind) => kind,
+            Value::Integer(_) => Kind::Integer,
+            Value::Text(_) => Kind::Text,
+            Value::Blob(_) => Kind::Blob,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> Result<&'a str> {
+        match self {
+            Value::Text(text) => Ok(text),
+            other => Err(misfit("a text", other)),
+        }
+    }
+
+    pub(crate) fn as_blob(self) -> Result<&'a [u8]> {
+        match self {
+            Value::Blob(bytes) => Ok(bytes),
+            other => Err(misfit("bytes", other)),
+        }
+    }
+
+    fn as_integer(self) -> Result<i64> {
+        match self {
+            Value::Integer(number) => Ok(number),
+            other => Err(misfit("a number", other)),
+        }
+    }
+}
+
+impl<'a> From<Value<'a>> for ToSqlOutput<'a> {
+    fn from(value: Value<'a>) -> Self {
+        use rusqlite::types::ValueRef;
+        ToSqlOutput::Borrowed(match value {
+            Value::Null(_) => ValueRef::Null,
+            Value::Integer(number) => ValueRef::Integer(number),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Blob(bytes) => ValueRef::Blob(bytes),
+        })
+    }
+}
+
+impl rusqlite::ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok((*self).into())
+    }
+}
+
+/// A value that is kept for later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Owned {
+    Null(Kind),
+    Integer(i64),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+impl Owned {
+    pub(crate) fn borrowed(&self) -> Value<'_> {
+        match self {
+            Owned::Null(kind) => Value::Null(*kind),
+            Owned::Integer(number) => Value::Integer(*number),
+            Owned::Text(text) => Value::Text(text),
+            Owned::Blob(bytes) => Value::Blob(bytes),
+        }
+    }
+}
+
+impl From<i64> for Owned {
+    fn from(number: i64) -> Self {
+        Owned::Integer(number)
+    }
+}
+
+impl From<String> for Owned {
+    fn from(text: String) -> Self {
+        Owned::Text(text)
+    }
+}
+
+impl From<Vec<u8>> for Owned {
+    fn from(bytes: Vec<u8>) -> Self {
+        Owned::Blob(bytes)
+    }
+}
+
+impl From<Option<i64>> for Owned {
+    fn from(number: Option<i64>) -> Self {
+        number.map_or(Owned::Null(Kind::Integer), Owned::Integer)
+    }
+}
+
+impl From<Option<String>> for Owned {
+    fn from(text: Option<String>) -> Self {
+        text.map_or(Owned::Null(Kind::Text), Owned::Text)
+    }
+}
+
+impl<T> OptionalExtension<T> for Result<T> {
+    fn optional(self) -> Result<Option<T>> {
+        match self {
+            Ok(found) => Ok(Some(found)),
+            Err(StoreError::Database(Error::NoRows)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Numbers as values.
+pub(crate) fn integers(numbers: Vec<i64>) -> Vec<Value<'static>> {
+    numbers.into_iter().map(Value::Integer).collect()
+}
+
+/// What a statement takes.
+pub(crate) trait ToSql {
+    fn value(&self) -> Value<'_>;
+
+    /// What the column holds that it is meant for.
+    fn kind() -> Kind
+    where
+        Self: Sized;
+}
+
+macro_rules! integers_go_in {
+    ($($kind:ty),*) => {$(
+        impl ToSql for $kind {
+            fn value(&self) -> Value<'_> {
+                Value::Integer(i64::from(*self))
+            }
+
+            fn kind() -> Kind {
+                Kind::Integer
+            }
+        }
+    )*};
+}
+
+integers_go_in!(i64, i32, u32, u16, u8, bool);
+
+macro_rules! texts_and_bytes_go_in {
+    ($($kind:ty => $variant:ident),*) => {$(
+        impl ToSql for $kind {
+            fn value(&self) -> Value<'_> {
+                Value::$variant(self.as_ref())
+            }
+
+            fn kind() -> Kind {
+                Kind::$variant
+            }
+        }
+    )*};
+}
+
+texts_and_bytes_go_in!(&str => Text, String => Text, &[u8] => Blob, Vec<u8> => Blob);
+
+impl<const N: usize> ToSql for [u8; N] {
+    fn value(&self) -> Value<'_> {
+        Value::Blob(self)
+    }
+
+    fn kind() -> Kind {
+        Kind::Blob
+    }
+}
+
+impl<T: ToSql> ToSql for Option<T> {
+    fn value(&self) -> Value<'_> {
+        self.as_ref().map_or(Value::Null(T::kind()), T::value)
+    }
+
+    fn kind() -> Kind {
+        T::kind()
+    }
+}
+
+impl<T: ToSql> ToSql for &T {
+    fn value(&self) -> Value<'_> {
+        T::value(self)
+    }
+
+    fn kind() -> Kind {
+        T::kind()
+    }
+}
+
+impl ToSql for Owned {
+    fn value(&self) -> Value<'_> {
+        self.borrowed()
+    }
+
+    fn kind() -> Kind {
+        Kind::Text
+    }
+}
+
+/// All that one run of a statement takes.
+pub(crate) trait Params {
+    fn values(&self) -> Vec<Value<'_>>;
+}
+
+impl Params for &[&dyn ToSql] {
+    fn values(&self) -> Vec<Value<'_>> {
+        self.iter().map(|one| one.value()).collect()
+    }
+}
+
+impl<const N: usize> Params for &[&dyn ToSql; N] {
+    fn values(&self) -> Vec<Value<'_>> {
+        self.iter().map(|one| one.value()).collect()
+    }
+}
+
+/// Nothing: `[]`.
+impl Params for [&dyn ToSql; 0] {
+    fn values(&self) -> Vec<Value<'_>> {
+        Vec::new()
+    }
+}
+
+macro_rules! arrays_are_params {
+    ($($length:literal),*) => {$(
+        impl<T: ToSql> Params for [T; $length] {
+            fn values(&self) -> Vec<Value<'_>> {
+                self.iter().map(T::value).collect()
+            }
+        }
+    )*};
+}
+
+arrays_are_params!(1, 2, 3, 4, 5, 6, 7, 8);
+
+/// Values of however many.
+pub(crate) struct Listed<T>(Vec<T>);
+
+impl<T: ToSql> Params for Listed<T> {
+    fn values(&self) -> Vec<Value<'_>> {
+        self.0.iter().map(T::value).collect()
+    }
+}
+
+/// Values of however many.
+pub(crate) fn params_from_iter<T: ToSql>(values: impl IntoIterator<Item = T>) -> Listed<T> {
+    Listed(values.into_iter().collect())
+}
+
+/// Values of several kinds.
+macro_rules! params {
+    ($($value:expr),* $(,)?) => {
+        &[$(&$value as &dyn $crate::engine::ToSql),*]
+    };
+}
+pub(crate) use params;
+
+pub(crate) use crate::error::DatabaseError as Error;
+
+/// What a column becomes.
+pub(crate) trait FromSql: Sized {
+    fn from_value(value: Value<'_>) -> Result<Self>;
+}
+
+impl FromSql for i64 {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        value.as_integer()
+    }
+}
+
+macro_rules! integers_come_out {
+    ($($kind:ty),*) => {$(
+        impl FromSql for $kind {
+            fn from_value(value: Value<'_>) -> Result<Self> {
+                let number = value.as_integer()?;
+                number.try_into().map_err(|_| Error::broken(0, format!("{number} is out of range")))
+            }
+        }
+    )*};
+}
+
+integers_come_out!(i32, u32, u16, u8);
+
+impl FromSql for bool {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        value.as_integer().map(|number| number != 0)
+    }
+}
+
+impl FromSql for String {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        value.as_str().map(str::to_owned)
+    }
+}
+
+impl FromSql for Vec<u8> {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        value.as_blob().map(<[u8]>::to_vec)
+    }
+}
+
+impl<const N: usize> FromSql for [u8; N] {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        let bytes = value.as_blob()?;
+        bytes.try_into().map_err(|_| Error::broken(0, format!("{} bytes, not {N}", bytes.len())))
+    }
+}
+
+impl<T: FromSql> FromSql for Option<T> {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        match value {
+            Value::Null(_) => Ok(None),
+            value => T::from_value(value).map(Some),
+        }
+    }
+}
+
+/// Which column: its number.
+pub(crate) trait Column {
+    fn number(self) -> usize;
+}
+
+impl Column for usize {
+    fn number(self) -> usize {
+        self
+    }
+}
+
+/// A row that a statement found.
+pub(crate) enum Row<'r> {
+    Sqlite(&'r rusqlite::Row<'r>),
+    #[cfg(feature = "postgres")]
+    Postgres(&'r PgRow),
+}
+
+impl Row<'_> {
+    /// What a column holds.
+    pub(crate) fn get<C: Column, T: FromSql>(&self, column: C) -> Result<T> {
+        let column = column.number();
+        T::from_value(self.get_ref(column)?).map_err(|error| match error {
+            StoreError::Database(Error::Broken { reason, .. }) => Error::broken(column, reason),
+            other => other,
+        })
+    }
+
+    /// What a column holds, where it lies.
+    pub(crate) fn get_ref(&self, column: usize) -> Result<Value<'_>> {
+        match self {
+            Row::Sqlite(row) => sqlite_value(row, column),
+            #[cfg(feature = "postgres")]
+            Row::Postgres(row) => row.value(column),
+        }
+    }
+}
+
+impl Row<'_> {
+    /// The text of a column, also of one that is damaged.
+    pub(crate) fn get_lossy(&self, column: usize) -> Result<String> {
+        use rusqlite::types::ValueRef;
+        match self {
+            Row::Sqlite(row) => match row.get_ref(column)? {
+                ValueRef::Text(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+                _ => self.get(column),
+            },
+            #[cfg(feature = "postgres")]
+            Row::Postgres(_) => self.get(column),
+        }
+    }
+}
+
+fn sqlite_value<'r>(row: &'r rusqlite::Row<'r>, column: usize) -> Result<Value<'r>> {
+    use rusqlite::types::ValueRef;
+    Ok(match row.get_ref(column)? {
+        ValueRef::Null => Value::Null(Kind::Text),
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Text(text) => {
+            Value::Text(str::from_utf8(text).map_err(|error| Error::broken(column, error))?)
+        }
+        ValueRef::Blob(bytes) => Value::Blob(bytes),
+        ValueRef::Real(_) => return Err(Error::broken(column, "a fraction")),
+    })
+}
+
+/// The rows that a statement finds, one after the other.
+pub(crate) enum Rows<'s> {
+    Sqlite(rusqlite::Rows<'s>),
+    /// All of them, and the one that is read.
+    #[cfg(feature = "postgres")]
+    Postgres(std::vec::IntoIter<tokio_postgres::Row>, Option<PgRow>),
+}
+
+impl Rows<'_> {
+    pub(crate) fn next(&mut self) -> Result<Option<Row<'_>>> {
+        match self {
+            Rows::Sqlite(rows) => Ok(rows.next()?.map(Row::Sqlite)),
+            #[cfg(feature = "postgres")]
+            Rows::Postgres(rows, current) => {
+                *current = rows.next().map(PgRow::new).transpose()?;
+                Ok(current.as_ref().map(Row::Postgres))
+            }
+        }
+    }
+}
+
+/// Rows as what a function makes of them.
+pub(crate) struct Mapped<'s, F> {
+    rows: Rows<'s>,
+    read: F,
+}
+
+impl<T, F: FnMut(&Row<'_>) -> Result<T>> Iterator for Mapped<'_, F> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.rows.next() {
+            Ok(row) => row.map(|row| (self.read)(&row)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// A statement, ready to run.
+pub(crate) enum Statement<'c> {
+    Sqlite(rusqlite::CachedStatement<'c>),
+    /// One that is not worth keeping.
+    SqliteOnce(rusqlite::Statement<'c>),
+    /// The connection keeps it ready.
+    #[cfg(feature = "postgres")]
+    Postgres(&'c PgConnection, String),
+}
+
+impl Statement<'_> {
+    /// Runs it and answers how many rows it changed.
+    pub(crate) fn execute(&mut self, params: impl Params) -> Result<usize> {
+        let values = params.values();
+        match self {
+            Statement::Sqlite(statement) => execute_sqlite(statement, &values),
+            Statement::SqliteOnce(statement) => execute_sqlite(statement, &values),
+            #[cfg(feature = "postgres")]
+            Statement::Postgres(connection, sql) => Ok(connection.execute(sql, &values)? as usize),
+        }
+    }
+
+    /// The rows that it finds.
+    pub(crate) fn query(&mut self, params: impl Params) -> Result<Rows<'_>> {
+        let values = params.values();
+        match self {
+            Statement::Sqlite(statement) => query_sqlite(statement, &values),
+            Statement::SqliteOnce(statement) => query_sqlite(statement, &values),
+            #[cfg(feature = "postgres")]
+            Statement::Postgres(connection, sql) => {
+                Ok(Rows::Postgres(connection.query(sql, &values)?.into_iter(), None))
+            }
+        }
+    }
+
+    /// The rows that it finds, as what `read` makes of them.
+    pub(crate) fn query_map<T, F: FnMut(&Row<'_>) -> Result<T>>(
+        &mut self,
+        params: impl Params,
+        read: F,
+    ) -> Result<Mapped<'_, F>> {
+        Ok(Mapped { rows: self.query(params)?, read })
+    }
+
+    /// The first row that it finds; [`Error::NoRows`] without one.
+    pub(crate) fn query_row<T>(
+        &mut self,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut rows = self.query(params)?;
+        let row = rows.next()?.ok_or(StoreError::Database(Error::NoRows))?;
+        read(&row)
+    }
+
+    /// Runs it once for each, all of them sent before the first is answered.
+    pub(crate) fn execute_each(&mut self, each: &[Vec<Value<'_>>]) -> Result<()> {
+        match self {
+            Statement::Sqlite(statement) => {
+                each.iter().try_for_each(|values| execute_sqlite(statement, values).map(drop))
+            }
+            Statement::SqliteOnce(statement) => {
+                each.iter().try_for_each(|values| execute_sqlite(statement, values).map(drop))
+            }
+            #[cfg(feature = "postgres")]
+            Statement::Postgres(connection, sql) => Ok(connection.execute_each(sql, each)?),
+        }
+    }
+
+    /// What it finds for each, all of them sent before the first is answered.
+    pub(crate) fn query_each<T>(
+        &mut self,
+        each: &[Vec<Value<'_>>],
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<Vec<T>>> {
+        let statement = match self {
+            Statement::Sqlite(statement) => &mut **statement,
+            Statement::SqliteOnce(statement) => statement,
+            #[cfg(feature = "postgres")]
+            Statement::Postgres(connection, sql) => {
+                let found = connection.query_each(sql, each)?.into_iter();
+                let rows = found.map(|rows| Rows::Postgres(rows.into_iter(), None));
+                return rows.map(|rows| Mapped { rows, read: &mut read }.collect()).collect();
+            }
+        };
+        let mut find = |values: &Vec<Value<'_>>| {
+            let rows = query_sqlite(statement, values)?;
+            Mapped { rows, read: &mut read }.collect()
+        };
+        each.iter().map(&mut find).collect()
+    }
+
+    /// Whether it finds a row.
+    pub(crate) fn exists(&mut self, params: impl Params) -> Result<bool> {
+        Ok(self.query(params)?.next()?.is_some())
+    }
+}
+
+fn bind(statement: &mut rusqlite::Statement<'_>, values: &[Value<'_>]) -> rusqlite::Result<()> {
+    let expected = statement.parameter_count();
+    if expected != values.len() {
+        return Err(rusqlite::Error::InvalidParameterCount(values.len(), expected));
+    }
+    let mut numbered = values.iter().enumerate();
+    numbered.try_for_each(|(at, value)| statement.raw_bind_parameter(at + 1, value))
+}
+
+fn execute_sqlite(statement: &mut rusqlite::Statement<'_>, values: &[Value<'_>]) -> Result<usize> {
+    bind(statement, values)?;
+    Ok(statement.raw_execute()?)
+}
+
+fn query_sqlite<'s>(
+    statement: &'s mut rusqlite::Statement<'_>,
+    values: &[Value<'_>],
+) -> Result<Rows<'s>> {
+    bind(statement, values)?;
+    Ok(Rows::Sqlite(statement.raw_query()))
+}
+
+/// What statements run on, inside a transaction.
+pub enum Connection {
+    Sqlite(rusqlite::Connection),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PgConnection>),
+}
+
+impl Connection {
+    /// The connection to the file, where SQLite keeps the tables.
+    pub(crate) fn file(&self) -> Option<&rusqlite::Connection> {
+        match self {
+            Connection::Sqlite(connection) => Some(connection),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(_) => None,
+        }
+    }
+
+    /// A statement that is kept ready for the next time.
+    pub(crate) fn prepare_cached(&self, sql: &str) -> Result<Statement<'_>> {
+        match self {
+            Connection::Sqlite(connection) => {
+                Ok(Statement::Sqlite(connection.prepare_cached(sql)?))
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(Statement::Postgres(connection, sql.to_owned())),
+        }
+    }
+
+    /// A statement that is seldom needed.
+    pub(crate) fn prepare(&self, sql: &str) -> Result<Statement<'_>> {
+        match self {
+            Connection::Sqlite(connection) => Ok(Statement::SqliteOnce(connection.prepare(sql)?)),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(Statement::Postgres(connection, sql.to_owned())),
+        }
+    }
+
+    /// As [`Statement::execute`], of one that is seldom needed.
+    pub(crate) fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+        self.prepare(sql)?.execute(params)
+    }
+
+    /// As [`Statement::query_row`], of one that is seldom needed.
+    pub(crate) fn query_row<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.prepare(sql)?.query_row(params, read)
+    }
+
+    /// Adds rows to a table.
+    pub(crate) fn insert_all<const N: usize>(
+        &self,
+        table: &str,
+        columns: [&str; N],
+        rows: &[[Value<'_>; N]],
+    ) -> Result<()> {
+        match self {
+            Connection::Sqlite(connection) => {
+                let places: Vec<String> = (1..=N).map(|at| format!("?{at}")).collect();
+                let (columns, places) = (columns.join(", "), places.join(", "));
+                let sql = format!("INSERT INTO {table} ({columns}) VALUES ({places})");
+                let mut insert = connection.prepare_cached(&sql)?;
+                rows.iter().try_for_each(|row| execute_sqlite(&mut insert, row).map(drop))
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(connection.insert_all(table, &columns, rows)?),
+        }
+    }
+
+    /// The number of a tenant that is not there yet.
+    pub(crate) fn new_tenant_number(&self) -> Result<i64> {
+        match self {
+            Connection::Sqlite(_) => {
+                let next = "SELECT coalesce(max(tenant), 0) + 1 FROM tenants";
+                self.query_row(next, [], |row| row.get(0))
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(connection.new_tenant_number()),
+        }
+    }
+
+    /// Lets nobody else number a memory of this tenant until the transaction ends: those
+    /// who number at once would all but one have to begin again.
+    pub(crate) fn hold_scopes(&self, tenant: i64) -> Result<()> {
+        match self {
+            // One writes at a time.
+            Connection::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(connection.hold_scopes(tenant)?),
+        }
+    }
+
+    /// Keeps the store's master key what it is until the transaction ends, which writes:
+    /// who reads afterwards which one it is may seal with it.
+    pub(crate) fn hold_master_key(&self) -> Result<()> {
+        match self {
+            // Nobody else writes.
+            Connection::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(connection.hold_master_key()?),
+        }
+    }
+
+    /// Statements without values, one after the other.
+    #[cfg(test)]
+    pub(crate) fn execute_batch(&self, sql: &str) -> Result<()> {
+        match self {
+            Connection::Sqlite(connection) => Ok(connection.execute_batch(sql)?),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(connection.batch(sql)?),
+        }
+    }
+
+    /// How SQLite goes about a statement, step by step.
+    #[cfg(test)]
+    pub(crate) fn plan(&self, sql: &str) -> Result<Vec<String>> {
+        #[cfg_attr(
+            not(feature = "postgres"),
+            expect(irrefutable_let_patterns, reason = "there is one engine")
+        )]
+        let Connection::Sqlite(connection) = self else { return Ok(Vec::new()) };
+        let mut query = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
+        for at in 1..=query.parameter_count() {
+            query.raw_bind_parameter(at, 1)?;
+        }
+        let mut steps = Rows::Sqlite(query.raw_query());
+        let mut found = Vec::new();
+        while let Some(step) = steps.next()? {
+            found.push(step.get(3)?);
+        }
+        Ok(found)
+    }
+}
+
+/// Makes of "no row" an answer like any other.
+pub(crate) trait OptionalExtension<T> {
+    fn optional(self) -> Result<Option<T>>;
+}
+
+/// A column that does not hold what was expected of it.
+fn misfit(expected: &str, found: Value<'_>) -> StoreError {
+    let found = match found {
+        Value::Null(_) => "nothing",
+        Value::Integer(_) => "a number",
+        Value::Text(_) => "a text",
+        Value::Blob(_) => "bytes",
+    };
+    Error::broken(0, format!("{expected} was expected, and there is {found}"))
+}

@@ -1,0 +1,411 @@
+//! The one writing thread of a process, and its grouped commits.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection as File;
+use tokio::sync::{mpsc, oneshot};
+
+use super::BUSY_SECONDS;
+use super::open::classify_file;
+use crate::engine::Connection;
+use crate::engine::tx::Context;
+use crate::error::{Result, StoreError};
+use crate::timings::{Clocked, StoreTimings};
+
+/// Writes that may wait before a caller is made to.
+const QUEUE_LENGTH: usize = 1024;
+
+/// Writes that share one commit at most.
+const GROUP_LENGTH: usize = 256;
+
+/// How long a scrub waits for those who still read the write-ahead log.
+const SCRUB_SECONDS: u64 = 10;
+
+/// How long it sleeps between looks; nothing is locked meanwhile.
+const SCRUB_PAUSE: Duration = Duration::from_millis(20);
+
+/// Tells a caller how it went, once the commit is known to have worked or not.
+type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
+
+enum Job {
+    Write(Box<dyn Write>, Instant),
+    Alone(Alone, oneshot::Sender<Result<bool>>),
+}
+
+/// Work that cannot be part of a transaction; answers whether all of it is done.
+type Alone = fn(&File, &Path) -> Result<bool>;
+
+/// A write that waits for its turn.
+trait Write: Send {
+    /// Does it, inside the group's transaction.
+    fn run(self: Box<Self>, connection: &Connection) -> Answer;
+    /// Answers it without doing it.
+    fn refuse(self: Box<Self>, error: StoreError);
+}
+
+struct Waiting<T, F> {
+    act: F,
+    tell: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send + 'static, F: FnOnce(&Connection) -> Result<T> + Send> Write for Waiting<T, F> {
+    fn run(self: Box<Self>, connection: &Connection) -> Answer {
+        let Waiting { act, tell } = *self;
+        let result = in_savepoint(connection, act);
+        Box::new(move |failure| {
+            // The caller may have gone; what was committed stays.
+            let _ = tell.send(match failure {
+                Some(error) => Err(error),
+                None => result,
+            });
+        })
+    }
+
+    fn refuse(self: Box<Self>, error: StoreError) {
+        let _ = self.tell.send(Err(error));
+    }
+}
+
+/// What the writing thread and those who wait for it count.
+#[derive(Default)]
+struct Counted {
+    writes: Clocked,
+    waits: Clocked,
+    commits: Clocked,
+    committed_writes: AtomicU64,
+}
+
+/// Handle of the writing thread; the thread ends, its queue done, with it.
+pub(super) struct Writer {
+    counted: Arc<Counted>,
+    queue: Option<mpsc::Sender<Job>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection, context: Arc<Context>) -> Self {
+        let (queue, jobs) = mpsc::channel(QUEUE_LENGTH);
+        let counted = Arc::new(Counted::default());
+        let counts = Arc::clone(&counted);
+        let thread = std::thread::Builder::new()
+            .name("icecore-writer".to_owned())
+            .spawn(move || work(&connection, &context.path, jobs, &counts))
+            .ok();
+        Self { counted, queue: Some(queue), thread }
+    }
+
+    /// Commits so far.
+    pub(super) fn commits(&self) -> u64 {
+        self.counted.commits.read().count()
+    }
+
+    /// How it went so far, but for reads.
+    pub(super) fn timings(&self) -> StoreTimings {
+        let waiting =
+            self.queue.as_ref().map_or(0, |queue| queue.max_capacity() - queue.capacity());
+        StoreTimings {
+            writes: self.counted.writes.read(),
+            waits: self.counted.waits.read(),
+            commits: self.counted.commits.read(),
+            committed_writes: self.counted.committed_writes.load(Ordering::Relaxed),
+            queue_depth: waiting as u64,
+            ..StoreTimings::default()
+        }
+    }
+
+    /// Runs `act` in a transaction and answers once that is durable.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (tell, told) = oneshot::channel();
+        let begun = Instant::now();
+        self.send(Job::Write(Box::new(Waiting { act, tell }), begun)).await?;
+        let answer = told.await.map_err(|_| StoreError::Closed)?;
+        self.counted.writes.add(begun.elapsed());
+        answer
+    }
+
+    /// Gives freed pages back and empties the write-ahead log if it can; answers
+    /// whether it could.
+    pub(super) async fn tidy(&self) -> Result<bool> {
+        self.alone(tidy).await
+    }
+
+    /// Writes the file anew and empties the write-ahead log.
+    pub(super) async fn scrub(&self) -> Result<()> {
+        self.alone(scrub).await.map(|_| ())
+    }
+
+    async fn alone(&self, work: Alone) -> Result<bool> {
+        let (tell, told) = oneshot::channel();
+        self.send(Job::Alone(work, tell)).await?;
+        told.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn send(&self, job: Job) -> Result<()> {
+        let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
+        queue.send(job).await.map_err(|_| StoreError::Closed)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, counted: &Counted) {
+    let Some(file) = connection.file() else { return };
+    let mut next = jobs.blocking_recv();
+    while let Some(job) = next.take() {
+        match job {
+            Job::Alone(work, tell) => {
+                let _ = tell.send(work(file, path));
+            }
+            Job::Write(first, asked) => {
+                counted.waits.add(asked.elapsed());
+                let (group, other) = gather(first, &mut jobs, &counted.waits);
+                counted.committed_writes.fetch_add(group.len() as u64, Ordering::Relaxed);
+                let begun = Instant::now();
+                commit_group(connection, file, path, group);
+                counted.commits.add(begun.elapsed());
+                next = other;
+            }
+        }
+        if next.is_none() {
+            next = jobs.blocking_recv();
+        }
+    }
+}
+
+/// The first write and all that wait behind it, up to the next other job.
+fn gather(
+    first: Box<dyn Write>,
+    jobs: &mut mpsc::Receiver<Job>,
+    waits: &Clocked,
+) -> (Vec<Box<dyn Write>>, Option<Job>) {
+    let mut group = vec![first];
+    while group.len() < GROUP_LENGTH {
+        match jobs.try_recv() {
+            Ok(Job::Write(write, asked)) => {
+                waits.add(asked.elapsed());
+                group.push(write);
+            }
+            Ok(other) => return (group, Some(other)),
+            Err(_) => break,
+        }
+    }
+    (group, None)
+}
+
+/// All of a group in one transaction, one sync; each answers only after it.
+fn commit_group(connection: &Connection, file: &File, path: &Path, group: Vec<Box<dyn Write>>) {
+    if let Err(error) = file.execute_batch("BEGIN IMMEDIATE") {
+        let error = Shared(classify_file(error, path));
+        return group.into_iter().for_each(|write| write.refuse(error.copy()));
+    }
+    let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
+    for write in group {
+        // Without the transaction a write would be committed by itself, and
+        // then be reported as failed with the others.
+        match file.is_autocommit() {
+            true => write.refuse(StoreError::DiskFull),
+            false => answers.push(write.run(connection)),
+        }
+    }
+    // On a full disk SQLite may have rolled everything back by itself.
+    let committed = match file.is_autocommit() {
+        true => Err(StoreError::DiskFull),
+        false => file.execute_batch("COMMIT").map_err(|error| classify_file(error, path)),
+    };
+    match committed {
+        Ok(()) => answers.into_iter().for_each(|answer| answer(None)),
+        Err(error) => {
+            if !file.is_autocommit() {
+                let _ = file.execute_batch("ROLLBACK");
+            }
+            let error = Shared(error);
+            answers.into_iter().for_each(|answer| answer(Some(error.copy())));
+        }
+    }
+}
+
+/// A write by itself, in a transaction of its own.
+pub(super) fn commit_alone<T>(
+    connection: &Connection,
+    path: &Path,
+    act: impl FnOnce(&Connection) -> Result<T>,
+) -> Result<T> {
+    let Some(file) = connection.file() else { return Err(StoreError::Closed) };
+    let failed = |error| classify_file(error, path);
+    file.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
+    let result = act(connection);
+    let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    file.execute_batch(end).map_err(failed)?;
+    result
+}
+
+/// One failure that several callers must hear of.
+struct Shared(StoreError);
+
+impl Shared {
+    fn copy(&self) -> StoreError {
+        match &self.0 {
+            StoreError::Busy { seconds } => StoreError::Busy { seconds: *seconds },
+            StoreError::DiskFull => StoreError::DiskFull,
+            StoreError::ReadOnly { path } => StoreError::ReadOnly { path: path.clone() },
+            StoreError::Damaged { path, reason } => {
+                StoreError::Damaged { path: path.clone(), reason: reason.clone() }
+            }
+            other => StoreError::Commit(other.to_string()),
+        }
+    }
+}
+
+fn in_savepoint<T>(
+    connection: &Connection,
+    act: impl FnOnce(&Connection) -> Result<T>,
+) -> Result<T> {
+    let Some(file) = connection.file() else { return Err(StoreError::Closed) };
+    run_cached(file, "SAVEPOINT one")?;
+    let result = act(connection);
+    // If SQLite has rolled all back already there is no savepoint to end.
+    if !file.is_autocommit()
+        && let Err(error) = end_savepoint(file, result.is_ok())
+    {
+        // Whatever this write left must not be committed with the others, so
+        // none of them is.
+        let _ = file.execute_batch("ROLLBACK");
+        return Err(error);
+    }
+    result
+}
+
+fn end_savepoint(file: &File, keep: bool) -> Result<()> {
+    if !keep {
+        run_cached(file, "ROLLBACK TO one")?;
+    }
+    run_cached(file, "RELEASE one")
+}
+
+/// A statement that every write needs, prepared once.
+fn run_cached(file: &File, sql: &str) -> Result<()> {
+    let run = || file.prepare_cached(sql)?.execute([]);
+    run().map(|_| ()).map_err(|error| StoreError::Database(error.into()))
+}
+
+fn tidy(file: &File, path: &Path) -> Result<bool> {
+    let tidy = || {
+        // Each step frees one page, so all rows must be drawn.
+        let mut vacuum = file.prepare("PRAGMA incremental_vacuum")?;
+        let mut rows = vacuum.query([])?;
+        while rows.next()?.is_some() {}
+        drop(rows);
+        // Waits for nobody and makes nobody wait. What a reader holds back is
+        // left for the next time.
+        Ok(checkpoint(file, "PASSIVE")?.is_whole() && truncate_log(file)?)
+    };
+    tidy().map_err(|error| classify_file(error, path))
+}
+
+/// Freed cells are zeroed, but where a page was rebuilt a stale copy of a cell
+/// may lie between those that are live. Only a file written anew has none.
+fn scrub(file: &File, path: &Path) -> Result<bool> {
+    let failed = |error| classify_file(error, path);
+    file.execute_batch("VACUUM").map_err(failed)?;
+    let end = Instant::now() + Duration::from_secs(SCRUB_SECONDS);
+    while !truncate_log(file).map_err(failed)? {
+        if Instant::now() >= end {
+            return Err(StoreError::StillRead { seconds: SCRUB_SECONDS });
+        }
+        std::thread::sleep(SCRUB_PAUSE);
+    }
+    Ok(true)
+}
+
+/// What a checkpoint says of itself.
+struct Checkpoint {
+    busy: bool,
+    logged: i64,
+    done: i64,
+}
+
+impl Checkpoint {
+    fn is_whole(&self) -> bool {
+        !self.busy && self.logged == self.done
+    }
+}
+
+fn checkpoint(file: &File, mode: &str) -> rusqlite::Result<Checkpoint> {
+    file.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        Ok(Checkpoint { busy: row.get(0)?, logged: row.get(1)?, done: row.get(2)? })
+    })
+}
+
+/// Empties the write-ahead log, unless somebody is using it: while it waited,
+/// nobody could write.
+fn truncate_log(file: &File) -> rusqlite::Result<bool> {
+    file.busy_timeout(Duration::ZERO)?;
+    let truncated = checkpoint(file, "TRUNCATE");
+    file.busy_timeout(Duration::from_secs(BUSY_SECONDS))?;
+    Ok(!truncated?.busy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_cannot_be_undone_takes_its_group_along() {
+        let connection = Connection::Sqlite(File::open_in_memory().unwrap());
+        connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
+        let mut told = Vec::new();
+        let mut write = |sql: &'static str| {
+            let (tell, tells) = oneshot::channel();
+            told.push(tells);
+            let act = move |c: &Connection| c.execute_batch(sql);
+            Box::new(Waiting { act, tell }) as Box<dyn Write>
+        };
+        // The second fails, and there is no savepoint to go back to.
+        let insert = "INSERT INTO t VALUES (1)";
+        let broken = "INSERT INTO t VALUES (2); RELEASE one; SELECT nothing;";
+        let group = vec![write(insert), write(broken), write(insert)];
+        let file = connection.file().unwrap();
+        commit_group(&connection, file, Path::new("t"), group);
+        for mut answer in told {
+            assert!(matches!(answer.try_recv(), Ok(Err(_))));
+        }
+        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
+        assert_eq!(count, 0);
+    }
+
+    #[test]
+    fn a_group_that_was_rolled_back_leaves_nothing() {
+        let connection = Connection::Sqlite(File::open_in_memory().unwrap());
+        connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
+        let mut told = Vec::new();
+        let mut write = |sql: &'static str| {
+            let (tell, tells) = oneshot::channel();
+            told.push(tells);
+            let act = move |c: &Connection| c.execute_batch(sql);
+            Box::new(Waiting { act, tell }) as Box<dyn Write>
+        };
+        // The second stands for a full disk, on which SQLite rolls all back.
+        let insert = "INSERT INTO t VALUES (1)";
+        let group = vec![write(insert), write("ROLLBACK"), write(insert), write(insert)];
+        let file = connection.file().unwrap();
+        commit_group(&connection, file, Path::new("t"), group);
+        for mut answer in told {
+            assert!(matches!(answer.try_recv(), Ok(Err(_))));
+        }
+        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
+        assert_eq!(count, 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! Leases and their numbers.
+
+use icecore_domain::time::Millis;
+
+use crate::engine;
+use crate::engine::tx::{Isolation, Tx};
+use crate::engine::{OptionalExtension, params};
+use crate::error::{Result, StoreError};
+use crate::store::Store;
+
+/// Proof of having taken a lease, by which what is written under it is told from what a
+/// former holder writes. See [`Store::fenced`].
+///
+/// [`Store::fenced`]: crate::Store::fenced
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// Which lease.
+    pub name: String,
+    /// Rises whenever its holder changes.
+    pub token: u64,
+}
+
+pub(crate) fn take(
+    tx: &Tx<'_>,
+    name: &str,
+    holder: &str,
+    until: Millis,
+    now: Millis,
+) -> Result<Option<Fence>> {
+    let most = now.0.saturating_add(MAX_LEASE_MILLIS);
+    let token: Option<i64> = tx
+        .prepare_cached(
+            "INSERT INTO leases (name, holder, token, until) VALUES (?1, ?2, 1, ?3)
+             ON CONFLICT (name) DO UPDATE SET
+               token = leases.token + CASE WHEN leases.holder = ?2 THEN 0 ELSE 1 END,
+               holder = ?2,
+               until = ?3
+             WHERE leases.holder IS NULL OR leases.holder = ?2
+               OR leases.until <= ?4 OR leases.until > ?5
+             RETURNING token",
+        )
+        .and_then(|mut q| {
+            q.query_row(params![name, holder, until.0, now.0, most], |row| row.get(0)).optional()
+        })?;
+    Ok(token.map(|token| Fence { name: name.to_owned(), token: token.unsigned_abs() }))
+}
+
+pub(crate) fn release(tx: &Tx<'_>, fence: &Fence) -> Result<()> {
+    tx.prepare_cached(
+        "UPDATE leases SET holder = NULL, token = token + 1, until = 0
+         WHERE name = ?1 AND token = ?2",
+    )
+    .and_then(|mut q| q.execute(params![fence.name, engine::number(fence.token)]))
+    .map(|_| ())
+}
+
+/// What is written under a lease that another holds by now is refused.
+pub(crate) fn refuse_lost(tx: &Tx<'_>, fence: &Fence) -> Result<()> {
+    let is_held = tx
+        .prepare_cached("SELECT 1 FROM leases WHERE name = ?1 AND token = ?2 /* FOR SHARE */")
+        .and_then(|mut q| q.exists(params![fence.name, engine::number(fence.token)]))?;
+    match is_held {
+        true => Ok(()),
+        false => Err(StoreError::LeaseLost { name: fence.name.clone() }),
+    }
+}
+
+impl Store {
+    /// Takes a lease until a moment, or renews it; answers nothing while another's has not
+    /// run out. It has a number that rises whenever the holder changes, and stays the same
+    /// for a holder that renews, also late, as long as nobody took it meanwhile. One that
+    /// seems to be for longer than an hour was taken by a clock that was wrong, and is
+    /// nobody's.
+    pub async fn lease(
+        &self,
+        name: &str,
+        holder: &str,
+        until: Millis,
+        now: Millis,
+    ) -> Result<Option<Fence>> {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        let of = Isolation::Lease(name.clone());
+        self.unfenced().write(of, "lease", move |tx| take(tx, &name, &holder, until, now)).await
+    }
+
+    /// Gives a lease back, and its number is good for nothing from then on. Does nothing
+    /// to one that another holds meanwhile.
+    pub async fn release(&self, fence: &Fence) -> Result<()> {
+        let of = Isolation::Lease(fence.name.clone());
+        self.unfenced().write_with(of, "release", fence.clone(), release).await
+    }
+}
+
+/// No lease is for longer than this, in milliseconds: one that seems to be was taken by
+/// a clock that was wrong, and is nobody's.
+pub const MAX_LEASE_MILLIS: i64 = 3_600_000;

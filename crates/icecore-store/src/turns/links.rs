@@ -1,0 +1,188 @@
+//! Links: by what a message of a client's history is known as a turn.
+
+use std::collections::BTreeSet;
+
+use icecore_domain::identity::Link;
+use icecore_domain::ids::{Scope, SessionNo, TurnId};
+
+use crate::engine::tx::{ScopeNo, Tx};
+use crate::engine::{Row, number, params, values};
+use crate::error::Result;
+use crate::store::Store;
+use crate::turns::{AppendBatch, LinkedTurn, MOST_LINKED, TurnPlace, rows};
+
+const IN_SESSION: &str =
+    "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, l.answered FROM links l
+     JOIN turns t ON t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
+     WHERE l.tenant = ?1 AND l.scope = ?2 AND l.link = ?3 AND l.session = ?4";
+
+/// The turn of a session that has this link, and whether it is answered.
+pub(crate) fn in_session(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    session: SessionNo,
+    link: Link,
+) -> Result<Option<(TurnPlace, bool)>> {
+    tx.first(IN_SESSION, params![no.tenant, no.scope, *link.as_bytes(), session], |row| {
+        Ok((read_place(row)?, row.get(5)?))
+    })
+}
+
+/// What is known of a link: the turn of the session that has it, with whether it is
+/// answered, and whether one of any session of the memory is.
+pub(crate) type Known = (Link, Option<(TurnPlace, bool)>, bool);
+
+/// What is known of the links of a batch.
+pub(crate) fn before(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    session: SessionNo,
+    batch: &AppendBatch,
+) -> Result<Vec<Known>> {
+    let links: BTreeSet<Link> = batch.turns.iter().filter_map(|turn| turn.link).collect();
+    let keys: Vec<_> =
+        links.iter().map(|link| values![no.tenant, no.scope, &link.as_bytes()[..]]).collect();
+    let is_answered = tx.each(
+        "SELECT 1 FROM links
+         WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND answered != 0 LIMIT 1",
+        &keys,
+        |_| Ok(()),
+    )?;
+    let here: Vec<_> = keys.into_iter().map(|key| [key, values![session]].concat()).collect();
+    let here = tx.each(IN_SESSION, &here, |row| Ok((read_place(row)?, row.get(5)?)))?;
+    let found = links.iter().zip(here).zip(is_answered);
+    Ok(found
+        .map(|((link, here), told)| (*link, here.into_iter().next(), !told.is_empty()))
+        .collect())
+}
+
+/// Notes that an answer which a client had sent went through us as well.
+pub(crate) fn note_answered(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    session: SessionNo,
+    link: Link,
+) -> Result<()> {
+    tx.run(
+        "UPDATE links SET answered = 1
+         WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND session = ?4",
+        params![no.tenant, no.scope, *link.as_bytes(), session],
+    )?;
+    Ok(())
+}
+
+fn read_place(row: &Row<'_>) -> Result<TurnPlace> {
+    Ok(TurnPlace {
+        id: TurnId { session: row.get(0)?, seq: row.get(1)? },
+        branch: row.get(2)?,
+        ordinal: row.get(3)?,
+        state: rows::turn_state(row.get(4)?),
+    })
+}
+
+impl Store {
+    /// The turns that have these links, in the order asked, those of one link by the
+    /// newest session first, at most [`MOST_LINKED`] of it: of all sessions of the scope,
+    /// or of one. Tombstones too.
+    pub async fn linked(
+        &self,
+        scope: &Scope,
+        links: &[Link],
+        session: Option<SessionNo>,
+    ) -> Result<Vec<LinkedTurn>> {
+        let links = links.to_vec();
+        self.read(scope, "linked", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
+            let (first, last) = session.map_or((0, i64::MAX), |one| (number(one.0), number(one.0)));
+            let keys: Vec<_> = links
+                .iter()
+                .map(|link| &link.as_bytes()[..])
+                .map(|link| values![no.tenant, no.scope, link, first, last, MOST_LINKED])
+                .collect();
+            let found = tx.each(
+                "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, b.length, l.answered, l.hollow
+                 FROM links l
+                 JOIN turns t ON t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
+                 JOIN branches b ON b.tenant = t.tenant AND b.session = t.session
+                   AND b.branch = t.branch
+                 WHERE l.tenant = ?1 AND l.scope = ?2 AND l.link = ?3
+                   AND l.session BETWEEN ?4 AND ?5
+                 ORDER BY l.session DESC LIMIT ?6",
+                &keys,
+                |row| {
+                    let place = read_place(row)?;
+                    let is_head = place.ordinal == row.get(5)?;
+                    Ok((place, is_head, row.get(6)?, row.get(7)?))
+                },
+            )?;
+            let each = links.iter().zip(found).flat_map(|(link, found)| {
+                found.into_iter().map(|(place, is_head, is_answered, is_hollow)| LinkedTurn {
+                    link: *link,
+                    place,
+                    is_head,
+                    is_answered,
+                    is_hollow,
+                })
+            });
+            Ok(each.collect())
+        })
+        .await
+    }
+
+    /// Where these turns are, in the order asked, without their bodies; what is not of
+    /// this scope is left out.
+    pub async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>> {
+        let ids = ids.to_vec();
+        self.read(scope, "places", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
+            let key = |id: &TurnId| values![no.tenant, id.session, id.seq, no.scope];
+            let found = tx.each(
+                "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags FROM turns t
+                 JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session AND o.scope = ?4
+                 WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq = ?3",
+                &ids.iter().map(key).collect::<Vec<_>>(),
+                read_place,
+            )?;
+            Ok(found.into_iter().flatten().collect())
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use crate::contract::fixtures::*;
+    use crate::contract::links::following;
+
+    use crate::engine::tx::Isolation;
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn damaged_links_are_found() {
+        for (sql, finding) in [
+            (
+                "UPDATE links SET scope = 2 WHERE seq = 2",
+                "a link is of no turn of its memory: session 1, turn 2",
+            ),
+            (
+                "UPDATE links SET link = x'01' WHERE seq = 1",
+                "a link is no hash, or a turn has two: session 1, turn 1",
+            ),
+            ("UPDATE links SET seq = 1", "a link is no hash, or a turn has two: session 1, turn 1"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store::open(dir.path(), None).unwrap();
+            store.append(&scope(), following("s", &["a", "b"], 0)).await.unwrap();
+            add_to_diary(&store).await;
+            clean(&store).await;
+            store.write(Isolation::Global, "test", move |tx| tx.execute_batch(sql)).await.unwrap();
+            assert_eq!(store.check().await.unwrap(), [finding], "{sql}");
+        }
+    }
+
+    async fn add_to_diary(store: &Store) {
+        let diary = scope_of("acme", "diary");
+        store.append(&diary, batch("s", &say_many(1))).await.unwrap();
+    }
+}
