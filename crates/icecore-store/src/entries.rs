@@ -9,10 +9,13 @@ use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::time::Millis;
 
 use crate::bounds::{Change, entry_bytes};
+use serde_json::{Value as Json, json};
+
 use crate::engine::tx::{Isolation, ScopeNo, Tx};
 use crate::engine::{OptionalExtension, Params as _, Row, Value, params};
 use crate::error::{Result, StoreError};
-use crate::log::{Claim, hidden, payload_with};
+use crate::log::{hidden, payload_with};
+use crate::outcomes::{self, Claim, Effect};
 use crate::store::Store;
 use crate::{engine, log, scopes, secrets, usage};
 
@@ -34,7 +37,7 @@ pub struct NewEntry {
     /// What was hidden in it.
     pub hidden: Hidden,
     /// The caller's key, whose outcome is kept in the same step.
-    pub claim: Option<Claim<EntryRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// The id of an entry whose caller chose none. It tells neither the tenant nor how
@@ -77,12 +80,17 @@ pub struct EntryRecord {
     pub successor: Option<String>,
 }
 
+impl Effect for EntryRecord {
+    fn ids(&self) -> Json {
+        let expires = self.expires_at.map(|at| at.0);
+        json!({ "id": self.id, "createdAt": self.created_at.0, "expiresAt": expires })
+    }
+}
+
 pub(crate) fn put(tx: &Tx<'_>, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
     secrets::refuse_changed(tx, scope.tenant(), entry.secrets_seen)?;
     let no = scopes::ensure_scope(tx, scope)?;
-    if let Some(claim) = &entry.claim {
-        log::refuse_taken(tx, no.tenant, claim, entry.now)?;
-    }
+    outcomes::refuse_taken(tx, no.tenant, entry.claim.as_ref(), entry.now)?;
     let id = match &entry.id {
         Some(id) => id.clone(),
         None => next_id(tx, scope)?,
@@ -109,9 +117,7 @@ pub(crate) fn put(tx: &Tx<'_>, scope: &Scope, entry: NewEntry) -> Result<EntryRe
     record.began = insert(tx, scope, no, &record, &hidden)?;
     let change = Change::bytes(entry_bytes(&record.content, &record.tags));
     usage::keep(tx, (scope.tenant(), no.tenant), change)?;
-    if let Some(claim) = claim {
-        log::put_outcome_of(tx, no.tenant, &claim.outcome(&record), now)?;
-    }
+    outcomes::put_claimed(tx, no.tenant, claim.as_ref(), &record, now)?;
     Ok(record)
 }
 

@@ -471,7 +471,7 @@ async fn prepare(store: &Store, number: usize, step: &Step) -> Act {
                 operation: "POST /turns".to_owned(),
                 key: key.to_string(),
                 request: [key; 32],
-                render: Arc::new(shown),
+                code: 201,
             });
             Act::Append(batch)
         }
@@ -560,7 +560,7 @@ async fn prepare(store: &Store, number: usize, step: &Step) -> Act {
                 operation: "POST /entries".to_owned(),
                 key: "0".to_owned(),
                 request: [9; 32],
-                render: Arc::new(|entry: &EntryRecord| format!("{} {}", entry.id, entry.began)),
+                code: 201,
             }),
         }),
         Step::End { id, .. } => Act::End(format!("entry-{id}")),

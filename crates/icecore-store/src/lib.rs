@@ -4,6 +4,8 @@
 //! layers, entries, facts, …) is one module: its records, its operations, its SQL. What an
 //! operation promises stands at its method of [`Store`].
 
+#![allow(missing_docs, reason = "the names of plain fields and variants say what they are")]
+
 mod answers;
 mod bounds;
 mod check;
@@ -26,6 +28,7 @@ mod keys;
 mod layers;
 mod log;
 mod objects;
+mod outcomes;
 mod pack;
 mod packs;
 mod reredact;
@@ -88,10 +91,9 @@ pub use layers::{
     BodyPlace, ChunkQuery, ChunkRecord, ColdBody, ColdDemotion, DueBranch, MicroBody, NewPack,
     PackRecord, SummaryBatch, TextBody, WarmDemotion,
 };
-pub use log::{
-    Claim, Erasures, EventRecord, LogKind, NewOutcome, OUTCOME_KEPT_MILLIS, Outcome, StoredOutcome,
-};
+pub use log::{Erasures, EventRecord, LogKind, Outcome};
 pub use objects::{ObjectKeys, ObjectPlace, ObjectSettings};
+pub use outcomes::{Claim, NewOutcome, OUTCOME_KEPT_MILLIS, OutcomeBody, StoredOutcome};
 pub use pack::{
     MAX_FRAME_BYTES, PACK_VERSION, PackKey, PackMember, PackReader, TextFormat,
     build as build_pack, identity as pack_identity,

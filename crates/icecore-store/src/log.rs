@@ -4,7 +4,6 @@ pub(crate) mod hidden;
 pub(crate) mod ranges;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, Tenant, TurnId};
 use icecore_domain::redact::Hidden;
@@ -12,7 +11,7 @@ use icecore_domain::time::Millis;
 
 use crate::engine::tx::{Isolation, Tx};
 use crate::engine::{OptionalExtension, Row, params};
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::log::ranges::Reach;
 use crate::store::Store;
 use crate::{engine, scopes};
@@ -50,48 +49,6 @@ pub(crate) fn payload_with(mut payload: serde_json::Value, hidden: &Hidden) -> S
     payload.to_string()
 }
 
-/// A caller's `Idempotency-Key`, kept together with the effect, which is a `T`.
-pub struct Claim<T> {
-    /// Which routed operation.
-    pub operation: String,
-    /// The caller's key.
-    pub key: String,
-    /// Hash of the request's body.
-    pub request: [u8; 32],
-    /// Makes the answer's body from what was written.
-    pub render: Arc<dyn Fn(&T) -> String + Send + Sync>,
-}
-
-impl<T> Claim<T> {
-    /// The outcome to keep once the effect is known.
-    pub(crate) fn outcome(&self, effect: &T) -> NewOutcome {
-        NewOutcome {
-            operation: self.operation.clone(),
-            key: self.key.clone(),
-            request: self.request,
-            status: 201,
-            body: (self.render)(effect),
-        }
-    }
-}
-
-impl<T> Clone for Claim<T> {
-    fn clone(&self) -> Self {
-        Self {
-            operation: self.operation.clone(),
-            key: self.key.clone(),
-            request: self.request,
-            render: Arc::clone(&self.render),
-        }
-    }
-}
-
-impl<T> std::fmt::Debug for Claim<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Claim").field("operation", &self.operation).finish_non_exhaustive()
-    }
-}
-
 /// What became of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -126,60 +83,6 @@ pub struct Erasures {
     /// Entries that have expired and are not purged.
     pub expired: u64,
 }
-
-/// The outcome of a finished request, to be kept.
-#[derive(Debug, Clone)]
-pub struct NewOutcome {
-    /// Which routed operation.
-    pub operation: String,
-    /// The caller's key.
-    pub key: String,
-    /// Hash of the request's body.
-    pub request: [u8; 32],
-    /// HTTP status.
-    pub status: u16,
-    /// The answer.
-    pub body: String,
-}
-
-/// A kept outcome.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredOutcome {
-    /// Hash of the request's body.
-    pub request: [u8; 32],
-    /// HTTP status.
-    pub status: u16,
-    /// The answer.
-    pub body: String,
-}
-
-/// Operations whose outcomes hold ids and counts alone.
-const IDS_ONLY: [&str; 16] = [
-    "/commitments",
-    "/consolidate",
-    "/turns",
-    "/entries",
-    "/facts",
-    "/facts/confirm",
-    "/facts/reject",
-    "/forget",
-    "/files",
-    "/keys",
-    "/keys/rotate",
-    "/runs",
-    "/schedules",
-    "/schedules/pause",
-    "/schedules/resume",
-    "/fork",
-];
-
-/// Whether a kept outcome of the operation may quote what is erased later.
-pub(crate) fn may_quote(operation: &str) -> bool {
-    !IDS_ONLY.iter().any(|path| operation.ends_with(path))
-}
-
-/// Outcomes are kept this long.
-pub const OUTCOME_KEPT_MILLIS: i64 = 24 * 3600 * 1000;
 
 /// Adds a record at the tenant's next position.
 pub(crate) fn record(
@@ -410,99 +313,6 @@ fn read_turn_event(row: &Row<'_>) -> Result<EventRecord> {
     })
 }
 
-// Outcomes
-
-pub(crate) fn refuse_taken<T>(
-    tx: &Tx<'_>,
-    tenant: i64,
-    claim: &Claim<T>,
-    now: Millis,
-) -> Result<()> {
-    let taken: Option<i64> = tx
-        .prepare_cached(
-            "SELECT 1 FROM outcomes WHERE tenant = ?1 AND operation = ?2 AND key = ?3 AND at > ?4",
-        )
-        .and_then(|mut q| {
-            let since = now.0 - OUTCOME_KEPT_MILLIS;
-            q.query_row(params![tenant, claim.operation, claim.key, since], |row| row.get(0))
-                .optional()
-        })?;
-    match taken {
-        Some(_) => Err(StoreError::ClaimTaken),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn outcome(
-    tx: &Tx<'_>,
-    tenant: &Tenant,
-    operation: &str,
-    key: &str,
-    now: Millis,
-) -> Result<Option<StoredOutcome>> {
-    let Some(no) = scopes::tenant_no(tx, tenant)? else { return Ok(None) };
-    tx.prepare_cached(
-        "SELECT request, status, body FROM outcomes
-         WHERE tenant = ?1 AND operation = ?2 AND key = ?3 AND at > ?4",
-    )
-    .and_then(|mut q| {
-        q.query_row(params![no, operation, key, now.0 - OUTCOME_KEPT_MILLIS], |row| {
-            let request: Vec<u8> = row.get(0)?;
-            let body: Vec<u8> = row.get(2)?;
-            Ok(StoredOutcome {
-                request: request.try_into().unwrap_or_default(),
-                status: row.get(1)?,
-                body: String::from_utf8_lossy(&body).into_owned(),
-            })
-        })
-        .optional()
-    })
-}
-
-pub(crate) fn put_outcome(
-    tx: &Tx<'_>,
-    tenant: &Tenant,
-    outcome: &NewOutcome,
-    now: Millis,
-) -> Result<()> {
-    let (no, _) = scopes::ensure_tenant(tx, tenant)?;
-    put_outcome_of(tx, no, outcome, now)
-}
-
-pub(crate) fn put_outcome_of(
-    tx: &Tx<'_>,
-    tenant: i64,
-    outcome: &NewOutcome,
-    now: Millis,
-) -> Result<()> {
-    let put = || {
-        tx.prepare_cached("DELETE FROM outcomes WHERE tenant = ?1 AND at <= ?2")?
-            .execute(params![tenant, now.0 - OUTCOME_KEPT_MILLIS])?;
-        tx.prepare_cached(
-            "INSERT INTO outcomes (tenant, operation, key, request, status, body, at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT (tenant, operation, key) DO UPDATE
-               SET request = excluded.request, status = excluded.status, body = excluded.body,
-                 at = excluded.at",
-        )?
-        .execute(params![
-            tenant,
-            outcome.operation,
-            outcome.key,
-            outcome.request.as_slice(),
-            outcome.status,
-            outcome.body.as_bytes(),
-            now.0
-        ])
-    };
-    put().map(|_| ())
-}
-
-pub(crate) fn purge_outcomes(tx: &Tx<'_>, now: Millis) -> Result<u64> {
-    tx.execute("DELETE FROM outcomes WHERE at <= ?1", [now.0 - OUTCOME_KEPT_MILLIS])
-        .map(|gone| gone as u64)
-}
-
 impl Store {
     /// Writes the record of something finished into the log.
     pub async fn log(
@@ -567,42 +377,6 @@ impl Store {
         let tenant = tenant.clone();
         self.read(Isolation::from(&tenant), "erasures", move |tx| erasures(tx, &tenant, after, now))
             .await
-    }
-
-    /// The final outcome of an earlier request under a caller's key.
-    pub async fn outcome(
-        &self,
-        tenant: &Tenant,
-        operation: &str,
-        key: &str,
-        now: Millis,
-    ) -> Result<Option<StoredOutcome>> {
-        let (tenant, operation, key) = (tenant.clone(), operation.to_owned(), key.to_owned());
-        self.read(Isolation::from(&tenant), "outcome", move |tx| {
-            outcome(tx, &tenant, &operation, &key, now)
-        })
-        .await
-    }
-
-    /// Keeps the outcome of a request that wrote nothing else. Only callers' keys are
-    /// kept here: what the host does once must not share their names.
-    pub async fn put_outcome(
-        &self,
-        tenant: &Tenant,
-        outcome: NewOutcome,
-        now: Millis,
-    ) -> Result<()> {
-        let tenant = tenant.clone();
-        self.write(Isolation::from(&tenant), "put_outcome", move |tx| {
-            put_outcome(tx, &tenant, &outcome, now)
-        })
-        .await
-    }
-
-    /// Deletes the outcomes of all tenants that are no longer answered; answers how
-    /// many there were.
-    pub async fn purge_outcomes(&self, now: Millis) -> Result<u64> {
-        self.write(Isolation::Global, "purge_outcomes", move |tx| purge_outcomes(tx, now)).await
     }
 }
 

@@ -9,8 +9,11 @@ use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionName, SessionNo
 use icecore_domain::redact::{Hidden, RedactedText, RedactedTurn};
 use icecore_domain::time::Millis;
 
+use serde_json::{Value as Json, json};
+
 use crate::error::StoreError;
-use crate::log::{Claim, Outcome};
+use crate::log::Outcome;
+use crate::outcomes::{Claim, Effect};
 
 /// What an append is that follows a message which its session does not have.
 pub(crate) fn no_earlier_message(session: &SessionName) -> StoreError {
@@ -92,7 +95,7 @@ pub struct AppendBatch {
     /// The time of the append.
     pub now: Millis,
     /// The caller's key, whose outcome is kept in the same step.
-    pub claim: Option<Claim<Appended>>,
+    pub claim: Option<Claim>,
     /// The version of the tenant's secrets with which name and turns were redacted.
     pub secrets_seen: u64,
 }
@@ -119,6 +122,22 @@ pub struct AppendedTurn {
     pub branch: Branch,
     /// Which of the branch's own turns it is.
     pub ordinal: Ordinal,
+}
+
+impl Effect for Appended {
+    fn ids(&self) -> Json {
+        let count = |wanted| self.turns.iter().filter(|turn| turn.outcome == wanted).count();
+        let seqs = || self.turns.iter().map(|turn| turn.seq);
+        let id = |seq| TurnId { session: self.session, seq }.to_string();
+        json!({
+            "turnIds": seqs().map(id).collect::<Vec<_>>(),
+            "firstSeq": seqs().min().unwrap_or_default().0,
+            "lastSeq": seqs().max().unwrap_or_default().0,
+            "added": count(Outcome::Added),
+            "known": count(Outcome::Known),
+            "forgotten": count(Outcome::Forgotten),
+        })
+    }
 }
 
 /// What memory puts before a message.

@@ -213,7 +213,7 @@ pub(super) async fn a_commitment_keeps_its_claim(store: &Store) {
             operation: "POST /commitments".to_owned(),
             key: "k".to_owned(),
             request: [3; 32],
-            render: Arc::new(|one: &CommitmentRecord| format!("made for {}", one.entry)),
+            code: 201,
         }),
         ..intend(id, at(5))
     };
@@ -225,7 +225,7 @@ pub(super) async fn a_commitment_keeps_its_claim(store: &Store) {
     assert!(store.put_commitment(&scope(), claimed("taken")).await.is_err());
     assert_eq!(kept().await, None);
     commit(store, claimed("a")).await;
-    assert_eq!(kept().await.as_deref(), Some("made for a"));
+    assert_eq!(kept().await.as_deref(), Some(r#"{"id":"a"}"#));
     let again = store.put_commitment(&scope(), claimed("b")).await;
     assert!(matches!(again, Err(StoreError::ClaimTaken)));
     assert_eq!(listed(store, CommitmentQuery::newest(9)).await, "a");

@@ -1,7 +1,5 @@
 //! Long-term entries: their order, their end, and what is left of them then.
 
-use std::sync::Arc;
-
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
@@ -219,8 +217,9 @@ pub(super) async fn the_expired_and_the_long_ended_are_purged(store: &Store) {
 }
 
 fn outcome(operation: &str) -> NewOutcome {
-    let (operation, key, body) = (operation.to_owned(), "k".to_owned(), "answer".to_owned());
-    NewOutcome { operation, key, request: [1; 32], status: 200, body }
+    let (operation, key) = (operation.to_owned(), "k".to_owned());
+    let body = OutcomeBody::Ids("answer".to_owned());
+    NewOutcome { operation, key, request: [1; 32], code: 200, body }
 }
 
 pub(super) async fn a_purge_leaves_other_answers_alone(store: &Store) {
@@ -237,7 +236,7 @@ pub(super) async fn an_entry_keeps_its_claim(store: &Store) {
             operation: "POST /entries".to_owned(),
             key: "k".to_owned(),
             request: [3; 32],
-            render: Arc::new(|entry: &EntryRecord| format!("put {}", entry.id)),
+            code: 201,
         }),
         ..entry(id)
     };
@@ -247,8 +246,8 @@ pub(super) async fn an_entry_keeps_its_claim(store: &Store) {
     assert!(store.put_entry(&scope(), claimed("taken")).await.is_err());
     assert_eq!(kept().await, None);
     put(store, claimed("a")).await;
-    let body = "put a".to_owned();
-    assert_eq!(kept().await, Some(StoredOutcome { request: [3; 32], status: 201, body }));
+    let body = format!(r#"{{"id":"a","createdAt":{},"expiresAt":null}}"#, NOW.0);
+    assert_eq!(kept().await, Some(StoredOutcome { request: [3; 32], code: 201, body }));
     let again = store.put_entry(&scope(), claimed("b")).await;
     assert!(matches!(again, Err(StoreError::ClaimTaken)));
     assert_eq!(all(store).await, "a taken");

@@ -1,6 +1,7 @@
 //! Events, entries, kept answers, keys, notes.
 
 use icecore_domain::ids::Position;
+use icecore_domain::ids::{Seq, TurnId};
 use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
 
@@ -179,8 +180,8 @@ pub(super) async fn entries_expire_and_are_erased(store: &Store) {
     assert_eq!((count().await, stats(store).await.epoch), (0, 3));
     put(store, "quoted").await;
     let (operation, key) = ("PUT /memory".to_owned(), "k".to_owned());
-    let body = "content of quoted".to_owned();
-    let outcome = NewOutcome { operation, key, request: [1; 32], status: 200, body };
+    let body = OutcomeBody::Text("content of quoted".to_owned());
+    let outcome = NewOutcome { operation, key, request: [1; 32], code: 200, body };
     store.put_outcome(scope().tenant(), outcome, NOW).await.unwrap();
     assert_eq!(erase(Selector::Entry("quoted".to_owned()), false).await, 1);
     let kept = store.outcome(scope().tenant(), "PUT /memory", "k", NOW).await.unwrap();
@@ -195,7 +196,7 @@ fn claimed(turns: &[Say], key: &str, now: Millis) -> AppendBatch {
         operation: "POST /turns".to_owned(),
         key: key.to_owned(),
         request: [9; 32],
-        render: std::sync::Arc::new(shown),
+        code: 201,
     };
     AppendBatch { claim: Some(claim), now, ..batch("s", turns) }
 }
@@ -205,8 +206,12 @@ pub(super) async fn a_claim_is_kept_with_its_effect(store: &Store) {
         async |key| store.outcome(scope().tenant(), "POST /turns", key, NOW).await.unwrap();
     let appended = store.append(&scope(), claimed(&say_many(2), "k", NOW)).await.unwrap();
     let kept = outcome("k").await.unwrap();
-    assert_eq!((kept.request, kept.status), ([9; 32], 201));
-    assert_eq!(kept.body, "Added 1 main, Added 2 main");
+    assert_eq!((kept.request, kept.code), ([9; 32], 201));
+    let ids = [1, 2]
+        .map(|seq| format!("\"{}\"", TurnId { session: appended.session, seq: Seq(seq) }))
+        .join(",");
+    let counts = r#""firstSeq":1,"lastSeq":2,"added":2,"known":0,"forgotten":0"#;
+    assert_eq!(kept.body, format!("{{\"turnIds\":[{ids}],{counts}}}"));
     let again = store.append(&scope(), claimed(&say_many(2), "k", NOW)).await;
     assert!(matches!(again, Err(StoreError::ClaimTaken)));
     assert_eq!(rows(store, appended.session).await.len(), 2);
@@ -234,11 +239,11 @@ pub(super) async fn outcomes_are_kept_for_a_day(store: &Store) {
     assert!(kept(OUTCOME_KEPT_MILLIS + 1).await);
 
     let (operation, key) = ("POST /forget".to_owned(), "k".to_owned());
-    let body = "receipt".to_owned();
-    let outcome = NewOutcome { operation, key, request: [2; 32], status: 200, body };
+    let body = OutcomeBody::Ids("receipt".to_owned());
+    let outcome = NewOutcome { operation, key, request: [2; 32], code: 200, body };
     store.put_outcome(&tenant("new"), outcome, NOW).await.unwrap();
     let found = store.outcome(&tenant("new"), "POST /forget", "k", NOW).await.unwrap().unwrap();
-    assert_eq!((found.request, found.status, found.body.as_str()), ([2; 32], 200, "receipt"));
+    assert_eq!((found.request, found.code, found.body.as_str()), ([2; 32], 200, "receipt"));
 }
 
 pub(super) async fn what_is_of_a_tenant_alone_is_logged(store: &Store) {

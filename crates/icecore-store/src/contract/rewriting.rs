@@ -112,9 +112,10 @@ pub(super) async fn what_was_made_of_a_rewritten_turn_goes(store: &Store) {
     };
     store.put_verdict(&scope(), verdict).await.unwrap();
     let operations = ["POST /turns", "POST /context"];
-    for operation in operations {
-        let (operation, key, body) = (operation.to_owned(), "k".to_owned(), "{}".to_owned());
-        let outcome = NewOutcome { operation, key, request: [1; 32], status: 200, body };
+    let bodies = [OutcomeBody::Ids, OutcomeBody::Text].map(|body| body("{}".to_owned()));
+    for (operation, body) in operations.into_iter().zip(bodies) {
+        let (operation, key) = (operation.to_owned(), "k".to_owned());
+        let outcome = NewOutcome { operation, key, request: [1; 32], code: 200, body };
         store.put_outcome(scope().tenant(), outcome, NOW).await.unwrap();
     }
     for due in store.unsettled(9).await.unwrap() {
@@ -249,14 +250,15 @@ pub(super) async fn what_was_told_is_redacted_again(store: &Store) {
     store.put_entry(&old, entry("plain", "content", "plan")).await.unwrap();
     store.put_verdict(&old, verdict("Ana", FIRST)).await.unwrap();
     store.log(&old, LogKind::Forgotten, format!(r#"{{"session":"{SECOND}"}}"#), NOW).await.unwrap();
+    let ids = |body: &str| OutcomeBody::Ids(body.to_owned());
     for (operation, key, body) in [
-        ("POST /turns", "plain", format!(r#"{{"session":"{FIRST}", "n":1}}"#)),
-        ("POST /turns", SECOND, r#"{"n": 2}"#.to_owned()),
-        ("POST /turns", "clean", r#"{"n": 3}"#.to_owned()),
-        ("POST /context", "read", FIRST.to_owned()),
+        ("POST /turns", "plain", ids(&format!(r#"{{"session":"{FIRST}", "n":1}}"#))),
+        ("POST /turns", SECOND, ids(r#"{"n": 2}"#)),
+        ("POST /turns", "clean", ids(r#"{"n": 3}"#)),
+        ("POST /context", "read", OutcomeBody::Text(FIRST.to_owned())),
     ] {
         let (operation, key) = (operation.to_owned(), key.to_owned());
-        let outcome = NewOutcome { operation, key, request: [1; 32], status: 201, body };
+        let outcome = NewOutcome { operation, key, request: [1; 32], code: 201, body };
         store.put_outcome(&tenant("acme"), outcome, NOW).await.unwrap();
     }
     let head = store.head(&tenant("acme")).await.unwrap();
@@ -310,7 +312,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &Store) {
     assert!(all[6].payload.contains(&id), "it tells no hash of what was hidden");
     let outcome = async |operation: &str, key: &str| {
         let found = store.outcome(&tenant("acme"), operation, key, NOW).await.unwrap();
-        found.map(|found| (found.request, found.status, found.body))
+        found.map(|found| (found.request, found.code, found.body))
     };
     let kept = |body: &str| Some(([1; 32], 201, body.to_owned()));
     let first = outcome("POST /turns", "plain").await;

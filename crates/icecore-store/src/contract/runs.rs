@@ -385,7 +385,7 @@ pub(super) async fn a_run_keeps_its_claim(store: &Store) {
             operation: operation.to_owned(),
             key: "k".to_owned(),
             request: [3; 32],
-            render: Arc::new(|run: &RunRecord| format!("run {}", run.id)),
+            code: 201,
         })
     };
     let kept = async |operation| {
@@ -414,8 +414,13 @@ pub(super) async fn a_run_keeps_its_claim(store: &Store) {
     // A retry must not do it again because something was erased meanwhile.
     store.put_entry(&scope(), write("notes", "e").entry).await.unwrap();
     store.erase_entries(&scope(), &Selector::Entry("e".to_owned()), false, NOW).await.unwrap();
-    assert_eq!(kept("POST /v1/runs").await.as_deref(), Some("run a"));
-    assert_eq!(kept("POST /v1/fork").await.as_deref(), Some("run f"));
+    let ids = |id: &str, source: Option<&str>| {
+        let from = source.map_or("null", |_| "0");
+        let source = source.map_or("null".to_owned(), |id| format!("\"{id}\""));
+        format!(r#"{{"runId":"{id}","status":"pending","sourceRunId":{source},"fromSeq":{from}}}"#)
+    };
+    assert_eq!(kept("POST /v1/runs").await.as_deref(), Some(ids("a", None).as_str()));
+    assert_eq!(kept("POST /v1/fork").await.as_deref(), Some(ids("f", Some("r")).as_str()));
 }
 
 pub(super) async fn unfinished_runs_are_listed_in_turns(store: &Store) {
@@ -452,7 +457,7 @@ pub(super) async fn a_tenant_has_so_many_unfinished(store: &Store) {
             operation: "POST /v1/runs".to_owned(),
             key: "k".to_owned(),
             request: [3; 32],
-            render: Arc::new(|run: &RunRecord| run.id.clone()),
+            code: 201,
         }),
         ..two("c")
     };

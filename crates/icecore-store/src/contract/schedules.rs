@@ -1,7 +1,5 @@
 //! Schedules: that an instant has one tick, whoever asks, and what ends it.
 
-use std::sync::Arc;
-
 use icecore_domain::ids::Tenant;
 use icecore_domain::schedule::CatchUp;
 use icecore_domain::time::Millis;
@@ -194,12 +192,13 @@ pub(super) async fn a_schedule_keeps_its_claim(store: &Store) {
         operation: "POST /schedules".to_owned(),
         key: "k".to_owned(),
         request: [7; 32],
-        render: Arc::new(|made: &ScheduleRecord| made.id.clone()),
+        code: 201,
     };
     let new = |id| NewSchedule { claim: Some(claim.clone()), ..new_schedule(id) };
     put(store, new("a")).await;
     let kept = store.outcome(&acme(), "POST /schedules", "k", NOW).await.unwrap().unwrap();
-    assert_eq!((kept.status, kept.body.as_str()), (201, "a"));
+    let ids: serde_json::Value = serde_json::from_str(&kept.body).unwrap();
+    assert_eq!((kept.code, &ids["id"]), (201, &serde_json::json!("a")));
     let error = store.put_schedule(&scope(), new("b")).await.unwrap_err();
     assert!(matches!(error, StoreError::ClaimTaken));
     assert_eq!(listed(store, None).await, "a");

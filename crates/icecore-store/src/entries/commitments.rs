@@ -5,11 +5,13 @@ use icecore_domain::ids::{Position, Scope, Tenant};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
+use serde_json::{Value as Json, json};
+
 use crate::engine::tx::{Isolation, ScopeNo, Tx};
 use crate::engine::{OptionalExtension, Owned as Value, Row, params, params_from_iter};
 use crate::entries::NewEntry;
 use crate::error::{Result, StoreError};
-use crate::log::Claim;
+use crate::outcomes::{self, Claim, Effect};
 use crate::reredact::Again;
 use crate::store::Store;
 use crate::{engine, entries, log, scopes, secrets};
@@ -30,7 +32,7 @@ pub struct NewCommitment {
     /// And so many in all memories of a tenant.
     pub most_pending_tenant: u64,
     /// The caller's key, whose outcome is kept in the same step.
-    pub claim: Option<Claim<CommitmentRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// Where an intention is written.
@@ -118,6 +120,12 @@ pub struct CommitmentRecord {
     pub settled_at: Option<Millis>,
     /// Where in the log it was made. Entries that begin later may fulfil it.
     pub made: Position,
+}
+
+impl Effect for CommitmentRecord {
+    fn ids(&self) -> Json {
+        json!({ "id": self.id })
+    }
 }
 
 /// Which commitments of a tenant are listed, newest first.
@@ -262,8 +270,8 @@ pub(crate) fn put(
         claim,
     } = commitment;
     secrets::refuse_changed(tx, scope.tenant(), secrets_seen)?;
-    if let (Some(claim), Some(tenant)) = (&claim, scopes::tenant_no(tx, scope.tenant())?) {
-        log::refuse_taken(tx, tenant, claim, now)?;
+    if let Some(tenant) = scopes::tenant_no(tx, scope.tenant())? {
+        outcomes::refuse_taken(tx, tenant, claim.as_ref(), now)?;
     }
     refuse_crowd(tx, scope, most_pending, most_pending_tenant)?;
     // Before the tenant is made, if it is new: its first entry may make it.
@@ -282,9 +290,7 @@ pub(crate) fn put(
         made: position,
     };
     insert(tx, no, &record)?;
-    if let Some(claim) = claim {
-        log::put_outcome_of(tx, no.tenant, &claim.outcome(&record), now)?;
-    }
+    outcomes::put_claimed(tx, no.tenant, claim.as_ref(), &record, now)?;
     Ok(record)
 }
 

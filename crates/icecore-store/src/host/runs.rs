@@ -9,13 +9,14 @@ use icecore_domain::time::Millis;
 use icecore_domain::workspace::{FilePath, Workspace};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
 
 use crate::engine::tx::{Isolation, Tx};
 use crate::engine::{OptionalExtension, Row, params};
 use crate::entries::NewEntry;
 use crate::error::{Result, StoreError};
 use crate::host::workspace;
-use crate::log::Claim;
+use crate::outcomes::{self, Claim, Effect};
 use crate::reredact::Again;
 use crate::store::Store;
 use crate::{engine, entries, log, scopes, secrets};
@@ -86,7 +87,7 @@ pub struct NewRun {
     /// The version of the tenant's secrets with which the inputs were redacted.
     pub secrets_seen: u64,
     /// The caller's key, whose outcome is kept in the same step.
-    pub claim: Option<Claim<RunRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// A run that repeats another.
@@ -101,7 +102,7 @@ pub struct NewFork {
     /// Now.
     pub now: Millis,
     /// The caller's key, whose outcome is kept in the same step.
-    pub claim: Option<Claim<RunRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// Something that happens in a run. It holds no content.
@@ -244,6 +245,18 @@ pub struct RunRecord {
     pub files: Vec<RunFile>,
     /// What it leaves behind, in the order in which it was set first.
     pub variables: Vec<RunVariable>,
+}
+
+impl Effect for RunRecord {
+    fn ids(&self) -> Json {
+        let source = self.fork.as_ref();
+        json!({
+            "runId": self.id,
+            "status": self.status.as_str(),
+            "sourceRunId": source.map(|fork| &fork.run),
+            "fromSeq": source.map(|fork| fork.from_seq),
+        })
+    }
 }
 
 /// An event of a run.
@@ -430,9 +443,7 @@ pub(crate) fn create_as(
 ) -> Result<RunRecord> {
     secrets::refuse_changed(tx, workspace.tenant(), run.secrets_seen)?;
     let (tenant, _) = scopes::ensure_tenant(tx, workspace.tenant())?;
-    if let Some(claim) = &run.claim {
-        log::refuse_taken(tx, tenant, claim, run.now)?;
-    }
+    outcomes::refuse_taken(tx, tenant, run.claim.as_ref(), run.now)?;
     refuse_known(tx, tenant, &run.id)?;
     if !status.is_terminal() {
         refuse_crowd(tx, tenant, run.most_unfinished)?;
@@ -460,9 +471,7 @@ pub(crate) fn create_as(
     };
     insert(tx, tenant, &record)
         .and_then(|()| add_events(tx, tenant, &record.id, 0, &run.events, run.now))?;
-    if let Some(claim) = run.claim {
-        log::put_outcome_of(tx, tenant, &claim.outcome(&record), run.now)?;
-    }
+    outcomes::put_claimed(tx, tenant, run.claim.as_ref(), &record, run.now)?;
     Ok(record)
 }
 
@@ -554,9 +563,7 @@ fn add_event(tx: &Tx<'_>, tenant: i64, run: &str, event: &RunEventRecord) -> Res
 
 pub(crate) fn fork(tx: &Tx<'_>, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>> {
     let Some(no) = scopes::tenant_no(tx, tenant)? else { return Ok(None) };
-    if let Some(claim) = &fork.claim {
-        log::refuse_taken(tx, no, claim, fork.now)?;
-    }
+    outcomes::refuse_taken(tx, no, fork.claim.as_ref(), fork.now)?;
     let source = read(tx, no, &fork.source)?;
     let has_ended = |run: &RunRecord| run.status.is_terminal() && run.expired_at.is_none();
     let Some(source) = source.filter(has_ended) else { return Ok(None) };
@@ -570,9 +577,7 @@ pub(crate) fn fork(tx: &Tx<'_>, tenant: &Tenant, fork: NewFork) -> Result<Option
         Ok(())
     };
     copy()?;
-    if let Some(claim) = fork.claim {
-        log::put_outcome_of(tx, no, &claim.outcome(&record), fork.now)?;
-    }
+    outcomes::put_claimed(tx, no, fork.claim.as_ref(), &record, fork.now)?;
     Ok(Some(record))
 }
 

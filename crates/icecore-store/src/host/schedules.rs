@@ -4,12 +4,14 @@ use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::schedule::{CatchUp, REWIND_MILLIS};
 use icecore_domain::time::Millis;
 
+use serde_json::{Value as Json, json};
+
 use crate::engine::tx::{Isolation, ScopeNo, Tx};
 use crate::engine::{OptionalExtension, Owned as Value, Row, params, params_from_iter};
 use crate::error::{Result, StoreError};
-use crate::log::Claim;
+use crate::outcomes::{self, Claim, Effect};
 use crate::store::Store;
-use crate::{engine, log, scopes};
+use crate::{engine, scopes};
 
 /// What a schedule does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,7 +90,7 @@ pub struct NewSchedule {
     /// So many may a tenant have.
     pub most: u64,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<ScheduleRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// A schedule as kept.
@@ -122,6 +124,23 @@ pub struct ScheduleRecord {
     pub not_before: Option<Millis>,
     /// Instants that it missed and that have no tick.
     pub missed: u64,
+}
+
+impl Effect for ScheduleRecord {
+    fn ids(&self) -> Json {
+        let next = self.next.unwrap_or(NextTick { at: self.created_at, fires_at: self.created_at });
+        let cron = match &self.timing {
+            ScheduleTiming::Cron { line, timezone } => Some([line, timezone]),
+            ScheduleTiming::Once(_) => None,
+        };
+        json!({
+            "id": self.id,
+            "created": self.created_at.0,
+            "at": next.at.0,
+            "fires": next.fires_at.0,
+            "cron": cron,
+        })
+    }
 }
 
 /// What came of a tick.
@@ -351,8 +370,8 @@ pub(crate) fn put(tx: &Tx<'_>, scope: &Scope, schedule: NewSchedule) -> Result<S
     let (now, most) = (schedule.now, schedule.most);
     let failed = StoreError::from;
     let tenant = scopes::tenant_no(tx, scope.tenant())?;
-    if let (Some(claim), Some(tenant)) = (&schedule.claim, tenant) {
-        log::refuse_taken(tx, tenant, claim, now)?;
+    if let Some(tenant) = tenant {
+        outcomes::refuse_taken(tx, tenant, schedule.claim.as_ref(), now)?;
     }
     let there: i64 = tx
         .prepare_cached("SELECT count(*) FROM schedules WHERE tenant = ?1 AND fires_at IS NOT NULL")
@@ -374,9 +393,7 @@ pub(crate) fn put(tx: &Tx<'_>, scope: &Scope, schedule: NewSchedule) -> Result<S
     )
     .and_then(|mut q| q.execute(params![no.tenant, engine::number(most)]))
     .map_err(failed)?;
-    if let Some(claim) = schedule.claim {
-        log::put_outcome_of(tx, no.tenant, &claim.outcome(&record), now)?;
-    }
+    outcomes::put_claimed(tx, no.tenant, schedule.claim.as_ref(), &record, now)?;
     Ok(record)
 }
 

@@ -10,11 +10,14 @@ use icecore_domain::workspace::{DEFAULT_CONTENT_TYPE, FilePath, Workspace};
 use sha2::{Digest as _, Sha256};
 
 use crate::bounds::Change;
+use serde_json::{Value as Json, json};
+
 use crate::engine::tx::{Isolation, Tx};
 use crate::engine::{OptionalExtension, Row, params};
 use crate::error::{Result, StoreError};
 use crate::host::runs::stored_path;
-use crate::log::{Claim, hidden};
+use crate::log::hidden;
+use crate::outcomes::{self, Claim, Effect};
 use crate::reredact::{Again, Told, add};
 use crate::store::Store;
 use crate::{engine, log, scopes, secrets, usage};
@@ -75,7 +78,7 @@ pub struct NewFile {
     /// What was hidden in it.
     pub hidden: Hidden,
     /// The caller's key, whose outcome is kept in the same step.
-    pub claim: Option<Claim<FileRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// A version of a file, without its content.
@@ -102,6 +105,13 @@ pub struct FileRecord {
     pub head: FileHead,
     /// What it holds.
     pub content: RedactedText,
+}
+
+impl Effect for FileRecord {
+    fn ids(&self) -> Json {
+        let FileHead { version, position, updated_at, .. } = &self.head;
+        json!({ "version": version, "position": position.0, "updatedAt": updated_at.0 })
+    }
 }
 
 /// SHA-256 of a file's content.
@@ -136,9 +146,7 @@ const IS_LAST: &str = "version = (SELECT max(g.version) FROM files g
 pub(crate) fn put(tx: &Tx<'_>, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {
     secrets::refuse_changed(tx, workspace.tenant(), file.secrets_seen)?;
     let (tenant, _) = scopes::ensure_tenant(tx, workspace.tenant())?;
-    if let Some(claim) = &file.claim {
-        log::refuse_taken(tx, tenant, claim, file.now)?;
-    }
+    outcomes::refuse_taken(tx, tenant, file.claim.as_ref(), file.now)?;
     let last = last(tx, tenant, workspace.name(), &file.path)?;
     refuse_unexpected(tx, tenant, file.expect, last)?;
     if last.is_none() {
@@ -191,9 +199,7 @@ pub(crate) fn put(tx: &Tx<'_>, workspace: &Workspace, file: NewFile) -> Result<F
     let NewFile { path, content, content_type, now, claim, .. } = file;
     let head = FileHead { path, version, content_type, digest: hash, position, updated_at: now };
     let record = FileRecord { head, content };
-    if let Some(claim) = claim {
-        log::put_outcome_of(tx, tenant, &claim.outcome(&record), now)?;
-    }
+    outcomes::put_claimed(tx, tenant, claim.as_ref(), &record, now)?;
     Ok(record)
 }
 

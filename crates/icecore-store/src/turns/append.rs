@@ -19,14 +19,12 @@ use crate::turns::{
     AppendBatch, Appended, AppendedTurn, BranchRecord, NewTurn, ParentRef, TurnPlace, TurnState,
     links, no_earlier_message, rows,
 };
-use crate::{engine, log, scopes, secrets, usage};
+use crate::{engine, log, outcomes, scopes, secrets, usage};
 
 pub(crate) fn append(tx: &Tx<'_>, scope: &Scope, batch: &AppendBatch) -> Result<Appended> {
     secrets::refuse_changed(tx, scope.tenant(), batch.secrets_seen)?;
     let no = scopes::ensure_scope(tx, scope)?;
-    if let Some(claim) = &batch.claim {
-        log::refuse_taken(tx, no.tenant, claim, batch.now)?;
-    }
+    outcomes::refuse_taken(tx, no.tenant, batch.claim.as_ref(), batch.now)?;
     let mut session = OpenSession::load(tx, scope, no, batch)?;
     let mut turns = Vec::with_capacity(batch.turns.len());
     for (index, turn) in batch.turns.iter().enumerate() {
@@ -45,9 +43,7 @@ pub(crate) fn append(tx: &Tx<'_>, scope: &Scope, batch: &AppendBatch) -> Result<
     }
     let position = session.finish(tx, scope, batch.now)?;
     let appended = Appended { session: session.no, turns, position };
-    if let Some(claim) = &batch.claim {
-        log::put_outcome_of(tx, no.tenant, &claim.outcome(&appended), batch.now)?;
-    }
+    outcomes::put_claimed(tx, no.tenant, batch.claim.as_ref(), &appended, batch.now)?;
     Ok(appended)
 }
 

@@ -17,7 +17,7 @@ use crate::keys::TenantKey;
 use crate::log::ranges::Reach;
 use crate::store::Store;
 use crate::turns::{BranchRecord, ScopeHead, SessionRecord, TurnQuery, TurnRow, TurnState};
-use crate::{engine, log, scopes};
+use crate::{engine, outcomes, scopes};
 
 pub(crate) const HAS_CLIENT_ID: i64 = 1;
 pub(crate) const SESSION_GIVEN: i64 = 2;
@@ -549,18 +549,7 @@ pub(crate) fn level_no(level: Level) -> i64 {
 
 /// Marks that something of the scope was erased, for all who may have kept it.
 pub(crate) fn raise_epoch(tx: &Tx<'_>, no: ScopeNo) -> Result<()> {
-    // Answers kept for retries may quote what was erased; those that hold ids stay.
-    let mut operations =
-        tx.prepare_cached("SELECT DISTINCT operation FROM outcomes WHERE tenant = ?1")?;
-    let operations = operations.query_map([no.tenant], |row| row.get::<_, String>(0))?;
-    for operation in operations.collect::<Result<Vec<_>>>()? {
-        if log::may_quote(&operation) {
-            tx.execute(
-                "DELETE FROM outcomes WHERE tenant = ?1 AND operation = ?2",
-                params![no.tenant, operation],
-            )?;
-        }
-    }
+    outcomes::forget_texts(tx, no.tenant)?;
     tx.execute(
         "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
         [no.tenant, no.scope],
