@@ -56,7 +56,7 @@ pub struct RunRequest {
     /// Who asked for it, by an opaque id.
     pub principal_id: String,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<RunRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// A run that repeats another.
@@ -69,7 +69,7 @@ pub struct ForkRequest {
     /// From which event on.
     pub from_seq: u64,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<RunRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// Whose run it is.

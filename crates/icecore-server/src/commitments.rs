@@ -151,10 +151,7 @@ pub(crate) async fn add(
         if let Some(outcome) = attempt.earlier(&app).await? {
             return replay_made(&app, &caller, outcome).await;
         }
-        request.claim = Some(
-            attempt
-                .claim(|made: &CommitmentRecord| json!(Kept { id: made.id.clone() }).to_string()),
-        );
+        request.claim = Some(attempt.claim());
     }
     match (app.memory.commit(&scope, request).await, attempt) {
         (Ok(made), _) => Ok(wire::json(StatusCode::CREATED, json!(answer(made)).to_string())),
@@ -195,7 +192,7 @@ async fn replay_made(
     let kept: Kept = serde_json::from_str(&outcome.body)
         .map_err(|_| ApiError::internal(&"a kept outcome cannot be read"))?;
     let made = find(app, caller, &kept.id).await?;
-    Ok(replay(outcome.status, json!(answer(made)).to_string()))
+    Ok(replay(outcome.code, json!(answer(made)).to_string()))
 }
 
 async fn find(app: &App, caller: &Caller, id: &str) -> Result<CommitmentRecord, ApiError> {

@@ -1,8 +1,9 @@
 //! Consolidation of a memory's entries, when somebody asks for it.
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{Consolidation, ConsolidationTrigger, MAX_TOLD_IDS};
+use icecore::{Consolidation, ConsolidationTrigger, MAX_TOLD_IDS, OutcomeBody};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -79,13 +80,13 @@ pub(crate) async fn consolidate(
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {
-        return Ok(replay(outcome.status, outcome.body));
+        return Ok(replay(outcome.code, outcome.body));
     }
     let done = app.memory.consolidate(&scope, ConsolidationTrigger::OnDemand).await?;
     let body = json!(answer(scope.memory(), done)).to_string();
     if let Some(attempt) = attempt {
         // To do it again does no harm: it would find nothing to do.
-        attempt.keep(&app, &body).await?;
+        attempt.keep(&app, StatusCode::OK, OutcomeBody::Ids(body.clone())).await?;
     }
     Ok(wire::ok(body))
 }

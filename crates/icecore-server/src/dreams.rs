@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{Dream, DreamQuery, DreamRecord, DreamRequest, MemoryError, Scope};
+use icecore::{Dream, DreamQuery, DreamRecord, DreamRequest, MemoryError, OutcomeBody, Scope};
 use tracing::Instrument;
 use utoipa::ToSchema;
 
@@ -71,7 +71,7 @@ pub(crate) async fn dream(
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {
-        return Ok(replay(outcome.status, outcome.body));
+        return Ok(replay(outcome.code, outcome.body));
     }
     // By itself: a dream that was begun ends also where nobody waits for it any more.
     let memory = app.memory.clone();
@@ -81,7 +81,7 @@ pub(crate) async fn dream(
     let (status, body) = (status_of(&done), wire::text(&wire::DreamRow::from(&done)));
     if let Some(attempt) = attempt {
         // Who asks again before this is kept finds the same dream, unchanged.
-        attempt.keep_as(&app, status, &body).await?;
+        attempt.keep(&app, status, OutcomeBody::Text(body.clone())).await?;
     }
     Ok(wire::json(status, body))
 }
@@ -190,12 +190,12 @@ pub(crate) async fn undo(
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {
-        return Ok(replay(outcome.status, outcome.body));
+        return Ok(replay(outcome.code, outcome.body));
     }
     let undone = app.memory.undo_dream(caller.tenant(), &id).await?;
     let body = wire::text(&wire::DreamRow::from(&undone));
     if let Some(attempt) = attempt {
-        attempt.keep(&app, &body).await?;
+        attempt.keep(&app, StatusCode::OK, OutcomeBody::Text(body.clone())).await?;
     }
     Ok(wire::ok(body))
 }

@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
-    Claim, EntryQuery, EntryRank, EntryRecord, MemoryError, Millis, NewEntryRequest, Position,
-    Scope, StoreError, StoredOutcome,
+    EntryQuery, EntryRank, EntryRecord, MemoryError, Millis, NewEntryRequest, Position, Scope,
+    StoreError, StoredOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -131,7 +131,7 @@ pub(crate) async fn add(
         if let Some(outcome) = attempt.earlier(&app).await? {
             return replay_put(&app, &scope, &request, outcome);
         }
-        request.claim = Some(claim(attempt));
+        request.claim = Some(attempt.claim());
     }
     match (app.memory.put_entry(&scope, request.clone()).await, attempt) {
         (Ok(entry), _) => {
@@ -156,19 +156,6 @@ fn request(fields: &Fields<'_>) -> Result<NewEntryRequest, ApiError> {
     })
 }
 
-/// The outcome to be committed with the entry.
-fn claim(attempt: &Attempt) -> Claim<EntryRecord> {
-    let render = |entry: &EntryRecord| {
-        let kept = Kept {
-            id: entry.id.clone(),
-            created_at: entry.created_at.0,
-            expires_at: entry.expires_at.map(|at| at.0),
-        };
-        json!(kept).to_string()
-    };
-    attempt.claim(render)
-}
-
 /// A kept answer, with what was said put back from the request.
 fn replay_put(
     app: &App,
@@ -189,7 +176,7 @@ fn replay_put(
         derived: false,
         superseded_by: None,
     };
-    Ok(replay(outcome.status, json!(body).to_string()))
+    Ok(replay(outcome.code, json!(body).to_string()))
 }
 
 /// Entries in force, newest first or by what they have to say to a query, as of one

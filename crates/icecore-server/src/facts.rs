@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{FactInfo, FactKind, FactQuery, FactStatus, Scope, StoredOutcome};
+use icecore::{FactInfo, FactKind, FactQuery, FactStatus, OutcomeBody, Scope, StoredOutcome};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
@@ -139,7 +139,7 @@ pub(crate) async fn add(
     }
     let facts = app.memory.learn(&scope, &told.text, told.kind, told.subject.as_deref()).await?;
     if let Some(attempt) = attempt {
-        attempt.keep_as(&app, StatusCode::CREATED, &ids(&facts)).await?;
+        attempt.keep(&app, StatusCode::CREATED, OutcomeBody::Ids(ids(&facts))).await?;
     }
     Ok(wire::json(StatusCode::CREATED, wire::text(&wire::Facts::of(&facts))))
 }
@@ -166,7 +166,7 @@ async fn replay_facts(
         kept["ids"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     facts.retain(|fact| ids.contains(&fact.id.as_str()));
     facts.sort_by_key(|fact| ids.iter().position(|id| *id == fact.id));
-    Ok(replay(outcome.status, wire::text(&wire::Facts::of(&facts))))
+    Ok(replay(outcome.code, wire::text(&wire::Facts::of(&facts))))
 }
 
 /// A person agrees.
@@ -232,7 +232,7 @@ async fn judge(
     };
     let facts = [fact];
     if let Some(attempt) = attempt {
-        attempt.keep(&app, &ids(&facts)).await?;
+        attempt.keep(&app, StatusCode::OK, OutcomeBody::Ids(ids(&facts))).await?;
     }
     Ok(wire::ok(wire::text(&wire::Facts::of(&facts))))
 }

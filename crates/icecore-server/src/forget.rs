@@ -1,8 +1,9 @@
 //! Erasure, with a receipt.
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{ForgetRequest, Millis};
+use icecore::{ForgetRequest, Millis, OutcomeBody};
 use utoipa::ToSchema;
 
 use crate::app::Shared;
@@ -104,7 +105,7 @@ pub(crate) async fn forget(
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(&app).await?
     {
-        return Ok(replay(outcome.status, outcome.body));
+        return Ok(replay(outcome.code, outcome.body));
     }
     // Before and after: a context built meanwhile may still hold what goes.
     app.answers.forget(caller.tenant());
@@ -113,7 +114,7 @@ pub(crate) async fn forget(
     app.answers.forget(caller.tenant());
     let body = wire::text(&wire::Receipt::from(&receipt));
     if let Some(attempt) = attempt {
-        attempt.keep(&app, &body).await?;
+        attempt.keep(&app, StatusCode::OK, OutcomeBody::Ids(body.clone())).await?;
     }
     Ok(wire::ok(body))
 }

@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use icecore::{Claim, Erasures, NewOutcome, Position, StoreError, StoredOutcome, Tenant};
+use icecore::{
+    Claim, Erasures, NewOutcome, OutcomeBody, Position, StoreError, StoredOutcome, Tenant,
+};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 
@@ -106,17 +108,13 @@ impl Attempt {
         }))
     }
 
-    /// The outcome to be committed together with the effect, which `render` makes an
-    /// answer of.
-    pub(crate) fn claim<T>(
-        &self,
-        render: impl Fn(&T) -> String + Send + Sync + 'static,
-    ) -> Claim<T> {
+    /// The key to commit together with the effect, of which the store remembers the ids.
+    pub(crate) fn claim(&self) -> Claim {
         Claim {
             operation: self.operation.to_owned(),
             key: self.key.clone(),
             request: self.request,
-            render: Arc::new(render),
+            code: StatusCode::CREATED.as_u16(),
         }
     }
 
@@ -145,25 +143,19 @@ impl Attempt {
         }
     }
 
-    /// Keeps a success with status 200.
-    pub(crate) async fn keep(self, app: &App, body: &str) -> Result<(), ApiError> {
-        self.keep_as(app, StatusCode::OK, body).await
-    }
-
-    /// Keeps a success. Unless the operation is one of those that the store knows to
-    /// keep ids alone, the outcome goes when something of the tenant is forgotten.
-    pub(crate) async fn keep_as(
+    /// Stores the answer to a request that wrote nothing else.
+    pub(crate) async fn keep(
         self,
         app: &App,
         status: StatusCode,
-        body: &str,
+        body: OutcomeBody,
     ) -> Result<(), ApiError> {
         let outcome = NewOutcome {
             operation: self.operation.to_owned(),
             key: self.key.clone(),
             request: self.request,
-            status: status.as_u16(),
-            body: body.to_owned(),
+            code: status.as_u16(),
+            body,
         };
         Ok(app.memory.put_outcome(&self.tenant, outcome).await?)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{ApiKeyRecord, KeyActor, KeyRevocation, Millis, Redactor};
+use icecore::{ApiKeyRecord, KeyActor, KeyRevocation, Millis, OutcomeBody, Redactor};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -321,7 +321,7 @@ async fn keep(app: &App, attempt: Option<Attempt>, made: &NewKey) {
     let Some(attempt) = attempt else { return };
     let outcome = json!({ "keyId": made.record.id }).to_string();
     // The key is made and must be shown; a repeat would make another, which is listed.
-    if attempt.keep(app, &outcome).await.is_err() {
+    if attempt.keep(app, StatusCode::OK, OutcomeBody::Ids(outcome)).await.is_err() {
         tracing::warn!("the outcome of a request for a key could not be kept");
     }
 }

@@ -237,26 +237,45 @@ fn events_url(id: &str) -> String {
     format!("/v1/runs/{id}/events")
 }
 
-fn created(record: &RunRecord) -> RunCreated {
-    RunCreated {
-        run_id: record.id.clone(),
-        status: record.status.as_str().to_owned(),
-        events_url: events_url(&record.id),
-        status_url: format!("/v1/runs/{}", record.id),
+/// What a stored outcome remembers of a run that was made.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MadeRun {
+    run_id: String,
+    status: String,
+    source_run_id: Option<String>,
+    from_seq: Option<u64>,
+}
+
+impl From<&RunRecord> for MadeRun {
+    fn from(record: &RunRecord) -> Self {
+        let source = record.fork.as_ref();
+        Self {
+            run_id: record.id.clone(),
+            status: record.status.as_str().to_owned(),
+            source_run_id: source.map(|fork| fork.run.clone()),
+            from_seq: source.map(|fork| fork.from_seq),
+        }
     }
 }
 
-fn forked(record: &RunRecord) -> RunForked {
-    let RunCreated { run_id, status, events_url, status_url } = created(record);
-    let source = record.fork.as_ref();
-    RunForked {
-        run_id,
-        source_run_id: source.map(|fork| fork.run.clone()).unwrap_or_default(),
-        from_seq: source.map(|fork| fork.from_seq).unwrap_or_default(),
-        mode: "replay".to_owned(),
-        status,
-        events_url,
-        status_url,
+impl MadeRun {
+    fn into_json(self) -> String {
+        let Self { run_id, status, source_run_id, from_seq } = self;
+        let (events_url, status_url) = (events_url(&run_id), format!("/v1/runs/{run_id}"));
+        match source_run_id {
+            None => json!(RunCreated { run_id, status, events_url, status_url }).to_string(),
+            Some(source_run_id) => json!(RunForked {
+                run_id,
+                source_run_id,
+                from_seq: from_seq.unwrap_or_default(),
+                mode: "replay".to_owned(),
+                status,
+                events_url,
+                status_url,
+            })
+            .to_string(),
+        }
     }
 }
 
@@ -272,8 +291,10 @@ pub(crate) fn no_inputs() -> JsonText {
     JsonText::empty_object()
 }
 
-fn replayed(outcome: StoredOutcome) -> Response {
-    replay(outcome.status, outcome.body)
+fn replayed(outcome: StoredOutcome) -> Result<Response, ApiError> {
+    let made: MadeRun = serde_json::from_str(&outcome.body)
+        .map_err(|_| ApiError::internal(&"a stored outcome cannot be read"))?;
+    Ok(replay(outcome.code, made.into_json()))
 }
 
 /// Makes a run. It goes on by itself: read it, or follow its events.
@@ -318,12 +339,12 @@ pub(crate) async fn create(
     };
     if let Some(attempt) = &attempt {
         if let Some(outcome) = attempt.earlier(&app).await? {
-            return Ok(replayed(outcome));
+            return replayed(outcome);
         }
-        request.claim = Some(attempt.claim(|run| json!(created(run)).to_string()));
+        request.claim = Some(attempt.claim());
     }
     match (app.openwop.create_run(caller.principal(), request).await, attempt) {
-        (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, json!(created(&run)).to_string())),
+        (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, MadeRun::from(&run).into_json())),
         (Err(error), attempt) => otherwise(&app, error, attempt).await,
     }
 }
@@ -336,7 +357,7 @@ async fn otherwise(
 ) -> Result<Response, ApiError> {
     match (error, attempt) {
         (RunsError::Memory(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
-            Ok(replayed(attempt.of_another(app).await?))
+            replayed(attempt.of_another(app).await?)
         }
         (error, _) => Err(error.into()),
     }
@@ -382,7 +403,7 @@ pub(crate) async fn cancel(
     Segment(id): Segment,
 ) -> Result<Response, ApiError> {
     let run = app.openwop.cancel_run(caller.principal(), &id).await?;
-    Ok(wire::ok(json!(created(&run)).to_string()))
+    Ok(wire::ok(MadeRun::from(&run).into_json()))
 }
 
 /// Repeats a run that has ended: its recorded facts are told again, with the same ids
@@ -419,12 +440,12 @@ pub(crate) async fn fork(
         ForkRequest { id: new_id()?, source: source.to_owned(), from_seq, claim: None };
     if let Some(attempt) = &attempt {
         if let Some(outcome) = attempt.earlier(&app).await? {
-            return Ok(replayed(outcome));
+            return replayed(outcome);
         }
-        request.claim = Some(attempt.claim(|run| json!(forked(run)).to_string()));
+        request.claim = Some(attempt.claim());
     }
     match (app.openwop.fork_run(caller.principal(), request).await, attempt) {
-        (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, json!(forked(&run)).to_string())),
+        (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, MadeRun::from(&run).into_json())),
         (Err(error), attempt) => otherwise(&app, error, attempt).await,
     }
 }

@@ -4,11 +4,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
-    CatchUp, MemoryError, Millis, NextTick, ScheduleRecord, ScheduleRequest, ScheduleTask,
-    ScheduleTiming, Scope, StoreError, StoredOutcome, TimingRequest,
+    CatchUp, MemoryError, Millis, NextTick, OutcomeBody, ScheduleRecord, ScheduleRequest,
+    ScheduleTask, ScheduleTiming, Scope, StoreError, StoredOutcome, TimingRequest,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::app::{App, Shared};
@@ -65,16 +64,6 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(made: &ScheduleRecord) -> Self {
-        let next = made.next.unwrap_or(NextTick { at: made.created_at, fires_at: made.created_at });
-        let cron = match &made.timing {
-            ScheduleTiming::Cron { line, timezone } => Some((line.clone(), timezone.clone())),
-            ScheduleTiming::Once(_) => None,
-        };
-        let (at, fires) = (next.at.0, next.fires_at.0);
-        Self { id: made.id.clone(), created: made.created_at.0, at, fires, cron }
-    }
-
     /// The schedule as it was made.
     fn made(self, scope: &Scope, request: &ScheduleRequest) -> ScheduleRecord {
         let Self { id, created, at, fires, cron } = self;
@@ -133,8 +122,7 @@ pub(crate) async fn add(
         if let Some(outcome) = attempt.earlier(&app).await? {
             return replay_made(&scope, &request, outcome);
         }
-        request.claim =
-            Some(attempt.claim(|made: &ScheduleRecord| json!(Kept::of(made)).to_string()));
+        request.claim = Some(attempt.claim());
     }
     match (app.memory.add_schedule(&scope, request.clone()).await, attempt) {
         (Ok(made), _) => {
@@ -184,7 +172,7 @@ fn replay_made(
     let kept: Kept = serde_json::from_str(&outcome.body)
         .map_err(|_| ApiError::internal(&"a kept outcome cannot be read"))?;
     let made = kept.made(scope, request);
-    Ok(replay(outcome.status, wire::text(&wire::ScheduleRow::of(&made, None))))
+    Ok(replay(outcome.code, wire::text(&wire::ScheduleRow::of(&made, None))))
 }
 
 fn missing() -> ApiError {
@@ -311,12 +299,12 @@ async fn change(
     if let Some(attempt) = &attempt
         && let Some(outcome) = attempt.earlier(app).await?
     {
-        return Ok(replay(outcome.status, outcome.body));
+        return Ok(replay(outcome.code, outcome.body));
     }
     let changed = changing.await?.ok_or_else(missing)?;
     let body = wire::text(&wire::ScheduleRow::of(&changed, None));
     if let Some(attempt) = attempt {
-        attempt.keep(app, &body).await?;
+        attempt.keep(app, StatusCode::OK, OutcomeBody::Ids(body.clone())).await?;
     }
     Ok(wire::ok(body))
 }

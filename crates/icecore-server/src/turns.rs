@@ -6,8 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
-    Append, Appended, Claim, MemoryError, Scope, Seq, StoreError, StoredOutcome, Tenant, TurnInput,
-    turn_jsonl,
+    Append, MemoryError, Scope, Seq, StoreError, StoredOutcome, Tenant, TurnInput, turn_jsonl,
 };
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -91,12 +90,7 @@ pub(crate) async fn add(
     {
         return replay_added(outcome, ids);
     }
-    let append = Append {
-        session,
-        insist,
-        claim: attempt.as_ref().map(|attempt| claim(attempt, &ids)),
-        turns,
-    };
+    let append = Append { session, insist, claim: attempt.as_ref().map(Attempt::claim), turns };
     answer(&app, &scope, append, attempt, ids).await
 }
 
@@ -157,16 +151,10 @@ fn client_ids(app: &App, tenant: &Tenant, turns: &[TurnInput]) -> Vec<Option<Str
     turns.iter().map(id).collect()
 }
 
-/// The outcome to be committed with the turns, without the caller's ids.
-fn claim(attempt: &Attempt, ids: &[Option<String>]) -> Claim<Appended> {
-    let chosen: Vec<bool> = ids.iter().map(Option::is_some).collect();
-    attempt.claim(move |appended| Added::kept(appended, &chosen).to_json())
-}
-
 fn replay_added(outcome: StoredOutcome, ids: Vec<Option<String>>) -> Result<Response, ApiError> {
     let added = Added::from_kept(&outcome.body, ids)
         .ok_or_else(|| ApiError::internal(&"a kept outcome cannot be read"))?;
-    Ok(replay(outcome.status, added.to_json()))
+    Ok(replay(outcome.code, added.to_json()))
 }
 
 /// A page of a session's turns.

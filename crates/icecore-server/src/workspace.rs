@@ -8,8 +8,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use icecore::{
-    Claim, FileInfo, FileMatch, FileWrite, MemoryError, Millis, StoreError, StoredOutcome, Tenant,
-    WorkspaceError, WorkspaceFile,
+    FileInfo, FileMatch, FileWrite, MemoryError, Millis, Position, StoreError, StoredOutcome,
+    Tenant, WorkspaceError, WorkspaceFile,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -237,7 +237,7 @@ pub(crate) async fn put(
         if let Some(outcome) = attempt.earlier(&app).await? {
             return replay_put(&app, caller.tenant(), &write, &outcome).await;
         }
-        write.claim = Some(claim(attempt));
+        write.claim = Some(attempt.claim());
     }
     match (app.memory.put_file(caller.principal(), write.clone()).await, attempt) {
         (Ok(file), _) => Ok(answer(file)),
@@ -255,17 +255,10 @@ pub(crate) async fn put(
 #[serde(rename_all = "camelCase")]
 struct Kept {
     version: u64,
-    etag: String,
+    position: Option<u64>,
+    /// In the place of `position` in outcomes of version 0.1.
+    etag: Option<String>,
     updated_at: i64,
-}
-
-/// The outcome to be committed with the file.
-fn claim(attempt: &Attempt) -> Claim<FileInfo> {
-    let render = |info: &FileInfo| {
-        let FileInfo { version, etag, updated_at, .. } = info;
-        json!(Kept { version: *version, etag: etag.clone(), updated_at: updated_at.0 }).to_string()
-    };
-    attempt.claim(render)
 }
 
 /// A kept answer, with what the file held put back from the request.
@@ -275,8 +268,10 @@ async fn replay_put(
     write: &FileWrite,
     outcome: &StoredOutcome,
 ) -> Result<Response, ApiError> {
-    let Kept { version, etag, updated_at } = serde_json::from_str(&outcome.body)
+    let Kept { version, position, etag, updated_at } = serde_json::from_str(&outcome.body)
         .map_err(|_| ApiError::internal(&"a kept outcome cannot be read"))?;
+    let written = Position(position.unwrap_or_default());
+    let etag = etag.unwrap_or_else(|| FileInfo::etag_of(version, written));
     let (content, content_type) = app.memory.shown_file(tenant, write).await?;
     let path = app.memory.shown(tenant, &write.path).into_string();
     let content_type = content_type.into_string();

@@ -95,7 +95,7 @@ pub struct CommitmentRequest {
     /// When it fires.
     pub condition: ConditionRequest,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<CommitmentRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// What is intended.

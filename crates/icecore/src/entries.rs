@@ -43,7 +43,7 @@ pub struct NewEntryRequest {
     /// When it ends by itself, to the millisecond. Never put off.
     pub expires_at: Option<Millis>,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<EntryRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// In which order entries are listed.

@@ -127,11 +127,11 @@ pub use icecore_store::{
     CommitmentQuery, CommitmentRecord, CommitmentState, Condition, DreamFigures, DreamQuery,
     DreamRecord, DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf,
     HandoffTrigger, KeptBound, KeyActor, KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome,
-    NewRunEvent, NextTick, ObjectKeys, ObjectPlace, ObjectSettings, Outcome, Rotated, RotatedKey,
-    RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable, ScheduleRecord,
-    ScheduleTask, ScheduleTiming, SecretRecord, Spending, Store, StoreError, StoreStats,
-    StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome, TickRecord, Times, TurnState,
-    Usage as KeptUsage,
+    NewRunEvent, NextTick, ObjectKeys, ObjectPlace, ObjectSettings, Outcome, OutcomeBody, Rotated,
+    RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable,
+    ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Spending, Store, StoreError,
+    StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome, TickRecord, Times,
+    TurnState, Usage as KeptUsage,
 };
 pub use icecore_store::{Backup, BackupOf, BackupReport, Doing, MigrationReport, Moved, Restored};
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};

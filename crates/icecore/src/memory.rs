@@ -341,7 +341,7 @@ pub struct Append {
     /// Adds turns even if they were forgotten.
     pub insist: bool,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<Appended>>,
+    pub claim: Option<Claim>,
 }
 
 /// What became of remembered turns.

@@ -36,7 +36,7 @@ pub struct NewRunRequest {
     /// How many runs of the tenant, with this one, may be unfinished.
     pub most_unfinished: u64,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<RunRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// A run that repeats another.
@@ -49,7 +49,7 @@ pub struct NewForkRequest {
     /// From which event on.
     pub from_seq: u64,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<RunRecord>>,
+    pub claim: Option<Claim>,
 }
 
 /// What a run does next.

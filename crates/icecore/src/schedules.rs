@@ -91,7 +91,7 @@ pub struct ScheduleRequest {
     /// An instant fires up to so much later.
     pub jitter_millis: u64,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<ScheduleRecord>>,
+    pub claim: Option<Claim>,
 }
 
 impl ScheduleRequest {

@@ -7,7 +7,6 @@
 //! [`Memory::forget`] leaves files alone. They are nobody's turns or entries, and
 //! whoever wrote one can delete it, with all its versions.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -137,7 +136,7 @@ pub struct FileWrite {
     /// What must be there.
     pub expect: FileMatch,
     /// The caller's idempotency key.
-    pub claim: Option<Claim<FileInfo>>,
+    pub claim: Option<Claim>,
 }
 
 /// A version of a file, without its content.
@@ -196,7 +195,7 @@ impl Memory {
         let expect = self.expected(workspace, &path, &file.expect).await?;
         let secrets_seen = known.version;
         let (content, hidden) = redacted(known, file.content.clone()).await?;
-        let claim = file.claim.clone().map(claim_of_record);
+        let claim = file.claim.clone();
         let file = NewFile {
             path,
             content,
@@ -391,13 +390,6 @@ impl Veil {
     }
 }
 
-/// The same claim, made of what the store writes.
-fn claim_of_record(claim: Claim<FileInfo>) -> Claim<FileRecord> {
-    let Claim { operation, key, request, render } = claim;
-    let render = Arc::new(move |file: &FileRecord| render(&file.head.clone().into()));
-    Claim { operation, key, request, render }
-}
-
 /// What keeps clearings of the store's side files from coming one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Tidying {
@@ -455,17 +447,22 @@ fn refused(error: StoreError) -> MemoryError {
     }
 }
 
-/// An entity tag. The position is that of one write, and keeps apart two lives of a
-/// path, whose versions and contents may be the same.
-///
-/// The content is not in it: a list would have to read and veil every file, and who
-/// is not shown a secret could try out guesses at it.
+impl FileInfo {
+    /// The entity tag of the version that was written at a position of the log.
+    ///
+    /// The position keeps apart two lives of a path, whose versions and contents may be
+    /// equal. The content is not part of it: a list would have to read and redact every
+    /// file, and a reader who is not shown a secret could test guesses at it.
+    pub fn etag_of(version: u64, Position(position): Position) -> String {
+        let mut hash = Sha256::new();
+        hash.update(version.to_be_bytes());
+        hash.update(position.to_be_bytes());
+        format!("\"{}\"", hex::encode(&hash.finalize()[..16]))
+    }
+}
+
 fn etag(head: &FileHead) -> String {
-    let FileHead { version, position: Position(position), .. } = head;
-    let mut hash = Sha256::new();
-    hash.update(version.to_be_bytes());
-    hash.update(position.to_be_bytes());
-    format!("\"{}\"", hex::encode(&hash.finalize()[..16]))
+    FileInfo::etag_of(head.version, head.position)
 }
 
 impl From<FileHead> for FileInfo {

@@ -365,9 +365,7 @@ impl Client {
             let request = CommitmentRequest {
                 intention: IntentionRequest::Text(text.clone()),
                 condition: ConditionRequest::Time(at),
-                claim: Some(claim("/commitments", &key, |made: &icecore::CommitmentRecord| {
-                    made.id.clone()
-                })),
+                claim: Some(claim("/commitments", &key)),
             };
             async move { memory.commit(&scope, request).await }
         };
@@ -403,13 +401,9 @@ fn is_passing(error: &MemoryError) -> bool {
     }
 }
 
-fn claim<T>(
-    operation: &str,
-    key: &str,
-    render: impl Fn(&T) -> String + Send + Sync + 'static,
-) -> Claim<T> {
+fn claim(operation: &str, key: &str) -> Claim {
     let (operation, key) = (operation.to_owned(), key.to_owned());
-    Claim { operation, key, request: [0; 32], render: Arc::new(render) }
+    Claim { operation, key, request: [0; 32], code: 201 }
 }
 
 fn appending(batch: &Batch) -> Append {
@@ -420,7 +414,7 @@ fn appending(batch: &Batch) -> Append {
     };
     let claim = match &batch.ids {
         Some(_) => None,
-        None => Some(claim("/turns", &batch.claim, |_: &icecore::Appended| String::new())),
+        None => Some(claim("/turns", &batch.claim)),
     };
     Append {
         session: batch.session.clone(),

@@ -425,9 +425,8 @@ async fn inputs_are_bounded() {
 async fn a_key_makes_one_run() {
     for bench in Bench::both() {
         let claimed = |id: &str| {
-            let render = Arc::new(|run: &icecore::RunRecord| run.id.clone());
             let (operation, key) = ("POST /v1/runs".to_owned(), "once".to_owned());
-            let claim = Some(icecore::Claim { operation, key, request: [7; 32], render });
+            let claim = Some(icecore::Claim { operation, key, request: [7; 32], code: 201 });
             icecore_openwop::RunRequest { claim, ..request(id, NOOP) }
         };
         bench.host.create_run(&me(), claimed("r")).await.unwrap();
@@ -437,7 +436,8 @@ async fn a_key_makes_one_run() {
         assert!(is_taken, "{again:?}");
         let now = bench.memory().now();
         let kept = bench.store.outcome(me().tenant(), "POST /v1/runs", "once", now).await.unwrap();
-        assert_eq!(kept.unwrap().body, "r");
+        let ids: serde_json::Value = serde_json::from_str(&kept.unwrap().body).unwrap();
+        assert_eq!(ids["runId"], "r");
         assert!(matches!(bench.host.run(&me(), "r2").await, Err(RunsError::NotFound)));
         // Another tenant's key is its own.
         bench.host.create_run(&principal("other"), claimed("r")).await.unwrap();

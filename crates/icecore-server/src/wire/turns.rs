@@ -1,9 +1,7 @@
 //! Turns, as they are added and as they come back.
 
 use icecore::json::{JsonText, quote};
-use icecore::{
-    Appended, Outcome, RawTurn, Remembered, StoredTurn, Timestamp, TurnId, View, turn_jsonl,
-};
+use icecore::{RawTurn, Remembered, StoredTurn, Timestamp, View, turn_jsonl};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -43,27 +41,11 @@ impl From<Remembered> for Added {
 }
 
 impl Added {
-    /// The answer as it is kept: without the ids that the client `chose`.
-    pub(crate) fn kept(appended: &Appended, chose: &[bool]) -> Self {
-        let count = |wanted| appended.turns.iter().filter(|turn| turn.outcome == wanted).count();
-        let seqs = || appended.turns.iter().map(|turn| turn.seq.0);
-        let ours = |seq| TurnId { session: appended.session, seq }.to_string();
-        let ids = appended.turns.iter().zip(chose);
-        Self {
-            turn_ids: ids.map(|(turn, chosen)| (!chosen).then(|| ours(turn.seq))).collect(),
-            first_seq: seqs().min().unwrap_or_default(),
-            last_seq: seqs().max().unwrap_or_default(),
-            added: count(Outcome::Added),
-            known: count(Outcome::Known),
-            forgotten: count(Outcome::Forgotten),
-        }
-    }
-
     /// A kept answer, with the ids put back from the request.
     pub(crate) fn from_kept(body: &str, ids: Vec<Option<String>>) -> Option<Self> {
         let mut added: Added = serde_json::from_str(body).ok()?;
         for (kept, chosen) in added.turn_ids.iter_mut().zip(ids) {
-            *kept = kept.take().or(chosen);
+            *kept = chosen.or_else(|| kept.take());
         }
         Some(added)
     }
