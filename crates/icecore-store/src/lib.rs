@@ -9,8 +9,9 @@
 mod answers;
 mod bounds;
 mod check;
-#[cfg(any(test, feature = "testing"))]
-pub mod contract;
+#[cfg(test)]
+#[path = "../tests/contract/mod.rs"]
+mod contract;
 mod dreams;
 mod engine;
 mod entries;

@@ -1,13 +1,5 @@
 //! The contract of a store as functions: one for each sentence, each given a
 //! fresh store, each a panic where the sentence does not hold.
-//!
-//! ```
-//! use icecore_store::{Store, contract};
-//!
-//! assert!(contract::broken_sentences(|| Store::in_memory([0; 32])).is_empty());
-//! ```
-
-#![allow(clippy::unwrap_used, reason = "this is a test suite, run by tests of other crates too")]
 
 mod api_keys;
 mod append;
@@ -30,7 +22,6 @@ pub(crate) mod schedules;
 mod secrets;
 mod workspace;
 
-#[cfg(test)]
 pub(crate) use workspace::file as new_file;
 
 use std::future::Future;
