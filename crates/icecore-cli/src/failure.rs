@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use icecore::MemoryError;
+use icecore::{MemoryError, StoreError};
 
 use crate::printer::Printer;
 use crate::settings::SettingsError;
@@ -92,7 +92,7 @@ impl Failure {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Failure::Memory(error) => error.hint(),
+            Failure::Memory(error) => hint_of(error),
             Failure::Settings(error) => error.hint(),
             Failure::Refused(_, hint) => hint.clone(),
             Failure::Broken(_) | Failure::ReaderGone | Failure::Output(_) => None,
@@ -107,6 +107,49 @@ impl Failure {
             Failure::Memory(_) | Failure::Broken(_) | Failure::Output(_) => Status::Broken,
         }
     }
+}
+
+/// What to do about an error, with the commands and options of this program.
+pub fn hint_of(error: &MemoryError) -> Option<String> {
+    let MemoryError::Store(error) = error else { return error.hint() };
+    let hint = match error {
+        StoreError::NotAStore { .. } => "choose another directory with --data",
+        StoreError::Damaged { .. } => {
+            "stop all icecore processes, keep a copy of the directory, run `icecore check`, and restore from a backup what it names"
+        }
+        StoreError::ReadOnly { path } | StoreError::ForeignOwner { path, .. } => {
+            let path = path.display();
+            return Some(format!(
+                "run as the owner of `{path}`, or choose another directory with --data"
+            ));
+        }
+        StoreError::SharedMasterKey { .. } => {
+            "move the key file to a directory of its own and name that with --data, or give the keys in ICECORE_MASTER_KEY and ICECORE_NEW_MASTER_KEY; nothing was changed"
+        }
+        StoreError::NothingThere { .. } => {
+            "`--tenant` and `--memory` choose; `--all` takes every tenant"
+        }
+        StoreError::WrongBackupKey { .. } => {
+            "name the file of the key that it was taken with by --key-file, or set ICECORE_MASTER_KEY; nothing was changed"
+        }
+        StoreError::HalfMoved { .. } => "run `icecore migrate` again as before, and it goes on",
+        StoreError::TargetNotEmpty => {
+            "nothing is overwritten: name an empty directory or database with --to; nothing was changed"
+        }
+        StoreError::NotEmpty { .. } => {
+            "nothing is overwritten: restore into another directory with --data, or into an empty database; nothing was changed"
+        }
+        StoreError::Collides { .. }
+        | StoreError::PositionsTaken { .. }
+        | StoreError::OtherTenantKey { .. } => {
+            "restore into another directory with --data, or into an empty database; nothing was changed"
+        }
+        StoreError::PackMissing { .. } | StoreError::PackDamaged { .. } => {
+            "restore the file from a backup; `icecore check` lists every damaged pack"
+        }
+        error => return error.hint(),
+    };
+    Some(hint.to_owned())
 }
 
 /// A message and the causes that it does not already repeat.

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::state::{Confirm, Done, Event, Handoff, Job, Note, Tone, Turn, Views, Voice};
 use crate::commands::export;
 use crate::draw::{clip, count, number};
-use crate::failure::with_causes;
+use crate::failure::{hint_of, with_causes};
 use crate::picture::hits;
 
 /// Hits that `/recall` shows.
@@ -444,8 +444,8 @@ fn failed(error: &MemoryError) -> Done {
 
 fn trouble(error: &MemoryError) -> Note {
     let hint = match error {
-        MemoryError::Chat(_) => error.hint().or_else(|| Some("/retry asks again".to_owned())),
-        _ => error.hint(),
+        MemoryError::Chat(_) => hint_of(error).or_else(|| Some("/retry asks again".to_owned())),
+        _ => hint_of(error),
     };
     Note::trouble(with_causes(error), hint)
 }
