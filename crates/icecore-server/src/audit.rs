@@ -178,7 +178,7 @@ async fn write(app: &App, denied: Vec<Denied>) {
             "routes": routes.collect::<Vec<_>>(),
         });
         let payload = payload.to_string();
-        let written = app.memory.log_denied(&slot.tenant, payload, at).await;
+        let written = app.memory.log_denied(&slot.tenant, &payload, at).await;
         if let Err(error) = written {
             app.denials.unlogged.fetch_add(count, Ordering::Relaxed);
             tracing::warn!(%error, "a denial could not be written into the log");

@@ -5,8 +5,8 @@ use crate::memory::Memory;
 use icecore_domain::ids::{Position, Tenant};
 use icecore_domain::time::Millis;
 use icecore_store::{
-    ApiKeyRecord, Erasures, KeyActor, KeyRevocation, KeyRotation, LogKind, NewOutcome, RotatedKey,
-    StoreTimings, StoredOutcome,
+    ApiKeyRecord, Erasures, KeyActor, KeyRevocation, KeyRotation, LogKind, NewOutcome, OutcomeBody,
+    RotatedKey, StoreTimings, StoredOutcome,
 };
 
 /// Note that a host writes to see whether its store takes writes.
@@ -41,13 +41,15 @@ impl Memory {
         Ok(self.inner.store.head(tenant).await?)
     }
 
-    /// Writes into the log of a tenant that somebody was denied something.
+    /// Writes into the log of a tenant that requests were denied. Secrets are hidden in the
+    /// payload.
     pub async fn log_denied(
         &self,
         tenant: &Tenant,
-        payload: String,
+        payload: &str,
         at: Millis,
     ) -> Result<(), MemoryError> {
+        let payload = self.redactor(tenant).await?.redactor.text(payload).into_string();
         self.inner.store.log_of_tenant(tenant, LogKind::Denied, payload, at).await?;
         Ok(())
     }
@@ -105,12 +107,19 @@ impl Memory {
         Ok(self.inner.store.outcome(tenant, operation, key, self.now()).await?)
     }
 
-    /// Keeps what was answered to a request.
+    /// Stores the answer to a request that wrote nothing else. Secrets are hidden in it.
     pub async fn put_outcome(
         &self,
         tenant: &Tenant,
         outcome: NewOutcome,
     ) -> Result<(), MemoryError> {
+        let known = self.redactor(tenant).await?;
+        let hide = |body: String| known.redactor.text(&body).into_string();
+        let body = match outcome.body {
+            OutcomeBody::Ids(body) => OutcomeBody::Ids(hide(body)),
+            OutcomeBody::Text(body) => OutcomeBody::Text(hide(body)),
+        };
+        let outcome = NewOutcome { body, ..outcome };
         Ok(self.inner.store.put_outcome(tenant, outcome, self.now()).await?)
     }
 

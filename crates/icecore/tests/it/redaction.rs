@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use icecore::{
-    Append, CommitmentRequest, CompactRequest, CompactionRequest, ConditionRequest,
+    ApiKeyRecord, Append, CommitmentRequest, CompactRequest, CompactionRequest, ConditionRequest,
     ConsolidationTrigger, Content, ContextRequest, DreamRequest, EntryQuery, EntryRef,
     ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, FollowRequest, ForgetRequest,
-    HistoryFit, ImportPlan, IntentionRequest, Memory, MemoryError, Mode, NewEntryRequest,
-    NewForkRequest, NewRunEvent, NewRunRequest, NewRunValue, ProviderCount, RawTurn, Redactor,
-    Repeat, RunError, RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow,
-    TurnInput, json::JsonText,
+    HistoryFit, ImportPlan, IntentionRequest, KeyActor, KeyRevocation, KeyRotation, Memory,
+    MemoryError, Mode, NewEntryRequest, NewForkRequest, NewOutcome, NewRunEvent, NewRunRequest,
+    NewRunValue, OutcomeBody, ProviderCount, RawTurn, Redactor, Repeat, RunError, RunPut,
+    RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput, json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_models::ChatClient;
@@ -35,7 +35,8 @@ const READS: &[&str] = &[
     "reminder", "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secret", "secrets",
     "session_window", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats", "store", "ticks", "turns",
     "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
-    "workspace",
+    "workspace", "api_key", "api_keys", "grounds", "head", "outcome", "pending", "probe", "scrub",
+    "store_timings",
 ];
 
 /// Those that do. Each has a case in [`write`].
@@ -46,7 +47,8 @@ const WRITES: &[&str] = &[
     "fire_commitments", "fire_due_schedules", "fire_schedule", "fit", "fit_history", "forget", "fork_run", "import", "import_text",
     "keep_history", "keep_reply", "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
     "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "scope", "settle",
-    "step_run", "undo_dream", "work_until", "write_spending",
+    "step_run", "undo_dream", "work_until", "write_spending", "log_denied", "put_api_key",
+    "put_outcome", "revoke_api_key", "rotate_api_key",
 ];
 
 /// A credential that a pattern knows.
@@ -176,6 +178,56 @@ async fn write(bench: &Bench, name: &str) {
                     let now = memory.now();
                     let fired = memory.fire_schedule(me().tenant(), &made.id, now).await;
                     assert_eq!(fired.unwrap(), 1);
+                }
+                _ => {}
+            }
+        }
+        "log_denied" => {
+            let payload = serde_json::json!({ "routes": [secret] }).to_string();
+            memory.log_denied(me().tenant(), &payload, memory.now()).await.unwrap();
+        }
+        "put_outcome" => {
+            for body in [OutcomeBody::Ids, OutcomeBody::Text] {
+                let outcome = NewOutcome {
+                    operation: "POST /x".to_owned(),
+                    key: "k".to_owned(),
+                    request: [0; 32],
+                    code: 200,
+                    body: body(secret.clone()),
+                };
+                memory.put_outcome(me().tenant(), outcome).await.unwrap();
+            }
+        }
+        "put_api_key" | "revoke_api_key" | "rotate_api_key" => {
+            let (tenant, at) = (me().tenant().clone(), memory.now());
+            let key = ApiKeyRecord {
+                id: "a".to_owned(),
+                tenant: tenant.clone(),
+                role: "writer".to_owned(),
+                name: Some(memory.shown(&tenant, &secret)),
+                created_at: at,
+                expires_at: None,
+                revoked_at: None,
+            };
+            memory.put_api_key(key, [1; 32], KeyActor::Operator).await.unwrap();
+            let (id, tenant, by) = ("a".to_owned(), Some(tenant), KeyActor::Operator);
+            match name {
+                "revoke_api_key" => {
+                    let revocation = KeyRevocation { id, tenant, keeps_an_admin: false, by, at };
+                    memory.revoke_api_key(revocation).await.unwrap();
+                }
+                "rotate_api_key" => {
+                    let rotation = KeyRotation {
+                        id,
+                        tenant,
+                        new_id: "b".to_owned(),
+                        new_hash: [2; 32],
+                        overlap_millis: 0,
+                        last_admin_overlap_millis: 0,
+                        by,
+                        at,
+                    };
+                    memory.rotate_api_key(rotation).await.unwrap();
                 }
                 _ => {}
             }
