@@ -156,21 +156,15 @@ impl Reredactor<'_> {
         let fits =
             |name: &str| check_name("stored", name).is_ok() && self.0.name(name).as_str() == name;
         let mut name = if fits(&clean) { clean } else { UNNAMED.to_owned() };
-        if !is_taken(&name)? {
-            return Ok(Some((name, hidden)));
-        }
         // A name with a number may be too long, or look like a secret.
-        if !fits(&format!("{name}#1000000")) {
-            UNNAMED.clone_into(&mut name);
-        }
-        let mut number = 2_u64;
-        loop {
-            let numbered = format!("{name}#{number}");
-            if !is_taken(&numbered)? {
-                return Ok(Some((numbered, hidden)));
-            }
+        let is_numbered = fits(&format!("{name}#1000000"));
+        let base = if is_numbered { name.clone() } else { UNNAMED.to_owned() };
+        let mut number = 1_u64;
+        while is_taken(&name)? {
             number += 1;
+            name = format!("{base}#{number}");
         }
+        Ok(Some((name, hidden)))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::{log, scopes};
 
 /// A tenant's registered secrets, opened. Wiped when dropped, never shown.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TenantSecrets {
     /// See [`Store::secrets_version`].
     pub version: u64,
@@ -82,11 +82,7 @@ impl Store {
         self.read(tenant, "secrets", |tx| {
             let tenant = tx.tenant()?;
             let Some((no, key)) = scopes::find_tenant(tx, tenant)? else {
-                return Ok(TenantSecrets {
-                    version: 0,
-                    tag_key: TagKey::default(),
-                    secrets: Vec::new(),
-                });
+                return Ok(TenantSecrets::default());
             };
             Ok(TenantSecrets {
                 version: version(tx, tenant)?.unwrap_or_default(),

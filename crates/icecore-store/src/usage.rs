@@ -98,38 +98,34 @@ fn read_usage(row: &Row<'_>) -> Result<Usage> {
 /// Counts a change, whatever the bounds are.
 pub(crate) fn change(tx: &Tx<'_>, tenant: i64, change: Change) -> Result<()> {
     if change != Change::default() {
-        count_change(tx, tenant, change)?;
+        count_change(tx, tenant, change, 0)?;
     }
     Ok(())
 }
 
 /// Counts a client's change, and refuses it beyond a bound.
 pub(crate) fn keep(tx: &Tx<'_>, (tenant, no): (&Tenant, i64), change: Change) -> Result<()> {
-    let after = count_change(tx, no, change)?;
+    let (after, _) = count_change(tx, no, change, 0)?;
     refuse_beyond(tx.bounds().of(tenant), tenant, change, after)
-}
-
-fn count_change(tx: &Tx<'_>, tenant: i64, change: Change) -> Result<Change> {
-    tx.one(
-        "UPDATE tenants SET kept_turns = kept_turns + ?2, kept_bytes = kept_bytes + ?3
-         WHERE tenant = ?1 RETURNING kept_turns, kept_bytes",
-        [tenant, change.turns, change.bytes],
-        |row| Ok(Change { turns: row.get(0)?, bytes: row.get(1)? }),
-    )
 }
 
 /// As [`keep`], for new turns: also advances the tenant's position by their number, and
 /// returns the new position.
 pub(crate) fn keep_turns(tx: &Tx<'_>, (tenant, no): (&Tenant, i64), change: Change) -> Result<i64> {
-    let (position, after) = tx.one(
-        "UPDATE tenants SET position = position + ?2, kept_turns = kept_turns + ?2,
-                            kept_bytes = kept_bytes + ?3
-         WHERE tenant = ?1 RETURNING position, kept_turns, kept_bytes",
-        [no, change.turns, change.bytes],
-        |row| Ok((row.get(0)?, Change { turns: row.get(1)?, bytes: row.get(2)? })),
-    )?;
+    let (after, position) = count_change(tx, no, change, change.turns)?;
     refuse_beyond(tx.bounds().of(tenant), tenant, change, after)?;
     Ok(position)
+}
+
+/// Returns what the tenant stores afterwards, and its position.
+fn count_change(tx: &Tx<'_>, no: i64, change: Change, positions: i64) -> Result<(Change, i64)> {
+    tx.one(
+        "UPDATE tenants SET kept_turns = kept_turns + ?2, kept_bytes = kept_bytes + ?3,
+                            position = position + ?4
+         WHERE tenant = ?1 RETURNING kept_turns, kept_bytes, position",
+        [no, change.turns, change.bytes, positions],
+        |row| Ok((Change { turns: row.get(0)?, bytes: row.get(1)? }, row.get(2)?)),
+    )
 }
 
 /// The sum of a column that a `DELETE … RETURNING` yields.

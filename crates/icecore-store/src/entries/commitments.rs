@@ -474,47 +474,27 @@ fn find(
 
 // Waiting for an entry
 
-/// A memory with pending commitments that wait for an entry.
-struct WaitingMemory {
-    scope: i64,
-    /// Entries were compared up to here.
-    compared: i64,
-    has_later_entries: bool,
-}
-
-/// The next such memory of a tenant.
-fn next_waiting(tx: &Tx<'_>, tenant: i64, after: i64) -> Result<Option<WaitingMemory>> {
-    tx.first(
-        "SELECT k.scope, max(k.position, p.looked_through), EXISTS
+/// The memory of a tenant whose entries are furthest behind with being compared.
+fn furthest_behind(tx: &Tx<'_>, tenant: i64, except: &[(i64, i64)]) -> Result<Option<i64>> {
+    // One after the other: a memory, up to where it was compared, and whether it is behind.
+    let next = "SELECT k.scope, max(k.position, p.looked_through), EXISTS
              (SELECT 1 FROM entries e INDEXED BY entries_by_began
               WHERE e.tenant = k.tenant AND e.scope = k.scope
                 AND e.began > max(k.position, p.looked_through))
          FROM commitments k INDEXED BY commitments_waiting
            CROSS JOIN scopes p ON p.tenant = k.tenant AND p.scope = k.scope
          WHERE k.state = 0 AND k.due_at IS NULL AND k.tenant = ?1 AND k.scope > ?2
-         ORDER BY k.scope, k.position LIMIT 1",
-        [tenant, after],
-        |row| {
-            Ok(WaitingMemory {
-                scope: row.get(0)?,
-                compared: row.get(1)?,
-                has_later_entries: row.get(2)?,
-            })
-        },
-    )
-}
-
-/// The memory of a tenant that is furthest behind, by its number.
-fn furthest_behind(tx: &Tx<'_>, tenant: i64, except: &[(i64, i64)]) -> Result<Option<i64>> {
-    let (mut at, mut found) = (i64::MIN, None::<WaitingMemory>);
-    while let Some(memory) = next_waiting(tx, tenant, at)? {
-        at = memory.scope;
-        let is_further = found.as_ref().is_none_or(|found| memory.compared < found.compared);
-        if memory.has_later_entries && is_further && !except.contains(&(tenant, memory.scope)) {
-            found = Some(memory);
+         ORDER BY k.scope, k.position LIMIT 1";
+    let mut furthest: Option<(i64, Position)> = None;
+    let mut at = i64::MIN;
+    while let Some((scope, compared, is_behind)) = tx.first(next, [tenant, at], tuple)? {
+        at = scope;
+        let is_further = furthest.is_none_or(|(_, other)| compared < other);
+        if is_behind && is_further && !except.contains(&(tenant, scope)) {
+            furthest = Some((scope, compared));
         }
     }
-    Ok(found.map(|memory| memory.scope))
+    Ok(furthest.map(|(scope, _)| scope))
 }
 
 fn waiting(

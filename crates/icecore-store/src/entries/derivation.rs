@@ -15,7 +15,7 @@ use icecore_domain::time::Millis;
 use super::{COLUMNS, LIVES, SUPERSEDED};
 use crate::bounds::{Change, entry_bytes};
 use crate::engine::tx::{Isolation, ScopeNo, Tx};
-use crate::engine::{column, number, params};
+use crate::engine::{column, number, params, tuple};
 use crate::entries::EntryRecord;
 use crate::error::Result;
 use crate::store::Store;
@@ -521,19 +521,15 @@ fn hand_over(tx: &Tx<'_>, no: ScopeNo, id: &str, heir: Option<&SuccessorOf>) -> 
             column,
         )?,
         None => {
-            let back = tx.all(
-                "SELECT id FROM entries
-                 WHERE tenant = ?1 AND scope = ?2 AND successor = ?3 AND ended_at IS NULL",
-                params![no.tenant, no.scope, id],
-                column,
-            )?;
-            tx.run(
+            let freed: Vec<(String, Option<Millis>)> = tx.all(
                 "UPDATE entries SET ended = CASE WHEN ended_at IS NULL THEN NULL ELSE ended END,
                      successor = NULL, superseded_until = NULL, overtaken = 0
-                 WHERE tenant = ?1 AND scope = ?2 AND successor = ?3",
+                 WHERE tenant = ?1 AND scope = ?2 AND successor = ?3 RETURNING id, ended_at",
                 params![no.tenant, no.scope, id],
+                tuple,
             )?;
-            back
+            let back = freed.into_iter().filter(|(_, ended_at)| ended_at.is_none());
+            back.map(|(id, _)| id).collect()
         }
     };
     for id in &moved {
