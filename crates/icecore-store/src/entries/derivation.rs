@@ -375,8 +375,8 @@ fn quote(tx: &Tx<'_>, no: ScopeNo, source: &str, output: &str) -> Result<()> {
 
 /// The entries that end with one that is shown: itself, those that it replaced unless they
 /// were overtaken, and those that were made of any of these. It comes first, the others by
-/// where they began. Notes that it was made of those it replaced, for whoever erases one of
-/// them later.
+/// where they began. Notes what each replaced entry was quoted by, so that erasing it later
+/// also finds the entry that said the same.
 pub(crate) fn ending_with(tx: &Tx<'_>, no: ScopeNo, id: &str, now: Millis) -> Result<Vec<String>> {
     // Also by way of an entry that has expired and is not purged.
     let said = reachable([id.to_owned()], |id| ids(tx, SAID_BY, no, now, id))?;
