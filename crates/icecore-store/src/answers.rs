@@ -10,7 +10,7 @@ use crate::bounds::DayUse;
 use crate::engine::tx::{Isolation, ScopeNo, Tx};
 use crate::engine::{OptionalExtension, Row, params};
 use crate::error::Result;
-use crate::reredact::Again;
+use crate::reredact::Reredactor;
 use crate::store::Store;
 use crate::turns::rows;
 use crate::{engine, scopes, secrets, usage};
@@ -70,7 +70,7 @@ pub(crate) fn forget_all(tx: &Tx<'_>, tenant: i64) -> Result<()> {
 }
 
 /// Whether any answer of a tenant has something to hide.
-pub(crate) fn hides(tx: &Tx<'_>, tenant: i64, again: &Again<'_>) -> Result<bool> {
+pub(crate) fn hides(tx: &Tx<'_>, tenant: i64, again: &Reredactor<'_>) -> Result<bool> {
     let mut query = tx.prepare("SELECT text FROM answers WHERE tenant = ?1")?;
     let mut found = query.query([tenant])?;
     while let Some(row) = found.next()? {

@@ -1,8 +1,8 @@
-//! What a tenant keeps, what it may keep, and what it used on a day.
+//! What a tenant stores, what it may store, and what it used on a day.
 //!
-//! A bound on what is kept is compared inside the transaction that adds to it, so that
-//! many hosts together stay within it. What is used on a day is counted by the hosts, which
-//! add it here in steps.
+//! A bound is compared inside the transaction that adds to what is stored, so that many
+//! hosts together stay within it. Hosts count what is used on a day themselves, and add it
+//! here in steps.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -15,32 +15,29 @@ use crate::error::{KeptBound, Result, StoreError};
 
 const DAY_MILLIS: i64 = 24 * 3600 * 1000;
 
-/// What a tenant may keep in all; without a number it is without a bound.
+/// What a tenant may store at a time; `None` is no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeptBounds {
-    /// Turns that are there. Those that were erased or let go do not count.
+    /// Erased and expired turns do not count.
     pub turns: Option<u64>,
-    /// Bytes of [`Usage::bytes`].
+    /// As counted in [`Usage::bytes`].
     pub bytes: Option<u64>,
 }
 
-/// What every tenant may keep.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Bounds {
-    /// Those who have no bounds of their own.
+    /// For tenants that are not in `tenants`.
     pub everyone: KeptBounds,
-    /// Those who have.
     pub tenants: BTreeMap<Tenant, KeptBounds>,
 }
 
 impl Bounds {
-    /// What one tenant may keep.
     pub fn of(&self, tenant: &Tenant) -> KeptBounds {
         self.tenants.get(tenant).copied().unwrap_or(self.everyone)
     }
 }
 
-/// Bounds that a store holds. They can be given anew while it is at work.
+/// The bounds of an open store, which can be replaced while it is in use.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBounds(RwLock<Bounds>);
 
@@ -54,43 +51,35 @@ impl HeldBounds {
     }
 }
 
-/// What a tenant keeps, and what it used on a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Turns that were neither erased nor let go.
+    /// Turns that are neither erased nor expired.
     pub turns: u64,
-    /// Bytes of their bodies as they lie in whatever tier, of entries with their tags, and
-    /// of the versions of files that are kept. Nothing that is derived is among them.
+    /// Bytes of their bodies as stored in whatever tier, of entries with their tags, and of
+    /// all stored versions of files. Derived data does not count.
     pub bytes: u64,
-    /// What it used on the day that was asked for.
     pub day: DayUse,
 }
 
-/// What all tenants keep and used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AllUsage {
-    /// How many they are.
     pub tenants: u64,
-    /// The sum.
     pub sum: Usage,
 }
 
 /// What was used on a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DayUse {
-    /// Requests.
     pub requests: u64,
-    /// Tokens that were taken in or went through models.
+    /// Tokens that were ingested or went through models.
     pub tokens: u64,
 }
 
 impl DayUse {
-    /// Whether there is nothing to count.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds what was used besides.
     pub fn add(&mut self, more: DayUse) {
         self.requests = self.requests.saturating_add(more.requests);
         self.tokens = self.tokens.saturating_add(more.tokens);
@@ -102,24 +91,28 @@ pub fn day_of(at: Millis) -> i64 {
     at.0.div_euclid(DAY_MILLIS)
 }
 
-/// When a day ends.
 pub fn end_of_day(day: i64) -> Millis {
     Millis(day.saturating_add(1).saturating_mul(DAY_MILLIS))
 }
 
-/// Whether what was counted on `counted` goes on on `day`. A host whose clock is behind
-/// counts with those who are a day on; a day farther off is some clock's mistake.
+/// Whether counters of day `counted` are added to on `day`. A host whose clock is behind
+/// counts with those that are one day ahead; a day farther off is some clock's mistake.
 pub(crate) fn goes_on(counted: i64, day: i64) -> bool {
     counted == day || counted == day.saturating_add(1)
 }
 
-/// Bytes of an entry that count.
+/// How many bytes an entry counts for.
 pub(crate) fn entry_bytes(content: &RedactedText, tags: &[RedactedText]) -> i64 {
-    let tags: Vec<&str> = tags.iter().map(RedactedText::as_str).collect();
-    (content.as_str().len() + serde_json::json!(tags).to_string().len()) as i64
+    (content.as_str().len() + tags_json(tags).len()) as i64
 }
 
-/// What a write adds to what its tenant keeps; less than nothing is taken away.
+/// Tags as their column holds them.
+pub(crate) fn tags_json(tags: &[RedactedText]) -> String {
+    let tags: Vec<&str> = tags.iter().map(RedactedText::as_str).collect();
+    serde_json::json!(tags).to_string()
+}
+
+/// How much a write adds to what its tenant stores; negative where it deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Change {
     pub(crate) turns: i64,
@@ -137,8 +130,8 @@ impl Change {
     }
 }
 
-/// Refuses a change that goes beyond a bound; `after` is what is kept with it. What takes
-/// away is never refused, also far beyond a bound that was lowered.
+/// Refuses a change that goes beyond a bound; `after` is what is stored with it. A deletion
+/// is never refused, however far beyond a lowered bound the tenant is.
 pub(crate) fn refuse_beyond(
     bounds: KeptBounds,
     tenant: &Tenant,

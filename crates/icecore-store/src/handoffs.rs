@@ -12,7 +12,7 @@ use crate::engine::tx::{Isolation, ScopeNo, Tx};
 use crate::engine::{OptionalExtension, Row, params};
 use crate::error::Result;
 use crate::log::{COMPACTED, EDITED};
-use crate::reredact::{Again, add};
+use crate::reredact::{Reredactor, add};
 use crate::store::Store;
 use crate::turns::rows;
 use crate::{answers, engine, log, scopes, secrets};
@@ -618,7 +618,7 @@ pub(crate) struct Retold {
 
 /// Puts the handoffs of a memory through a redactor. Those that were made of one that
 /// changes are dropped: they may hold a part of a secret, which nothing finds.
-pub(crate) fn rewrite(tx: &Tx<'_>, no: ScopeNo, again: &Again<'_>) -> Result<Retold> {
+pub(crate) fn rewrite(tx: &Tx<'_>, no: ScopeNo, again: &Reredactor<'_>) -> Result<Retold> {
     let texts: Vec<(i64, String, String)> = tx
         .prepare(
             "SELECT h.session, h.id, h.text FROM handoffs h

@@ -933,7 +933,7 @@ async fn perform(store: &Store, scope: &Scope, act: Act) -> String {
         }
         Act::Rewrite(rewrite) => format!("{:?}", store.rewrite(scope, rewrite).await),
         Act::Retell => {
-            let told = store.rewrite_told(scope.tenant(), Arc::clone(&RETELLING), NOW).await;
+            let told = store.rewrite_stored_text(scope.tenant(), Arc::clone(&RETELLING), NOW).await;
             format!("{told:?}")
         }
         Act::RemoveSecret(name) => {

@@ -1,9 +1,9 @@
 //! Keys: a master key seals each tenant's key, which seals everything else.
 //!
-//! What is sealed begins with a byte for its version, then a random nonce, then
-//! the ciphertext of XChaCha20-Poly1305 with its tag. The version and a label
-//! that says what the secret is for are authenticated with it, so that a sealed
-//! value moved to another place does not open there.
+//! A sealed value is a version byte, a random nonce, and the ciphertext of
+//! XChaCha20-Poly1305 with its tag. The version and a label that says what the value is for
+//! are authenticated with it, so that a sealed value moved to another place does not open
+//! there.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,10 +26,10 @@ use crate::files::{make_dir, sync_dir, write_error};
 /// The master key's file in the data directory.
 pub const MASTER_KEY_FILE: &str = "master.key";
 
-/// Where a new master key lies until it has taken the old one's place.
+/// Where a new master key lies until it replaces the old one.
 pub const MASTER_KEY_NEXT_FILE: &str = "master.key.next";
 
-/// Where an operator can give the master key instead.
+/// The environment variable that can hold the master key instead.
 pub const MASTER_KEY_VARIABLE: &str = "ICECORE_MASTER_KEY";
 
 const KEY_BYTES: usize = 32;
@@ -62,16 +62,16 @@ impl std::fmt::Debug for TenantKey {
 }
 
 impl MasterKey {
-    /// A new random key, kept nowhere.
+    /// A new random key, stored nowhere.
     pub fn random() -> Self {
         Self(random_bytes())
     }
 
-    /// From `environment` (64 hex digits) if given, else from `dir/master.key`,
-    /// which is made with mode 0600 if `may_create`.
+    /// From `environment` (64 hex digits) if given, else from `dir/master.key`, which is
+    /// made with mode 0600 if `may_create`.
     ///
-    /// Processes that make it at the same moment end with the same key, and once
-    /// this returns a key made here survives a crash.
+    /// Processes that make it at the same moment end with the same key, and once this
+    /// returns a key made here survives a crash.
     pub fn load(
         dir: &Path,
         environment: Option<&str>,
@@ -93,43 +93,8 @@ impl MasterKey {
         Self::read(&path)?.ok_or(StoreError::NoMasterKey { path })
     }
 
-    /// Lets a store tell whether this is its key.
-    pub fn check_value(&self) -> [u8; 32] {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
-            .expect("HMAC takes keys of any length");
-        mac.update(CHECK_LABEL);
-        mac.finalize().into_bytes().into()
-    }
-
-    /// Whether a stored [`MasterKey::check_value`] came from this key.
-    pub fn matches(&self, check_value: &[u8]) -> bool {
-        self.check_value().ct_eq(check_value).into()
-    }
-
-    /// What only this key makes of a message that is meant for one thing.
-    pub(crate) fn tag(&self, label: &[u8], message: &[u8]) -> [u8; 32] {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
-            .expect("HMAC takes keys of any length");
-        // No label is the beginning of another with its length before it.
-        mac.update(&(label.len() as u64).to_le_bytes());
-        mac.update(label);
-        mac.update(message);
-        mac.finalize().into_bytes().into()
-    }
-
-    /// Seals a tenant's key.
-    pub fn seal(&self, key: &TenantKey) -> Vec<u8> {
-        seal(&self.0, TENANT_KEY_LABEL, &key.0)
-    }
-
-    /// Opens a sealed tenant's key.
-    pub fn open(&self, sealed: &[u8]) -> Option<TenantKey> {
-        let opened = Zeroizing::new(open(&self.0, TENANT_KEY_LABEL, sealed)?);
-        Some(TenantKey(opened.as_slice().try_into().ok()?))
-    }
-
-    /// The keys that are at hand: the one in `environment`, or else those in the files of
-    /// `dir`; and the one in `file`, which must be there.
+    /// The available keys: the one in `environment`, or else those in the files of `dir`;
+    /// and the one in `file`, which must exist.
     pub fn at_hand(
         dir: &Path,
         environment: Option<&str>,
@@ -151,24 +116,18 @@ impl MasterKey {
         Ok(keys)
     }
 
-    /// A key that an operator gives as the new one.
+    /// A new key that an operator chose.
     pub(crate) fn given(digits: &str) -> Result<Self, StoreError> {
         Self::parse(digits, || "the new key".to_owned())
     }
 
-    /// From [`MASTER_KEY_VARIABLE`].
+    /// From the value of [`MASTER_KEY_VARIABLE`].
     pub(crate) fn from_environment(digits: &str) -> Result<Self, StoreError> {
         Self::parse(digits, || MASTER_KEY_VARIABLE.to_owned())
     }
 
-    /// A key that the caller has.
     pub(crate) fn from_bytes(key: [u8; KEY_BYTES]) -> Self {
         Self(key)
-    }
-
-    /// Whether it is the same key.
-    pub(crate) fn same_as(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
     }
 
     fn parse(digits: &str, origin: impl Fn() -> String) -> Result<Self, StoreError> {
@@ -178,9 +137,47 @@ impl MasterKey {
         Ok(key)
     }
 
-    /// The key in the file at `path`, if there is one.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+
+    /// A value by which a store recognises its key; it does not reveal the key.
+    pub fn check_value(&self) -> [u8; 32] {
+        self.hmac(&[CHECK_LABEL])
+    }
+
+    /// Whether a stored [`MasterKey::check_value`] came from this key.
+    pub fn matches(&self, check_value: &[u8]) -> bool {
+        self.check_value().ct_eq(check_value).into()
+    }
+
+    /// An authentication tag of a message; the label says what it is for.
+    pub(crate) fn tag(&self, label: &[u8], message: &[u8]) -> [u8; 32] {
+        // With its length before it, no label is the beginning of another.
+        self.hmac(&[&(label.len() as u64).to_le_bytes(), label, message])
+    }
+
+    fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
+            .expect("HMAC takes keys of any length");
+        for part in parts {
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+
+    pub fn seal(&self, key: &TenantKey) -> Vec<u8> {
+        seal(&self.0, TENANT_KEY_LABEL, &key.0)
+    }
+
+    pub fn open(&self, sealed: &[u8]) -> Option<TenantKey> {
+        let opened = Zeroizing::new(open(&self.0, TENANT_KEY_LABEL, sealed)?);
+        Some(TenantKey(opened.as_slice().try_into().ok()?))
+    }
+
+    /// The key in the file at `path`, if that exists.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, StoreError> {
-        // Longer than a key file, so that a longer one is seen to be none.
+        // More than a key file has, so that a longer file is recognised as not a key.
         const ENOUGH_BYTES: u64 = 256;
         let failed = |source| StoreError::Io { action: "read", path: path.into(), source };
         let file = match File::open(path) {
@@ -197,30 +194,30 @@ impl MasterKey {
         Self::parse(digits, origin).map(Some)
     }
 
-    /// Makes this the key at `path`, unless one is there already.
-    fn publish(&self, dir: &Path, path: &Path) -> Result<(), StoreError> {
-        let failed = |source| write_error("write the master key", path, source);
-        let temporary = Temporary::beside(path);
-        self.write_new(&temporary.0).map_err(failed)?;
-        // A link, unlike a rename, leaves a key that is already there alone.
-        match std::fs::hard_link(&temporary.0, path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
-            _ => drop(temporary),
-        }
-        // Also when another process made the link: it may not have come to this.
-        sync_dir(dir)
-    }
-
     /// The key in one of the two files of a directory that fits a check value.
     pub(crate) fn in_files(dir: &Path, check: &[u8]) -> Option<Self> {
-        // The next one may take the other's place between two looks.
+        // Another process may rename the next key over the present one between two reads.
         [MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_FILE].iter().find_map(|name| {
             let key = Self::read(&dir.join(name)).ok().flatten()?;
             key.matches(check).then_some(key)
         })
     }
 
-    /// Writes it as the next key, whole or not at all, durably.
+    /// Makes this the key at `path`, unless a key is there already.
+    fn publish(&self, dir: &Path, path: &Path) -> Result<(), StoreError> {
+        let failed = |source| write_error("write the master key", path, source);
+        let temporary = Temporary::beside(path);
+        self.write_new(&temporary.0).map_err(failed)?;
+        // A link, unlike a rename, does not replace a key that is already there.
+        match std::fs::hard_link(&temporary.0, path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => drop(temporary),
+        }
+        // Also when another process made the link: it may not have synced yet.
+        sync_dir(dir)
+    }
+
+    /// Writes this as the next key, whole or not at all, durably.
     pub(crate) fn write_next(&self, dir: &Path) -> Result<(), StoreError> {
         let path = dir.join(MASTER_KEY_NEXT_FILE);
         let temporary = Temporary::beside(&path);
@@ -230,7 +227,7 @@ impl MasterKey {
         sync_dir(dir)
     }
 
-    /// Puts the next key in the place of the present one.
+    /// Replaces the present key by the next one.
     pub(crate) fn promote_next(dir: &Path) -> Result<(), StoreError> {
         let path = dir.join(MASTER_KEY_FILE);
         std::fs::rename(dir.join(MASTER_KEY_NEXT_FILE), &path)
@@ -238,7 +235,7 @@ impl MasterKey {
         sync_dir(dir)
     }
 
-    /// Takes away a next key that nothing was sealed with.
+    /// Deletes a next key that sealed nothing.
     pub(crate) fn remove_next(dir: &Path) -> Result<(), StoreError> {
         let path = dir.join(MASTER_KEY_NEXT_FILE);
         std::fs::remove_file(&path).map_err(|source| write_error("remove", &path, source))?;
@@ -254,22 +251,7 @@ impl MasterKey {
     }
 }
 
-/// A file that is gone when this is.
-pub(crate) struct Temporary(pub(crate) PathBuf);
-
-impl Temporary {
-    pub(crate) fn beside(path: &Path) -> Self {
-        Self(path.with_extension(format!("tmp-{}", hex::encode(random_bytes::<8>()))))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Says so when others can read the key, and stops it where the file is ours.
+/// Warns if other users can read the key, and makes its file private if it is ours.
 fn keep_private(file: &File, path: &Path) -> io::Result<()> {
     let metadata = file.metadata()?;
     if metadata.mode() & 0o077 == 0 {
@@ -284,18 +266,32 @@ fn keep_private(file: &File, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The path of a temporary file, which is deleted on drop.
+pub(crate) struct Temporary(pub(crate) PathBuf);
+
+impl Temporary {
+    pub(crate) fn beside(path: &Path) -> Self {
+        Self(path.with_extension(format!("tmp-{}", hex::encode(random_bytes::<8>()))))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 impl TenantKey {
-    /// A new random key.
     pub fn random() -> Self {
         Self(random_bytes())
     }
 
-    /// The key for identities, derived.
+    /// Derives the key for identities of turns and names.
     pub fn identity_key(&self) -> IdentityKey {
         IdentityKey::new(*self.derive(IDENTITY_LABEL))
     }
 
-    /// The key for tags, derived.
+    /// Derives the key for tags of redaction markers.
     pub fn tag_key(&self) -> TagKey {
         TagKey::new(*self.derive(TAG_LABEL))
     }
@@ -308,35 +304,28 @@ impl TenantKey {
         derived
     }
 
-    /// A key that the caller has.
-    pub(crate) fn from_bytes(key: [u8; KEY_BYTES]) -> Self {
-        Self(key)
-    }
-
-    /// Whether it is the same key.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
-    /// Seals a small secret under a label that must be given again to open it.
+    /// Seals a small secret, which opens under the same label only.
     pub fn seal(&self, label: &str, secret: &[u8]) -> Vec<u8> {
         seal(&self.0, label, secret)
     }
 
-    /// Opens it.
     pub fn open(&self, label: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         open(&self.0, label, sealed)
     }
 }
 
-/// Bytes that nobody can guess.
+/// Cryptographically random bytes; tests may replace them.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     #[cfg(any(test, feature = "testing"))]
     if crate::testing::draw(&mut bytes) {
         return bytes;
     }
-    // Without randomness no key is safe, and there is nothing else to try.
+    // Without randomness no key is safe, so there is no fallback.
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
     bytes
 }

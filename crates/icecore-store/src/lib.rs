@@ -100,7 +100,7 @@ pub use pack::{
     build as build_pack, identity as pack_identity,
 };
 pub use packs::{PackObject, Packs};
-pub use reredact::Told;
+pub use reredact::RewriteCounts;
 pub use secrets::{SecretRecord, TenantSecrets};
 pub use store::Store;
 #[cfg(debug_assertions)]

@@ -1,4 +1,4 @@
-//! What a store has in words besides turns, looked through once more.
+//! Redacts stored text again: what each kind of text becomes under a newer redactor.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,47 @@ use icecore_domain::redact::{Hidden, RedactedSummary, RedactedText, Redactor};
 
 use crate::error::Result;
 
-/// What a name becomes that cannot be kept in part.
+/// Replaces a name of which no part can stay.
 const UNNAMED: &str = "[REDACTED:secret]";
 
-/// A redactor over stored text. What it answers is `None` where nothing changes.
-pub(crate) struct Again<'a>(pub(crate) &'a Redactor);
+/// A redactor for text that was redacted before. Its methods return `None` where nothing
+/// changes.
+pub(crate) struct Reredactor<'a>(pub(crate) &'a Redactor);
+
+/// The new content and tags of an entry, and what was hidden in them.
+pub(crate) type RewrittenEntry = (RedactedText, Vec<RedactedText>, Hidden);
+
+/// What [`Store::rewrite_stored_text`] changed.
+///
+/// [`Store::rewrite_stored_text`]: crate::Store::rewrite_stored_text
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RewriteCounts {
+    /// Renamed sessions.
+    pub sessions: u64,
+    /// The old names of renamed memories.
+    pub memories: Vec<String>,
+    pub entries: u64,
+    pub verdicts: u64,
+    /// Versions of files.
+    pub files: u64,
+    /// Runs, each with its events.
+    pub runs: u64,
+    pub commitments: u64,
+    pub handoffs: u64,
+    /// Records of the log.
+    pub events: u64,
+    /// Renamed API keys.
+    pub keys: u64,
+    /// Outcomes of idempotent requests.
+    pub outcomes: u64,
+    /// Dropped summaries and facts, and dropped entries and handoffs that were made of others.
+    pub derived: u64,
+    /// What was hidden in names, entries, verdicts, files and handoffs.
+    pub hidden: Hidden,
+    /// Scopes in which anything but runs, commitments, events and outcomes changed, by
+    /// their new names.
+    pub touched: Vec<Scope>,
+}
 
 /// Adds counts to counts.
 pub(crate) fn add(sum: &mut Hidden, counts: &Hidden) {
@@ -22,30 +58,28 @@ pub(crate) fn add(sum: &mut Hidden, counts: &Hidden) {
     }
 }
 
-/// An entry's content and tags as they are now, and what was hidden in them.
-pub(crate) type Rewritten = (RedactedText, Vec<RedactedText>, Hidden);
-
-impl Again<'_> {
+impl Reredactor<'_> {
     pub(crate) fn text(&self, text: &str) -> Option<(RedactedText, Hidden)> {
         let (clean, hidden) = self.0.text_counted(text);
         (clean.as_str() != text).then_some((clean, hidden))
     }
 
-    /// An entry's content and tags.
-    pub(crate) fn entry(&self, content: &RedactedText, tags: &[RedactedText]) -> Option<Rewritten> {
+    pub(crate) fn entry(
+        &self,
+        content: &RedactedText,
+        tags: &[RedactedText],
+    ) -> Option<RewrittenEntry> {
         let mut hidden = Hidden::new();
-        let (content, is_new) = self.part(content, &mut hidden);
-        let tags: Vec<_> = tags.iter().map(|tag| self.part(tag, &mut hidden)).collect();
-        let is_new = is_new || tags.iter().any(|(_, is_new)| *is_new);
-        is_new.then(|| (content, tags.into_iter().map(|(tag, _)| tag).collect(), hidden))
+        let clean = self.part(content, &mut hidden);
+        let clean_tags: Vec<_> = tags.iter().map(|tag| self.part(tag, &mut hidden)).collect();
+        (clean != *content || clean_tags != tags).then_some((clean, clean_tags, hidden))
     }
 
-    /// A fact; what is hidden in it is counted in its text, of which the rest are
-    /// parts.
+    /// Hidden values are counted in the fact's text only: its other fields are parts of it.
     pub(crate) fn fact(&self, fact: &RedactedFact) -> Option<(RedactedFact, Hidden)> {
         let mut hidden = Hidden::new();
-        let text = self.part(&fact.text, &mut hidden).0;
-        let part = |text: &RedactedText| self.part(text, &mut Hidden::new()).0;
+        let text = self.part(&fact.text, &mut hidden);
+        let part = |text: &RedactedText| self.part(text, &mut Hidden::new());
         let clean = RedactedFact {
             kind: fact.kind,
             subject: part(&fact.subject),
@@ -58,39 +92,32 @@ impl Again<'_> {
         (clean != *fact).then_some((clean, hidden))
     }
 
-    /// A text, and whether it is another than it was.
-    fn part(&self, text: &RedactedText, hidden: &mut Hidden) -> (RedactedText, bool) {
-        match self.text(text.as_str()) {
-            Some((clean, counts)) => {
-                add(hidden, &counts);
-                (clean, true)
-            }
-            None => (text.clone(), false),
-        }
+    /// The text without secrets, whether it changes or not; adds to the counts.
+    fn part(&self, text: &RedactedText, hidden: &mut Hidden) -> RedactedText {
+        let Some((clean, counts)) = self.text(text.as_str()) else { return text.clone() };
+        add(hidden, &counts);
+        clean
     }
 
-    /// Whether a summary has something to hide.
     pub(crate) fn finds_in(&self, summary: &RedactedSummary) -> bool {
         let parts = summary.parts();
         let mut texts = parts.themes.iter().chain(&parts.key_facts).chain([&parts.text]);
         texts.any(|text| self.text(text).is_some())
     }
 
-    /// JSON, or text where it is none.
+    /// Redacts JSON value by value, and anything else as text.
     pub(crate) fn json(&self, text: &str) -> Option<String> {
-        let clean = match JsonText::parse(text) {
+        match JsonText::parse(text) {
             Ok(json) => {
                 let clean = self.0.json(&json);
-                // Its own spelling of blanks is no change.
-                return (clean != json).then(|| clean.as_str().to_owned());
+                // Compared after parsing: whitespace is no change.
+                (clean != json).then(|| clean.as_str().to_owned())
             }
-            Err(_) => self.0.text(text),
-        };
-        (clean.as_str() != text).then(|| clean.into_string())
+            Err(_) => Some(self.text(text)?.0.into_string()),
+        }
     }
 
-    /// The payload of an event, with the ids that facts have now and the name that
-    /// its memory has.
+    /// The payload of an event, with the new ids of facts and the new name of its memory.
     pub(crate) fn payload(
         &self,
         payload: &str,
@@ -115,7 +142,7 @@ impl Again<'_> {
         Some(value.to_string())
     }
 
-    /// A name without what it told, with a number if another has that name.
+    /// The name without secrets, with a number if another row has that name.
     pub(crate) fn name(
         &self,
         old: &str,
@@ -129,56 +156,16 @@ impl Again<'_> {
         let fits =
             |name: &str| check_name("stored", name).is_ok() && self.0.name(name).as_str() == name;
         let mut name = if fits(&clean) { clean } else { UNNAMED.to_owned() };
-        if !is_taken(&name)? {
-            return Ok(Some((name, hidden)));
-        }
-        // After some names a number reads like a secret, or is a letter too many.
-        if !fits(&format!("{name}#1000000")) {
-            UNNAMED.clone_into(&mut name);
-        }
-        let mut number = 2_u64;
-        loop {
-            let numbered = format!("{name}#{number}");
-            if !is_taken(&numbered)? {
-                return Ok(Some((numbered, hidden)));
-            }
+        // A name with a number may be too long, or look like a secret.
+        let is_numbered = fits(&format!("{name}#1000000"));
+        let base = if is_numbered { name.clone() } else { UNNAMED.to_owned() };
+        let mut number = 1_u64;
+        while is_taken(&name)? {
             number += 1;
+            name = format!("{base}#{number}");
         }
+        Ok(Some((name, hidden)))
     }
-}
-
-/// What [`Store::rewrite_told`] changed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Told {
-    /// Sessions with a new name.
-    pub sessions: u64,
-    /// Memories with a new name, by the old.
-    pub memories: Vec<String>,
-    /// Entries.
-    pub entries: u64,
-    /// Verdicts.
-    pub verdicts: u64,
-    /// Versions of files.
-    pub files: u64,
-    /// Runs, each with its events.
-    pub runs: u64,
-    /// Commitments.
-    pub commitments: u64,
-    /// Handoffs.
-    pub handoffs: u64,
-    /// Records of the log.
-    pub events: u64,
-    /// Names of API keys.
-    pub keys: u64,
-    /// Kept answers.
-    pub outcomes: u64,
-    /// Summaries, facts, and entries and handoffs made of others that were dropped.
-    pub derived: u64,
-    /// What was hidden in names, entries, verdicts, files and handoffs.
-    pub hidden: Hidden,
-    /// Where anything but runs, commitments, the log and kept answers changed, by the
-    /// names of now.
-    pub touched: Vec<Scope>,
 }
 
 #[cfg(test)]
@@ -192,7 +179,7 @@ mod tests {
     fn names_stay_apart_and_within_their_limits() {
         let redactor = Redactor::standard()
             .for_tenant(&[secret("a-name-longer-than-its-value", "q8Zk2Lm9Xw")], TagKey::default());
-        let again = Again(&redactor);
+        let again = Reredactor(&redactor);
         let mut taken: Vec<String> = Vec::new();
         let long = format!("{}q8Zk2Lm9Xw", "x".repeat(MAX_NAME_BYTES - 10));
         let tagged = redactor.name("chat q8Zk2Lm9Xw").into_string();
@@ -217,7 +204,7 @@ mod tests {
     #[test]
     fn payloads_name_facts_and_memories_as_they_are_called_now() {
         let redactor = Redactor::standard();
-        let again = Again(&redactor);
+        let again = Reredactor(&redactor);
         let ids = BTreeMap::from([("fact-1".to_owned(), "fact-2".to_owned())]);
         let payload = r#"{"factId":"fact-1","memoryRef":"old"}"#;
         assert_eq!(again.payload(payload, &BTreeMap::new(), None), None);
@@ -241,7 +228,7 @@ mod tests {
             serde_json::json!({ "compactionId": format!("h-{hex}9f86"), "session": 3, "madeBy": "model:small" }),
         ] {
             let payload = payload.to_string();
-            assert_eq!(Again(&redactor).payload(&payload, &none, None), None, "{payload}");
+            assert_eq!(Reredactor(&redactor).payload(&payload, &none, None), None, "{payload}");
         }
     }
 }

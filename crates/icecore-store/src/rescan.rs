@@ -1,458 +1,415 @@
-//! What a tenant has in words besides turns, put through a redactor again.
+//! Redacts a tenant's stored text again, in every table but those of turns.
+//!
+//! Each kind of text has rules of its own for what else changes with it. They run in an order
+//! in which each finds what the earlier ones left: first what is in a memory, then what names
+//! memories, files and facts, which may have got new names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use icecore_domain::fact::normalise;
+use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Scope, Tenant};
-use icecore_domain::redact::{Hidden, RedactedText, Redactor};
+use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::time::Millis;
 
-use crate::bounds::{Change, entry_bytes};
-use crate::engine::tx::{Isolation, ScopeNo, Tx};
-use crate::engine::{OptionalExtension, params};
+use crate::bounds::{Change, entry_bytes, tags_json};
+use crate::engine::tx::{ScopeNo, Tx};
+use crate::engine::{column, number, params, tuple};
 use crate::entries::{EntryRecord, commitments};
 use crate::erase::dreams as dream_loss;
 use crate::erase::dreams::Touched;
 use crate::error::Result;
 use crate::host::runs::Renamed;
 use crate::host::{api_keys, runs, workspace};
-use crate::keys::TenantKey;
 use crate::log::hidden;
 use crate::outcomes::OUTCOME_KEPT_MILLIS;
-use crate::reredact::{Again, Rewritten, Told, add};
+use crate::reredact::{Reredactor, RewriteCounts, RewrittenEntry, add};
 use crate::store::Store;
 use crate::turns::{recalled, rows};
-use crate::{
-    answers, dreams, engine, entries, erase, facts, handoffs, layers as pyramid, scopes, usage,
-};
+use crate::{answers, dreams, entries, erase, facts, handoffs, layers, scopes, usage};
 
 /// Derived rows that are read at a time.
 const PAGE: usize = 500;
 
-pub(crate) fn rewrite(
-    tx: &Tx<'_>,
-    tenant: &Tenant,
-    redactor: &Redactor,
-    now: Millis,
-) -> Result<Told> {
-    let (Some(no), Some(key)) = (scopes::tenant_no(tx, tenant)?, scopes::tenant_key(tx, tenant)?)
-    else {
-        return Ok(Told::default());
-    };
-    let again = Again(redactor);
-    let mut work = Work { tx, again, key, touched: BTreeSet::new(), told: Told::default() };
-    let scopes: Vec<i64> = tx
-        .prepare("SELECT scope FROM scopes WHERE tenant = ?1 ORDER BY scope")
-        .and_then(|mut q| q.query_map([no], |row| row.get(0))?.collect())?;
-    let mut fact_ids = BTreeMap::new();
-    let (mut renamed, mut names) = (BTreeMap::new(), Renamed::default());
-    for scope in &scopes {
-        let at = ScopeNo { tenant: no, scope: *scope };
-        let named = scopes::scope_of(tx, no, *scope)?;
-        let mut dreams = work.derived(at, &named)?;
-        work.sessions(at)?;
-        dreams.extend(work.entries(at)?);
-        dreams.extend(work.verdicts(at, &named, &mut fact_ids)?);
-        work.dreams(at, &named, dreams, now)?;
-        work.handoffs(at)?;
-        if let Some(name) = work.memory(at, &named)? {
-            names.memories.insert(named.memory().to_owned(), name.clone());
-            renamed.insert(*scope, name);
-        }
+impl Store {
+    /// Redacts all stored text of a tenant but its turns again, in one step: names of
+    /// sessions, memories and API keys, entries, verdicts, all stored versions of files,
+    /// runs, commitments, handoffs, the log, and outcomes of idempotent requests.
+    ///
+    /// - A new name that is taken gets a number. A file whose path holds a secret becomes
+    ///   `redacted-1`, or the next number that is free, also in runs; a run drops such a
+    ///   file from its list if that no longer exists.
+    /// - Of verdicts that say the same afterwards the last stays.
+    /// - Entries made of one whose content changes are dropped as by
+    ///   [`Store::erase_entries`], because they may hold a part of a secret, which no
+    ///   redactor finds; what they replaced is in force again. Handoffs made of one whose
+    ///   text changes are dropped too; counts of its tokens stay.
+    /// - If a summary or fact holds something to hide, all derived data of its scope is
+    ///   dropped as by [`Store::drop_derived`].
+    /// - If anything changes but names of keys, the log and outcomes, all cached answers of
+    ///   models are dropped. Epochs of the scopes touched rise.
+    pub async fn rewrite_stored_text(
+        &self,
+        tenant: &Tenant,
+        redactor: Arc<Redactor>,
+        now: Millis,
+    ) -> Result<RewriteCounts> {
+        self.write(tenant, "rewrite_stored_text", move |tx| {
+            let Some((tenant, key)) = scopes::find_tenant(tx, tx.tenant()?)? else {
+                return Ok(RewriteCounts::default());
+            };
+            let rescan = Rescan {
+                tx,
+                tenant,
+                key: key.identity_key(),
+                redactor: Reredactor(&redactor),
+                now,
+                fact_ids: BTreeMap::new(),
+                memories: BTreeMap::new(),
+                touched: BTreeSet::new(),
+                counts: RewriteCounts::default(),
+            };
+            rescan.run()
+        })
+        .await
     }
-    names.files = workspace::rewrite(tx, no, &work.again, &mut work.told)?;
-    work.told.runs = runs::rewrite(tx, no, &work.again, &names, now)?;
-    work.told.commitments = commitments::rewrite(tx, no, &work.again, now)?;
-    work.answers(no)?;
-    recalled::lose_all(tx, no)?;
-    handoffs::lose_usage(tx, no, redactor)?;
-    work.events(no, &fact_ids, &renamed)?;
-    work.key_names(tenant)?;
-    for scope in std::mem::take(&mut work.touched) {
-        rows::raise_epoch(tx, ScopeNo { tenant: no, scope })?;
-        work.told.touched.push(scopes::scope_of(tx, no, scope)?);
-    }
-    // Last: a risen epoch lets go of many of them.
-    work.outcomes(no, now)?;
-    Ok(work.told)
 }
 
-struct Work<'a> {
+struct Rescan<'a> {
     tx: &'a Tx<'a>,
-    again: Again<'a>,
-    key: TenantKey,
+    tenant: i64,
+    key: IdentityKey,
+    redactor: Reredactor<'a>,
+    now: Millis,
+    /// New ids of facts, by old.
+    fact_ids: BTreeMap<String, String>,
+    /// Old and new names of renamed memories, by their numbers.
+    memories: BTreeMap<i64, (String, String)>,
+    /// Scopes whose epochs rise.
     touched: BTreeSet<i64>,
-    told: Told,
+    counts: RewriteCounts,
 }
 
-impl Work<'_> {
-    fn hidden_at(&mut self, at: ScopeNo, position: i64, hidden: &Hidden) -> Result<()> {
-        add(&mut self.told.hidden, hidden);
-        hidden::put_hidden(self.tx, at, position, hidden)
+impl Rescan<'_> {
+    fn run(mut self) -> Result<RewriteCounts> {
+        let (tx, tenant, now) = (self.tx, self.tenant, self.now);
+        let scopes = "SELECT scope FROM scopes WHERE tenant = ?1 ORDER BY scope";
+        for scope in tx.all(scopes, [tenant], column)? {
+            self.scope(ScopeNo { tenant, scope })?;
+        }
+        let renamed = Renamed {
+            memories: self.memories.values().cloned().collect(),
+            files: workspace::rewrite(tx, tenant, &self.redactor, &mut self.counts)?,
+        };
+        self.counts.runs = runs::rewrite(tx, tenant, &self.redactor, &renamed, now)?;
+        self.counts.commitments = commitments::rewrite(tx, tenant, &self.redactor, now)?;
+        if self.counts != RewriteCounts::default() || answers::hides(tx, tenant, &self.redactor)? {
+            answers::forget_all(tx, tenant)?;
+        }
+        recalled::lose_all(tx, tenant)?;
+        handoffs::lose_usage(tx, tenant, self.redactor.0)?;
+        self.events()?;
+        self.key_names()?;
+        for scope in std::mem::take(&mut self.touched) {
+            rows::raise_epoch(tx, ScopeNo { tenant, scope })?;
+            self.counts.touched.push(scopes::scope_of(tx, tenant, scope)?);
+        }
+        // Last, since a risen epoch deletes many of them.
+        self.outcomes()?;
+        Ok(self.counts)
     }
 
-    /// Drops what is derived in the scope, if any of it has something to hide. Answers
-    /// the dreams that may have read it.
+    fn scope(&mut self, at: ScopeNo) -> Result<()> {
+        let scope = scopes::scope_of(self.tx, at.tenant, at.scope)?;
+        let mut dreams = self.derived(at, &scope)?;
+        self.sessions(at)?;
+        dreams.extend(self.entries(at)?);
+        dreams.extend(self.verdicts(at, &scope)?);
+        self.dreams(at, &scope, dreams)?;
+        self.handoffs(at)?;
+        self.memory_name(at, &scope)
+    }
+
+    fn changed(&mut self, at: ScopeNo, hidden: &Hidden) {
+        add(&mut self.counts.hidden, hidden);
+        self.touched.insert(at.scope);
+    }
+
+    /// Drops the derived data of a scope if any of it holds something to hide. Returns the
+    /// dreams that may have read it.
     fn derived(&mut self, at: ScopeNo, scope: &Scope) -> Result<Touched> {
         if !self.hides_in_summaries(scope)? && !self.hides_in_facts(scope)? {
             return Ok(Touched::new());
         }
-        self.told.derived += pyramid::drop_all(self.tx, at)?;
+        self.counts.derived += layers::drop_all(self.tx, at)?;
         self.touched.insert(at.scope);
         dream_loss::after(self.tx, at, Some(0))
     }
 
-    /// Loses the dreams that read what changed, or tell of something that is hidden now.
-    fn dreams(
-        &mut self,
-        at: ScopeNo,
-        scope: &Scope,
-        mut touched: Touched,
-        now: Millis,
-    ) -> Result<()> {
-        for (number, texts) in dreams::texts(self.tx, at)? {
-            if texts.iter().any(|text| self.again.json(text).is_some()) {
-                touched.insert(number);
-            }
-        }
-        if !touched.is_empty() {
-            let going = dream_loss::Going::Erased;
-            self.told.derived += dream_loss::lose(self.tx, (scope, at), &touched, going, now)?;
-            self.touched.insert(at.scope);
-        }
-        Ok(())
-    }
-
-    fn handoffs(&mut self, at: ScopeNo) -> Result<()> {
-        let retold = handoffs::rewrite(self.tx, at, &self.again)?;
-        self.told.handoffs += retold.rewritten;
-        self.told.derived += retold.dropped;
-        add(&mut self.told.hidden, &retold.hidden);
-        if retold.rewritten > 0 {
-            self.touched.insert(at.scope);
-        }
-        Ok(())
-    }
-
-    /// Drops what models answered, if more is hidden than was when they were asked.
-    fn answers(&self, tenant: i64) -> Result<()> {
-        let drop = || -> Result<_> {
-            if self.told != Told::default() || answers::hides(self.tx, tenant, &self.again)? {
-                answers::forget_all(self.tx, tenant)?;
-            }
-            Ok(())
-        };
-        drop()
-    }
-
     fn hides_in_summaries(&self, scope: &Scope) -> Result<bool> {
-        let mut after = 0;
-        loop {
-            let page = match pyramid::summaries_after(self.tx, scope, after, PAGE) {
-                // Nobody can say what is in it, and it can be made anew.
-                Err(error) if error.is_damage() => return Ok(true),
-                page => page?,
-            };
-            let Some((last, _)) = page.last() else { return Ok(false) };
-            after = *last;
-            let mut summaries = page.iter().filter_map(|(_, chunk)| chunk.summary.as_ref());
-            if summaries.any(|summary| self.again.finds_in(summary)) {
-                return Ok(true);
-            }
+        let found = any_in_pages(
+            |after| layers::summaries_after(self.tx, scope, after, PAGE),
+            |(number, _)| *number,
+            |(_, chunk)| chunk.summary.as_ref().is_some_and(|it| self.redactor.finds_in(it)),
+        );
+        match found {
+            // An unreadable summary may hold anything, and can be made anew.
+            Err(error) if error.is_damage() => Ok(true),
+            found => found,
         }
     }
 
     fn hides_in_facts(&self, scope: &Scope) -> Result<bool> {
-        let mut after = 0;
-        loop {
-            let page = facts::after(self.tx, scope, after, PAGE)?;
-            let Some(last) = page.last() else { return Ok(false) };
-            after = last.number;
-            if page.iter().any(|record| self.again.fact(&record.fact).is_some()) {
-                return Ok(true);
-            }
-        }
+        any_in_pages(
+            |after| facts::after(self.tx, scope, after, PAGE),
+            |record| record.number,
+            |record| self.redactor.fact(&record.fact).is_some(),
+        )
     }
 
     fn sessions(&mut self, at: ScopeNo) -> Result<()> {
-        let named: Vec<(i64, String)> = self
-            .tx
-            .prepare(
-                "SELECT session, name FROM sessions WHERE tenant = ?1 AND scope = ?2
-                   AND name IS NOT NULL ORDER BY session",
-            )
-            .and_then(|mut q| {
-                q.query_map([at.tenant, at.scope], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-            })?;
+        let named: Vec<(i64, String)> = self.tx.all(
+            "SELECT session, name FROM sessions WHERE tenant = ?1 AND scope = ?2
+               AND name IS NOT NULL ORDER BY session",
+            [at.tenant, at.scope],
+            tuple,
+        )?;
         for (session, old) in named {
-            let is_taken = |name: &str| {
-                let hash = self.session_hash(name);
-                self.exists(
+            let hash = |name: &str| self.key.hash_name("session", name);
+            let new = self.redactor.name(&old, |name| {
+                self.tx.finds(
                     "SELECT 1 FROM sessions WHERE tenant = ?1 AND scope = ?2 AND name_hash = ?3",
-                    params![at.tenant, at.scope, hash.as_slice()],
+                    params![at.tenant, at.scope, hash(name)],
                 )
-            };
-            let Some((name, hidden)) = self.again.name(&old, is_taken)? else { continue };
-            let hash = self.session_hash(&name);
-            self.tx.execute(
+            })?;
+            let Some((name, hidden)) = new else { continue };
+            self.tx.run(
                 "UPDATE sessions SET name = ?3, name_hash = ?4 WHERE tenant = ?1 AND session = ?2",
-                params![at.tenant, session, name, hash.as_slice()],
+                params![at.tenant, session, name, hash(&name)],
             )?;
-            add(&mut self.told.hidden, &hidden);
-            self.told.sessions += 1;
-            self.touched.insert(at.scope);
+            self.counts.sessions += 1;
+            self.changed(at, &hidden);
         }
         Ok(())
     }
 
-    fn key_names(&mut self, tenant: &Tenant) -> Result<()> {
-        for key in api_keys::list(self.tx, Some(tenant))? {
-            let name = key.name.as_ref().and_then(|name| self.again.text(name.as_str()));
-            let Some((name, hidden)) = name else { continue };
-            api_keys::rename(self.tx, &key.id, &name)?;
-            add(&mut self.told.hidden, &hidden);
-            self.told.keys += 1;
-        }
-        Ok(())
-    }
-
-    fn session_hash(&self, name: &str) -> [u8; 16] {
-        self.key.identity_key().hash_name("session", name)
-    }
-
-    fn exists(&self, sql: &str, values: impl engine::Params) -> Result<bool> {
-        let exists = self.tx.prepare_cached(sql).and_then(|mut query| query.exists(values));
-        exists
-    }
-
-    /// Answers the dreams whose entries are dropped or change.
+    /// Returns the dreams that wrote entries that are dropped or change.
     fn entries(&mut self, at: ScopeNo) -> Result<Touched> {
-        // Also those that have expired or ended, as long as they are there.
         let mut changed = Vec::new();
         for entry in entries::kept(self.tx, at)? {
-            if let Some(new) = self.again.entry(&entry.content, &entry.tags) {
+            if let Some(new) = self.redactor.entry(&entry.content, &entry.tags) {
                 changed.push((entry, new));
             }
         }
-        let dropped = self.entries_made_of(at, &changed)?;
+        let dropped = self.drop_entries_made_of(at, &changed)?;
         let ids = changed.iter().map(|(entry, _)| &entry.id).chain(&dropped);
         let touched = dream_loss::by_entries(self.tx, at, ids.map(String::as_str))?;
         changed.retain(|(entry, _)| !dropped.contains(&entry.id));
         for (entry, (content, tags, hidden)) in changed {
             let larger = entry_bytes(&content, &tags) - entry_bytes(&entry.content, &entry.tags);
             usage::change(self.tx, at.tenant, Change::bytes(larger))?;
-            let tags: Vec<&str> = tags.iter().map(RedactedText::as_str).collect();
-            self.tx
-                .execute(
-                    "UPDATE entries SET content = ?4, tags = ?5 WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
-                    params![
-                        at.tenant,
-                        at.scope,
-                        entry.id,
-                        content.as_str().as_bytes(),
-                        serde_json::json!(tags).to_string()
-                    ],
-                )?;
-            self.hidden_at(at, engine::number(entry.began.0), &hidden)?;
-            self.told.entries += 1;
-            self.touched.insert(at.scope);
+            let content = content.as_str().as_bytes();
+            self.tx.run(
+                "UPDATE entries SET content = ?4, tags = ?5
+                 WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
+                params![at.tenant, at.scope, entry.id, content, tags_json(&tags)],
+            )?;
+            hidden::put_hidden(self.tx, at, number(entry.began.0), &hidden)?;
+            self.counts.entries += 1;
+            self.changed(at, &hidden);
         }
         Ok(touched)
     }
 
-    /// Drops the entries that were made of others whose words change: they may hold a
-    /// part of a secret, which nothing finds. Answers which.
-    fn entries_made_of(
+    /// Drops the entries that were made of others whose content changes: they may hold a
+    /// part of a secret, which no redactor finds. Returns their ids.
+    fn drop_entries_made_of(
         &mut self,
         at: ScopeNo,
-        changed: &[(EntryRecord, Rewritten)],
+        changed: &[(EntryRecord, RewrittenEntry)],
     ) -> Result<BTreeSet<String>> {
-        let has_new_words =
-            |(old, (content, ..)): &&(EntryRecord, Rewritten)| old.content != *content;
+        let has_new_content =
+            |(old, (content, ..)): &&(EntryRecord, RewrittenEntry)| old.content != *content;
         let sources: Vec<String> =
-            changed.iter().filter(has_new_words).map(|(old, _)| old.id.clone()).collect();
+            changed.iter().filter(has_new_content).map(|(old, _)| old.id.clone()).collect();
         let dropped = erase::entries::drop_quoting(self.tx, at, &sources)?;
-        self.told.derived += dropped.len() as u64;
+        self.counts.derived += dropped.len() as u64;
         Ok(dropped)
     }
 
-    /// Answers the dreams that may have read what changes.
-    fn verdicts(
-        &mut self,
-        at: ScopeNo,
-        scope: &Scope,
-        fact_ids: &mut BTreeMap<String, String>,
-    ) -> Result<Touched> {
+    /// Returns the dreams that may have read verdicts that change.
+    fn verdicts(&mut self, at: ScopeNo, scope: &Scope) -> Result<Touched> {
         let mut first = None;
         for verdict in facts::verdicts(self.tx, scope)? {
-            let Some((fact, hidden)) = self.again.fact(&verdict.fact) else { continue };
+            let Some((fact, hidden)) = self.redactor.fact(&verdict.fact) else { continue };
             let (old, new) = (verdict.fact.key(), fact.key());
-            fact_ids.insert(old.to_string(), new.to_string());
-            let position = engine::number(verdict.position.0);
+            self.fact_ids.insert(old.to_string(), new.to_string());
+            let position = number(verdict.position.0);
             first = first.or(Some(position));
-            let stands = self.make_way(at, position, new.0.as_slice())?;
-            self.tx.execute(
+            let stays = self.delete_older_verdict(at, position, new.0)?;
+            let (subject, fact) = (normalise(fact.subject.as_str()), facts::write_fact(&fact));
+            self.tx.run(
                 "UPDATE verdicts SET key = ?4, subject = ?5, fact = ?6
-                     WHERE tenant = ?1 AND scope = ?2 AND position = ?3",
-                params![
-                    at.tenant,
-                    at.scope,
-                    position,
-                    new.0.as_slice(),
-                    normalise(fact.subject.as_str()),
-                    facts::write_fact(&fact)
-                ],
+                 WHERE tenant = ?1 AND scope = ?2 AND position = ?3",
+                params![at.tenant, at.scope, position, new.0, subject, fact],
             )?;
-            if stands {
-                self.hidden_at(at, position, &hidden)?;
-            }
-            self.told.verdicts += 1;
+            self.counts.verdicts += 1;
             self.touched.insert(at.scope);
+            if stays {
+                hidden::put_hidden(self.tx, at, position, &hidden)?;
+                add(&mut self.counts.hidden, &hidden);
+            }
         }
         dream_loss::after(self.tx, at, first)
     }
 
-    /// Lets the last verdict of a key stand; answers whether that is the one at
-    /// `position`, which is about to get the key.
-    fn make_way(&self, at: ScopeNo, position: i64, key: &[u8]) -> Result<bool> {
-        let other: Option<i64> = self
-            .tx
-            .query_row(
-                "SELECT position FROM verdicts WHERE tenant = ?1 AND scope = ?2 AND key = ?3 AND position != ?4",
-                params![at.tenant, at.scope, key, position],
-                |row| row.get(0),
-            )
-            .optional()?;
+    /// Deletes the older of two verdicts that come to share a key: the one at `position`,
+    /// which is about to get it, or the one that has it. Returns whether the former stays.
+    fn delete_older_verdict(&self, at: ScopeNo, position: i64, key: [u8; 8]) -> Result<bool> {
+        let other: Option<i64> = self.tx.first(
+            "SELECT position FROM verdicts
+             WHERE tenant = ?1 AND scope = ?2 AND key = ?3 AND position != ?4",
+            params![at.tenant, at.scope, key, position],
+            column,
+        )?;
         let Some(other) = other else { return Ok(true) };
-        let loser = position.min(other);
-        let gone = [at.tenant, at.scope, loser];
-        self.tx.execute(
-            "DELETE FROM verdicts WHERE tenant = ?1 AND scope = ?2 AND position = ?3",
-            gone,
-        )?;
-        self.tx.execute(
-            "DELETE FROM hidden WHERE tenant = ?1 AND scope = ?2 AND position = ?3",
-            gone,
-        )?;
-        Ok(loser != position)
+        let older = position.min(other);
+        for table in ["verdicts", "hidden"] {
+            self.tx.run(
+                &format!("DELETE FROM {table} WHERE tenant = ?1 AND scope = ?2 AND position = ?3"),
+                [at.tenant, at.scope, older],
+            )?;
+        }
+        Ok(older != position)
     }
 
-    /// Answers the memory's new name, if it gets one.
-    fn memory(&mut self, at: ScopeNo, scope: &Scope) -> Result<Option<String>> {
-        let old = scope.memory();
-        let is_taken = |name: &str| {
-            let taken = "SELECT 1 FROM scopes WHERE tenant = ?1 AND memory = ?2";
-            self.exists(taken, params![at.tenant, name])
-        };
-        let Some((name, hidden)) = self.again.name(old, is_taken)? else { return Ok(None) };
-        self.tx.execute(
-            "UPDATE scopes SET memory = ?3 WHERE tenant = ?1 AND scope = ?2",
-            params![at.tenant, at.scope, name],
-        )?;
-        add(&mut self.told.hidden, &hidden);
-        self.told.memories.push(old.to_owned());
-        self.touched.insert(at.scope);
-        Ok(Some(name))
-    }
-
-    fn events(
-        &mut self,
-        tenant: i64,
-        fact_ids: &BTreeMap<String, String>,
-        renamed: &BTreeMap<i64, String>,
-    ) -> Result<()> {
-        let rewrite = || -> Result<_> {
-            let mut query =
-                self.tx.prepare("SELECT position, scope, payload FROM log WHERE tenant = ?1")?;
-            let mut rows = query.query([tenant])?;
-            let mut changed: Vec<(i64, String)> = Vec::new();
-            while let Some(row) = rows.next()? {
-                let scope: Option<i64> = row.get(1)?;
-                let memory = scope.and_then(|scope| renamed.get(&scope)).map(String::as_str);
-                let clean = self.again.payload(row.get_ref(2)?.as_str()?, fact_ids, memory);
-                if let Some(clean) = clean {
-                    changed.push((row.get(0)?, clean));
-                }
+    /// Drops the dreams that read what changed, or whose own text holds something to hide.
+    fn dreams(&mut self, at: ScopeNo, scope: &Scope, mut touched: Touched) -> Result<()> {
+        for (number, texts) in dreams::texts(self.tx, at)? {
+            if texts.iter().any(|text| self.redactor.json(text).is_some()) {
+                touched.insert(number);
             }
-            for (position, payload) in &changed {
-                self.tx.execute(
-                    "UPDATE log SET payload = ?3 WHERE tenant = ?1 AND position = ?2",
-                    params![tenant, position, payload],
-                )?;
-            }
-            Ok(changed.len() as u64)
-        };
-        self.told.events += rewrite()?;
+        }
+        if !touched.is_empty() {
+            let going = dream_loss::Going::Erased;
+            self.counts.derived +=
+                dream_loss::lose(self.tx, (scope, at), &touched, going, self.now)?;
+            self.touched.insert(at.scope);
+        }
         Ok(())
     }
 
-    fn outcomes(&mut self, tenant: i64, now: Millis) -> Result<()> {
-        let rewrite = || -> Result<_> {
-            self.tx.execute(
-                "DELETE FROM outcomes WHERE tenant = ?1 AND at <= ?2",
-                [tenant, now.0.saturating_sub(OUTCOME_KEPT_MILLIS)],
+    fn handoffs(&mut self, at: ScopeNo) -> Result<()> {
+        let done = handoffs::rewrite(self.tx, at, &self.redactor)?;
+        self.counts.derived += done.dropped;
+        if done.rewritten > 0 {
+            self.counts.handoffs += done.rewritten;
+            self.changed(at, &done.hidden);
+        }
+        Ok(())
+    }
+
+    fn memory_name(&mut self, at: ScopeNo, scope: &Scope) -> Result<()> {
+        let old = scope.memory();
+        let new = self.redactor.name(old, |name| {
+            let sql = "SELECT 1 FROM scopes WHERE tenant = ?1 AND memory = ?2";
+            self.tx.finds(sql, params![at.tenant, name])
+        })?;
+        let Some((name, hidden)) = new else { return Ok(()) };
+        self.tx.run(
+            "UPDATE scopes SET memory = ?3 WHERE tenant = ?1 AND scope = ?2",
+            params![at.tenant, at.scope, name],
+        )?;
+        self.counts.memories.push(old.to_owned());
+        self.memories.insert(at.scope, (old.to_owned(), name));
+        self.changed(at, &hidden);
+        Ok(())
+    }
+
+    fn events(&mut self) -> Result<()> {
+        let mut changed: Vec<(i64, String)> = Vec::new();
+        let sql = "SELECT position, scope, payload FROM log WHERE tenant = ?1";
+        self.tx.all(sql, [self.tenant], |row| {
+            let (position, scope, payload): (_, Option<i64>, String) = tuple(row)?;
+            let memory = scope.and_then(|scope| self.memories.get(&scope));
+            let memory = memory.map(|(_, new)| new.as_str());
+            let clean = self.redactor.payload(&payload, &self.fact_ids, memory);
+            changed.extend(clean.map(|clean| (position, clean)));
+            Ok(())
+        })?;
+        for (position, payload) in &changed {
+            self.tx.run(
+                "UPDATE log SET payload = ?3 WHERE tenant = ?1 AND position = ?2",
+                params![self.tenant, position, payload],
             )?;
-            // In order of time, so that of two that come to share a key the last stands.
-            let kept: Vec<(String, String, Vec<u8>)> = self
-                .tx
-                .prepare("SELECT operation, key, body FROM outcomes WHERE tenant = ?1 ORDER BY at, operation, key")?
-                .query_map([tenant], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-                .collect::<Result<_>>()?;
-            let mut changed = 0;
-            for (operation, key, body) in kept {
-                let body = String::from_utf8_lossy(&body).into_owned();
-                let (new_key, new_body) = (self.again.text(&key), self.again.json(&body));
-                if new_key.is_none() && new_body.is_none() {
-                    continue;
-                }
-                let new_key = new_key.map_or_else(|| key.clone(), |(key, _)| key.into_string());
-                // One that has that key already gives way.
-                if new_key != key {
-                    self.tx.execute(
-                        "DELETE FROM outcomes WHERE tenant = ?1 AND operation = ?2 AND key = ?3",
-                        params![tenant, operation, new_key],
-                    )?;
-                }
-                self.tx.execute(
-                    "UPDATE outcomes SET key = ?4, body = ?5
-                     WHERE tenant = ?1 AND operation = ?2 AND key = ?3",
-                    params![tenant, operation, key, new_key, new_body.unwrap_or(body).as_bytes()],
-                )?;
-                changed += 1;
+        }
+        self.counts.events += changed.len() as u64;
+        Ok(())
+    }
+
+    fn key_names(&mut self) -> Result<()> {
+        for key in api_keys::list(self.tx, Some(self.tx.tenant()?))? {
+            let new = key.name.as_ref().and_then(|name| self.redactor.text(name.as_str()));
+            let Some((name, hidden)) = new else { continue };
+            api_keys::rename(self.tx, &key.id, &name)?;
+            add(&mut self.counts.hidden, &hidden);
+            self.counts.keys += 1;
+        }
+        Ok(())
+    }
+
+    fn outcomes(&mut self) -> Result<()> {
+        let (tx, tenant) = (self.tx, self.tenant);
+        tx.run(
+            "DELETE FROM outcomes WHERE tenant = ?1 AND at <= ?2",
+            [tenant, self.now.0.saturating_sub(OUTCOME_KEPT_MILLIS)],
+        )?;
+        // In order of time, so that of two that come to share a key the last stays.
+        let outcomes: Vec<(String, String, Vec<u8>)> = tx.all(
+            "SELECT operation, key, body FROM outcomes WHERE tenant = ?1 ORDER BY at, operation, key",
+            [tenant],
+            tuple,
+        )?;
+        for (operation, key, body) in outcomes {
+            let body = String::from_utf8_lossy(&body).into_owned();
+            let (new_key, new_body) = (self.redactor.text(&key), self.redactor.json(&body));
+            if new_key.is_none() && new_body.is_none() {
+                continue;
             }
-            Ok(changed)
-        };
-        self.told.outcomes = rewrite()?;
+            let new_key = new_key.map_or_else(|| key.clone(), |(key, _)| key.into_string());
+            if new_key != key {
+                tx.run(
+                    "DELETE FROM outcomes WHERE tenant = ?1 AND operation = ?2 AND key = ?3",
+                    params![tenant, operation, new_key],
+                )?;
+            }
+            let new_body = new_body.unwrap_or(body);
+            tx.run(
+                "UPDATE outcomes SET key = ?4, body = ?5
+                 WHERE tenant = ?1 AND operation = ?2 AND key = ?3",
+                params![tenant, operation, key, new_key, new_body.as_bytes()],
+            )?;
+            self.counts.outcomes += 1;
+        }
         Ok(())
     }
 }
 
-impl Store {
-    /// Puts everything else that a tenant has in words through a redactor, in one
-    /// step: names of sessions and memories, entries, verdicts, all kept versions of
-    /// files, runs, commitments, handoffs, the log, kept answers. A name that is taken gets a
-    /// number; a file whose path holds a secret becomes `redacted-1`, or the next
-    /// number that is free, also in runs, which leave out one that is not there any
-    /// more; of verdicts that say the same now the last stands. Entries that were made of
-    /// one whose content changes are dropped as with [`Store::erase_entries`], and what
-    /// they stood for is in force again: they may hold a part of a secret, which nobody
-    /// finds. So are handoffs that were made of one whose text changes; counts of its
-    /// tokens stay. Where a summary or fact has something to hide, all that was derived in
-    /// its scope is dropped as with [`Store::drop_derived`]. If anything of this changes
-    /// but names of keys, the log and kept answers, all that models answered is dropped.
-    /// Epochs of the scopes touched rise.
-    pub async fn rewrite_told(
-        &self,
-        tenant: &Tenant,
-        redactor: Arc<Redactor>,
-        now: Millis,
-    ) -> Result<Told> {
-        let tenant = tenant.clone();
-        self.write(Isolation::from(&tenant), "rewrite_told", move |tx| {
-            rewrite(tx, &tenant, &redactor, now)
-        })
-        .await
+/// Whether any row satisfies `hides`; `page` reads a page of rows after a number.
+fn any_in_pages<T>(
+    page: impl Fn(u64) -> Result<Vec<T>>,
+    number: impl Fn(&T) -> u64,
+    hides: impl Fn(&T) -> bool,
+) -> Result<bool> {
+    let mut after = 0;
+    loop {
+        let rows = page(after)?;
+        let Some(last) = rows.last() else { return Ok(false) };
+        if rows.iter().any(&hides) {
+            return Ok(true);
+        }
+        after = number(last);
     }
 }
 
@@ -492,7 +449,7 @@ mod tests {
         assert!(store.put_facts(&diary, batch).await.unwrap());
         change(&store, "UPDATE facts SET kind = 'no such kind'").await;
         let redactor = redactor_of(&["q8Zk2Lm9Xw"]);
-        let failed = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await;
+        let failed = store.rewrite_stored_text(&tenant("acme"), redactor.clone(), NOW).await;
         assert!(matches!(failed, Err(StoreError::Database(_))));
         let name = async || {
             store.sessions(&scope(), None, 1).await.unwrap().remove(0).name.unwrap().to_string()
@@ -500,7 +457,7 @@ mod tests {
         assert_eq!(name().await, "of q8Zk2Lm9Xw");
         assert_eq!(stats(&store).await.epoch, 0);
         change(&store, "DELETE FROM facts").await;
-        store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
+        store.rewrite_stored_text(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
         assert_eq!(name().await, redactor.name("of q8Zk2Lm9Xw").as_str());
     }
 
@@ -512,7 +469,7 @@ mod tests {
         summarize(&store, session).await;
         change(&store, "UPDATE summaries SET summary = x'00' WHERE number = 1").await;
         let redactor = redactor_of(&["q8Zk2Lm9Xw"]);
-        let told = store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
+        let told = store.rewrite_stored_text(&tenant("acme"), redactor, NOW).await.unwrap();
         assert_eq!((told.derived, stats(&store).await.summaries), (3, [0; 3]));
         clean(&store).await;
     }
@@ -548,7 +505,7 @@ mod tests {
             }
             change(&store, sql).await;
             let redactor = redactor_of(&["q8Zk2Lm9Xw"]);
-            let told = store.rewrite_told(&acme, redactor, NOW).await.unwrap();
+            let told = store.rewrite_stored_text(&acme, redactor, NOW).await.unwrap();
             assert_eq!((told.runs, told.commitments, told.sessions), (2, 2, 1), "{sql}");
             let left = "SELECT (SELECT count(*) FROM workflow_runs WHERE workflow LIKE '%q8Zk%')
                  + (SELECT count(*) FROM commitments

@@ -1,54 +1,113 @@
-//! Tenants and their memories, and the numbers that stand for them in tables.
+//! Tenants and their memories, and the numbers that tables refer to them by.
 
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::RedactedText;
 
 pub(crate) use crate::engine::tx::ScopeNo;
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{OptionalExtension, params};
+use crate::engine::{Params, column, params, tuple};
 use crate::error::Result;
 use crate::keys::TenantKey;
 use crate::store::Store;
 
+impl Store {
+    /// A tenant's memories, by name.
+    pub async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {
+        self.read(tenant, "scopes", |tx| {
+            let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
+            let sql = "SELECT tenant, scope FROM scopes WHERE tenant = ?1 ORDER BY memory";
+            find_scopes(tx, sql, [no])
+        })
+        .await
+    }
+
+    /// All tenants, by name.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>> {
+        self.read(Isolation::Global, "tenants", |tx| {
+            let names = tx.all("SELECT name FROM tenants ORDER BY name", [], column::<String>)?;
+            Ok(names.into_iter().filter_map(|name| Tenant::new(name).ok()).collect())
+        })
+        .await
+    }
+}
+
+impl Tx<'_> {
+    /// The transaction's memory.
+    pub(crate) fn scope(&self) -> Result<&Scope> {
+        match self.of() {
+            Isolation::Scope(scope) => Ok(scope),
+            other => Err(self.damaged(&format!("a memory's rows were asked for of {other:?}"))),
+        }
+    }
+
+    /// The transaction's tenant.
+    pub(crate) fn tenant(&self) -> Result<&Tenant> {
+        let none = || self.damaged(&format!("a tenant's rows were asked for of {:?}", self.of()));
+        self.of().tenant().ok_or_else(none)
+    }
+
+    /// The numbers of the transaction's memory, if it exists.
+    pub(crate) fn scope_no(&self) -> Result<Option<ScopeNo>> {
+        if self.numbers.get().is_none() {
+            self.numbers.set(scope_no(self, self.scope()?)?);
+        }
+        Ok(self.numbers.get())
+    }
+
+    /// The numbers of the transaction's memory, which is made if it does not exist.
+    pub(crate) fn ensure_scope(&self) -> Result<ScopeNo> {
+        let no = ensure_scope(self, self.scope()?)?;
+        self.numbers.set(Some(no));
+        Ok(no)
+    }
+
+    /// The number of the transaction's tenant, if it exists.
+    pub(crate) fn tenant_no(&self) -> Result<Option<i64>> {
+        tenant_no(self, self.tenant()?)
+    }
+
+    /// The number and the key of the transaction's tenant, which is made if it does not exist.
+    pub(crate) fn ensure_tenant(&self) -> Result<(i64, TenantKey)> {
+        ensure_tenant(self, self.tenant()?)
+    }
+}
+
 pub(crate) fn tenant_no(tx: &Tx<'_>, tenant: &Tenant) -> Result<Option<i64>> {
-    tx.prepare_cached("SELECT tenant FROM tenants WHERE name = ?1")
-        .and_then(|mut q| q.query_row([tenant.as_str()], |row| row.get(0)).optional())
+    tx.first("SELECT tenant FROM tenants WHERE name = ?1", [tenant.as_str()], column)
 }
 
 pub(crate) fn tenant_key(tx: &Tx<'_>, tenant: &Tenant) -> Result<Option<TenantKey>> {
-    let sealed: Option<Vec<u8>> = tx
-        .prepare_cached("SELECT sealed_key FROM tenants WHERE name = ?1")
-        .and_then(|mut q| q.query_row([tenant.as_str()], |row| row.get(0)).optional())?;
-    sealed.map(|sealed| tx.keys().open(tx, tenant, sealed)).transpose()
+    Ok(find_tenant(tx, tenant)?.map(|(_, key)| key))
+}
+
+/// A tenant's number and opened key, if it exists.
+pub(crate) fn find_tenant(tx: &Tx<'_>, tenant: &Tenant) -> Result<Option<(i64, TenantKey)>> {
+    let sql = "SELECT tenant, sealed_key FROM tenants WHERE name = ?1";
+    let Some((number, sealed)) = tx.first(sql, [tenant.as_str()], tuple)? else { return Ok(None) };
+    Ok(Some((number, tx.keys().open(tx, tenant, sealed)?)))
 }
 
 pub(crate) fn ensure_tenant(tx: &Tx<'_>, tenant: &Tenant) -> Result<(i64, TenantKey)> {
-    if let Some(key) = tenant_key(tx, tenant)? {
-        let number = tenant_no(tx, tenant)?.unwrap_or_default();
-        return Ok((number, key));
+    if let Some(found) = find_tenant(tx, tenant)? {
+        return Ok(found);
     }
     let key = TenantKey::random();
     let sealed = tx.keys().seal(tx, &key)?;
-    let insert = || -> Result<_> {
-        let number = tx.new_tenant_number()?;
-        tx.prepare_cached("INSERT INTO tenants (tenant, name, sealed_key) VALUES (?1, ?2, ?3)")?
-            .execute(params![number, tenant.as_str(), sealed])?;
-        Ok(number)
-    };
-    Ok((insert()?, key))
+    let number = tx.new_tenant_number()?;
+    tx.run(
+        "INSERT INTO tenants (tenant, name, sealed_key) VALUES (?1, ?2, ?3)",
+        params![number, tenant.as_str(), sealed],
+    )?;
+    Ok((number, key))
 }
 
 pub(crate) fn scope_no(tx: &Tx<'_>, scope: &Scope) -> Result<Option<ScopeNo>> {
-    tx.prepare_cached(
+    tx.first(
         "SELECT t.tenant, s.scope FROM tenants t JOIN scopes s ON s.tenant = t.tenant
          WHERE t.name = ?1 AND s.memory = ?2",
+        [scope.tenant().as_str(), scope.memory()],
+        |row| Ok(ScopeNo { tenant: row.get(0)?, scope: row.get(1)? }),
     )
-    .and_then(|mut q| {
-        q.query_row([scope.tenant().as_str(), scope.memory()], |row| {
-            Ok(ScopeNo { tenant: row.get(0)?, scope: row.get(1)? })
-        })
-        .optional()
-    })
 }
 
 pub(crate) fn ensure_scope(tx: &Tx<'_>, scope: &Scope) -> Result<ScopeNo> {
@@ -57,33 +116,40 @@ pub(crate) fn ensure_scope(tx: &Tx<'_>, scope: &Scope) -> Result<ScopeNo> {
     }
     let (tenant, _) = ensure_tenant(tx, scope.tenant())?;
     tx.hold_scopes(tenant)?;
-    tx.query_row(
+    let scope = tx.one(
         "INSERT INTO scopes (tenant, scope, memory)
          SELECT ?1, coalesce(max(scope), 0) + 1, ?2 FROM scopes WHERE tenant = ?1 RETURNING scope",
         params![tenant, scope.memory()],
-        |row| Ok(ScopeNo { tenant, scope: row.get(0)? }),
-    )
+        column,
+    )?;
+    Ok(ScopeNo { tenant, scope })
 }
 
-/// Gives out the next `count` numbers of a scope's counter and answers the last
-/// that was given before.
+/// Reserves the next `count` numbers of a scope's counter. Returns the last number that
+/// was in use before.
 pub(crate) fn take_numbers(tx: &Tx<'_>, no: ScopeNo, counter: &str, count: usize) -> Result<i64> {
-    tx.prepare_cached(&format!(
+    let sql = format!(
         "UPDATE scopes SET {counter} = {counter} + ?3 WHERE tenant = ?1 AND scope = ?2 RETURNING {counter} - ?3"
-    ))?
-    .query_row(params![no.tenant, no.scope, count as i64], |row| row.get(0))
+    );
+    tx.one(&sql, params![no.tenant, no.scope, count], column)
 }
 
-/// The scope behind its numbers.
+/// The scope that has these numbers.
 pub(crate) fn scope_of(tx: &Tx<'_>, tenant: i64, scope: i64) -> Result<Scope> {
-    let (name, memory): (String, String) = tx
-        .prepare_cached(
-            "SELECT t.name, s.memory FROM tenants t JOIN scopes s ON s.tenant = t.tenant
-             WHERE t.tenant = ?1 AND s.scope = ?2",
-        )
-        .and_then(|mut q| q.query_row([tenant, scope], |row| Ok((row.get(0)?, row.get(1)?))))?;
+    let (name, memory) = tx.one(
+        "SELECT t.name, s.memory FROM tenants t JOIN scopes s ON s.tenant = t.tenant
+         WHERE t.tenant = ?1 AND s.scope = ?2",
+        [tenant, scope],
+        tuple,
+    )?;
     stored_scope(name, memory)
         .ok_or_else(|| tx.damaged("a stored name of a tenant or memory is not valid"))
+}
+
+/// The scopes whose numbers, tenant and scope, a statement selects, in its order.
+pub(crate) fn find_scopes(tx: &Tx<'_>, sql: &str, params: impl Params) -> Result<Vec<Scope>> {
+    let found: Vec<(i64, i64)> = tx.all(sql, params, tuple)?;
+    found.into_iter().map(|(tenant, scope)| scope_of(tx, tenant, scope)).collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the name comes from our own rows")]
@@ -91,73 +157,4 @@ pub(crate) fn stored_scope(tenant: String, memory: String) -> Option<Scope> {
     use icecore_domain::ids::Principal;
     let tenant = Tenant::new(tenant).ok()?;
     Principal::local_operator(tenant).scope(RedactedText::read_back(memory)).ok()
-}
-
-pub(crate) fn scopes(tx: &Tx<'_>, tenant: &Tenant) -> Result<Vec<Scope>> {
-    let Some(no) = tenant_no(tx, tenant)? else { return Ok(Vec::new()) };
-    let numbers: Vec<i64> = tx
-        .prepare_cached("SELECT scope FROM scopes WHERE tenant = ?1 ORDER BY memory")
-        .and_then(|mut q| q.query_map([no], |row| row.get(0))?.collect())?;
-    numbers.into_iter().map(|scope| scope_of(tx, no, scope)).collect()
-}
-
-pub(crate) fn tenants(tx: &Tx<'_>) -> Result<Vec<Tenant>> {
-    let names: Vec<String> = tx
-        .prepare_cached("SELECT name FROM tenants ORDER BY name")
-        .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())?;
-    Ok(names.into_iter().filter_map(|name| Tenant::new(name).ok()).collect())
-}
-
-impl Store {
-    /// The memories of a tenant, by the names that are stored.
-    pub async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {
-        let tenant = tenant.clone();
-        self.read(Isolation::from(&tenant), "scopes", move |tx| scopes(tx, &tenant)).await
-    }
-
-    /// All tenants.
-    pub async fn tenants(&self) -> Result<Vec<Tenant>> {
-        self.read(Isolation::Global, "tenants", tenants).await
-    }
-}
-
-impl Tx<'_> {
-    /// The memory that the transaction is about.
-    pub(crate) fn scope(&self) -> Result<&Scope> {
-        match self.of() {
-            Isolation::Scope(scope) => Ok(scope),
-            other => Err(self.damaged(&format!("a memory's rows were asked for of {other:?}"))),
-        }
-    }
-
-    /// The tenant that the transaction is about.
-    pub(crate) fn tenant(&self) -> Result<&Tenant> {
-        let none = || self.damaged(&format!("a tenant's rows were asked for of {:?}", self.of()));
-        self.of().tenant().ok_or_else(none)
-    }
-
-    /// The numbers of the memory that the transaction is about, if it has rows.
-    pub(crate) fn scope_no(&self) -> Result<Option<ScopeNo>> {
-        if self.numbers.get().is_none() {
-            self.numbers.set(scope_no(self, self.scope()?)?);
-        }
-        Ok(self.numbers.get())
-    }
-
-    /// The numbers of the memory that the transaction is about, which writes.
-    pub(crate) fn ensure_scope(&self) -> Result<ScopeNo> {
-        let no = ensure_scope(self, self.scope()?)?;
-        self.numbers.set(Some(no));
-        Ok(no)
-    }
-
-    /// The number of the tenant that the transaction is about, if it has rows.
-    pub(crate) fn tenant_no(&self) -> Result<Option<i64>> {
-        tenant_no(self, self.tenant()?)
-    }
-
-    /// The number and the key of the tenant that the transaction is about, which writes.
-    pub(crate) fn ensure_tenant(&self) -> Result<(i64, TenantKey)> {
-        ensure_tenant(self, self.tenant()?)
-    }
 }

@@ -1,23 +1,22 @@
-//! Registered secrets, sealed, and how much was hidden in what.
+//! A tenant's registered secrets, each value sealed with the tenant's key.
 
 use icecore_domain::ids::Tenant;
 use icecore_domain::redact::{MAX_SECRETS, Secret, SecretName, TagKey};
 use icecore_domain::time::Millis;
 use zeroize::Zeroizing;
 
-use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{OptionalExtension, params};
+use crate::engine::tx::Tx;
+use crate::engine::{column, params};
 use crate::error::{Result, StoreError};
 use crate::keys::TenantKey;
 use crate::store::Store;
 use crate::{log, scopes};
 
 /// A tenant's registered secrets, opened. Wiped when dropped, never shown.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TenantSecrets {
-    /// Of which version they are; see [`Store::secrets_version`].
+    /// See [`Store::secrets_version`].
     pub version: u64,
-    /// The tenant's key for tags.
     pub tag_key: TagKey,
     /// All values by name, older ones first.
     pub secrets: Vec<Secret>,
@@ -26,9 +25,8 @@ pub struct TenantSecrets {
 /// A registered secret without its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRecord {
-    /// Its name.
     pub name: SecretName,
-    /// How many values it has had that are still hidden.
+    /// How many values are hidden under this name.
     pub values: u32,
     /// When the first of them was added.
     pub created_at: Millis,
@@ -36,23 +34,106 @@ pub struct SecretRecord {
     pub updated_at: Millis,
 }
 
-/// Whether what is called `name` would tell `value` by its marker.
-pub(crate) fn tells(name: &SecretName, value: &str) -> bool {
-    format!("[REDACTED:{name}]").contains(value)
+impl Store {
+    /// Registers a secret of a tenant, which is made if it does not exist, seals its value
+    /// and logs `secret.added`. A name that is taken is [`StoreError::SecretExists`] unless
+    /// `rotate`: then the value is added to the older ones of that name, which stay because
+    /// old text may still contain them. A value that the name has already changes nothing.
+    /// If the marker of one secret's name would contain the value of another, whichever
+    /// came first, it is [`StoreError::NameTells`]; a value beyond [`MAX_SECRETS`] is
+    /// [`StoreError::TooManySecrets`].
+    pub async fn put_secret(
+        &self,
+        tenant: &Tenant,
+        secret: Secret,
+        rotate: bool,
+        now: Millis,
+    ) -> Result<SecretRecord> {
+        self.write(tenant, "put_secret", move |tx| put(tx, &secret, rotate, now)).await
+    }
+
+    /// Deletes the sealed values of a name and logs `secret.removed`; false if there
+    /// are none.
+    pub async fn remove_secret(
+        &self,
+        tenant: &Tenant,
+        name: &SecretName,
+        now: Millis,
+    ) -> Result<bool> {
+        let name = name.clone();
+        self.write(tenant, "remove_secret", move |tx| {
+            let Some(no) = tx.tenant_no()? else { return Ok(false) };
+            let delete = "DELETE FROM secrets WHERE tenant = ?1 AND name = ?2";
+            if tx.run(delete, params![no, name.as_str()])? == 0 {
+                return Ok(false);
+            }
+            raise_version(tx, no)?;
+            record(tx, no, "secret.removed", &name, now)?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// The tenant's secrets, opened, with the version that says whether they are still the
+    /// same. A value that does not open is [`StoreError::SecretUnreadable`], since leaving
+    /// it out would hide less than was asked. A tenant that does not exist has version 0,
+    /// and is not made.
+    pub async fn secrets(&self, tenant: &Tenant) -> Result<TenantSecrets> {
+        self.read(tenant, "secrets", |tx| {
+            let tenant = tx.tenant()?;
+            let Some((no, key)) = scopes::find_tenant(tx, tenant)? else {
+                return Ok(TenantSecrets::default());
+            };
+            Ok(TenantSecrets {
+                version: version(tx, tenant)?.unwrap_or_default(),
+                tag_key: key.tag_key(),
+                secrets: open_all(tx, no, tenant, &key)?,
+            })
+        })
+        .await
+    }
+
+    /// The tenant's secrets without their values, by name.
+    pub async fn secret_records(&self, tenant: &Tenant) -> Result<Vec<SecretRecord>> {
+        self.read(tenant, "secret_records", |tx| {
+            let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
+            sealed(tx, no)?.chunk_by(|a, b| a.name == b.name).map(record_of).collect()
+        })
+        .await
+    }
+
+    /// 0 for a tenant that does not exist, 1 for one that never had a secret; rises
+    /// whenever a value is added or a name is removed.
+    pub async fn secrets_version(&self, tenant: &Tenant) -> Result<u64> {
+        self.read(
+            tenant,
+            "secrets_version",
+            |tx| Ok(version(tx, tx.tenant()?)?.unwrap_or_default()),
+        )
+        .await
+    }
 }
 
-/// A value as its row has it.
+fn version(tx: &Tx<'_>, tenant: &Tenant) -> Result<Option<u64>> {
+    tx.first("SELECT secrets_version FROM tenants WHERE name = ?1", [tenant.as_str()], column)
+}
+
+/// Refuses text that was redacted with another version of the secrets than the current.
+pub(crate) fn refuse_changed(tx: &Tx<'_>, tenant: &Tenant, seen: u64) -> Result<()> {
+    let is_same = match version(tx, tenant)? {
+        Some(version) => version == seen,
+        // The tenant is about to be made, and has no secrets yet.
+        None => seen <= 1,
+    };
+    if is_same { Ok(()) } else { Err(StoreError::SecretsChanged) }
+}
+
+/// A row of `secrets`.
 struct Sealed {
     name: String,
     number: i64,
     bytes: Vec<u8>,
     added_at: Millis,
-}
-
-/// Binds a sealed value to its place.
-fn label(tenant: &Tenant, name: &str, number: i64) -> String {
-    // A secret's name has no slash, so that no two places share a label.
-    format!("secret {tenant}/{name}/{number}")
 }
 
 impl Sealed {
@@ -67,62 +148,33 @@ impl Sealed {
     }
 }
 
+/// Binds a sealed value to its place.
+fn label(tenant: &Tenant, name: &str, number: i64) -> String {
+    // A secret's name has no slash, so that no two places share a label.
+    format!("secret {tenant}/{name}/{number}")
+}
+
 /// All values of a tenant by name, older ones first.
-fn read_sealed(tx: &Tx<'_>, tenant: i64) -> Result<Vec<Sealed>> {
-    tx.prepare_cached(
+fn sealed(tx: &Tx<'_>, tenant: i64) -> Result<Vec<Sealed>> {
+    tx.all(
         "SELECT name, number, sealed, added_at FROM secrets WHERE tenant = ?1 ORDER BY name, number",
-    )?
-    .query_map([tenant], |row| {
-        Ok(Sealed {
-            name: row.get(0)?,
-            number: row.get(1)?,
-            bytes: row.get(2)?,
-            added_at: Millis(row.get(3)?),
-        })
-    })?
-    .collect()
+        [tenant],
+        |row| {
+            Ok(Sealed {
+                name: row.get(0)?,
+                number: row.get(1)?,
+                bytes: row.get(2)?,
+                added_at: row.get(3)?,
+            })
+        },
+    )
 }
 
-pub(crate) fn version(tx: &Tx<'_>, tenant: &Tenant) -> Result<u64> {
-    read_version(tx, tenant).map(Option::unwrap_or_default)
+fn open_all(tx: &Tx<'_>, no: i64, tenant: &Tenant, key: &TenantKey) -> Result<Vec<Secret>> {
+    sealed(tx, no)?.iter().map(|sealed| sealed.open(tenant, key)).collect()
 }
 
-fn read_version(tx: &Tx<'_>, tenant: &Tenant) -> Result<Option<u64>> {
-    tx.prepare_cached("SELECT secrets_version FROM tenants WHERE name = ?1")
-        .and_then(|mut q| q.query_row([tenant.as_str()], |row| row.get::<_, i64>(0)).optional())
-        .map(|found| found.map(|version| version as u64))
-}
-
-/// Refuses what was redacted with other secrets than those of now.
-pub(crate) fn refuse_changed(tx: &Tx<'_>, tenant: &Tenant, seen: u64) -> Result<()> {
-    let is_same = match read_version(tx, tenant)? {
-        Some(version) => version == seen,
-        // It is about to be made, and has no secrets yet.
-        None => seen <= 1,
-    };
-    if is_same { Ok(()) } else { Err(StoreError::SecretsChanged) }
-}
-
-pub(crate) fn open_all(tx: &Tx<'_>, tenant: &Tenant) -> Result<TenantSecrets> {
-    let (Some(no), Some(key)) = (scopes::tenant_no(tx, tenant)?, scopes::tenant_key(tx, tenant)?)
-    else {
-        return Ok(TenantSecrets { version: 0, tag_key: TagKey::default(), secrets: Vec::new() });
-    };
-    let sealed = read_sealed(tx, no)?;
-    Ok(TenantSecrets {
-        version: version(tx, tenant)?,
-        tag_key: key.tag_key(),
-        secrets: sealed.iter().map(|sealed| sealed.open(tenant, &key)).collect::<Result<_>>()?,
-    })
-}
-
-pub(crate) fn records(tx: &Tx<'_>, tenant: &Tenant) -> Result<Vec<SecretRecord>> {
-    let Some(no) = scopes::tenant_no(tx, tenant)? else { return Ok(Vec::new()) };
-    let sealed = read_sealed(tx, no)?;
-    sealed.chunk_by(|a, b| a.name == b.name).map(record_of).collect()
-}
-
-/// What the values of one name are told as.
+/// The record of a name that has these values, which are at least one.
 fn record_of(values: &[Sealed]) -> Result<SecretRecord> {
     let (first, last) = (&values[0], &values[values.len() - 1]);
     let name = SecretName::new(&first.name)
@@ -131,36 +183,30 @@ fn record_of(values: &[Sealed]) -> Result<SecretRecord> {
     Ok(SecretRecord { name, values: values.len() as u32, created_at, updated_at })
 }
 
-pub(crate) fn put(
-    tx: &Tx<'_>,
-    tenant: &Tenant,
-    secret: &Secret,
-    rotate: bool,
-    now: Millis,
-) -> Result<SecretRecord> {
-    let (no, key) = scopes::ensure_tenant(tx, tenant)?;
-    let known = read_sealed(tx, no)?;
-    let opened: Vec<Secret> =
-        known.iter().map(|sealed| sealed.open(tenant, &key)).collect::<Result<_>>()?;
-    let named = || opened.iter().filter(|other| other.name() == secret.name());
-    if !named().any(|other| other.value() == secret.value()) {
-        if named().next().is_some() && !rotate {
+fn put(tx: &Tx<'_>, secret: &Secret, rotate: bool, now: Millis) -> Result<SecretRecord> {
+    let (tenant, (no, key)) = (tx.tenant()?, tx.ensure_tenant()?);
+    let known = open_all(tx, no, tenant, &key)?;
+    let named: Vec<_> = known.iter().filter(|other| other.name() == secret.name()).collect();
+    if !named.iter().any(|other| other.value() == secret.value()) {
+        if !named.is_empty() && !rotate {
             return Err(StoreError::SecretExists { name: secret.name().clone() });
         }
-        let is_told = |other: &Secret| {
-            tells(secret.name(), other.value()) || tells(other.name(), secret.value())
-        };
-        if opened.iter().any(is_told) {
+        if known.iter().any(|other| reveals(secret, other) || reveals(other, secret)) {
             return Err(StoreError::NameTells);
         }
-        if opened.len() >= MAX_SECRETS {
+        if known.len() >= MAX_SECRETS {
             return Err(StoreError::TooManySecrets);
         }
         insert(tx, no, tenant, &key, secret, now)?;
     }
-    let mut values = read_sealed(tx, no)?;
+    let mut values = sealed(tx, no)?;
     values.retain(|value| value.name == secret.name().as_str());
     record_of(&values)
+}
+
+/// Whether the marker that replaces `secret` in text contains the value of `other`.
+fn reveals(secret: &Secret, other: &Secret) -> bool {
+    format!("[REDACTED:{}]", secret.name()).contains(other.value())
 }
 
 fn insert(
@@ -174,126 +220,44 @@ fn insert(
     let number = raise_version(tx, no)?;
     let name = secret.name().as_str();
     let sealed = key.seal(&label(tenant, name, number), secret.value().as_bytes());
-    tx.execute(
+    tx.run(
         "INSERT INTO secrets (tenant, name, number, sealed, added_at) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![no, name, number, sealed, now.0],
+        params![no, name, number, sealed, now],
     )?;
-    record(tx, no, "secret.added", name, now)
-}
-
-pub(crate) fn remove(tx: &Tx<'_>, tenant: &Tenant, name: &SecretName, now: Millis) -> Result<bool> {
-    let Some(no) = scopes::tenant_no(tx, tenant)? else { return Ok(false) };
-    let remove = || -> Result<_> {
-        let delete = "DELETE FROM secrets WHERE tenant = ?1 AND name = ?2";
-        let gone = tx.execute(delete, params![no, name.as_str()])?;
-        if gone > 0 {
-            raise_version(tx, no)?;
-            record(tx, no, "secret.removed", name.as_str(), now)?;
-        }
-        Ok(gone > 0)
-    };
-    remove()
+    record(tx, no, "secret.added", secret.name(), now)
 }
 
 fn raise_version(tx: &Tx<'_>, tenant: i64) -> Result<i64> {
-    tx.query_row(
+    tx.one(
         "UPDATE tenants SET secrets_version = secrets_version + 1 WHERE tenant = ?1
          RETURNING secrets_version",
         [tenant],
-        |row| row.get(0),
+        column,
     )
 }
 
-fn record(tx: &Tx<'_>, no: i64, kind: &str, name: &str, now: Millis) -> Result<()> {
-    let payload = serde_json::json!({ "name": name });
-    log::record(tx, no, None, kind, &payload.to_string(), now).map(|_| ())
+fn record(tx: &Tx<'_>, no: i64, kind: &str, name: &SecretName, now: Millis) -> Result<()> {
+    let payload = serde_json::json!({ "name": name.as_str() }).to_string();
+    log::record(tx, no, None, kind, &payload, now)?;
+    Ok(())
 }
 
-/// Sealed values that do not open.
+/// Finds sealed values that do not open.
 pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
-    let tenants: Vec<(i64, String)> = tx
-        .prepare("SELECT tenant, name FROM tenants ORDER BY tenant")
-        .and_then(|mut q| q.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())?;
+    let names = tx.all("SELECT name FROM tenants ORDER BY tenant", [], column::<String>)?;
     let mut findings = Vec::new();
-    for (no, name) in tenants {
-        let Ok(tenant) = Tenant::new(name) else { continue };
-        let key = match scopes::tenant_key(tx, &tenant) {
-            Ok(Some(key)) => key,
-            Ok(None) => continue,
-            Err(error) => {
-                findings.push(error.to_string());
-                continue;
+    for tenant in names.into_iter().filter_map(|name| Tenant::new(name).ok()) {
+        match scopes::find_tenant(tx, &tenant) {
+            Ok(Some((no, key))) => {
+                let sealed = sealed(tx, no)?;
+                let broken = sealed.iter().filter_map(|sealed| sealed.open(&tenant, &key).err());
+                findings.extend(broken.map(|error| format!("tenant {tenant}: {error}")));
             }
-        };
-        let sealed = read_sealed(tx, no)?;
-        let broken = sealed.iter().filter_map(|sealed| sealed.open(&tenant, &key).err());
-        findings.extend(broken.map(|error| format!("tenant {tenant}: {error}")));
+            Ok(None) => {}
+            Err(error) => findings.push(error.to_string()),
+        }
     }
     Ok(findings)
-}
-
-// What was hidden
-
-impl Store {
-    /// Registers a secret of a tenant, which is made if it is not there, seals its
-    /// value and logs `secret.added`. A name that is taken is
-    /// [`StoreError::SecretExists`] unless `rotate`: then the value is added to the
-    /// older ones of that name, which stay, for old text may still hold them. A
-    /// value that the name has already changes nothing. A name that tells the value
-    /// of another secret, whichever came first, is [`StoreError::NameTells`], and a
-    /// value beyond [`MAX_SECRETS`] is [`StoreError::TooManySecrets`].
-    ///
-    /// [`MAX_SECRETS`]: icecore_domain::redact::MAX_SECRETS
-    pub async fn put_secret(
-        &self,
-        tenant: &Tenant,
-        secret: Secret,
-        rotate: bool,
-        now: Millis,
-    ) -> Result<SecretRecord> {
-        let tenant = tenant.clone();
-        self.write(Isolation::from(&tenant), "put_secret", move |tx| {
-            put(tx, &tenant, &secret, rotate, now)
-        })
-        .await
-    }
-
-    /// Deletes the sealed values of a name and logs `secret.removed`; false if there
-    /// are none.
-    pub async fn remove_secret(
-        &self,
-        tenant: &Tenant,
-        name: &SecretName,
-        now: Millis,
-    ) -> Result<bool> {
-        let (tenant, name) = (tenant.clone(), name.clone());
-        self.write(Isolation::from(&tenant), "remove_secret", move |tx| {
-            remove(tx, &tenant, &name, now)
-        })
-        .await
-    }
-
-    /// The tenant's secrets, opened, with the version that says whether they are
-    /// still the same. A value that does not open is
-    /// [`StoreError::SecretUnreadable`]: to hide less than was asked is no answer. A
-    /// tenant that is not there has version 0, and is not made.
-    pub async fn secrets(&self, tenant: &Tenant) -> Result<TenantSecrets> {
-        let tenant = tenant.clone();
-        self.read(Isolation::from(&tenant), "secrets", move |tx| open_all(tx, &tenant)).await
-    }
-
-    /// The tenant's secrets without their values, by name.
-    pub async fn secret_records(&self, tenant: &Tenant) -> Result<Vec<SecretRecord>> {
-        let tenant = tenant.clone();
-        self.read(Isolation::from(&tenant), "secret_records", move |tx| records(tx, &tenant)).await
-    }
-
-    /// 0 for a tenant that is not there, 1 for one that never had a secret; rises
-    /// whenever a value is added or a name is removed.
-    pub async fn secrets_version(&self, tenant: &Tenant) -> Result<u64> {
-        let tenant = tenant.clone();
-        self.read(Isolation::from(&tenant), "secrets_version", move |tx| version(tx, &tenant)).await
-    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! What tenants keep, counted with every change to it, and what they used on a day.
+//! What tenants store, counted in the row of each tenant with every change to it, and what
+//! they used on a day.
 
 use icecore_domain::ids::Tenant;
 
 use crate::bounds::{AllUsage, Bounds, Change, DayUse, Usage, goes_on, refuse_beyond};
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{OptionalExtension, params};
+use crate::engine::{Params, Row, column, params};
 use crate::error::Result;
 use crate::store::Store;
-use crate::{engine, scopes};
 
-/// Turns of tenant `n` that are kept.
+/// Stored turns of tenant `n`.
 pub(crate) const KEPT_TURNS: &str =
     "(SELECT count(*) FROM turns t WHERE t.tenant = n.tenant AND t.flags & 12 = 0)";
 
-/// Bytes of tenant `n` that are kept.
+/// Stored bytes of tenant `n`.
 pub(crate) const KEPT_BYTES: &str =
     "(SELECT coalesce(sum(length(b.body)), 0) FROM bodies b WHERE b.tenant = n.tenant)
      + (SELECT coalesce(sum(length(x.text)), 0) FROM texts x WHERE x.tenant = n.tenant)
@@ -22,168 +22,146 @@ pub(crate) const KEPT_BYTES: &str =
         WHERE e.tenant = n.tenant)
      + (SELECT coalesce(sum(length(f.content)), 0) FROM files f WHERE f.tenant = n.tenant)";
 
-/// Counts a change, whatever the bounds are.
-pub(crate) fn change(tx: &Tx<'_>, tenant: i64, change: Change) -> Result<()> {
-    match change == Change::default() {
-        true => Ok(()),
-        false => count_change(tx, tenant, change).map(|_| ()),
-    }
-}
-
-/// Counts what a client gives, and refuses it beyond a bound.
-pub(crate) fn keep(tx: &Tx<'_>, (tenant, no): (&Tenant, i64), change: Change) -> Result<()> {
-    let after = count_change(tx, no, change)?;
-    refuse_beyond(tx.bounds().of(tenant), tenant, change, after)
-}
-
-fn count_change(tx: &Tx<'_>, tenant: i64, change: Change) -> Result<Change> {
-    tx.prepare_cached(
-        "UPDATE tenants SET kept_turns = kept_turns + ?2, kept_bytes = kept_bytes + ?3
-         WHERE tenant = ?1 RETURNING kept_turns, kept_bytes",
-    )?
-    .query_row([tenant, change.turns, change.bytes], |row| {
-        Ok(Change { turns: row.get(0)?, bytes: row.get(1)? })
-    })
-}
-
-/// Moves the tenant's counter on together with what turns add, and answers where it
-/// stands.
-pub(crate) fn keep_turns(tx: &Tx<'_>, (tenant, no): (&Tenant, i64), change: Change) -> Result<i64> {
-    let (position, after) = tx
-        .prepare_cached(
-            "UPDATE tenants SET position = position + ?2, kept_turns = kept_turns + ?2,
-                                kept_bytes = kept_bytes + ?3
-             WHERE tenant = ?1 RETURNING position, kept_turns, kept_bytes",
-        )
-        .and_then(|mut q| {
-            q.query_row([no, change.turns, change.bytes], |row| {
-                Ok((row.get(0)?, Change { turns: row.get(1)?, bytes: row.get(2)? }))
-            })
-        })?;
-    refuse_beyond(tx.bounds().of(tenant), tenant, change, after)?;
-    Ok(position)
-}
-
-/// The sum of a column that rows going away answer.
-pub(crate) fn freed(tx: &Tx<'_>, sql: &str, values: impl engine::Params) -> Result<i64> {
-    let mut query = tx.prepare_cached(sql)?;
-    let gone = query.query_map(values, |row| row.get::<_, i64>(0))?;
-    gone.sum()
-}
-
-pub(crate) fn usage(tx: &Tx<'_>, tenant: &Tenant, day: i64) -> Result<Usage> {
-    let found = tx.prepare_cached(
-        "SELECT kept_turns, kept_bytes, used_day, used_requests, used_tokens FROM tenants
-         WHERE name = ?1",
-    );
-    let found = found.and_then(|mut q| {
-        q.query_row([tenant.as_str()], |row| {
-            let number = |column: usize| row.get::<_, i64>(column).map(|n| n.max(0) as u64);
-            let used = DayUse { requests: number(3)?, tokens: number(4)? };
-            let is_of_the_day = goes_on(row.get(2)?, day);
-            let day = if is_of_the_day { used } else { DayUse::default() };
-            Ok(Usage { turns: number(0)?, bytes: number(1)?, day })
-        })
-        .optional()
-    });
-    found.map(Option::unwrap_or_default)
-}
-
-pub(crate) fn count(tx: &Tx<'_>, tenant: &Tenant, day: i64, more: DayUse) -> Result<DayUse> {
-    let (no, _) = scopes::ensure_tenant(tx, tenant)?;
-    count_day(tx, no, day, more)
-}
-
-/// Adds to what a tenant used on a day, and answers the sum.
-pub(crate) fn count_day(tx: &Tx<'_>, tenant: i64, day: i64, more: DayUse) -> Result<DayUse> {
-    let goes_on = "used_day = ?2 OR used_day = ?2 + 1";
-    tx.prepare_cached(&format!(
-        "UPDATE tenants SET
-             used_requests = CASE WHEN {goes_on} THEN used_requests + ?3 ELSE ?3 END,
-             used_tokens = CASE WHEN {goes_on} THEN used_tokens + ?4 ELSE ?4 END,
-             used_day = CASE WHEN {goes_on} THEN used_day ELSE ?2 END
-         WHERE tenant = ?1 RETURNING used_requests, used_tokens"
-    ))?
-    .query_row([tenant, day, engine::number(more.requests), engine::number(more.tokens)], |row| {
-        Ok(DayUse { requests: row.get(0)?, tokens: row.get(1)? })
-    })
-}
-
-pub(crate) fn recount(tx: &Tx<'_>) -> Result<u64> {
-    let recount = format!(
-        "UPDATE tenants AS n SET kept_turns = {KEPT_TURNS}, kept_bytes = {KEPT_BYTES}
-         WHERE n.kept_turns != {KEPT_TURNS} OR n.kept_bytes != {KEPT_BYTES}"
-    );
-    tx.execute(&recount, params![]).map(|changed| changed as u64)
-}
-
-pub(crate) fn all(tx: &Tx<'_>, day: i64) -> Result<AllUsage> {
-    tx.prepare_cached(
-        "SELECT count(*), CAST(sum(kept_turns) AS BIGINT), CAST(sum(kept_bytes) AS BIGINT),
-                CAST(sum(used_requests) FILTER (WHERE used_day = ?1 OR used_day = ?1 + 1) AS BIGINT),
-                CAST(sum(used_tokens) FILTER (WHERE used_day = ?1 OR used_day = ?1 + 1) AS BIGINT)
-         FROM tenants",
-    )
-    .and_then(|mut q| {
-        q.query_row([day], |row| {
-            let number = |column: usize| {
-                row.get::<_, Option<i64>>(column).map(|n| n.unwrap_or(0).max(0) as u64)
-            };
-            let day = DayUse { requests: number(3)?, tokens: number(4)? };
-            let sum = Usage { turns: number(1)?, bytes: number(2)?, day };
-            Ok(AllUsage { tenants: number(0)?, sum })
-        })
-    })
-}
-
-/// Tenants whose counters are not what their tables say.
-pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
-    let mut findings = Vec::new();
-    for (what, column, kept) in
-        [("turns", "kept_turns", KEPT_TURNS), ("bytes", "kept_bytes", KEPT_BYTES)]
-    {
-        let wrong: Vec<String> = tx
-            .prepare(&format!("SELECT n.name FROM tenants n WHERE n.{column} != {kept} ORDER BY 1"))
-            .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())?;
-        findings.extend(wrong.into_iter().map(|tenant| {
-            format!("a tenant's count of {what} is wrong: {tenant}; `icecore check --repair` counts anew")
-        }));
-    }
-    Ok(findings)
-}
+/// The counters of a row of `tenants` belong to day `?1`. See [`goes_on`].
+const OF_DAY: &str = "(used_day = ?1 OR used_day = ?1 + 1)";
 
 impl Store {
-    /// What each tenant may keep from now on, as far as this handle adds to it; a store
-    /// is opened without bounds. A write that a client asked for and that would go beyond
-    /// is [`StoreError::BoundReached`]: turns, entries, files and intentions. What we
-    /// derive ourselves counts and is not refused, and what takes away never is.
+    /// Sets what each tenant may store from now on, for writes through this handle; a store
+    /// is opened without bounds. A write of a client's turns, entries, files or intentions
+    /// that would go beyond is [`StoreError::BoundReached`]. Derived data counts but is
+    /// never refused, and neither is a deletion.
+    ///
+    /// [`StoreError::BoundReached`]: crate::StoreError::BoundReached
     pub fn set_bounds(&self, bounds: Bounds) {
         self.context().bounds.set(bounds);
     }
 
-    /// What a tenant keeps, and what it used on a day: in days since 1970, in UTC.
+    /// What a tenant stores, and what it used on a day: in days since 1970, in UTC.
     pub async fn tenant_usage(&self, tenant: &Tenant, day: i64) -> Result<Usage> {
-        let tenant = tenant.clone();
-        self.read(Isolation::from(&tenant), "tenant_usage", move |tx| usage(tx, &tenant, day)).await
+        self.read(tenant, "tenant_usage", move |tx| {
+            let sql = "SELECT kept_turns, kept_bytes, used_requests, used_tokens, used_day
+                 FROM tenants WHERE name = ?1";
+            let found = tx.first(sql, [tx.tenant()?.as_str()], |row| {
+                let is_of_day = goes_on(row.get(4)?, day);
+                let usage = read_usage(row)?;
+                Ok(if is_of_day { usage } else { Usage { day: DayUse::default(), ..usage } })
+            })?;
+            Ok(found.unwrap_or_default())
+        })
+        .await
     }
 
-    /// The same of all tenants together.
+    /// The sum of [`Store::tenant_usage`] over all tenants.
     pub async fn all_usage(&self, day: i64) -> Result<AllUsage> {
-        self.read(Isolation::Global, "all_usage", move |tx| all(tx, day)).await
+        self.read(Isolation::Global, "all_usage", move |tx| {
+            let sql = format!(
+                "SELECT CAST(sum(kept_turns) AS BIGINT), CAST(sum(kept_bytes) AS BIGINT),
+                        CAST(sum(used_requests) FILTER (WHERE {OF_DAY}) AS BIGINT),
+                        CAST(sum(used_tokens) FILTER (WHERE {OF_DAY}) AS BIGINT),
+                        count(*)
+                 FROM tenants"
+            );
+            tx.one(&sql, [day], |row| Ok(AllUsage { tenants: row.get(4)?, sum: read_usage(row)? }))
+        })
+        .await
     }
 
-    /// Adds to what a tenant used on a day, and answers the sum. [`Store::spend`] adds
-    /// the tokens of models by itself.
+    /// Adds to what a tenant used on a day, and returns the sum. [`Store::spend`] adds the
+    /// tokens of models itself.
     pub async fn count_use(&self, tenant: &Tenant, day: i64, more: DayUse) -> Result<DayUse> {
-        let tenant = tenant.clone();
-        self.write(Isolation::from(&tenant), "count_use", move |tx| count(tx, &tenant, day, more))
+        self.write(tenant, "count_use", move |tx| count_day(tx, tx.ensure_tenant()?.0, day, more))
             .await
     }
 
-    /// Counts anew what every tenant keeps, and answers for how many it was wrong.
+    /// Counts anew what every tenant stores; returns for how many the counters were wrong.
     pub async fn recount_usage(&self) -> Result<u64> {
-        self.write(Isolation::Global, "recount_usage", recount).await
+        self.write(Isolation::Global, "recount_usage", |tx| {
+            let sql = format!(
+                "UPDATE tenants AS n SET kept_turns = {KEPT_TURNS}, kept_bytes = {KEPT_BYTES}
+                 WHERE n.kept_turns != {KEPT_TURNS} OR n.kept_bytes != {KEPT_BYTES}"
+            );
+            Ok(tx.run(&sql, [])? as u64)
+        })
+        .await
     }
+}
+
+/// Counts of turns, bytes, requests and tokens.
+fn read_usage(row: &Row<'_>) -> Result<Usage> {
+    let count = |column: usize| -> Result<u64> {
+        Ok(row.get::<_, Option<i64>>(column)?.unwrap_or(0).max(0) as u64)
+    };
+    let day = DayUse { requests: count(2)?, tokens: count(3)? };
+    Ok(Usage { turns: count(0)?, bytes: count(1)?, day })
+}
+
+/// Counts a change, whatever the bounds are.
+pub(crate) fn change(tx: &Tx<'_>, tenant: i64, change: Change) -> Result<()> {
+    if change != Change::default() {
+        count_change(tx, tenant, change, 0)?;
+    }
+    Ok(())
+}
+
+/// Counts a client's change, and refuses it beyond a bound.
+pub(crate) fn keep(tx: &Tx<'_>, (tenant, no): (&Tenant, i64), change: Change) -> Result<()> {
+    let (after, _) = count_change(tx, no, change, 0)?;
+    refuse_beyond(tx.bounds().of(tenant), tenant, change, after)
+}
+
+/// As [`keep`], for new turns: also advances the tenant's position by their number, and
+/// returns the new position.
+pub(crate) fn keep_turns(tx: &Tx<'_>, (tenant, no): (&Tenant, i64), change: Change) -> Result<i64> {
+    let (after, position) = count_change(tx, no, change, change.turns)?;
+    refuse_beyond(tx.bounds().of(tenant), tenant, change, after)?;
+    Ok(position)
+}
+
+/// Returns what the tenant stores afterwards, and its position.
+fn count_change(tx: &Tx<'_>, no: i64, change: Change, positions: i64) -> Result<(Change, i64)> {
+    tx.one(
+        "UPDATE tenants SET kept_turns = kept_turns + ?2, kept_bytes = kept_bytes + ?3,
+                            position = position + ?4
+         WHERE tenant = ?1 RETURNING kept_turns, kept_bytes, position",
+        [no, change.turns, change.bytes, positions],
+        |row| Ok((Change { turns: row.get(0)?, bytes: row.get(1)? }, row.get(2)?)),
+    )
+}
+
+/// The sum of a column that a `DELETE … RETURNING` yields.
+pub(crate) fn freed(tx: &Tx<'_>, sql: &str, values: impl Params) -> Result<i64> {
+    Ok(tx.all(sql, values, column::<i64>)?.into_iter().sum())
+}
+
+/// Adds to what a tenant used on a day, and returns the sum.
+pub(crate) fn count_day(tx: &Tx<'_>, tenant: i64, day: i64, more: DayUse) -> Result<DayUse> {
+    let sql = format!(
+        "UPDATE tenants SET
+             used_requests = CASE WHEN {OF_DAY} THEN used_requests + ?3 ELSE ?3 END,
+             used_tokens = CASE WHEN {OF_DAY} THEN used_tokens + ?4 ELSE ?4 END,
+             used_day = CASE WHEN {OF_DAY} THEN used_day ELSE ?1 END
+         WHERE tenant = ?2 RETURNING used_requests, used_tokens"
+    );
+    tx.one(&sql, params![day, tenant, more.requests, more.tokens], |row| {
+        Ok(DayUse { requests: row.get(0)?, tokens: row.get(1)? })
+    })
+}
+
+/// Finds tenants whose counters differ from what the tables hold.
+pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for (what, counter, kept) in
+        [("turns", "kept_turns", KEPT_TURNS), ("bytes", "kept_bytes", KEPT_BYTES)]
+    {
+        let sql = format!("SELECT n.name FROM tenants n WHERE n.{counter} != {kept} ORDER BY 1");
+        findings.extend(tx.all(&sql, [], |row| {
+            let tenant: String = row.get(0)?;
+            Ok(format!(
+                "a tenant's count of {what} is wrong: {tenant}; `icecore check --repair` counts anew"
+            ))
+        })?);
+    }
+    Ok(findings)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use icecore_domain::ids::{Branch, Ordinal, Principal, Scope, Seq, Tenant};
 use icecore_domain::redact::{Hidden, RedactedTurn, Redactor};
 use icecore_store::{
-    BodyPlace, LogKind, MicroBody, NewPack, PackMember, PackRecord, Rewrite, RewrittenTurn,
-    SessionRecord, TextBody, Told, TurnQuery, TurnRow, TurnState,
+    BodyPlace, LogKind, MicroBody, NewPack, PackMember, PackRecord, Rewrite, RewriteCounts,
+    RewrittenTurn, SessionRecord, TextBody, TurnQuery, TurnRow, TurnState,
 };
 
 use crate::bodies::{decode_text, encode};
@@ -84,7 +84,7 @@ impl Memory {
         }
         if !dry_run {
             let clean = redactor.clone();
-            let told = self.rewrite_told(tenant, redactor, &mut done).await?;
+            let told = self.rewrite_stored_text(tenant, redactor, &mut done).await?;
             // A memory that got another name is touched under that one.
             touched.retain(|scope: &Scope| !told.memories.iter().any(|old| old == scope.memory()));
             touched.extend(told.touched);
@@ -103,19 +103,20 @@ impl Memory {
     }
 
     /// Rewrites what is not in turns: names, entries, verdicts, files, handoffs, the log.
-    async fn rewrite_told(
+    async fn rewrite_stored_text(
         &self,
         tenant: &Tenant,
         redactor: Redactor,
         done: &mut Rescanned,
-    ) -> Result<Told> {
+    ) -> Result<RewriteCounts> {
         // Under its old name a memory's index would stay behind.
         for scope in self.inner.store.scopes(tenant).await? {
             if redactor.name(scope.memory()).as_str() != scope.memory() {
                 self.drop_index(&scope).await?;
             }
         }
-        let told = self.inner.store.rewrite_told(tenant, redactor.into(), self.now()).await?;
+        let told =
+            self.inner.store.rewrite_stored_text(tenant, redactor.into(), self.now()).await?;
         done.names += told.sessions + told.memories.len() as u64 + told.keys;
         done.entries += told.entries;
         done.facts += told.verdicts;

@@ -17,7 +17,7 @@ use crate::entries::NewEntry;
 use crate::error::{Result, StoreError};
 use crate::host::workspace;
 use crate::outcomes::{self, Claim, Effect};
-use crate::reredact::Again;
+use crate::reredact::Reredactor;
 use crate::store::Store;
 use crate::{engine, entries, log, scopes, secrets};
 
@@ -351,7 +351,7 @@ pub(crate) struct Renamed {
 }
 
 impl Renamed {
-    fn memory(&self, again: &Again<'_>, name: &mut String) {
+    fn memory(&self, again: &Reredactor<'_>, name: &mut String) {
         let hidden = || again.text(name).map(|(clean, _)| clean.into_string());
         if let Some(new) = self.memories.get(name.as_str()).cloned().or_else(hidden) {
             *name = new;
@@ -359,7 +359,7 @@ impl Renamed {
     }
 
     /// A run with nothing in it that a redactor would hide; none if it is so already.
-    pub(crate) fn run(&self, again: &Again<'_>, run: &RunRecord) -> Option<RunRecord> {
+    pub(crate) fn run(&self, again: &Reredactor<'_>, run: &RunRecord) -> Option<RunRecord> {
         let mut clean = run.clone();
         let text = |text: &mut String| {
             if let Some((hidden, _)) = again.text(text) {
@@ -381,7 +381,7 @@ impl Renamed {
         (clean != *run).then_some(clean)
     }
 
-    fn value(&self, again: &Again<'_>, value: &mut RunValue) {
+    fn value(&self, again: &Reredactor<'_>, value: &mut RunValue) {
         match value {
             RunValue::Json(value) => json(again, value),
             RunValue::Entry(entry) | RunValue::Content(entry) => {
@@ -394,7 +394,7 @@ impl Renamed {
     }
 
     /// One that has gone has no name of now, and is left out if its own tells.
-    fn file(&self, again: &Again<'_>, run: &RunRecord, file: RunFile) -> Option<RunFile> {
+    fn file(&self, again: &Reredactor<'_>, run: &RunRecord, file: RunFile) -> Option<RunFile> {
         let key = (run.workspace.clone(), file.path.as_str().to_owned());
         match self.files.get(&key) {
             Some(path) => Some(RunFile { path: path.clone(), ..file }),
@@ -405,7 +405,7 @@ impl Renamed {
     /// The same for the node and the payload of an event.
     pub(crate) fn event(
         &self,
-        again: &Again<'_>,
+        again: &Reredactor<'_>,
         event: &RunEventRecord,
     ) -> Option<RunEventRecord> {
         let payload: serde_json::Value = serde_json::from_str(&event.payload).unwrap_or_default();
@@ -423,7 +423,7 @@ impl Renamed {
     }
 }
 
-fn json(again: &Again<'_>, value: &mut RedactedJson) {
+fn json(again: &Reredactor<'_>, value: &mut RedactedJson) {
     let clean = again.json(value.json().as_str()).and_then(|clean| stored_json(&clean));
     if let Some(clean) = clean {
         *value = clean;
@@ -879,7 +879,7 @@ fn read_variables(text: &str) -> Option<Vec<RunVariable>> {
 pub(crate) fn rewrite(
     tx: &Tx<'_>,
     tenant: i64,
-    again: &Again<'_>,
+    again: &Reredactor<'_>,
     renamed: &Renamed,
     now: Millis,
 ) -> Result<u64> {
@@ -906,7 +906,7 @@ fn rewrite_one(
     tx: &Tx<'_>,
     tenant: i64,
     id: &str,
-    again: &Again<'_>,
+    again: &Reredactor<'_>,
     renamed: &Renamed,
 ) -> Result<bool> {
     let Some(run) = read(tx, tenant, id)? else { return Ok(false) };
@@ -928,7 +928,7 @@ fn is_unreadable(error: &StoreError) -> bool {
 }
 
 /// Ends a run of which nobody can say how far it is, and empties it.
-fn give_up(tx: &Tx<'_>, tenant: i64, run: &str, again: &Again<'_>, now: Millis) -> Result<()> {
+fn give_up(tx: &Tx<'_>, tenant: i64, run: &str, again: &Reredactor<'_>, now: Millis) -> Result<()> {
     let_go(tx, tenant, run, now)?;
     let workflow = tx
         .prepare_cached("SELECT workflow FROM workflow_runs WHERE tenant = ?1 AND run = ?2")?
@@ -964,7 +964,7 @@ fn rewrite_events(
     tx: &Tx<'_>,
     tenant: i64,
     run: &str,
-    again: &Again<'_>,
+    again: &Reredactor<'_>,
     renamed: &Renamed,
 ) -> Result<bool> {
     let mut changed = false;

@@ -18,7 +18,7 @@ use crate::error::{Result, StoreError};
 use crate::host::runs::stored_path;
 use crate::log::hidden;
 use crate::outcomes::{self, Claim, Effect};
-use crate::reredact::{Again, Told, add};
+use crate::reredact::{Reredactor, RewriteCounts, add};
 use crate::store::Store;
 use crate::{engine, log, scopes, secrets, usage};
 
@@ -346,8 +346,8 @@ fn content(row: &Row<'_>, column: usize) -> Result<RedactedText> {
 pub(crate) fn rewrite(
     tx: &Tx<'_>,
     tenant: i64,
-    again: &Again<'_>,
-    told: &mut Told,
+    again: &Reredactor<'_>,
+    told: &mut RewriteCounts,
 ) -> Result<BTreeMap<(String, String), FilePath>> {
     let kept: Vec<(String, String, i64)> = tx
         .prepare("SELECT workspace, path, version FROM files WHERE tenant = ?1")?
@@ -380,8 +380,8 @@ fn rewrite_version(
     tx: &Tx<'_>,
     tenant: i64,
     (workspace, path, version): &(String, String, i64),
-    again: &Again<'_>,
-    told: &mut Told,
+    again: &Reredactor<'_>,
+    told: &mut RewriteCounts,
 ) -> Result<bool> {
     let key = params![tenant, workspace, path, version];
     let (text, kind, mut counts) = tx
@@ -430,8 +430,8 @@ fn rename(
     tenant: i64,
     workspace: &str,
     old: &str,
-    again: &Again<'_>,
-    told: &mut Told,
+    again: &Reredactor<'_>,
+    told: &mut RewriteCounts,
 ) -> Result<String> {
     let mut taken = tx.prepare_cached(
         "SELECT 1 FROM files WHERE tenant = ?1 AND workspace = ?2 AND path = ?3 LIMIT 1",

@@ -1,33 +1,32 @@
-//! How much was hidden in what an event put there.
+//! Counts of what redaction hid in the text of an event, by position in the log.
 
 use icecore_domain::redact::Hidden;
 
-use crate::engine;
 use crate::engine::tx::{ScopeNo, Tx};
 use crate::engine::{Params, Row, params};
 use crate::error::Result;
 
-/// Counts what was hidden in what got this position.
+/// Adds to the counts at a position.
 pub(crate) fn put_hidden(tx: &Tx<'_>, no: ScopeNo, position: i64, hidden: &Hidden) -> Result<()> {
     for (kind, count) in hidden {
-        tx.prepare_cached(
+        tx.run(
             "INSERT INTO hidden (tenant, position, scope, kind, count) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (tenant, position, kind) DO UPDATE SET count = hidden.count + ?5",
-        )?
-        .execute(params![no.tenant, position, no.scope, kind, engine::number(*count)])?;
+            params![no.tenant, position, no.scope, kind, count],
+        )?;
     }
     Ok(())
 }
 
-/// Lets go of the counts of what is at the positions of a query, whose first
-/// parameter is the tenant.
+/// Deletes the counts at the positions that a query selects; its first parameter is the
+/// tenant.
 pub(crate) fn forget_hidden(tx: &Tx<'_>, positions: &str, values: impl Params) -> Result<()> {
     let delete = format!("DELETE FROM hidden WHERE tenant = ?1 AND position IN ({positions})");
-    tx.prepare_cached(&delete)?.execute(values)?;
+    tx.run(&delete, values)?;
     Ok(())
 }
 
-/// Counts from a column that has them as a JSON object.
+/// Counts from a column that holds them as a JSON object.
 pub(crate) fn read_hidden(row: &Row<'_>, column: usize) -> Result<Hidden> {
     let json: String = row.get(column)?;
     Ok(serde_json::from_str(&json).unwrap_or_default())

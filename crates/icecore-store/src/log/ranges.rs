@@ -1,61 +1,66 @@
-//! Turns in the order of the log, by way of the runs that say where they are.
+//! Turns in the order of the log, found by way of the table `runs`.
 //!
-//! Runs are read first, then the turns between numbers that are known: in one statement the
-//! numbers would be sums over a row of `runs`, which a database that hides other tenants'
-//! rows does not look up in an index.
+//! A row of `runs` says which positions the turns of one append have. It is read first, then
+//! the turns between numbers that are known: in one statement the numbers would be sums over
+//! a row of `runs`, which a database that hides other tenants' rows does not look up in an
+//! index.
 
 use icecore_domain::time::Millis;
 
-use crate::engine;
 use crate::engine::tx::Tx;
-use crate::engine::{Row, Value, params};
+use crate::engine::{Value, column, params_from_iter, tuple, values};
 use crate::error::Result;
 
-/// Runs that are read at once. Each has a turn at least, and most have more.
+/// Rows of `runs` that are read at a time. Each has at least one turn, and most have more.
 const PAGE: usize = 64;
 
-/// Turns of a session that follow each other in the log, too.
-pub(crate) struct Stretch {
+/// Consecutive turns of a session that also follow each other in the log.
+pub(crate) struct TurnRange {
     session: i64,
+    /// `seq` of the first turn.
     begin: i64,
+    /// One past the `seq` of the last.
     end: i64,
-    /// When they were appended.
-    pub(crate) at: Millis,
+    pub(crate) appended_at: Millis,
 }
 
-/// Turns of one append: which position and `seq` the first has, and how many there are.
-struct Run {
-    first: i64,
-    session: i64,
-    first_seq: i64,
-    count: i64,
-    at: Millis,
+impl TurnRange {
+    /// The parameters of a statement about its turns: tenant, session, and the `seq` that
+    /// it begins at and ends before.
+    pub(crate) fn key(&self, tenant: i64) -> Vec<Value<'static>> {
+        values![tenant, self.session, self.begin, self.end]
+    }
 }
 
-/// What is read of which memory's turns, or of a tenant's.
+/// The log of one memory, or of all memories of a tenant.
 #[derive(Clone, Copy)]
-pub(crate) struct Reach {
+pub(crate) struct LogOf {
     pub(crate) tenant: i64,
     pub(crate) scope: Option<i64>,
 }
 
-impl Reach {
-    /// Where the turns are that have positions after `after`, `limit` of them.
-    pub(crate) fn after(self, tx: &Tx<'_>, after: i64, limit: usize) -> Result<Vec<Stretch>> {
+impl LogOf {
+    /// The first `limit` turns at positions after `after`.
+    pub(crate) fn turns_after(
+        self,
+        tx: &Tx<'_>,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<TurnRange>> {
         let next = after.saturating_add(1);
-        let (mut found, mut left) = (Vec::new(), engine::number(limit as u64));
+        let (mut found, mut left) = (Vec::new(), i64::try_from(limit).unwrap_or(i64::MAX));
         // The run that holds the next position may have begun before it.
-        let mut from = self.begins(tx, next)?;
+        let mut from = self.last_run_until(tx, next)?;
         while left > 0 {
-            let page = self.page(tx, from, PAGE)?;
+            let page = self.runs_from(tx, from)?;
             let is_last = page.len() < PAGE;
-            for run in page {
-                from = run.first.saturating_add(1);
-                let begin = run.first_seq.saturating_add((next - run.first).max(0));
-                let end = (run.first_seq + run.count).min(begin.saturating_add(left));
+            for (first, session, first_seq, count, appended_at) in page {
+                from = first.saturating_add(1);
+                let begin = first_seq.saturating_add((next - first).max(0));
+                let end = (first_seq + count).min(begin.saturating_add(left));
                 if begin < end {
                     left -= end - begin;
-                    found.push(Stretch { session: run.session, begin, end, at: run.at });
+                    found.push(TurnRange { session, begin, end, appended_at });
                 }
             }
             if is_last {
@@ -65,54 +70,30 @@ impl Reach {
         Ok(found)
     }
 
-    fn begins(self, tx: &Tx<'_>, next: i64) -> Result<i64> {
-        let mut query = match self.scope {
-            Some(_) => tx.prepare_cached(
+    /// Where the last run begins that begins no later than `position`.
+    fn last_run_until(self, tx: &Tx<'_>, position: i64) -> Result<i64> {
+        let sql = match self.scope {
+            Some(_) => {
                 "SELECT coalesce(max(first), 0) FROM runs INDEXED BY runs_by_scope
-                 WHERE tenant = ?1 AND first <= ?2 AND scope = ?3",
-            ),
-            None => tx.prepare_cached(
-                "SELECT coalesce(max(first), 0) FROM runs WHERE tenant = ?1 AND first <= ?2",
-            ),
-        }?;
-        match self.scope {
-            Some(scope) => query.query_row([self.tenant, next, scope], |row| row.get(0)),
-            None => query.query_row([self.tenant, next], |row| row.get(0)),
-        }
+                 WHERE tenant = ?1 AND first <= ?2 AND scope = ?3"
+            }
+            None => "SELECT coalesce(max(first), 0) FROM runs WHERE tenant = ?1 AND first <= ?2",
+        };
+        tx.one(sql, params_from_iter([self.tenant, position].into_iter().chain(self.scope)), column)
     }
 
-    /// Runs from a position on.
-    fn page(self, tx: &Tx<'_>, from: i64, limit: usize) -> Result<Vec<Run>> {
-        let limit = engine::number(limit as u64);
-        let read = |row: &Row<'_>| {
-            let [first, session, first_seq, count] =
-                [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
-            Ok(Run { first, session, first_seq, count, at: Millis(row.get(4)?) })
-        };
-        match self.scope {
-            Some(scope) => tx
-                .prepare_cached(RUNS_OF_SCOPE)?
-                .query_map([self.tenant, from, limit, scope], read)?
-                .collect(),
-            None => tx
-                .prepare_cached(
-                    "SELECT first, session, first_seq, count, at FROM runs
-                     WHERE tenant = ?1 AND first >= ?2 ORDER BY first LIMIT ?3",
-                )?
-                .query_map(params![self.tenant, from, limit], read)?
-                .collect(),
-        }
+    /// A page of runs that begin at `from` or later: position and session of the first turn,
+    /// its `seq`, how many turns there are, and when they were appended.
+    fn runs_from(self, tx: &Tx<'_>, from: i64) -> Result<Vec<(i64, i64, i64, i64, Millis)>> {
+        let sql = if self.scope.is_some() { RUNS_OF_SCOPE } else { RUNS_OF_TENANT };
+        let values = [self.tenant, from, PAGE as i64].into_iter().chain(self.scope);
+        tx.all(sql, params_from_iter(values), tuple)
     }
 }
+
+const RUNS_OF_TENANT: &str = "SELECT first, session, first_seq, count, at FROM runs
+     WHERE tenant = ?1 AND first >= ?2 ORDER BY first LIMIT ?3";
 
 pub(crate) const RUNS_OF_SCOPE: &str =
     "SELECT first, session, first_seq, count, at FROM runs INDEXED BY runs_by_scope
      WHERE tenant = ?1 AND scope = ?4 AND first >= ?2 ORDER BY first LIMIT ?3";
-
-impl Stretch {
-    /// The parameters of a statement about its turns: tenant, session, and the `seq` that
-    /// it begins at and ends before.
-    pub(crate) fn key(&self, tenant: i64) -> Vec<Value<'static>> {
-        engine::integers(vec![tenant, self.session, self.begin, self.end])
-    }
-}

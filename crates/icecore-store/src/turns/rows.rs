@@ -14,7 +14,7 @@ use crate::engine::tx::{Isolation, ScopeNo, Tx};
 use crate::engine::{OptionalExtension, Row, params};
 use crate::error::Result;
 use crate::keys::TenantKey;
-use crate::log::ranges::Reach;
+use crate::log::ranges::LogOf;
 use crate::store::Store;
 use crate::turns::{BranchRecord, ScopeHead, SessionRecord, TurnQuery, TurnRow, TurnState};
 use crate::{engine, outcomes, scopes};
@@ -280,9 +280,9 @@ pub(crate) fn turns_after(
 ) -> Result<Vec<TurnRow>> {
     let Some(no) = scopes::scope_no(tx, scope)? else { return Ok(Vec::new()) };
     let read = || -> Result<_> {
-        let reach = Reach { tenant: no.tenant, scope: Some(no.scope) };
-        let stretches = reach.after(tx, engine::number(after.0), limit)?;
-        let keys: Vec<_> = stretches.iter().map(|stretch| stretch.key(no.tenant)).collect();
+        let log = LogOf { tenant: no.tenant, scope: Some(no.scope) };
+        let ranges = log.turns_after(tx, engine::number(after.0), limit)?;
+        let keys: Vec<_> = ranges.iter().map(|range| range.key(no.tenant)).collect();
         let found = tx.prepare_cached(TURNS_OF_STRETCH)?.query_each(&keys, read_turn)?;
         Ok(found.into_iter().flatten().collect())
     };

@@ -243,11 +243,11 @@ pub(super) async fn names_of_keys_are_redacted_again(store: &Store) {
     store.put_api_key(named("one", "acme"), [1; 32], KeyActor::Operator).await.unwrap();
     store.put_api_key(named("two", "rival"), [2; 32], KeyActor::Operator).await.unwrap();
     let redactor = redactor_of(&["q8Zk2Lm9Xw"]);
-    let told = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
+    let told = store.rewrite_stored_text(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
     assert_eq!((told.keys, told.hidden.values().sum::<u64>()), (1, 1));
     let found = store.api_key(&[1; 32]).await.unwrap().unwrap();
     assert_eq!(found.name.unwrap().as_str(), "job of [REDACTED:v1]");
     assert_eq!(store.api_key(&[2; 32]).await.unwrap(), Some(named("two", "rival")));
-    let again = store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
+    let again = store.rewrite_stored_text(&tenant("acme"), redactor, NOW).await.unwrap();
     assert_eq!(again.keys, 0);
 }

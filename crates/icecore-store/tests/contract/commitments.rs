@@ -556,7 +556,7 @@ pub(super) async fn commitments_are_redacted_again(store: &Store) {
     let two = store.put_commitment(&memory, intend("b", plain.clone())).await.unwrap();
     store.put_commitment(&memory, intend("c", at(5))).await.unwrap();
     let redactor = redactor_of(&[FIRST]);
-    let told = store.rewrite_told(&acme(), Arc::clone(&redactor), NOW).await.unwrap();
+    let told = store.rewrite_stored_text(&acme(), Arc::clone(&redactor), NOW).await.unwrap();
     assert_eq!(told.commitments, 1);
     let now = store.scopes(&acme()).await.unwrap().remove(0);
     let found = read(store, &one.id).await.unwrap();
@@ -571,6 +571,9 @@ pub(super) async fn commitments_are_redacted_again(store: &Store) {
     assert_eq!(made.filter(|event| event.payload.contains(&named)).count(), 3);
     let fired = fire(store, &one.id).await.unwrap();
     assert!(fired.payload.contains(&named));
-    assert_eq!(store.rewrite_told(&acme(), redactor, NOW).await.unwrap(), Told::default());
+    assert_eq!(
+        store.rewrite_stored_text(&acme(), redactor, NOW).await.unwrap(),
+        RewriteCounts::default()
+    );
     clean(store).await;
 }

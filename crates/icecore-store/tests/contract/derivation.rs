@@ -577,7 +577,10 @@ pub(super) async fn what_quotes_a_rewritten_entry_is_dropped(store: &Store) {
 
     let redactor = redactor_of(&["content of a", "tag delta"]);
     let retell = async || {
-        store.rewrite_told(scope().tenant(), Arc::clone(&redactor), Millis(LATE)).await.unwrap()
+        store
+            .rewrite_stored_text(scope().tenant(), Arc::clone(&redactor), Millis(LATE))
+            .await
+            .unwrap()
     };
     let told = retell().await;
     assert_eq!((told.entries, told.derived, told.touched), (2, 2, vec![scope()]));
@@ -591,7 +594,7 @@ pub(super) async fn what_quotes_a_rewritten_entry_is_dropped(store: &Store) {
     assert_eq!(store.scope_head(&scope()).await.unwrap().epoch, epoch + 1);
     let past = store.entries(&scope(), &as_of(head), Millis(LATE), 9).await;
     assert!(matches!(past, Err(StoreError::SnapshotGone { .. })));
-    assert_eq!(retell().await, Told::default());
+    assert_eq!(retell().await, RewriteCounts::default());
     clean(store).await;
 }
 

@@ -851,7 +851,7 @@ pub(super) async fn dreams_are_listed_newest_first(store: &Store) {
 pub(super) async fn dreams_are_redacted_again(store: &Store) {
     let tells = |what: &str| text(&format!(r#"{{"topics":["{what}"]}}"#));
     let retell = async |values: &[&str]| {
-        store.rewrite_told(&acme(), redactor_of(values), LATER).await.unwrap()
+        store.rewrite_stored_text(&acme(), redactor_of(values), LATER).await.unwrap()
     };
     for id in ["a", "b", "c"] {
         put_as(store, id, &format!("of {id} Pv4tRb7Ncs-{id}"), None).await;

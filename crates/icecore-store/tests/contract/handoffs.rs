@@ -457,12 +457,12 @@ pub(super) async fn handoffs_are_redacted_again(store: &Store) {
     let epoch = store.scope_head(&scope()).await.unwrap().epoch;
 
     let redactor = redactor_of(&["never-said-1"]);
-    let done = store.rewrite_told(&acme(), redactor, NOW).await.unwrap();
-    assert_eq!(done, Told::default());
+    let done = store.rewrite_stored_text(&acme(), redactor, NOW).await.unwrap();
+    assert_eq!(done, RewriteCounts::default());
     assert_eq!((answers(store).await.as_str(), counted(store, session).await), ("1", Some(9)));
 
     let redactor = redactor_of(&["q8Zk2Lm9Xw"]);
-    let done = store.rewrite_told(&acme(), redactor.clone(), NOW).await.unwrap();
+    let done = store.rewrite_stored_text(&acme(), redactor.clone(), NOW).await.unwrap();
     assert_eq!((done.handoffs, done.derived, done.touched), (1, 2, vec![scope()]));
     assert_eq!(done.hidden.values().sum::<u64>(), 1);
     assert_eq!(said(store, session).await, "1 main.1, 2 main.2");
@@ -477,7 +477,7 @@ pub(super) async fn handoffs_are_redacted_again(store: &Store) {
     store.put_answer(&scope(), answer).await.unwrap();
     let answer = new_answer(store, 3, None).await;
     store.put_answer(&scope(), answer).await.unwrap();
-    store.rewrite_told(&acme(), redactor, NOW).await.unwrap();
+    store.rewrite_stored_text(&acme(), redactor, NOW).await.unwrap();
     assert_eq!(answers(store).await, "", "one of them told");
 }
 
@@ -548,7 +548,7 @@ pub(super) async fn the_last_count_of_a_provider_stands(store: &Store) {
         store.put_usage(&scope(), usage).await.unwrap();
     }
     assert_eq!(read(&scope(), Branch::MAIN, &told.model).await, Some(told.clone()));
-    store.rewrite_told(&acme(), redactor_of(&["q8Zk2Lm9Xw"]), NOW).await.unwrap();
+    store.rewrite_stored_text(&acme(), redactor_of(&["q8Zk2Lm9Xw"]), NOW).await.unwrap();
     assert_eq!(read(&scope(), Branch::MAIN, &told.model).await, None);
     assert_eq!(read(&scope(), Branch::MAIN, "m").await, Some(next));
 }

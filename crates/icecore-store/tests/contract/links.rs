@@ -308,7 +308,7 @@ pub(super) async fn what_was_recalled_goes_with_what_it_may_tell_of(store: &Stor
     assert_eq!(before(store, &["a"], session).await, "");
     assert!(recall(store, &["a"], session, "once more").await);
     let redactor = redactor_of(&["none of this is there"]);
-    store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
+    store.rewrite_stored_text(&tenant("acme"), redactor, NOW).await.unwrap();
     assert_eq!(before(store, &["a"], session).await, "");
     // An entry that ends and a fact that is rejected may have been told of too.
     let entry = super::runs::write("notes", "e").entry;

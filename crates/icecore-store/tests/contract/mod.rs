@@ -381,7 +381,7 @@ mod tests {
                 false => store.hooked(Failing::instead_of(1)),
                 true => store.hooked(Failing::after(1)),
             };
-            let told = failing.rewrite_told(&acme, redactor.clone(), NOW).await;
+            let told = failing.rewrite_stored_text(&acme, redactor.clone(), NOW).await;
             assert!(told.is_err());
             let name = store.sessions(&scope(), None, 1).await.unwrap().remove(0).name.unwrap();
             assert_eq!(name.as_str() == redactor.name("of q8Zk2Lm9Xw").as_str(), is_done);

@@ -228,11 +228,11 @@ fn verdict(subject: &str, value: &str) -> NewVerdict {
 const FIRST: &str = "q8Zk2Lm9Xw";
 const SECOND: &str = "Pv4tRb7Ncs";
 
-async fn retell(store: &Store) -> Told {
+async fn retell(store: &Store) -> RewriteCounts {
     let redactor = redactor_of(&[FIRST, SECOND]);
-    let told = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
-    let again = store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
-    assert_eq!(again, Told::default(), "there is nothing left to hide");
+    let told = store.rewrite_stored_text(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
+    let again = store.rewrite_stored_text(&tenant("acme"), redactor, NOW).await.unwrap();
+    assert_eq!(again, RewriteCounts::default(), "there is nothing left to hide");
     clean(store).await;
     told
 }
@@ -266,7 +266,7 @@ pub(super) async fn what_was_told_is_redacted_again(store: &Store) {
     let told = retell(store).await;
     let tagged = |text: &str| redactor_of(&[FIRST]).name(text).into_string();
     let new = scope_of("acme", &tagged(&format!("of {FIRST}")));
-    let expected = Told {
+    let expected = RewriteCounts {
         sessions: 1,
         memories: vec![format!("of {FIRST}")],
         entries: 2,
@@ -411,8 +411,8 @@ pub(super) async fn derived_text_with_a_secret_goes(store: &Store) {
 
 pub(super) async fn what_holds_no_secret_is_left_alone(store: &Store) {
     let redactor = redactor_of(&[FIRST]);
-    let nobody = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
-    assert_eq!(nobody, Told::default());
+    let nobody = store.rewrite_stored_text(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
+    assert_eq!(nobody, RewriteCounts::default());
     assert!(store.tenants().await.unwrap().is_empty());
     let rival = scope_of("rival", FIRST);
     store.append(&rival, batch(FIRST, &say_many(1))).await.unwrap();
@@ -420,7 +420,7 @@ pub(super) async fn what_holds_no_secret_is_left_alone(store: &Store) {
     store.put_entry(&scope(), entry("e", "content", "tag")).await.unwrap();
     store.put_secret(&tenant("acme"), secret("db", FIRST), false, NOW).await.unwrap();
     let events = store.events(&tenant("acme"), None, Position(0), 9).await.unwrap();
-    assert_eq!(retell(store).await, Told::default());
+    assert_eq!(retell(store).await, RewriteCounts::default());
     assert_eq!(store.events(&tenant("acme"), None, Position(0), 9).await.unwrap(), events);
     assert_eq!(store.scope_head(&scope()).await.unwrap().epoch, 0);
     assert!(store.session(&rival, &session_name(FIRST)).await.unwrap().is_some());

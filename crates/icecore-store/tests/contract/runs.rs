@@ -627,7 +627,7 @@ pub(super) async fn runs_are_redacted_again(store: &Store) {
     let plain = store.run(&acme(), "plain").await.unwrap().unwrap();
 
     let redactor = redactor_of(&[FIRST]);
-    let told = store.rewrite_told(&acme(), Arc::clone(&redactor), NOW).await.unwrap();
+    let told = store.rewrite_stored_text(&acme(), Arc::clone(&redactor), NOW).await.unwrap();
     // The one that says nothing of it began with a file that does.
     assert_eq!(told.runs, 3);
     let memory = memories(store, &acme()).await.remove(0);
@@ -655,7 +655,7 @@ pub(super) async fn runs_are_redacted_again(store: &Store) {
     }
     let now = store.run(&acme(), "plain").await.unwrap().unwrap();
     assert_eq!((now.inputs, now.workflow), (plain.inputs, plain.workflow));
-    let again = store.rewrite_told(&acme(), redactor, NOW).await.unwrap();
-    assert_eq!(again, Told::default());
+    let again = store.rewrite_stored_text(&acme(), redactor, NOW).await.unwrap();
+    assert_eq!(again, RewriteCounts::default());
     clean(store).await;
 }

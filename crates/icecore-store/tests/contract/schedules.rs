@@ -470,7 +470,7 @@ pub(super) async fn a_schedule_follows_its_memory(store: &Store) {
     const SECRET: &str = "q8Zk2Lm9Xw";
     let memory = scope_of("acme", &format!("of {SECRET}"));
     store.put_schedule(&memory, new_schedule("a")).await.unwrap();
-    store.rewrite_told(&acme(), redactor_of(&[SECRET]), NOW).await.unwrap();
+    store.rewrite_stored_text(&acme(), redactor_of(&[SECRET]), NOW).await.unwrap();
     let now = store.scopes(&acme()).await.unwrap().remove(0);
     assert!(!now.memory().contains(SECRET));
     assert_eq!(store.schedule(&acme(), "a").await.unwrap().unwrap().scope, now);

@@ -271,11 +271,11 @@ pub(super) async fn what_was_hidden_in_files_is_counted(store: &Store) {
     clean(store).await;
 }
 
-async fn retell(store: &Store) -> Told {
+async fn retell(store: &Store) -> RewriteCounts {
     let redactor = redactor_of(&[FIRST]);
-    let told = store.rewrite_told(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
-    let again = store.rewrite_told(&tenant("acme"), redactor, NOW).await.unwrap();
-    assert_eq!(again, Told::default(), "there is nothing left to hide");
+    let told = store.rewrite_stored_text(&tenant("acme"), redactor.clone(), NOW).await.unwrap();
+    let again = store.rewrite_stored_text(&tenant("acme"), redactor, NOW).await.unwrap();
+    assert_eq!(again, RewriteCounts::default(), "there is nothing left to hide");
     clean(store).await;
     told
 }

@@ -136,7 +136,7 @@ async fn nothing_rewritten_is_left_in_any_file() {
     }
     assert!(found(dir.path(), VALUE) > 9);
     rewrite(&store, session, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).await;
-    store.rewrite_told(&tenant("acme"), redactor_of(&[VALUE]), NOW).await.unwrap();
+    store.rewrite_stored_text(&tenant("acme"), redactor_of(&[VALUE]), NOW).await.unwrap();
     store.scrub().await.unwrap();
     // Nor in small letters, as facts keep their subjects.
     for form in [VALUE, &VALUE.to_lowercase()] {
