@@ -61,6 +61,8 @@ enum Place {
 #[derive(Default)]
 struct Counted {
     reads: Clocked,
+    /// Of a store in memory; the writing thread counts its own.
+    writes: Clocked,
     panics: AtomicU64,
 }
 
@@ -127,8 +129,11 @@ impl Sqlite {
         let answer = match &self.place {
             Place::File { writer, .. } => writer.run(run).await,
             Place::Memory(connection) => {
+                let begun = Instant::now();
                 let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-                writer::commit_alone(&connection, &self.context.path, run)
+                let answer = writer::commit_alone(&connection, &self.context.path, run);
+                self.counted.writes.add(begun.elapsed());
+                answer
             }
         };
         self.note_panic(answer)
@@ -184,7 +189,11 @@ impl Sqlite {
     pub(crate) fn timings(&self) -> StoreTimings {
         let writing = match &self.place {
             Place::File { writer, .. } => writer.timings(),
-            Place::Memory(_) => StoreTimings::default(),
+            Place::Memory(_) => {
+                let writes = self.counted.writes.read();
+                let committed_writes = writes.count();
+                StoreTimings { writes, commits: writes, committed_writes, ..Default::default() }
+            }
         };
         let panics = self.counted.panics.load(Ordering::Relaxed);
         StoreTimings { reads: self.counted.reads.read(), panics, ..writing }
