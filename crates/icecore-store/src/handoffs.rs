@@ -156,7 +156,7 @@ impl Store {
     ///
     /// [`StoreError::SecretsChanged`]: crate::StoreError::SecretsChanged
     pub async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff> {
-        self.write(scope, "put_handoff", move |tx| put(tx, handoff.clone())).await
+        self.write(scope, "put_handoff", move |tx| put(tx, &handoff)).await
     }
 
     /// The handoff in force on a path, which is given as branches root first, each with
@@ -200,7 +200,7 @@ impl Store {
     /// How many handoffs would be deleted if these turns were erased.
     pub async fn handoffs_lost_with(&self, scope: &Scope, turns: &[TurnId]) -> Result<u64> {
         let turns = turns.to_vec();
-        self.read(scope, "handoffs_lost_with", move |tx| lost_with(tx, &turns)).await
+        self.read(scope, "handoffs_lost_with", move |tx| count_lost(tx, &turns)).await
     }
 
     /// Stores what a provider counted last for a branch and model; nothing if the branch
@@ -222,13 +222,23 @@ impl Store {
         model: &str,
     ) -> Result<Option<ViewUsage>> {
         let model = model.to_owned();
-        self.read(scope, "usage", move |tx| usage(tx, session, branch, &model)).await
+        self.read(scope, "usage", move |tx| {
+            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(None) };
+            let sql = "SELECT through, handoff, tokens, counted FROM view_usage
+                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND model = ?4";
+            tx.first(sql, params![no.tenant, session, branch, model], |row| {
+                let (through, handoff, tokens, counted) = tuple(row)?;
+                let model = model.clone();
+                Ok(ViewUsage { session, branch, model, through, handoff, tokens, counted })
+            })
+        })
+        .await
     }
 }
 
 // Inserting
 
-fn put(tx: &Tx<'_>, new: NewHandoff) -> Result<KeptHandoff> {
+fn put(tx: &Tx<'_>, new: &NewHandoff) -> Result<KeptHandoff> {
     let scope = tx.scope()?;
     secrets::refuse_changed(tx, scope.tenant(), new.secrets_seen)?;
     let Some(no) = rows::owned(tx, scope, new.session)? else {
@@ -248,28 +258,50 @@ fn put(tx: &Tx<'_>, new: NewHandoff) -> Result<KeptHandoff> {
         return Ok(KeptHandoff::Changed);
     }
     let forks = branches.iter().map(|state| (state.record.branch, state.record.fork)).collect();
-    let Some(number) = next_number(tx, no, &new, &forks)? else { return Ok(KeptHandoff::Changed) };
+    let Some(number) = next_number(tx, no, new, &forks)? else { return Ok(KeptHandoff::Changed) };
     let (_, key) = tx.ensure_tenant()?;
     let position = log::next(tx, scope.tenant())?;
-    let record = HandoffRecord {
-        id: handoff_id(&key.identity_key(), position),
-        number,
-        session: new.session,
-        branch: new.branch,
-        through: new.through,
-        kept: new.kept,
-        text: new.text,
-        tokens: new.tokens,
-        tokens_before: new.tokens_before,
-        tokens_after: new.tokens_after,
-        made_by: new.made_by,
-        trigger: new.trigger,
-        previous: new.seen_previous,
-        version: 1,
-        at: new.now,
-        position,
-    };
-    insert(tx, no, &record)?;
+    let kept: Vec<u64> = new.kept.iter().map(|seq| seq.0).collect();
+    let record = tx.one(
+        &format!(
+            "INSERT INTO handoffs (tenant, session, branch, position, id, number, through, kept,
+               text, tokens, tokens_before, tokens_after, made_by, trigger, previous, version,
+               created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1, ?16)
+             RETURNING {COLUMNS}"
+        ),
+        params![
+            no.tenant,
+            new.session,
+            new.branch,
+            position,
+            handoff_id(&key.identity_key(), position),
+            number,
+            new.through,
+            json!(kept).to_string(),
+            new.text.as_str(),
+            new.tokens,
+            new.tokens_before,
+            new.tokens_after,
+            new.made_by,
+            new.trigger.as_str(),
+            new.seen_previous,
+            new.now,
+        ],
+        read,
+    )?;
+    let payload = json!({
+        "memoryRef": scope.memory(),
+        "session": record.session.0,
+        "branch": record.branch.to_string(),
+        "compactionId": record.id,
+        "number": record.number,
+        "tokensBefore": record.tokens_before,
+        "tokensAfter": record.tokens_after,
+        "trigger": record.trigger.as_str(),
+        "madeBy": record.made_by,
+    });
+    log::record(tx, no.tenant, Some(no.scope), COMPACTED, &payload.to_string(), record.at)?;
     Ok(KeptHandoff::Done(Box::new(record)))
 }
 
@@ -290,47 +322,6 @@ fn next_number(tx: &Tx<'_>, no: ScopeNo, new: &NewHandoff, forks: &Forks) -> Res
 fn handoff_id(key: &IdentityKey, position: Position) -> String {
     let hash = key.hash_name("handoff", &position.to_string());
     format!("h-{}", hex::encode(&hash[..10]))
-}
-
-fn insert(tx: &Tx<'_>, no: ScopeNo, record: &HandoffRecord) -> Result<()> {
-    let payload = json!({
-        "memoryRef": tx.scope()?.memory(),
-        "session": record.session.0,
-        "branch": record.branch.to_string(),
-        "compactionId": record.id,
-        "number": record.number,
-        "tokensBefore": record.tokens_before,
-        "tokensAfter": record.tokens_after,
-        "trigger": record.trigger.as_str(),
-        "madeBy": record.made_by,
-    });
-    log::record(tx, no.tenant, Some(no.scope), COMPACTED, &payload.to_string(), record.at)?;
-    let kept: Vec<u64> = record.kept.iter().map(|seq| seq.0).collect();
-    tx.run(
-        "INSERT INTO handoffs (tenant, session, branch, position, id, number, through, kept, text,
-           tokens, tokens_before, tokens_after, made_by, trigger, previous, version, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
-        params![
-            no.tenant,
-            record.session,
-            record.branch,
-            record.position,
-            record.id,
-            record.number,
-            record.through,
-            json!(kept).to_string(),
-            record.text.as_str(),
-            record.tokens,
-            record.tokens_before,
-            record.tokens_after,
-            record.made_by,
-            record.trigger.as_str(),
-            record.previous,
-            record.version,
-            record.at,
-        ],
-    )?;
-    Ok(())
 }
 
 // Reading
@@ -399,9 +390,8 @@ fn forks(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<Forks> {
 
 /// The path to an ordinal of a branch: branches root first, each with its last ordinal on
 /// the path.
-fn path(forks: &Forks, branch: Branch, last: Ordinal) -> Vec<(Branch, Ordinal)> {
+fn path(forks: &Forks, mut branch: Branch, last: Ordinal) -> Vec<(Branch, Ordinal)> {
     let mut path = vec![(branch, last)];
-    let mut branch = branch;
     while let Some((parent, at)) = forks.get(&branch).copied().flatten() {
         // A fork has a larger number than its parent: in damaged rows there is no cycle.
         if parent >= branch {
@@ -423,31 +413,18 @@ fn edit(tx: &Tx<'_>, edit: &HandoffEdit) -> Result<KeptHandoff> {
         return Ok(KeptHandoff::Changed);
     };
     let path = path(&forks(tx, no.tenant, edit.session)?, edit.branch, Ordinal(u64::MAX));
-    let is_seen = |one: &HandoffRecord| one.id == edit.id && one.version == edit.seen_version;
-    let Some(old) = in_force(tx, no.tenant, edit.session, &path)?.filter(is_seen) else {
+    let is_seen = |one: HandoffRecord| one.id == edit.id && one.version == edit.seen_version;
+    if !in_force(tx, no.tenant, edit.session, &path)?.is_some_and(is_seen) {
         return Ok(KeptHandoff::Changed);
-    };
-    let record = HandoffRecord {
-        text: edit.text.clone(),
-        tokens: edit.tokens,
-        tokens_after: edit.tokens_after,
-        made_by: "person".to_owned(),
-        version: old.version + 1,
-        ..old
-    };
-    tx.run(
-        "UPDATE handoffs SET text = ?3, tokens = ?4, tokens_after = ?5, made_by = ?6, version = ?7
-         WHERE tenant = ?1 AND id = ?2",
-        params![
-            no.tenant,
-            record.id,
-            record.text.as_str(),
-            record.tokens,
-            record.tokens_after,
-            record.made_by,
-            record.version,
-        ],
-    )?;
+    }
+    let sql = format!(
+        "UPDATE handoffs SET text = ?3, tokens = ?4, tokens_after = ?5, made_by = 'person',
+           version = version + 1
+         WHERE tenant = ?1 AND id = ?2 RETURNING {COLUMNS}"
+    );
+    let text = edit.text.as_str();
+    let record =
+        tx.one(&sql, params![no.tenant, edit.id, text, edit.tokens, edit.tokens_after], read)?;
     tx.run(
         "DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2 AND handoff = ?3",
         params![no.tenant, record.session, record.id],
@@ -483,32 +460,15 @@ fn marks(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<Vec<Mark>> {
     })
 }
 
-/// The handoffs to delete with turns, given the first turn that goes of each branch: those
-/// that cover one, and those that were made of these.
-fn losing(forks: &Forks, marks: &[Mark], gone: &BTreeMap<Branch, Ordinal>) -> BTreeSet<String> {
-    let mut lost = BTreeSet::new();
+/// The handoffs that go, where each takes along what was made of it.
+fn with_made_of(marks: &[Mark], goes: impl Fn(&Mark) -> bool) -> BTreeSet<String> {
+    let mut going = BTreeSet::new();
     for mark in marks {
-        let covers = |(branch, last): &(Branch, Ordinal)| {
-            gone.get(branch).is_some_and(|first| first <= last)
-        };
-        let is_made_of_lost = mark.previous.as_ref().is_some_and(|one| lost.contains(one));
-        if is_made_of_lost || path(forks, mark.branch, mark.through).iter().any(covers) {
-            lost.insert(mark.id.clone());
+        if mark.previous.as_ref().is_some_and(|one| going.contains(one)) || goes(mark) {
+            going.insert(mark.id.clone());
         }
     }
-    lost
-}
-
-/// The handoffs that were made, directly or not, of some.
-fn made_of(marks: &[Mark], of: &BTreeSet<String>) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for mark in marks {
-        let is_made = |one: &String| of.contains(one) || found.contains(one);
-        if mark.previous.as_ref().is_some_and(is_made) {
-            found.insert(mark.id.clone());
-        }
-    }
-    found
+    going
 }
 
 fn delete(tx: &Tx<'_>, tenant: i64, session: SessionNo, lost: &BTreeSet<String>) -> Result<()> {
@@ -533,7 +493,7 @@ pub(crate) fn forget(
 }
 
 /// Deletes what was made of turns of a branch that are erased or rewritten: the handoffs
-/// that cover any (all of them once no turn is left), and what providers counted.
+/// that cover any, and what providers counted.
 pub(crate) fn lose(
     tx: &Tx<'_>,
     tenant: i64,
@@ -541,16 +501,29 @@ pub(crate) fn lose(
     ordinals: &BTreeSet<i64>,
 ) -> Result<()> {
     let session = SessionNo(session as u64);
-    let marks = marks(tx, tenant, session)?;
-    let lost = if turns(tx, tenant, session)? <= 0 {
-        marks.into_iter().map(|mark| mark.id).collect()
-    } else if let Some(first) = ordinals.first() {
-        let gone = BTreeMap::from([(Branch(branch), Ordinal(*first as u64))]);
-        losing(&forks(tx, tenant, session)?, &marks, &gone)
-    } else {
+    let first = ordinals.first().map(|first| (Branch(branch), Ordinal(*first as u64)));
+    let is_empty = turns(tx, tenant, session)? <= 0;
+    if first.is_none() && !is_empty {
         return Ok(());
-    };
-    delete(tx, tenant, session, &lost)
+    }
+    let gone = first.into_iter().collect();
+    let (marks, forks) = (marks(tx, tenant, session)?, forks(tx, tenant, session)?);
+    delete(tx, tenant, session, &lost(&marks, &forks, &gone, is_empty))
+}
+
+/// The handoffs that are lost with turns, given the first turn of each branch that goes:
+/// those that cover one, and all once no turn is left.
+fn lost(
+    marks: &[Mark],
+    forks: &Forks,
+    gone: &BTreeMap<Branch, Ordinal>,
+    is_empty: bool,
+) -> BTreeSet<String> {
+    let is_gone =
+        |(branch, last): &(Branch, Ordinal)| gone.get(branch).is_some_and(|first| first <= last);
+    with_made_of(marks, |mark| {
+        is_empty || path(forks, mark.branch, mark.through).iter().any(is_gone)
+    })
 }
 
 /// How many turns of a session are left.
@@ -559,42 +532,36 @@ fn turns(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<i64> {
     tx.one(sql, params![tenant, session], column)
 }
 
-fn lost_with(tx: &Tx<'_>, turns: &[TurnId]) -> Result<u64> {
-    let mut sessions: BTreeMap<SessionNo, BTreeSet<Seq>> = BTreeMap::new();
-    for id in turns {
-        sessions.entry(id.session).or_default().insert(id.seq);
-    }
-    let mut lost = 0;
-    for (session, seqs) in sessions {
-        let Some(no) = rows::owned(tx, tx.scope()?, session)? else { continue };
-        lost += lost_in(tx, no.tenant, session, &seqs)?;
-    }
-    Ok(lost as u64)
-}
-
-fn lost_in(tx: &Tx<'_>, tenant: i64, session: SessionNo, seqs: &BTreeSet<Seq>) -> Result<usize> {
-    let marks = marks(tx, tenant, session)?;
-    if marks.is_empty() {
-        return Ok(0);
-    }
+/// How many handoffs would be lost with turns.
+fn count_lost(tx: &Tx<'_>, ids: &[TurnId]) -> Result<u64> {
     let place = format!(
         "SELECT branch, ordinal FROM turns
          WHERE tenant = ?1 AND session = ?2 AND seq = ?3 AND flags & {ERASED} = 0"
     );
-    let mut gone: BTreeMap<Branch, Ordinal> = BTreeMap::new();
-    let mut going = 0;
-    for seq in seqs {
-        let turn: Option<(Branch, Ordinal)> =
-            tx.first(&place, params![tenant, session, seq], tuple)?;
-        let Some((branch, ordinal)) = turn else { continue };
-        going += 1;
-        let first = gone.entry(branch).or_insert(ordinal);
-        *first = ordinal.min(*first);
+    let mut sessions: BTreeMap<SessionNo, BTreeSet<Seq>> = BTreeMap::new();
+    for id in ids {
+        sessions.entry(id.session).or_default().insert(id.seq);
     }
-    if going > 0 && going >= turns(tx, tenant, session)? {
-        return Ok(marks.len());
+    let mut count = 0;
+    for (session, seqs) in sessions {
+        let Some(no) = rows::owned(tx, tx.scope()?, session)? else { continue };
+        let marks = marks(tx, no.tenant, session)?;
+        if marks.is_empty() {
+            continue;
+        }
+        let mut gone: BTreeMap<Branch, Ordinal> = BTreeMap::new();
+        let mut going = 0;
+        for seq in seqs {
+            let found = tx.first(&place, params![no.tenant, session, seq], tuple)?;
+            let Some((branch, ordinal)) = found else { continue };
+            going += 1;
+            let first = gone.entry(branch).or_insert(ordinal);
+            *first = ordinal.min(*first);
+        }
+        let is_empty = going > 0 && going >= turns(tx, no.tenant, session)?;
+        count += lost(&marks, &forks(tx, no.tenant, session)?, &gone, is_empty).len();
     }
-    Ok(losing(&forks(tx, tenant, session)?, &marks, &gone).len())
+    Ok(count as u64)
 }
 
 // Redacting again
@@ -626,8 +593,10 @@ pub(crate) fn rewrite(tx: &Tx<'_>, no: ScopeNo, again: &Again<'_>) -> Result<Ret
     }
     let mut retold = Retold::default();
     for (session, mut changed) in changed {
-        let ids = changed.keys().cloned().collect();
-        let dropped = made_of(&marks(tx, no.tenant, session)?, &ids);
+        let is_changed = |id: &String| changed.contains_key(id);
+        let dropped = with_made_of(&marks(tx, no.tenant, session)?, |mark| {
+            mark.previous.as_ref().is_some_and(is_changed)
+        });
         delete(tx, no.tenant, session, &dropped)?;
         retold.dropped += dropped.len() as u64;
         changed.retain(|id, _| !dropped.contains(id));
@@ -680,22 +649,6 @@ fn put_usage(tx: &Tx<'_>, usage: &ViewUsage) -> Result<()> {
         ],
     )?;
     Ok(())
-}
-
-fn usage(
-    tx: &Tx<'_>,
-    session: SessionNo,
-    branch: Branch,
-    model: &str,
-) -> Result<Option<ViewUsage>> {
-    let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(None) };
-    let sql = "SELECT through, handoff, tokens, counted FROM view_usage
-         WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND model = ?4";
-    tx.first(sql, params![no.tenant, session, branch, model], |row| {
-        let (through, handoff, tokens, counted) = tuple(row)?;
-        let model = model.to_owned();
-        Ok(ViewUsage { session, branch, model, through, handoff, tokens, counted })
-    })
 }
 
 #[cfg(test)]
