@@ -149,12 +149,11 @@ impl Store {
     /// Inserts a handoff if the branch's head, the memory's epoch and the handoff in force
     /// (on the branch's path, or on the path to `through`) still equal those given, and
     /// `through` lies within the branch. Logs `session.compacted` with ids and counts
-    /// alone. As with an append, it may be [`StoreError::SecretsChanged`].
+    /// alone. As with an append, it may be
+    /// [`SecretsChanged`](crate::StoreError::SecretsChanged).
     ///
     /// A handoff is deleted when a turn that it covers is erased or rewritten, and with
     /// the one before it on its path. All of a session are deleted with its last turn.
-    ///
-    /// [`StoreError::SecretsChanged`]: crate::StoreError::SecretsChanged
     pub async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff> {
         self.write(scope, "put_handoff", move |tx| put(tx, &handoff)).await
     }
@@ -190,9 +189,7 @@ impl Store {
 
     /// Replaces the text of a handoff, if its version is the one given and it is still in
     /// force on the branch. Logs `session.handoff_edited` with ids alone. It may be
-    /// [`StoreError::SecretsChanged`].
-    ///
-    /// [`StoreError::SecretsChanged`]: crate::StoreError::SecretsChanged
+    /// [`SecretsChanged`](crate::StoreError::SecretsChanged).
     pub async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
         self.write(scope, "edit_handoff", move |tx| self::edit(tx, &edit)).await
     }
@@ -247,10 +244,7 @@ fn put(tx: &Tx<'_>, new: &NewHandoff) -> Result<KeptHandoff> {
     let branches = rows::branches(tx, no.tenant, new.session)?;
     let branch = branches.iter().map(|state| &state.record).find(|one| one.branch == new.branch);
     // A session loses all handoffs with its last turn, so an empty one gets none.
-    let has_turns = tx.finds(
-        "SELECT 1 FROM sessions WHERE tenant = ?1 AND session = ?2 AND turns > 0",
-        params![no.tenant, new.session],
-    )?;
+    let has_turns = turns(tx, no.tenant, new.session)? > 0;
     let is_same = branch.is_some_and(|branch| {
         has_turns && branch.head_seq == new.seen_head && new.through.0 <= branch.tail.length
     });
@@ -475,13 +469,11 @@ fn delete(tx: &Tx<'_>, tenant: i64, session: SessionNo, lost: &BTreeSet<String>)
     for id in lost {
         tx.run("DELETE FROM handoffs WHERE tenant = ?1 AND id = ?2", params![tenant, id])?;
     }
-    // Any of these counts may be of a view that began with one of them.
     tx.run("DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2", params![tenant, session])?;
     Ok(())
 }
 
-/// Deletes what was made of erased turns of a branch: handoffs, what providers counted,
-/// and what models answered.
+/// As [`lose`], of turns that are erased, with what models answered.
 pub(crate) fn forget(
     tx: &Tx<'_>,
     no: ScopeNo,

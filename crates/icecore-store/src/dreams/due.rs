@@ -1,9 +1,10 @@
 //! What a memory's next dream would read, and the lease to dream it.
 
 use icecore_domain::compaction::COMMITMENT_TAG;
-use icecore_domain::ids::{Branch, Ordinal, Position, Scope, SessionNo};
+use icecore_domain::ids::{Branch, Position, Scope, SessionNo};
 use icecore_domain::time::Millis;
 
+use super::DreamSpan;
 use crate::engine::{params, tuple};
 use crate::entries;
 use crate::entries::derivation::EntryPlace;
@@ -19,16 +20,8 @@ pub struct Lease {
     pub until: Millis,
 }
 
-/// A branch with turns of its own that no dream has read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undreamt {
-    pub session: SessionNo,
-    pub branch: Branch,
-    /// The last turn that was read; 0 if none.
-    pub after: Ordinal,
-    /// The branch's last turn.
-    pub through: Ordinal,
-}
+/// The turns of a branch that no dream has read.
+pub type Undreamt = DreamSpan;
 
 impl Store {
     /// Takes or renews the lease to dream in a memory. Returns `false` while another

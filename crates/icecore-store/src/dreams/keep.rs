@@ -87,7 +87,7 @@ impl DreamRun {
 pub struct DreamSpan {
     pub session: SessionNo,
     pub branch: Branch,
-    /// Exclusive.
+    /// Exclusive; 0 from the first turn on.
     pub after: Ordinal,
     /// Inclusive.
     pub through: Ordinal,
@@ -154,7 +154,12 @@ fn keep(tx: &Tx<'_>, dream: &NewDream) -> Result<Kept> {
     let scope = tx.scope()?;
     secrets::refuse_changed(tx, scope.tenant(), dream.secrets_seen)?;
     let Some(no) = tx.scope_no()? else { return Ok(Kept::LeaseLost) };
-    if !has_lease(tx, no, dream)? {
+    let has_lease = tx.finds(
+        "SELECT 1 FROM scopes WHERE tenant = ?1 AND scope = ?2 AND dreamer = ?3
+           AND dreamer_until > ?4",
+        params![no.tenant, no.scope, dream.holder, dream.now],
+    )?;
+    if !has_lease {
         return Ok(Kept::LeaseLost);
     }
     refuse_foreign(tx, dream.index.as_ref())?;
@@ -192,14 +197,6 @@ fn keep(tx: &Tx<'_>, dream: &NewDream) -> Result<Kept> {
     }
     let (payload, position) = (derived.payload, derived.position);
     Ok(Kept::Done(Box::new(KeptDream { dream: record, output, payload, position })))
-}
-
-fn has_lease(tx: &Tx<'_>, no: ScopeNo, dream: &NewDream) -> Result<bool> {
-    tx.finds(
-        "SELECT 1 FROM scopes WHERE tenant = ?1 AND scope = ?2 AND dreamer = ?3
-           AND dreamer_until > ?4",
-        params![no.tenant, no.scope, dream.holder, dream.now],
-    )
 }
 
 fn refuse_foreign(tx: &Tx<'_>, index: Option<&(Workspace, NewFile)>) -> Result<()> {
