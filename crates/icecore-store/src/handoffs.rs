@@ -1,38 +1,37 @@
-//! Handoffs, and what providers counted of what models see.
+//! Handoffs, which replace the older part of a branch in what a model sees, and the
+//! tokens that providers counted for such views.
 
-use crate::turns::rows::ERASED;
 use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
+use serde_json::json;
 
-use crate::engine::tx::{Isolation, ScopeNo, Tx};
-use crate::engine::{OptionalExtension, Row, params};
+use crate::engine::tx::{ScopeNo, Tx};
+use crate::engine::{Error, Row, column, params, tuple};
 use crate::error::Result;
 use crate::log::{COMPACTED, EDITED};
 use crate::reredact::{Reredactor, add};
 use crate::store::Store;
-use crate::turns::rows;
-use crate::{answers, engine, log, scopes, secrets};
+use crate::turns::rows::{self, ERASED};
+use crate::{answers, log, secrets};
 
 /// Why a session was compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandoffTrigger {
     /// A person or a program asked for it.
     Hand,
-    /// The next request would not have fit.
+    /// The next request would not have fit the context window.
     Window,
-    /// A provider said that it did not fit.
+    /// A provider answered that a request did not fit.
     Overflow,
 }
 
 impl HandoffTrigger {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Hand, Self::Window, Self::Overflow];
 
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hand => "hand",
@@ -41,753 +40,174 @@ impl HandoffTrigger {
         }
     }
 
-    /// The trigger of a word.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == word)
     }
 }
 
-/// A handoff to keep: a mark in the history of a branch.
 #[derive(Debug, Clone)]
 pub struct NewHandoff {
-    /// Of which session.
     pub session: SessionNo,
-    /// Of which branch.
     pub branch: Branch,
-    /// The branch's head as it was read: its last turn's `seq`.
+    /// The `seq` of the branch's last turn when it was read.
     pub seen_head: Seq,
-    /// The handoff in force on the branch's path as it was read, by id.
+    /// The handoff in force on the branch's path when it was read, by id.
     pub seen_previous: Option<String>,
-    /// The memory's epoch as it was before anything was read: no turn that it tells of
-    /// was erased since.
+    /// The memory's epoch from before anything was read: while it is the same, no turn
+    /// that the text tells of was erased.
     pub epoch: u64,
-    /// Nothing of the branch up to here, and nothing of what it forked from, is in the
-    /// API view any more, but for the system prompt and what is `kept`.
+    /// The API view omits the branch up to here and everything that it forked from,
+    /// except the system prompt and the turns in `kept`.
     pub through: Ordinal,
-    /// Turns up to there that stay, by their `seq`, in order.
+    /// Turns up to `through` that stay in the view, by their `seq`, in order.
     pub kept: Vec<Seq>,
-    /// Its text.
     pub text: RedactedText,
-    /// Tokens of its text.
+    /// Tokens of `text`.
     pub tokens: u64,
     /// Tokens of the API view before.
     pub tokens_before: u64,
     /// Tokens of the API view after.
     pub tokens_after: u64,
-    /// What wrote it: `heuristic`, `fresh` or `model:NAME`.
+    /// `heuristic`, `fresh` or `model:NAME`.
     pub made_by: String,
-    /// Why.
     pub trigger: HandoffTrigger,
-    /// The version of the tenant's secrets that it was redacted with.
+    /// The version of the tenant's secrets with which `text` was redacted.
     pub secrets_seen: u64,
-    /// When.
     pub now: Millis,
 }
 
-/// A handoff as kept.
+/// A stored handoff. Its fields mean what they do in [`NewHandoff`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoffRecord {
-    /// Its id, which tells neither the tenant nor how much there is.
     pub id: String,
-    /// The how manyth on its branch's path, from 1.
+    /// Counts the handoffs on its branch's path, from 1.
     pub number: u64,
-    /// Of which session.
     pub session: SessionNo,
-    /// Of which branch.
     pub branch: Branch,
-    /// See [`NewHandoff::through`].
     pub through: Ordinal,
-    /// See [`NewHandoff::kept`].
     pub kept: Vec<Seq>,
-    /// Its text.
     pub text: RedactedText,
-    /// Tokens of its text.
     pub tokens: u64,
-    /// Tokens of the API view before.
     pub tokens_before: u64,
-    /// Tokens of the API view after.
     pub tokens_after: u64,
-    /// What wrote it; `person` once one changed it.
+    /// `person` once a person has edited it.
     pub made_by: String,
-    /// Why.
     pub trigger: HandoffTrigger,
-    /// The one before on the path.
+    /// The handoff before it on the path.
     pub previous: Option<String>,
-    /// Its version: 1, and one more with each change by a person.
+    /// Starts at 1 and rises with each edit.
     pub version: u64,
-    /// When it was made.
     pub at: Millis,
-    /// Where it stands in the tenant's log.
+    /// The position of its `session.compacted` in the log.
     pub position: Position,
 }
 
-/// What came of keeping one.
+/// The outcome of storing or editing a handoff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeptHandoff {
-    /// It is in force.
     Done(Box<HandoffRecord>),
-    /// The head, the handoff before or the epoch is another by now; nothing was done.
+    /// Something is not as the caller read it any more; nothing was done.
     Changed,
 }
 
 /// A person's correction.
 #[derive(Debug, Clone)]
 pub struct HandoffEdit {
-    /// The session.
     pub session: SessionNo,
-    /// The branch that the person saw it on.
+    /// The branch on which the person saw it.
     pub branch: Branch,
-    /// Which handoff.
     pub id: String,
-    /// The version that the person saw.
     pub seen_version: u64,
-    /// What it says now.
     pub text: RedactedText,
-    /// Tokens of it.
+    /// Tokens of `text`.
     pub tokens: u64,
-    /// Tokens of the API view with it.
+    /// Tokens of the API view with `text`.
     pub tokens_after: u64,
-    /// The version of the tenant's secrets that it was redacted with.
+    /// The version of the tenant's secrets with which `text` was redacted.
     pub secrets_seen: u64,
-    /// When.
     pub now: Millis,
 }
 
 /// What a provider counted for the API view of a branch up to a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewUsage {
-    /// Of which session.
     pub session: SessionNo,
-    /// Of which branch.
     pub branch: Branch,
-    /// Counted by which model, as its settings or its server call it.
+    /// The model's name in its settings or at its server.
     pub model: String,
-    /// The last turn that was counted, by its `seq`.
+    /// The `seq` of the last turn that was counted.
     pub through: Seq,
     /// The handoff that the view began with.
     pub handoff: Option<String>,
-    /// Tokens of all that, as the provider counts.
+    /// Tokens as the provider counts them.
     pub tokens: u64,
-    /// The same, as we count.
+    /// Tokens of the same view as we count them.
     pub counted: u64,
 }
 
-/// What wrote a handoff that a person changed.
-pub(crate) const PERSON: &str = "person";
-
-/// The id of a handoff. It tells neither the tenant nor how much there is, and follows
-/// from where it stands in the log.
-pub(crate) fn handoff_id(key: &IdentityKey, position: Position) -> String {
-    let hash = key.hash_name("handoff", &position.to_string());
-    format!("h-{}", hex::encode(&hash[..10]))
-}
-
-/// What the log keeps of a handoff: ids and counts.
-pub(crate) fn compacted(scope: &Scope, record: &HandoffRecord) -> String {
-    serde_json::json!({
-        "memoryRef": scope.memory(),
-        "session": record.session.0,
-        "branch": record.branch.to_string(),
-        "compactionId": record.id,
-        "number": record.number,
-        "tokensBefore": record.tokens_before,
-        "tokensAfter": record.tokens_after,
-        "trigger": record.trigger.as_str(),
-        "madeBy": record.made_by,
-    })
-    .to_string()
-}
-
-/// What the log keeps of a change of one.
-pub(crate) fn edited(scope: &Scope, record: &HandoffRecord) -> String {
-    serde_json::json!({
-        "memoryRef": scope.memory(),
-        "session": record.session.0,
-        "branch": record.branch.to_string(),
-        "compactionId": record.id,
-        "version": record.version,
-    })
-    .to_string()
-}
-
-/// Where the branches of a session forked from others.
-pub(crate) type Forks = BTreeMap<Branch, Option<(Branch, Ordinal)>>;
-
-/// The path to an ordinal of a branch: branches root first, each with the last ordinal
-/// of it that is on the path.
-pub(crate) fn path(forks: &Forks, branch: Branch, last: Ordinal) -> Vec<(Branch, Ordinal)> {
-    let mut path = vec![(branch, last)];
-    let fork = |branch: Branch| forks.get(&branch).copied().flatten();
-    while let Some((parent, at)) = path.last().and_then(|(branch, _)| fork(*branch)) {
-        // A fork has a larger number than what it forks from.
-        if path.last().is_some_and(|(branch, _)| parent >= *branch) {
-            break;
-        }
-        path.push((parent, at));
-    }
-    path.reverse();
-    path
-}
-
-/// Which turns a handoff covers, and what it was made of.
-#[derive(Debug, Clone)]
-pub(crate) struct Mark {
-    pub(crate) id: String,
-    pub(crate) branch: Branch,
-    pub(crate) through: Ordinal,
-    pub(crate) previous: Option<String>,
-}
-
-/// The handoffs of a session, given oldest first, that go when turns do, of which the
-/// first of each branch is given: those that cover one, and those that were made of
-/// these.
-pub(crate) fn losing(
-    forks: &Forks,
-    marks: &[Mark],
-    gone: &BTreeMap<Branch, Ordinal>,
-) -> BTreeSet<String> {
-    let mut lost = BTreeSet::new();
-    for mark in marks {
-        let path = path(forks, mark.branch, mark.through);
-        let covers = |(branch, last): &(Branch, Ordinal)| {
-            gone.get(branch).is_some_and(|first| first <= last)
-        };
-        let is_made_of_lost = mark.previous.as_ref().is_some_and(|one| lost.contains(one));
-        if is_made_of_lost || path.iter().any(covers) {
-            lost.insert(mark.id.clone());
-        }
-    }
-    lost
-}
-
-/// The handoffs of a session, given oldest first, that were made of some of them.
-pub(crate) fn made_of(marks: &[Mark], of: &BTreeSet<String>) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for mark in marks {
-        let is_made = |one: &String| of.contains(one) || found.contains(one);
-        if mark.previous.as_ref().is_some_and(is_made) {
-            found.insert(mark.id.clone());
-        }
-    }
-    found
-}
-
-pub(crate) fn put(tx: &Tx<'_>, scope: &Scope, new: NewHandoff) -> Result<KeptHandoff> {
-    secrets::refuse_changed(tx, scope.tenant(), new.secrets_seen)?;
-    let Some(no) = rows::owned(tx, scope, new.session)? else {
-        return Ok(KeptHandoff::Changed);
-    };
-    let branches = rows::branches(tx, no.tenant, new.session)?;
-    let branch = branches.iter().map(|state| &state.record).find(|one| one.branch == new.branch);
-    // Of a session that is empty all handoffs are gone with its last turn.
-    let has_turns = tx
-        .prepare_cached("SELECT 1 FROM sessions WHERE tenant = ?1 AND session = ?2 AND turns > 0")
-        .and_then(|mut q| q.exists([no.tenant, engine::number(new.session.0)]))?;
-    let is_same = branch.is_some_and(|branch| {
-        has_turns && branch.head_seq == new.seen_head && new.through.0 <= branch.tail.length
-    });
-    if !is_same || rows::scope_head(tx, scope)?.epoch != new.epoch {
-        return Ok(KeptHandoff::Changed);
-    }
-    let forks = branches.iter().map(|state| (state.record.branch, state.record.fork)).collect();
-    let mut previous = None;
-    let mut is_next = false;
-    for end in [Ordinal(u64::MAX), new.through] {
-        let path = path(&forks, new.branch, end);
-        previous = in_force(tx, no.tenant, new.session, &path)?;
-        is_next = previous.as_ref().map(|record| &record.id) == new.seen_previous.as_ref();
-        if is_next {
-            break;
-        }
-    }
-    if !is_next {
-        return Ok(KeptHandoff::Changed);
-    }
-    let (_, key) = scopes::ensure_tenant(tx, scope.tenant())?;
-    let position = log::next(tx, scope.tenant())?;
-    let record = HandoffRecord {
-        id: handoff_id(&key.identity_key(), position),
-        number: previous.as_ref().map_or(0, |record| record.number) + 1,
-        session: new.session,
-        branch: new.branch,
-        through: new.through,
-        kept: new.kept,
-        text: new.text,
-        tokens: new.tokens,
-        tokens_before: new.tokens_before,
-        tokens_after: new.tokens_after,
-        made_by: new.made_by,
-        trigger: new.trigger,
-        previous: new.seen_previous,
-        version: 1,
-        at: new.now,
-        position,
-    };
-    insert(tx, scope, no, &record)?;
-    Ok(KeptHandoff::Done(Box::new(record)))
-}
-
-fn insert(tx: &Tx<'_>, scope: &Scope, no: ScopeNo, record: &HandoffRecord) -> Result<()> {
-    let payload = compacted(scope, record);
-    log::record(tx, no.tenant, Some(no.scope), COMPACTED, &payload, record.at)?;
-    let kept: Vec<u64> = record.kept.iter().map(|seq| seq.0).collect();
-    tx.prepare_cached(
-        "INSERT INTO handoffs (tenant, session, branch, position, id, number, through, kept, text,
-           tokens, tokens_before, tokens_after, made_by, trigger, previous, version, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
-    )?
-    .execute(params![
-        no.tenant,
-        engine::number(record.session.0),
-        record.branch.0,
-        engine::number(record.position.0),
-        record.id,
-        engine::number(record.number),
-        engine::number(record.through.0),
-        serde_json::json!(kept).to_string(),
-        record.text.as_str(),
-        engine::number(record.tokens),
-        engine::number(record.tokens_before),
-        engine::number(record.tokens_after),
-        record.made_by,
-        record.trigger.as_str(),
-        record.previous,
-        engine::number(record.version),
-        record.at.0,
-    ])?;
-    Ok(())
-}
-
-// Reading
-
-const COLUMNS: &str = "id, number, session, branch, through, kept, text, tokens, tokens_before,
-     tokens_after, made_by, trigger, previous, version, created_at, position";
-
-#[expect(clippy::disallowed_methods, reason = "handoffs come from our own rows")]
-fn read(row: &Row<'_>) -> Result<HandoffRecord> {
-    let number = |column: usize| row.get::<_, i64>(column).map(|number| number as u64);
-    let broken = |column: usize, reason: String| engine::Error::broken(column, reason);
-    let kept: String = row.get(5)?;
-    let kept: Vec<u64> =
-        serde_json::from_str(&kept).map_err(|error| broken(5, error.to_string()))?;
-    let trigger: String = row.get(11)?;
-    let trigger = HandoffTrigger::parse(&trigger)
-        .ok_or_else(|| broken(11, "no such trigger of a handoff".to_owned()))?;
-    Ok(HandoffRecord {
-        id: row.get(0)?,
-        number: number(1)?,
-        session: SessionNo(number(2)?),
-        branch: Branch(row.get(3)?),
-        through: Ordinal(number(4)?),
-        kept: kept.into_iter().map(Seq).collect(),
-        text: RedactedText::read_back(row.get(6)?),
-        tokens: number(7)?,
-        tokens_before: number(8)?,
-        tokens_after: number(9)?,
-        made_by: row.get(10)?,
-        trigger,
-        previous: row.get(12)?,
-        version: number(13)?,
-        at: Millis(row.get(14)?),
-        position: Position(number(15)?),
-    })
-}
-
-fn in_force(
-    tx: &Tx<'_>,
-    tenant: i64,
-    session: SessionNo,
-    path: &[(Branch, Ordinal)],
-) -> Result<Option<HandoffRecord>> {
-    let find = || -> Result<_> {
-        let mut query = tx.prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM handoffs
-             WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND through <= ?4
-             ORDER BY through DESC, position DESC LIMIT 1"
-        ))?;
-        for (branch, last) in path.iter().rev() {
-            let key = params![tenant, engine::number(session.0), branch.0, engine::number(last.0)];
-            if let Some(found) = query.query_row(key, read).optional()? {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
-    };
-    find()
-}
-
-pub(crate) fn on_path(
-    tx: &Tx<'_>,
-    scope: &Scope,
-    session: SessionNo,
-    path: &[(Branch, Ordinal)],
-) -> Result<Option<HandoffRecord>> {
-    match rows::owned(tx, scope, session)? {
-        Some(no) => in_force(tx, no.tenant, session, path),
-        None => Ok(None),
-    }
-}
-
-pub(crate) fn of_session(
-    tx: &Tx<'_>,
-    scope: &Scope,
-    session: SessionNo,
-) -> Result<Vec<HandoffRecord>> {
-    let Some(no) = rows::owned(tx, scope, session)? else { return Ok(Vec::new()) };
-    tx.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM handoffs WHERE tenant = ?1 AND session = ?2 ORDER BY position"
-    ))
-    .and_then(|mut q| q.query_map([no.tenant, engine::number(session.0)], read)?.collect())
-}
-
-// Changing
-
-pub(crate) fn edit(tx: &Tx<'_>, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
-    secrets::refuse_changed(tx, scope.tenant(), edit.secrets_seen)?;
-    let Some(no) = rows::owned(tx, scope, edit.session)? else {
-        return Ok(KeptHandoff::Changed);
-    };
-    let forks = forks(tx, no.tenant, engine::number(edit.session.0))?;
-    let path = path(&forks, edit.branch, Ordinal(u64::MAX));
-    let found = in_force(tx, no.tenant, edit.session, &path)?;
-    let is_seen = |one: &HandoffRecord| one.id == edit.id && one.version == edit.seen_version;
-    let Some(mut record) = found.filter(is_seen) else { return Ok(KeptHandoff::Changed) };
-    (record.text, record.tokens, record.tokens_after) = (edit.text, edit.tokens, edit.tokens_after);
-    PERSON.clone_into(&mut record.made_by);
-    record.version += 1;
-    let change = || -> Result<_> {
-        tx.prepare_cached(
-            "UPDATE handoffs SET text = ?3, tokens = ?4, tokens_after = ?5, made_by = ?6, version = ?7
-             WHERE tenant = ?1 AND id = ?2",
-        )?
-        .execute(params![
-            no.tenant,
-            record.id,
-            record.text.as_str(),
-            engine::number(record.tokens),
-            engine::number(record.tokens_after),
-            record.made_by,
-            engine::number(record.version),
-        ])?;
-        tx.prepare_cached(
-            "DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2 AND handoff = ?3",
-        )?
-        .execute(params![no.tenant, engine::number(record.session.0), record.id])?;
-        let payload = edited(scope, &record);
-        log::record(tx, no.tenant, Some(no.scope), EDITED, &payload, edit.now)
-    };
-    change()?;
-    Ok(KeptHandoff::Done(Box::new(record)))
-}
-
-// Losing them
-
-/// Handoffs of a session, oldest first, without their words.
-fn marks(tx: &Tx<'_>, tenant: i64, session: i64) -> Result<Vec<Mark>> {
-    tx.prepare_cached(
-        "SELECT id, branch, through, previous FROM handoffs WHERE tenant = ?1 AND session = ?2
-         ORDER BY position",
-    )?
-    .query_map([tenant, session], |row| {
-        Ok(Mark {
-            id: row.get(0)?,
-            branch: Branch(row.get(1)?),
-            through: Ordinal(row.get::<_, i64>(2)? as u64),
-            previous: row.get(3)?,
-        })
-    })?
-    .collect()
-}
-
-fn forks(tx: &Tx<'_>, tenant: i64, session: i64) -> Result<Forks> {
-    tx.prepare_cached(
-        "SELECT branch, fork_branch, fork_ordinal FROM branches WHERE tenant = ?1 AND session = ?2",
-    )?
-    .query_map([tenant, session], |row| {
-        let fork: (Option<u32>, Option<i64>) = (row.get(1)?, row.get(2)?);
-        let fork = fork.0.zip(fork.1).map(|(branch, at)| (Branch(branch), Ordinal(at as u64)));
-        Ok((Branch(row.get(0)?), fork))
-    })?
-    .collect()
-}
-
-/// Takes back what was made of turns of a branch that go or are put anew: the handoffs
-/// that cover any, all of them once no turn is left, and what providers counted.
-pub(crate) fn lose(
-    tx: &Tx<'_>,
-    tenant: i64,
-    (session, branch): (i64, u32),
-    ordinals: &BTreeSet<i64>,
-) -> Result<()> {
-    let is_empty: bool = tx
-        .prepare_cached("SELECT turns <= 0 FROM sessions WHERE tenant = ?1 AND session = ?2")?
-        .query_row([tenant, session], |row| row.get(0))?;
-    let marks = marks(tx, tenant, session)?;
-    let lost = match ordinals.first() {
-        _ if is_empty => marks.into_iter().map(|mark| mark.id).collect(),
-        Some(first) => {
-            let gone = BTreeMap::from([(Branch(branch), Ordinal(*first as u64))]);
-            losing(&forks(tx, tenant, session)?, &marks, &gone)
-        }
-        None => return Ok(()),
-    };
-    delete(tx, tenant, session, &lost)
-}
-
-/// Lets go of what providers counted for models whose names hold what is hidden: clients
-/// name them.
-pub(crate) fn lose_usage(tx: &Tx<'_>, tenant: i64, redactor: &Redactor) -> Result<()> {
-    let models: Vec<String> = tx
-        .prepare("SELECT DISTINCT model FROM view_usage WHERE tenant = ?1")?
-        .query_map([tenant], |row| row.get(0))?
-        .collect::<Result<_>>()?;
-    for model in models.iter().filter(|model| redactor.name(model).as_str() != model.as_str()) {
-        tx.execute(
-            "DELETE FROM view_usage WHERE tenant = ?1 AND model = ?2",
-            params![tenant, model],
-        )?;
-    }
-    Ok(())
-}
-
-/// Deletes handoffs of a session, and what providers counted of it.
-fn delete(tx: &Tx<'_>, tenant: i64, session: i64, lost: &BTreeSet<String>) -> Result<()> {
-    for id in lost {
-        tx.prepare_cached("DELETE FROM handoffs WHERE tenant = ?1 AND id = ?2")?
-            .execute(params![tenant, id])?;
-    }
-    tx.prepare_cached("DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2")?
-        .execute([tenant, session])?;
-    Ok(())
-}
-
-pub(crate) fn lost_with(tx: &Tx<'_>, scope: &Scope, turns: &[TurnId]) -> Result<u64> {
-    let mut sessions: BTreeMap<SessionNo, BTreeSet<Seq>> = BTreeMap::new();
-    turns.iter().for_each(|id| {
-        sessions.entry(id.session).or_default().insert(id.seq);
-    });
-    let mut lost = 0;
-    for (session, seqs) in sessions {
-        let Some(no) = rows::owned(tx, scope, session)? else { continue };
-        lost += lost_in(tx, no.tenant, engine::number(session.0), &seqs)?;
-    }
-    Ok(lost)
-}
-
-fn lost_in(tx: &Tx<'_>, tenant: i64, session: i64, seqs: &BTreeSet<Seq>) -> Result<u64> {
-    let marks = marks(tx, tenant, session)?;
-    if marks.is_empty() {
-        return Ok(0);
-    }
-    let mut gone: BTreeMap<Branch, Ordinal> = BTreeMap::new();
-    let mut found = tx.prepare_cached(&format!(
-        "SELECT branch, ordinal FROM turns
-         WHERE tenant = ?1 AND session = ?2 AND seq = ?3 AND flags & {ERASED} = 0"
-    ))?;
-    let mut going = 0_i64;
-    for seq in seqs {
-        let turn: Option<(u32, i64)> = found
-            .query_row([tenant, session, engine::number(seq.0)], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
-            .optional()?;
-        let Some((branch, ordinal)) = turn else { continue };
-        going += 1;
-        let ordinal = Ordinal(ordinal as u64);
-        let first = gone.entry(Branch(branch)).or_insert(ordinal);
-        *first = ordinal.min(*first);
-    }
-    let turns: i64 = tx
-        .prepare_cached("SELECT turns FROM sessions WHERE tenant = ?1 AND session = ?2")?
-        .query_row([tenant, session], |row| row.get(0))?;
-    if going > 0 && going >= turns {
-        return Ok(marks.len() as u64);
-    }
-    Ok(losing(&forks(tx, tenant, session)?, &marks, &gone).len() as u64)
-}
-
-// Redacting them again
-
-/// What became of a memory's handoffs.
-#[derive(Default)]
-pub(crate) struct Retold {
-    pub(crate) rewritten: u64,
-    pub(crate) dropped: u64,
-    pub(crate) hidden: Hidden,
-}
-
-/// Puts the handoffs of a memory through a redactor. Those that were made of one that
-/// changes are dropped: they may hold a part of a secret, which nothing finds.
-pub(crate) fn rewrite(tx: &Tx<'_>, no: ScopeNo, again: &Reredactor<'_>) -> Result<Retold> {
-    let texts: Vec<(i64, String, String)> = tx
-        .prepare(
-            "SELECT h.session, h.id, h.text FROM handoffs h
-             JOIN sessions o ON o.tenant = h.tenant AND o.session = h.session AND o.scope = ?2
-             WHERE h.tenant = ?1 ORDER BY h.position",
-        )?
-        .query_map([no.tenant, no.scope], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-        .collect::<Result<_>>()?;
-    let mut changed: BTreeMap<i64, BTreeMap<String, (RedactedText, Hidden)>> = BTreeMap::new();
-    for (session, id, text) in texts {
-        if let Some(clean) = again.text(&text) {
-            changed.entry(session).or_default().insert(id, clean);
-        }
-    }
-    let mut retold = Retold::default();
-    for (session, mut changed) in changed {
-        let ids = changed.keys().cloned().collect();
-        let dropped = made_of(&marks(tx, no.tenant, session)?, &ids);
-        delete(tx, no.tenant, session, &dropped)?;
-        retold.dropped += dropped.len() as u64;
-        changed.retain(|id, _| !dropped.contains(id));
-        for (id, (text, hidden)) in changed {
-            tx.prepare_cached("UPDATE handoffs SET text = ?3 WHERE tenant = ?1 AND id = ?2")?
-                .execute(params![no.tenant, id, text.as_str()])?;
-            add(&mut retold.hidden, &hidden);
-            retold.rewritten += 1;
-        }
-    }
-    Ok(retold)
-}
-
-// What providers counted
-
-pub(crate) fn put_usage(tx: &Tx<'_>, scope: &Scope, usage: &ViewUsage) -> Result<()> {
-    let Some(no) = rows::owned(tx, scope, usage.session)? else { return Ok(()) };
-    tx.prepare_cached(
-        "INSERT INTO view_usage
-           (tenant, session, branch, model, through, handoff, tokens, counted)
-         SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
-         WHERE EXISTS (SELECT 1 FROM branches WHERE tenant = ?1 AND session = ?2 AND branch = ?3)
-           AND (?6 IS NULL OR EXISTS
-             (SELECT 1 FROM handoffs WHERE tenant = ?1 AND id = ?6 AND session = ?2))
-         ON CONFLICT (tenant, session, branch, model) DO UPDATE
-           SET through = excluded.through, handoff = excluded.handoff,
-             tokens = excluded.tokens, counted = excluded.counted",
-    )
-    .and_then(|mut q| {
-        q.execute(params![
-            no.tenant,
-            engine::number(usage.session.0),
-            usage.branch.0,
-            usage.model,
-            engine::number(usage.through.0),
-            usage.handoff,
-            engine::number(usage.tokens),
-            engine::number(usage.counted),
-        ])
-    })
-    .map(|_| ())
-}
-
-pub(crate) fn usage(
-    tx: &Tx<'_>,
-    scope: &Scope,
-    session: SessionNo,
-    branch: Branch,
-    model: &str,
-) -> Result<Option<ViewUsage>> {
-    let Some(no) = rows::owned(tx, scope, session)? else { return Ok(None) };
-    tx.prepare_cached(
-        "SELECT through, handoff, tokens, counted FROM view_usage
-         WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND model = ?4",
-    )
-    .and_then(|mut q| {
-        let key = params![no.tenant, engine::number(session.0), branch.0, model];
-        q.query_row(key, |row| {
-            let number = |column: usize| row.get::<_, i64>(column).map(|number| number as u64);
-            Ok(ViewUsage {
-                session,
-                branch,
-                model: model.to_owned(),
-                through: Seq(number(0)?),
-                handoff: row.get(1)?,
-                tokens: number(2)?,
-                counted: number(3)?,
-            })
-        })
-        .optional()
-    })
-}
-
-/// Takes back what was made of turns of a branch that were erased: handoffs, what
-/// providers counted and what models answered.
-pub(crate) fn forget(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    place: (i64, u32),
-    ordinals: &BTreeSet<i64>,
-) -> Result<()> {
-    lose(tx, no.tenant, place, ordinals)?;
-    answers::forget(tx, no, Some(place.0))
-}
-
 impl Store {
-    /// Keeps a handoff, if the branch's head, the handoff in force on its path, or on the
-    /// path to where it reaches, and the memory's epoch are as they were read. It may reach no further than
-    /// the branch; its number is one more than that of the one before. Logs `session.compacted` with ids
-    /// and counts alone. As with an append, it may be [`StoreError::SecretsChanged`]; then
-    /// too nothing was done.
+    /// Inserts a handoff if the branch's head, the memory's epoch and the handoff in force
+    /// (on the branch's path, or on the path to `through`) still equal those given, and
+    /// `through` lies within the branch. Logs `session.compacted` with ids and counts
+    /// alone. As with an append, it may be
+    /// [`SecretsChanged`](crate::StoreError::SecretsChanged).
     ///
-    /// It goes when a turn that it covers is erased or rewritten, and with the one before
-    /// it on its path; all of a session go with its last turn.
+    /// A handoff is deleted when a turn that it covers is erased or rewritten, and with
+    /// the one before it on its path. All of a session are deleted with its last turn.
     pub async fn put_handoff(&self, scope: &Scope, handoff: NewHandoff) -> Result<KeptHandoff> {
-        let scope = scope.clone();
-        self.write(Isolation::from(&scope), "put_handoff", move |tx| {
-            put(tx, &scope, handoff.clone())
-        })
-        .await
+        self.write(scope, "put_handoff", move |tx| put(tx, &handoff)).await
     }
 
-    /// The handoff in force on a path: branches root first, each with the last ordinal
-    /// of it that is on the path. The last branch with one that reaches no further than
-    /// the path decides, and of its the one that reaches furthest, of these the newest.
+    /// The handoff in force on a path, which is given as branches root first, each with
+    /// its last ordinal on the path. It is that of the last branch with one that ends on
+    /// the path; of several, the one that ends last, and of these the newest.
     pub async fn handoff(
         &self,
         scope: &Scope,
         session: SessionNo,
         path: &[(Branch, Ordinal)],
     ) -> Result<Option<HandoffRecord>> {
-        let (scope, path) = (scope.clone(), path.to_vec());
-        self.read(Isolation::from(&scope), "handoff", move |tx| on_path(tx, &scope, session, &path))
-            .await
+        let path = path.to_vec();
+        self.read(scope, "handoff", move |tx| {
+            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(None) };
+            in_force(tx, no.tenant, session, &path)
+        })
+        .await
     }
 
-    /// Handoffs of a session, oldest first, also those that later ones stand for.
+    /// All handoffs of a session, oldest first.
     pub async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>> {
-        let scope = scope.clone();
-        self.read(Isolation::from(&scope), "handoffs", move |tx| of_session(tx, &scope, session))
-            .await
+        self.read(scope, "handoffs", move |tx| {
+            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(Vec::new()) };
+            let sql = format!(
+                "SELECT {COLUMNS} FROM handoffs WHERE tenant = ?1 AND session = ?2 ORDER BY position"
+            );
+            tx.all(&sql, params![no.tenant, session], read)
+        })
+        .await
     }
 
-    /// Changes what a handoff says, if nobody has meanwhile and it is in force on the
-    /// branch still; a person made it from then on. Logs `session.handoff_edited` with ids alone. It may be
-    /// [`StoreError::SecretsChanged`]; then too nothing was done.
+    /// Replaces the text of a handoff, if its version is the one given and it is still in
+    /// force on the branch. Logs `session.handoff_edited` with ids alone. It may be
+    /// [`SecretsChanged`](crate::StoreError::SecretsChanged).
     pub async fn edit_handoff(&self, scope: &Scope, edit: HandoffEdit) -> Result<KeptHandoff> {
-        let scope = scope.clone();
-        self.write(Isolation::from(&scope), "edit_handoff", move |tx| {
-            self::edit(tx, &scope, edit.clone())
-        })
-        .await
+        self.write(scope, "edit_handoff", move |tx| self::edit(tx, &edit)).await
     }
 
-    /// How many handoffs would go if these turns were erased.
+    /// How many handoffs would be deleted if these turns were erased.
     pub async fn handoffs_lost_with(&self, scope: &Scope, turns: &[TurnId]) -> Result<u64> {
-        let (scope, turns) = (scope.clone(), turns.to_vec());
-        self.read(Isolation::from(&scope), "handoffs_lost_with", move |tx| {
-            lost_with(tx, &scope, &turns)
-        })
-        .await
+        let turns = turns.to_vec();
+        self.read(scope, "handoffs_lost_with", move |tx| count_lost(tx, &turns)).await
     }
 
-    /// Notes what a provider counted; one for each branch and model. It is passed over if
-    /// the branch or the handoff is not there. All of a session go when any turn or
-    /// handoff of it goes or is put anew, and those with a handoff when that is changed. One
-    /// of a model whose name is hidden in part goes when what is told is rewritten.
+    /// Stores what a provider counted last for a branch and model; nothing if the branch
+    /// or the handoff is gone.
+    ///
+    /// The counts of a session are deleted when a turn or handoff of it is deleted or
+    /// rewritten, those with a handoff when that is edited, and those of a model whose
+    /// name holds a secret when the tenant is redacted again.
     pub async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
-        let scope = scope.clone();
-        self.write(Isolation::from(&scope), "put_usage", move |tx| put_usage(tx, &scope, &usage))
-            .await
+        self.write(scope, "put_usage", move |tx| put_usage(tx, &usage)).await
     }
 
     /// What a provider counted last for a branch.
@@ -798,12 +218,429 @@ impl Store {
         branch: Branch,
         model: &str,
     ) -> Result<Option<ViewUsage>> {
-        let (scope, model) = (scope.clone(), model.to_owned());
-        self.read(Isolation::from(&scope), "usage", move |tx| {
-            usage(tx, &scope, session, branch, &model)
+        let model = model.to_owned();
+        self.read(scope, "usage", move |tx| {
+            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(None) };
+            let sql = "SELECT through, handoff, tokens, counted FROM view_usage
+                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND model = ?4";
+            tx.first(sql, params![no.tenant, session, branch, model], |row| {
+                let (through, handoff, tokens, counted) = tuple(row)?;
+                let model = model.clone();
+                Ok(ViewUsage { session, branch, model, through, handoff, tokens, counted })
+            })
         })
         .await
     }
+}
+
+// Inserting
+
+fn put(tx: &Tx<'_>, new: &NewHandoff) -> Result<KeptHandoff> {
+    let scope = tx.scope()?;
+    secrets::refuse_changed(tx, scope.tenant(), new.secrets_seen)?;
+    let Some(no) = rows::owned(tx, scope, new.session)? else {
+        return Ok(KeptHandoff::Changed);
+    };
+    let branches = rows::branches(tx, no.tenant, new.session)?;
+    let branch = branches.iter().map(|state| &state.record).find(|one| one.branch == new.branch);
+    // A session loses all handoffs with its last turn, so an empty one gets none.
+    let has_turns = turns(tx, no.tenant, new.session)? > 0;
+    let is_same = branch.is_some_and(|branch| {
+        has_turns && branch.head_seq == new.seen_head && new.through.0 <= branch.tail.length
+    });
+    if !is_same || rows::scope_head(tx, scope)?.epoch != new.epoch {
+        return Ok(KeptHandoff::Changed);
+    }
+    let forks = branches.iter().map(|state| (state.record.branch, state.record.fork)).collect();
+    let Some(number) = next_number(tx, no, new, &forks)? else { return Ok(KeptHandoff::Changed) };
+    let (_, key) = tx.ensure_tenant()?;
+    let position = log::next(tx, scope.tenant())?;
+    let kept: Vec<u64> = new.kept.iter().map(|seq| seq.0).collect();
+    let record = tx.one(
+        &format!(
+            "INSERT INTO handoffs (tenant, session, branch, position, id, number, through, kept,
+               text, tokens, tokens_before, tokens_after, made_by, trigger, previous, version,
+               created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1, ?16)
+             RETURNING {COLUMNS}"
+        ),
+        params![
+            no.tenant,
+            new.session,
+            new.branch,
+            position,
+            handoff_id(&key.identity_key(), position),
+            number,
+            new.through,
+            json!(kept).to_string(),
+            new.text.as_str(),
+            new.tokens,
+            new.tokens_before,
+            new.tokens_after,
+            new.made_by,
+            new.trigger.as_str(),
+            new.seen_previous,
+            new.now,
+        ],
+        read,
+    )?;
+    let payload = json!({
+        "memoryRef": scope.memory(),
+        "session": record.session.0,
+        "branch": record.branch.to_string(),
+        "compactionId": record.id,
+        "number": record.number,
+        "tokensBefore": record.tokens_before,
+        "tokensAfter": record.tokens_after,
+        "trigger": record.trigger.as_str(),
+        "madeBy": record.made_by,
+    });
+    log::record(tx, no.tenant, Some(no.scope), COMPACTED, &payload.to_string(), record.at)?;
+    Ok(KeptHandoff::Done(Box::new(record)))
+}
+
+/// The number of a new handoff, if the one before it is in force on the whole path of the
+/// branch, or on the path to where the new one ends.
+fn next_number(tx: &Tx<'_>, no: ScopeNo, new: &NewHandoff, forks: &Forks) -> Result<Option<u64>> {
+    for end in [Ordinal(u64::MAX), new.through] {
+        let found = in_force(tx, no.tenant, new.session, &path(forks, new.branch, end))?;
+        if found.as_ref().map(|record| &record.id) == new.seen_previous.as_ref() {
+            return Ok(Some(found.map_or(1, |record| record.number + 1)));
+        }
+    }
+    Ok(None)
+}
+
+/// Derives an id from where the handoff is in the log. Keyed, so that it reveals neither
+/// the tenant nor how many handoffs there are.
+fn handoff_id(key: &IdentityKey, position: Position) -> String {
+    let hash = key.hash_name("handoff", &position.to_string());
+    format!("h-{}", hex::encode(&hash[..10]))
+}
+
+// Reading
+
+const COLUMNS: &str = "id, number, session, branch, through, kept, text, tokens, tokens_before,
+     tokens_after, made_by, trigger, previous, version, created_at, position";
+
+#[expect(clippy::disallowed_methods, reason = "handoffs come from our own rows")]
+fn read(row: &Row<'_>) -> Result<HandoffRecord> {
+    let kept: Vec<u64> = serde_json::from_str(&row.get::<_, String>(5)?)
+        .map_err(|error| Error::broken(5, error.to_string()))?;
+    let trigger = HandoffTrigger::parse(&row.get::<_, String>(11)?)
+        .ok_or_else(|| Error::broken(11, "no such trigger of a handoff"))?;
+    Ok(HandoffRecord {
+        id: row.get(0)?,
+        number: row.get(1)?,
+        session: row.get(2)?,
+        branch: row.get(3)?,
+        through: row.get(4)?,
+        kept: kept.into_iter().map(Seq).collect(),
+        text: RedactedText::read_back(row.get(6)?),
+        tokens: row.get(7)?,
+        tokens_before: row.get(8)?,
+        tokens_after: row.get(9)?,
+        made_by: row.get(10)?,
+        trigger,
+        previous: row.get(12)?,
+        version: row.get(13)?,
+        at: row.get(14)?,
+        position: row.get(15)?,
+    })
+}
+
+fn in_force(
+    tx: &Tx<'_>,
+    tenant: i64,
+    session: SessionNo,
+    path: &[(Branch, Ordinal)],
+) -> Result<Option<HandoffRecord>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM handoffs
+         WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND through <= ?4
+         ORDER BY through DESC, position DESC LIMIT 1"
+    );
+    for (branch, last) in path.iter().rev() {
+        let found = tx.first(&sql, params![tenant, session, branch, last], read)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// Where each branch of a session forked from another, if it did.
+type Forks = BTreeMap<Branch, Option<(Branch, Ordinal)>>;
+
+fn forks(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<Forks> {
+    let sql = "SELECT branch, fork_branch, fork_ordinal FROM branches
+         WHERE tenant = ?1 AND session = ?2";
+    let found = tx.all(sql, params![tenant, session], |row| {
+        let (branch, parent, at): (_, Option<Branch>, Option<Ordinal>) = tuple(row)?;
+        Ok((branch, parent.zip(at)))
+    })?;
+    Ok(found.into_iter().collect())
+}
+
+/// The path to an ordinal of a branch: branches root first, each with its last ordinal on
+/// the path.
+fn path(forks: &Forks, mut branch: Branch, last: Ordinal) -> Vec<(Branch, Ordinal)> {
+    let mut path = vec![(branch, last)];
+    while let Some((parent, at)) = forks.get(&branch).copied().flatten() {
+        // A fork has a larger number than its parent: in damaged rows there is no cycle.
+        if parent >= branch {
+            break;
+        }
+        path.push((parent, at));
+        branch = parent;
+    }
+    path.reverse();
+    path
+}
+
+// Editing
+
+fn edit(tx: &Tx<'_>, edit: &HandoffEdit) -> Result<KeptHandoff> {
+    let scope = tx.scope()?;
+    secrets::refuse_changed(tx, scope.tenant(), edit.secrets_seen)?;
+    let Some(no) = rows::owned(tx, scope, edit.session)? else {
+        return Ok(KeptHandoff::Changed);
+    };
+    let path = path(&forks(tx, no.tenant, edit.session)?, edit.branch, Ordinal(u64::MAX));
+    let is_seen = |one: HandoffRecord| one.id == edit.id && one.version == edit.seen_version;
+    if !in_force(tx, no.tenant, edit.session, &path)?.is_some_and(is_seen) {
+        return Ok(KeptHandoff::Changed);
+    }
+    let sql = format!(
+        "UPDATE handoffs SET text = ?3, tokens = ?4, tokens_after = ?5, made_by = 'person',
+           version = version + 1
+         WHERE tenant = ?1 AND id = ?2 RETURNING {COLUMNS}"
+    );
+    let text = edit.text.as_str();
+    let record =
+        tx.one(&sql, params![no.tenant, edit.id, text, edit.tokens, edit.tokens_after], read)?;
+    tx.run(
+        "DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2 AND handoff = ?3",
+        params![no.tenant, record.session, record.id],
+    )?;
+    let payload = json!({
+        "memoryRef": scope.memory(),
+        "session": record.session.0,
+        "branch": record.branch.to_string(),
+        "compactionId": record.id,
+        "version": record.version,
+    });
+    log::record(tx, no.tenant, Some(no.scope), EDITED, &payload.to_string(), edit.now)?;
+    Ok(KeptHandoff::Done(Box::new(record)))
+}
+
+// Deleting
+
+/// What a handoff covers, and the one that it was made of.
+struct Mark {
+    id: String,
+    branch: Branch,
+    through: Ordinal,
+    previous: Option<String>,
+}
+
+/// The marks of a session's handoffs, oldest first.
+fn marks(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<Vec<Mark>> {
+    let sql = "SELECT id, branch, through, previous FROM handoffs
+         WHERE tenant = ?1 AND session = ?2 ORDER BY position";
+    tx.all(sql, params![tenant, session], |row| {
+        let (id, branch, through, previous) = tuple(row)?;
+        Ok(Mark { id, branch, through, previous })
+    })
+}
+
+/// The handoffs that go, where each takes along what was made of it.
+fn with_made_of(marks: &[Mark], goes: impl Fn(&Mark) -> bool) -> BTreeSet<String> {
+    let mut going = BTreeSet::new();
+    for mark in marks {
+        if mark.previous.as_ref().is_some_and(|one| going.contains(one)) || goes(mark) {
+            going.insert(mark.id.clone());
+        }
+    }
+    going
+}
+
+fn delete(tx: &Tx<'_>, tenant: i64, session: SessionNo, lost: &BTreeSet<String>) -> Result<()> {
+    for id in lost {
+        tx.run("DELETE FROM handoffs WHERE tenant = ?1 AND id = ?2", params![tenant, id])?;
+    }
+    tx.run("DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2", params![tenant, session])?;
+    Ok(())
+}
+
+/// As [`lose`], of turns that are erased, with what models answered.
+pub(crate) fn forget(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    place: (i64, u32),
+    ordinals: &BTreeSet<i64>,
+) -> Result<()> {
+    lose(tx, no.tenant, place, ordinals)?;
+    answers::forget(tx, no, Some(place.0))
+}
+
+/// Deletes what was made of turns of a branch that are erased or rewritten: the handoffs
+/// that cover any, and what providers counted.
+pub(crate) fn lose(
+    tx: &Tx<'_>,
+    tenant: i64,
+    (session, branch): (i64, u32),
+    ordinals: &BTreeSet<i64>,
+) -> Result<()> {
+    let session = SessionNo(session as u64);
+    let first = ordinals.first().map(|first| (Branch(branch), Ordinal(*first as u64)));
+    let is_empty = turns(tx, tenant, session)? <= 0;
+    if first.is_none() && !is_empty {
+        return Ok(());
+    }
+    let gone = first.into_iter().collect();
+    let (marks, forks) = (marks(tx, tenant, session)?, forks(tx, tenant, session)?);
+    delete(tx, tenant, session, &lost(&marks, &forks, &gone, is_empty))
+}
+
+/// The handoffs that are lost with turns, given the first turn of each branch that goes:
+/// those that cover one, and all once no turn is left.
+fn lost(
+    marks: &[Mark],
+    forks: &Forks,
+    gone: &BTreeMap<Branch, Ordinal>,
+    is_empty: bool,
+) -> BTreeSet<String> {
+    let is_gone =
+        |(branch, last): &(Branch, Ordinal)| gone.get(branch).is_some_and(|first| first <= last);
+    with_made_of(marks, |mark| {
+        is_empty || path(forks, mark.branch, mark.through).iter().any(is_gone)
+    })
+}
+
+/// How many turns of a session are left.
+fn turns(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<i64> {
+    let sql = "SELECT turns FROM sessions WHERE tenant = ?1 AND session = ?2";
+    tx.one(sql, params![tenant, session], column)
+}
+
+/// How many handoffs would be lost with turns.
+fn count_lost(tx: &Tx<'_>, ids: &[TurnId]) -> Result<u64> {
+    let place = format!(
+        "SELECT branch, ordinal FROM turns
+         WHERE tenant = ?1 AND session = ?2 AND seq = ?3 AND flags & {ERASED} = 0"
+    );
+    let mut sessions: BTreeMap<SessionNo, BTreeSet<Seq>> = BTreeMap::new();
+    for id in ids {
+        sessions.entry(id.session).or_default().insert(id.seq);
+    }
+    let mut count = 0;
+    for (session, seqs) in sessions {
+        let Some(no) = rows::owned(tx, tx.scope()?, session)? else { continue };
+        let marks = marks(tx, no.tenant, session)?;
+        if marks.is_empty() {
+            continue;
+        }
+        let mut gone: BTreeMap<Branch, Ordinal> = BTreeMap::new();
+        let mut going = 0;
+        for seq in seqs {
+            let found = tx.first(&place, params![no.tenant, session, seq], tuple)?;
+            let Some((branch, ordinal)) = found else { continue };
+            going += 1;
+            let first = gone.entry(branch).or_insert(ordinal);
+            *first = ordinal.min(*first);
+        }
+        let is_empty = going > 0 && going >= turns(tx, no.tenant, session)?;
+        count += lost(&marks, &forks(tx, no.tenant, session)?, &gone, is_empty).len();
+    }
+    Ok(count as u64)
+}
+
+// Redacting again
+
+/// What became of a memory's handoffs.
+#[derive(Default)]
+pub(crate) struct Retold {
+    pub(crate) rewritten: u64,
+    pub(crate) dropped: u64,
+    pub(crate) hidden: Hidden,
+}
+
+/// Puts the handoffs of a memory through a redactor. Those that were made of one that
+/// changes are deleted: they may hold a part of a secret, which no redactor finds.
+pub(crate) fn rewrite(tx: &Tx<'_>, no: ScopeNo, again: &Reredactor<'_>) -> Result<Retold> {
+    let texts: Vec<(SessionNo, String, String)> = tx.all(
+        "SELECT h.session, h.id, h.text FROM handoffs h
+         JOIN sessions o ON o.tenant = h.tenant AND o.session = h.session AND o.scope = ?2
+         WHERE h.tenant = ?1 ORDER BY h.position",
+        [no.tenant, no.scope],
+        tuple,
+    )?;
+    let mut changed: BTreeMap<SessionNo, BTreeMap<String, (RedactedText, Hidden)>> =
+        BTreeMap::new();
+    for (session, id, text) in texts {
+        if let Some(clean) = again.text(&text) {
+            changed.entry(session).or_default().insert(id, clean);
+        }
+    }
+    let mut retold = Retold::default();
+    for (session, mut changed) in changed {
+        let is_changed = |id: &String| changed.contains_key(id);
+        let dropped = with_made_of(&marks(tx, no.tenant, session)?, |mark| {
+            mark.previous.as_ref().is_some_and(is_changed)
+        });
+        delete(tx, no.tenant, session, &dropped)?;
+        retold.dropped += dropped.len() as u64;
+        changed.retain(|id, _| !dropped.contains(id));
+        for (id, (text, hidden)) in changed {
+            tx.run(
+                "UPDATE handoffs SET text = ?3 WHERE tenant = ?1 AND id = ?2",
+                params![no.tenant, id, text.as_str()],
+            )?;
+            add(&mut retold.hidden, &hidden);
+            retold.rewritten += 1;
+        }
+    }
+    Ok(retold)
+}
+
+/// Deletes what providers counted for models whose names hold a secret, for clients choose
+/// these names.
+pub(crate) fn lose_usage(tx: &Tx<'_>, tenant: i64, redactor: &Redactor) -> Result<()> {
+    let sql = "SELECT DISTINCT model FROM view_usage WHERE tenant = ?1";
+    let models: Vec<String> = tx.all(sql, [tenant], column)?;
+    for model in models.iter().filter(|model| redactor.name(model).as_str() != model.as_str()) {
+        tx.run("DELETE FROM view_usage WHERE tenant = ?1 AND model = ?2", params![tenant, model])?;
+    }
+    Ok(())
+}
+
+// What providers counted
+
+fn put_usage(tx: &Tx<'_>, usage: &ViewUsage) -> Result<()> {
+    let Some(no) = rows::owned(tx, tx.scope()?, usage.session)? else { return Ok(()) };
+    tx.run(
+        "INSERT INTO view_usage
+           (tenant, session, branch, model, through, handoff, tokens, counted)
+         SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+         WHERE EXISTS (SELECT 1 FROM branches WHERE tenant = ?1 AND session = ?2 AND branch = ?3)
+           AND (?6 IS NULL OR EXISTS
+             (SELECT 1 FROM handoffs WHERE tenant = ?1 AND id = ?6 AND session = ?2))
+         ON CONFLICT (tenant, session, branch, model) DO UPDATE
+           SET through = excluded.through, handoff = excluded.handoff,
+             tokens = excluded.tokens, counted = excluded.counted",
+        params![
+            no.tenant,
+            usage.session,
+            usage.branch,
+            usage.model,
+            usage.through,
+            usage.handoff,
+            usage.tokens,
+            usage.counted,
+        ],
+    )?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,25 +7,25 @@ use icecore_domain::dream::Checksum;
 
 use crate::pack::PackKey;
 
-/// A plaintext is at most this long. Nothing we write comes near; a body that says
-/// otherwise is refused before memory is taken for it.
+/// The longest plaintext. What we write comes nowhere near it; a body that claims more is
+/// refused before memory is allocated.
 pub const MAX_ARCHIVE_BYTES: usize = 64 << 20;
 
-/// What a body begins with: its mark and its version.
+/// Magic bytes and version.
 const MARK: &[u8; 8] = b"ICEARCH\x01";
 const NONCE_BYTES: usize = 24;
 const ZSTD_LEVEL: i32 = 8;
 const NONCE_LABEL: &[u8] = b"icecore archive v1 nonce";
 
-/// The body of an archive whose plaintext this is. Equal plaintexts and keys give equal
-/// bytes. A plaintext beyond [`MAX_ARCHIVE_BYTES`] is refused.
+/// Compresses and encrypts an archive of at most [`MAX_ARCHIVE_BYTES`]. Equal plaintexts
+/// and keys give equal bytes.
 pub fn seal_archive(plain: &[u8], checksum: Checksum, key: &PackKey) -> Result<Vec<u8>, String> {
     if plain.len() > MAX_ARCHIVE_BYTES {
         return Err(format!("it has {} bytes, and at most {MAX_ARCHIVE_BYTES} fit", plain.len()));
     }
     let compressed = zstd::bulk::compress(plain, ZSTD_LEVEL).map_err(|error| error.to_string())?;
-    // Depends on all that is encrypted, so that even a key used twice never meets the
-    // same nonce with another text.
+    // Derived from everything that is encrypted: even a key that is used twice has another
+    // nonce for another text.
     let nonce: [u8; NONCE_BYTES] = key.keyed(NONCE_LABEL, |mac| {
         hmac::Mac::update(mac, &checksum.0);
         hmac::Mac::update(mac, &compressed);
@@ -37,32 +37,30 @@ pub fn seal_archive(plain: &[u8], checksum: Checksum, key: &PackKey) -> Result<V
     Ok([&MARK[..], &nonce, &sealed].concat())
 }
 
-/// The plaintext of a body, which has that address; else what is wrong with it.
+/// Decrypts a body and checks that its plaintext has the address. The error says what is
+/// wrong with the body.
 pub fn open_archive(body: &[u8], checksum: Checksum, key: &PackKey) -> Result<Vec<u8>, String> {
-    let Some((mark, rest)) = body.split_first_chunk::<8>() else {
-        return Err(format!("it has {} bytes, less than a body begins with", body.len()));
-    };
+    let too_short = || format!("it has {} bytes, less than a body begins with", body.len());
+    let (mark, rest) = body.split_first_chunk::<8>().ok_or_else(too_short)?;
     if mark[..7] != MARK[..7] {
         return Err("it does not begin with the mark of an archive".to_owned());
     }
     if mark[7] != MARK[7] {
         return Err(format!("it has version {}, and this program knows {}", mark[7], MARK[7]));
     }
-    let Some((nonce, sealed)) = rest.split_first_chunk::<NONCE_BYTES>() else {
-        return Err(format!("it has {} bytes, less than a body begins with", body.len()));
-    };
+    let (nonce, sealed) = rest.split_first_chunk::<NONCE_BYTES>().ok_or_else(too_short)?;
     let payload = Payload { msg: sealed, aad: &bound(checksum) };
     let compressed = cipher(key)
         .decrypt(nonce.into(), payload)
         .map_err(|_| "it was changed, or its key is another's".to_owned())?;
     let plain = decompress(&compressed)?;
-    match Checksum::of(&plain) == checksum {
-        true => Ok(plain),
-        false => Err("its content does not have its address".to_owned()),
+    if Checksum::of(&plain) != checksum {
+        return Err("its content does not have its address".to_owned());
     }
+    Ok(plain)
 }
 
-/// What is authenticated with the content: the mark and the address.
+/// The associated data: the mark and the address.
 fn bound(checksum: Checksum) -> Vec<u8> {
     [&MARK[..], &checksum.0].concat()
 }
@@ -73,10 +71,10 @@ fn cipher(key: &PackKey) -> XChaCha20Poly1305 {
 
 fn decompress(compressed: &[u8]) -> Result<Vec<u8>, String> {
     let length = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
-    let length = length.and_then(|length| usize::try_from(length).ok());
-    let Some(length) = length.filter(|length| *length <= MAX_ARCHIVE_BYTES) else {
-        return Err("it does not say how long its content is, or too long".to_owned());
-    };
+    let length = length
+        .and_then(|length| usize::try_from(length).ok())
+        .filter(|length| *length <= MAX_ARCHIVE_BYTES)
+        .ok_or("it does not say how long its content is, or too long")?;
     zstd::bulk::decompress(compressed, length)
         .map_err(|_| "its content does not decompress".to_owned())
 }
