@@ -1,4 +1,4 @@
-//! Looking after the store: what is there, whether it is whole.
+//! Looking after the store: how much is in it, and whether its invariants hold.
 
 use icecore_domain::ids::Tenant;
 use icecore_domain::redact::Hidden;
@@ -7,186 +7,244 @@ use icecore_domain::time::Millis;
 #[cfg(feature = "postgres")]
 use crate::engine::postgres;
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{notes, params, sqlite};
+use crate::engine::{Params, column, notes, params, sqlite, tuple};
 use crate::error::Result;
 use crate::host::{runs, workspace};
 use crate::store::{Engine, Store};
-use crate::{scopes, secrets, usage};
+use crate::{secrets, usage};
 
-/// What is there.
+/// How much is in a memory or a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreStats {
     /// Sessions with turns.
     pub sessions: u64,
-    /// Branches of them.
+    /// Branches of these sessions.
     pub branches: u64,
-    /// Turns that are there, the expired among them.
+    /// Turns that are not erased, the expired among them.
     pub turns: u64,
-    /// Their tokens.
     pub tokens: u64,
     /// Tombstones.
     pub erased: u64,
     /// Turns let go by retention.
     pub expired: u64,
-    /// Turns by tier: hot (the open tail included), warm, cold (the expired
-    /// included). They add up to `turns`, as tokens do.
+    /// Turns by tier: hot (the open tail included), warm, cold (the expired included). They
+    /// add up to `turns`, as tokens do.
     pub tier_turns: [u64; 3],
-    /// Tokens by tier.
     pub tier_tokens: [u64; 3],
-    /// Bytes of bodies by tier, as they are kept.
+    /// Bytes of bodies by tier, as they are stored.
     pub tier_bytes: [u64; 3],
-    /// Turns in open tails that are there.
+    /// Turns in open tails that are not erased.
     pub open_turns: u64,
     /// Chunks by level.
     pub chunks: [u64; 3],
     /// Summaries by level.
     pub summaries: [u64; 3],
-    /// Bytes of summaries.
     pub summary_bytes: u64,
-    /// Packs.
     pub packs: u64,
     /// Entries in force.
     pub entries: u64,
-    /// Facts.
     pub facts: u64,
-    /// Facts on which a person gave a verdict.
     pub verdicts: u64,
     /// The scope's epoch, or the sum of them.
     pub epoch: u64,
     /// Files of workspaces; a memory has none.
     pub files: u64,
-    /// Secrets that were hidden in turns, entries, verdicts and kept versions of
-    /// files that are there.
+    /// Secrets that were hidden in turns, entries, verdicts and stored versions of files.
     pub hidden: Hidden,
 }
 
-pub(crate) fn stats(
-    tx: &Tx<'_>,
-    tenant: &Tenant,
-    memory: Option<&str>,
-    now: Millis,
-) -> Result<StoreStats> {
-    let Some(no) = scopes::tenant_no(tx, tenant)? else { return Ok(StoreStats::default()) };
-    read_stats(tx, no, memory, now)
+impl Store {
+    /// Looks for broken invariants; an empty list is a clean bill.
+    pub async fn check(&self) -> Result<Vec<String>> {
+        let check_engine = match &self.engine {
+            Engine::Sqlite(_) => sqlite::check_file,
+            #[cfg(feature = "postgres")]
+            Engine::Postgres(_) => postgres::check_row_security,
+        };
+        let damage = self.read(Isolation::Global, "check_engine", check_engine).await?;
+        if !damage.is_empty() {
+            return Ok(damage);
+        }
+        self.read(Isolation::Global, "check", check).await
+    }
+
+    /// How much is in a memory, or in all memories of a tenant.
+    pub async fn stats(
+        &self,
+        tenant: &Tenant,
+        memory: Option<&str>,
+        now: Millis,
+    ) -> Result<StoreStats> {
+        let memory = memory.map(str::to_owned);
+        self.read(tenant, "stats", move |tx| stats(tx, memory.as_deref(), now)).await
+    }
+
+    /// Stores a small setting of the store itself.
+    pub async fn put_note(&self, name: &str, value: &str) -> Result<()> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.write(Isolation::Global, "put_note", move |tx| notes::put_note(tx, &name, &value))
+            .await
+    }
+
+    /// As [`Store::put_note`], unless the name has a note; answers the note that is there then.
+    /// Of many callers at once all get the same.
+    pub async fn note_once(&self, name: &str, value: &str) -> Result<String> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.write(Isolation::Global, "note_once", move |tx| notes::note_once(tx, &name, &value))
+            .await
+    }
+
+    pub async fn note(&self, name: &str) -> Result<Option<String>> {
+        let name = name.to_owned();
+        self.read(Isolation::Global, "note", move |tx| notes::note(tx, &name)).await
+    }
 }
 
-fn read_stats(tx: &Tx<'_>, tenant: i64, memory: Option<&str>, now: Millis) -> Result<StoreStats> {
-    // Every question is asked of the sessions of the memory, or of the tenant.
-    let mine = "tenant = ?1 AND session IN (SELECT o.session FROM sessions o
+fn stats(tx: &Tx<'_>, memory: Option<&str>, now: Millis) -> Result<StoreStats> {
+    let Some(tenant) = tx.tenant_no()? else { return Ok(StoreStats::default()) };
+    let whose = params![tenant, memory];
+    let of_sessions = "tenant = ?1 AND session IN (SELECT o.session FROM sessions o
         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
         WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2))";
-    let numbers = |sql: String, columns: usize| {
-        tx.query_row(&sql, params![tenant, memory], |row| {
-            (0..columns)
-                .map(|at| row.get::<_, Option<i64>>(at).map(|n| n.unwrap_or(0) as u64))
-                .collect()
-        })
-    };
-    let rows = |sql: String| -> Result<Vec<(i64, u64)>> {
-        tx.prepare(&sql)?
-            .query_map(params![tenant, memory], |row| {
-                Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))
-            })?
-            .collect()
-    };
+    let of_memories = "tenant = ?1
+        AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
     let mut stats = StoreStats::default();
 
-    let sums: Vec<u64> = numbers(
-        format!(
-            "SELECT count(*) FILTER (WHERE turns > 0), sum(turns), sum(tokens), sum(last_seq - turns) FROM sessions WHERE {mine}"
-        ),
-        4,
-    )?;
     // `seq` is dense, so what it counts beyond the turns that are there is erased.
-    (stats.sessions, stats.turns, stats.tokens, stats.erased) =
-        (sums[0], sums[1], sums[2], sums[3]);
-    let expired: Vec<u64> = numbers(
-        format!(
-            "SELECT count(*) FROM turns INDEXED BY turns_expired WHERE {mine} AND flags & 12 = 8"
+    [stats.sessions, stats.turns, stats.tokens, stats.erased] = sums(
+        tx,
+        whose,
+        &format!(
+            "SELECT count(*) FILTER (WHERE turns > 0), sum(turns), sum(tokens), sum(last_seq - turns)
+             FROM sessions WHERE {of_sessions}"
         ),
-        1,
     )?;
-    stats.expired = expired[0];
-    let sums: Vec<u64> = numbers(
-        format!(
+    [stats.expired] = sums(
+        tx,
+        whose,
+        &format!(
+            "SELECT count(*) FROM turns INDEXED BY turns_expired WHERE {of_sessions} AND flags & 12 = 8"
+        ),
+    )?;
+    let open_tokens;
+    [stats.branches, stats.open_turns, open_tokens] = sums(
+        tx,
+        whose,
+        &format!(
             "SELECT count(*) FILTER (WHERE EXISTS (SELECT 1 FROM sessions o
                   WHERE o.tenant = b.tenant AND o.session = b.session AND o.turns > 0)),
                 sum((SELECT count(*) FROM turns t WHERE micro_first_seq > 0 AND t.tenant = b.tenant
                   AND t.session = b.session AND t.branch = b.branch AND t.seq >= micro_first_seq AND t.flags & 4 = 0)),
                 sum(micro_tokens)
-             FROM branches b WHERE {mine}"
+             FROM branches b WHERE {of_sessions}"
         ),
-        3,
     )?;
-    (stats.branches, stats.open_turns) = (sums[0], sums[1]);
 
     // Closed micros by tier, from the branches' watermarks; the open tail is hot.
-    let mut query = tx.prepare(&format!(
-        "SELECT CASE WHEN last <= cold_through THEN 2 WHEN last <= warm_through THEN 1 ELSE 0 END,
-                sum(turns), sum(tokens)
-         FROM (SELECT * FROM chunks WHERE level = 0 AND {mine}) k
-         JOIN (SELECT tenant, session, branch, warm_through, cold_through FROM branches WHERE {mine}) b
-           USING (tenant, session, branch)
-         GROUP BY 1"
-    ))?;
-    let mut found = query.query(params![tenant, memory])?;
-    while let Some(row) = found.next()? {
-        let tier = row.get::<_, i64>(0)? as usize;
-        stats.tier_turns[tier] = row.get::<_, i64>(1)? as u64;
-        stats.tier_tokens[tier] = row.get::<_, i64>(2)? as u64;
+    let tiers: Vec<(usize, u64, u64)> = tx.all(
+        &format!(
+            "SELECT CASE WHEN last <= cold_through THEN 2 WHEN last <= warm_through THEN 1 ELSE 0 END,
+                    sum(turns), sum(tokens)
+             FROM (SELECT * FROM chunks WHERE level = 0 AND {of_sessions}) k
+             JOIN (SELECT tenant, session, branch, warm_through, cold_through FROM branches
+                   WHERE {of_sessions}) b
+               USING (tenant, session, branch)
+             GROUP BY 1"
+        ),
+        whose,
+        tuple,
+    )?;
+    for (tier, turns, tokens) in tiers {
+        (stats.tier_turns[tier], stats.tier_tokens[tier]) = (turns, tokens);
     }
-    stats.tier_tokens[0] += sums[2];
+    stats.tier_tokens[0] += open_tokens;
     stats.tier_turns[0] = stats.turns.saturating_sub(stats.tier_turns[1] + stats.tier_turns[2]);
 
-    let bytes: Vec<u64> = numbers(format!("SELECT sum(length(body)) FROM bodies WHERE {mine}"), 1)?;
-    stats.tier_bytes[0] = bytes[0];
-    let texts = rows(format!(
-        "SELECT first <= cold_through, sum(length(text)) FROM (SELECT * FROM texts WHERE {mine}) x
-         JOIN (SELECT tenant, session, branch, cold_through FROM branches WHERE {mine}) b
-           USING (tenant, session, branch) GROUP BY 1"
-    ))?;
-    for (is_cold, bytes) in texts {
-        stats.tier_bytes[1 + is_cold as usize] = bytes;
-    }
-    let sums: Vec<u64> =
-        numbers(format!("SELECT count(*), sum(bytes) FROM packs WHERE {mine}"), 2)?;
-    stats.packs = sums[0];
-    stats.tier_bytes[2] += sums[1];
+    let (text_bytes, pack_bytes);
+    [stats.tier_bytes[0]] =
+        sums(tx, whose, &format!("SELECT sum(length(body)) FROM bodies WHERE {of_sessions}"))?;
+    [stats.tier_bytes[1], text_bytes] = sums(
+        tx,
+        whose,
+        &format!(
+            "SELECT sum(length(text)) FILTER (WHERE first > cold_through),
+                    sum(length(text)) FILTER (WHERE first <= cold_through)
+             FROM (SELECT * FROM texts WHERE {of_sessions}) x
+             JOIN (SELECT tenant, session, branch, cold_through FROM branches WHERE {of_sessions}) b
+               USING (tenant, session, branch)"
+        ),
+    )?;
+    [stats.packs, pack_bytes] =
+        sums(tx, whose, &format!("SELECT count(*), sum(bytes) FROM packs WHERE {of_sessions}"))?;
+    stats.tier_bytes[2] = text_bytes + pack_bytes;
 
-    for (level, count) in
-        rows(format!("SELECT level, count(*) FROM chunks WHERE {mine} GROUP BY level"))?
-    {
-        stats.chunks[level as usize] = count;
-    }
-    for (level, count) in
-        rows(format!("SELECT level, count(*) FROM summaries WHERE {mine} GROUP BY level"))?
-    {
-        stats.summaries[level as usize] = count;
-    }
-    let bytes: Vec<u64> =
-        numbers(format!("SELECT sum(length(summary)) FROM summaries WHERE {mine}"), 1)?;
-    stats.summary_bytes = bytes[0];
-    let in_scope = "tenant = ?1 AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
-    let in_force = format!(
-        "(ended IS NULL OR superseded_until <= {now}) AND (expires_at IS NULL OR expires_at > {now})",
-        now = now.0
-    );
-    let entries: Vec<u64> =
-        numbers(format!("SELECT count(*) FROM entries WHERE {in_force} AND {in_scope}"), 1)?;
-    for (count, table) in [(&mut stats.facts, "facts"), (&mut stats.verdicts, "verdicts")] {
-        *count = numbers(format!("SELECT count(*) FROM {table} WHERE {in_scope}"), 1)?[0];
-    }
-    let epochs: Vec<u64> = numbers(format!("SELECT sum(epoch) FROM scopes WHERE {in_scope}"), 1)?;
-    (stats.entries, stats.epoch) = (entries[0], epochs[0]);
-    stats.hidden = tx
-        .prepare(&format!("SELECT kind, sum(count) FROM hidden WHERE {in_scope} GROUP BY kind"))?
-        .query_map(params![tenant, memory], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?
-        .collect::<Result<_>>()?;
+    let by_level = "count(*) FILTER (WHERE level = 0), count(*) FILTER (WHERE level = 1),
+        count(*) FILTER (WHERE level = 2)";
+    stats.chunks = sums(tx, whose, &format!("SELECT {by_level} FROM chunks WHERE {of_sessions}"))?;
+    let [micros, minis, macros, bytes] = sums(
+        tx,
+        whose,
+        &format!("SELECT {by_level}, sum(length(summary)) FROM summaries WHERE {of_sessions}"),
+    )?;
+    (stats.summaries, stats.summary_bytes) = ([micros, minis, macros], bytes);
+
+    let count =
+        |table: &str| sums(tx, whose, &format!("SELECT count(*) FROM {table} WHERE {of_memories}"));
+    [stats.facts] = count("facts")?;
+    [stats.verdicts] = count("verdicts")?;
+    [stats.entries] = sums(
+        tx,
+        whose,
+        &format!(
+            "SELECT count(*) FROM entries WHERE {of_memories}
+               AND (ended IS NULL OR superseded_until <= {now})
+               AND (expires_at IS NULL OR expires_at > {now})",
+            now = now.0
+        ),
+    )?;
+    [stats.epoch] = sums(tx, whose, &format!("SELECT sum(epoch) FROM scopes WHERE {of_memories}"))?;
+    let hidden: Vec<(String, u64)> = tx.all(
+        &format!("SELECT kind, sum(count) FROM hidden WHERE {of_memories} GROUP BY kind"),
+        whose,
+        tuple,
+    )?;
+    stats.hidden = hidden.into_iter().collect();
     if memory.is_none() {
         stats.files = workspace::count(tx, tenant)?;
         workspace::add_hidden(tx, tenant, &mut stats.hidden)?;
     }
     Ok(stats)
+}
+
+/// The one row of a statement, in which nothing counts as 0.
+fn sums<const N: usize>(tx: &Tx<'_>, whose: impl Params, sql: &str) -> Result<[u64; N]> {
+    let mut sums = [0; N];
+    tx.query_row(sql, whose, |row| {
+        for (at, sum) in sums.iter_mut().enumerate() {
+            *sum = row.get::<_, Option<u64>>(at)?.unwrap_or_default();
+        }
+        Ok(())
+    })?;
+    Ok(sums)
+}
+
+/// Findings of one kind that are named one by one.
+const FINDINGS_NAMED: usize = 5;
+
+fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for (what, query) in INVARIANTS {
+        let broken: Vec<String> = tx.all(&format!("{query} LIMIT 1000"), [], column)?;
+        findings.extend(broken.iter().take(FINDINGS_NAMED).map(|place| format!("{what}: {place}")));
+        if broken.len() > FINDINGS_NAMED {
+            findings.push(format!("{what}: and {} more", broken.len() - FINDINGS_NAMED));
+        }
+    }
+    findings.extend(usage::check(tx)?);
+    findings.extend(secrets::check(tx)?);
+    findings.extend(workspace::check(tx)?);
+    findings.extend(runs::check(tx)?);
+    Ok(findings)
 }
 
 /// What must hold of the tables, each as a query for what breaks it.
@@ -477,76 +535,3 @@ const INVARIANTS: [(&str, &str); 47] = [
             WHERE v.tenant = h.tenant AND v.scope = h.scope AND v.position = h.position)",
     ),
 ];
-
-/// Findings of one kind that are named one by one.
-const FINDINGS_NAMED: usize = 5;
-
-pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
-    let mut findings = Vec::new();
-    for (what, query) in INVARIANTS {
-        let broken: Vec<String> = tx
-            .prepare(&format!("{query} LIMIT 1000"))
-            .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())?;
-        let more = broken.len().saturating_sub(FINDINGS_NAMED);
-        findings.extend(broken.iter().take(FINDINGS_NAMED).map(|place| format!("{what}: {place}")));
-        if more > 0 {
-            findings.push(format!("{what}: and {more} more"));
-        }
-    }
-    findings.extend(usage::check(tx)?);
-    findings.extend(secrets::check(tx)?);
-    findings.extend(workspace::check(tx)?);
-    findings.extend(runs::check(tx)?);
-    Ok(findings)
-}
-
-impl Store {
-    /// Looks for broken invariants; an empty list is a clean bill.
-    pub async fn check(&self) -> Result<Vec<String>> {
-        let check_engine = match &self.engine {
-            Engine::Sqlite(_) => sqlite::check_file,
-            #[cfg(feature = "postgres")]
-            Engine::Postgres(_) => postgres::check_row_security,
-        };
-        let damage = self.read(Isolation::Global, "check_engine", check_engine).await?;
-        match damage.is_empty() {
-            true => self.read(Isolation::Global, "check", check).await,
-            false => Ok(damage),
-        }
-    }
-
-    /// What is there, of one memory or of a tenant.
-    pub async fn stats(
-        &self,
-        tenant: &Tenant,
-        memory: Option<&str>,
-        now: Millis,
-    ) -> Result<StoreStats> {
-        let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
-        self.read(Isolation::from(&tenant), "stats", move |tx| {
-            stats(tx, &tenant, memory.as_deref(), now)
-        })
-        .await
-    }
-
-    /// Remembers a small setting of the store itself.
-    pub async fn put_note(&self, name: &str, value: &str) -> Result<()> {
-        let (name, value) = (name.to_owned(), value.to_owned());
-        self.write(Isolation::Global, "put_note", move |tx| notes::put_note(tx, &name, &value))
-            .await
-    }
-
-    /// As [`Store::put_note`], if there is none of that name. Answers the one that is
-    /// there then: of many who note something at once, all get the same.
-    pub async fn note_once(&self, name: &str, value: &str) -> Result<String> {
-        let (name, value) = (name.to_owned(), value.to_owned());
-        self.write(Isolation::Global, "note_once", move |tx| notes::note_once(tx, &name, &value))
-            .await
-    }
-
-    /// Reads it.
-    pub async fn note(&self, name: &str) -> Result<Option<String>> {
-        let name = name.to_owned();
-        self.read(Isolation::Global, "note", move |tx| notes::note(tx, &name)).await
-    }
-}
