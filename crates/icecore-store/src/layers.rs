@@ -243,9 +243,9 @@ fn put_summaries(tx: &Tx<'_>, batch: &SummaryBatch) -> Result<()> {
     let Some(no) = rows::owned(tx, tx.scope()?, batch.session)? else { return Ok(()) };
     secrets::refuse_changed(tx, tx.tenant()?, batch.secrets_seen)?;
     let at = (batch.session, batch.branch);
-    let column = format!("{}_through", batch.level);
+    let name = format!("{}_through", batch.level);
     let chunks = batch.summaries.iter().map(|(id, revision, _)| (id, *revision));
-    if watermark(tx, no.tenant, at, &column)? != Some(batch.seen_through)
+    if watermark(tx, no.tenant, at, &name)? != Some(batch.seen_through)
         || !unrevised(tx, no.tenant, at, batch.level, chunks)?
     {
         return Ok(());
@@ -278,7 +278,7 @@ fn put_summaries(tx: &Tx<'_>, batch: &SummaryBatch) -> Result<()> {
              scope = excluded.scope, number = excluded.number",
         &rows,
     )?;
-    move_watermark(tx, no.tenant, at, &column, batch.through)
+    move_watermark(tx, no.tenant, at, &name, batch.through)
 }
 
 /// Drops what is derived in a scope, so that it is derived anew; answers how many.

@@ -191,69 +191,56 @@ fn bodies_at(
 
 const MICROS: &str =
     "SELECT c.session, c.branch, c.first, c.last, c.first_seq, c.last_seq, c.revision,
-       w.warm_through, c.turns > 0, x.text, x.packed, x.format
+       w.warm_through, x.text, x.packed, x.format
      FROM chunks c JOIN branches w ON w.tenant = c.tenant AND w.session = c.session
           AND w.branch = c.branch
      LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
           AND x.branch = c.branch AND x.first = c.first";
 
-/// A micro, and whether its body can only be in a pack.
-struct MicroRow {
-    body: MicroBody,
-    is_cold: bool,
-}
-
-fn read_micro(row: &Row<'_>) -> Result<MicroRow> {
-    let (first, last) = (row.get(2)?, row.get(3)?);
+/// A micro, without the pack that may hold its body.
+fn read_micro(row: &Row<'_>) -> Result<MicroBody> {
     let (session, branch) = (row.get(0)?, row.get(1)?);
+    let (first, last) = (row.get(2)?, row.get(3)?);
     let id = ChunkId { session, branch, level: Level::Micro, first, last };
-    let (warm_through, any_left): (Ordinal, bool) = (row.get(7)?, row.get(8)?);
-    let (place, is_cold) = match row.get(9)? {
-        _ if last > warm_through => (BodyPlace::Rows, false),
-        Some(bytes) => (BodyPlace::Text(read_text(&id, row, bytes)?), false),
-        // A pack has no member for a micro of tombstones.
-        None => (BodyPlace::Gone, any_left),
+    let warm_through: Ordinal = row.get(7)?;
+    let place = match row.get(8)? {
+        _ if last > warm_through => BodyPlace::Rows,
+        Some(bytes) => BodyPlace::Text(read_text(&id, row, bytes)?),
+        None => BodyPlace::Gone,
     };
-    let body = MicroBody {
-        id,
-        revision: row.get(6)?,
-        first_seq: row.get(4)?,
-        last_seq: row.get(5)?,
-        place,
-    };
-    Ok(MicroRow { body, is_cold })
+    let (first_seq, last_seq, revision) = (row.get(4)?, row.get(5)?, row.get(6)?);
+    Ok(MicroBody { id, revision, first_seq, last_seq, place })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
 fn read_text(id: &ChunkId, row: &Row<'_>, bytes: Vec<u8>) -> Result<TextBody> {
-    let format = match row.get(11)? {
+    let format = match row.get(10)? {
         0 => TextFormat::Ctf,
         1 => TextFormat::Jsonl,
         other => return Err(compressed::damaged(id, format!("unknown format {other}"))),
     };
-    let text = compressed::decompress(id, bytes, row.get(10)?)?;
+    let text = compressed::decompress(id, bytes, row.get(9)?)?;
     Ok(TextBody { format, text: RedactedText::read_back(text) })
 }
 
-/// Finds the packs of those micros that are cold.
-fn find_packs(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<MicroRow>) -> Result<Vec<MicroBody>> {
-    let mut cold: Vec<_> = micros.iter_mut().filter(|micro| micro.is_cold).collect();
-    let key = |micro: &&mut MicroRow| {
-        let id = micro.body.id;
-        values![no.tenant, id.session, id.branch, id.first, id.last]
-    };
-    let keys: Vec<_> = cold.iter().map(key).collect();
+/// Finds the packs of those micros that are neither hot nor text. A pack has no member for a
+/// micro of tombstones.
+fn find_packs(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<MicroBody>) -> Result<Vec<MicroBody>> {
+    let is_gone = |micro: &&mut MicroBody| matches!(micro.place, BodyPlace::Gone);
+    let cold: Vec<_> = micros.iter_mut().filter(is_gone).collect();
+    let key = |id: ChunkId| values![no.tenant, id.session, id.branch, id.first, id.last];
+    let keys: Vec<_> = cold.iter().map(|micro| key(micro.id)).collect();
     let sql = format!(
-        "{PACKS} WHERE p.tenant = ?1 AND p.session = ?2 AND p.branch = ?3 AND p.first <= ?4
-           AND p.last >= ?5 ORDER BY p.first DESC LIMIT 1"
+        "{PACKS} JOIN chunks c ON c.tenant = p.tenant AND c.session = p.session
+           AND c.branch = p.branch AND c.level = 0 AND c.first = ?4 AND c.turns > 0
+         WHERE p.tenant = ?1 AND p.session = ?2 AND p.branch = ?3
+           AND p.first <= ?4 AND p.last >= ?5 ORDER BY p.first DESC LIMIT 1"
     );
     let packs = tx.each(&sql, &keys, |row| read_pack(tx, row))?;
-    for (micro, pack) in cold.iter_mut().zip(packs.into_iter()) {
-        if let Some(pack) = pack.into_iter().next() {
-            micro.body.place = BodyPlace::Pack(pack);
-        }
+    for (micro, pack) in cold.into_iter().zip(packs) {
+        micro.place = pack.into_iter().next().map_or(BodyPlace::Gone, BodyPlace::Pack);
     }
-    Ok(micros.into_iter().map(|micro| micro.body).collect())
+    Ok(micros)
 }
 
 const PACKS: &str =
