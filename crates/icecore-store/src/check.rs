@@ -1,4 +1,4 @@
-//! Looking after the store: what is there, whether it is whole.
+//! Looking after the store: how much is in it, and whether its invariants hold.
 
 use icecore_domain::ids::Tenant;
 use icecore_domain::redact::Hidden;
@@ -7,497 +7,50 @@ use icecore_domain::time::Millis;
 #[cfg(feature = "postgres")]
 use crate::engine::postgres;
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{notes, params, sqlite};
+use crate::engine::{Params, column, notes, params, sqlite, tuple};
 use crate::error::Result;
 use crate::host::{runs, workspace};
 use crate::store::{Engine, Store};
-use crate::{scopes, secrets, usage};
+use crate::{secrets, usage};
 
-/// What is there.
+/// How much is in a memory or a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreStats {
     /// Sessions with turns.
     pub sessions: u64,
-    /// Branches of them.
+    /// Branches of these sessions.
     pub branches: u64,
-    /// Turns that are there, the expired among them.
+    /// Turns that are not erased, the expired among them.
     pub turns: u64,
-    /// Their tokens.
     pub tokens: u64,
     /// Tombstones.
     pub erased: u64,
     /// Turns let go by retention.
     pub expired: u64,
-    /// Turns by tier: hot (the open tail included), warm, cold (the expired
-    /// included). They add up to `turns`, as tokens do.
+    /// Turns by tier: hot (the open tail included), warm, cold (the expired included). They
+    /// add up to `turns`, as tokens do.
     pub tier_turns: [u64; 3],
-    /// Tokens by tier.
     pub tier_tokens: [u64; 3],
-    /// Bytes of bodies by tier, as they are kept.
+    /// Bytes of bodies by tier, as they are stored.
     pub tier_bytes: [u64; 3],
-    /// Turns in open tails that are there.
+    /// Turns in open tails that are not erased.
     pub open_turns: u64,
     /// Chunks by level.
     pub chunks: [u64; 3],
     /// Summaries by level.
     pub summaries: [u64; 3],
-    /// Bytes of summaries.
     pub summary_bytes: u64,
-    /// Packs.
     pub packs: u64,
     /// Entries in force.
     pub entries: u64,
-    /// Facts.
     pub facts: u64,
-    /// Facts on which a person gave a verdict.
     pub verdicts: u64,
     /// The scope's epoch, or the sum of them.
     pub epoch: u64,
     /// Files of workspaces; a memory has none.
     pub files: u64,
-    /// Secrets that were hidden in turns, entries, verdicts and kept versions of
-    /// files that are there.
+    /// Secrets that were hidden in turns, entries, verdicts and stored versions of files.
     pub hidden: Hidden,
-}
-
-pub(crate) fn stats(
-    tx: &Tx<'_>,
-    tenant: &Tenant,
-    memory: Option<&str>,
-    now: Millis,
-) -> Result<StoreStats> {
-    let Some(no) = scopes::tenant_no(tx, tenant)? else { return Ok(StoreStats::default()) };
-    read_stats(tx, no, memory, now)
-}
-
-fn read_stats(tx: &Tx<'_>, tenant: i64, memory: Option<&str>, now: Millis) -> Result<StoreStats> {
-    // Every question is asked of the sessions of the memory, or of the tenant.
-    let mine = "tenant = ?1 AND session IN (SELECT o.session FROM sessions o
-        JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
-        WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2))";
-    let numbers = |sql: String, columns: usize| {
-        tx.query_row(&sql, params![tenant, memory], |row| {
-            (0..columns)
-                .map(|at| row.get::<_, Option<i64>>(at).map(|n| n.unwrap_or(0) as u64))
-                .collect()
-        })
-    };
-    let rows = |sql: String| -> Result<Vec<(i64, u64)>> {
-        tx.prepare(&sql)?
-            .query_map(params![tenant, memory], |row| {
-                Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))
-            })?
-            .collect()
-    };
-    let mut stats = StoreStats::default();
-
-    let sums: Vec<u64> = numbers(
-        format!(
-            "SELECT count(*) FILTER (WHERE turns > 0), sum(turns), sum(tokens), sum(last_seq - turns) FROM sessions WHERE {mine}"
-        ),
-        4,
-    )?;
-    // `seq` is dense, so what it counts beyond the turns that are there is erased.
-    (stats.sessions, stats.turns, stats.tokens, stats.erased) =
-        (sums[0], sums[1], sums[2], sums[3]);
-    let expired: Vec<u64> = numbers(
-        format!(
-            "SELECT count(*) FROM turns INDEXED BY turns_expired WHERE {mine} AND flags & 12 = 8"
-        ),
-        1,
-    )?;
-    stats.expired = expired[0];
-    let sums: Vec<u64> = numbers(
-        format!(
-            "SELECT count(*) FILTER (WHERE EXISTS (SELECT 1 FROM sessions o
-                  WHERE o.tenant = b.tenant AND o.session = b.session AND o.turns > 0)),
-                sum((SELECT count(*) FROM turns t WHERE micro_first_seq > 0 AND t.tenant = b.tenant
-                  AND t.session = b.session AND t.branch = b.branch AND t.seq >= micro_first_seq AND t.flags & 4 = 0)),
-                sum(micro_tokens)
-             FROM branches b WHERE {mine}"
-        ),
-        3,
-    )?;
-    (stats.branches, stats.open_turns) = (sums[0], sums[1]);
-
-    // Closed micros by tier, from the branches' watermarks; the open tail is hot.
-    let mut query = tx.prepare(&format!(
-        "SELECT CASE WHEN last <= cold_through THEN 2 WHEN last <= warm_through THEN 1 ELSE 0 END,
-                sum(turns), sum(tokens)
-         FROM (SELECT * FROM chunks WHERE level = 0 AND {mine}) k
-         JOIN (SELECT tenant, session, branch, warm_through, cold_through FROM branches WHERE {mine}) b
-           USING (tenant, session, branch)
-         GROUP BY 1"
-    ))?;
-    let mut found = query.query(params![tenant, memory])?;
-    while let Some(row) = found.next()? {
-        let tier = row.get::<_, i64>(0)? as usize;
-        stats.tier_turns[tier] = row.get::<_, i64>(1)? as u64;
-        stats.tier_tokens[tier] = row.get::<_, i64>(2)? as u64;
-    }
-    stats.tier_tokens[0] += sums[2];
-    stats.tier_turns[0] = stats.turns.saturating_sub(stats.tier_turns[1] + stats.tier_turns[2]);
-
-    let bytes: Vec<u64> = numbers(format!("SELECT sum(length(body)) FROM bodies WHERE {mine}"), 1)?;
-    stats.tier_bytes[0] = bytes[0];
-    let texts = rows(format!(
-        "SELECT first <= cold_through, sum(length(text)) FROM (SELECT * FROM texts WHERE {mine}) x
-         JOIN (SELECT tenant, session, branch, cold_through FROM branches WHERE {mine}) b
-           USING (tenant, session, branch) GROUP BY 1"
-    ))?;
-    for (is_cold, bytes) in texts {
-        stats.tier_bytes[1 + is_cold as usize] = bytes;
-    }
-    let sums: Vec<u64> =
-        numbers(format!("SELECT count(*), sum(bytes) FROM packs WHERE {mine}"), 2)?;
-    stats.packs = sums[0];
-    stats.tier_bytes[2] += sums[1];
-
-    for (level, count) in
-        rows(format!("SELECT level, count(*) FROM chunks WHERE {mine} GROUP BY level"))?
-    {
-        stats.chunks[level as usize] = count;
-    }
-    for (level, count) in
-        rows(format!("SELECT level, count(*) FROM summaries WHERE {mine} GROUP BY level"))?
-    {
-        stats.summaries[level as usize] = count;
-    }
-    let bytes: Vec<u64> =
-        numbers(format!("SELECT sum(length(summary)) FROM summaries WHERE {mine}"), 1)?;
-    stats.summary_bytes = bytes[0];
-    let in_scope = "tenant = ?1 AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
-    let in_force = format!(
-        "(ended IS NULL OR superseded_until <= {now}) AND (expires_at IS NULL OR expires_at > {now})",
-        now = now.0
-    );
-    let entries: Vec<u64> =
-        numbers(format!("SELECT count(*) FROM entries WHERE {in_force} AND {in_scope}"), 1)?;
-    for (count, table) in [(&mut stats.facts, "facts"), (&mut stats.verdicts, "verdicts")] {
-        *count = numbers(format!("SELECT count(*) FROM {table} WHERE {in_scope}"), 1)?[0];
-    }
-    let epochs: Vec<u64> = numbers(format!("SELECT sum(epoch) FROM scopes WHERE {in_scope}"), 1)?;
-    (stats.entries, stats.epoch) = (entries[0], epochs[0]);
-    stats.hidden = tx
-        .prepare(&format!("SELECT kind, sum(count) FROM hidden WHERE {in_scope} GROUP BY kind"))?
-        .query_map(params![tenant, memory], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?
-        .collect::<Result<_>>()?;
-    if memory.is_none() {
-        stats.files = workspace::count(tx, tenant)?;
-        workspace::add_hidden(tx, tenant, &mut stats.hidden)?;
-    }
-    Ok(stats)
-}
-
-/// What must hold of the tables, each as a query for what breaks it.
-const INVARIANTS: [(&str, &str); 47] = [
-    (
-        "a session's seq is not dense",
-        "SELECT 'session ' || o.session FROM sessions o WHERE o.last_seq !=
-           (SELECT count(*) FROM turns t WHERE t.tenant = o.tenant AND t.session = o.session)",
-    ),
-    (
-        "a session's count of turns is wrong",
-        "SELECT 'session ' || o.session FROM sessions o WHERE o.turns !=
-           (SELECT count(*) FROM turns t WHERE t.tenant = o.tenant AND t.session = o.session AND t.flags & 4 = 0)",
-    ),
-    (
-        "a session's count of tokens is wrong",
-        "SELECT 'session ' || o.session FROM sessions o WHERE o.tokens !=
-           (SELECT coalesce(sum(tokens), 0) FROM turns t WHERE t.tenant = o.tenant AND t.session = o.session)",
-    ),
-    (
-        "a branch's ordinals are not dense",
-        "SELECT 'session ' || b.session || ' branch ' || b.branch FROM branches b WHERE b.length !=
-           (SELECT count(*) FROM turns t WHERE t.tenant = b.tenant AND t.session = b.session AND t.branch = b.branch)",
-    ),
-    (
-        "positions are not in order of seq",
-        "SELECT 'session ' || session || ' seq ' || seq FROM (SELECT session, seq, position,
-           lag(position) OVER (PARTITION BY tenant, session ORDER BY seq) AS before FROM turns) t
-         WHERE before >= position",
-    ),
-    (
-        "a position lies beyond its tenant's counter",
-        "SELECT 'position ' || t.position FROM turns t JOIN tenants n ON n.tenant = t.tenant WHERE t.position > n.position",
-    ),
-    (
-        "a run of positions does not match its turns",
-        "SELECT 'position ' || r.first FROM runs r WHERE r.count !=
-           (SELECT count(*) FROM turns t WHERE t.tenant = r.tenant AND t.session = r.session
-              AND t.seq >= r.first_seq AND t.seq < r.first_seq + r.count
-              AND t.position = r.first + t.seq - r.first_seq)",
-    ),
-    (
-        "chunks of a level do not tile",
-        "SELECT 'session ' || session || ' level ' || level || ' at ' || first FROM (SELECT session, level, first,
-           lag(last, 1, CAST(0 AS BIGINT)) OVER (PARTITION BY tenant, session, branch, level ORDER BY first) AS before FROM chunks) k
-         WHERE before + 1 != first",
-    ),
-    (
-        "a chunk is not the union of the level below",
-        "SELECT 'session ' || k.session || ' level ' || k.level || ' at ' || k.first FROM chunks k WHERE k.level > 0
-           AND NOT EXISTS (SELECT 1 FROM chunks u WHERE u.tenant = k.tenant AND u.session = k.session
-             AND u.branch = k.branch AND u.level = k.level - 1 AND u.last = k.last)",
-    ),
-    (
-        "a chunk's turns or tokens are wrong",
-        "SELECT 'session ' || k.session || ' level ' || k.level || ' at ' || k.first FROM chunks k WHERE
-           (k.turns, k.tokens) != (SELECT count(*) FILTER (WHERE t.flags & 4 = 0), coalesce(sum(t.tokens), 0) FROM turns t
-             WHERE t.tenant = k.tenant AND t.session = k.session AND t.branch = k.branch
-               AND t.seq BETWEEN k.first_seq AND k.last_seq AND t.ordinal BETWEEN k.first AND k.last)",
-    ),
-    (
-        "a hot turn has no body",
-        "SELECT 'session ' || t.session || ' seq ' || t.seq FROM turns t
-           JOIN branches b ON b.tenant = t.tenant AND b.session = t.session AND b.branch = t.branch
-         WHERE t.ordinal > b.warm_through AND t.flags & 12 = 0 AND NOT EXISTS
-           (SELECT 1 FROM bodies x WHERE x.tenant = t.tenant AND x.session = t.session AND x.seq = t.seq)",
-    ),
-    (
-        "a body is in two places",
-        "SELECT 'session ' || x.session || ' seq ' || x.seq FROM bodies x
-           JOIN turns t ON t.tenant = x.tenant AND t.session = x.session AND t.seq = x.seq
-           JOIN branches b ON b.tenant = t.tenant AND b.session = t.session AND b.branch = t.branch
-         WHERE t.ordinal <= b.warm_through OR t.flags & 4 != 0",
-    ),
-    (
-        "a run of positions is not in its session's scope",
-        "SELECT 'position ' || r.first FROM runs r LEFT JOIN sessions o
-           ON o.tenant = r.tenant AND o.session = r.session WHERE o.scope IS NOT r.scope",
-    ),
-    (
-        "a summary's scope or number is wrong",
-        "SELECT 'session ' || m.session || ' level ' || m.level || ' at ' || m.first FROM summaries m
-           JOIN sessions o ON o.tenant = m.tenant AND o.session = m.session
-           JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
-         WHERE o.scope != m.scope OR m.number > p.summaries OR m.number < 1",
-    ),
-    (
-        "a fact's number or source is wrong",
-        "SELECT 'fact ' || f.number FROM facts f JOIN scopes p ON p.tenant = f.tenant AND p.scope = f.scope
-         WHERE f.number > p.facts OR NOT EXISTS (SELECT 1 FROM turns t
-           JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session
-           WHERE t.tenant = f.tenant AND t.session = f.session AND t.seq = f.seq
-             AND t.flags & 4 = 0 AND o.scope = f.scope)",
-    ),
-    (
-        "a verdict quotes a turn that was erased",
-        "SELECT 'position ' || v.position FROM verdicts v JOIN turns t
-           ON t.tenant = v.tenant AND t.session = v.session AND t.seq = v.seq WHERE t.flags & 4 != 0",
-    ),
-    (
-        "a file's versions are not dense",
-        "SELECT 'position ' || max(position) FROM files GROUP BY tenant, workspace, path
-         HAVING max(version) - min(version) + 1 != count(*) OR min(version) < 1",
-    ),
-    (
-        "a file is not where the log says",
-        "SELECT 'position ' || f.position FROM files f WHERE NOT EXISTS (SELECT 1 FROM log l
-           WHERE l.tenant = f.tenant AND l.position = f.position AND l.kind = 'workspace.updated'
-             AND json_extract(l.payload, '$.path') = f.path
-             AND json_extract(l.payload, '$.version') || '' = f.version || '')",
-    ),
-    (
-        "a run's count of events is wrong",
-        "SELECT 'run ' || r.run FROM workflow_runs r WHERE
-           (SELECT count(*) FROM run_events e WHERE e.tenant = r.tenant AND e.run = r.run) !=
-           CASE WHEN r.expired_at IS NULL THEN r.events ELSE 0 END",
-    ),
-    (
-        "a run's events are not numbered from 0 on",
-        "SELECT 'run ' || run FROM run_events GROUP BY tenant, run
-         HAVING min(sequence) != 0 OR max(sequence) + 1 != count(*)",
-    ),
-    (
-        "a run's end does not fit its status",
-        "SELECT 'run ' || run FROM workflow_runs
-         WHERE (status IN ('completed', 'failed', 'cancelled')) != (ended_at IS NOT NULL)
-            OR expired_at IS NOT NULL AND ended_at IS NULL",
-    ),
-    (
-        "a commitment is in no memory",
-        "SELECT 'commitment ' || k.id FROM commitments k WHERE NOT EXISTS
-           (SELECT 1 FROM scopes p WHERE p.tenant = k.tenant AND p.scope = k.scope)",
-    ),
-    (
-        "a commitment's end does not fit its state",
-        "SELECT 'commitment ' || id FROM commitments
-         WHERE state NOT BETWEEN 0 AND 3 OR (state = 0) != (settled_at IS NULL)",
-    ),
-    (
-        "a settled commitment tells what it waited for",
-        "SELECT 'commitment ' || id FROM commitments
-         WHERE state != 0 AND (tag IS NOT NULL OR mentions IS NOT NULL)",
-    ),
-    (
-        "a schedule is in no memory",
-        "SELECT 'schedule ' || k.id FROM schedules k WHERE NOT EXISTS
-           (SELECT 1 FROM scopes p WHERE p.tenant = k.tenant AND p.scope = k.scope)",
-    ),
-    (
-        "a schedule has no time, or two",
-        "SELECT 'schedule ' || id FROM schedules
-         WHERE (cron IS NULL) = (once_at IS NULL) OR (next_at IS NULL) != (fires_at IS NULL)",
-    ),
-    (
-        "a tick is of no schedule",
-        "SELECT 'tick of schedule ' || i.schedule FROM ticks i WHERE NOT EXISTS
-           (SELECT 1 FROM schedules k WHERE k.tenant = i.tenant AND k.id = i.schedule)",
-    ),
-    (
-        "a tick's end does not fit its outcome",
-        "SELECT 'tick of schedule ' || schedule FROM ticks
-         WHERE (outcome IS NULL) != (ended_at IS NULL) OR outcome IS NULL AND heartbeat IS NULL",
-    ),
-    (
-        "what stands for an entry is not there",
-        "SELECT 'entry at position ' || e.began FROM entries e WHERE e.successor IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM entries x
-             WHERE x.tenant = e.tenant AND x.scope = e.scope AND x.id = e.successor)",
-    ),
-    (
-        "an entry ended neither by its end nor for another",
-        "SELECT 'entry at position ' || began FROM entries
-         WHERE (ended IS NOT NULL) != (ended_at IS NOT NULL OR successor IS NOT NULL)
-            OR (ended_at IS NOT NULL AND successor IS NOT NULL)
-            OR (successor IS NULL AND (superseded_until IS NOT NULL OR overtaken != 0))",
-    ),
-    (
-        "what an entry was made of, or what was made of it, is not there",
-        "SELECT 'entry ' || q.output FROM entry_quotes q WHERE 2 !=
-           (SELECT count(*) FROM entries e WHERE e.tenant = q.tenant AND e.scope = q.scope
-              AND e.id IN (q.source, q.output))",
-    ),
-    (
-        "dreams of a memory are no chain",
-        "SELECT 'run ' || run FROM (SELECT run, state, previous,
-             lag(run) OVER dreamt AS before, lead(run) OVER dreamt AS next
-           FROM dreams WHERE state IN ('in-force', 'superseded')
-           WINDOW dreamt AS (PARTITION BY tenant, scope ORDER BY number)) d
-         WHERE previous IS NOT before OR (state = 'in-force') != (next IS NULL)",
-    ),
-    (
-        "a branch's turns count as read that no dream read",
-        "SELECT 'session ' || b.session || ' branch ' || b.branch FROM branches b
-         WHERE b.dreamed_through > b.length OR b.dreamed_through != coalesce((SELECT max(p.through)
-           FROM dream_spans p JOIN dreams d ON d.tenant = p.tenant AND d.run = p.run
-           WHERE p.tenant = b.tenant AND p.session = b.session AND p.branch = b.branch
-             AND d.state IN ('in-force', 'superseded')), 0)",
-    ),
-    (
-        "what a dream read is of no dream",
-        "SELECT 'run ' || p.run FROM dream_spans p WHERE NOT EXISTS
-           (SELECT 1 FROM dreams d WHERE d.tenant = p.tenant AND d.run = p.run)",
-    ),
-    (
-        "what a dream wrote is not there",
-        "SELECT 'run ' || d.run FROM dreams d WHERE d.state IN ('in-force', 'superseded')
-           AND NOT EXISTS (SELECT 1 FROM entries e
-             WHERE e.tenant = d.tenant AND e.scope = d.scope AND e.id = d.output)",
-    ),
-    (
-        "a dream that was lost or taken back tells of its sources",
-        "SELECT 'run ' || run FROM dreams
-         WHERE state NOT IN ('in-force', 'superseded') AND section || source_ids != ''",
-    ),
-    (
-        "an archive's key does not fit its state",
-        "SELECT 'archive ' || lower(hex(a.checksum)) FROM archives a
-         WHERE (a.sealed_key IS NULL) != (a.erased_at IS NOT NULL OR a.expired_at IS NOT NULL)
-         UNION SELECT 'run ' || d.run FROM dreams d WHERE d.state = 'in-force'
-           AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.tenant = d.tenant
-             AND a.scope = d.scope AND a.checksum = d.archive AND a.sealed_key IS NOT NULL)",
-    ),
-    (
-        "a handoff reaches beyond its branch",
-        "SELECT 'handoff ' || h.id FROM handoffs h WHERE h.through < 0 OR h.through >
-           coalesce((SELECT b.length FROM branches b WHERE b.tenant = h.tenant
-             AND b.session = h.session AND b.branch = h.branch), -1)",
-    ),
-    (
-        "a handoff has no version",
-        "SELECT 'handoff ' || id FROM handoffs WHERE version < 1",
-    ),
-    (
-        "a handoff keeps what it does not cover",
-        "SELECT 'handoff ' || h.id FROM handoffs h, json_each(h.kept) k WHERE NOT EXISTS
-           (SELECT 1 FROM turns t WHERE t.tenant = h.tenant AND t.session = h.session
-              AND t.seq || '' = k.value || '' AND (t.branch < h.branch
-                OR t.branch = h.branch AND t.ordinal <= h.through))",
-    ),
-    (
-        "what a handoff was made of is not there",
-        "SELECT 'handoff ' || h.id FROM handoffs h LEFT JOIN handoffs p
-           ON p.tenant = h.tenant AND p.id = h.previous AND p.session = h.session
-             AND p.position < h.position
-         WHERE (h.previous IS NOT NULL AND p.id IS NULL) OR h.number != coalesce(p.number, 0) + 1",
-    ),
-    (
-        "a handoff is not where the log says",
-        "SELECT 'handoff ' || h.id FROM handoffs h WHERE NOT EXISTS (SELECT 1 FROM log l
-           WHERE l.tenant = h.tenant AND l.position = h.position
-             AND l.kind = 'session.compacted' AND json_extract(l.payload, '$.compactionId') = h.id)",
-    ),
-    (
-        "what a provider counted is of no handoff",
-        "SELECT 'session ' || u.session FROM view_usage u WHERE u.handoff IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM handoffs h WHERE h.tenant = u.tenant
-             AND h.session = u.session AND h.id = u.handoff)",
-    ),
-    (
-        "a link is of no turn of its memory",
-        "SELECT 'session ' || l.session || ', turn ' || l.seq FROM links l WHERE NOT EXISTS
-           (SELECT 1 FROM turns t JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session
-            WHERE t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
-              AND o.scope = l.scope)",
-    ),
-    (
-        "a link is no hash, or a turn has two",
-        "SELECT 'session ' || l.session || ', turn ' || l.seq FROM links l
-         GROUP BY l.tenant, l.session, l.seq HAVING count(*) > 1 OR max(length(l.link)) != 16
-           OR min(length(l.link)) != 16",
-    ),
-    (
-        "an answer is about a session of another memory",
-        "SELECT 'session ' || a.session FROM answers a WHERE a.session IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.tenant = a.tenant
-             AND o.session = a.session AND o.scope = a.scope)",
-    ),
-    (
-        "what was hidden is counted for nothing that is there",
-        "SELECT 'position ' || h.position FROM hidden h WHERE NOT EXISTS
-           (SELECT 1 FROM runs r JOIN turns t ON t.tenant = r.tenant AND t.session = r.session
-              AND t.seq = r.first_seq + h.position - r.first
-            WHERE r.tenant = h.tenant AND r.scope = h.scope AND t.flags & 4 = 0
-              AND h.position BETWEEN r.first AND r.first + r.count - 1)
-         AND NOT EXISTS (SELECT 1 FROM entries e
-            WHERE e.tenant = h.tenant AND e.scope = h.scope AND e.began = h.position)
-         AND NOT EXISTS (SELECT 1 FROM verdicts v
-            WHERE v.tenant = h.tenant AND v.scope = h.scope AND v.position = h.position)",
-    ),
-];
-
-/// Findings of one kind that are named one by one.
-const FINDINGS_NAMED: usize = 5;
-
-pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
-    let mut findings = Vec::new();
-    for (what, query) in INVARIANTS {
-        let broken: Vec<String> = tx
-            .prepare(&format!("{query} LIMIT 1000"))
-            .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())?;
-        let more = broken.len().saturating_sub(FINDINGS_NAMED);
-        findings.extend(broken.iter().take(FINDINGS_NAMED).map(|place| format!("{what}: {place}")));
-        if more > 0 {
-            findings.push(format!("{what}: and {more} more"));
-        }
-    }
-    findings.extend(usage::check(tx)?);
-    findings.extend(secrets::check(tx)?);
-    findings.extend(workspace::check(tx)?);
-    findings.extend(runs::check(tx)?);
-    Ok(findings)
 }
 
 impl Store {
@@ -509,44 +62,173 @@ impl Store {
             Engine::Postgres(_) => postgres::check_row_security,
         };
         let damage = self.read(Isolation::Global, "check_engine", check_engine).await?;
-        match damage.is_empty() {
-            true => self.read(Isolation::Global, "check", check).await,
-            false => Ok(damage),
+        if !damage.is_empty() {
+            return Ok(damage);
         }
+        self.read(Isolation::Global, "check", check).await
     }
 
-    /// What is there, of one memory or of a tenant.
+    /// How much is in a memory, or in all memories of a tenant.
     pub async fn stats(
         &self,
         tenant: &Tenant,
         memory: Option<&str>,
         now: Millis,
     ) -> Result<StoreStats> {
-        let (tenant, memory) = (tenant.clone(), memory.map(str::to_owned));
-        self.read(Isolation::from(&tenant), "stats", move |tx| {
-            stats(tx, &tenant, memory.as_deref(), now)
-        })
-        .await
+        let memory = memory.map(str::to_owned);
+        self.read(tenant, "stats", move |tx| stats(tx, memory.as_deref(), now)).await
     }
 
-    /// Remembers a small setting of the store itself.
+    /// Stores a small setting of the store itself.
     pub async fn put_note(&self, name: &str, value: &str) -> Result<()> {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.write(Isolation::Global, "put_note", move |tx| notes::put_note(tx, &name, &value))
             .await
     }
 
-    /// As [`Store::put_note`], if there is none of that name. Answers the one that is
-    /// there then: of many who note something at once, all get the same.
+    /// As [`Store::put_note`], unless the name has a note; answers the note that is there then.
+    /// Of many callers at once all get the same.
     pub async fn note_once(&self, name: &str, value: &str) -> Result<String> {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.write(Isolation::Global, "note_once", move |tx| notes::note_once(tx, &name, &value))
             .await
     }
 
-    /// Reads it.
     pub async fn note(&self, name: &str) -> Result<Option<String>> {
         let name = name.to_owned();
         self.read(Isolation::Global, "note", move |tx| notes::note(tx, &name)).await
     }
+}
+
+/// The rows of sessions of a tenant, `?1`, or of one of its memories, `?2`.
+const OF_SESSIONS: &str = "tenant = ?1 AND session IN (SELECT o.session FROM sessions o
+    JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+    WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2))";
+
+/// The rows of memories, likewise.
+const OF_MEMORIES: &str = "tenant = ?1
+    AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
+
+/// Counts by level.
+const LEVELS: &str = "count(*) FILTER (WHERE level = 0), count(*) FILTER (WHERE level = 1),
+    count(*) FILTER (WHERE level = 2)";
+
+fn stats(tx: &Tx<'_>, memory: Option<&str>, now: Millis) -> Result<StoreStats> {
+    let Some(tenant) = tx.tenant_no()? else { return Ok(StoreStats::default()) };
+    let whose = params![tenant, memory];
+    let mut stats = StoreStats::default();
+
+    // `seq` is dense, so what it counts beyond the turns that are there is erased.
+    let sql = format!(
+        "SELECT count(*) FILTER (WHERE turns > 0), sum(turns), sum(tokens), sum(last_seq - turns)
+         FROM sessions WHERE {OF_SESSIONS}"
+    );
+    [stats.sessions, stats.turns, stats.tokens, stats.erased] = sums(tx, &sql, whose)?;
+    let sql = format!(
+        "SELECT count(*) FROM turns INDEXED BY turns_expired WHERE {OF_SESSIONS} AND flags & 12 = 8"
+    );
+    [stats.expired] = sums(tx, &sql, whose)?;
+    let sql = format!(
+        "SELECT count(*) FILTER (WHERE EXISTS (SELECT 1 FROM sessions o
+              WHERE o.tenant = b.tenant AND o.session = b.session AND o.turns > 0)),
+            sum((SELECT count(*) FROM turns t WHERE micro_first_seq > 0 AND t.tenant = b.tenant
+              AND t.session = b.session AND t.branch = b.branch AND t.seq >= micro_first_seq
+              AND t.flags & 4 = 0)),
+            sum(micro_tokens)
+         FROM branches b WHERE {OF_SESSIONS}"
+    );
+    let open_tokens;
+    [stats.branches, stats.open_turns, open_tokens] = sums(tx, &sql, whose)?;
+
+    // Closed micros by tier, from the branches' watermarks; the open tail is hot.
+    let sql = format!(
+        "SELECT CASE WHEN last <= cold_through THEN 2 WHEN last <= warm_through THEN 1 ELSE 0 END,
+                sum(turns), sum(tokens)
+         FROM (SELECT * FROM chunks WHERE level = 0 AND {OF_SESSIONS}) k
+         JOIN (SELECT tenant, session, branch, warm_through, cold_through FROM branches
+               WHERE {OF_SESSIONS}) b
+           USING (tenant, session, branch)
+         GROUP BY 1"
+    );
+    let tiers: Vec<(usize, u64, u64)> = tx.all(&sql, whose, tuple)?;
+    for (tier, turns, tokens) in tiers {
+        (stats.tier_turns[tier], stats.tier_tokens[tier]) = (turns, tokens);
+    }
+    stats.tier_tokens[0] += open_tokens;
+    stats.tier_turns[0] = stats.turns.saturating_sub(stats.tier_turns[1] + stats.tier_turns[2]);
+
+    let sql = format!("SELECT sum(length(body)) FROM bodies WHERE {OF_SESSIONS}");
+    [stats.tier_bytes[0]] = sums(tx, &sql, whose)?;
+    let sql = format!(
+        "SELECT sum(length(text)) FILTER (WHERE first > cold_through),
+                sum(length(text)) FILTER (WHERE first <= cold_through)
+         FROM (SELECT * FROM texts WHERE {OF_SESSIONS}) x
+         JOIN (SELECT tenant, session, branch, cold_through FROM branches WHERE {OF_SESSIONS}) b
+           USING (tenant, session, branch)"
+    );
+    [stats.tier_bytes[1], stats.tier_bytes[2]] = sums(tx, &sql, whose)?;
+    let sql = format!("SELECT count(*), sum(bytes) FROM packs WHERE {OF_SESSIONS}");
+    let pack_bytes;
+    [stats.packs, pack_bytes] = sums(tx, &sql, whose)?;
+    stats.tier_bytes[2] += pack_bytes;
+
+    let sql = format!("SELECT {LEVELS} FROM chunks WHERE {OF_SESSIONS}");
+    stats.chunks = sums(tx, &sql, whose)?;
+    let sql = format!("SELECT {LEVELS} FROM summaries WHERE {OF_SESSIONS}");
+    stats.summaries = sums(tx, &sql, whose)?;
+    let sql = format!("SELECT sum(length(summary)) FROM summaries WHERE {OF_SESSIONS}");
+    [stats.summary_bytes] = sums(tx, &sql, whose)?;
+
+    let sql = format!(
+        "SELECT (SELECT count(*) FROM entries WHERE {OF_MEMORIES}
+             AND (ended IS NULL OR superseded_until <= {now})
+             AND (expires_at IS NULL OR expires_at > {now})),
+           (SELECT count(*) FROM facts WHERE {OF_MEMORIES}),
+           (SELECT count(*) FROM verdicts WHERE {OF_MEMORIES}),
+           (SELECT sum(epoch) FROM scopes WHERE {OF_MEMORIES})",
+        now = now.0
+    );
+    [stats.entries, stats.facts, stats.verdicts, stats.epoch] = sums(tx, &sql, whose)?;
+    let sql = format!("SELECT kind, sum(count) FROM hidden WHERE {OF_MEMORIES} GROUP BY kind");
+    let hidden: Vec<(String, u64)> = tx.all(&sql, whose, tuple)?;
+    stats.hidden = hidden.into_iter().collect();
+    if memory.is_none() {
+        stats.files = workspace::count(tx, tenant)?;
+        workspace::add_hidden(tx, tenant, &mut stats.hidden)?;
+    }
+    Ok(stats)
+}
+
+/// The one row that a statement finds, in which nothing counts as 0.
+fn sums<const N: usize>(tx: &Tx<'_>, sql: &str, whose: impl Params) -> Result<[u64; N]> {
+    let mut sums = [0; N];
+    tx.one(sql, whose, |row| {
+        for (at, sum) in sums.iter_mut().enumerate() {
+            *sum = row.get::<_, Option<u64>>(at)?.unwrap_or_default();
+        }
+        Ok(sums)
+    })
+}
+
+/// Queries for rows that break an invariant, each below a comment that says what is wrong.
+const INVARIANTS: &str = include_str!("check/invariants.sql");
+
+/// Findings of one kind that are named one by one.
+const FINDINGS_NAMED: usize = 5;
+
+fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for query in INVARIANTS.trim_end().split("\n\n") {
+        let what = query.lines().next().unwrap_or_default().trim_start_matches("-- ");
+        let broken: Vec<String> = tx.all(&format!("{query} LIMIT 1000"), [], column)?;
+        findings.extend(broken.iter().take(FINDINGS_NAMED).map(|place| format!("{what}: {place}")));
+        if broken.len() > FINDINGS_NAMED {
+            findings.push(format!("{what}: and {} more", broken.len() - FINDINGS_NAMED));
+        }
+    }
+    findings.extend(usage::check(tx)?);
+    findings.extend(secrets::check(tx)?);
+    findings.extend(workspace::check(tx)?);
+    findings.extend(runs::check(tx)?);
+    Ok(findings)
 }

@@ -1202,8 +1202,7 @@ async fn view_recall(store: &Store, scope: &Scope) -> Vec<String> {
     lines.push(format!("{:?}", store.facts_through(scope).await.unwrap()));
     lines.push(format!("{:?}", store.facts(scope).await.unwrap()));
     lines.push(format!("{:?}", store.facts_at(scope, &[4, 1, 2]).await.unwrap()));
-    let same = store.facts_of(scope, drawn_about(1).key()).await.unwrap();
-    lines.push(format!("{same:?} {:?}", store.verdicts(scope).await.unwrap()));
+    lines.push(format!("{:?}", store.verdicts(scope).await.unwrap()));
     lines
 }
 

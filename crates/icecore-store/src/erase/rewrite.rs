@@ -24,7 +24,7 @@ pub(crate) fn rewrite(tx: &Tx<'_>, scope: &Scope, rewrite: &Rewrite) -> Result<b
     }
     let mut larger = 0;
     for (id, _, pack) in &rewrite.packs {
-        larger += erase::swap_pack(tx, scope, no, id, pack)?;
+        larger += erase::swap_pack(tx, no, id, pack)?;
     }
     let touched = rewrite_rows(tx, no, rewrite, &mut larger)?;
     usage::change(tx, no.tenant, Change::bytes(larger))?;

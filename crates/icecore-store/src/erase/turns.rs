@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use icecore_domain::chunk::ChunkId;
+use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::time::Millis;
 
@@ -105,7 +105,7 @@ pub(crate) fn erase(tx: &Tx<'_>, scope: &Scope, erasure: &Erasure) -> Result<boo
     let mut change = Change::default();
     for (id, old, new) in &erasure.packs {
         change.bytes += match new {
-            Some(pack) => swap_pack(tx, scope, no, id, pack)?,
+            Some(pack) => swap_pack(tx, no, id, pack)?,
             None => -delete_pack(tx, no, erasure, id.first, old)?,
         };
     }
@@ -118,16 +118,10 @@ pub(crate) fn erase(tx: &Tx<'_>, scope: &Scope, erasure: &Erasure) -> Result<boo
 
 /// Puts a pack in the place of the one that a macro has, and answers by how many bytes it
 /// is larger.
-pub(crate) fn swap_pack(
-    tx: &Tx<'_>,
-    scope: &Scope,
-    no: ScopeNo,
-    id: &ChunkId,
-    pack: &NewPack,
-) -> Result<i64> {
+pub(crate) fn swap_pack(tx: &Tx<'_>, no: ScopeNo, id: &ChunkId, pack: &NewPack) -> Result<i64> {
     // Its turns are as old as they were: retention goes on counting.
     let (since, bytes) = packed(tx, no, id)?;
-    pyramid::put_pack(tx, scope, no.tenant, id, pack, since)?;
+    pyramid::put_pack(tx, no.tenant, id, pack, since)?;
     Ok(engine::number(pack.bytes) - bytes)
 }
 
@@ -146,7 +140,7 @@ pub(crate) fn still_as_read(tx: &Tx<'_>, no: ScopeNo, seen: &Seen<'_>) -> Result
     let at = (seen.session, seen.branch);
     let micros = seen.micros.iter().map(|(id, revision, _)| (id, *revision));
     if pyramid::watermark(tx, no.tenant, at, "warm_through")?.is_none()
-        || !pyramid::unrevised(tx, no.tenant, at, micros)?
+        || !pyramid::unrevised(tx, no.tenant, at, Level::Micro, micros)?
         || !every_micro_is_named(tx, no, seen)?
     {
         return Ok(false);

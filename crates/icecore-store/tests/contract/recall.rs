@@ -1,7 +1,7 @@
 //! What recall reads by: a scope in order, hits by id, facts and verdicts.
 
 use icecore_domain::chunk::Level;
-use icecore_domain::fact::{FactKey, Verdict};
+use icecore_domain::fact::Verdict;
 use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo, TurnId};
 use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
@@ -282,9 +282,6 @@ pub(super) async fn facts_are_put_with_their_watermark(store: &Store) {
     assert_eq!(store.facts_after(&scope(), 3, 9).await.unwrap(), []);
     let at = store.facts_at(&scope(), &[3, 9, 1]).await.unwrap();
     assert_eq!(at, [all[2].clone(), all[0].clone()]);
-    let same = store.facts_of(&scope(), all[0].fact.key()).await.unwrap();
-    assert_eq!(same, [all[0].clone(), all[2].clone()]);
-    assert_eq!(store.facts_of(&scope(), FactKey([0; 8])).await.unwrap(), []);
     let diary = scope_of("acme", "diary");
     assert_eq!(store.facts(&diary).await.unwrap(), []);
     assert_eq!(store.facts_at(&diary, &[1]).await.unwrap(), []);

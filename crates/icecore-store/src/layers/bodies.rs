@@ -1,0 +1,274 @@
+//! Where the bodies of micros are: in the turns' rows, as text, or in a pack.
+
+use std::collections::BTreeSet;
+
+use icecore_domain::chunk::{ChunkId, Level};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant, TurnId};
+use icecore_domain::redact::RedactedText;
+use icecore_domain::time::Millis;
+
+use super::compressed;
+use super::demotion::PACK_KEY;
+use crate::engine::tx::{Isolation, ScopeNo, Tx};
+use crate::engine::{Row, params, tuple, values};
+use crate::error::{Result, StoreError};
+use crate::pack::{PackKey, TextFormat};
+use crate::scopes;
+use crate::store::Store;
+use crate::turns::{TurnRow, rows};
+
+/// A body of a micro as text, made from turns that the store gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextBody {
+    pub format: TextFormat,
+    pub text: RedactedText,
+}
+
+#[derive(Debug, Clone)]
+pub struct MicroBody {
+    pub id: ChunkId,
+    /// Rises when erasure changes the body.
+    pub revision: u32,
+    pub first_seq: Seq,
+    pub last_seq: Seq,
+    pub place: BodyPlace,
+}
+
+/// The one place of a body.
+#[derive(Debug, Clone)]
+pub enum BodyPlace {
+    /// In the turns' rows, also when all of them are tombstones.
+    Rows,
+    /// In the store, as text.
+    Text(TextBody),
+    /// In a pack, as the member of this micro.
+    Pack(PackRecord),
+    /// Expired, or every turn of it was erased.
+    Gone,
+}
+
+#[derive(Debug, Clone)]
+pub struct PackRecord {
+    pub scope: Scope,
+    /// The macro whose bodies it holds.
+    pub id: ChunkId,
+    pub name: String,
+    pub key: PackKey,
+    /// The object's size.
+    pub bytes: u64,
+    /// SHA-256 of the object as it lies there.
+    pub sha256: [u8; 32],
+    pub created_at: Millis,
+}
+
+impl Store {
+    /// As [`Store::turns_at`], and as [`Store::bodies_at`] for those that lack theirs: all
+    /// of one moment.
+    pub async fn whole_turns_at(
+        &self,
+        scope: &Scope,
+        ids: &[TurnId],
+    ) -> Result<(Vec<TurnRow>, Vec<MicroBody>)> {
+        let ids = ids.to_vec();
+        self.read(scope, "whole_turns_at", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok((Vec::new(), Vec::new())) };
+            let turns = rows::turns_in(tx, no, &ids)?;
+            let lacking = turns.iter().filter(|turn| turn.lacks_body());
+            let places: Vec<_> = lacking.map(TurnRow::place).collect();
+            let bodies = bodies_at(tx, no, &places)?;
+            Ok((turns, bodies))
+        })
+        .await
+    }
+
+    /// Where the bodies of the micros are that overlap `first..=last`, in order.
+    pub async fn bodies(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<MicroBody>> {
+        self.read(scope, "bodies", move |tx| bodies(tx, session, branch, first, last)).await
+    }
+
+    /// Where the bodies of the micros are that hold these turns, by session, branch and
+    /// ordinal. Each comes once, in order of place, whatever the order asked. Micros between
+    /// them are not read.
+    pub async fn bodies_at(
+        &self,
+        scope: &Scope,
+        places: &[(SessionNo, Branch, Ordinal)],
+    ) -> Result<Vec<MicroBody>> {
+        let places = places.to_vec();
+        self.read(scope, "bodies_at", move |tx| match tx.scope_no()? {
+            Some(no) => bodies_at(tx, no, &places),
+            None => Ok(Vec::new()),
+        })
+        .await
+    }
+
+    /// Packs written before `before`, oldest first.
+    pub async fn packs_older_than(&self, before: Millis, limit: usize) -> Result<Vec<PackRecord>> {
+        self.read(Isolation::Global, "packs_older_than", move |tx| {
+            let sql = format!(
+                "{PACKS} WHERE p.created_at < ?1
+                 ORDER BY p.created_at, p.tenant, p.session, p.branch, p.first LIMIT ?2"
+            );
+            tx.all(&sql, params![before, limit], |row| read_pack(tx, row))
+        })
+        .await
+    }
+
+    /// All packs of a tenant, or of all, by session.
+    pub async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackRecord>> {
+        self.read(tenant, "packs", |tx| {
+            let sql = format!(
+                "{PACKS} WHERE ?1 IS NULL OR t.name = ?1
+                 ORDER BY p.tenant, p.session, p.branch, p.first"
+            );
+            tx.all(&sql, [tx.of().tenant().map(Tenant::as_str)], |row| read_pack(tx, row))
+        })
+        .await
+    }
+}
+
+fn bodies(
+    tx: &Tx<'_>,
+    session: SessionNo,
+    branch: Branch,
+    first: Ordinal,
+    last: Ordinal,
+) -> Result<Vec<MicroBody>> {
+    let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(Vec::new()) };
+    // Chunks tile, so those that overlap the range begin with the last that begins at or
+    // before it.
+    let sql = format!(
+        "{MICROS}
+         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
+           AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2
+               AND branch = ?3 AND level = 0 AND first <= ?4), 0)
+           AND c.last >= ?4
+         ORDER BY c.first"
+    );
+    let found = tx.all(&sql, params![no.tenant, session, branch, first, last], read_micro)?;
+    find_packs(tx, no, found)
+}
+
+fn bodies_at(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    places: &[(SessionNo, Branch, Ordinal)],
+) -> Result<Vec<MicroBody>> {
+    // A micro may hold many of them: first where each is, then each body once.
+    let key =
+        |&(session, branch, ordinal): &_| values![no.tenant, session, branch, ordinal, no.scope];
+    let keys: Vec<_> = places.iter().map(key).collect();
+    let spans: Vec<Vec<(Ordinal, Ordinal)>> = tx.each(
+        "SELECT k.first, k.last FROM chunks k
+         WHERE k.tenant = ?1 AND k.session = ?2 AND k.branch = ?3 AND k.level = 0
+           AND k.first <= ?4 AND EXISTS (SELECT 1 FROM sessions o
+             WHERE o.tenant = ?1 AND o.session = ?2 AND o.scope = ?5)
+         ORDER BY k.first DESC LIMIT 1",
+        &keys,
+        tuple,
+    )?;
+    let mut micros = BTreeSet::new();
+    for (&(session, branch, ordinal), span) in places.iter().zip(spans) {
+        let holding = span.into_iter().find(|(_, last)| ordinal <= *last);
+        micros.extend(holding.map(|(first, _)| (session, branch, first)));
+    }
+    let key = |&(session, branch, first): &_| values![no.tenant, session, branch, first];
+    let keys: Vec<_> = micros.iter().map(key).collect();
+    let sql = format!(
+        "{MICROS}
+         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first = ?4"
+    );
+    let found = tx.each(&sql, &keys, read_micro)?;
+    find_packs(tx, no, found.into_iter().flatten().collect())
+}
+
+const MICROS: &str =
+    "SELECT c.session, c.branch, c.first, c.last, c.first_seq, c.last_seq, c.revision,
+       w.warm_through, x.text, x.packed, x.format
+     FROM chunks c JOIN branches w ON w.tenant = c.tenant AND w.session = c.session
+          AND w.branch = c.branch
+     LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
+          AND x.branch = c.branch AND x.first = c.first";
+
+/// A micro, without the pack that may hold its body.
+fn read_micro(row: &Row<'_>) -> Result<MicroBody> {
+    let (session, branch) = (row.get(0)?, row.get(1)?);
+    let (first, last) = (row.get(2)?, row.get(3)?);
+    let id = ChunkId { session, branch, level: Level::Micro, first, last };
+    let warm_through: Ordinal = row.get(7)?;
+    let place = match row.get(8)? {
+        _ if last > warm_through => BodyPlace::Rows,
+        Some(bytes) => BodyPlace::Text(read_text(&id, row, bytes)?),
+        None => BodyPlace::Gone,
+    };
+    let (first_seq, last_seq, revision) = (row.get(4)?, row.get(5)?, row.get(6)?);
+    Ok(MicroBody { id, revision, first_seq, last_seq, place })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
+fn read_text(id: &ChunkId, row: &Row<'_>, bytes: Vec<u8>) -> Result<TextBody> {
+    let format = match row.get(10)? {
+        0 => TextFormat::Ctf,
+        1 => TextFormat::Jsonl,
+        other => return Err(compressed::damaged(id, format!("unknown format {other}"))),
+    };
+    let text = compressed::decompress(id, bytes, row.get(9)?)?;
+    Ok(TextBody { format, text: RedactedText::read_back(text) })
+}
+
+/// Finds the packs of those micros that are neither hot nor text. A pack has no member for a
+/// micro of tombstones.
+fn find_packs(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<MicroBody>) -> Result<Vec<MicroBody>> {
+    let is_gone = |micro: &&mut MicroBody| matches!(micro.place, BodyPlace::Gone);
+    let cold: Vec<_> = micros.iter_mut().filter(is_gone).collect();
+    let key = |id: ChunkId| values![no.tenant, id.session, id.branch, id.first, id.last];
+    let keys: Vec<_> = cold.iter().map(|micro| key(micro.id)).collect();
+    let sql = format!(
+        "{PACKS} JOIN chunks c ON c.tenant = p.tenant AND c.session = p.session
+           AND c.branch = p.branch AND c.level = 0 AND c.first = ?4 AND c.turns > 0
+         WHERE p.tenant = ?1 AND p.session = ?2 AND p.branch = ?3
+           AND p.first <= ?4 AND p.last >= ?5 ORDER BY p.first DESC LIMIT 1"
+    );
+    let packs = tx.each(&sql, &keys, |row| read_pack(tx, row))?;
+    for (micro, pack) in cold.into_iter().zip(packs) {
+        micro.place = pack.into_iter().next().map_or(BodyPlace::Gone, BodyPlace::Pack);
+    }
+    Ok(micros)
+}
+
+const PACKS: &str =
+    "SELECT p.session, p.branch, p.first, p.last, p.name, p.bytes, p.sha256, p.created_at,
+       p.sealed_key, t.sealed_key, t.name, s.memory
+     FROM packs p JOIN tenants t ON t.tenant = p.tenant
+     JOIN sessions o ON o.tenant = p.tenant AND o.session = p.session
+     JOIN scopes s ON s.tenant = o.tenant AND s.scope = o.scope";
+
+fn read_pack(tx: &Tx<'_>, row: &Row<'_>) -> Result<PackRecord> {
+    let (session, branch) = (row.get(0)?, row.get(1)?);
+    let (first, last) = (row.get(2)?, row.get(3)?);
+    let scope = scopes::stored_scope(row.get(10)?, row.get(11)?)
+        .ok_or_else(|| tx.damaged("a stored name of a tenant or memory is not valid"))?;
+    let tenant_key = tx.keys().open(tx, scope.tenant(), row.get(9)?)?;
+    let (name, sealed): (String, Vec<u8>) = (row.get(4)?, row.get(8)?);
+    let key = tenant_key.open(PACK_KEY, &sealed).and_then(|key| key.try_into().ok());
+    let key = key.map(PackKey::from_bytes).ok_or_else(|| StoreError::PackDamaged {
+        name: name.clone(),
+        reason: "its sealed key does not open".to_owned(),
+    })?;
+    Ok(PackRecord {
+        scope,
+        id: ChunkId { session, branch, level: Level::Macro, first, last },
+        name,
+        key,
+        bytes: row.get(5)?,
+        sha256: row.get(6)?,
+        created_at: row.get(7)?,
+    })
+}

@@ -1,0 +1,127 @@
+//! Branches that are unsettled: changed since the worker last brought their layers up to date.
+
+use icecore_domain::ids::{Branch, Scope, SessionNo, Tenant};
+
+use crate::engine::tx::{Isolation, Tx};
+use crate::engine::{column, params};
+use crate::error::Result;
+use crate::scopes;
+use crate::store::Store;
+use crate::turns::rows;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueBranch {
+    pub scope: Scope,
+    pub session: SessionNo,
+    pub branch: Branch,
+}
+
+impl Store {
+    /// Branches, of any tenant, that an append, an erasure or dropped summaries changed
+    /// since they were last settled. What the worker itself moves is no such change.
+    pub async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>> {
+        self.read(Isolation::Global, "unsettled", move |tx| {
+            unsettled_in(tx, (i64::MIN, i64::MAX), limit)
+        })
+        .await
+    }
+
+    /// As [`Store::unsettled`], of one tenant: the first that has any and is not among
+    /// `tenants`.
+    pub async fn unsettled_beside(
+        &self,
+        tenants: &[Tenant],
+        limit: usize,
+    ) -> Result<Vec<DueBranch>> {
+        let tenants = tenants.to_vec();
+        self.read(Isolation::Global, "unsettled_beside", move |tx| {
+            unsettled_beside(tx, &tenants, limit)
+        })
+        .await
+    }
+
+    /// How many branches are unsettled: of one memory, one tenant, or all.
+    pub async fn unsettled_count(
+        &self,
+        tenant: Option<&Tenant>,
+        memory: Option<&str>,
+    ) -> Result<u64> {
+        let memory = memory.map(str::to_owned);
+        self.read(tenant, "unsettled_count", move |tx| {
+            tx.one(
+                "SELECT count(*) FROM branches b INDEXED BY branches_unsettled
+                 JOIN sessions o ON o.tenant = b.tenant AND o.session = b.session
+                 JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+                 JOIN tenants t ON t.tenant = b.tenant
+                 WHERE b.unsettled = 1 AND (?1 IS NULL OR t.name = ?1)
+                   AND (?2 IS NULL OR p.memory = ?2)",
+                params![tx.of().tenant().map(Tenant::as_str), memory],
+                column,
+            )
+        })
+        .await
+    }
+
+    /// Marks a branch settled, unless its version is no longer `seen`.
+    pub async fn settle(
+        &self,
+        scope: &Scope,
+        session: SessionNo,
+        branch: Branch,
+        seen: u64,
+    ) -> Result<()> {
+        self.write(scope, "settle", move |tx| {
+            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(()) };
+            tx.run(
+                "UPDATE branches SET unsettled = 0
+                 WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = ?4",
+                params![no.tenant, session, branch, seen],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Marks every branch unsettled, so that changed settings take effect.
+    pub async fn unsettle_all(&self) -> Result<()> {
+        self.write(Isolation::Global, "unsettle_all", |tx| {
+            tx.run("UPDATE branches SET unsettled = 1", [])?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn unsettled_beside(tx: &Tx<'_>, tenants: &[Tenant], limit: usize) -> Result<Vec<DueBranch>> {
+    let mut passed = Vec::new();
+    for tenant in tenants {
+        passed.extend(scopes::tenant_no(tx, tenant)?);
+    }
+    // From tenant to tenant, however many branches each has.
+    let next = "SELECT b.tenant FROM branches b INDEXED BY branches_unsettled
+         WHERE b.unsettled = 1 AND b.tenant > ?1 ORDER BY b.tenant LIMIT 1";
+    let mut after = i64::MIN;
+    while let Some(tenant) = tx.first(next, [after], column)? {
+        if !passed.contains(&tenant) {
+            return unsettled_in(tx, (tenant, tenant), limit);
+        }
+        after = tenant;
+    }
+    Ok(Vec::new())
+}
+
+/// Of the tenants with these numbers, from the first to the last.
+fn unsettled_in(tx: &Tx<'_>, (from, to): (i64, i64), limit: usize) -> Result<Vec<DueBranch>> {
+    tx.all(
+        "SELECT b.tenant, o.scope, b.session, b.branch
+         FROM branches b INDEXED BY branches_unsettled
+         JOIN sessions o ON o.tenant = b.tenant AND o.session = b.session
+         WHERE b.unsettled = 1 AND b.tenant BETWEEN ?1 AND ?2
+         ORDER BY b.tenant, b.session, b.branch LIMIT ?3",
+        params![from, to, limit],
+        |row| {
+            let scope = scopes::scope_of(tx, row.get(0)?, row.get(1)?)?;
+            Ok(DueBranch { scope, session: row.get(2)?, branch: row.get(3)? })
+        },
+    )
+}
