@@ -15,7 +15,7 @@ use crate::log::{COMPACTED, EDITED};
 use crate::reredact::{Again, add};
 use crate::store::Store;
 use crate::turns::rows;
-use crate::{answers, engine, log, scopes, secrets};
+use crate::{engine, log, scopes, secrets};
 
 /// Why a session was compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -708,18 +708,6 @@ pub(crate) fn usage(
         })
         .optional()
     })
-}
-
-/// Takes back what was made of turns of a branch that were erased: handoffs, what
-/// providers counted and what models answered.
-pub(crate) fn forget(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    place: (i64, u32),
-    ordinals: &BTreeSet<i64>,
-) -> Result<()> {
-    lose(tx, no.tenant, place, ordinals)?;
-    answers::forget(tx, no, Some(place.0))
 }
 
 impl Store {

@@ -452,7 +452,7 @@ pub(crate) fn bodies_at(
     }
 }
 
-/// As [`rows::turns_at`], with the bodies that are not in their rows.
+/// As [`Store::turns_at`], with the bodies that are not in their rows.
 pub(crate) fn whole_turns_at(
     tx: &Tx<'_>,
     scope: &Scope,

@@ -1,6 +1,6 @@
 //! Replacing bodies of turns, because something in them has to be hidden.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use icecore_domain::ids::Scope;
 
@@ -9,13 +9,13 @@ use super::turns::{Lost, still_as_read, swap_pack, swap_texts, take_out};
 use super::{Rewrite, RewrittenTurn};
 use crate::bounds::Change;
 use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{number, params, tuple};
+use crate::engine::{params, tuple};
 use crate::error::Result;
 use crate::log::hidden;
 use crate::store::Store;
 use crate::turns::rows;
 use crate::turns::rows::{ERASED, EXPIRED};
-use crate::{answers, facts, handoffs, usage};
+use crate::{answers, facts, usage};
 
 impl Store {
     /// Replaces bodies of turns of one branch in one step, because something in them has
@@ -89,7 +89,6 @@ fn present(
 
 /// Returns the dreams that read what changes.
 fn rewrite_rows(tx: &Tx<'_>, no: ScopeNo, rewrite: &Rewrite, larger: &mut i64) -> Result<Touched> {
-    let place = (number(rewrite.session.0), rewrite.branch.0);
     *larger += swap_texts(tx, no.tenant, &rewrite.micros)?;
     let mut changed = BTreeMap::new();
     for turn in &rewrite.turns {
@@ -110,11 +109,7 @@ fn rewrite_rows(tx: &Tx<'_>, no: ScopeNo, rewrite: &Rewrite, larger: &mut i64) -
         let tokens = found.tokens - i64::from(turn.tokens);
         changed.insert(found.ordinal, Lost { turns: 0, tokens });
     }
-    take_out(tx, no.tenant, place, &changed)?;
     facts::drop_all(tx, no)?;
-    rows::raise_epoch(tx, no)?;
-    let ordinals: BTreeSet<i64> = changed.into_keys().collect();
-    handoffs::lose(tx, no.tenant, place, &ordinals)?;
     answers::forget_all(tx, no.tenant)?;
-    dreams::by_turns(tx, no.tenant, place, &ordinals)
+    take_out(tx, no, (rewrite.session, rewrite.branch), &changed)
 }

@@ -17,7 +17,7 @@ use crate::log::hidden;
 use crate::store::Store;
 use crate::turns::rows;
 use crate::turns::rows::{ERASED, EXPIRED};
-use crate::{facts, handoffs, layers, scopes, usage};
+use crate::{answers, facts, handoffs, layers, scopes, usage};
 
 impl Store {
     /// The turns that a selector names, by session, without the erased. A named session
@@ -275,9 +275,8 @@ fn erasable(
 
 /// Returns the dreams that read what goes.
 fn erase_rows(tx: &Tx<'_>, no: ScopeNo, erasure: &Erasure, change: &mut Change) -> Result<Touched> {
-    let place = (number(erasure.session.0), erasure.branch.0);
     change.bytes += swap_texts(tx, no.tenant, &erasure.micros)?;
-    let verdicts = facts::verdicts_on(tx, no.tenant, place.0)?;
+    let verdicts = facts::verdicts_on(tx, no.tenant, number(erasure.session.0))?;
     let (mut gone, mut first_verdict) = (BTreeMap::new(), None);
     for seq in &erasure.seqs {
         let turn = erasable(tx, no.tenant, erasure.session, erasure.branch, *seq)?;
@@ -288,7 +287,7 @@ fn erase_rows(tx: &Tx<'_>, no: ScopeNo, erasure: &Erasure, change: &mut Change) 
         let verdict = verdicts.get(&number(seq.0)).copied();
         first_verdict = first_verdict.into_iter().chain(verdict).min();
     }
-    take_out(tx, no.tenant, place, &gone)?;
+    let mut touched = take_out(tx, no, (erasure.session, erasure.branch), &gone)?;
     // Hashes of names that no turn bears any more.
     tx.run(
         "DELETE FROM speakers WHERE tenant = ?1 AND session = ?2 AND speaker NOT IN (
@@ -301,10 +300,7 @@ fn erase_rows(tx: &Tx<'_>, no: ScopeNo, erasure: &Erasure, change: &mut Change) 
             params![no.tenant, erasure.session],
         )?;
     }
-    rows::raise_epoch(tx, no)?;
-    let ordinals: BTreeSet<i64> = gone.into_keys().collect();
-    handoffs::forget(tx, no, place, &ordinals)?;
-    let mut touched = dreams::by_turns(tx, no.tenant, place, &ordinals)?;
+    answers::forget(tx, no, Some(number(erasure.session.0)))?;
     touched.extend(dreams::after(tx, no, first_verdict)?);
     Ok(touched)
 }
@@ -360,16 +356,17 @@ pub(super) struct Lost {
     pub(super) tokens: i64,
 }
 
-/// Corrects all counts of turns, given by ordinal, and deletes what was derived from them.
+/// Corrects all counts of turns, given by ordinal, deletes what was derived from them, and
+/// raises the epoch. Returns the dreams that read them.
 pub(super) fn take_out(
     tx: &Tx<'_>,
-    tenant: i64,
-    place: (i64, u32),
+    no: ScopeNo,
+    (session, branch): (SessionNo, Branch),
     changed: &BTreeMap<i64, Lost>,
-) -> Result<()> {
-    let (session, branch) = place;
+) -> Result<Touched> {
+    let tenant = no.tenant;
     for level in Level::ALL {
-        revise_chunks(tx, tenant, place, level, changed)?;
+        revise_chunks(tx, tenant, (session, branch), level, changed)?;
     }
     // The open chunk of each level has fewer tokens now.
     let open = Level::ALL.map(|level| {
@@ -391,9 +388,13 @@ pub(super) fn take_out(
     tx.run(
         "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4
          WHERE tenant = ?1 AND session = ?2",
-        [tenant, session, turns, tokens],
+        params![tenant, session, turns, tokens],
     )?;
-    Ok(())
+    rows::raise_epoch(tx, no)?;
+    let place = (number(session.0), branch.0);
+    let ordinals: BTreeSet<i64> = changed.keys().copied().collect();
+    handoffs::lose(tx, tenant, place, &ordinals)?;
+    dreams::by_turns(tx, tenant, place, &ordinals)
 }
 
 /// Takes what turns lost out of the chunks of a level that hold them. Those chunks lose
@@ -401,7 +402,7 @@ pub(super) fn take_out(
 fn revise_chunks(
     tx: &Tx<'_>,
     tenant: i64,
-    (session, branch): (i64, u32),
+    (session, branch): (SessionNo, Branch),
     level: Level,
     changed: &BTreeMap<i64, Lost>,
 ) -> Result<()> {

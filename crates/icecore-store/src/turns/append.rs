@@ -410,22 +410,26 @@ impl<'b> OpenSession<'b> {
             return log::head(tx, tenant);
         }
         self.write_session(tx)?;
-        self.write_bodies(tx)?;
         // Last: from here on every other writer into a memory of this tenant waits.
         let bytes = self.added.iter().map(|added| added.body.len() as i64).sum();
         let change = Change { turns: self.added.len() as i64, bytes };
         let last = usage::keep_turns(tx, (tenant, self.scope.tenant), change)?;
         self.write_turns(tx, last - change.turns + 1)?;
-        self.write_links(tx)?;
         Ok(Position(last as u64))
     }
 
-    /// Writes the session, its branches and their cuts.
+    /// Writes what does not depend on positions.
     fn write_session(&self, tx: &Tx<'_>) -> Result<()> {
         for state in self.touched.iter().filter_map(|branch| self.branches.get(branch)) {
             self.write_branch(tx, state)?;
         }
         tx.insert_all("chunks", CHUNK_COLUMNS, &self.chunks)?;
+        let (tenant, session) = (Value::from(self.scope.tenant), Value::from(self.no));
+        let bodies = self
+            .added
+            .iter()
+            .map(|added| [tenant, session, added.place.seq.into(), added.body.as_slice().into()]);
+        insert(tx, "bodies", ["tenant", "session", "seq", "body"], bodies)?;
         tx.run(
             "UPDATE sessions SET name = ?3, turns = ?4, tokens = ?5, last_seq = ?6,
                 updated_at = ?7, current = ?8
@@ -479,41 +483,28 @@ impl<'b> OpenSession<'b> {
         Ok(())
     }
 
-    /// Writes what does not depend on positions.
-    fn write_bodies(&self, tx: &Tx<'_>) -> Result<()> {
-        let bodies: Vec<[Value<'_>; 4]> = self
-            .added
-            .iter()
-            .map(|added| {
-                let (tenant, body) = (self.scope.tenant.into(), added.body.as_slice().into());
-                [tenant, self.no.into(), added.place.seq.into(), body]
-            })
-            .collect();
-        tx.insert_all("bodies", ["tenant", "session", "seq", "body"], &bodies)
-    }
-
-    /// Writes the turns, from position `first` on, and what is found by their positions.
+    /// Writes the turns, from position `first` on, and what is found by their positions or
+    /// links.
     fn write_turns(&self, tx: &Tx<'_>, first: i64) -> Result<()> {
-        let turns: Vec<[Value<'_>; 12]> = (first..)
-            .zip(&self.added)
-            .map(|(position, added)| {
-                [
-                    self.scope.tenant.into(),
-                    self.no.into(),
-                    added.place.seq.into(),
-                    position.into(),
-                    added.place.branch.into(),
-                    added.place.ordinal.into(),
-                    added.speaker.into(),
-                    u64::from(added.turn.tokens).into(),
-                    added.flags.into(),
-                    added.turn.at.into(),
-                    added.turn.identity.lookup.into(),
-                    added.turn.identity.body.as_slice().into(),
-                ]
-            })
-            .collect();
-        tx.insert_all("turns", TURN_COLUMNS, &turns)?;
+        let (tenant, session) = (Value::from(self.scope.tenant), Value::from(self.no));
+        let scope = Value::from(self.scope.scope);
+        let turns = (first..).zip(&self.added).map(|(position, added)| {
+            [
+                tenant,
+                session,
+                added.place.seq.into(),
+                position.into(),
+                added.place.branch.into(),
+                added.place.ordinal.into(),
+                added.speaker.into(),
+                u64::from(added.turn.tokens).into(),
+                added.flags.into(),
+                added.turn.at.into(),
+                added.turn.identity.lookup.into(),
+                added.turn.identity.body.as_slice().into(),
+            ]
+        });
+        insert(tx, "turns", TURN_COLUMNS, turns)?;
         let (count, now) = (self.added.len(), self.batch.now);
         let first_seq = Seq(self.last_seq.0 - count as u64 + 1);
         tx.run(
@@ -521,35 +512,30 @@ impl<'b> OpenSession<'b> {
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             params![self.scope.tenant, first, self.scope.scope, self.no, first_seq, count, now],
         )?;
-        let ScopeNo { tenant, scope } = self.scope;
-        let hidden: Vec<[Value<'_>; 5]> = (first..)
-            .zip(&self.added)
-            .flat_map(|(at, added)| added.turn.hidden.iter().map(move |hidden| (at, hidden)))
-            .map(|(at, (kind, count))| {
-                [tenant.into(), at.into(), scope.into(), kind.as_str().into(), (*count).into()]
+        let hidden = (first..).zip(&self.added).flat_map(|(position, added)| {
+            let hidden = added.turn.hidden.iter();
+            hidden.map(move |(kind, count)| {
+                [tenant, position.into(), scope, kind.as_str().into(), (*count).into()]
             })
-            .collect();
-        tx.insert_all("hidden", ["tenant", "position", "scope", "kind", "count"], &hidden)
+        });
+        insert(tx, "hidden", ["tenant", "position", "scope", "kind", "count"], hidden)?;
+        let links = self.added.iter().filter_map(|added| {
+            let link = added.turn.link.as_ref()?.into();
+            let is_answered = i64::from(added.is_answered).into();
+            let is_hollow = i64::from(added.turn.is_hollow).into();
+            Some([tenant, scope, link, session, added.place.seq.into(), is_answered, is_hollow])
+        });
+        insert(tx, "links", LINK_COLUMNS, links)
     }
+}
 
-    fn write_links(&self, tx: &Tx<'_>) -> Result<()> {
-        let links: Vec<[Value<'_>; 7]> = self
-            .added
-            .iter()
-            .filter_map(|added| {
-                Some([
-                    self.scope.tenant.into(),
-                    self.scope.scope.into(),
-                    added.turn.link.as_ref()?.into(),
-                    self.no.into(),
-                    added.place.seq.into(),
-                    i64::from(added.is_answered).into(),
-                    i64::from(added.turn.is_hollow).into(),
-                ])
-            })
-            .collect();
-        tx.insert_all("links", LINK_COLUMNS, &links)
-    }
+fn insert<'v, const N: usize>(
+    tx: &Tx<'_>,
+    table: &str,
+    columns: [&str; N],
+    rows: impl Iterator<Item = [Value<'v>; N]>,
+) -> Result<()> {
+    tx.insert_all(table, columns, &rows.collect::<Vec<_>>())
 }
 
 const TURN_COLUMNS: [&str; 12] = [
