@@ -1,3 +1,5 @@
+//! Erasing and rewriting what is stored: the requests, and what they were prepared from.
+
 pub(crate) mod dreams;
 pub(crate) mod entries;
 pub(crate) mod facts;
@@ -20,7 +22,7 @@ pub enum Selector {
     /// Turns by the keyed hash of their `name`; entries by the tag `subject:NAME`;
     /// facts and verdicts by their subject, normalised as in their keys.
     Subject {
-        /// Hash of the name as identities are hashed.
+        /// Hash of the name, made as identities are.
         hash: [u8; 16],
         /// The tag that an entry would have, redacted.
         tag: RedactedText,
@@ -40,16 +42,13 @@ impl Selector {
     }
 }
 
-/// Turns of one session that are to go.
+/// Turns of one session to erase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected {
-    /// Whose.
     pub scope: Scope,
-    /// Which session.
     pub session: SessionNo,
-    /// Which branch.
     pub branch: Branch,
-    /// The turns, in order.
+    /// In order.
     pub turns: Vec<(Seq, Ordinal)>,
     /// Whether that is the whole session, name and all.
     pub whole_session: bool,
@@ -58,33 +57,24 @@ pub struct Selected {
 /// An erasure in one branch of a session.
 #[derive(Debug, Clone)]
 pub struct Erasure {
-    /// Which session.
     pub session: SessionNo,
-    /// Which branch.
     pub branch: Branch,
-    /// Which turns.
     pub seqs: Vec<Seq>,
     /// Ranges of ordinals of which nothing is left afterwards.
     pub emptied: Vec<(Ordinal, Ordinal)>,
     /// Also forget the session's name, if no turn of it is left.
     pub forget_name: bool,
-    /// Micros that hold any of them, with revision as read and, for those whose
+    /// Micros that hold any of the turns, with revision as read and, for those whose
     /// body is text, the text without them.
     pub micros: Vec<(ChunkId, u32, Option<TextBody>)>,
-    /// Macros whose pack held any of them: the old pack's name and the new pack,
+    /// Macros whose pack held any of the turns: the old pack's name and the new pack,
     /// if anything is left.
     pub packs: Vec<(ChunkId, String, Option<NewPack>)>,
-    /// When.
     pub now: Millis,
 }
 
 impl Erasure {
-    /// Whether every turn of the range goes, as far as the caller knows.
-    pub fn covers(&self, first: Ordinal, last: Ordinal) -> bool {
-        self.seen().covers(first, last)
-    }
-
-    pub(crate) fn seen(&self) -> Seen<'_> {
+    fn seen(&self) -> Seen<'_> {
         Seen {
             session: self.session,
             branch: self.branch,
@@ -96,39 +86,35 @@ impl Erasure {
     }
 }
 
-/// Bodies of one branch of a session to be put anew.
+/// New bodies for turns of one branch of a session.
 #[derive(Debug, Clone)]
 pub struct Rewrite {
-    /// Which session.
     pub session: SessionNo,
-    /// Which branch.
     pub branch: Branch,
-    /// Which turns, each once.
+    /// Each turn once.
     pub turns: Vec<RewrittenTurn>,
-    /// Micros that hold any of them, with revision as read and, for those whose
+    /// Micros that hold any of the turns, with revision as read and, for those whose
     /// body is text, the new text.
     pub micros: Vec<(ChunkId, u32, Option<TextBody>)>,
-    /// Macros whose pack held any of them: the old pack's name and the new pack.
+    /// Macros whose pack held any of the turns: the old pack's name and the new pack.
     pub packs: Vec<(ChunkId, String, NewPack)>,
-    /// When.
     pub now: Millis,
 }
 
-/// A turn in which more is hidden than was.
+/// A turn in which more is hidden than before.
 #[derive(Debug, Clone)]
 pub struct RewrittenTurn {
-    /// Which.
     pub seq: Seq,
     /// Tokens of its searchable text now.
     pub tokens: u32,
-    /// What is hidden now and was not; added to its counts.
+    /// What is newly hidden; added to its counts.
     pub hidden: Hidden,
     /// Its fields, if they are in its row.
     pub body: Option<RedactedTurn>,
 }
 
 impl Rewrite {
-    pub(crate) fn seen(&self) -> Seen<'_> {
+    fn seen(&self) -> Seen<'_> {
         Seen {
             session: self.session,
             branch: self.branch,
@@ -140,22 +126,15 @@ impl Rewrite {
     }
 }
 
-/// What a change to bodies of one branch was put together from.
-pub(crate) struct Seen<'a> {
-    pub(crate) session: SessionNo,
-    pub(crate) branch: Branch,
+/// What a change to bodies of one branch was prepared from.
+struct Seen<'a> {
+    session: SessionNo,
+    branch: Branch,
     /// The turns that change.
-    pub(crate) seqs: Vec<Seq>,
-    pub(crate) micros: &'a [(ChunkId, u32, Option<TextBody>)],
+    seqs: Vec<Seq>,
+    micros: &'a [(ChunkId, u32, Option<TextBody>)],
     /// The macros whose packs change, with the packs' names.
-    pub(crate) packs: Vec<(&'a ChunkId, &'a str)>,
+    packs: Vec<(&'a ChunkId, &'a str)>,
     /// Ranges of ordinals of which nothing is left afterwards.
-    pub(crate) emptied: &'a [(Ordinal, Ordinal)],
-}
-
-impl Seen<'_> {
-    /// Whether nothing of the range is left afterwards.
-    pub(crate) fn covers(&self, first: Ordinal, last: Ordinal) -> bool {
-        self.emptied.iter().any(|(from, to)| *from <= first && last <= *to)
-    }
+    emptied: &'a [(Ordinal, Ordinal)],
 }

@@ -1,6 +1,7 @@
 //! How the types of a memory lie in columns, and rows as tuples.
 
 use icecore_domain::chunk::Level;
+use icecore_domain::identity::Link;
 use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo};
 use icecore_domain::time::Millis;
 
@@ -68,6 +69,28 @@ impl<'a> From<&'a str> for Value<'a> {
 impl<'a> From<&'a [u8]> for Value<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Value::Blob(bytes)
+    }
+}
+
+impl<'a> From<&'a Link> for Value<'a> {
+    fn from(link: &'a Link) -> Self {
+        Value::Blob(link.as_bytes())
+    }
+}
+
+impl ToSql for Link {
+    fn value(&self) -> Value<'_> {
+        Value::from(self)
+    }
+
+    fn kind() -> Kind {
+        Kind::Blob
+    }
+}
+
+impl FromSql for Link {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        <[u8; 16]>::from_value(value).map(Link::new)
     }
 }
 

@@ -4,83 +4,80 @@ use icecore_domain::fact::FactKey;
 use icecore_domain::ids::{Scope, TurnId};
 use icecore_domain::time::Millis;
 
-use super::dreams;
-use crate::engine::tx::{Isolation, ScopeNo, Tx};
-use crate::engine::{Kind, Owned, params};
-use crate::erase::Selector;
-use crate::erase::dreams::{Going, Touched};
+use super::Selector;
+use super::dreams::{self, Going, Touched};
+use crate::answers;
+use crate::engine::tx::{ScopeNo, Tx};
+use crate::engine::{Kind, Owned, column, params};
 use crate::error::Result;
 use crate::log::hidden;
 use crate::store::Store;
 use crate::turns::rows;
-use crate::{answers, scopes};
 
-pub(crate) fn erase(
-    tx: &Tx<'_>,
-    scope: &Scope,
-    selector: &Selector,
-    quoting: &[TurnId],
-    dry_run: bool,
-    now: Millis,
-) -> Result<u64> {
-    let Some(no) = scopes::scope_no(tx, scope)? else { return Ok(0) };
-    let goes = Goes::of(selector, quoting);
-    let touched = match dry_run {
-        true => Touched::new(),
-        false => goes.touched(tx, no)?,
-    };
-    let erase = || -> Result<_> {
-        let mut count = 0;
-        for table in ["facts", "verdicts"] {
-            count += match dry_run {
-                true => goes.count(tx, no, table)?,
-                false => goes.delete(tx, no, table)?,
-            };
-        }
-        if count > 0 && !dry_run {
-            rows::raise_epoch(tx, no)?;
-            answers::forget(tx, no, None)?;
-        }
-        Ok(count)
-    };
-    let count = erase()?;
-    dreams::lose(tx, (scope, no), &touched, Going::Erased, now)?;
-    Ok(count)
+impl Store {
+    /// Erases facts and verdicts that a selector names, by subject, age or id, or that
+    /// quote one of these turns; returns how many. A dry run only counts them.
+    /// [`Store::erase`] deletes what quotes its turns by itself: this finds the rest.
+    /// Dreams that may have read any of them are lost; see [`Store::lost_dreams`].
+    pub async fn erase_facts(
+        &self,
+        scope: &Scope,
+        selector: &Selector,
+        quoting: &[TurnId],
+        dry_run: bool,
+        now: Millis,
+    ) -> Result<u64> {
+        let named = Named::by(selector, quoting);
+        self.write(scope, "erase_facts", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(0) };
+            if dry_run {
+                return Ok(named.count(tx, no, "facts")? + named.count(tx, no, "verdicts")?);
+            }
+            let touched = named.touched(tx, no)?;
+            let gone = named.delete(tx, no)?;
+            if gone > 0 {
+                rows::raise_epoch(tx, no)?;
+                answers::forget(tx, no, None)?;
+            }
+            dreams::lose(tx, (tx.scope()?, no), &touched, Going::Erased, now)?;
+            Ok(gone)
+        })
+        .await
+    }
 }
 
 /// The dreams that read what an erasure names of facts and verdicts.
-pub(crate) fn touched(
+pub(super) fn touched(
     tx: &Tx<'_>,
     no: ScopeNo,
     selector: &Selector,
     quoting: &[TurnId],
 ) -> Result<Touched> {
-    Goes::of(selector, quoting).touched(tx, no)
+    Named::by(selector, quoting).touched(tx, no)
 }
 
-/// What an erasure names in a table of facts or verdicts.
-struct Goes {
+/// The facts and verdicts that an erasure names.
+struct Named {
     condition: &'static str,
     value: Owned,
     /// Turns as JSON: session and seq, as the statement joins them.
     quoting: String,
 }
 
-impl Goes {
-    fn of(selector: &Selector, quoting: &[TurnId]) -> Self {
-        let nothing = ("?3 IS NOT NULL", Owned::Null(Kind::Integer));
-        let (condition, value) = match selector {
-            Selector::Session(_) => nothing,
-            Selector::Subject { .. } => match selector.subject() {
-                Some(subject) => ("subject = ?3", Owned::from(subject)),
-                None => nothing,
-            },
-            Selector::Before(at) => ("at < ?3", Owned::from(at.0)),
-            Selector::Entry(id) => match FactKey::parse(id) {
-                Some(key) => ("key = ?3", Owned::from(key.0.to_vec())),
-                None => nothing,
-            },
+impl Named {
+    fn by(selector: &Selector, quoting: &[TurnId]) -> Self {
+        let found = match selector {
+            Selector::Session(_) => None,
+            Selector::Subject { .. } => {
+                selector.subject().map(|subject| ("subject = ?3", Owned::from(subject)))
+            }
+            Selector::Before(at) => Some(("at < ?3", Owned::from(at.0))),
+            Selector::Entry(id) => {
+                FactKey::parse(id).map(|key| ("key = ?3", Owned::from(key.0.to_vec())))
+            }
         };
+        let nothing = ("?3 IS NOT NULL", Owned::Null(Kind::Integer));
+        let (condition, value) = found.unwrap_or(nothing);
         let place = |id: &TurnId| format!("{}/{}", id.session.0, id.seq.0);
         let quoting: Vec<_> = quoting.iter().map(place).collect();
         Self { condition, value, quoting: serde_json::json!(quoting).to_string() }
@@ -97,13 +94,9 @@ impl Goes {
     /// The dreams that read the turns of these facts, or were kept after the verdicts.
     fn touched(&self, tx: &Tx<'_>, no: ScopeNo) -> Result<Touched> {
         let values = params![no.tenant, no.scope, self.value, self.quoting];
-        let first: Option<i64> = tx.query_row(
-            &format!("SELECT min(position) {}", self.from("verdicts")),
-            values,
-            |row| row.get(0),
-        )?;
-        let mut touched = dreams::after(tx, no, first)?;
-        let facts = format!(
+        let verdicts = format!("SELECT min(position) {}", self.from("verdicts"));
+        let mut touched = dreams::after(tx, no, tx.one(&verdicts, values, column)?)?;
+        let by_facts = format!(
             "SELECT DISTINCT d.number FROM (SELECT session AS told, seq AS place {}) g
              JOIN turns t ON t.tenant = ?1 AND t.session = g.told AND t.seq = g.place
              JOIN dream_spans p ON p.tenant = t.tenant AND p.session = t.session
@@ -111,44 +104,21 @@ impl Goes {
              JOIN dreams d ON d.tenant = p.tenant AND d.run = p.run",
             self.from("facts")
         );
-        let mut query = tx.prepare(&facts)?;
-        let found = query.query_map(values, |row| row.get(0))?;
-        touched.extend(found.collect::<Result<Vec<i64>>>()?);
+        touched.extend(tx.all(&by_facts, values, column::<i64>)?);
         Ok(touched)
     }
 
     fn count(&self, tx: &Tx<'_>, no: ScopeNo, table: &str) -> Result<u64> {
         let values = params![no.tenant, no.scope, self.value, self.quoting];
-        let count = format!("SELECT count(*) {}", self.from(table));
-        tx.query_row(&count, values, |row| row.get::<_, i64>(0)).map(|count| count as u64)
+        tx.one(&format!("SELECT count(*) {}", self.from(table)), values, column)
     }
 
-    fn delete(&self, tx: &Tx<'_>, no: ScopeNo, table: &str) -> Result<u64> {
+    fn delete(&self, tx: &Tx<'_>, no: ScopeNo) -> Result<u64> {
         let values = params![no.tenant, no.scope, self.value, self.quoting];
-        if table == "verdicts" {
-            hidden::forget_hidden(tx, &format!("SELECT position {}", self.from(table)), values)?;
-        }
-        tx.execute(&format!("DELETE {}", self.from(table)), values).map(|gone| gone as u64)
-    }
-}
-
-impl Store {
-    /// Erases facts and verdicts that a selector names, by subject, age or id, or
-    /// that quote one of these turns; answers how many. [`Store::erase`] takes what
-    /// quotes its turns by itself: this finds the rest, and counts ahead. Dreams that
-    /// may have read them are lost; see [`Store::lost_dreams`].
-    pub async fn erase_facts(
-        &self,
-        scope: &Scope,
-        selector: &Selector,
-        quoting: &[TurnId],
-        dry_run: bool,
-        now: Millis,
-    ) -> Result<u64> {
-        let (scope, selector, quoting) = (scope.clone(), selector.clone(), quoting.to_vec());
-        self.write(Isolation::from(&scope), "erase_facts", move |tx| {
-            erase(tx, &scope, &selector, &quoting, dry_run, now)
-        })
-        .await
+        let (facts, verdicts) = (self.from("facts"), self.from("verdicts"));
+        let facts = tx.run(&format!("DELETE {facts}"), values)?;
+        hidden::forget_hidden(tx, &format!("SELECT position {verdicts}"), values)?;
+        let verdicts = tx.run(&format!("DELETE {verdicts}"), values)?;
+        Ok((facts + verdicts) as u64)
     }
 }

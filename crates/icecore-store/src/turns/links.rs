@@ -1,6 +1,6 @@
-//! Links: by what a message of a client's history is known as a turn.
+//! Links: keyed hashes by which the messages of a client's history are found as turns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, SessionNo, TurnId};
@@ -8,82 +8,16 @@ use icecore_domain::ids::{Scope, SessionNo, TurnId};
 use crate::engine::tx::{ScopeNo, Tx};
 use crate::engine::{Row, number, params, values};
 use crate::error::Result;
+use crate::log::Outcome;
 use crate::store::Store;
-use crate::turns::{AppendBatch, LinkedTurn, MOST_LINKED, TurnPlace, rows};
-
-const IN_SESSION: &str =
-    "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, l.answered FROM links l
-     JOIN turns t ON t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
-     WHERE l.tenant = ?1 AND l.scope = ?2 AND l.link = ?3 AND l.session = ?4";
-
-/// The turn of a session that has this link, and whether it is answered.
-pub(crate) fn in_session(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    session: SessionNo,
-    link: Link,
-) -> Result<Option<(TurnPlace, bool)>> {
-    tx.first(IN_SESSION, params![no.tenant, no.scope, *link.as_bytes(), session], |row| {
-        Ok((read_place(row)?, row.get(5)?))
-    })
-}
-
-/// What is known of a link: the turn of the session that has it, with whether it is
-/// answered, and whether one of any session of the memory is.
-pub(crate) type Known = (Link, Option<(TurnPlace, bool)>, bool);
-
-/// What is known of the links of a batch.
-pub(crate) fn before(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    session: SessionNo,
-    batch: &AppendBatch,
-) -> Result<Vec<Known>> {
-    let links: BTreeSet<Link> = batch.turns.iter().filter_map(|turn| turn.link).collect();
-    let keys: Vec<_> =
-        links.iter().map(|link| values![no.tenant, no.scope, &link.as_bytes()[..]]).collect();
-    let is_answered = tx.each(
-        "SELECT 1 FROM links
-         WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND answered != 0 LIMIT 1",
-        &keys,
-        |_| Ok(()),
-    )?;
-    let here: Vec<_> = keys.into_iter().map(|key| [key, values![session]].concat()).collect();
-    let here = tx.each(IN_SESSION, &here, |row| Ok((read_place(row)?, row.get(5)?)))?;
-    let found = links.iter().zip(here).zip(is_answered);
-    Ok(found
-        .map(|((link, here), told)| (*link, here.into_iter().next(), !told.is_empty()))
-        .collect())
-}
-
-/// Notes that an answer which a client had sent went through us as well.
-pub(crate) fn note_answered(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    session: SessionNo,
-    link: Link,
-) -> Result<()> {
-    tx.run(
-        "UPDATE links SET answered = 1
-         WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND session = ?4",
-        params![no.tenant, no.scope, *link.as_bytes(), session],
-    )?;
-    Ok(())
-}
-
-fn read_place(row: &Row<'_>) -> Result<TurnPlace> {
-    Ok(TurnPlace {
-        id: TurnId { session: row.get(0)?, seq: row.get(1)? },
-        branch: row.get(2)?,
-        ordinal: row.get(3)?,
-        state: rows::turn_state(row.get(4)?),
-    })
-}
+use crate::turns::{
+    AppendBatch, AppendedTurn, LinkedTurn, MOST_LINKED, TurnPlace, TurnState, rows,
+};
 
 impl Store {
-    /// The turns that have these links, in the order asked, those of one link by the
-    /// newest session first, at most [`MOST_LINKED`] of it: of all sessions of the scope,
-    /// or of one. Tombstones too.
+    /// The turns that have these links, of one session or of all sessions of the scope.
+    /// They come in the order of the links, and for each link from the newest session
+    /// first, at most [`MOST_LINKED`]. Tombstones are among them.
     pub async fn linked(
         &self,
         scope: &Scope,
@@ -96,11 +30,11 @@ impl Store {
             let (first, last) = session.map_or((0, i64::MAX), |one| (number(one.0), number(one.0)));
             let keys: Vec<_> = links
                 .iter()
-                .map(|link| &link.as_bytes()[..])
                 .map(|link| values![no.tenant, no.scope, link, first, last, MOST_LINKED])
                 .collect();
             let found = tx.each(
-                "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, b.length, l.answered, l.hollow
+                "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, b.length, l.answered,
+                   l.hollow, l.link
                  FROM links l
                  JOIN turns t ON t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
                  JOIN branches b ON b.tenant = t.tenant AND b.session = t.session
@@ -111,26 +45,21 @@ impl Store {
                 &keys,
                 |row| {
                     let place = read_place(row)?;
-                    let is_head = place.ordinal == row.get(5)?;
-                    Ok((place, is_head, row.get(6)?, row.get(7)?))
+                    Ok(LinkedTurn {
+                        link: row.get(8)?,
+                        place,
+                        is_head: place.ordinal == row.get(5)?,
+                        is_answered: row.get(6)?,
+                        is_hollow: row.get(7)?,
+                    })
                 },
             )?;
-            let each = links.iter().zip(found).flat_map(|(link, found)| {
-                found.into_iter().map(|(place, is_head, is_answered, is_hollow)| LinkedTurn {
-                    link: *link,
-                    place,
-                    is_head,
-                    is_answered,
-                    is_hollow,
-                })
-            });
-            Ok(each.collect())
+            Ok(found.into_iter().flatten().collect())
         })
         .await
     }
 
-    /// Where these turns are, in the order asked, without their bodies; what is not of
-    /// this scope is left out.
+    /// Where these turns are, in the order asked. Turns of other scopes are left out.
     pub async fn places(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnPlace>> {
         let ids = ids.to_vec();
         self.read(scope, "places", move |tx| {
@@ -149,12 +78,92 @@ impl Store {
     }
 }
 
+/// What is stored of a link before a batch adds its turn.
+#[derive(Default)]
+pub(crate) struct LinkedBefore {
+    /// The turn of this session that has it, and whether that is answered.
+    pub(crate) here: Option<(AppendedTurn, bool)>,
+    /// Whether it is answered in any session of the memory: the same link is the same
+    /// history.
+    pub(crate) is_answered: bool,
+}
+
+/// What is stored of the links of a batch.
+pub(crate) fn before(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    session: SessionNo,
+    batch: &AppendBatch,
+) -> Result<BTreeMap<Link, LinkedBefore>> {
+    let links: BTreeSet<Link> = batch.turns.iter().filter_map(|turn| turn.link).collect();
+    let keys: Vec<_> = links.iter().map(|link| values![no.tenant, no.scope, link]).collect();
+    let answered = tx.each(
+        "SELECT 1 FROM links
+         WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND answered != 0 LIMIT 1",
+        &keys,
+        |_| Ok(()),
+    )?;
+    let keys: Vec<_> = keys.into_iter().map(|key| [key, values![session]].concat()).collect();
+    let here = tx.each(IN_SESSION, &keys, read_known)?;
+    let before = here.into_iter().zip(answered).map(|(here, answered)| LinkedBefore {
+        here: here.into_iter().next(),
+        is_answered: !answered.is_empty(),
+    });
+    Ok(links.iter().copied().zip(before).collect())
+}
+
+/// The turn of a session that has this link, and whether it is answered.
+pub(crate) fn in_session(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    session: SessionNo,
+    link: Link,
+) -> Result<Option<(AppendedTurn, bool)>> {
+    tx.first(IN_SESSION, params![no.tenant, no.scope, link, session], read_known)
+}
+
+/// Records that an answer which a client had sent went through us as well.
+pub(crate) fn note_answered(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    session: SessionNo,
+    link: Link,
+) -> Result<()> {
+    tx.run(
+        "UPDATE links SET answered = 1
+         WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND session = ?4",
+        params![no.tenant, no.scope, link, session],
+    )?;
+    Ok(())
+}
+
+const IN_SESSION: &str =
+    "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, l.answered FROM links l
+     JOIN turns t ON t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
+     WHERE l.tenant = ?1 AND l.scope = ?2 AND l.link = ?3 AND l.session = ?4";
+
+fn read_known(row: &Row<'_>) -> Result<(AppendedTurn, bool)> {
+    let TurnPlace { id, branch, ordinal, state } = read_place(row)?;
+    let outcome = match state {
+        TurnState::Erased => Outcome::Forgotten,
+        TurnState::Present | TurnState::Expired => Outcome::Known,
+    };
+    Ok((AppendedTurn { outcome, seq: id.seq, branch, ordinal }, row.get(5)?))
+}
+
+fn read_place(row: &Row<'_>) -> Result<TurnPlace> {
+    Ok(TurnPlace {
+        id: TurnId { session: row.get(0)?, seq: row.get(1)? },
+        branch: row.get(2)?,
+        ordinal: row.get(3)?,
+        state: rows::turn_state(row.get(4)?),
+    })
+}
+
 #[cfg(test)]
 mod tests {
-
     use crate::contract::fixtures::*;
     use crate::contract::links::following;
-
     use crate::engine::tx::Isolation;
     use crate::store::Store;
 
