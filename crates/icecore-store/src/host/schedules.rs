@@ -242,28 +242,20 @@ fn put(tx: &Tx<'_>, new: NewSchedule) -> Result<ScheduleRecord> {
         not_before: None,
         missed: 0,
     };
-    let (cron, timezone, once_at) = match &record.timing {
+    let ScheduleRecord { id, timing, budget, jitter_millis: jitter, .. } = &record;
+    let (cron, timezone, once_at) = match timing {
         ScheduleTiming::Cron { line, timezone } => (Some(line), timezone.as_str(), None),
         ScheduleTiming::Once(at) => (None, "UTC", Some(at)),
     };
+    let (task, catch_up) = (record.task.as_str(), record.catch_up.as_str());
+    let (next_at, fires_at) = next_columns(record.next);
     tx.run(
         "INSERT INTO schedules (tenant, scope, id, task, cron, timezone, once_at, budget, catch_up,
                                 jitter, created_at, handled_through, next_at, fires_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12, ?13)",
         params![
-            no.tenant,
-            no.scope,
-            record.id,
-            record.task.as_str(),
-            cron,
-            timezone,
-            once_at,
-            record.budget,
-            record.catch_up.as_str(),
-            record.jitter_millis,
-            now,
-            new.next.at,
-            new.next.fires_at,
+            no.tenant, no.scope, id, task, cron, timezone, once_at, budget, catch_up, jitter, now,
+            next_at, fires_at,
         ],
     )?;
     // Of the schedules with no instant left, the last stay, and those with a running tick.
@@ -284,7 +276,7 @@ fn next_columns(next: Option<NextTick>) -> (Option<Millis>, Option<Millis>) {
     next.map(|next| (next.at, next.fires_at)).unzip()
 }
 
-/// No tenant has no schedules.
+/// A schedule by id; `None` also if the tenant has no rows.
 fn get(tx: &Tx<'_>, tenant: Option<i64>, id: &str) -> Result<Option<ScheduleRecord>> {
     Ok(find(tx, "WHERE k.tenant = ?1 AND k.id = ?2", params![tenant, id])?.pop())
 }

@@ -40,19 +40,6 @@ pub enum Expect {
     },
 }
 
-impl Expect {
-    /// Whether it holds, given the last version's position and the count of lost dreams.
-    fn holds(self, last: Option<Position>, lost: u64) -> bool {
-        match self {
-            Expect::Anything => true,
-            Expect::Present => last.is_some(),
-            Expect::Absent => last.is_none(),
-            Expect::At(position) => last == Some(position),
-            Expect::Unlost { last: read, losses } => last == read && lost == losses,
-        }
-    }
-}
-
 #[derive(Debug, Clone)]
 pub struct NewFile {
     pub path: FilePath,
@@ -165,51 +152,44 @@ impl Store {
 }
 
 pub(crate) fn put(tx: &Tx<'_>, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {
-    let NewFile { path, content, content_type, now, claim, .. } = file;
     secrets::refuse_changed(tx, workspace.tenant(), file.secrets_seen)?;
     let (tenant, _) = scopes::ensure_tenant(tx, workspace.tenant())?;
-    outcomes::refuse_taken(tx, tenant, claim.as_ref(), now)?;
-    let name = workspace.name();
-    let last = last(tx, tenant, name, &path)?;
-    refuse_unexpected(tx, tenant, file.expect, last)?;
+    outcomes::refuse_taken(tx, tenant, file.claim.as_ref(), file.now)?;
+    let (name, path, text) = (workspace.name(), file.path.as_str(), file.content.as_str());
+    let last = last(tx, Some(tenant), name, &file.path)?;
+    refuse_unexpected(tx, Some(tenant), file.expect, last)?;
     if last.is_none() {
-        refuse_crowd(tx, tenant, name, file.most_files)?;
+        let count = "SELECT count(DISTINCT path) FROM files WHERE tenant = ?1 AND workspace = ?2";
+        if tx.one(count, params![tenant, name], column::<u64>)? >= file.most_files {
+            return Err(StoreError::TooManyFiles { most: file.most_files });
+        }
     }
     let version = last.map_or(1, |(version, _)| version + 1);
-    let position = log_update(tx, tenant, &path, version, now)?;
-    let digest = digest(content.as_str());
+    let position = log_update(tx, tenant, path, version, file.now)?;
+    let (kind, digest) = (file.content_type.as_str(), digest(text));
+    let (now, hidden) = (file.now, json!(file.hidden).to_string());
     tx.run(
         "INSERT INTO files (tenant, workspace, path, version, position, updated_at,
                             content_type, digest, hidden, content)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        params![
-            tenant,
-            name,
-            path.as_str(),
-            version,
-            position,
-            now,
-            content_type.as_str(),
-            digest,
-            json!(file.hidden).to_string(),
-            content.as_str().as_bytes(),
-        ],
+        params![tenant, name, path, version, position, now, kind, digest, hidden, text.as_bytes()],
     )?;
     let oldest = version.saturating_sub(file.versions_kept.max(1));
     let freed = usage::freed(
         tx,
         "DELETE FROM files WHERE tenant = ?1 AND workspace = ?2 AND path = ?3 AND version <= ?4
          RETURNING length(content)",
-        params![tenant, name, path.as_str(), oldest],
+        params![tenant, name, path, oldest],
     )?;
-    let change = Change::bytes(content.as_str().len() as i64 - freed);
-    if name == Workspace::DEFAULT && path.as_str() == INDEX_PATH {
+    let change = Change::bytes(text.len() as i64 - freed);
+    if name == Workspace::DEFAULT && path == INDEX_PATH {
         tx.run("UPDATE tenants SET index_lost = 0 WHERE tenant = ?1 AND index_lost = 1", [tenant])?;
         // Dreams write the index, and bounds refuse only what clients write.
         usage::change(tx, tenant, change)?;
     } else {
         usage::keep(tx, (workspace.tenant(), tenant), change)?;
     }
+    let NewFile { path, content, content_type, claim, .. } = file;
     let head = FileHead { path, version, content_type, digest, position, updated_at: now };
     let record = FileRecord { head, content };
     outcomes::put_claimed(tx, tenant, claim.as_ref(), &record, now)?;
@@ -223,28 +203,25 @@ pub(crate) fn delete(
     expect: Expect,
     now: Millis,
 ) -> Result<bool> {
-    let Some(tenant) = scopes::tenant_no(tx, workspace.tenant())? else {
-        let is_expected = expect.holds(None, 0);
-        return if is_expected { Ok(false) } else { Err(StoreError::FileConflict { current: 0 }) };
-    };
-    let last = last(tx, tenant, workspace.name(), path)?;
-    refuse_unexpected(tx, tenant, expect, last)?;
-    let Some((version, _)) = last else { return Ok(false) };
+    let (no, name) = (scopes::tenant_no(tx, workspace.tenant())?, workspace.name());
+    let last = last(tx, no, name, path)?;
+    refuse_unexpected(tx, no, expect, last)?;
+    let (Some(tenant), Some((version, _))) = (no, last) else { return Ok(false) };
     let freed = usage::freed(
         tx,
         "DELETE FROM files WHERE tenant = ?1 AND workspace = ?2 AND path = ?3
          RETURNING length(content)",
-        params![tenant, workspace.name(), path.as_str()],
+        params![tenant, name, path.as_str()],
     )?;
     usage::change(tx, tenant, Change::bytes(-freed))?;
-    log_update(tx, tenant, path, version + 1, now)?;
+    log_update(tx, tenant, path.as_str(), version + 1, now)?;
     Ok(true)
 }
 
 /// The last version at a path and where in the log it was written.
 fn last(
     tx: &Tx<'_>,
-    tenant: i64,
+    tenant: Option<i64>,
     workspace: &str,
     path: &FilePath,
 ) -> Result<Option<(u64, Position)>> {
@@ -258,35 +235,24 @@ fn last(
 
 fn refuse_unexpected(
     tx: &Tx<'_>,
-    tenant: i64,
+    tenant: Option<i64>,
     expect: Expect,
     last: Option<(u64, Position)>,
 ) -> Result<()> {
     let (version, position) = last.unzip();
-    let lost = if matches!(expect, Expect::Unlost { .. }) { losses(tx, tenant)? } else { 0 };
-    if expect.holds(position, lost) {
-        return Ok(());
-    }
-    Err(StoreError::FileConflict { current: version.unwrap_or(0) })
+    let is_expected = match expect {
+        Expect::Anything => true,
+        Expect::Present => position.is_some(),
+        Expect::Absent => position.is_none(),
+        Expect::At(expected) => position == Some(expected),
+        Expect::Unlost { last, losses: seen } => position == last && losses(tx, tenant)? == seen,
+    };
+    let current = version.unwrap_or(0);
+    if is_expected { Ok(()) } else { Err(StoreError::FileConflict { current }) }
 }
 
-fn refuse_crowd(tx: &Tx<'_>, tenant: i64, workspace: &str, most: u64) -> Result<()> {
-    let count: u64 = tx.one(
-        "SELECT count(DISTINCT path) FROM files WHERE tenant = ?1 AND workspace = ?2",
-        params![tenant, workspace],
-        column,
-    )?;
-    if count >= most { Err(StoreError::TooManyFiles { most }) } else { Ok(()) }
-}
-
-fn log_update(
-    tx: &Tx<'_>,
-    tenant: i64,
-    path: &FilePath,
-    version: u64,
-    now: Millis,
-) -> Result<Position> {
-    let payload = json!({ "path": path.as_str(), "version": version }).to_string();
+fn log_update(tx: &Tx<'_>, tenant: i64, path: &str, version: u64, now: Millis) -> Result<Position> {
+    let payload = json!({ "path": path, "version": version }).to_string();
     log::record(tx, tenant, None, "workspace.updated", &payload, now)
 }
 
@@ -294,9 +260,10 @@ fn digest(content: &str) -> [u8; 32] {
     Sha256::digest(content.as_bytes()).into()
 }
 
-/// How many dreams of a tenant were lost.
-pub(crate) fn losses(tx: &Tx<'_>, tenant: i64) -> Result<u64> {
-    tx.one("SELECT dream_losses FROM tenants WHERE tenant = ?1", [tenant], column)
+/// How many dreams of a tenant were lost; none of a tenant without rows.
+pub(crate) fn losses(tx: &Tx<'_>, tenant: impl Into<Option<i64>>) -> Result<u64> {
+    let sql = "SELECT dream_losses FROM tenants WHERE tenant = ?1";
+    Ok(tx.first(sql, [tenant.into()], column)?.unwrap_or(0))
 }
 
 /// The files of a tenant's workspace that dreams write.

@@ -20,28 +20,19 @@ const COLUMNS: &str = "run, workspace, principal, workflow, status, position, cr
     expired_at, events, source, from_seq, error, inputs, files, variables";
 
 pub(super) fn insert(tx: &Tx<'_>, tenant: i64, run: &RunRecord) -> Result<()> {
+    let RunRecord { id, workspace, principal, workflow, position, .. } = run;
+    let RunRecord { created_at, ended_at, events, fork, inputs, .. } = run;
+    let (source, from_seq) = fork.as_ref().map(|fork| (&fork.run, fork.from_seq)).unzip();
+    let (status, inputs) = (run.status.as_str(), inputs.json().as_str());
+    let (error, files, variables) = (write_error(run), write_files(run), write_variables(run));
     tx.run(
         "INSERT INTO workflow_runs (tenant, run, workspace, principal, workflow, status, position,
                                     created_at, ended_at, events, source, from_seq, error, inputs,
                                     files, variables)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         params![
-            tenant,
-            run.id,
-            run.workspace,
-            run.principal,
-            run.workflow,
-            run.status.as_str(),
-            run.position,
-            run.created_at,
-            run.ended_at,
-            run.events,
-            run.fork.as_ref().map(|fork| &fork.run),
-            run.fork.as_ref().map(|fork| fork.from_seq),
-            write_error(run),
-            run.inputs.json().as_str(),
-            write_files(run),
-            write_variables(run),
+            tenant, id, workspace, principal, workflow, status, position, created_at, ended_at,
+            events, source, from_seq, error, inputs, files, variables,
         ],
     )?;
     Ok(())
@@ -49,22 +40,14 @@ pub(super) fn insert(tx: &Tx<'_>, tenant: i64, run: &RunRecord) -> Result<()> {
 
 /// Writes all that may change of a run before it expires.
 pub(super) fn update(tx: &Tx<'_>, tenant: i64, run: &RunRecord) -> Result<()> {
+    let RunRecord { id, workflow, ended_at, events, .. } = run;
+    let (status, inputs) = (run.status.as_str(), run.inputs.json().as_str());
+    let (error, files, variables) = (write_error(run), write_files(run), write_variables(run));
     tx.run(
         "UPDATE workflow_runs SET workflow = ?3, status = ?4, ended_at = ?5, events = ?6,
                                   error = ?7, inputs = ?8, files = ?9, variables = ?10
          WHERE tenant = ?1 AND run = ?2",
-        params![
-            tenant,
-            run.id,
-            run.workflow,
-            run.status.as_str(),
-            run.ended_at,
-            run.events,
-            write_error(run),
-            run.inputs.json().as_str(),
-            write_files(run),
-            write_variables(run),
-        ],
+        params![tenant, id, workflow, status, ended_at, events, error, inputs, files, variables],
     )?;
     Ok(())
 }

@@ -90,25 +90,6 @@ pub struct TickRecord {
     pub missed: u64,
 }
 
-impl TickRecord {
-    /// A tick that is recorded and not run.
-    fn recorded(schedule: &str, at: Millis, outcome: TickOutcome, now: Millis) -> Self {
-        Self {
-            schedule: schedule.to_owned(),
-            at,
-            outcome: Some(outcome),
-            run: None,
-            error: None,
-            holder: None,
-            heartbeat: None,
-            attempts: 0,
-            started_at: now,
-            ended_at: Some(now),
-            missed: 0,
-        }
-    }
-}
-
 /// How one host handles the instants of a schedule that have come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TickClaim {
@@ -314,37 +295,50 @@ impl Store {
 }
 
 fn claim(tx: &Tx<'_>, id: &str, claim: &TickClaim) -> Result<Claimed> {
-    let no = tx.tenant_no()?;
-    let is_as_seen = |schedule: &ScheduleRecord| {
-        !schedule.paused
-            && schedule.next.is_some()
-            && schedule.handled_through == claim.seen_through
-    };
-    let Some(schedule) = get(tx, no, id)?.filter(is_as_seen) else { return Ok(Claimed::Stale) };
-    let recorded = |at, outcome| TickRecord::recorded(id, at, outcome, claim.now);
+    let (no, now) = (tx.tenant_no()?, claim.now);
+    let Some(schedule) = get(tx, no, id)? else { return Ok(Claimed::Stale) };
+    let is_as_seen = schedule.handled_through == claim.seen_through;
+    if schedule.paused || schedule.next.is_none() || !is_as_seen {
+        return Ok(Claimed::Stale);
+    }
     let is_running = tx.finds(
         "SELECT 1 FROM ticks WHERE tenant = ?1 AND schedule = ?2 AND outcome IS NULL",
         params![no, id],
     )?;
+    let recorded = |at, outcome| TickRecord {
+        schedule: id.to_owned(),
+        at,
+        outcome: Some(outcome),
+        run: None,
+        error: None,
+        holder: None,
+        heartbeat: None,
+        attempts: 0,
+        started_at: now,
+        ended_at: Some(now),
+        missed: 0,
+    };
     for at in &claim.missed {
         insert(tx, no, &recorded(*at, TickOutcome::Missed))?;
     }
     let mut claimed = Claimed::Recorded;
     if let Some(at) = claim.run {
-        let waits = schedule
-            .not_before
-            .is_some_and(|until| until > claim.now && until.0 - claim.now.0 <= MAX_BACKOFF_MILLIS);
-        let mut tick = recorded(at, TickOutcome::Overlapped);
-        tick.missed = claim.counted;
-        if !is_running {
-            tick.outcome = waits.then_some(TickOutcome::BackedOff);
-        }
-        if tick.outcome.is_none() {
-            tick.holder = Some(claim.holder.clone());
-            tick.heartbeat = Some(claim.now);
-            tick.attempts = 1;
-            tick.ended_at = None;
-        }
+        let waits = |until: Millis| until > now && until.0 - now.0 <= MAX_BACKOFF_MILLIS;
+        let tick = if is_running {
+            recorded(at, TickOutcome::Overlapped)
+        } else if schedule.not_before.is_some_and(waits) {
+            recorded(at, TickOutcome::BackedOff)
+        } else {
+            TickRecord {
+                outcome: None,
+                holder: Some(claim.holder.clone()),
+                heartbeat: Some(now),
+                attempts: 1,
+                ended_at: None,
+                ..recorded(at, TickOutcome::Ran)
+            }
+        };
+        let tick = TickRecord { missed: claim.counted, ..tick };
         if insert(tx, no, &tick)? && tick.outcome.is_none() {
             claimed = Claimed::Run(tick);
         }
@@ -360,21 +354,16 @@ fn claim(tx: &Tx<'_>, id: &str, claim: &TickClaim) -> Result<Claimed> {
 
 /// Inserts a tick unless its instant has one; answers whether it did.
 fn insert(tx: &Tx<'_>, tenant: Option<i64>, tick: &TickRecord) -> Result<bool> {
+    let TickRecord { schedule, at, holder, heartbeat, attempts, .. } = tick;
+    let TickRecord { started_at, ended_at, missed, .. } = tick;
+    let outcome = tick.outcome.map(TickOutcome::as_str);
     let inserted = tx.run(
         "INSERT INTO ticks (tenant, schedule, at, outcome, holder, heartbeat, attempts, started_at,
                             ended_at, missed)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING",
         params![
-            tenant,
-            tick.schedule,
-            tick.at,
-            tick.outcome.map(TickOutcome::as_str),
-            tick.holder,
-            tick.heartbeat,
-            tick.attempts,
-            tick.started_at,
-            tick.ended_at,
-            tick.missed,
+            tenant, schedule, at, outcome, holder, heartbeat, attempts, started_at, ended_at,
+            missed,
         ],
     )?;
     Ok(inserted > 0)
