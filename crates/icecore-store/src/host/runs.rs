@@ -28,7 +28,6 @@ pub(crate) use rows::check;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunStatus {
-    /// Created and not begun.
     Pending,
     Running,
     Completed,
@@ -67,7 +66,6 @@ pub struct NewRun {
     /// Opaque id of the caller.
     pub principal: String,
     pub inputs: RedactedJson,
-    /// The first events.
     pub events: Vec<NewRunEvent>,
     /// How many runs of the tenant may be unfinished, this one included.
     pub most_unfinished: u64,
@@ -80,7 +78,6 @@ pub struct NewRun {
 /// A run that repeats another.
 #[derive(Debug, Clone)]
 pub struct NewFork {
-    /// Unique within the tenant.
     pub id: String,
     /// The run to repeat.
     pub source: String,
@@ -110,7 +107,6 @@ pub struct RunStep {
     pub events: Vec<NewRunEvent>,
     /// Variables to set. One whose name exists takes the new value.
     pub variables: Vec<RunVariable>,
-    /// The run's status afterwards.
     pub status: RunStatus,
     pub error: Option<RunError>,
     pub now: Millis,
@@ -129,7 +125,6 @@ pub struct RunWrite {
     pub agent: Option<String>,
 }
 
-/// A value that a run leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunVariable {
     pub name: String,
@@ -155,7 +150,6 @@ pub struct EntryRef {
     pub memory_id: String,
 }
 
-/// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
     /// For programs.
@@ -183,7 +177,6 @@ pub struct RunRecord {
     pub id: String,
     /// Name of one of the tenant's workspaces.
     pub workspace: String,
-    /// Opaque id of the caller who created it.
     pub principal: String,
     pub workflow: String,
     pub status: RunStatus,
@@ -199,7 +192,6 @@ pub struct RunRecord {
     pub fork: Option<ForkOf>,
     pub error: Option<RunError>,
     pub inputs: RedactedJson,
-    /// By path.
     pub files: Vec<RunFile>,
     /// In the order in which each was first set.
     pub variables: Vec<RunVariable>,
@@ -207,12 +199,12 @@ pub struct RunRecord {
 
 impl Effect for RunRecord {
     fn ids(&self) -> Json {
-        let source = self.fork.as_ref();
+        let fork = self.fork.as_ref();
         json!({
             "runId": self.id,
             "status": self.status.as_str(),
-            "sourceRunId": source.map(|fork| &fork.run),
-            "fromSeq": source.map(|fork| fork.from_seq),
+            "sourceRunId": fork.map(|fork| &fork.run),
+            "fromSeq": fork.map(|fork| fork.from_seq),
         })
     }
 }
@@ -223,7 +215,6 @@ pub struct RunEventRecord {
     pub sequence: u64,
     /// When it happened; in a fork, when it happened in the source.
     pub at: Millis,
-    /// For example `node.completed`.
     pub kind: String,
     pub node: Option<String>,
     /// The event that it repeats, as `RUN:SEQUENCE`.
@@ -316,7 +307,6 @@ impl Store {
     }
 }
 
-/// Creates a run with this status.
 pub(crate) fn create_as(
     tx: &Tx<'_>,
     workspace: &Workspace,
@@ -328,8 +318,10 @@ pub(crate) fn create_as(
     outcomes::refuse_taken(tx, tenant, run.claim.as_ref(), run.now)?;
     refuse_known(tx, tenant, &run.id)?;
     let is_over = status.is_terminal();
-    if !is_over {
-        refuse_crowd(tx, tenant, run.most_unfinished)?;
+    let unfinished = "SELECT count(*) FROM workflow_runs INDEXED BY workflow_runs_open
+                      WHERE tenant = ?1 AND ended_at IS NULL";
+    if !is_over && tx.one(unfinished, [tenant], column::<u64>)? >= run.most_unfinished {
+        return Err(StoreError::TooManyRuns { most: run.most_unfinished });
     }
     let files = workspace::list(tx, tenant, workspace.name(), "")?.into_iter();
     let record = RunRecord {
@@ -356,19 +348,12 @@ pub(crate) fn create_as(
 }
 
 fn refuse_known(tx: &Tx<'_>, tenant: i64, id: &str) -> Result<()> {
-    let is_known = tx
-        .finds("SELECT 1 FROM workflow_runs WHERE tenant = ?1 AND run = ?2", params![tenant, id])?;
-    if is_known { Err(StoreError::RunExists { id: id.to_owned() }) } else { Ok(()) }
-}
-
-fn refuse_crowd(tx: &Tx<'_>, tenant: i64, most: u64) -> Result<()> {
-    let unfinished: u64 = tx.one(
-        "SELECT count(*) FROM workflow_runs INDEXED BY workflow_runs_open
-         WHERE tenant = ?1 AND ended_at IS NULL",
-        [tenant],
-        column,
-    )?;
-    if unfinished >= most { Err(StoreError::TooManyRuns { most }) } else { Ok(()) }
+    let known = "SELECT 1 FROM workflow_runs WHERE tenant = ?1 AND run = ?2";
+    if tx.finds(known, params![tenant, id])? {
+        Err(StoreError::RunExists { id: id.to_owned() })
+    } else {
+        Ok(())
+    }
 }
 
 fn fork(tx: &Tx<'_>, fork: &NewFork) -> Result<Option<RunRecord>> {

@@ -80,10 +80,8 @@ pub struct ScheduleRecord {
     pub scope: Scope,
     pub task: ScheduleTask,
     pub timing: ScheduleTiming,
-    /// Tokens that a dream may use.
     pub budget: Option<u64>,
     pub catch_up: CatchUp,
-    /// The most that an instant fires late.
     pub jitter_millis: u64,
     pub created_at: Millis,
     pub paused: bool,
@@ -218,12 +216,8 @@ fn put(tx: &Tx<'_>, new: NewSchedule) -> Result<ScheduleRecord> {
     let NewSchedule { now, most, claim, .. } = new;
     let no = tx.ensure_scope()?;
     outcomes::refuse_taken(tx, no.tenant, claim.as_ref(), now)?;
-    let coming: u64 = tx.one(
-        "SELECT count(*) FROM schedules WHERE tenant = ?1 AND fires_at IS NOT NULL",
-        [no.tenant],
-        column,
-    )?;
-    if coming >= most {
+    let coming = "SELECT count(*) FROM schedules WHERE tenant = ?1 AND fires_at IS NOT NULL";
+    if tx.one(coming, [no.tenant], column::<u64>)? >= most {
         return Err(StoreError::TooManySchedules { most });
     }
     let record = ScheduleRecord {

@@ -66,7 +66,7 @@ impl TickOutcome {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TickRecord {
     /// The schedule's id.
     pub schedule: String,
@@ -122,9 +122,7 @@ pub enum Claimed {
 pub struct TickEnd {
     pub holder: String,
     pub outcome: TickOutcome,
-    /// The workflow run that it made.
     pub run: Option<String>,
-    /// Code of the error.
     pub error: Option<String>,
     /// The schedule's failures since the last success, this one included; `None` leaves
     /// them and `not_before` as they are.
@@ -199,11 +197,9 @@ impl Store {
                 params![no, id, at, holder, outcome.as_str(), run, error, now],
             )?;
             if ended > 0 && failures.is_some() {
-                tx.run(
-                    "UPDATE schedules SET failures = ?3, not_before = ?4
-                     WHERE tenant = ?1 AND id = ?2",
-                    params![no, id, failures, not_before],
-                )?;
+                let count = "UPDATE schedules SET failures = ?3, not_before = ?4
+                             WHERE tenant = ?1 AND id = ?2";
+                tx.run(count, params![no, id, failures, not_before])?;
             }
             Ok(ended > 0)
         })
@@ -301,22 +297,15 @@ fn claim(tx: &Tx<'_>, id: &str, claim: &TickClaim) -> Result<Claimed> {
     if schedule.paused || schedule.next.is_none() || !is_as_seen {
         return Ok(Claimed::Stale);
     }
-    let is_running = tx.finds(
-        "SELECT 1 FROM ticks WHERE tenant = ?1 AND schedule = ?2 AND outcome IS NULL",
-        params![no, id],
-    )?;
+    let running = "SELECT 1 FROM ticks WHERE tenant = ?1 AND schedule = ?2 AND outcome IS NULL";
+    let is_running = tx.finds(running, params![no, id])?;
     let recorded = |at, outcome| TickRecord {
         schedule: id.to_owned(),
         at,
         outcome: Some(outcome),
-        run: None,
-        error: None,
-        holder: None,
-        heartbeat: None,
-        attempts: 0,
         started_at: now,
         ended_at: Some(now),
-        missed: 0,
+        ..TickRecord::default()
     };
     for at in &claim.missed {
         insert(tx, no, &recorded(*at, TickOutcome::Missed))?;
