@@ -82,10 +82,10 @@ pub use host::runs::{
     EntryRef, ForkOf, NewFork, NewRun, NewRunEvent, RunError, RunEventRecord, RunFile, RunRecord,
     RunStatus, RunStep, RunValue, RunVariable, RunWrite,
 };
-pub use host::schedules::{
-    Claimed, MAX_BACKOFF_MILLIS, NewSchedule, NextTick, ScheduleRecord, ScheduleTask,
-    ScheduleTiming, TakenOver, TickClaim, TickEnd, TickOutcome, TickRecord,
+pub use host::schedules::ticks::{
+    Claimed, MAX_BACKOFF_MILLIS, TakenOver, TickClaim, TickEnd, TickOutcome, TickRecord,
 };
+pub use host::schedules::{NewSchedule, NextTick, ScheduleRecord, ScheduleTask, ScheduleTiming};
 pub use host::workspace::{Expect, FileHead, FileRecord, NewFile};
 pub use keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};
 pub use layers::{
