@@ -132,7 +132,7 @@ pub(super) fn swap_pack(tx: &Tx<'_>, no: ScopeNo, id: &ChunkId, pack: &NewPack) 
         tuple,
     )?;
     // Its turns are as old as they were: retention counts from then on.
-    layers::put_pack(tx, tx.scope()?, no.tenant, id, pack, since)?;
+    layers::put_pack(tx, no.tenant, id, pack, since)?;
     Ok(number(pack.bytes) - bytes)
 }
 
@@ -141,7 +141,7 @@ pub(super) fn still_as_read(tx: &Tx<'_>, no: ScopeNo, seen: &Seen<'_>) -> Result
     let at = (seen.session, seen.branch);
     let micros = seen.micros.iter().map(|(id, revision, _)| (id, *revision));
     Ok(layers::watermark(tx, no.tenant, at, "warm_through")?.is_some()
-        && layers::unrevised(tx, no.tenant, at, micros)?
+        && layers::unrevised(tx, no.tenant, at, Level::Micro, micros)?
         && every_micro_is_named(tx, no, seen)?
         && every_text_fits(tx, no, seen)?
         && every_pack_is_named(tx, no, seen)?)

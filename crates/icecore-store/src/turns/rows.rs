@@ -13,7 +13,7 @@ use crate::engine::tx::{ScopeNo, Tx};
 use crate::engine::{Error, Params, Row, number, params, tuple, values};
 use crate::error::Result;
 use crate::keys::TenantKey;
-use crate::log::ranges::Reach;
+use crate::log::ranges::LogOf;
 use crate::store::Store;
 use crate::turns::{BranchRecord, ScopeHead, SessionRecord, TurnQuery, TurnRow, TurnState};
 use crate::{outcomes, scopes, turns};
@@ -148,10 +148,10 @@ impl Store {
     ) -> Result<Vec<TurnRow>> {
         self.read(scope, "turns_after", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-            let reach = Reach { tenant: no.tenant, scope: Some(no.scope) };
-            let stretches = reach.after(tx, number(after.0), limit)?;
-            let keys: Vec<_> = stretches.iter().map(|stretch| stretch.key(no.tenant)).collect();
-            let found = tx.each(&turns_of_stretch_sql(), &keys, read_turn)?;
+            let log = LogOf { tenant: no.tenant, scope: Some(no.scope) };
+            let ranges = log.turns_after(tx, number(after.0), limit)?;
+            let keys: Vec<_> = ranges.iter().map(|range| range.key(no.tenant)).collect();
+            let found = tx.each(&turns_of_range_sql(), &keys, read_turn)?;
             Ok(found.into_iter().flatten().collect())
         })
         .await
@@ -305,7 +305,7 @@ fn turns_sql(from: &str, condition: &str) -> String {
     )
 }
 
-fn turns_of_stretch_sql() -> String {
+fn turns_of_range_sql() -> String {
     turns_sql("turns t", "t.seq >= ?3 AND t.seq < ?4 ORDER BY t.seq")
 }
 
@@ -448,7 +448,7 @@ mod tests {
         let store = Store::open(dir.path(), None).unwrap();
         for sql in [
             RUNS_OF_SCOPE,
-            &turns_of_stretch_sql(),
+            &turns_of_range_sql(),
             SCOPE_HEAD,
             &crate::layers::summaries_after_sql(),
         ] {
