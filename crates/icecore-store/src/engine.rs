@@ -20,7 +20,7 @@ use crate::engine::postgres::{PgConnection, PgRow};
 pub(crate) use crate::error::Result;
 use crate::error::StoreError;
 
-pub(crate) use columns::{number, values};
+pub(crate) use columns::{column, number, tuple, values};
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
