@@ -65,6 +65,18 @@ impl Table {
         self.at(column).and_then(|at| row.get(at))
     }
 
+    /// Sets a column in a row of this table, if the table has that column.
+    pub(crate) fn set(&self, row: &mut [Owned], column: &str, value: Owned) {
+        if let Some(place) = self.at(column).and_then(|at| row.get_mut(at)) {
+            *place = value;
+        }
+    }
+
+    /// The values of the primary key in a row of this table.
+    pub(crate) fn key_of(&self, row: &[Owned]) -> Vec<Owned> {
+        self.key.iter().filter_map(|column| self.value(row, column).cloned()).collect()
+    }
+
     pub(crate) fn column_names(&self) -> Vec<&'static str> {
         self.columns.iter().map(|column| column.name).collect()
     }

@@ -179,7 +179,7 @@ impl Place {
             for table in TABLES.iter().filter(|table| table.owner != Owner::Everyone) {
                 let mut rows = Vec::new();
                 for whose in &all {
-                    whose.each_page(tx, table, &mut |page| {
+                    whose.each_page(tx, table, |page| {
                         rows.extend(page.iter().map(|values| {
                             let mut bytes = Vec::new();
                             row::encode(&plain(table, values.clone()), &mut bytes);
