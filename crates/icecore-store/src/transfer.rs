@@ -182,15 +182,3 @@ impl BackupReport {
         self.rows.values().sum()
     }
 }
-
-/// Works with files, off the async threads.
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // Only while the runtime shuts down.
-        Err(_) => Err(StoreError::Closed),
-    }
-}

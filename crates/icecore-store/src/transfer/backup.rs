@@ -9,12 +9,13 @@ use icecore_domain::time::Millis;
 
 use super::file::{End, Header, HeaderTenant, Object, Writer};
 use super::page::{OneMemory, Whose};
-use super::{BackupOf, BackupReport, Doing, Objects, Progress, Tell, object_of, off_thread};
+use super::{BackupOf, BackupReport, Doing, Objects, Progress, Tell, object_of};
 use crate::engine::tuple;
 use crate::engine::tx::Tx;
 use crate::error::{Result, StoreError};
 use crate::files::{sync_dir, write_error};
-use crate::keys::{MasterKey, Temporary};
+use crate::keys::Temporary;
+use crate::packs::off_thread;
 use crate::store::Store;
 use crate::tables::{Owner, SCHEMA, TABLES, Table};
 
@@ -39,9 +40,26 @@ pub async fn back_up(
     }
     let mut missing = BTreeSet::new();
     for _ in 0..SNAPSHOTS {
-        let snapshot = Snapshot::take(store, of, path, now, tell).await?;
-        match snapshot.add_objects(objects, tell).await {
-            Ok(filled) => return filled.finish(path).await,
+        let temporary = Temporary::beside(path);
+        let (of_rows, beside, telling) = (of.clone(), temporary.0.clone(), tell.clone());
+        let (writer, header, named, master) = store
+            .read(of.isolation(), "transfer", move |tx| {
+                let header = header(tx, &of_rows, now)?;
+                let mut writer = Writer::create(&beside, &header)?;
+                let named = write_rows(tx, &whose(tx, &header)?, &mut writer, &telling)?;
+                Ok((writer, header, named, tx.keys().master(tx)?))
+            })
+            .await?;
+        match add_objects(writer, named, objects, tell).await {
+            Ok(writer) => {
+                let path = path.to_owned();
+                return off_thread(move || {
+                    let (end, bytes) = writer.finish(&master)?;
+                    publish(&temporary, &path)?;
+                    Ok(report(header, end, bytes))
+                })
+                .await;
+            }
             // It may have been erased or rewritten since the snapshot. If the next snapshot
             // names it again, it is lost.
             Err(StoreError::PackMissing { name }) if missing.insert(name.clone()) => {
@@ -53,59 +71,23 @@ pub async fn back_up(
     Err(StoreError::StillChanging { times: SNAPSHOTS as u64 })
 }
 
-/// A backup that has its rows.
-struct Snapshot {
-    temporary: Temporary,
-    writer: Writer,
-    header: Header,
-    objects: BTreeSet<Object>,
-    master: MasterKey,
-}
-
-impl Snapshot {
-    async fn take(
-        store: &Store,
-        of: &BackupOf,
-        path: &Path,
-        now: Millis,
-        tell: &Tell,
-    ) -> Result<Self> {
-        let temporary = Temporary::beside(path);
-        let (of_rows, beside, tell) = (of.clone(), temporary.0.clone(), tell.clone());
-        let (writer, header, objects, master) = store
-            .read(of.isolation(), "transfer", move |tx| {
-                let header = header(tx, &of_rows, now)?;
-                let mut writer = Writer::create(&beside, &header)?;
-                let objects = write_rows(tx, &whose(tx, &header)?, &mut writer, &tell)?;
-                Ok((writer, header, objects, tx.keys().master(tx)?))
-            })
-            .await?;
-        Ok(Self { temporary, writer, header, objects, master })
-    }
-
-    async fn add_objects(mut self, objects: &Objects, tell: &Tell) -> Result<Self> {
-        let mut progress = Progress::of(tell, Doing::Objects, self.objects.len() as u64);
-        for object in std::mem::take(&mut self.objects) {
-            let bytes = objects.get(&object).await?;
-            self = off_thread(move || {
-                self.writer.object(&object, &bytes)?;
-                Ok(self)
-            })
-            .await?;
-            progress.add(1)?;
-        }
-        Ok(self)
-    }
-
-    async fn finish(self, path: &Path) -> Result<BackupReport> {
-        let path = path.to_owned();
-        off_thread(move || {
-            let (end, bytes) = self.writer.finish(&self.master)?;
-            publish(&self.temporary, &path)?;
-            Ok(report(self.header, end, bytes))
+async fn add_objects(
+    mut writer: Writer,
+    named: BTreeSet<Object>,
+    objects: &Objects,
+    tell: &Tell,
+) -> Result<Writer> {
+    let mut progress = Progress::of(tell, Doing::Objects, named.len() as u64);
+    for object in named {
+        let bytes = objects.get(&object).await?;
+        writer = off_thread(move || {
+            writer.object(&object, &bytes)?;
+            Ok(writer)
         })
-        .await
+        .await?;
+        progress.add(1)?;
     }
+    Ok(writer)
 }
 
 /// What a backup of so many bytes holds.
@@ -136,7 +118,7 @@ fn publish(temporary: &Temporary, path: &Path) -> Result<()> {
     sync_dir(path.parent().unwrap_or(Path::new(".")))
 }
 
-fn header(tx: &Tx<'_>, of: &BackupOf, now: Millis) -> Result<Header> {
+pub(super) fn header(tx: &Tx<'_>, of: &BackupOf, now: Millis) -> Result<Header> {
     let listed = "SELECT name, tenant, position FROM tenants ORDER BY name";
     let mut tenants = tx.all(listed, [], |row| {
         Ok(HeaderTenant { name: row.get(0)?, number: row.get(1)?, position: row.get(2)? })

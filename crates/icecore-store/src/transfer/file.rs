@@ -290,11 +290,6 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The size of the file.
-    pub(super) fn length(&self) -> u64 {
-        self.input.get_ref().metadata().map_or(0, |metadata| metadata.len())
-    }
-
     pub(super) fn mark(&self) -> Mark {
         (self.bytes, self.hash.clone().finalize().into())
     }
