@@ -95,7 +95,6 @@ pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
 }
 
 /// A new store in memory.
-#[expect(clippy::disallowed_methods, reason = "the door to a database without a file")]
 #[expect(clippy::expect_used, reason = "nothing outside the process is needed")]
 pub(super) fn in_memory(master_key: [u8; 32]) -> Opened {
     let connection = Connection::open_in_memory().expect("SQLite opens without a file");
@@ -459,7 +458,6 @@ mod tests {
 
     /// The statements that made a store, without comments and with spaces alike.
     fn schema_of(scripts: &[&str]) -> Vec<(String, String, String)> {
-        #[expect(clippy::disallowed_methods, reason = "its schema alone is looked at")]
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(&scripts.concat()).unwrap();
         let listed = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema ORDER BY type, name";
