@@ -90,8 +90,8 @@ impl rusqlite::ToSql for Value<'_> {
     }
 }
 
-/// A value that is kept for later.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A value that is kept for later. Values of one kind have the order that both engines give them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owned {
     Null(Kind),
     Integer(i64),

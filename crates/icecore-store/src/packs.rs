@@ -289,7 +289,8 @@ fn damaged(name: &str) -> StoreError {
     StoreError::PackDamaged { name: name.to_owned(), reason }
 }
 
-async fn off_thread<T: Send + 'static>(
+/// Works with files, off the async threads.
+pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     #[cfg(any(test, feature = "testing"))]

@@ -1,64 +1,56 @@
-//! Every table: its columns, its key, and whose its rows are.
+//! The tables, as `migrations/schema.sql` declares them.
 //!
-//! What is moved, backed up and restored goes by this list. A test compares it with
-//! what the engines' own catalogues say, so that no table is forgotten.
+//! New stores on both engines are created from that file; backup, restore and migration copy
+//! the columns that it names.
 
 use std::sync::LazyLock;
 
-use crate::engine::Kind;
+use crate::engine::{Kind, Owned};
 
-/// The schema that the list describes: how many migrations SQLite has.
+/// The version of [`SCHEMA_SQL`], and of every store that is open.
 pub(crate) const SCHEMA: i64 = 15;
 
-/// What stays where it is: what the store says of itself, and who works on it now.
-#[cfg(test)]
-pub(crate) const LOCAL: [&str; 2] = ["notes", "leases"];
+/// The declaration, in SQLite's spelling.
+pub(crate) const SCHEMA_SQL: &str = include_str!("../migrations/schema.sql");
 
-/// A table.
-#[derive(Debug)]
+/// All tables whose rows move, each after those that it refers to.
+pub(crate) static TABLES: LazyLock<Vec<Table>> =
+    LazyLock::new(|| parse(SCHEMA_SQL).expect("a test has parsed the same text"));
+
+#[derive(Debug, Clone)]
 pub(crate) struct Table {
-    /// What it is called.
     pub(crate) name: &'static str,
-    /// The columns of its primary key, in order.
+    /// The columns of the primary key, in order.
     pub(crate) key: Vec<&'static str>,
-    /// Whose its rows are.
     pub(crate) owner: Owner,
-    /// Which of them are one memory's.
     pub(crate) within: Within,
-    /// All columns.
     pub(crate) columns: Vec<Column>,
 }
 
-/// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Column {
-    /// What it is called.
     pub(crate) name: &'static str,
-    /// What it holds.
     pub(crate) kind: Kind,
 }
 
-/// Whose rows they are.
+/// Whose rows a table holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The tenant's whose number is in `tenant`.
     Number,
     /// The tenant's whose name is in `tenant`.
     Name,
-    /// Everybody's.
     Everyone,
 }
 
-/// Which rows of a tenant are one memory's.
+/// Which rows of a tenant the backup of one memory takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Within {
-    /// Every one: what the memory's own rows rest on.
     Every,
-    /// Those of its sessions.
+    /// The rows of the memory's sessions.
     Session,
-    /// Those for which this holds; `?1` is the tenant, `?2` the memory, as numbers.
+    /// Those that meet this condition; `?1` is the tenant, `?2` the memory, as numbers.
     Where(&'static str),
-    /// None.
     None,
 }
 
@@ -67,323 +59,125 @@ impl Table {
     pub(crate) fn at(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|known| known.name == column)
     }
+
+    /// The value of a column in a row of this table.
+    pub(crate) fn value<'r>(&self, row: &'r [Owned], column: &str) -> Option<&'r Owned> {
+        self.at(column).and_then(|at| row.get(at))
+    }
+
+    /// Sets a column in a row of this table, if the table has that column.
+    pub(crate) fn set(&self, row: &mut [Owned], column: &str, value: Owned) {
+        if let Some(place) = self.at(column).and_then(|at| row.get_mut(at)) {
+            *place = value;
+        }
+    }
+
+    /// The values of the primary key in a row of this table.
+    pub(crate) fn key_of(&self, row: &[Owned]) -> Vec<Owned> {
+        self.key.iter().filter_map(|column| self.value(row, column).cloned()).collect()
+    }
+
+    pub(crate) fn column_names(&self) -> Vec<&'static str> {
+        self.columns.iter().map(|column| column.name).collect()
+    }
 }
 
-/// The table of that name.
 pub(crate) fn table(name: &str) -> Option<&'static Table> {
     TABLES.iter().find(|table| table.name == name)
 }
 
-/// All tables whose rows move, each after those that it refers to.
-pub(crate) static TABLES: LazyLock<Vec<Table>> = LazyLock::new(|| {
-    let listed = LISTED.iter().map(|(name, key, owner, within, columns)| Table {
-        name,
-        key: key.split_whitespace().collect(),
-        owner: *owner,
-        within: *within,
-        columns: columns.split_whitespace().map(column).collect(),
-    });
-    listed.collect()
-});
-
-/// A column from `name`, `name:text` or `name:blob`.
-fn column(listed: &'static str) -> Column {
-    let (name, kind) = listed.split_once(':').unwrap_or((listed, ""));
-    let kind = match kind {
-        "text" => Kind::Text,
-        "blob" => Kind::Blob,
-        _ => Kind::Integer,
-    };
-    Column { name, kind }
+/// The tables of a schema whose rows move. The error is a line that does not fit.
+fn parse(schema: &'static str) -> Result<Vec<Table>, String> {
+    let is_code = |line: &&str| !line.is_empty() && !line.starts_with("--");
+    let mut lines =
+        schema.lines().map(str::trim).filter(|line| is_code(line) || line.starts_with("-- @"));
+    let mut tables = Vec::new();
+    let mut annotation = None;
+    while let Some(line) = lines.next() {
+        let created = line.strip_prefix("CREATE TABLE ");
+        if let Some(found) = line.strip_prefix("-- @") {
+            annotation = Some(found);
+        } else if let Some(name) = created.and_then(|rest| rest.strip_suffix(" (")) {
+            let body = lines.by_ref().take_while(|line| !line.starts_with(") STRICT"));
+            let table = parse_table(name, body)?;
+            match annotation.take() {
+                Some("moves never") => {}
+                Some(found) => {
+                    let within = parse_within(found).ok_or(line)?;
+                    tables.push(Table { within, ..table });
+                }
+                None => return Err(line.to_owned()),
+            }
+        } else if line.starts_with("CREATE INDEX ") || line.starts_with("CREATE UNIQUE INDEX ") {
+            if !line.ends_with(';') {
+                lines.by_ref().take_while(|line| !line.ends_with(';')).for_each(drop);
+            }
+        } else {
+            return Err(line.to_owned());
+        }
+    }
+    Ok(tables)
 }
 
-const SCOPE: Within = Within::Where("scope = ?2");
-const OF_SCHEDULE: &str = "schedule IN (SELECT id FROM schedules WHERE tenant = ?1 AND scope = ?2)";
+fn parse_within(annotation: &'static str) -> Option<Within> {
+    match annotation.strip_prefix("memory ")? {
+        "every row" => Some(Within::Every),
+        "by session" => Some(Within::Session),
+        "nothing" => Some(Within::None),
+        condition => Some(Within::Where(condition)),
+    }
+}
 
-/// Name, key, owner, what is one memory's, and columns: numbers, unless said otherwise.
-///
-/// The plus keeps SQLite from an index that would have every page sorted anew.
-const LISTED: &[(&str, &str, Owner, Within, &str)] = &[
-    ("policies", "policy", Owner::Everyone, Within::Every, "policy micro mini macro max_tokens"),
-    (
-        "tenants",
-        "tenant",
-        Owner::Number,
-        Within::Every,
-        "tenant name:text sealed_key:blob position sessions secrets_version index_lost \
-         dream_losses kept_turns kept_bytes used_day used_requests used_tokens",
-    ),
-    (
-        "scopes",
-        "tenant scope",
-        Owner::Number,
-        SCOPE,
-        "tenant scope memory:text epoch summaries facts facts_through entries_from \
-         looked_through dreamer:text dreamer_until dreams_lost",
-    ),
-    (
-        "sessions",
-        "tenant session",
-        Owner::Number,
-        SCOPE,
-        "tenant session scope name:text name_hash:blob turns tokens last_seq updated_at \
-         current",
-    ),
-    (
-        "branches",
-        "tenant session branch",
-        Owner::Number,
-        Within::Session,
-        "tenant session branch fork_branch fork_ordinal policy length head_seq micro_first \
-         mini_first macro_first micro_first_seq mini_first_seq macro_first_seq micro_tokens \
-         mini_tokens macro_tokens warm_through cold_through micro_through mini_through \
-         macro_through version unsettled dreamed_through",
-    ),
-    (
-        "speakers",
-        "tenant session speaker",
-        Owner::Number,
-        Within::Session,
-        "tenant session speaker name_hash:blob",
-    ),
-    (
-        "turns",
-        "tenant session seq",
-        Owner::Number,
-        Within::Session,
-        "tenant session seq position branch ordinal speaker tokens flags at lookup \
-         identity:blob",
-    ),
-    ("runs", "tenant first", Owner::Number, SCOPE, "tenant first session first_seq count at scope"),
-    (
-        "bodies",
-        "tenant session seq",
-        Owner::Number,
-        Within::Session,
-        "tenant session seq body:blob",
-    ),
-    (
-        "chunks",
-        "tenant session branch level first",
-        Owner::Number,
-        Within::Session,
-        "tenant session branch level first last first_seq last_seq turns tokens revision \
-         policy",
-    ),
-    (
-        "texts",
-        "tenant session branch first",
-        Owner::Number,
-        Within::Session,
-        "tenant session branch first format packed text:blob",
-    ),
-    (
-        "packs",
-        "tenant session branch first",
-        Owner::Number,
-        Within::Session,
-        "tenant session branch first last name:text sealed_key:blob bytes sha256:blob \
-         created_at",
-    ),
-    (
-        "summaries",
-        "tenant session branch level first",
-        Owner::Number,
-        Within::Session,
-        "tenant session branch level first packed summary:blob scope number",
-    ),
-    (
-        "facts",
-        "tenant scope number",
-        Owner::Number,
-        SCOPE,
-        "tenant scope number key:blob kind:text subject:text fact:blob valid_from session seq \
-         at recorded_at",
-    ),
-    (
-        "verdicts",
-        "tenant scope key",
-        Owner::Number,
-        SCOPE,
-        "tenant scope key:blob verdict:text kind:text subject:text fact:blob valid_from \
-         session seq at position",
-    ),
-    (
-        "entries",
-        "tenant scope id",
-        Owner::Number,
-        SCOPE,
-        "tenant scope id:text content:blob tags:text created_at expires_at began ended \
-         ended_at derived successor:text superseded_until overtaken",
-    ),
-    (
-        "entry_quotes",
-        "tenant scope source output",
-        Owner::Number,
-        SCOPE,
-        "tenant scope source:text output:text",
-    ),
-    (
-        "log",
-        "tenant position",
-        Owner::Number,
-        SCOPE,
-        "tenant position scope at kind:text payload:text",
-    ),
-    (
-        "hidden",
-        "tenant position kind",
-        Owner::Number,
-        Within::Where("+scope = ?2"),
-        "tenant position scope kind:text count",
-    ),
-    (
-        "commitments",
-        "tenant id",
-        Owner::Number,
-        SCOPE,
-        "tenant scope id:text entry:text state created_at settled_at due_at tag:text \
-         mentions:text position",
-    ),
-    (
-        "dreams",
-        "tenant run",
-        Owner::Number,
-        SCOPE,
-        "tenant run:text scope number state:text previous:text trigger:text distiller:text \
-         output:text archive:blob budget minimum input_tokens output_tokens source_count \
-         remaining bytes_before bytes_after lines index_updated position created_at \
-         section:text source_ids:text",
-    ),
-    (
-        "dream_spans",
-        "tenant session branch run",
-        Owner::Number,
-        Within::Session,
-        "tenant session branch run:text after through",
-    ),
-    (
-        "archives",
-        "tenant scope checksum",
-        Owner::Number,
-        SCOPE,
-        "tenant scope checksum:blob run:text name:text sealed_key:blob bytes stored_bytes \
-         sha256:blob created_at erased_at expired_at",
-    ),
-    (
-        "schedules",
-        "tenant id",
-        Owner::Number,
-        SCOPE,
-        "tenant scope id:text task:text cron:text timezone:text once_at budget catch_up:text \
-         jitter created_at paused handled_through next_at fires_at failures not_before missed",
-    ),
-    (
-        "ticks",
-        "tenant schedule at",
-        Owner::Number,
-        Within::Where(OF_SCHEDULE),
-        "tenant schedule:text at outcome:text run:text error:text holder:text heartbeat \
-         attempts started_at ended_at missed",
-    ),
-    (
-        "handoffs",
-        "tenant session branch position",
-        Owner::Number,
-        Within::Session,
-        "tenant session branch position id:text number through kept:text text:text tokens \
-         tokens_before tokens_after made_by:text trigger:text previous:text version \
-         created_at",
-    ),
-    (
-        "view_usage",
-        "tenant session branch model",
-        Owner::Number,
-        Within::Session,
-        "tenant session branch model:text through handoff:text tokens counted",
-    ),
-    (
-        "answers",
-        "tenant scope key",
-        Owner::Number,
-        SCOPE,
-        "tenant scope key:blob session text:text created_at",
-    ),
-    (
-        "spending",
-        "tenant scope day purpose model",
-        Owner::Number,
-        SCOPE,
-        "tenant scope day purpose:text model:text calls failed reused input cached_input \
-         output cost saved",
-    ),
-    (
-        "links",
-        "tenant scope link session",
-        Owner::Number,
-        SCOPE,
-        "tenant scope link:blob session seq answered hollow",
-    ),
-    (
-        "recalled",
-        "tenant scope link session",
-        Owner::Number,
-        SCOPE,
-        "tenant scope link:blob session epoch text:text",
-    ),
-    (
-        "secrets",
-        "tenant name number",
-        Owner::Number,
-        Within::None,
-        "tenant name:text number sealed:blob added_at",
-    ),
-    (
-        "files",
-        "tenant workspace path version",
-        Owner::Number,
-        Within::None,
-        "tenant workspace:text path:text version position updated_at content_type:text \
-         digest:blob hidden:text content:blob",
-    ),
-    (
-        "outcomes",
-        "tenant operation key",
-        Owner::Number,
-        Within::None,
-        "tenant operation:text key:text request:blob status body:blob at",
-    ),
-    (
-        "workflow_runs",
-        "tenant run",
-        Owner::Number,
-        Within::None,
-        "tenant run:text workspace:text principal:text workflow:text status:text position \
-         created_at ended_at expired_at events source:text from_seq error:text inputs:text \
-         files:text variables:text",
-    ),
-    (
-        "run_events",
-        "tenant run sequence",
-        Owner::Number,
-        Within::None,
-        "tenant run:text sequence at kind:text node:text cause:text payload:text",
-    ),
-    (
-        "api_keys",
-        "hash",
-        Owner::Name,
-        Within::None,
-        "hash:blob id:text tenant:text role:text created_at name:text expires_at revoked_at",
-    ),
-];
+/// A table from the lines between its parentheses.
+fn parse_table(
+    name: &'static str,
+    lines: impl Iterator<Item = &'static str>,
+) -> Result<Table, String> {
+    let (mut key, mut columns) = (Vec::new(), Vec::<Column>::new());
+    for line in lines {
+        let mut words = line.trim_end_matches(',').split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("UNIQUE" | "FOREIGN" | "DEFERRABLE"), _) => {}
+            (Some("PRIMARY"), _) => {
+                let listed = line.split(['(', ')']).nth(1).ok_or(line)?;
+                key = listed.split(", ").collect();
+            }
+            (Some(name), Some(kind)) => {
+                let kind = match kind {
+                    "INTEGER" => Kind::Integer,
+                    "TEXT" => Kind::Text,
+                    "BLOB" => Kind::Blob,
+                    _ => return Err(line.to_owned()),
+                };
+                columns.push(Column { name, kind });
+                if line.contains(" PRIMARY KEY") {
+                    key.push(name);
+                }
+            }
+            _ => return Err(line.to_owned()),
+        }
+    }
+    if key.is_empty() {
+        return Err(name.to_owned());
+    }
+    let tenant = columns.iter().find(|column| column.name == "tenant");
+    let owner = match tenant.map(|column| column.kind) {
+        Some(Kind::Integer) => Owner::Number,
+        Some(_) => Owner::Name,
+        None => Owner::Everyone,
+    };
+    Ok(Table { name, key, owner, within: Within::None, columns })
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Store;
-    use crate::engine::tx::Isolation;
-    use crate::engine::{Connection, Result};
+    use crate::engine::tx::{Isolation, Tx};
+    use crate::engine::{Connection, Result, column};
+
+    /// What stays with a store: its notes about itself, and who works on it now.
+    const LOCAL: [&str; 2] = ["notes", "leases"];
 
     /// A table as the catalogue has it: its name, its key, its columns by name.
     type Found = (String, Vec<String>, Vec<(String, Kind)>);
@@ -478,9 +272,33 @@ mod tests {
         assert_eq!(found.into_iter().map(describe).collect::<Vec<Found>>(), listed());
     }
 
+    #[tokio::test]
+    async fn the_schema_is_the_newest() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), None).unwrap();
+        let version = |tx: &Tx<'_>| tx.one("PRAGMA user_version", [], column);
+        let found: i64 = store.read(Isolation::Global, "test", version).await.unwrap();
+        assert_eq!(SCHEMA, found);
+    }
+
     #[test]
-    fn the_schema_is_the_newest() {
-        assert_eq!(SCHEMA, crate::engine::sqlite::schema());
+    fn a_schema_that_breaks_the_form_is_refused_with_its_line() {
+        let check = |schema: &'static str, line: &str| {
+            assert_eq!(parse(schema).unwrap_err(), line, "{schema}");
+        };
+        check("CREATE TABLE a (\n  b INTEGER PRIMARY KEY\n) STRICT;", "CREATE TABLE a (");
+        check(
+            "-- @memoir b\nCREATE TABLE a (\n b INTEGER PRIMARY KEY\n) STRICT;",
+            "CREATE TABLE a (",
+        );
+        check(
+            "-- @memory nothing\nCREATE TABLE a (\n b BIGINT PRIMARY KEY\n) STRICT;",
+            "b BIGINT PRIMARY KEY",
+        );
+        check("-- @memory nothing\nCREATE TABLE a (\n b INTEGER NOT NULL\n) STRICT;", "a");
+        check("-- @memory nothing\nCREATE TABLE a (\n b\n) STRICT;", "b");
+        check("DROP TABLE a;", "DROP TABLE a;");
+        assert!(parse("-- A comment.\n\nCREATE INDEX a\n  ON b (c);\n").unwrap().is_empty());
     }
 
     #[test]

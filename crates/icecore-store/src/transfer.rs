@@ -1,11 +1,11 @@
-//! Moving rows and objects as they are: backups, and from one store to another.
+//! Copying rows and objects as they are: into a backup, out of one, and from store to store.
 //!
-//! What is moved was redacted when it was written, and is not looked at again. Keys stay
-//! sealed; the master key is never written anywhere by this.
+//! Rows are read a page at a time and handed on to a file or to the tables of another store;
+//! the objects that they name follow. What is copied was redacted when it was written, and is
+//! not looked at again. Tenants' keys stay sealed; the master key is never written.
 
 mod backup;
 mod file;
-mod insert;
 mod migrate;
 mod page;
 mod restore;
@@ -15,7 +15,6 @@ mod row;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -32,15 +31,15 @@ pub use backup::back_up;
 pub use migrate::{MigrationReport, Moving, half_moved_from, migrate};
 pub use restore::{Backup, Restored, restore};
 
-/// Note that a store has while it is moved here from elsewhere, and what begins like it.
+/// Name of the note that marks a store whose migration has not finished; the notes of its
+/// finished tenants begin with it.
 pub const MOVING: &str = "moving";
 
 /// What is backed up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackupOf {
-    /// One memory, and of its tenant what it cannot do without: its key and its counter.
+    /// One memory, and the key and the counters of its tenant.
     Memory(Scope),
-    /// One tenant with all that is its own.
     Tenant(Tenant),
     /// Every tenant.
     Everything,
@@ -49,8 +48,8 @@ pub enum BackupOf {
 impl BackupOf {
     fn isolation(&self) -> Isolation {
         match self {
-            BackupOf::Memory(scope) => Isolation::Scope(scope.clone()),
-            BackupOf::Tenant(tenant) => Isolation::Tenant(tenant.clone()),
+            BackupOf::Memory(scope) => scope.into(),
+            BackupOf::Tenant(tenant) => tenant.into(),
             BackupOf::Everything => Isolation::Global,
         }
     }
@@ -59,7 +58,6 @@ impl BackupOf {
 /// Where the objects of a store lie.
 #[derive(Debug, Clone)]
 pub struct Objects {
-    /// Packs.
     pub packs: Packs,
     /// The bodies of archives.
     pub archives: Packs,
@@ -70,50 +68,47 @@ impl Objects {
         if is_archive { &self.archives } else { &self.packs }
     }
 
-    /// Reads an object where it lies, which must be what its row says.
+    /// Reads an object, sealed as it lies. Fails unless it has the checksum of its row.
     async fn get(&self, object: &file::Object) -> Result<Bytes> {
         let mut sha256 = [0; 32];
-        let is_hash = hex::decode_to_slice(&object.sha256, &mut sha256).is_ok();
-        match is_hash {
-            true => self.of(object.is_archive).get_lying(&object.name, &sha256).await,
-            false => Err(damaged_object(object)),
-        }
+        hex::decode_to_slice(&object.sha256, &mut sha256).map_err(|_| StoreError::PackDamaged {
+            name: object.name.clone(),
+            reason: "its row has no checksum".to_owned(),
+        })?;
+        self.of(object.is_archive).get_lying(&object.name, &sha256).await
     }
 
-    /// Writes an object, unless the very same is there.
-    async fn put(&self, object: &file::Object, bytes: Bytes) -> Result<()> {
+    async fn has(&self, object: &file::Object) -> Result<bool> {
         match self.get(object).await {
-            Ok(_) => Ok(()),
-            Err(StoreError::PackMissing { .. }) => {
-                self.of(object.is_archive).put(&object.name, bytes).await?;
-                self.get(object).await.map(drop)
-            }
+            Ok(_) => Ok(true),
+            Err(StoreError::PackMissing { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
-}
 
-fn damaged_object(object: &file::Object) -> StoreError {
-    StoreError::PackDamaged {
-        name: object.name.clone(),
-        reason: "its row has no checksum".to_owned(),
+    /// Writes an object, unless it is there already, and reads it back.
+    async fn put(&self, object: &file::Object, bytes: Bytes) -> Result<()> {
+        if !self.has(object).await? {
+            self.of(object.is_archive).put(&object.name, bytes).await?;
+            self.get(object).await?;
+        }
+        Ok(())
     }
 }
 
-/// The object that a row of `packs` or `archives` names, if it names one.
+/// The object that a row of `packs` or `archives` names, if any.
 fn object_of(table: &Table, row: &[Owned]) -> Option<file::Object> {
-    let is_archive = match table.name {
-        "packs" => false,
-        "archives" => true,
+    let (is_archive, size) = match table.name {
+        "packs" => (false, "bytes"),
+        "archives" => (true, "stored_bytes"),
         _ => return None,
     };
-    let value = |column: &str| table.at(column).map(|at| &row[at]);
-    // Without its key nobody reads it, and it is gone.
+    let value = |column| table.value(row, column);
+    // The body of an erased archive is gone with its key.
     if matches!(value("sealed_key"), Some(Owned::Null(_))) {
         return None;
     }
-    let bytes = value(if is_archive { "stored_bytes" } else { "bytes" });
-    match (value("name"), bytes, value("sha256")) {
+    match (value("name"), value(size), value("sha256")) {
         (Some(Owned::Text(name)), Some(Owned::Integer(bytes)), Some(Owned::Blob(sha256))) => {
             let (name, bytes, sha256) = (name.clone(), *bytes as u64, hex::encode(sha256));
             Some(file::Object { is_archive, name, bytes, sha256 })
@@ -122,57 +117,62 @@ fn object_of(table: &Table, row: &[Owned]) -> Option<file::Object> {
     }
 }
 
-/// How far it is.
+/// How far a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// What is being done.
     pub doing: Doing,
-    /// How much of it is done: rows, or objects, or bytes where a file is looked at.
+    /// Of `total`, in rows or objects, or in bytes while a file is verified.
     pub done: u64,
-    /// How much there is.
     pub total: u64,
 }
 
-/// What is being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// The file is looked at.
+    /// Reading through the file of a backup.
     Verifying,
-    /// Rows are written.
     Rows,
-    /// Objects are written.
     Objects,
 }
 
-/// Is told how far it is, and answers whether to go on.
+/// Called with how far a copy is. Returns whether to go on.
 pub type Tell = Arc<dyn Fn(Moved) -> bool + Send + Sync>;
 
-/// Tells how far it is; an error if that is far enough.
-fn told(tell: &Tell, moved: Moved) -> Result<()> {
-    if tell(moved) { Ok(()) } else { Err(StoreError::Interrupted) }
+/// How far one part of a copy is.
+struct Progress {
+    tell: Tell,
+    moved: Moved,
+}
+
+impl Progress {
+    fn of(tell: &Tell, doing: Doing, total: u64) -> Self {
+        Self { tell: Arc::clone(tell), moved: Moved { doing, done: 0, total } }
+    }
+
+    /// Reports `more` as done; an error if the caller wants to stop.
+    fn add(&mut self, more: u64) -> Result<()> {
+        self.moved.done += more;
+        if (self.tell)(self.moved) { Ok(()) } else { Err(StoreError::Interrupted) }
+    }
 }
 
 /// What a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupReport {
-    /// When it was taken.
     pub created_at: Millis,
-    /// The memory, where it is of one alone.
+    /// The memory, if the backup is of one alone.
     pub memory: Option<String>,
-    /// Its tenants, each with the position that the backup is consistent at.
+    /// Its tenants, each with the position at which the backup is consistent.
     pub tenants: Vec<(String, Position)>,
     /// Rows by table.
     pub rows: BTreeMap<String, u64>,
     /// Packs and archives.
     pub objects: u64,
-    /// Bytes of these.
     pub object_bytes: u64,
-    /// Bytes of the file.
+    /// The size of the file.
     pub bytes: u64,
 }
 
 impl BackupReport {
-    /// Rows of a table.
     pub fn rows_of(&self, table: &str) -> u64 {
         self.rows.get(table).copied().unwrap_or_default()
     }
@@ -180,27 +180,5 @@ impl BackupReport {
     /// Rows of all tables.
     pub fn row_count(&self) -> u64 {
         self.rows.values().sum()
-    }
-}
-
-/// What is wrong with a file, for a person.
-fn flawed(path: &Path, flaw: file::Flaw) -> StoreError {
-    let path = PathBuf::from(path);
-    match flaw {
-        file::Flaw::Io(source) => StoreError::Io { action: "read", path, source },
-        file::Flaw::Version(reason) => StoreError::BackupVersion { path, reason },
-        file::Flaw::Bad(reason) => StoreError::BadBackup { path, reason },
-    }
-}
-
-/// Work with files, off the async threads.
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // Only while the runtime shuts down.
-        Err(_) => Err(StoreError::Closed),
     }
 }

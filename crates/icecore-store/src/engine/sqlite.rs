@@ -30,12 +30,6 @@ use crate::timings::{Clocked, StoreTimings};
 pub(crate) use open::check_file;
 use writer::Writer;
 
-/// How many migrations there are.
-#[cfg(test)]
-pub(crate) fn schema() -> i64 {
-    open::known_schema()
-}
-
 /// How long a write waits for another process before it gives up.
 pub const BUSY_SECONDS: u64 = 30;
 

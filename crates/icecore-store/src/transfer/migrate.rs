@@ -1,45 +1,41 @@
-//! From one store to another, whichever engines they have.
+//! Copying a whole store into another, on any two engines.
 //!
-//! Rows are read over one snapshot of the source, tenant by tenant and table by table in
-//! the order of the key, and written in batches, each a transaction of its own. Where it
-//! went on is seen from what the target has, so that it may end at any instruction and
-//! goes on when it is run again. Then every table of every tenant is read back, counted
-//! and hashed, and copied anew if the source has changed since it was begun. Only what was
-//! compared is handed over: until then the target has a note, and nobody else opens it.
+//! Rows are read over one snapshot of the source, tenant by tenant and table by table in the
+//! order of the key, and written in batches, each a transaction of its own. A run that was cut
+//! off goes on after the last row that the target has of each table. Then every table of a
+//! tenant is read back, counted and hashed. All of it is repeated if the source has changed
+//! meanwhile. Until the end the target has a note that keeps others from opening it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use icecore_domain::ids::Position;
 use icecore_domain::time::Millis;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tokio::runtime::Handle;
 
 use super::file::Object;
-use super::insert::Inserter;
-use super::page::Whose;
+use super::page::{Whose, holds_content, insert};
 use super::row::Values;
-use super::{Doing, MOVING, Moved, Objects, Tell, backup, object_of, restore, row, told};
+use super::{Doing, MOVING, Objects, Progress, Tell, backup, object_of, row};
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{OptionalExtension, Owned, notes, params};
+use crate::engine::{Owned, column, notes, params, tuple};
 use crate::error::{Result, StoreError};
 use crate::keys::{TenantKey, random_bytes};
 use crate::store::Store;
-use crate::tables::{Owner, TABLES, Table};
+use crate::tables::{Column, Owner, TABLES, Table};
 
-/// Snapshots that are taken of a source that is written to meanwhile.
+/// How many snapshots are taken of a source that is written to meanwhile.
 const ROUNDS: u64 = 3;
 
-/// How long the source's transaction lies still at most.
+/// How long the source's transaction is idle at most.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// A store, and where its objects lie.
+/// One end of a migration.
 #[derive(Clone)]
 pub struct Moving {
-    /// The store.
     pub store: Store,
-    /// Its objects.
     pub objects: Objects,
 }
 
@@ -52,16 +48,14 @@ pub struct MigrationReport {
     pub rows: BTreeMap<String, u64>,
     /// Packs and archives.
     pub objects: u64,
-    /// Bytes of these.
     pub object_bytes: u64,
     /// Whether an earlier run had begun it.
     pub was_resumed: bool,
-    /// Snapshots that it took.
+    /// How many snapshots it took.
     pub rounds: u64,
 }
 
 impl MigrationReport {
-    /// Rows of a table.
     pub fn rows_of(&self, table: &str) -> u64 {
         self.rows.get(table).copied().unwrap_or_default()
     }
@@ -72,24 +66,24 @@ impl MigrationReport {
     }
 }
 
-/// What a target says of itself while it is filled.
+/// The note of a target that is being filled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
-    /// What it is filled from, as a person knows it.
+    /// What a person calls the source.
     from: String,
-    /// The run that fills it; another that takes it over writes its own.
+    /// The run that fills it; a run that takes over writes its own.
     by: String,
     at: i64,
 }
 
-/// What a store is filled from, if that was begun and not ended.
+/// The source of an unfinished migration, by the target's note.
 pub fn half_moved_from(note: &str) -> String {
     let note: Option<Note> = serde_json::from_str(note).ok();
     note.map_or_else(|| "another store".to_owned(), |note| note.from)
 }
 
-/// Copies all of `from` to `to`, which must be empty or filled from there before. `name`
-/// is what a person calls the source. The source is only read.
+/// Copies all of `from` to `to`, which must be empty or half filled from there. `name` is what
+/// a person calls the source. The source is only read.
 pub async fn migrate(
     from: &Moving,
     to: &Moving,
@@ -99,30 +93,35 @@ pub async fn migrate(
 ) -> Result<MigrationReport> {
     let by = hex::encode(random_bytes::<8>());
     let note = Note { from: name.to_owned(), by, at: now.0 };
-    let target =
-        Target { to: to.store.clone(), note: serde_json::to_string(&note).unwrap_or_default() };
-    let was_resumed = target.begin(&note).await?;
+    let note = serde_json::to_string(&note).unwrap_or_default();
+    let target = Target { store: to.store.clone(), note };
+    let was_resumed = target.begin(name).await?;
     for round in 1..=ROUNDS {
-        let (source, copied) = (from.clone(), Arc::new(target.clone()));
-        let (telling, handle) = (tell.clone(), tokio::runtime::Handle::current());
-        let copied = source
+        let (target_of_rows, telling, handle) = (target.clone(), tell.clone(), Handle::current());
+        let copied = from
             .store
             .read(Isolation::Global, "transfer", move |tx| {
-                Copying { tx, to: &copied, handle: &handle, tell: &telling }.all()
+                Copying::begin(tx, &target_of_rows, &handle, &telling)?.all()
             })
             .await?;
-        let objects = copy_objects(from, to, &copied.objects, tell).await;
-        let is_whole = match objects {
+        let is_whole = match copy_objects(from, to, &copied.objects, tell).await {
             Ok(()) => true,
             // Erased or rewritten since the snapshot.
             Err(StoreError::PackMissing { .. }) if round < ROUNDS => false,
             Err(error) => return Err(error),
         };
-        if is_whole
-            && source.store.read(Isolation::Global, "transfer", marks).await? == copied.marks
+        if is_whole && from.store.read(Isolation::Global, "transfer", marks).await? == copied.marks
         {
             target.finish(copied.notes.clone()).await?;
-            return Ok(copied.report(was_resumed, round));
+            let tenants = copied.marks.into_iter();
+            return Ok(MigrationReport {
+                tenants: tenants.map(|(name, at, _)| (name, Position(at as u64))).collect(),
+                rows: copied.rows,
+                objects: copied.objects.len() as u64,
+                object_bytes: copied.objects.iter().map(|object| object.bytes).sum(),
+                was_resumed,
+                rounds: round,
+            });
         }
         tracing::info!(round, "the source has changed meanwhile; catching up");
     }
@@ -135,36 +134,29 @@ async fn copy_objects(
     objects: &BTreeSet<Object>,
     tell: &Tell,
 ) -> Result<()> {
-    let total = objects.len() as u64;
-    for (done, object) in (1..).zip(objects) {
+    let mut progress = Progress::of(tell, Doing::Objects, objects.len() as u64);
+    for object in objects {
         // What an earlier run has put is not read again from the source.
-        match to.objects.get(object).await {
-            Ok(_) => {}
-            Err(StoreError::PackMissing { .. }) => {
-                let bytes = from.objects.get(object).await?;
-                to.objects.put(object, bytes).await?;
-            }
-            Err(error) => return Err(error),
+        if !to.objects.has(object).await? {
+            to.objects.put(object, from.objects.get(object).await?).await?;
         }
-        told(tell, Moved { doing: Doing::Objects, done, total })?;
+        progress.add(1)?;
     }
     Ok(())
 }
 
-/// By what it is noticed that somebody wrote: the position of each tenant, and how often
-/// something of it was erased.
+/// Of each tenant its name, its position, and how often something of it was erased: differs
+/// after every write.
 type Marks = Vec<(String, i64, i64)>;
 
 fn marks(tx: &Tx<'_>) -> Result<Marks> {
-    tx.prepare(
-        "SELECT t.name, t.position, (SELECT coalesce(sum(e.epoch), 0) FROM scopes e
-                                     WHERE e.tenant = t.tenant)
-         FROM tenants t ORDER BY t.name",
-    )
-    .and_then(|mut q| q.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect())
+    let marks = "SELECT t.name, t.position, (SELECT coalesce(sum(e.epoch), 0) FROM scopes e
+                                             WHERE e.tenant = t.tenant)
+                 FROM tenants t ORDER BY t.name";
+    tx.all(marks, [], tuple)
 }
 
-/// What one snapshot came to.
+/// What was copied of one snapshot.
 struct Copied {
     marks: Marks,
     notes: BTreeMap<String, String>,
@@ -172,63 +164,16 @@ struct Copied {
     objects: BTreeSet<Object>,
 }
 
-impl Copied {
-    fn report(self, was_resumed: bool, rounds: u64) -> MigrationReport {
-        let tenants = self.marks.into_iter();
-        MigrationReport {
-            tenants: tenants.map(|(name, at, _)| (name, Position(at as u64))).collect(),
-            rows: self.rows,
-            objects: self.objects.len() as u64,
-            object_bytes: self.objects.iter().map(|object| object.bytes).sum(),
-            was_resumed,
-            rounds,
-        }
-    }
-}
+/// The number of rows of each table, and their hash.
+type Sums = BTreeMap<&'static str, (u64, [u8; 32])>;
 
-/// Rows of a table, in short.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Sum {
-    count: u64,
-    sha256: [u8; 32],
-}
-
-/// Hashes rows as they go by.
-#[derive(Default)]
-struct Summing {
-    count: u64,
-    hash: Sha256,
-    buffer: Vec<u8>,
-}
-
-impl Summing {
-    fn add(&mut self, table: &Table, values: &Values) {
-        self.buffer.clear();
-        match table.at("sealed_key").filter(|_| table.name == "tenants") {
-            // It is sealed anew, and compared by what it is.
-            Some(at) => {
-                let mut values = values.clone();
-                values[at] = Owned::Integer(0);
-                row::encode(&values, &mut self.buffer);
-            }
-            None => row::encode(values, &mut self.buffer),
-        }
-        self.hash.update(&self.buffer);
-        self.count += 1;
-    }
-
-    fn finish(self) -> Sum {
-        Sum { count: self.count, sha256: self.hash.finalize().into() }
-    }
-}
-
-/// One number for the rows of all tables of a tenant.
-fn overall(sums: &BTreeMap<&'static str, Sum>) -> String {
+/// One hash for all tables of a tenant.
+fn overall(sums: &Sums) -> String {
     let mut hash = Sha256::new();
-    for (table, sum) in sums {
+    for (table, (count, sha256)) in sums {
         hash.update(table.as_bytes());
-        hash.update(sum.count.to_le_bytes());
-        hash.update(sum.sha256);
+        hash.update(count.to_le_bytes());
+        hash.update(sha256);
     }
     hex::encode(hash.finalize())
 }
@@ -238,358 +183,249 @@ fn tables() -> impl DoubleEndedIterator<Item = &'static Table> {
     TABLES.iter().filter(|table| table.owner != Owner::Everyone)
 }
 
-/// The rows of a tenant, as sums by table.
-fn sums(tx: &Tx<'_>, whose: &Whose) -> Result<BTreeMap<&'static str, Sum>> {
-    let mut found = BTreeMap::new();
+/// Sums up all rows of a tenant, and shows each page of them.
+fn sums(
+    tx: &Tx<'_>,
+    whose: &Whose,
+    mut visit: impl FnMut(&'static Table, Vec<Values>) -> Result<()>,
+) -> Result<Sums> {
+    let mut sums = Sums::new();
     for table in tables() {
-        let mut summing = Summing::default();
-        whose.each_page(tx, table, &mut |page| {
-            page.iter().for_each(|values| summing.add(table, values));
-            Ok(())
+        let (mut count, mut hash, mut bytes) = (0_u64, Sha256::new(), Vec::new());
+        whose.each_page(tx, table, |page| {
+            count += page.len() as u64;
+            for row in &page {
+                bytes.clear();
+                if table.name == "tenants" {
+                    // The target seals the key anew; keys are compared by what they are.
+                    let mut row = row.clone();
+                    table.set(&mut row, "sealed_key", Owned::Integer(0));
+                    row::encode(&row, &mut bytes);
+                } else {
+                    row::encode(row, &mut bytes);
+                }
+                hash.update(&bytes);
+            }
+            visit(table, page)
         })?;
-        found.insert(table.name, summing.finish());
+        sums.insert(table.name, (count, hash.finalize().into()));
     }
-    Ok(found)
+    Ok(sums)
 }
 
 // The source
 
-/// One snapshot of the source on its way.
+/// The last key that the target has of each table with rows of a tenant.
+type Lasts = BTreeMap<&'static str, Values>;
+
+/// One snapshot of the source on its way into the target.
 struct Copying<'a> {
     tx: &'a Tx<'a>,
-    to: &'a Arc<Target>,
-    handle: &'a tokio::runtime::Handle,
-    tell: &'a Tell,
+    target: &'a Target,
+    handle: &'a Handle,
+    progress: Progress,
+    objects: BTreeSet<Object>,
 }
 
-/// How far it is.
-struct Pace {
-    done: u64,
-    total: u64,
-}
-
-impl Copying<'_> {
-    fn all(&self) -> Result<Copied> {
-        let tx = self.tx;
-        let marks = marks(tx)?;
-        let whose = tenants(tx)?;
-        let mut pace = Pace { done: 0, total: 0 };
-        for whose in &whose {
+impl<'a> Copying<'a> {
+    fn begin(tx: &'a Tx<'a>, target: &'a Target, handle: &'a Handle, tell: &Tell) -> Result<Self> {
+        let mut total = 0;
+        for whose in tenants(tx)? {
             for table in tables() {
-                pace.total += whose.count(tx, table)?;
+                total += whose.count(tx, table)?;
             }
         }
-        let names = whose.iter().map(|whose| whose.name.clone()).collect();
-        self.wait(Target::keep_only(Arc::clone(self.to), names))?;
-        self.policies()?;
-        let mut copied = Copied {
-            marks,
-            notes: backup::notes(tx)?,
-            rows: BTreeMap::new(),
-            objects: BTreeSet::new(),
-        };
-        for whose in &whose {
-            for (table, sum) in self.tenant(whose, &mut pace, &mut copied.objects)? {
-                *copied.rows.entry(table.to_owned()).or_default() += sum.count;
-            }
-        }
-        Ok(copied)
+        let progress = Progress::of(tell, Doing::Rows, total);
+        Ok(Self { tx, target, handle, progress, objects: BTreeSet::new() })
     }
 
-    /// Waits for the target, between two statements of ours. Servers end transactions in
-    /// which nothing happens, so now and then something does.
+    fn all(mut self) -> Result<Copied> {
+        let tx = self.tx;
+        let tenants_here = tenants(tx)?;
+        let names: BTreeSet<_> = tenants_here.iter().map(|whose| whose.name.clone()).collect();
+        // An earlier run may have copied tenants that the source no longer has.
+        self.write(move |tx| {
+            let gone = tenants(tx)?.into_iter().filter(|whose| !names.contains(&whose.name));
+            gone.into_iter().try_for_each(|whose| remove(tx, &whose))
+        })?;
+        let nobody = Whose::tenant(0, String::new());
+        for table in TABLES.iter().filter(|table| table.owner == Owner::Everyone) {
+            nobody.each_page(tx, table, |page| self.put(table, page))?;
+        }
+        let mut rows = BTreeMap::<String, u64>::new();
+        for whose in &tenants_here {
+            for (table, (count, _)) in self.tenant(whose)? {
+                *rows.entry(table.to_owned()).or_default() += count;
+            }
+        }
+        let (marks, notes) = (marks(tx)?, backup::notes(tx)?);
+        Ok(Copied { marks, notes, rows, objects: self.objects })
+    }
+
+    /// Copies a tenant, or goes on with it, until the target has what the source has.
+    fn tenant(&mut self, whose: &Whose) -> Result<Sums> {
+        let begun_at = self.progress.moved.done;
+        let there = whose.clone();
+        let (done, lasts) = self.read_target(move |tx| {
+            Ok((notes::note(tx, &done_note(&there))?, lasts(tx, &there)?))
+        })?;
+        if let Some(done) = done {
+            let found = self.copy(whose, None)?;
+            if overall(&found) == done {
+                return Ok(found);
+            }
+        } else if !lasts.is_empty()
+            && let (found, None) = self.fill(whose, lasts)?
+        {
+            return Ok(found);
+        }
+        // Nothing was begun, or the source has changed since.
+        self.progress.moved.done = begun_at;
+        let there = whose.clone();
+        self.write(move |tx| remove(tx, &there))?;
+        match self.fill(whose, Lasts::new())? {
+            (found, None) => Ok(found),
+            (_, Some(table)) => Err(StoreError::NotTheSame { table, tenant: whose.name.clone() }),
+        }
+    }
+
+    /// Copies what the target lacks of a tenant and reads all of it back. Returns a table that
+    /// is not the same; if all are, the target notes that the tenant is done.
+    fn fill(&mut self, whose: &Whose, lasts: Lasts) -> Result<(Sums, Option<&'static str>)> {
+        let found = self.copy(whose, Some(lasts))?;
+        let (there, key) = (whose.clone(), tenant_key(self.tx, whose.tenant)?);
+        let (copied, is_key) = self.read_target(move |tx| {
+            let sums = sums(tx, &there, |_, _| Ok(()))?;
+            let is_key = sums["tenants"].0 == 1 && tenant_key(tx, there.tenant)?.same_as(&key);
+            Ok((sums, is_key))
+        })?;
+        let differs = found.iter().find(|(table, sum)| copied.get(*table) != Some(sum));
+        let differs = differs.map(|(table, _)| *table).or((!is_key).then_some("tenants"));
+        if differs.is_none() {
+            let (note, overall) = (done_note(whose), overall(&found));
+            self.write(move |tx| notes::put_note(tx, &note, &overall))?;
+        }
+        Ok((found, differs))
+    }
+
+    /// Reads every row of a tenant. With `lasts`, writes those that come after the last that
+    /// the target has of each table.
+    fn copy(&mut self, whose: &Whose, lasts: Option<Lasts>) -> Result<Sums> {
+        sums(self.tx, whose, |table, mut page| {
+            self.objects.extend(page.iter().filter_map(|row| object_of(table, row)));
+            let count = page.len() as u64;
+            if let Some(lasts) = &lasts {
+                let last = lasts.get(table.name);
+                page.retain(|row| last.is_none_or(|last| table.key_of(row) > *last));
+                self.put(table, page)?;
+            }
+            self.progress.add(count)
+        })
+    }
+
+    fn put(&self, table: &'static Table, page: Vec<Values>) -> Result<()> {
+        if page.is_empty() {
+            return Ok(());
+        }
+        if table.name != "tenants" {
+            return self.write(move |tx| insert(tx, table, &page).map(drop));
+        }
+        for row in page {
+            let Some(Owned::Integer(number)) = table.value(&row, "tenant") else { continue };
+            let key = tenant_key(self.tx, *number)?;
+            self.write(move |tx| {
+                let mut row = row.clone();
+                table.set(&mut row, "sealed_key", tx.keys().seal(tx, &key)?.into());
+                insert(tx, table, &[row]).map(drop)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes to the target, as long as this run fills it.
+    fn write(&self, act: impl Fn(&Tx<'_>) -> Result<()> + Send + 'static) -> Result<()> {
+        self.wait(self.target.write(act))
+    }
+
+    fn read_target<T: Send + 'static>(
+        &self,
+        act: impl Fn(&Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.wait(self.target.store.read(Isolation::Global, "transfer", act))
+    }
+
+    /// Waits for the target, between two statements of ours. Servers end transactions that are
+    /// idle for too long, so now and then it asks for nothing.
     fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let mut work = std::pin::pin!(work);
         loop {
             let waited = async { tokio::time::timeout(QUIET, work.as_mut()).await };
             match self.handle.block_on(waited) {
                 Ok(answer) => return answer,
-                Err(_) => {
-                    let look = self.tx.prepare_cached("SELECT 1").and_then(|mut q| q.exists([]));
-                    look?;
-                }
+                Err(_) => _ = self.tx.finds("SELECT 1", [])?,
             }
         }
-    }
-
-    fn policies(&self) -> Result<()> {
-        for table in TABLES.iter().filter(|table| table.owner == Owner::Everyone) {
-            let nobody = Whose { tenant: 0, name: String::new(), memory: None };
-            nobody.each_page(self.tx, table, &mut |page| {
-                self.wait(Target::put(Arc::clone(self.to), table, page))
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Copies a tenant, or goes on with it, until the target has what the source has.
-    fn tenant(
-        &self,
-        whose: &Whose,
-        pace: &mut Pace,
-        objects: &mut BTreeSet<Object>,
-    ) -> Result<BTreeMap<&'static str, Sum>> {
-        let begun_at = pace.done;
-        let key = self.key(whose)?;
-        let state = self.wait(Target::state(Arc::clone(self.to), whose.clone()))?;
-        if let State::Done(overall_there) = &state {
-            let found = self.copy(whose, &key, None, pace, objects)?;
-            if overall(&found) == *overall_there {
-                return Ok(found);
-            }
-        }
-        if let State::Begun(lasts) = state {
-            pace.done = begun_at;
-            let found = self.copy(whose, &key, Some(lasts), pace, objects)?;
-            if self.is_there(whose, &key, &found)?.is_none() {
-                self.wait(Target::settle(Arc::clone(self.to), whose.clone(), overall(&found)))?;
-                return Ok(found);
-            }
-        }
-        // The source has changed since, or nothing was begun.
-        pace.done = begun_at;
-        self.wait(Target::remove(Arc::clone(self.to), whose.clone()))?;
-        let found = self.copy(whose, &key, Some(BTreeMap::new()), pace, objects)?;
-        match self.is_there(whose, &key, &found)? {
-            None => {
-                self.wait(Target::settle(Arc::clone(self.to), whose.clone(), overall(&found)))?;
-                Ok(found)
-            }
-            Some(table) => Err(StoreError::NotTheSame { table, tenant: whose.name.clone() }),
-        }
-    }
-
-    fn key(&self, whose: &Whose) -> Result<TenantKey> {
-        tenant_key(self.tx, whose.tenant)
-    }
-
-    /// Reads every row of a tenant and, with `lasts`, writes those that come after the last
-    /// that the target has of each table.
-    fn copy(
-        &self,
-        whose: &Whose,
-        key: &TenantKey,
-        lasts: Option<BTreeMap<&'static str, Values>>,
-        pace: &mut Pace,
-        objects: &mut BTreeSet<Object>,
-    ) -> Result<BTreeMap<&'static str, Sum>> {
-        let mut found = BTreeMap::new();
-        for table in tables() {
-            let mut summing = Summing::default();
-            whose.each_page(self.tx, table, &mut |mut page| {
-                for values in &page {
-                    summing.add(table, values);
-                    objects.extend(object_of(table, values));
-                }
-                pace.done += page.len() as u64;
-                if let Some(lasts) = &lasts {
-                    if let Some(last) = lasts.get(table.name) {
-                        page.retain(|values| key_of(table, values) > Key::of(last));
-                    }
-                    self.write(table, key, page)?;
-                }
-                told(self.tell, Moved { doing: Doing::Rows, done: pace.done, total: pace.total })
-            })?;
-            found.insert(table.name, summing.finish());
-        }
-        Ok(found)
-    }
-
-    fn write(&self, table: &'static Table, key: &TenantKey, page: Vec<Values>) -> Result<()> {
-        if page.is_empty() {
-            return Ok(());
-        }
-        let to = Arc::clone(self.to);
-        match table.name {
-            "tenants" => self.wait(Target::put_tenant(to, table, key.clone(), page)),
-            _ => self.wait(Target::put(to, table, page)),
-        }
-    }
-
-    /// Reads a tenant back from the target; answers a table that is not the same.
-    fn is_there(
-        &self,
-        whose: &Whose,
-        key: &TenantKey,
-        expected: &BTreeMap<&'static str, Sum>,
-    ) -> Result<Option<&'static str>> {
-        let (found, is_key) =
-            self.wait(Target::sums(Arc::clone(self.to), whose.clone(), key.clone()))?;
-        let differs = expected.iter().find(|(table, sum)| found.get(*table) != Some(sum));
-        let wrong_key = (!is_key).then_some("tenants");
-        Ok(differs.map(|(table, _)| *table).or(wrong_key))
     }
 }
 
 pub(super) fn tenants(tx: &Tx<'_>) -> Result<Vec<Whose>> {
-    tx.prepare("SELECT tenant, name FROM tenants ORDER BY name").and_then(|mut q| {
-        q.query_map([], |row| Ok(Whose { tenant: row.get(0)?, name: row.get(1)?, memory: None }))?
-            .collect()
+    tx.all("SELECT tenant, name FROM tenants ORDER BY name", [], |row| {
+        Ok(Whose::tenant(row.get(0)?, row.get(1)?))
     })
 }
 
 fn tenant_key(tx: &Tx<'_>, tenant: i64) -> Result<TenantKey> {
-    let sealed: Vec<u8> = tx
-        .prepare_cached("SELECT sealed_key FROM tenants WHERE tenant = ?1")
-        .and_then(|mut q| q.query_row([tenant], |row| row.get(0)))?;
+    let find = "SELECT sealed_key FROM tenants WHERE tenant = ?1";
+    let sealed: Vec<u8> = tx.one(find, [tenant], column)?;
     let key = tx.keys().master(tx)?.open(&sealed);
     key.ok_or_else(|| tx.damaged("the sealed key of a tenant does not open"))
 }
 
-// Keys, in the order that both engines have
-
-/// What tells a row from the others, compared as the engines compare it.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Key<'a>(Vec<KeyPart<'a>>);
-
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum KeyPart<'a> {
-    Null,
-    Number(i64),
-    Bytes(&'a [u8]),
-}
-
-impl<'a> Key<'a> {
-    fn of(values: impl IntoIterator<Item = &'a Owned>) -> Self {
-        let part = |value: &'a Owned| match value {
-            Owned::Null(_) => KeyPart::Null,
-            Owned::Integer(number) => KeyPart::Number(*number),
-            Owned::Text(text) => KeyPart::Bytes(text.as_bytes()),
-            Owned::Blob(bytes) => KeyPart::Bytes(bytes),
-        };
-        Self(values.into_iter().map(part).collect())
-    }
-}
-
-fn key_of<'a>(table: &Table, values: &'a [Owned]) -> Key<'a> {
-    Key::of(table.key.iter().filter_map(|name| table.at(name)).map(|at| &values[at]))
-}
-
 // The target
 
-/// The store that is filled, and the note that it is ours to fill.
+/// The store that is filled, with the note of the run that fills it.
 #[derive(Clone)]
 struct Target {
-    to: Store,
+    store: Store,
     note: String,
 }
 
-/// What a target has of a tenant.
-enum State {
-    Nothing,
-    /// Some of it; the last key of each table that has rows.
-    Begun(BTreeMap<&'static str, Values>),
-    /// All of it as it was read, which came to that.
-    Done(String),
-}
-
+/// Name of the note with the hash of a tenant that was copied.
 fn done_note(whose: &Whose) -> String {
     format!("{MOVING}/{}", whose.tenant)
 }
 
 impl Target {
-    /// Makes the target ours to fill; answers whether somebody had begun.
-    async fn begin(&self, note: &Note) -> Result<bool> {
-        let (from, value) = (note.from.clone(), self.note.clone());
-        self.to
+    /// Takes the target for this run. Returns whether an earlier run had begun.
+    async fn begin(&self, from: &str) -> Result<bool> {
+        let (from, note) = (from.to_owned(), self.note.clone());
+        self.store
             .write(Isolation::Global, "transfer", move |tx| {
                 let known = notes::note(tx, MOVING)?;
-                match &known {
-                    Some(known) => {
-                        let known = half_moved_from(known);
-                        if known != from {
-                            return Err(StoreError::OtherMigration { from: known });
-                        }
+                match known.as_deref().map(half_moved_from) {
+                    Some(known) if known != from => {
+                        return Err(StoreError::OtherMigration { from: known });
                     }
+                    Some(_) => {}
                     None => make_room(tx)?,
                 }
-                notes::put_note(tx, MOVING, &value)?;
+                notes::put_note(tx, MOVING, &note)?;
                 Ok(known.is_some())
             })
             .await
     }
 
-    /// Writes to the target as long as it is ours to fill.
-    async fn write<T: Send + 'static>(
-        &self,
-        act: impl Fn(&Tx<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+    /// Writes to the target, as long as this run fills it.
+    async fn write(&self, act: impl Fn(&Tx<'_>) -> Result<()> + Send + 'static) -> Result<()> {
         let mine = self.note.clone();
-        self.to
+        self.store
             .write(Isolation::Global, "transfer", move |tx| {
-                match notes::note(tx, MOVING)?.as_deref() == Some(&mine) {
-                    true => act(tx),
-                    false => Err(StoreError::TakenOver),
+                if notes::note(tx, MOVING)?.as_deref() != Some(&mine) {
+                    return Err(StoreError::TakenOver);
                 }
+                act(tx)
             })
             .await
-    }
-
-    /// Takes away tenants of an earlier run that the source has no more.
-    async fn keep_only(self: Arc<Self>, names: BTreeSet<String>) -> Result<()> {
-        self.write(move |tx| {
-            let gone = tenants(tx)?.into_iter().filter(|whose| !names.contains(&whose.name));
-            gone.into_iter().try_for_each(|whose| remove(tx, &whose))
-        })
-        .await
-    }
-
-    async fn put(self: Arc<Self>, table: &'static Table, page: Vec<Values>) -> Result<()> {
-        self.write(move |tx| put(tx, table, &page)).await
-    }
-
-    async fn put_tenant(
-        self: Arc<Self>,
-        table: &'static Table,
-        key: TenantKey,
-        page: Vec<Values>,
-    ) -> Result<()> {
-        self.write(move |tx| {
-            let mut page = page.clone();
-            for values in &mut page {
-                if let Some(at) = table.at("sealed_key") {
-                    values[at] = Owned::Blob(tx.keys().seal(tx, &key)?);
-                }
-            }
-            put(tx, table, &page)
-        })
-        .await
-    }
-
-    async fn state(self: Arc<Self>, whose: Whose) -> Result<State> {
-        self.to
-            .read(Isolation::Global, "transfer", move |tx| {
-                if let Some(done) = notes::note(tx, &done_note(&whose))? {
-                    return Ok(State::Done(done));
-                }
-                let lasts = lasts(tx, &whose)?;
-                Ok(if lasts.is_empty() { State::Nothing } else { State::Begun(lasts) })
-            })
-            .await
-    }
-
-    async fn sums(
-        self: Arc<Self>,
-        whose: Whose,
-        key: TenantKey,
-    ) -> Result<(BTreeMap<&'static str, Sum>, bool)> {
-        self.to
-            .read(Isolation::Global, "transfer", move |tx| {
-                let sums = sums(tx, &whose)?;
-                let is_key =
-                    sums["tenants"].count == 1 && tenant_key(tx, whose.tenant)?.same_as(&key);
-                Ok((sums, is_key))
-            })
-            .await
-    }
-
-    async fn remove(self: Arc<Self>, whose: Whose) -> Result<()> {
-        self.write(move |tx| remove(tx, &whose)).await
-    }
-
-    /// Remembers that a tenant is there as it was read.
-    async fn settle(self: Arc<Self>, whose: Whose, overall: String) -> Result<()> {
-        self.write(move |tx| notes::put_note(tx, &done_note(&whose), &overall)).await
     }
 
     /// Hands the target over.
@@ -598,74 +434,51 @@ impl Target {
             for (name, value) in &notes {
                 notes::put_note(tx, name, value)?;
             }
-            let pattern = format!("{MOVING}/%");
-            tx.execute(
-                "DELETE FROM notes WHERE name = ?1 OR name LIKE ?2",
-                params![MOVING, pattern],
-            )
-            .map(drop)
+            let ours = "DELETE FROM notes WHERE name = ?1 OR name LIKE ?2";
+            tx.run(ours, params![MOVING, format!("{MOVING}/%")])?;
+            Ok(())
         })
         .await
     }
 }
 
-fn put(tx: &Tx<'_>, table: &Table, page: &[Values]) -> Result<()> {
-    let columns: Vec<_> = table.columns.iter().map(|column| column.name).collect();
-    Inserter::new(table, &columns).insert(tx, page).map(drop)
-}
-
-/// An empty target has nothing but names.
+/// Empties a target that has nothing but names; fails if it has content.
 fn make_room(tx: &Tx<'_>) -> Result<()> {
-    for table in TABLES.iter().filter(|table| restore::holds(table)) {
-        let any = format!("SELECT 1 FROM {} LIMIT 1", table.name);
-        let is_taken = tx.prepare(&any).and_then(|mut q| q.exists([]))?;
-        if is_taken {
+    for table in TABLES.iter().filter(|table| holds_content(table)) {
+        if tx.finds(&format!("SELECT 1 FROM {} LIMIT 1", table.name), [])? {
             return Err(StoreError::TargetNotEmpty);
         }
     }
     for table in ["scopes", "tenants", "policies"] {
-        tx.execute(&format!("DELETE FROM {table}"), [])?;
+        tx.run(&format!("DELETE FROM {table}"), [])?;
     }
     Ok(())
 }
 
-/// Takes a tenant away, last what others refer to.
+/// Deletes a tenant, last what others refer to.
 fn remove(tx: &Tx<'_>, whose: &Whose) -> Result<()> {
     for table in tables().rev() {
         let delete = format!("DELETE FROM {} WHERE tenant = ?1", table.name);
-        let deleted = match table.owner {
-            Owner::Name => tx.execute(&delete, [whose.name.as_str()]),
-            _ => tx.execute(&delete, [whose.tenant]),
-        };
-        deleted?;
+        tx.run(&delete, [whose.owner(table)])?;
     }
-    tx.execute("DELETE FROM notes WHERE name = ?1", [done_note(whose)]).map(drop)
+    tx.run("DELETE FROM notes WHERE name = ?1", [done_note(whose)])?;
+    Ok(())
 }
 
 /// The last key of each table in which a tenant has rows.
-fn lasts(tx: &Tx<'_>, whose: &Whose) -> Result<BTreeMap<&'static str, Values>> {
-    let mut lasts = BTreeMap::new();
+fn lasts(tx: &Tx<'_>, whose: &Whose) -> Result<Lasts> {
+    let mut lasts = Lasts::new();
     for table in tables() {
-        let last = last(tx, table, whose)?;
+        let at = |column: &&str| table.at(column).map(|at| table.columns[at]);
+        let key: Vec<Column> = table.key.iter().filter_map(at).collect();
+        let sql = format!(
+            "SELECT {} FROM {} WHERE tenant = ?1 ORDER BY {} DESC LIMIT 1",
+            table.key.join(", "),
+            table.name,
+            table.key.join(" DESC, ")
+        );
+        let last = tx.first(&sql, [whose.owner(table)], |found| row::read(found, &key))?;
         lasts.extend(last.map(|last| (table.name, last)));
     }
     Ok(lasts)
-}
-
-fn last(tx: &Tx<'_>, table: &Table, whose: &Whose) -> Result<Option<Values>> {
-    let key: Vec<_> =
-        table.key.iter().filter_map(|name| table.at(name)).map(|at| table.columns[at]).collect();
-    let backwards: Vec<_> = table.key.iter().map(|name| format!("{name} DESC")).collect();
-    let sql = format!(
-        "SELECT {} FROM {} WHERE tenant = ?1 ORDER BY {} LIMIT 1",
-        table.key.join(", "),
-        table.name,
-        backwards.join(", ")
-    );
-    let mut query = tx.prepare(&sql)?;
-    let found = match table.owner {
-        Owner::Name => query.query_row([whose.name.as_str()], |found| row::read(found, &key)),
-        _ => query.query_row([whose.tenant], |found| row::read(found, &key)),
-    };
-    found.optional()
 }

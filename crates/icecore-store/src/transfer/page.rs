@@ -1,11 +1,11 @@
-//! Reading a table in the order of its key, a bounded page at a time.
+//! Reading and writing tables a bounded page of rows at a time.
 
 use super::row;
 use super::row::Values;
 use crate::engine::tx::Tx;
-use crate::engine::{Owned, params_from_iter};
-use crate::error::Result;
-use crate::tables::{Owner, Table, Within};
+use crate::engine::{Owned, column, params, params_from_iter};
+use crate::error::{Result, StoreError};
+use crate::tables::{Owner, TABLES, Table, Within};
 
 /// Bytes that a page aims at; one row may be more.
 const PAGE_BYTES: usize = 1 << 20;
@@ -15,6 +15,9 @@ const FIRST_ROWS: usize = 128;
 
 /// Rows of a page at least and at most.
 const ROWS: (usize, usize) = (8, 4_096);
+
+/// Values that one statement takes at most.
+const MOST_VALUES: usize = 1_000;
 
 /// Whose rows are read.
 #[derive(Debug, Clone)]
@@ -27,103 +30,114 @@ pub(super) struct Whose {
     pub(super) memory: Option<OneMemory>,
 }
 
-/// One memory of a tenant.
+/// The numbers of a memory and of its sessions.
 #[derive(Debug, Clone)]
 pub(super) struct OneMemory {
-    /// Its number.
     pub(super) scope: i64,
-    /// The numbers of its sessions.
     pub(super) sessions: Vec<i64>,
 }
 
-/// Part of a table: the rows with these values in these columns for which this holds.
+impl OneMemory {
+    /// Fails if the tenant has no memory of that name.
+    pub(super) fn find(tx: &Tx<'_>, tenant: i64, memory: &str) -> Result<Self> {
+        let scope = "SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2";
+        let scope: i64 = tx
+            .first(scope, params![tenant, memory], column)?
+            .ok_or_else(|| StoreError::NothingThere { what: format!("memory `{memory}`") })?;
+        let sessions = "SELECT session FROM sessions WHERE tenant = ?1 AND scope = ?2
+                        ORDER BY session";
+        Ok(Self { scope, sessions: tx.all(sessions, [tenant, scope], column)? })
+    }
+}
+
+/// Part of a table: the rows that meet a condition.
 struct Piece {
-    /// Columns that lead the key and have one value here.
+    /// Columns that lead the key and have one value in all of these rows.
     led_by: usize,
     condition: String,
     values: Values,
 }
 
 impl Whose {
-    /// The parts of a table that are theirs, one after the other. In each, rows have the
-    /// order of the key.
+    pub(super) fn tenant(tenant: i64, name: String) -> Self {
+        Self { tenant, name, memory: None }
+    }
+
+    /// What the column `tenant` of a table holds in this tenant's rows.
+    pub(super) fn owner(&self, table: &Table) -> Owned {
+        match table.owner {
+            Owner::Name => self.name.clone().into(),
+            Owner::Number | Owner::Everyone => self.tenant.into(),
+        }
+    }
+
+    /// The parts of a table that hold its rows. Within each, rows have the order of the key.
     fn pieces(&self, table: &Table) -> Vec<Piece> {
+        let tenant = self.owner(table);
         let piece = |led_by, condition: &str, values: Values| Piece {
             led_by,
             condition: condition.to_owned(),
             values,
         };
-        let of_tenant = vec![Owned::Integer(self.tenant)];
         match (table.owner, &self.memory, table.within) {
             (Owner::Everyone, ..) => vec![piece(0, "1 = 1", Values::new())],
+            (Owner::Name, None, _) => vec![piece(0, "tenant = ?1", vec![tenant])],
+            (_, None, _) | (_, _, Within::Every) => vec![piece(1, "tenant = ?1", vec![tenant])],
             (_, Some(_), Within::None) => Vec::new(),
-            (Owner::Name, ..) => vec![piece(0, "tenant = ?1", vec![self.name.clone().into()])],
-            (Owner::Number, None, _) | (Owner::Number, Some(_), Within::Every) => {
-                vec![piece(1, "tenant = ?1", of_tenant)]
-            }
-            (Owner::Number, Some(memory), Within::Session) => {
+            (_, Some(memory), Within::Session) => {
                 let of_session = |session: &i64| {
-                    let values = vec![Owned::Integer(self.tenant), Owned::Integer(*session)];
+                    let values = vec![tenant.clone(), Owned::Integer(*session)];
                     piece(2, "tenant = ?1 AND session = ?2", values)
                 };
                 memory.sessions.iter().map(of_session).collect()
             }
-            (Owner::Number, Some(memory), Within::Where(condition)) => {
-                let values = vec![Owned::Integer(self.tenant), Owned::Integer(memory.scope)];
-                let is_led = table.key.get(1) == Some(&"scope");
-                let condition = format!("tenant = ?1 AND {condition}");
-                vec![piece(if is_led { 2 } else { 1 }, &condition, values)]
+            (_, Some(memory), Within::Where(condition)) => {
+                let led_by = if table.key.get(1) == Some(&"scope") { 2 } else { 1 };
+                let values = vec![tenant, Owned::Integer(memory.scope)];
+                vec![piece(led_by, &format!("tenant = ?1 AND {condition}"), values)]
             }
         }
     }
 
-    /// How many rows of a table are theirs.
     pub(super) fn count(&self, tx: &Tx<'_>, table: &Table) -> Result<u64> {
-        let mut count = 0;
-        for piece in self.pieces(table) {
+        let count = |piece: Piece| -> Result<u64> {
             let sql = format!("SELECT count(*) FROM {} WHERE {}", table.name, piece.condition);
-            let found: i64 = tx
-                .prepare_cached(&sql)
-                .and_then(|mut q| q.query_row(params_from_iter(piece.values), |row| row.get(0)))?;
-            count += found as u64;
-        }
-        Ok(count)
+            tx.one(&sql, params_from_iter(piece.values), column)
+        };
+        self.pieces(table).into_iter().map(count).sum()
     }
 
-    /// Whether a row of a table is theirs.
-    pub(super) fn has(&self, tx: &Tx<'_>, table: &Table) -> Result<bool> {
-        for piece in self.pieces(table) {
-            let sql = format!("SELECT 1 FROM {} WHERE {} LIMIT 1", table.name, piece.condition);
-            let found = tx
-                .prepare_cached(&sql)
-                .and_then(|mut q| q.exists(params_from_iter(piece.values)))?;
-            if found {
-                return Ok(true);
+    /// Whether any of its rows is content, and not only room for content.
+    pub(super) fn has_content(&self, tx: &Tx<'_>) -> Result<bool> {
+        for table in TABLES.iter().filter(|table| holds_content(table)) {
+            for piece in self.pieces(table) {
+                let sql = format!("SELECT 1 FROM {} WHERE {} LIMIT 1", table.name, piece.condition);
+                if tx.finds(&sql, params_from_iter(piece.values))? {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
     }
 
-    /// Shows every row of a table that is theirs, in pages.
+    /// Shows its rows of a table, page by page. No page is empty.
     pub(super) fn each_page(
         &self,
         tx: &Tx<'_>,
         table: &Table,
-        visit: &mut dyn FnMut(Vec<Values>) -> Result<()>,
+        mut visit: impl FnMut(Vec<Values>) -> Result<()>,
     ) -> Result<()> {
         for piece in self.pieces(table) {
-            let mut limit = FIRST_ROWS;
-            let mut last = None;
+            let (mut limit, mut after) = (FIRST_ROWS, Values::new());
             loop {
-                let page = piece.page(tx, table, last.as_deref(), limit)?;
-                let is_whole = page.len() < limit;
+                let page = piece.page(tx, table, &after, limit)?;
+                let Some(last) = page.last() else { break };
+                after = table.key_of(last).split_off(piece.led_by);
+                // Rows that have the whole key in common are one row.
+                let is_last = page.len() < limit || after.is_empty();
                 limit = next_limit(&page);
-                last = page.last().map(|row| piece.rest_of_key(table, row));
-                if !page.is_empty() {
-                    visit(page)?;
-                }
-                // Where all of the key is given there is one row.
-                if is_whole || last.as_ref().is_none_or(Vec::is_empty) {
+                visit(page)?;
+                if is_last {
                     break;
                 }
             }
@@ -132,22 +146,26 @@ impl Whose {
     }
 }
 
+/// Whether the rows of a table are content, and not only room for content.
+pub(super) fn holds_content(table: &Table) -> bool {
+    table.owner != Owner::Everyone && !["tenants", "scopes"].contains(&table.name)
+}
+
 impl Piece {
+    /// The rows that follow the one whose key ends with `after`, or the first if that is empty.
     fn page(
         &self,
         tx: &Tx<'_>,
         table: &Table,
-        after: Option<&[Owned]>,
+        after: &[Owned],
         limit: usize,
     ) -> Result<Vec<Values>> {
         let mut values = self.values.clone();
-        let mut sql = select(table);
-        sql.push_str(&format!(" WHERE {}", self.condition));
+        let columns = table.column_names().join(", ");
+        let mut sql = format!("SELECT {columns} FROM {} WHERE {}", table.name, self.condition);
         let rest = table.key[self.led_by..].join(", ");
-        if let Some(after) = after {
-            let first = values.len() + 1;
-            let places: Vec<_> = (first..first + after.len()).map(|at| format!("?{at}")).collect();
-            sql.push_str(&format!(" AND ({rest}) > ({})", places.join(", ")));
+        if !after.is_empty() {
+            sql.push_str(&format!(" AND ({rest}) > ({})", places(values.len(), after.len())));
             values.extend_from_slice(after);
         }
         if !rest.is_empty() {
@@ -155,36 +173,41 @@ impl Piece {
         }
         values.push(Owned::Integer(limit as i64));
         sql.push_str(&format!(" LIMIT ?{}", values.len()));
-        tx.prepare_cached(&sql)?
-            .query_map(params_from_iter(values), |found| row::read(found, &table.columns))?
-            .collect()
+        tx.all(&sql, params_from_iter(values), |found| row::read(found, &table.columns))
     }
-
-    /// What tells a row from the others of the piece.
-    fn rest_of_key(&self, table: &Table, row: &[Owned]) -> Values {
-        let rest = table.key[self.led_by..].iter();
-        rest.filter_map(|name| table.at(name)).map(|at| row[at].clone()).collect()
-    }
-}
-
-/// `SELECT` of all columns.
-pub(super) fn select(table: &Table) -> String {
-    let columns: Vec<_> = table.columns.iter().map(|column| column.name).collect();
-    format!("SELECT {} FROM {}", columns.join(", "), table.name)
 }
 
 /// As many rows as come to about a page, if the next are like these.
 fn next_limit(page: &[Values]) -> usize {
+    let size = |value: &Owned| match value {
+        Owned::Null(_) => 1,
+        Owned::Integer(_) => 8,
+        Owned::Text(text) => text.len(),
+        Owned::Blob(bytes) => bytes.len(),
+    };
     let bytes: usize = page.iter().flatten().map(size).sum();
     let each = bytes / page.len().max(1);
     (PAGE_BYTES / each.max(1)).clamp(ROWS.0, ROWS.1)
 }
 
-fn size(value: &Owned) -> usize {
-    match value {
-        Owned::Null(_) => 1,
-        Owned::Integer(_) => 8,
-        Owned::Text(text) => text.len(),
-        Owned::Blob(bytes) => bytes.len(),
+/// Inserts rows, except those whose key is taken. Returns how many were inserted.
+pub(super) fn insert(tx: &Tx<'_>, table: &Table, rows: &[Values]) -> Result<usize> {
+    let (width, columns) = (table.columns.len(), table.column_names().join(", "));
+    let mut inserted = 0;
+    for rows in rows.chunks((MOST_VALUES / width).max(1)) {
+        let row = |at: usize| format!("({})", places(at * width, width));
+        let sql = format!(
+            "INSERT INTO {} ({columns}) VALUES {} ON CONFLICT DO NOTHING",
+            table.name,
+            (0..rows.len()).map(row).collect::<Vec<_>>().join(", ")
+        );
+        inserted += tx.run(&sql, params_from_iter(rows.iter().flatten()))?;
     }
+    Ok(inserted)
+}
+
+/// The places of `count` values in a statement, after the first `before`.
+fn places(before: usize, count: usize) -> String {
+    let places = (before + 1..=before + count).map(|at| format!("?{at}"));
+    places.collect::<Vec<_>>().join(", ")
 }

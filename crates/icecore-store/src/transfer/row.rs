@@ -1,7 +1,7 @@
 //! A row as bytes: the same for the same values, whichever engine they came from.
 //!
-//! Each value is a byte that says what it is, and then a number as eight bytes, or a
-//! length in four and so many bytes. Numbers have their lowest byte first.
+//! Each value is a byte that says its type, then a number in eight bytes, or a length in
+//! four and that many bytes. Numbers are little-endian.
 
 use crate::engine;
 use crate::engine::{Kind, Owned, Row, Value};
@@ -16,27 +16,19 @@ const BLOB: u8 = 3;
 /// Values in the order of a table's columns.
 pub(super) type Values = Vec<Owned>;
 
-/// What a statement found, each value of its column's kind.
+/// Reads a row with these columns. Fails if a value is not of its column's kind.
 pub(super) fn read(row: &Row<'_>, columns: &[Column]) -> Result<Values> {
-    let value = |(at, column): (usize, &Column)| {
-        let found = row.get_ref(at)?;
-        let owned = match found {
-            Value::Null(_) => Owned::Null(column.kind),
-            Value::Integer(number) => Owned::Integer(number),
-            Value::Text(text) => Owned::Text(text.to_owned()),
-            Value::Blob(bytes) => Owned::Blob(bytes.to_vec()),
-        };
-        match owned.borrowed().kind() == column.kind {
-            true => Ok(owned),
-            false => {
-                Err(engine::Error::broken(at, format!("`{}` is of another kind", column.name)))
-            }
-        }
+    let value = |(at, column): (usize, &Column)| match (row.get_ref(at)?, column.kind) {
+        (Value::Null(_), kind) => Ok(Owned::Null(kind)),
+        (Value::Integer(number), Kind::Integer) => Ok(Owned::Integer(number)),
+        (Value::Text(text), Kind::Text) => Ok(Owned::Text(text.to_owned())),
+        (Value::Blob(bytes), Kind::Blob) => Ok(Owned::Blob(bytes.to_vec())),
+        _ => Err(engine::Error::broken(at, format!("`{}` is of another kind", column.name))),
     };
     columns.iter().enumerate().map(value).collect()
 }
 
-/// Adds a row to bytes.
+/// Appends the bytes of a row.
 pub(super) fn encode(values: &[Owned], out: &mut Vec<u8>) {
     for value in values {
         match value {
@@ -58,7 +50,7 @@ fn put_bytes(tag: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Takes a row from the beginning of bytes; nothing if that is none of these columns.
+/// Takes a row off the front of `input`; `None` if the bytes do not fit these columns.
 pub(super) fn decode(input: &mut &[u8], columns: &[Column]) -> Option<Values> {
     columns.iter().map(|column| decode_value(input, column.kind)).collect()
 }

@@ -179,7 +179,7 @@ impl Place {
             for table in TABLES.iter().filter(|table| table.owner != Owner::Everyone) {
                 let mut rows = Vec::new();
                 for whose in &all {
-                    whose.each_page(tx, table, &mut |page| {
+                    whose.each_page(tx, table, |page| {
                         rows.extend(page.iter().map(|values| {
                             let mut bytes = Vec::new();
                             row::encode(&plain(table, values.clone()), &mut bytes);
@@ -548,6 +548,25 @@ async fn a_block_that_was_taken_out_is_noticed_by_its_seal() {
     std::fs::write(&bad, &forged).unwrap();
     let refused = Backup::open(&bad, place.keys(), &quiet()).await.err().unwrap();
     assert!(refused.to_string().contains("seal"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_file_that_lacks_columns_is_read() {
+    let place = filled().await;
+    let (path, of) = (place.dir.path().join("old"), BackupOf::Everything);
+    let header = move |tx: &Tx<'_>| backup::header(tx, &of, NOW);
+    let mut header = place.store.read(Isolation::Global, "test", header).await.unwrap();
+    let whole = crate::tables::table("packs").unwrap();
+    let columns = whole.columns.iter().copied().filter(|c| whole.key.contains(&c.name)).collect();
+    let packs = Table { columns, ..whole.clone() };
+    let names = packs.column_names().into_iter().map(str::to_owned).collect();
+    header.tables.insert("packs".to_owned(), names);
+    let mut writer = file::Writer::create(&path, &header).unwrap();
+    writer.row(&packs, &vec![Owned::Integer(1); packs.columns.len()]).unwrap();
+    writer.end_rows(&packs).unwrap();
+    writer.finish(&place.keys()[0]).unwrap();
+    let report = Backup::open(&path, place.keys(), &quiet()).await.unwrap().report();
+    assert_eq!((report.rows_of("packs"), report.objects), (1, 0));
 }
 
 #[tokio::test]

@@ -4,22 +4,38 @@ use super::address::Address;
 use super::connection::{PgConnection, quoted};
 use super::pool::Pool;
 use super::walls::{Role, lock_key};
-use crate::engine::Value;
 use crate::engine::postgres_options::PostgresOptions;
 use crate::engine::tx::Tx;
+use crate::engine::{Value, column};
 use crate::error::postgres::{Fault, PgError};
 use crate::error::{Result, StoreError};
+use crate::tables::{SCHEMA, SCHEMA_SQL};
 
-/// Each with the version that it leads to, which is SQLite's. Added, never edited.
-const MIGRATIONS: [(i64, &str); 4] = [
-    (12, include_str!("../../../migrations/postgres/0001_ground.sql")),
-    (13, include_str!("../../../migrations/postgres/0013_leases.sql")),
-    (14, include_str!("../../../migrations/postgres/0014_bounds.sql")),
-    (15, include_str!("../../../migrations/postgres/0015_planner.sql")),
+/// What only PostgreSQL needs beyond the tables.
+const EXTRAS: &str = include_str!("../../../migrations/postgres/extras.sql");
+
+/// Statistics for the planner of tables that have no rows yet.
+const PLANNER: &str = include_str!("../../../migrations/postgres/planner.sql");
+
+/// Row-level security of all tables; runs again after every change of them.
+const WALLS: &str = include_str!("../../../migrations/postgres/walls.sql");
+
+/// What brings an older store to a version. The first was 12. Added, never edited.
+const UPGRADES: [(i64, &str); 3] = [
+    (13, include_str!("../../../migrations/history/postgres/0013_leases.sql")),
+    (14, include_str!("../../../migrations/history/postgres/0014_bounds.sql")),
+    (15, PLANNER),
 ];
 
-/// Who sees what, for all tables alike.
-const WALLS: &str = include_str!("../../../migrations/postgres/walls.sql");
+/// Words of [`SCHEMA_SQL`] that PostgreSQL spells in another way.
+const SPELLINGS: [(&str, &str); 5] = [
+    (" INTEGER", " BIGINT"),
+    // Compared by its bytes, as in SQLite.
+    (" TEXT", " TEXT COLLATE \"C\""),
+    (" BLOB", " BYTEA"),
+    (" STRICT, WITHOUT ROWID", ""),
+    (" STRICT", ""),
+];
 
 /// The oldest server that has all we use.
 const OLDEST: u32 = 14;
@@ -36,14 +52,13 @@ pub(super) fn migrate(pool: &Pool) -> Result<()> {
     let address = &pool.address;
     let connection = open(pool)?;
     check_age(&connection)?;
-    let known = MIGRATIONS[MIGRATIONS.len() - 1].0;
-    if version(&connection, address)? == Some(known) {
+    if version(&connection, address)? == Some(SCHEMA) {
         return Ok(());
     }
     let key = lock_key(&["migrate", &address.schema]);
     connection.batch(&format!("SELECT pg_advisory_lock({key})")).map_err(PgError::into_store)?;
     // The lock ends with the connection, too.
-    let migrated = migrate_alone(&connection, address, known);
+    let migrated = migrate_alone(&connection, address);
     let _ = connection.batch(&format!("SELECT pg_advisory_unlock({key})"));
     migrated
 }
@@ -62,18 +77,15 @@ fn open(pool: &Pool) -> Result<PgConnection> {
 fn check_age(c: &PgConnection) -> Result<()> {
     let asked = "SELECT current_setting('server_version_num')::bigint / 10000";
     let found = number(c, asked, &[])?.unwrap_or_default() as u32;
-    match found < OLDEST {
-        true => {
-            let server = c.server().name.clone();
-            Err(StoreError::OldDatabase { server, found, needed: OLDEST })
-        }
-        false => Ok(()),
+    if found < OLDEST {
+        let server = c.server().name.clone();
+        return Err(StoreError::OldDatabase { server, found, needed: OLDEST });
     }
+    Ok(())
 }
 
 /// The version of the tables that are there, or an error if it is not known.
 fn version(c: &PgConnection, address: &Address) -> Result<Option<i64>> {
-    let known = MIGRATIONS[MIGRATIONS.len() - 1].0;
     let schema = quoted(&address.schema);
     let table = format!("{schema}.migrations");
     let is_there =
@@ -83,18 +95,38 @@ fn version(c: &PgConnection, address: &Address) -> Result<Option<i64>> {
     }
     let found = number(c, &format!("SELECT max(version) FROM {table}"), &[])?;
     match found {
-        Some(found) if found > known => Err(StoreError::FromTheFuture { found, known }),
+        Some(found) if found > SCHEMA => Err(StoreError::FromTheFuture { found, known: SCHEMA }),
         found => Ok(found),
     }
 }
 
-fn migrate_alone(c: &PgConnection, address: &Address, known: i64) -> Result<()> {
-    let begun = version(c, address)?.unwrap_or_default();
-    if begun == known {
+fn migrate_alone(c: &PgConnection, address: &Address) -> Result<()> {
+    let begun = version(c, address)?;
+    if begun == Some(SCHEMA) {
         return Ok(());
     }
     make_roles(c, address)?;
-    let schema = quoted(&address.schema);
+    let all = create_all();
+    let steps = match begun {
+        Some(begun) => UPGRADES.into_iter().filter(|(to, _)| *to > begun).collect(),
+        None => vec![(SCHEMA, all.as_str())],
+    };
+    c.batch(&script(&address.schema, &steps)).map_err(PgError::into_store)
+}
+
+/// Makes all tables in an empty schema.
+fn create_all() -> String {
+    let mut sql = String::new();
+    for line in SCHEMA_SQL.lines().filter(|line| !line.starts_with("--")) {
+        let respelled = |line: String, (from, to): (&str, &str)| line.replace(from, to);
+        sql.push_str(&SPELLINGS.into_iter().fold(line.to_owned(), respelled));
+        sql.push('\n');
+    }
+    [&sql, EXTRAS, PLANNER].concat()
+}
+
+/// Takes a schema through steps to their versions, all or none.
+fn script(schema: &str, steps: &[(i64, &str)]) -> String {
     let mut script = format!(
         "BEGIN;
          CREATE SCHEMA IF NOT EXISTS {schema};
@@ -102,15 +134,16 @@ fn migrate_alone(c: &PgConnection, address: &Address, known: i64) -> Result<()> 
          CREATE TABLE IF NOT EXISTS migrations (
              version    BIGINT PRIMARY KEY,
              applied_at TIMESTAMPTZ NOT NULL DEFAULT now()
-         );\n"
+         );\n",
+        schema = quoted(schema)
     );
-    for (version, sql) in MIGRATIONS.iter().filter(|(version, _)| *version > begun) {
+    for (version, sql) in steps {
         script.push_str(sql);
         script.push_str(&format!("\nINSERT INTO migrations (version) VALUES ({version});\n"));
     }
     script.push_str(WALLS);
     script.push_str("\nCOMMIT;");
-    c.batch(&script).map_err(PgError::into_store)
+    script
 }
 
 /// Makes the two roles, and makes us a member of both.
@@ -194,17 +227,87 @@ pub(super) fn rewrite_one(pool: &Pool, table: &str) -> Result<()> {
 
 /// Tables that show a tenant what is another's, or would if their owner changed.
 pub(crate) fn check_row_security(tx: &Tx<'_>) -> Result<Vec<String>> {
-    let tables: Vec<String> = tx
-        .prepare(
-            "SELECT c.relname::text FROM pg_class c
-             WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
-               AND c.relkind IN ('r', 'p')
-               AND NOT (c.relrowsecurity AND c.relforcerowsecurity
-                   AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid))
-             ORDER BY 1",
-        )?
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_>>()?;
+    let tables: Vec<String> = tx.all(
+        "SELECT c.relname::text FROM pg_class c
+         WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
+           AND c.relkind IN ('r', 'p')
+           AND NOT (c.relrowsecurity AND c.relforcerowsecurity
+               AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid))
+         ORDER BY 1",
+        [],
+        column,
+    )?;
     let open = |table| format!("table `{table}` does not keep tenants apart");
     Ok(tables.into_iter().map(open).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::postgres::fresh_database;
+
+    /// The tables of the first version.
+    const FIRST: &str = include_str!("../../../migrations/history/postgres/0001_ground.sql");
+
+    /// What the catalogue says of a schema; each query names what it lists first.
+    const CATALOGUE: [&str; 8] = [
+        "SELECT 'table', c.relname, c.relkind::text, c.reloptions::text, c.relacl::text,
+                c.relrowsecurity, c.relforcerowsecurity
+         FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
+           AND c.relkind <> 'i' ORDER BY 2",
+        "SELECT 'column', c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod),
+                a.attcollation::regcollation::text, a.attnotnull, a.attstorage::text,
+                a.attoptions::text, pg_get_expr(d.adbin, d.adrelid)
+         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+         WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY 2, 3",
+        "SELECT 'index', tablename, indexname, indexdef FROM pg_indexes
+         WHERE schemaname = current_schema() ORDER BY 2, 3",
+        "SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+         FROM pg_constraint WHERE connamespace = current_schema()::regnamespace ORDER BY 2, 3",
+        "SELECT 'policy', tablename, policyname, roles::text, cmd, qual, with_check
+         FROM pg_policies WHERE schemaname = current_schema() ORDER BY 2, 3",
+        "SELECT 'function', p.oid::regprocedure::text, p.prokind::text, p.provolatile::text,
+                p.proparallel::text, p.prosrc, pg_get_function_sqlbody(p.oid),
+                pg_get_function_result(p.oid)
+         FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace ORDER BY 2",
+        "SELECT 'aggregate', a.aggfnoid::regprocedure::text, a.aggtransfn::text, a.agginitval,
+                a.aggfinalfn::text
+         FROM pg_aggregate a JOIN pg_proc p ON p.oid = a.aggfnoid
+         WHERE p.pronamespace = current_schema()::regnamespace ORDER BY 2",
+        "SELECT 'statistics', tablename, attname, n_distinct FROM pg_stats
+         WHERE schemaname = current_schema() ORDER BY 2, 3",
+    ];
+
+    /// A schema that was made by these steps, with its rights as they are given.
+    fn catalogue_of(steps: &[&[(i64, &str)]]) -> Option<Vec<String>> {
+        let database = fresh_database()?;
+        for role in Role::ALL {
+            database.run(&making(role.name()));
+        }
+        for step in steps {
+            database.run(&script("icecore", step));
+        }
+        let listed = CATALOGUE.iter().flat_map(|query| {
+            let rows = database.rows(&format!("SET search_path = icecore; {query}"));
+            assert!(!rows.is_empty(), "{query}");
+            rows.into_iter().map(|row| format!("{row:?}"))
+        });
+        Some(listed.collect())
+    }
+
+    #[test]
+    fn a_new_store_and_an_upgraded_one_have_the_same_schema() {
+        let Some(made) = catalogue_of(&[&[(SCHEMA, &create_all())]]) else { return };
+        // Each version at once, and all one after the other.
+        let (first, [second, third, last]) = ((12, FIRST), UPGRADES);
+        let slowly = catalogue_of(&[&[first], &[second], &[third], &[last]]).unwrap();
+        let at_once = catalogue_of(&[&[first, second, third, last]]).unwrap();
+        for upgraded in [slowly, at_once] {
+            assert_eq!(made.len(), upgraded.len());
+            for (made, upgraded) in made.iter().zip(&upgraded) {
+                assert_eq!(made, upgraded);
+            }
+        }
+    }
 }

@@ -12,6 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use crate::bounds::HeldBounds;
 use crate::engine;
+use crate::engine::column;
 use crate::engine::keyring::Keyring;
 use crate::engine::notes::KEY_CHECK;
 use crate::engine::rotation::settle_next;
@@ -19,33 +20,28 @@ use crate::engine::tx::{Context, Tx};
 use crate::error::{Result, StoreError};
 use crate::files::{make_dir, sync_dir, write_error};
 use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_VARIABLE, MasterKey, Temporary};
+use crate::tables::{SCHEMA, SCHEMA_SQL};
 
 /// `ICEC`, so that a stray database is not taken for ours.
 const APPLICATION_ID: i64 = 0x4943_4543;
 
-/// Added, never edited.
-const MIGRATIONS: [&str; 15] = [
-    include_str!("../../../migrations/0001_ground.sql"),
-    include_str!("../../../migrations/0002_recall.sql"),
-    include_str!("../../../migrations/0003_secrets.sql"),
-    include_str!("../../../migrations/0004_keys.sql"),
-    include_str!("../../../migrations/0005_entries.sql"),
-    include_str!("../../../migrations/0006_workspace.sql"),
-    include_str!("../../../migrations/0007_log.sql"),
-    include_str!("../../../migrations/0008_openwop.sql"),
-    include_str!("../../../migrations/0009_dreams.sql"),
-    include_str!("../../../migrations/0010_schedules.sql"),
-    include_str!("../../../migrations/0011_sessions.sql"),
-    include_str!("../../../migrations/0012_links.sql"),
-    include_str!("../../../migrations/0013_leases.sql"),
-    include_str!("../../../migrations/0014_bounds.sql"),
-    include_str!("../../../migrations/0015_planner.sql"),
+/// What brings a store of version 1 to version 2, and so on. Added, never edited.
+const UPGRADES: [&str; SCHEMA as usize - 1] = [
+    include_str!("../../../migrations/history/0002_recall.sql"),
+    include_str!("../../../migrations/history/0003_secrets.sql"),
+    include_str!("../../../migrations/history/0004_keys.sql"),
+    include_str!("../../../migrations/history/0005_entries.sql"),
+    include_str!("../../../migrations/history/0006_workspace.sql"),
+    include_str!("../../../migrations/history/0007_log.sql"),
+    include_str!("../../../migrations/history/0008_openwop.sql"),
+    include_str!("../../../migrations/history/0009_dreams.sql"),
+    include_str!("../../../migrations/history/0010_schedules.sql"),
+    include_str!("../../../migrations/history/0011_sessions.sql"),
+    include_str!("../../../migrations/history/0012_links.sql"),
+    include_str!("../../../migrations/history/0013_leases.sql"),
+    include_str!("../../../migrations/history/0014_bounds.sql"),
+    include_str!("../../../migrations/history/0015_planner.sql"),
 ];
-
-#[cfg(test)]
-pub(super) fn known_schema() -> i64 {
-    MIGRATIONS.len() as i64
-}
 
 /// The file's name in the data directory.
 pub(crate) const FILE_NAME: &str = "icecore.db";
@@ -59,10 +55,7 @@ pub(super) struct Opened {
 /// As [`open`], but makes nothing.
 pub(super) fn open_existing(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
     let path = dir.join(FILE_NAME);
-    match path.exists() {
-        true => open(dir, master_key),
-        false => Err(StoreError::NotAStore { path }),
-    }
+    if path.exists() { open(dir, master_key) } else { Err(StoreError::NotAStore { path }) }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one door")]
@@ -102,7 +95,6 @@ pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
 }
 
 /// A new store in memory.
-#[expect(clippy::disallowed_methods, reason = "the door to a database without a file")]
 #[expect(clippy::expect_used, reason = "nothing outside the process is needed")]
 pub(super) fn in_memory(master_key: [u8; 32]) -> Opened {
     let connection = Connection::open_in_memory().expect("SQLite opens without a file");
@@ -110,7 +102,7 @@ pub(super) fn in_memory(master_key: [u8; 32]) -> Opened {
     let path = Path::new(":memory:");
     let make = || {
         pragmas(&connection)?;
-        run_migrations(&connection)
+        create_or_upgrade(&connection)
     };
     make().expect("the tables of an empty database");
     record_key(&connection, path, &master).expect("a note in an empty table");
@@ -225,23 +217,19 @@ fn pragmas(connection: &Connection) -> rusqlite::Result<()> {
 fn migrate(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
     let failed = |error| classify_file(error, path);
     let number = |name: &str| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0));
-    let known = MIGRATIONS.len() as i64;
     let version: i64 = number("user_version").map_err(failed)?;
-    if version == 0 {
-        let tables: i64 = connection
-            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-            .map_err(failed)?;
-        if tables > 0 && number("application_id").map_err(failed)? != APPLICATION_ID {
-            return Err(StoreError::NotAStore { path: path.to_owned() });
-        }
-    } else if number("application_id").map_err(failed)? != APPLICATION_ID {
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(failed)?;
+    let is_new = version == 0 && tables == 0;
+    if !is_new && number("application_id").map_err(failed)? != APPLICATION_ID {
         return Err(StoreError::NotAStore { path: path.to_owned() });
     }
-    if version > known {
-        return Err(StoreError::FromTheFuture { found: version, known });
+    if version > SCHEMA {
+        return Err(StoreError::FromTheFuture { found: version, known: SCHEMA });
     }
-    if version < known {
-        run_migrations(connection).map_err(failed)?;
+    if version < SCHEMA {
+        create_or_upgrade(connection).map_err(failed)?;
     }
     read_check(connection, path)
 }
@@ -258,17 +246,18 @@ fn read_check(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
     check.map(|text| hex::decode(text).map_err(damaged)).transpose()
 }
 
-fn run_migrations(connection: &Connection) -> rusqlite::Result<()> {
+fn create_or_upgrade(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let result = (|| {
-        // Another process may have been faster.
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        for script in &MIGRATIONS[version as usize..] {
-            connection.execute_batch(script)?;
+        match version {
+            0 => connection.execute_batch(SCHEMA_SQL)?,
+            1..SCHEMA => connection.execute_batch(&UPGRADES[version as usize - 1..].concat())?,
+            // Another process was faster.
+            _ => return Ok(()),
         }
         connection.execute_batch(&format!(
-            "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {};",
-            MIGRATIONS.len()
+            "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
         ))
     })();
     match result {
@@ -366,10 +355,7 @@ pub(super) fn snapshot<'c>(
 
 /// What SQLite says of the soundness of its file.
 pub(crate) fn check_file(tx: &Tx<'_>) -> Result<Vec<String>> {
-    let mut findings: Vec<String> = tx
-        .prepare("PRAGMA integrity_check(20)")?
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_>>()?;
+    let mut findings: Vec<String> = tx.all("PRAGMA integrity_check(20)", [], column)?;
     findings.retain(|line| line != "ok");
     Ok(findings.into_iter().map(|line| format!("the database file: {line}")).collect())
 }
@@ -377,6 +363,9 @@ pub(crate) fn check_file(tx: &Tx<'_>) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The tables of version 1.
+    const FIRST: &str = include_str!("../../../migrations/history/0001_ground.sql");
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().mode() & 0o777
@@ -413,7 +402,7 @@ mod tests {
             create_private(dir.path(), &store).unwrap();
             #[expect(clippy::disallowed_methods, reason = "it stands for an earlier version")]
             let earlier = Connection::open(&store).unwrap();
-            earlier.execute_batch(MIGRATIONS[0]).unwrap();
+            earlier.execute_batch(FIRST).unwrap();
             earlier
                 .execute_batch(&format!(
                     "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1;
@@ -465,6 +454,29 @@ mod tests {
         assert_eq!(list("SELECT scope || ' ' || summaries FROM scopes ORDER BY 1"), ["1 4", "2 4"]);
         // Four turns that are there, with 2, 3 and 100 bytes, and four entries with 1 and 6.
         assert_eq!(list("SELECT kept_turns || ' ' || kept_bytes FROM tenants"), ["4 448"]);
+    }
+
+    /// The statements that made a store, without comments and with spaces alike.
+    fn schema_of(scripts: &[&str]) -> Vec<(String, String, String)> {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(&scripts.concat()).unwrap();
+        let listed = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema ORDER BY type, name";
+        let mut query = connection.prepare(listed).unwrap();
+        let read = |row: &rusqlite::Row<'_>| {
+            let sql: String = row.get(2)?;
+            let mut sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+            for (spaced, close) in [("( ", "("), (" )", ")"), (" ,", ",")] {
+                sql = sql.replace(spaced, close);
+            }
+            Ok((row.get(0)?, row.get(1)?, sql))
+        };
+        query.query_map([], read).unwrap().collect::<rusqlite::Result<_>>().unwrap()
+    }
+
+    #[test]
+    fn a_new_store_and_an_upgraded_one_have_the_same_schema() {
+        let upgraded = schema_of(&[&[FIRST], UPGRADES.as_slice()].concat());
+        assert_eq!(schema_of(&[SCHEMA_SQL]), upgraded);
     }
 
     #[test]
