@@ -20,15 +20,8 @@ use crate::engine::postgres::{PgConnection, PgRow};
 pub(crate) use crate::error::Result;
 use crate::error::StoreError;
 
+pub(crate) use crate::tables::Kind;
 pub(crate) use columns::{column, number, tuple, values};
-
-/// What a column holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
-    Integer,
-    Text,
-    Blob,
-}
 
 /// A value on its way in or out. On its way in nothing, too, is of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,11 +141,6 @@ impl<T> OptionalExtension<T> for Result<T> {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Numbers as values.
-pub(crate) fn integers(numbers: Vec<i64>) -> Vec<Value<'static>> {
-    numbers.into_iter().map(Value::Integer).collect()
 }
 
 /// What a statement takes.

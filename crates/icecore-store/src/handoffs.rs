@@ -16,7 +16,7 @@ use crate::log::{COMPACTED, EDITED};
 use crate::reredact::{Reredactor, add};
 use crate::store::Store;
 use crate::turns::rows::{self, ERASED};
-use crate::{answers, log, secrets};
+use crate::{log, secrets};
 
 /// Why a session was compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -471,17 +471,6 @@ fn delete(tx: &Tx<'_>, tenant: i64, session: SessionNo, lost: &BTreeSet<String>)
     }
     tx.run("DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2", params![tenant, session])?;
     Ok(())
-}
-
-/// As [`lose`], of turns that are erased, with what models answered.
-pub(crate) fn forget(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    place: (i64, u32),
-    ordinals: &BTreeSet<i64>,
-) -> Result<()> {
-    lose(tx, no.tenant, place, ordinals)?;
-    answers::forget(tx, no, Some(place.0))
 }
 
 /// Deletes what was made of turns of a branch that are erased or rewritten: the handoffs

@@ -5,8 +5,6 @@
 
 use std::sync::LazyLock;
 
-use crate::engine::{Kind, Owned};
-
 /// The version of [`SCHEMA_SQL`], and of every store that is open.
 pub(crate) const SCHEMA: i64 = 15;
 
@@ -25,6 +23,14 @@ pub(crate) struct Table {
     pub(crate) owner: Owner,
     pub(crate) within: Within,
     pub(crate) columns: Vec<Column>,
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Integer,
+    Text,
+    Blob,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,23 +64,6 @@ impl Table {
     /// The place of a column among the columns.
     pub(crate) fn at(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|known| known.name == column)
-    }
-
-    /// The value of a column in a row of this table.
-    pub(crate) fn value<'r>(&self, row: &'r [Owned], column: &str) -> Option<&'r Owned> {
-        self.at(column).and_then(|at| row.get(at))
-    }
-
-    /// Sets a column in a row of this table, if the table has that column.
-    pub(crate) fn set(&self, row: &mut [Owned], column: &str, value: Owned) {
-        if let Some(place) = self.at(column).and_then(|at| row.get_mut(at)) {
-            *place = value;
-        }
-    }
-
-    /// The values of the primary key in a row of this table.
-    pub(crate) fn key_of(&self, row: &[Owned]) -> Vec<Owned> {
-        self.key.iter().filter_map(|column| self.value(row, column).cloned()).collect()
     }
 
     pub(crate) fn column_names(&self) -> Vec<&'static str> {

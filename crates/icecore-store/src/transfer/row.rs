@@ -6,7 +6,26 @@
 use crate::engine;
 use crate::engine::{Kind, Owned, Row, Value};
 use crate::error::Result;
-use crate::tables::Column;
+use crate::tables::{Column, Table};
+
+impl Table {
+    /// The value of a column in a row of this table.
+    pub(crate) fn value<'r>(&self, row: &'r [Owned], column: &str) -> Option<&'r Owned> {
+        self.at(column).and_then(|at| row.get(at))
+    }
+
+    /// Sets a column in a row of this table, if the table has that column.
+    pub(crate) fn set(&self, row: &mut [Owned], column: &str, value: Owned) {
+        if let Some(place) = self.at(column).and_then(|at| row.get_mut(at)) {
+            *place = value;
+        }
+    }
+
+    /// The values of the primary key in a row of this table.
+    pub(crate) fn key_of(&self, row: &[Owned]) -> Vec<Owned> {
+        self.key.iter().filter_map(|column| self.value(row, column).cloned()).collect()
+    }
+}
 
 const NULL: u8 = 0;
 const INTEGER: u8 = 1;

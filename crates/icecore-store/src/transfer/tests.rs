@@ -556,7 +556,7 @@ async fn a_file_that_lacks_columns_is_read() {
     let (path, of) = (place.dir.path().join("old"), BackupOf::Everything);
     let header = move |tx: &Tx<'_>| backup::header(tx, &of, NOW);
     let mut header = place.store.read(Isolation::Global, "test", header).await.unwrap();
-    let whole = crate::tables::table("packs").unwrap();
+    let whole = tables::table("packs").unwrap();
     let columns = whole.columns.iter().copied().filter(|c| whole.key.contains(&c.name)).collect();
     let packs = Table { columns, ..whole.clone() };
     let names = packs.column_names().into_iter().map(str::to_owned).collect();

@@ -1,6 +1,5 @@
 //! Reading sessions, branches and turns.
 
-use icecore_domain::chunk::Level;
 use icecore_domain::cut::{CutPolicy, OpenTail};
 use icecore_domain::identity::{IdentityKey, TurnIdentity};
 use icecore_domain::ids::{
@@ -418,10 +417,6 @@ pub(crate) fn owned(tx: &Tx<'_>, scope: &Scope, session: SessionNo) -> Result<Op
         params![no.tenant, session, no.scope],
     )?;
     Ok(is_owned.then_some(no))
-}
-
-pub(crate) fn level_no(level: Level) -> i64 {
-    level as i64
 }
 
 /// Marks that something of the scope was erased: whatever was cached of it is invalid.

@@ -97,11 +97,6 @@ impl Writer {
         Self { counted, queue: Some(queue), thread }
     }
 
-    /// Commits so far.
-    pub(super) fn commits(&self) -> u64 {
-        self.counted.commits.read().count()
-    }
-
     /// How it went so far, but for reads.
     pub(super) fn timings(&self) -> StoreTimings {
         let waiting =
