@@ -12,6 +12,7 @@
 //! | `scale` | latency and memory of made-up conversations of any length |
 //! | `peers` | other memories on the same questions |
 //! | `host` | what a host bears, with this process as its clients |
+//! | `kills` | a writer that is killed at any moment |
 //! | `proxy` | what the proxy costs and bears, with this process around it |
 //! | `redact` | what is hidden of secrets and of what only looks like them |
 //! | `distillates`, `lexrank` | what dreams keep of what questions need |
@@ -34,6 +35,7 @@ mod evidence;
 mod fuzz;
 mod host;
 mod hosts;
+mod kills;
 mod lexrank;
 mod measures;
 mod peers;
@@ -88,6 +90,8 @@ enum Command {
     Both(both::Args),
     /// Several hosts over one PostgreSQL, while one after the other is killed.
     Hosts(hosts::Args),
+    /// A writer that is killed at any moment: what was acknowledged is there once, in order.
+    Kills(kills::Args),
     /// What the proxy costs and bears: overhead, streams, memory, prefixes, matching.
     Proxy(proxy::Args),
     /// What is hidden of secrets, and of what only looks like them.
@@ -165,6 +169,7 @@ async fn main() -> ExitCode {
         Command::Host(args) => host::run(&args).await,
         Command::Both(args) => both::run(&args).await,
         Command::Hosts(args) => hosts::run(&args).await,
+        Command::Kills(args) => kills::run(&args).await,
         Command::Proxy(args) => proxy::run(&args).await,
         Command::Redact(args) => redact::run(&args),
         Command::DreamEvidence(args) => distillates::run(&args),

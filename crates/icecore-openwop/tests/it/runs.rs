@@ -1,6 +1,5 @@
 //! Runs: what they see, how they end, how they are repeated and kept.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use icecore::json::JsonText;
