@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use icecore::{Append, Memory, Principal, RawTurn, Scope, Seq, Tenant, TurnInput};
 use icecore_domain::tokens::CharCounter;
 use icecore_store::PostgresOptions;
+use icecore_store::testing::postgres::own_server;
 use indicatif::ProgressBar;
 
 use crate::Result;
@@ -31,9 +32,9 @@ pub struct Args {
     /// How often the writer is killed.
     #[arg(long, default_value_t = 10_000)]
     kills: u64,
-    /// The URL of an empty PostgreSQL database; without it the store is SQLite.
+    /// Over a PostgreSQL server of its own instead of SQLite.
     #[arg(long)]
-    store: Option<String>,
+    postgres: bool,
     /// Seed of the moments at which it is killed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -42,6 +43,8 @@ pub struct Args {
     write_from: Option<u64>,
     #[arg(long, hide = true)]
     dir: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    store: Option<String>,
 }
 
 pub async fn run(args: &Args) -> Result<bool> {
@@ -49,18 +52,23 @@ pub async fn run(args: &Args) -> Result<bool> {
         write(from, dir, args.store.as_deref()).await?;
         return Ok(true);
     }
-    let place = tempfile::tempdir()?;
+    let database = match args.postgres {
+        true => Some(own_server().ok_or("there is no PostgreSQL")?.fresh_database()),
+        false => None,
+    };
+    let store = database.as_ref().map(|database| database.url().to_owned());
+    let place = Place { dir: tempfile::tempdir()?, store };
     let (begun, bar) = (Instant::now(), ProgressBar::new(args.kills));
     let (mut acknowledged, mut draw) = (0, args.seed);
     for kill in 1..=args.kills {
-        acknowledged = live_and_die(args, place.path(), acknowledged, &mut draw)?;
+        acknowledged = place.live_and_die(acknowledged, &mut draw)?;
         bar.inc(1);
         if kill % LOOK_EVERY == 0 {
-            compare(args, place.path(), acknowledged).await?;
+            place.compare(acknowledged).await?;
         }
     }
     bar.finish_and_clear();
-    let findings = compare(args, place.path(), acknowledged).await?;
+    let findings = place.compare(acknowledged).await?;
     println!(
         "{} kills, {acknowledged} turns acknowledged, 0 lost, 0 doubled, 0 out of order, \
          {findings} findings of check, {:.0} s",
@@ -68,6 +76,12 @@ pub async fn run(args: &Args) -> Result<bool> {
         begun.elapsed().as_secs_f64()
     );
     Ok(findings == 0)
+}
+
+/// Where the store is.
+struct Place {
+    dir: tempfile::TempDir,
+    store: Option<String>,
 }
 
 async fn open(dir: &Path, store: Option<&str>) -> Result<(Memory, Scope)> {
@@ -110,34 +124,36 @@ fn text_of(number: u64) -> String {
 
 // Who kills it
 
-/// Starts a writer after the last acknowledged turn and kills it; answers the last turn that
-/// it acknowledged.
-fn live_and_die(args: &Args, dir: &Path, last: u64, draw: &mut u64) -> Result<u64> {
-    let mut writer = start(args, dir, last + 1)?;
-    let heard = listen(&mut writer)?;
-    let mut acknowledged = last;
-    // One in eight is killed while it opens the store.
-    if !next(draw).is_multiple_of(8) {
-        match heard.recv_timeout(Duration::from_secs(60)) {
-            Ok(number) => acknowledged = number,
-            Err(RecvTimeoutError::Timeout) => return Err("the writer writes nothing".into()),
-            Err(RecvTimeoutError::Disconnected) => return Err("the writer ended".into()),
+impl Place {
+    /// Starts a writer after the last acknowledged turn and kills it; answers the last turn
+    /// that it acknowledged.
+    fn live_and_die(&self, last: u64, draw: &mut u64) -> Result<u64> {
+        let mut writer = self.start(last + 1)?;
+        let heard = listen(&mut writer)?;
+        let mut acknowledged = last;
+        // One in eight is killed while it opens the store.
+        if !next(draw).is_multiple_of(8) {
+            match heard.recv_timeout(Duration::from_secs(60)) {
+                Ok(number) => acknowledged = number,
+                Err(RecvTimeoutError::Timeout) => return Err("the writer writes nothing".into()),
+                Err(RecvTimeoutError::Disconnected) => return Err("the writer ended".into()),
+            }
         }
+        std::thread::sleep(LONGEST_LIFE.mul_f64((next(draw) % 10_000) as f64 / 10_000.0));
+        writer.kill()?;
+        writer.wait()?;
+        // What it had said before it died counts.
+        Ok(heard.iter().last().unwrap_or(acknowledged).max(acknowledged))
     }
-    std::thread::sleep(LONGEST_LIFE.mul_f64((next(draw) % 10_000) as f64 / 10_000.0));
-    writer.kill()?;
-    writer.wait()?;
-    // What it had said before it died counts.
-    Ok(heard.iter().last().unwrap_or(acknowledged).max(acknowledged))
-}
 
-fn start(args: &Args, dir: &Path, from: u64) -> Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["kills", "--write-from", &from.to_string(), "--dir"]).arg(dir);
-    if let Some(store) = &args.store {
-        command.args(["--store", store]);
+    fn start(&self, from: u64) -> Result<Child> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["kills", "--write-from", &from.to_string(), "--dir"]).arg(self.dir.path());
+        if let Some(store) = &self.store {
+            command.args(["--store", store]);
+        }
+        Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
     }
-    Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
 }
 
 /// The numbers that the writer prints whole, as they come.
@@ -169,27 +185,31 @@ fn next(state: &mut u64) -> u64 {
 
 // What must hold
 
-/// Reads the whole session: turns 1, 2, 3, … once each, up to the last acknowledged one or
-/// the one after it, whose answer may have been lost. Answers how much `check` finds.
-async fn compare(args: &Args, dir: &Path, acknowledged: u64) -> Result<usize> {
-    let (memory, scope) = open(dir, args.store.as_deref()).await?;
-    let mut number = 0;
-    let mut after = Seq(0);
-    loop {
-        let turns = memory.turns(&scope, SESSION, after, PAGE).await?;
-        let Some(last) = turns.last() else { break };
-        after = last.seq;
-        for turn in &turns {
-            number += 1;
-            let fields = turn.turn.as_ref().ok_or("a turn has no body")?.fields();
-            if turn.seq != Seq(number) || fields.content.text() != text_of(number) {
-                let found = fields.content.text();
-                return Err(format!("seq {} says `{found}` at place {number}", turn.seq).into());
+impl Place {
+    /// Reads the whole session: turns 1, 2, 3, … once each, up to the last acknowledged one or
+    /// the one after it, whose answer may have been lost. Answers how much `check` finds.
+    async fn compare(&self, acknowledged: u64) -> Result<usize> {
+        let (memory, scope) = open(self.dir.path(), self.store.as_deref()).await?;
+        let mut number = 0;
+        let mut after = Seq(0);
+        loop {
+            let turns = memory.turns(&scope, SESSION, after, PAGE).await?;
+            let Some(last) = turns.last() else { break };
+            after = last.seq;
+            for turn in &turns {
+                number += 1;
+                let fields = turn.turn.as_ref().ok_or("a turn has no body")?.fields();
+                if turn.seq != Seq(number) || fields.content.text() != text_of(number) {
+                    let found = fields.content.text();
+                    return Err(format!("seq {} says `{found}` at place {number}", turn.seq).into());
+                }
             }
         }
+        if number != acknowledged && number != acknowledged + 1 {
+            return Err(
+                format!("{acknowledged} turns were acknowledged, {number} are there").into()
+            );
+        }
+        Ok(memory.check(false, |_, _| {}).await?.problems.len())
     }
-    if number != acknowledged && number != acknowledged + 1 {
-        return Err(format!("{acknowledged} turns were acknowledged, {number} are there").into());
-    }
-    Ok(memory.check(false, |_, _| {}).await?.problems.len())
 }
