@@ -182,18 +182,8 @@ pub(crate) fn keys(document: &Document) -> (Vec<String>, u32) {
 /// How people name a day, in UTC. A moment outside the calendar has no names.
 pub fn date_words(at: Millis) -> Vec<String> {
     const MONTHS: [&str; 12] = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
+        "january", "february", "march", "april", "may", "june", "july", "august", "september",
+        "october", "november", "december",
     ];
     const WEEKDAYS: [&str; 7] =
         ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];

@@ -294,22 +294,8 @@ impl<'a> Reading<'a> {
     /// Words of its own that are no time: a great time last week is no event.
     fn untimed(&self, after: usize) -> usize {
         const EMPTY: [&str; 16] = [
-            "great",
-            "time",
-            "blast",
-            "good",
-            "amazing",
-            "fun",
-            "wonderful",
-            "something",
-            "new",
-            "day",
-            "days",
-            "week",
-            "lot",
-            "awesome",
-            "thing",
-            "tough",
+            "great", "time", "blast", "good", "amazing", "fun", "wonderful", "something", "new",
+            "day", "days", "week", "lot", "awesome", "thing", "tough",
         ];
         let timed = |token: &Token| self.whens.iter().any(|when| when.span.contains(&token.start));
         let own: Vec<&str> = self.tokens[after..self.clause.tokens.end]

@@ -27,48 +27,13 @@ const MAX_READ_BYTES: usize = 8 << 10;
 /// Without one of these a text is neither, and is not read further.
 static HINTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let hints = [
-        "always",
-        "never",
-        "from now on",
-        "whenever",
-        "going forward",
-        "in future",
-        "in the future",
-        "every time",
-        "each time",
-        "any time",
-        "anytime",
-        "when i ask",
-        "if i ask",
-        "by default",
-        "remember to",
-        "make sure",
-        "keep in mind",
-        "don't ever",
-        "do not ever",
-        "prefer",
-        "rather",
-        "favorite",
-        "favourite",
-        "i like",
-        "i love",
-        "i enjoy",
-        "i hate",
-        "i dislike",
-        "like to",
-        "don't like",
-        "do not like",
-        "don’t like",
-        "can't stand",
-        "can’t stand",
-        "works best for me",
-        "fan of",
-        "i tend to",
-        "i usually",
-        "don’t ever",
-        "i find it",
-        "i really",
-        "for me",
+        "always", "never", "from now on", "whenever", "going forward", "in future",
+        "in the future", "every time", "each time", "any time", "anytime", "when i ask",
+        "if i ask", "by default", "remember to", "make sure", "keep in mind", "don't ever",
+        "do not ever", "prefer", "rather", "favorite", "favourite", "i like", "i love", "i enjoy",
+        "i hate", "i dislike", "like to", "don't like", "do not like", "don’t like", "can't stand",
+        "can’t stand", "works best for me", "fan of", "i tend to", "i usually", "don’t ever",
+        "i find it", "i really", "for me",
     ];
     let finder = AhoCorasick::builder().ascii_case_insensitive(true).build(hints);
     finder.expect("the table is small")
@@ -437,10 +402,7 @@ mod tests {
         check("My favorite tea is oolong.", 0..=0, 50..=60);
         check("I love pottery.", 0..=0, 40..=40);
         for text in [
-            "Which do you prefer?",
-            "I love that!",
-            "I like your style.",
-            "Do I prefer it?",
+            "Which do you prefer?", "I love that!", "I like your style.", "Do I prefer it?",
             "If I prefer tea, tell me.",
         ] {
             check(text, 0..=0, 0..=30);

@@ -41,29 +41,9 @@ const CUT: &str = " […]";
 
 /// Words that a summary may begin a sentence with, though nobody said them.
 const REPORTING: &[&str] = &[
-    "assistant",
-    "conversation",
-    "discussed",
-    "discusses",
-    "discussion",
-    "explained",
-    "he",
-    "mentioned",
-    "mentions",
-    "noted",
-    "people",
-    "recommended",
-    "reported",
-    "said",
-    "says",
-    "she",
-    "shared",
-    "speaker",
-    "speakers",
-    "suggested",
-    "talked",
-    "they",
-    "told",
+    "assistant", "conversation", "discussed", "discusses", "discussion", "explained", "he",
+    "mentioned", "mentions", "noted", "people", "recommended", "reported", "said", "says", "she",
+    "shared", "speaker", "speakers", "suggested", "talked", "they", "told",
 ];
 
 /// What a model is asked about a chunk.
