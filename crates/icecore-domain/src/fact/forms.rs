@@ -210,52 +210,6 @@ pub(super) fn begins_form(word: &str) -> bool {
     matches!(word, "i" | "we" | "my" | "our" | "the" | "call" | "let")
 }
 
-/// Words that may stand between a subject and its verb without changing a form.
-pub(super) fn is_adverb(word: &str) -> bool {
-    matches!(
-        word,
-        "really"
-            | "also"
-            | "just"
-            | "absolutely"
-            | "always"
-            | "usually"
-            | "currently"
-            | "recently"
-            | "actually"
-            | "still"
-            | "definitely"
-            | "totally"
-            | "generally"
-            | "typically"
-            | "personally"
-            | "now"
-            | "finally"
-            | "often"
-            | "mostly"
-            | "truly"
-            | "especially"
-            | "particularly"
-            | "originally"
-            | "strongly"
-            | "much"
-            | "both"
-            | "very"
-            | "super"
-            | "so"
-            | "kinda"
-            | "pretty"
-            | "only"
-            | "even"
-            | "already"
-            | "all"
-            | "sometimes"
-            | "simply"
-            | "primarily"
-            | "mainly"
-    )
-}
-
 /// Whether `word` names what somebody does or is by trade or calling.
 pub(super) fn is_occupation(word: &str) -> bool {
     const OTHER: [&str; 24] = [
@@ -349,59 +303,6 @@ pub(super) fn is_past(word: &str) -> bool {
             && word.ends_with("ed")
             && !NO_EVENT.contains(&word)
             && !word.ends_with("eed")
-}
-
-/// After "I love", "I can't": talk about the talk, no statement.
-pub(super) fn is_reaction(words: &[&str]) -> bool {
-    let first = words.first().copied().unwrap_or_default();
-    let points = matches!(
-        first,
-        "that"
-            | "it"
-            | "this"
-            | "how"
-            | "your"
-            | "you"
-            | "them"
-            | "those"
-            | "these"
-            | "him"
-            | "her"
-            | "what"
-            | "so"
-            | "too"
-            | "one"
-            | "is"
-            | "was"
-            | "when"
-            | "where"
-            | "if"
-    );
-    let idiom = matches!(
-        first,
-        "wait"
-            | "believe"
-            | "imagine"
-            | "help"
-            | "thank"
-            | "say"
-            | "tell"
-            | "stop"
-            | "stress"
-            | "seem"
-            | "figure"
-            | "express"
-            | "agree"
-            | "remember"
-            | "recommend"
-            | "admit"
-    );
-    points
-        || idiom
-        || matches!(
-            words,
-            ["the", "way" | "idea" | "sound" | "look" | "vibe", ..] | ["all", "of", ..]
-        )
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! What of a model's handoff is believed.
 
-use crate::dream::model::grounds::{Grounds, bear_out_but};
-use crate::fact::normalise;
-use crate::tokens::TokenCounter;
-
 use super::{Handoff, HandoffLine, HandoffSection, render};
+use crate::text::{Grounds, bear_out_but, normalise};
+use crate::tokens::TokenCounter;
 
 /// A reply is read up to here: more of it is never wanted.
 const MAX_REPLY_BYTES: usize = 1 << 20;

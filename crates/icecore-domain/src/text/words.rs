@@ -16,7 +16,7 @@ pub(crate) struct Word<'a> {
 
 /// What a word tells a summarizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum WordClass {
     /// Grammar.
     Stop,
     /// Politeness, praise, agreement.
@@ -68,6 +68,51 @@ fn joins(rest: &str) -> bool {
     rest.chars().next().is_some_and(|c| c.is_alphanumeric() && !is_unspaced(c))
 }
 
+/// A word in lower case, contractions written out: `I'm` is two of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Token {
+    pub word: String,
+    pub start: usize,
+    pub end: usize,
+}
+
+/// The words of a sentence.
+pub(crate) fn tokens(sentence: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut folded = String::new();
+    for_each_word(sentence, |word| {
+        let (start, end) = (word.start, word.start + word.text.len());
+        fold(word.text, &mut folded);
+        let (first, second) = written_out(&folded);
+        tokens.push(Token { word: first.to_owned(), start, end });
+        if !second.is_empty() {
+            tokens.push(Token { word: second.to_owned(), start, end });
+        }
+    });
+    tokens
+}
+
+/// The two words of a contraction.
+pub(crate) fn written_out(word: &str) -> (&str, &str) {
+    match word {
+        "can't" | "cannot" => return ("can", "not"),
+        "won't" => return ("will", "not"),
+        "let's" => return ("let", "us"),
+        _ => {}
+    }
+    let ends = [
+        ("n't", "not"),
+        ("'m", "am"),
+        ("'ve", "have"),
+        ("'d", "would"),
+        ("'ll", "will"),
+        ("'re", "are"),
+    ];
+    ends.iter()
+        .find_map(|(end, meaning)| Some((word.strip_suffix(end)?, *meaning)))
+        .unwrap_or((word, ""))
+}
+
 /// Letters of scripts whose words are not set apart by spaces.
 pub(crate) fn is_unspaced(c: char) -> bool {
     matches!(c,
@@ -89,23 +134,25 @@ pub(crate) fn fold(word: &str, folded: &mut String) {
 }
 
 /// The sort of a folded word.
-pub(crate) fn sort_of(folded: &str) -> Sort {
+pub(crate) fn class_of(folded: &str) -> WordClass {
     let hash = term(folded);
     let mut slot = slot_of(hash);
     loop {
-        match SORTS[slot] {
+        match CLASSES[slot] {
             Some((known, sort)) if known == hash => return sort,
             Some(_) => slot = (slot + 1) % SLOTS,
-            None => return Sort::Content,
+            None => return WordClass::Content,
         }
     }
 }
 
 /// The tables by hash: every word of every turn is looked up, and searching the
 /// sorted tables took four tenths of all the time.
-static SORTS: LazyLock<Vec<Option<(u64, Sort)>>> = LazyLock::new(|| {
+static CLASSES: LazyLock<Vec<Option<(u64, WordClass)>>> = LazyLock::new(|| {
     let mut slots = vec![None; SLOTS];
-    for (table, sort) in [(STOP, Sort::Stop), (FILLER, Sort::Filler), (DULL, Sort::Dull)] {
+    for (table, sort) in
+        [(STOP, WordClass::Stop), (FILLER, WordClass::Filler), (DULL, WordClass::Dull)]
+    {
         for word in table {
             let hash = term(word);
             let mut slot = slot_of(hash);
@@ -139,6 +186,112 @@ pub(crate) fn term(stem: &str) -> u64 {
     stem.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+/// The terms that carry meaning, each once, in order of their numbers.
+pub(crate) fn own_terms(sentence: &str) -> Vec<u64> {
+    let mut terms = Vec::new();
+    let mut folded = String::new();
+    for_each_word(sentence, |word| {
+        fold(word.text, &mut folded);
+        if matches!(class_of(&folded), WordClass::Content | WordClass::Dull) {
+            terms.push(term(stem(&folded)));
+        }
+    });
+    terms.sort_unstable();
+    terms.dedup();
+    terms
+}
+
+/// How many terms two sorted lists share.
+pub(crate) fn shared_count<T: Ord>(a: &[T], b: &[T]) -> usize {
+    let (mut i, mut j, mut shared) = (0, 0, 0);
+    while i < a.len() && j < b.len() {
+        match a[i].cmp(&b[j]) {
+            std::cmp::Ordering::Less => i += 1,
+            std::cmp::Ordering::Greater => j += 1,
+            std::cmp::Ordering::Equal => {
+                shared += 1;
+                i += 1;
+                j += 1;
+            }
+        }
+    }
+    shared
+}
+
+/// Lower case words without punctuation, one blank between them.
+pub fn normalise(text: &str) -> String {
+    let lower = text.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The words of a text, by which it is compared: lower case, without the punctuation
+/// around them. A question mark is a word, for it changes what is said.
+pub(crate) fn compared_words(text: &str) -> Vec<String> {
+    const EDGES: [char; 20] = [
+        '.', ',', ';', ':', '!', '?', '"', '\'', '(', ')', '…', '“', '”', '‘', '’', '«', '»', '。',
+        '，', '！',
+    ];
+    let mut found = Vec::new();
+    for word in text.to_lowercase().split_whitespace() {
+        let is_question = word.trim_end_matches(['"', '\'', ')', '”', '’', '!']).ends_with('?');
+        let bare = word.trim_matches(EDGES);
+        if !bare.is_empty() && !["-", "*", "•", "–", "—"].contains(&bare) {
+            found.push(bare.to_owned());
+        }
+        if is_question {
+            found.push("?".to_owned());
+        }
+    }
+    if found.is_empty() { vec![text.trim().to_owned()] } else { found }
+}
+
+/// The words that turn a statement round, and its numbers: where they differ, two
+/// values with nearly the same words say different things.
+pub(crate) fn turning_words(value: &str) -> Vec<String> {
+    let plain = normalise(&value.replace("n't", " not").replace("n’t", " not"));
+    let turning = |word: &&str| {
+        matches!(*word, "not" | "no" | "never" | "without" | "hate" | "dislike" | "over" | "than")
+            || word.bytes().any(|byte| byte.is_ascii_digit())
+    };
+    plain.split(' ').filter(turning).map(str::to_owned).collect()
+}
+
+/// How often each term stands in some lists, and a small number for each.
+pub(crate) struct TermCounts(Vec<(u64, u32)>);
+
+impl TermCounts {
+    pub(crate) fn of<'a>(terms: impl IntoIterator<Item = &'a u64>) -> Self {
+        let mut all: Vec<u64> = terms.into_iter().copied().collect();
+        all.sort_unstable();
+        let mut counts: Vec<(u64, u32)> = Vec::new();
+        for term in all {
+            match counts.last_mut() {
+                Some(last) if last.0 == term => last.1 += 1,
+                _ => counts.push((term, 1)),
+            }
+        }
+        Self(counts)
+    }
+
+    /// The counts in the order of the terms' numbers.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(_, count)| *count)
+    }
+
+    /// The number of a term that was counted.
+    pub(crate) fn number(&self, term: &u64) -> u32 {
+        let at = self.0.binary_search_by_key(term, |entry| entry.0).unwrap_or_default();
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// How often a term was counted; 0 if never.
+    pub(crate) fn count(&self, term: u64) -> u32 {
+        let found = self.0.binary_search_by_key(&term, |entry| entry.0);
+        found.map_or(0, |at| self.0[at].1)
+    }
 }
 
 /// Words of grammar in some languages.
@@ -275,12 +428,13 @@ mod tests {
 
     #[test]
     fn words_are_sorted_as_the_tables_say() {
-        let check = |word: &str, expected: Sort| assert_eq!(sort_of(word), expected, "{word}");
-        check("the", Sort::Stop);
-        check("no", Sort::Stop);
-        check("thanks", Sort::Filler);
-        check("weekend", Sort::Dull);
-        check("berlin", Sort::Content);
+        let check =
+            |word: &str, expected: WordClass| assert_eq!(class_of(word), expected, "{word}");
+        check("the", WordClass::Stop);
+        check("no", WordClass::Stop);
+        check("thanks", WordClass::Filler);
+        check("weekend", WordClass::Dull);
+        check("berlin", WordClass::Content);
         assert!(STOP.len() + FILLER.len() + DULL.len() < SLOTS / 2);
     }
 

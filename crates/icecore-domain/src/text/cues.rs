@@ -187,7 +187,7 @@ static FINDER: LazyLock<(AhoCorasick, Vec<(Cue, bool)>)> = LazyLock::new(|| {
 });
 
 fn phrase_is_latin(phrase: Option<&String>) -> bool {
-    phrase.is_some_and(|phrase| !phrase.chars().any(super::words::is_unspaced))
+    phrase.is_some_and(|phrase| !phrase.chars().any(super::is_unspaced))
 }
 
 /// Calls `each` with the phrases of `sentence`, in order.
