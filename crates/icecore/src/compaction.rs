@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use icecore_domain::compaction::press::Pressing;
-use icecore_domain::compaction::{self, COMPACTED_FROM, Entry, Kind, Limits};
+use icecore_domain::entries::compact::model::Pressing;
+use icecore_domain::entries::compact::{self, Limits};
+use icecore_domain::entries::{self, COMPACTED_FROM, Entry, EntryKind};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, NotClean, RedactedText, Redactor};
@@ -291,7 +292,7 @@ impl Memory {
             let clean = Clean::of(&by, &read);
             let tags = clean.tags();
             let entries = clean.entries(&tags);
-            let plan = compaction::plan(&entries, &limits)?;
+            let plan = compact::plan(&entries, &limits)?;
             Pressing::of(&entries, &plan, limits.max_output_bytes)
         })
         .await?;
@@ -311,7 +312,7 @@ impl Memory {
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
         let mut found: Vec<EntryRecord> = Vec::new();
-        let mut together: BTreeMap<Option<Kind>, usize> = BTreeMap::new();
+        let mut together: BTreeMap<Option<EntryKind>, usize> = BTreeMap::new();
         let (mut after, mut looked_at, mut bytes) = (None, 0, 0);
         let (store, filter) = (&self.inner.store, EntryFilter::default());
         let most_tags = self.entry_settings().tags.max(1);
@@ -430,7 +431,7 @@ fn draft(
     let tags = clean.tags();
     let entries = clean.entries(&tags);
     for _ in 0..TRIES {
-        let Some(plan) = compaction::plan(&entries, &limits) else { return Ok(None) };
+        let Some(plan) = compact::plan(&entries, &limits) else { return Ok(None) };
         let by_model = pressed.take();
         let text = by_model.as_ref().unwrap_or(&plan.text);
         let (content, hidden) = looked_at(text, |text| redactor.derived_text(text))?;
@@ -481,12 +482,12 @@ pub(crate) fn looked_at(
 }
 
 fn is_left_alone(entry: &EntryRecord) -> bool {
-    let kept = [compaction::COMMITMENT_TAG, compaction::DISTILLATE_TAG];
+    let kept = [entries::COMMITMENT_TAG, entries::DISTILLATE_TAG];
     entry.tags.iter().any(|tag| kept.contains(&tag.as_str()))
 }
 
-fn kind(entry: &EntryRecord) -> Kind {
-    Kind::new(entry.expires_at, entry.tags.iter().map(RedactedText::as_str))
+fn kind(entry: &EntryRecord) -> EntryKind {
+    EntryKind::new(entry.expires_at, entry.tags.iter().map(RedactedText::as_str))
 }
 
 /// Entries as plans read them: with what is known of secrets now, so that no secret

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use icecore_domain::consolidation::judge::{self, NearPair, Verdict};
-use icecore_domain::consolidation::{self, ConsolidationPlan, Stands};
+use icecore_domain::entries::consolidate::model::{self, NearPair, Verdict};
+use icecore_domain::entries::consolidate::{self, ConsolidationPlan, Stands};
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::Millis;
@@ -366,13 +366,13 @@ fn near(redactor: &Redactor, records: &[EntryRecord], max_bytes: usize) -> Vec<(
     let clean = Clean::of(redactor, records);
     let tags = clean.tags();
     let entries = clean.entries(&tags);
-    let plan = consolidation::plan(&entries, max_bytes);
+    let plan = consolidate::plan(&entries, max_bytes);
     let text = |at: usize| entries[at].content.to_owned();
     let pair = |pair: NearPair| {
         let (older, newer) = (text(pair.older), text(pair.newer));
         (pair, Pair { older, newer, verdict: None })
     };
-    judge::near_pairs(&entries, &plan, MAX_NEAR_PAIRS).into_iter().map(pair).collect()
+    model::near_pairs(&entries, &plan, MAX_NEAR_PAIRS).into_iter().map(pair).collect()
 }
 
 /// What to write, its secrets hidden, and what it replaces. A text that hiding them
@@ -386,8 +386,8 @@ fn draft(
     let clean = Clean::of(redactor, records);
     let tags = clean.tags();
     let entries = clean.entries(&tags);
-    let mut plan = consolidation::plan(&entries, max_bytes);
-    judge::carry_out(&mut plan, &entries, judged);
+    let mut plan = consolidate::plan(&entries, max_bytes);
+    model::carry_out(&mut plan, &entries, judged);
     let ConsolidationPlan { outputs: planned, replaced, overtaken } = plan;
     let mut outputs = Vec::with_capacity(planned.len());
     let mut places: Vec<Option<usize>> = Vec::with_capacity(planned.len());

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use icecore_domain::fact::{
     self, Fact, FactKey, FactKind, FactStatus, FoundFact, Judged, KnownFact, KnownTexts,
-    RedactedFact, Verdict, normalise,
+    RedactedFact, Verdict,
 };
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::Hidden;
-use icecore_domain::summary::Said;
+use icecore_domain::text::{self, Said, normalise};
 use icecore_domain::time::Millis;
 use icecore_store::{
     FactBatch, FactRecord, NewFact, NewVerdict, ScopeHead, StoreError, TurnQuery, TurnRow,
@@ -519,7 +519,7 @@ fn told(text: &str, kind: Option<FactKind>, subject: Option<&str>, now: Millis) 
     let mut facts = fact::extract(&said, None);
     if facts.is_empty() {
         let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let standing = fact::standing(text);
+        let standing = text::standing(text);
         let by_form = match (standing.instruction, standing.preference) {
             (LIKELY.., _) => FactKind::Instruction,
             (_, LIKELY..) => FactKind::Preference,

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::json::JsonText;
-use icecore_domain::redact::{RedactedJson, RedactedSummary, RedactedText, RedactedTurn, Redactor};
-use icecore_domain::summary::Summary;
+use icecore_domain::redact::{RedactedJson, RedactedText, RedactedTurn, Redactor};
+use icecore_domain::summary::{RedactedSummary, Summary};
 use icecore_store::{ChunkRecord, EntryRecord, EventRecord, SessionRecord, TurnRow};
 
 use crate::error::{Result, not_redacted};

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
-use icecore_domain::redact::{RedactedSummary, RedactedTurn, Redactor};
-use icecore_domain::summary::model::SummaryTask;
-use icecore_domain::summary::{self, Said, Summary};
+use icecore_domain::redact::{RedactedTurn, Redactor};
+use icecore_domain::summary::{self, Summary};
+use icecore_domain::summary::{RedactedSummary, model::SummaryTask};
+use icecore_domain::text::Said;
 use icecore_domain::tier::micros_kept_hot;
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -720,10 +721,7 @@ impl Work<'_> {
         let young = self.inner().store.chunks(self.scope, &query).await?;
         let tokens = young.iter().rev().map(|chunk| chunk.tokens);
         let kept = micros_kept_hot(
-            tokens,
-            self.branch.tail.micro_tokens,
-            settings.hot_chunks,
-            settings.hot_max_tokens,
+            tokens, self.branch.tail.micro_tokens, settings.hot_chunks, settings.hot_max_tokens,
         );
         Ok(match kept {
             0 => last_closed,

@@ -1,7 +1,5 @@
 //! Windows counted with the real vocabulary, over text that joins in odd ways.
 
-#![cfg(test)]
-
 use icecore_domain::time::Millis;
 use icecore_domain::tokens::TokenCounter;
 use icecore_domain::window::{Candidate, Offer, Window, WindowKind};

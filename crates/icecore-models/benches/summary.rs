@@ -1,6 +1,6 @@
 //! How fast turns are summarized, and how much of what questions need is kept.
 //!
-//! `cargo bench -p icecore-domain --bench summary`, with `ICECORE_EVAL_DATA` as
+//! `cargo bench -p icecore-models --bench summary`, with `ICECORE_EVAL_DATA` as
 //! the folder of `locomo-dev.jsonl.gz` for the second part, and with
 //! `ICECORE_EVAL_SHOW=N` to read the first N chunks of each file there.
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use icecore_domain::chunk::Level;
 use icecore_domain::cut::{CutPolicy, OpenTail};
-use icecore_domain::summary::{Said, Summary, summarize_children, summarize_turns, summary_budget};
+use icecore_domain::summary::{Summary, summarize_children, summarize_turns, summary_budget};
+use icecore_domain::text::Said;
 use icecore_domain::time::Millis;
 use icecore_domain::tokens::TokenCounter;
 use icecore_models::O200k;

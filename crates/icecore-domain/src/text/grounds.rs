@@ -1,158 +1,29 @@
 //! Whether sources bear out what is said of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::dream::{Line, Source};
-use crate::summary::words::{for_each_word, is_unspaced};
+use super::dates::{self, MONTHS};
+use super::words::{for_each_word, is_unspaced};
 use crate::time::Millis;
-use crate::when;
 
 /// Of the words that carry a line, so many in a hundred must be its sources' own.
 const OWN_WORDS_PERCENT: usize = 40;
 
 /// Words that a sentence may begin with, or be held together by, whatever its sources.
 const ORDINARY: &[&str] = &[
-    "a",
-    "about",
-    "according",
-    "after",
-    "again",
-    "agreed",
-    "all",
-    "also",
-    "although",
-    "always",
-    "an",
-    "and",
-    "any",
-    "are",
-    "as",
-    "asked",
-    "at",
-    "avoid",
-    "be",
-    "because",
-    "been",
-    "before",
-    "being",
-    "both",
-    "but",
-    "by",
-    "can",
-    "chose",
-    "confirmed",
-    "could",
-    "currently",
-    "decided",
-    "did",
-    "do",
-    "does",
-    "don",
-    "due",
-    "during",
-    "each",
-    "either",
-    "every",
-    "everyone",
-    "first",
-    "following",
-    "for",
-    "from",
-    "had",
-    "has",
-    "have",
-    "he",
-    "her",
-    "his",
-    "how",
-    "i",
-    "if",
-    "in",
-    "instead",
-    "into",
-    "is",
-    "it",
-    "its",
-    "keep",
-    "last",
-    "likes",
-    "lives",
-    "may",
-    "might",
-    "more",
-    "most",
-    "must",
-    "my",
-    "neither",
-    "never",
-    "next",
-    "no",
-    "nobody",
-    "none",
-    "not",
-    "nothing",
-    "now",
-    "of",
-    "on",
-    "once",
-    "one",
-    "only",
-    "open",
-    "or",
-    "our",
-    "over",
-    "people",
-    "plans",
-    "planned",
-    "prefers",
-    "previously",
-    "she",
-    "should",
-    "since",
-    "so",
-    "some",
-    "still",
-    "than",
-    "that",
-    "the",
-    "their",
-    "them",
-    "then",
-    "there",
-    "these",
-    "they",
-    "this",
-    "those",
-    "to",
-    "under",
-    "unless",
-    "until",
-    "use",
-    "used",
-    "user",
-    "users",
-    "uses",
-    "wants",
-    "was",
-    "we",
-    "were",
-    "what",
-    "when",
-    "where",
-    "which",
-    "while",
-    "who",
-    "whose",
-    "why",
-    "will",
-    "with",
-    "without",
-    "works",
-    "would",
-    "yes",
-    "yet",
-    "you",
-    "your",
+    "a", "about", "according", "after", "again", "agreed", "all", "also", "although", "always",
+    "an", "and", "any", "are", "as", "asked", "at", "avoid", "be", "because", "been", "before",
+    "being", "both", "but", "by", "can", "chose", "confirmed", "could", "currently", "decided",
+    "did", "do", "does", "don", "due", "during", "each", "either", "every", "everyone", "first",
+    "following", "for", "from", "had", "has", "have", "he", "her", "his", "how", "i", "if", "in",
+    "instead", "into", "is", "it", "its", "keep", "last", "likes", "lives", "may", "might", "more",
+    "most", "must", "my", "neither", "never", "next", "no", "nobody", "none", "not", "nothing",
+    "now", "of", "on", "once", "one", "only", "open", "or", "our", "over", "people", "plans",
+    "planned", "prefers", "previously", "she", "should", "since", "so", "some", "still", "than",
+    "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "to",
+    "under", "unless", "until", "use", "used", "user", "users", "uses", "wants", "was", "we",
+    "were", "what", "when", "where", "which", "while", "who", "whose", "why", "will", "with",
+    "without", "works", "would", "yes", "yet", "you", "your",
 ];
 
 /// Numbers by the words for them. What is told by one word is told by the other.
@@ -199,21 +70,6 @@ const BEFORE_A_MONTH: &[&str] = &[
 /// So many words from a month's name stand the day and the year that belong to it.
 const NEAR_A_MONTH: usize = 2;
 
-const MONTHS: &[&str] = &[
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
-
 /// What a source says that a line may rest on.
 #[derive(Default)]
 pub(crate) struct Grounds {
@@ -234,12 +90,16 @@ struct Date {
 }
 
 impl Grounds {
-    pub(crate) fn of(source: &Source) -> Self {
-        let mut grounds = Self::of_texts(&[&source.text()]);
-        for part in &source.parts {
-            if let Some(at) = part.at {
+    /// What a text says, with the days on which its parts were said and those that they name.
+    pub(crate) fn of_parts<'a>(
+        text: &str,
+        parts: impl Iterator<Item = (&'a str, Option<Millis>)>,
+    ) -> Self {
+        let mut grounds = Self::of_texts(&[text]);
+        for (part, at) in parts {
+            if let Some(at) = at {
                 grounds.add_date(at);
-                for when in when::resolve(&part.text, at) {
+                for when in dates::resolve(part, at) {
                     grounds.add_date(when.from);
                     grounds.add_date(Millis(when.to.0 - 1));
                 }
@@ -275,9 +135,10 @@ impl Grounds {
         let Some(date) = iso_dates(&at.to_date()).into_iter().next() else { return };
         let fields = [date.year, Some(date.month), date.day];
         self.numbers.extend(fields.into_iter().flatten().map(|field| field.to_string()));
-        let name = (date.month as usize).checked_sub(1).and_then(|month| MONTHS.get(month));
+        let name =
+            (date.month as usize).checked_sub(1).and_then(|month| MONTHS.get(month)).copied();
         self.words.extend(name.map(|name| stem(name).to_owned()));
-        if name == Some(&"may") {
+        if name == Some("may") {
             self.words.insert(MAY.to_owned());
         }
         self.dates.insert(date);
@@ -464,49 +325,16 @@ fn is_borne_out<'a>(
     own > 0 && own * 100 >= carrying * OWN_WORDS_PERCENT
 }
 
-/// The own time of the part that a line is nearest to.
-pub(super) fn said_at<'a>(text: &str, sources: impl Iterator<Item = &'a Source>) -> Option<Millis> {
-    let stems = |text: &str| -> BTreeSet<String> {
-        words_of(text).map(|word| stem(&word.text.to_lowercase()).to_owned()).collect()
-    };
-    let wanted = stems(text);
-    let parts = sources.flat_map(|source| &source.parts);
-    let timed = parts.filter_map(|part| Some((part, part.at?)));
-    let near = timed.map(|(part, at)| (stems(&part.text).intersection(&wanted).count(), at));
-    near.max().map(|(_, at)| at)
+/// The words of a text without their endings.
+pub(crate) fn stems(text: &str) -> BTreeSet<String> {
+    words_of(text).map(|word| stem(&word.text.to_lowercase()).to_owned()).collect()
 }
 
-/// The places of lines, best first: instructions and what is true now before the rest of
-/// equal worth, rare words before common ones, and a source that nothing stands for yet
-/// before others.
-pub(super) fn by_worth(lines: &[Line]) -> Vec<usize> {
-    let stems: Vec<BTreeSet<String>> = lines
-        .iter()
-        .map(|line| {
-            let words = words_of(&line.text).map(|word| word.text.to_lowercase());
-            let carrying = words.filter(|word| !ORDINARY.contains(&word.as_str()));
-            carrying.map(|word| stem(&word).to_owned()).collect()
-        })
-        .collect();
-    let mut in_lines: BTreeMap<&str, u64> = BTreeMap::new();
-    stems.iter().flatten().for_each(|word| *in_lines.entry(word).or_default() += 1);
-    // Whole numbers alone: no rounding that another machine does otherwise.
-    let worth = |place: usize| -> u64 {
-        let rare: u64 = stems[place].iter().map(|word| 1_000 / in_lines[word.as_str()]).sum();
-        let section = match lines[place].section {
-            crate::dream::Section::Preferences => 3,
-            crate::dream::Section::Now | crate::dream::Section::Decisions => 2,
-            _ => 1,
-        };
-        rare * section / (stems[place].len().max(1) as u64)
-    };
-    let mut order: Vec<usize> = (0..lines.len()).collect();
-    order.sort_by_key(|place| (std::cmp::Reverse(worth(*place)), *place));
-    let mut told = BTreeSet::new();
-    let (first, rest): (Vec<usize>, Vec<usize>) = order
-        .into_iter()
-        .partition(|place| lines[*place].sources.iter().any(|source| told.insert(*source)));
-    first.into_iter().chain(rest).collect()
+/// The same without ordinary words.
+pub(crate) fn carrying_stems(text: &str) -> BTreeSet<String> {
+    let words = words_of(text).map(|word| word.text.to_lowercase());
+    let carrying = words.filter(|word| !ORDINARY.contains(&word.as_str()));
+    carrying.map(|word| stem(&word).to_owned()).collect()
 }
 
 struct Word<'a> {

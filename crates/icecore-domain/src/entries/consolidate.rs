@@ -13,15 +13,13 @@
 //! What is tagged differently was set apart by whoever put it, and stays apart.
 //! Intentions stay as they are. So a second pass over the result plans nothing.
 
-pub mod judge;
+pub mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::compaction::Entry;
-use crate::fact::{extract, normalise};
-use crate::summary::Said;
-use crate::summary::facts::own_terms;
-use crate::summary::sentence::{one_line, sentences};
+use super::{Entry, by_tags};
+use crate::fact::extract;
+use crate::text::{Said, compared_words, normalise, one_line, own_terms, sentences};
 use crate::time::Millis;
 
 /// Entries that share this many tenths of all their words are alike.
@@ -78,15 +76,8 @@ pub enum Stands {
 /// How to say once what `entries` say, in entries of at most `max_bytes`. Their order
 /// does not matter.
 pub fn plan(entries: &[Entry<'_>], max_bytes: usize) -> ConsolidationPlan {
-    let mut groups: BTreeMap<Vec<&str>, Vec<usize>> = BTreeMap::new();
-    for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| !entry.is_left_alone()) {
-        let mut tags = entry.tags.to_vec();
-        tags.sort_unstable();
-        groups.entry(tags).or_default().push(at);
-    }
     let mut made = ConsolidationPlan::default();
-    for mut places in groups.into_values() {
-        places.sort_by_key(|at| (entries[*at].created_at, entries[*at].id));
+    for places in by_tags(entries, |_| true) {
         let nodes = places.iter().map(|at| Node::new(*at, &entries[*at])).collect();
         for node in settled(nodes, max_bytes) {
             node.tell(entries, &mut made);
@@ -119,7 +110,7 @@ impl Node {
             members: vec![at],
             overtaken: Vec::new(),
             text: entry.content.to_owned(),
-            words: words(entry.content),
+            words: compared_words(entry.content),
             created_at: entry.created_at,
             expires_at: entry.expires_at,
         }
@@ -142,7 +133,7 @@ impl Node {
         let ends = [self.expires_at, other.expires_at];
         Node {
             kept: None,
-            words: words(&text),
+            words: compared_words(&text),
             text,
             created_at: self.created_at.max(other.created_at),
             expires_at: ends.into_iter().flatten().min(),
@@ -161,7 +152,7 @@ impl Node {
         made.replaced.extend(others.clone().map(|at| (*at, stands)));
         // One that stays was put as it is: although it says more, it is no copy.
         let is_overtaken = |at: &&usize| match self.kept {
-            Some(_) => words(entries[**at].content) != self.words,
+            Some(_) => compared_words(entries[**at].content) != self.words,
             None => self.overtaken.contains(at),
         };
         made.overtaken.extend(others.filter(is_overtaken));
@@ -188,27 +179,6 @@ fn settled(mut nodes: Vec<Node>, max_bytes: usize) -> Vec<Node> {
             return nodes;
         }
     }
-}
-
-/// The words of a text, by which it is compared: lower case, without the punctuation
-/// around them. A question mark is a word, for it changes what is said.
-pub(crate) fn words(text: &str) -> Vec<String> {
-    const EDGES: [char; 20] = [
-        '.', ',', ';', ':', '!', '?', '"', '\'', '(', ')', '…', '“', '”', '‘', '’', '«', '»', '。',
-        '，', '！',
-    ];
-    let mut found = Vec::new();
-    for word in text.to_lowercase().split_whitespace() {
-        let is_question = word.trim_end_matches(['"', '\'', ')', '”', '’', '!']).ends_with('?');
-        let bare = word.trim_matches(EDGES);
-        if !bare.is_empty() && !["-", "*", "•", "–", "—"].contains(&bare) {
-            found.push(bare.to_owned());
-        }
-        if is_question {
-            found.push("?".to_owned());
-        }
-    }
-    if found.is_empty() { vec![text.trim().to_owned()] } else { found }
 }
 
 /// Of those with the same words one stays: what is there already, lasts longest, is
@@ -357,10 +327,10 @@ fn joined(first: &str, second: &str) -> Option<String> {
     let mut text = String::new();
     for part in [first, second] {
         let found: Vec<String> = sentences(part).iter().map(|one| one_line(&one.text)).collect();
-        if words(&found.join(" ")) != words(part) {
+        if compared_words(&found.join(" ")) != compared_words(part) {
             return None;
         }
-        for sentence in found.into_iter().filter(|one| said.insert(words(one))) {
+        for sentence in found.into_iter().filter(|one| said.insert(compared_words(one))) {
             if !text.is_empty() {
                 text.push_str(if text.ends_with(char::is_alphanumeric) { ". " } else { " " });
             }
@@ -416,8 +386,8 @@ fn statement(node: &Node) -> Option<Statement> {
     let said = Said { role: "user", name: None, text: &node.text, at: node.created_at };
     let [sentence] = &sentences(&node.text)[..] else { return None };
     let [fact] = &extract(&said, None)[..] else { return None };
-    let is_all =
-        own_terms(&fact.quote) == own_terms(&sentence.text) && words(&sentence.text) == node.words;
+    let is_all = own_terms(&fact.quote) == own_terms(&sentence.text)
+        && compared_words(&sentence.text) == node.words;
     (is_all && !fact.attribute.is_empty()).then(|| Statement {
         subject: normalise(&fact.subject),
         attribute: normalise(&fact.attribute),
@@ -678,7 +648,7 @@ mod tests {
             for (at, stands) in &made.replaced {
                 prop_assert!(!entries[*at].tags.contains(&"commitment".to_owned()));
                 if let Stands::Kept(kept) = stands {
-                    let is_same = words(&entries[*at].content) == words(&entries[*kept].content);
+                    let is_same = compared_words(&entries[*at].content) == compared_words(&entries[*kept].content);
                     prop_assert_eq!(made.overtaken.contains(at), !is_same);
                     prop_assert!(!made.replaced.iter().any(|(other, _)| other == kept));
                 }

@@ -1,6 +1,7 @@
 //! Budgets hold when counted by the vocabulary that is used in earnest.
 
-use icecore_domain::summary::{Said, summarize_children, summarize_turns};
+use icecore_domain::summary::{summarize_children, summarize_turns};
+use icecore_domain::text::Said;
 use icecore_domain::time::Millis;
 use icecore_domain::tokens::TokenCounter;
 use icecore_models::O200k;

@@ -16,6 +16,7 @@ use aho_corasick::AhoCorasick;
 
 use crate::time::Millis;
 use calendar::{Day, Unit};
+pub use words::{MONTHS, WEEKDAYS};
 use words::{Token, amount, month, season, unit, weekday};
 
 /// Only so much of a text is read for dates.
@@ -54,42 +55,10 @@ impl When {
 /// Every time has one of these in it; most sentences have none, and are not read.
 static MARKS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let marks = [
-        "0",
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        "6",
-        "7",
-        "8",
-        "9",
-        "day",
-        "week",
-        "month",
-        "year",
-        "morning",
-        "afternoon",
-        "evening",
-        "night",
-        "tomorrow",
-        "spring",
-        "summer",
-        "autumn",
-        "fall",
-        "winter",
-        "jan",
-        "feb",
-        "mar",
-        "apr",
-        "may",
-        "jun",
-        "jul",
-        "aug",
-        "sep",
-        "oct",
-        "nov",
-        "dec",
+        "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "day", "week", "month", "year",
+        "morning", "afternoon", "evening", "night", "tomorrow", "spring", "summer", "autumn",
+        "fall", "winter", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
+        "nov", "dec",
     ];
     let finder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
     finder.expect("the table is small")
@@ -119,6 +88,18 @@ pub fn resolve(text: &str, at: Millis) -> Vec<When> {
         }
     }
     found
+}
+
+/// A year between 1900 and 2099.
+pub(crate) fn has_year(sentence: &str) -> bool {
+    let bytes = sentence.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    bytes.windows(4).enumerate().any(|(at, year)| {
+        (year.starts_with(b"19") || year.starts_with(b"20"))
+            && year.iter().all(u8::is_ascii_digit)
+            && !digit(at + 4)
+            && (at == 0 || !digit(at - 1))
+    })
 }
 
 /// A date read from some tokens.
@@ -541,4 +522,4 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-mod when_tests;
+mod dates_tests;

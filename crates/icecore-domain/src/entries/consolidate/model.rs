@@ -9,8 +9,9 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::{ConsolidationPlan, Stands, changes_meaning, end_of, words};
-use crate::compaction::Entry;
+use super::{ConsolidationPlan, Stands, changes_meaning, end_of};
+use crate::entries::{Entry, by_tags};
+use crate::text::compared_words;
 
 /// Entries that share this many tenths of all their words are near.
 pub const NEAR_TENTHS: usize = 4;
@@ -79,18 +80,10 @@ pub fn near_pairs(entries: &[Entry<'_>], plan: &ConsolidationPlan, most: usize) 
             decided.insert(*kept);
         }
     }
-    let mut groups: BTreeMap<Vec<&str>, Vec<usize>> = BTreeMap::new();
-    for (at, entry) in entries.iter().enumerate() {
-        let is_free = !entry.is_left_alone() && !decided.contains(&at);
-        if is_free && entry.content.len() <= MAX_ENTRY_BYTES {
-            let mut tags = entry.tags.to_vec();
-            tags.sort_unstable();
-            groups.entry(tags).or_default().push(at);
-        }
-    }
+    let is_wanted =
+        |at: usize| !decided.contains(&at) && entries[at].content.len() <= MAX_ENTRY_BYTES;
     let mut found: Vec<(usize, NearPair)> = Vec::new();
-    for mut places in groups.into_values() {
-        places.sort_by_key(|at| (entries[*at].created_at, entries[*at].id));
+    for places in by_tags(entries, is_wanted) {
         near_in_group(entries, &places, &mut found);
     }
     let id = |pair: &NearPair| (entries[pair.older].id, entries[pair.newer].id);
@@ -111,8 +104,10 @@ pub fn near_pairs(entries: &[Entry<'_>], plan: &ConsolidationPlan, most: usize) 
 /// Adds the pairs of entries that are in order of age, each with how near they are, in
 /// thousandths.
 fn near_in_group(entries: &[Entry<'_>], places: &[usize], found: &mut Vec<(usize, NearPair)>) {
-    let sets: Vec<BTreeSet<String>> =
-        places.iter().map(|at| words(entries[*at].content).into_iter().collect()).collect();
+    let sets: Vec<BTreeSet<String>> = places
+        .iter()
+        .map(|at| compared_words(entries[*at].content).into_iter().collect())
+        .collect();
     let mut holders: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (newer, set) in sets.iter().enumerate().filter(|(_, set)| set.len() >= MIN_NEAR_WORDS) {
         let mut shared: BTreeMap<usize, usize> = BTreeMap::new();
@@ -231,7 +226,8 @@ pub fn carry_out(
 /// Which of two that say the same stays: the one that says more, and else the one that
 /// lasts longer. Neither, if the one that says more ends first.
 fn standing_for_both(entries: &[Entry<'_>], older: usize, newer: usize) -> Option<usize> {
-    let says = |at: usize| words(entries[at].content).into_iter().collect::<BTreeSet<_>>().len();
+    let says =
+        |at: usize| compared_words(entries[at].content).into_iter().collect::<BTreeSet<_>>().len();
     let lasts = |at: usize| end_of(entries[at].expires_at);
     match says(newer).cmp(&says(older)) {
         Ordering::Equal if lasts(newer) >= lasts(older) => Some(newer),
@@ -245,7 +241,7 @@ fn standing_for_both(entries: &[Entry<'_>], older: usize, newer: usize) -> Optio
 /// invoices: neither overtakes the other.
 fn is_of_another(one: &str, other: &str) -> bool {
     let parted = |text: &str| -> (BTreeSet<String>, BTreeSet<String>) {
-        words(text).into_iter().partition(|word| word.chars().any(char::is_numeric))
+        compared_words(text).into_iter().partition(|word| word.chars().any(char::is_numeric))
     };
     let ((numbers, said), (others, said_too)) = (parted(one), parted(other));
     said == said_too && numbers != others
@@ -253,14 +249,14 @@ fn is_of_another(one: &str, other: &str) -> bool {
 
 /// Whether two texts differ by a number, a negation, a question or what was hidden.
 fn is_apart(one: &str, other: &str) -> bool {
-    let set = |text: &str| words(text).into_iter().collect::<BTreeSet<String>>();
+    let set = |text: &str| compared_words(text).into_iter().collect::<BTreeSet<String>>();
     set(one).symmetric_difference(&set(other)).any(|word| changes_meaning(word))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan;
     use super::*;
-    use crate::consolidation::plan;
     use crate::time::Millis;
 
     fn entries<'a>(contents: &[&'a str]) -> Vec<Entry<'a>> {

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use crate::tokens::TokenCounter;
+
 /// Of a longer turn only the head and the tail are read.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// The tail, where conclusions stand.
@@ -16,7 +18,7 @@ pub(super) const MAX_SENTENCE_BYTES: usize = 320;
 
 /// What a sentence was cut from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SentenceKind {
     /// Running text or an item of a list.
     Prose,
     /// A heading, or a line that announces what follows.
@@ -31,7 +33,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sentence<'a> {
     /// What it was cut from.
-    pub kind: Kind,
+    pub kind: SentenceKind,
     /// As written, without the marks of lists.
     pub text: Cow<'a, str>,
 }
@@ -56,10 +58,10 @@ fn boundary_before(text: &str, at: usize) -> usize {
 }
 
 /// One line that stands for a whole text of code or data.
-pub(super) fn dump(what: &str, line_count: usize) -> Sentence<'static> {
+pub(crate) fn dump(what: &str, line_count: usize) -> Sentence<'static> {
     let lines = if line_count == 1 { "line" } else { "lines" };
     let text = format!("[{what}, {line_count} {lines}]");
-    Sentence { kind: Kind::Dump, text: Cow::Owned(text) }
+    Sentence { kind: SentenceKind::Dump, text: Cow::Owned(text) }
 }
 
 #[derive(Default)]
@@ -106,9 +108,9 @@ impl<'a> Found<'a> {
             return;
         }
         self.end_data();
-        let kind = if heading { Kind::Heading } else { Kind::Prose };
+        let kind = if heading { SentenceKind::Heading } else { SentenceKind::Prose };
         split_line(line, |text, whole| {
-            let kind = if whole { kind } else { Kind::Fragment };
+            let kind = if whole { kind } else { SentenceKind::Fragment };
             if self.sentences.len() < limit && text.contains(char::is_alphanumeric) {
                 self.sentences.push(Sentence { kind, text: Cow::Borrowed(text) });
             }
@@ -259,6 +261,56 @@ pub(crate) fn one_line(text: &str) -> String {
 /// Byte order marks and direction overrides, which would reach past the sentence.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{feff}' | '\u{200b}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether a sentence asks.
+pub(crate) fn is_question(sentence: &str) -> bool {
+    let end = sentence.trim_end_matches(['"', '\'', ')', '”', '’', '」', '）', '*', ' ']);
+    end.ends_with(['?', '？', '؟']) || end.ends_with("?!")
+}
+
+/// Whether a sentence begins by pointing at one before, so that it says little
+/// alone.
+pub(crate) fn leans_on_before(sentence: &str) -> bool {
+    const POINTERS: [&str; 22] = [
+        "it", "it's", "that", "that's", "this", "these", "those", "they", "they're", "he", "she",
+        "he's", "she's", "here's", "here", "them", "there", "his", "her", "which", "so", "it'll",
+    ];
+    let first = sentence.split([' ', ',', '…']).next().unwrap_or_default();
+    if first.len() > "they’re".len() {
+        return false;
+    }
+    let same = |pointer: &&str| {
+        let letters = first.chars().map(|c| if c == '’' { '\'' } else { c.to_ascii_lowercase() });
+        letters.eq(pointer.chars())
+    };
+    POINTERS.iter().any(same)
+}
+
+/// Whether a reader sees that a sentence ends here.
+pub(crate) fn ends_plainly(text: &str) -> bool {
+    !text.ends_with(|c: char| c.is_alphanumeric())
+}
+
+/// What stands where a sentence was cut.
+pub(crate) const ELLIPSIS: &str = "…";
+
+/// The longest head of `text` that fits with an ellipsis.
+pub(crate) fn cut_text(text: &str, budget: u32, counter: &dyn TokenCounter) -> String {
+    for limit in (1..=budget).rev() {
+        let head = counter.prefix(text, limit);
+        // Half a word is worse than none, but for scripts without spaces.
+        let words = match head.rfind(' ') {
+            Some(space) if space * 2 > head.len() && head.len() < text.len() => &head[..space],
+            _ => head,
+        };
+        let trimmed = words.trim_end_matches([' ', ',', ';', ':', '-', '—']);
+        let cut = format!("{}{ELLIPSIS}", if trimmed.is_empty() { head } else { trimmed });
+        if cut.len() > ELLIPSIS.len() && counter.count(&cut) <= budget {
+            return cut;
+        }
+    }
+    String::new()
 }
 
 #[cfg(test)]

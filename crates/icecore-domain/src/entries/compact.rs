@@ -4,22 +4,14 @@
 //! is short enough; of more, the sentences that say most are kept
 //! ([`choose_sentences`]). The sources stay readable, so that nothing is lost.
 
-pub mod press;
+pub mod model;
 
 use std::collections::BTreeMap;
 
-use crate::consolidation::words;
+use super::{COMPACTED_FROM, Entry, EntryKind};
 use crate::summary::choose_sentences;
+use crate::text::{ELLIPSIS, compared_words, whole_markers};
 use crate::time::Millis;
-
-/// The tag of an entry that is an intention: it stays as it is.
-pub const COMMITMENT_TAG: &str = "commitment";
-
-/// The tag of what a dream wrote: only the next dream puts another in its place.
-pub const DISTILLATE_TAG: &str = "distillate";
-
-/// What the tag of a compacted entry begins with; the name of the run follows.
-pub const COMPACTED_FROM: &str = "compacted-from:";
 
 /// Up to so many bytes all is kept whole.
 pub const WHOLE_BYTES: usize = 4 << 10;
@@ -34,63 +26,6 @@ const SMALLEST_PART: usize = 250;
 /// `2026-01-01: `
 const DAY_BYTES: usize = 12;
 
-/// What stands where a sentence was cut.
-const ELLIPSIS: &str = "…";
-
-/// An entry as plans read it, its secrets hidden.
-#[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
-    /// Its id.
-    pub id: &'a str,
-    /// What it says.
-    pub content: &'a str,
-    /// Its tags.
-    pub tags: &'a [&'a str],
-    /// When it was put.
-    pub created_at: Millis,
-    /// When it ends by itself.
-    pub expires_at: Option<Millis>,
-}
-
-impl Entry<'_> {
-    /// Whether plans leave it as it is.
-    pub fn is_left_alone(&self) -> bool {
-        self.tags.contains(&COMMITMENT_TAG) || self.tags.contains(&DISTILLATE_TAG)
-    }
-
-    /// Which others it is pressed together with, where entries are kept apart.
-    pub fn kind(&self) -> Kind {
-        Kind::new(self.expires_at, self.tags.iter().copied())
-    }
-
-    fn is_compacted(&self) -> bool {
-        self.tags.iter().any(|tag| tag.starts_with(COMPACTED_FROM))
-    }
-}
-
-/// What entries have in common that are pressed together where entries are kept apart:
-/// the day on which they end, or that they last, and all their tags.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kind {
-    end_day: Option<String>,
-    tags: Vec<String>,
-}
-
-impl Kind {
-    /// The kind of an entry. Tags that name a run do not count, nor does their order.
-    pub fn new<'a>(expires_at: Option<Millis>, tags: impl Iterator<Item = &'a str>) -> Self {
-        let tags = tags.filter(|tag| !tag.starts_with(COMPACTED_FROM));
-        let mut tags: Vec<String> = tags.map(str::to_owned).collect();
-        tags.sort_unstable();
-        Self { end_day: expires_at.map(Millis::to_date), tags }
-    }
-
-    /// How many tags they have.
-    pub fn tag_count(&self) -> usize {
-        self.tags.len()
-    }
-}
-
 /// What bounds a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -98,7 +33,7 @@ pub struct Limits {
     pub max_input_entries: usize,
     /// Bytes of what is written, as UTF-8.
     pub max_output_bytes: usize,
-    /// Whether only entries of one [`Kind`] are pressed together. What stands for all
+    /// Whether only entries of one [`EntryKind`] are pressed together. What stands for all
     /// ends with the first of them, and then the others are back; and it has the tags
     /// that all have, so that by any other tag none of them would be found.
     pub apart: bool,
@@ -118,7 +53,7 @@ pub struct CompactionPlan {
 }
 
 /// One entry in place of the first of `entries`, which come oldest first, or of the
-/// first of the largest [`Kind`]. Nothing if there are fewer than two that
+/// first of the largest [`EntryKind`]. Nothing if there are fewer than two that
 /// may be replaced.
 pub fn plan(entries: &[Entry<'_>], limits: &Limits) -> Option<CompactionPlan> {
     let free = (0..entries.len()).filter(|at| !entries[*at].is_left_alone());
@@ -141,7 +76,7 @@ pub fn plan(entries: &[Entry<'_>], limits: &Limits) -> Option<CompactionPlan> {
 
 /// The entries of the kind of which there are most, if they are worth it.
 fn largest_group(entries: &[Entry<'_>], free: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut groups: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
+    let mut groups: BTreeMap<EntryKind, Vec<usize>> = BTreeMap::new();
     for at in free {
         groups.entry(entries[at].kind()).or_default().push(at);
     }
@@ -213,7 +148,7 @@ fn dated(line: &str) -> Option<(&str, &str)> {
 fn distinct(blocks: Vec<Block<'_>>) -> Vec<Block<'_>> {
     let mut blocks = blocks;
     blocks.sort_by(|a, b| a.day.cmp(&b.day));
-    let key = |block: &Block<'_>| words(block.text);
+    let key = |block: &Block<'_>| compared_words(block.text);
     let last: BTreeMap<Vec<String>, usize> =
         blocks.iter().enumerate().map(|(at, block)| (key(block), at)).collect();
     let mut at = 0;
@@ -264,12 +199,7 @@ fn best_cut(texts: &[&str], budget: usize) -> String {
     }
     let Some(room) = budget.checked_sub(ELLIPSIS.len()) else { return String::new() };
     let head = &best[..best.floor_char_boundary(room)];
-    // Half a marker is none.
-    let head = match head.rfind("[REDACTED:") {
-        Some(open) if !head[open..].contains(']') => &head[..open],
-        _ => head,
-    };
-    let head = head.trim_end();
+    let head = whole_markers(head).trim_end();
     if head.is_empty() { String::new() } else { format!("{head}{ELLIPSIS}") }
 }
 

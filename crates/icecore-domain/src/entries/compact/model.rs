@@ -7,12 +7,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{Block, CompactionPlan};
-use super::{DAY_BYTES, Entry, KEPT_PART, WHOLE_BYTES, blocks, chosen, dated, distinct, lines};
-use crate::dream::distil::read::is_instruction;
-use crate::dream::model::fence;
-use crate::dream::model::grounds::{Grounds, bear_out};
-use crate::dream::{Part, Source, SourceKind};
+use super::{
+    Block, CompactionPlan, DAY_BYTES, KEPT_PART, WHOLE_BYTES, blocks, chosen, dated, distinct,
+    lines,
+};
+use crate::entries::Entry;
+use crate::source::fence_around;
+use crate::source::{Part, Source, SourceKind};
+use crate::text::{bear_out, is_instruction};
 use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
@@ -108,7 +110,7 @@ impl PressPart {
 
     /// The question.
     pub fn prompt(&self) -> PressPrompt {
-        let mark = fence(&[self.source()]);
+        let mark = fence_around(&[self.source()]);
         let tokens = (self.budget / BYTES_A_TOKEN).max(32) as u64;
         let instructions = format!(
             "You press somebody's notes into fewer words for a later reader. They stand between <{mark}> and </{mark}>, each after its day. \
@@ -129,7 +131,7 @@ impl PressPart {
     /// Orders stand as they were given, and what no line tells is chosen from as without a
     /// model, as far as there is room.
     pub fn read_reply(&self, reply: &str) -> Option<String> {
-        let grounds = [Grounds::of(&self.source())];
+        let grounds = [self.source().grounds()];
         let days: BTreeSet<&str> = self.said.iter().map(|(day, _)| day.as_str()).collect();
         let mut told: Vec<(&str, &str)> = Vec::new();
         let mut bytes = 0;
@@ -167,7 +169,7 @@ impl PressPart {
     fn untold(&self, told: &[(&str, &str)], bytes: usize) -> String {
         let is_told = |said: &(String, String)| {
             let alone = PressPart { said: vec![said.clone()], budget: 0 };
-            let grounds = [Grounds::of(&alone.source())];
+            let grounds = [alone.source().grounds()];
             let mut lines = told.iter().filter(|(day, _)| *day == said.0);
             lines.any(|(_, text)| *text == said.1 || bear_out(text, grounds.iter()))
         };
@@ -190,8 +192,8 @@ impl PressPart {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Limits, plan};
     use super::*;
-    use crate::compaction::{Limits, plan};
     use crate::tokens::CharCounter;
 
     const DAY: i64 = 24 * 3600 * 1000;

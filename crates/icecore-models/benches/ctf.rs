@@ -1,7 +1,7 @@
 //! Tokens and speed of CTF 2 beside compact JSON, CTF 1 and TOON.
 //!
 //! ```console
-//! $ ICECORE_EVAL_DATA=path/to/data cargo bench -p icecore-domain --bench ctf
+//! $ ICECORE_EVAL_DATA=path/to/data cargo bench -p icecore-models --bench ctf
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a bench's figures are its output")]

@@ -38,36 +38,30 @@ pub(super) fn tokens(text: &str, limit: usize) -> Vec<Token> {
     tokens
 }
 
-const MONTHS: [(&str, &str); 12] = [
-    ("january", "jan"),
-    ("february", "feb"),
-    ("march", "mar"),
-    ("april", "apr"),
-    ("may", "may"),
-    ("june", "jun"),
-    ("july", "jul"),
-    ("august", "aug"),
-    ("september", "sep"),
-    ("october", "oct"),
-    ("november", "nov"),
-    ("december", "dec"),
+/// The months, by their full names.
+pub const MONTHS: [&str; 12] = [
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
 ];
+
+/// The days of the week, from Monday.
+pub const WEEKDAYS: [&str; 7] =
+    ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
 /// The number of a month.
 pub(super) fn month(word: &str) -> Option<i32> {
     let word = if word == "sept" { "sep" } else { word };
-    (1..).zip(MONTHS).find(|(_, (long, short))| word == *long || word == *short).map(|(n, _)| n)
+    (1..).zip(MONTHS).find(|(_, long)| word == *long || word == &long[..3]).map(|(n, _)| n)
 }
 
 /// A month's full name that is no other word.
 pub(super) fn is_long_month(word: &str) -> bool {
-    !matches!(word, "march" | "may") && MONTHS.iter().any(|(long, _)| word == *long)
+    !matches!(word, "march" | "may") && MONTHS.contains(&word)
 }
 
 /// 0 for Monday.
 pub(super) fn weekday(word: &str) -> Option<i32> {
-    let days = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-    (0..).zip(days).find(|(_, day)| *day == word).map(|(n, _)| n)
+    (0..).zip(WEEKDAYS).find(|(_, day)| *day == word).map(|(n, _)| n)
 }
 
 /// The month that a season begins with.

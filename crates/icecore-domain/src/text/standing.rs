@@ -6,10 +6,8 @@ use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
-use super::clause::{Token, tokens};
-use super::forms::{is_adverb, is_reaction};
-use crate::summary::facts::is_question;
-use crate::summary::sentence::{Kind, sentences};
+use super::sentences::{SentenceKind, is_question, sentences};
+use super::words::{Token, tokens};
 
 /// How surely, from 0 (not at all) to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,48 +25,13 @@ const MAX_READ_BYTES: usize = 8 << 10;
 /// Without one of these a text is neither, and is not read further.
 static HINTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let hints = [
-        "always",
-        "never",
-        "from now on",
-        "whenever",
-        "going forward",
-        "in future",
-        "in the future",
-        "every time",
-        "each time",
-        "any time",
-        "anytime",
-        "when i ask",
-        "if i ask",
-        "by default",
-        "remember to",
-        "make sure",
-        "keep in mind",
-        "don't ever",
-        "do not ever",
-        "prefer",
-        "rather",
-        "favorite",
-        "favourite",
-        "i like",
-        "i love",
-        "i enjoy",
-        "i hate",
-        "i dislike",
-        "like to",
-        "don't like",
-        "do not like",
-        "don’t like",
-        "can't stand",
-        "can’t stand",
-        "works best for me",
-        "fan of",
-        "i tend to",
-        "i usually",
-        "don’t ever",
-        "i find it",
-        "i really",
-        "for me",
+        "always", "never", "from now on", "whenever", "going forward", "in future",
+        "in the future", "every time", "each time", "any time", "anytime", "when i ask",
+        "if i ask", "by default", "remember to", "make sure", "keep in mind", "don't ever",
+        "do not ever", "prefer", "rather", "favorite", "favourite", "i like", "i love", "i enjoy",
+        "i hate", "i dislike", "like to", "don't like", "do not like", "don’t like", "can't stand",
+        "can’t stand", "works best for me", "fan of", "i tend to", "i usually", "don’t ever",
+        "i find it", "i really", "for me",
     ];
     let finder = AhoCorasick::builder().ascii_case_insensitive(true).build(hints);
     finder.expect("the table is small")
@@ -83,7 +46,8 @@ pub fn standing(text: &str) -> Standing {
         return strength;
     }
     for sentence in sentences(text) {
-        if matches!(sentence.kind, Kind::Prose | Kind::Fragment) && HINTS.is_match(&*sentence.text)
+        if matches!(sentence.kind, SentenceKind::Prose | SentenceKind::Fragment)
+            && HINTS.is_match(&*sentence.text)
         {
             let words = tokens(&sentence.text);
             strength.instruction = strength.instruction.max(order(&sentence.text, &words));
@@ -94,11 +58,26 @@ pub fn standing(text: &str) -> Standing {
 }
 
 /// How surely one sentence is a standing instruction.
-pub(super) fn instruction_strength(sentence: &str) -> u8 {
+pub(crate) fn instruction_strength(sentence: &str) -> u8 {
     if !HINTS.is_match(sentence) {
         return 0;
     }
     order(sentence, &tokens(sentence))
+}
+
+/// How surely an order must be a standing one to be kept before all else.
+const SURE_INSTRUCTION: u8 = 70;
+
+/// Whether it is surely a standing order.
+pub(crate) fn is_instruction(text: &str) -> bool {
+    order_strength(text) >= SURE_INSTRUCTION
+}
+
+/// How surely it is a standing order, also after what leads to it, as in `one rule: always
+/// ask first`.
+pub(crate) fn order_strength(text: &str) -> u8 {
+    let after = text.rsplit_once(": ").map_or(0, |(_, order)| standing(order).instruction);
+    standing(text).instruction.max(after)
 }
 
 fn order(sentence: &str, tokens: &[Token]) -> u8 {
@@ -373,6 +352,105 @@ fn preference(tokens: &[Token]) -> u8 {
     strength
 }
 
+/// Words that may stand between a subject and its verb without changing a form.
+pub(crate) fn is_adverb(word: &str) -> bool {
+    matches!(
+        word,
+        "really"
+            | "also"
+            | "just"
+            | "absolutely"
+            | "always"
+            | "usually"
+            | "currently"
+            | "recently"
+            | "actually"
+            | "still"
+            | "definitely"
+            | "totally"
+            | "generally"
+            | "typically"
+            | "personally"
+            | "now"
+            | "finally"
+            | "often"
+            | "mostly"
+            | "truly"
+            | "especially"
+            | "particularly"
+            | "originally"
+            | "strongly"
+            | "much"
+            | "both"
+            | "very"
+            | "super"
+            | "so"
+            | "kinda"
+            | "pretty"
+            | "only"
+            | "even"
+            | "already"
+            | "all"
+            | "sometimes"
+            | "simply"
+            | "primarily"
+            | "mainly"
+    )
+}
+
+/// After "I love", "I can't": talk about the talk, no statement.
+pub(crate) fn is_reaction(words: &[&str]) -> bool {
+    let first = words.first().copied().unwrap_or_default();
+    let points = matches!(
+        first,
+        "that"
+            | "it"
+            | "this"
+            | "how"
+            | "your"
+            | "you"
+            | "them"
+            | "those"
+            | "these"
+            | "him"
+            | "her"
+            | "what"
+            | "so"
+            | "too"
+            | "one"
+            | "is"
+            | "was"
+            | "when"
+            | "where"
+            | "if"
+    );
+    let idiom = matches!(
+        first,
+        "wait"
+            | "believe"
+            | "imagine"
+            | "help"
+            | "thank"
+            | "say"
+            | "tell"
+            | "stop"
+            | "stress"
+            | "seem"
+            | "figure"
+            | "express"
+            | "agree"
+            | "remember"
+            | "recommend"
+            | "admit"
+    );
+    points
+        || idiom
+        || matches!(
+            words,
+            ["the", "way" | "idea" | "sound" | "look" | "vibe", ..] | ["all", "of", ..]
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -437,10 +515,7 @@ mod tests {
         check("My favorite tea is oolong.", 0..=0, 50..=60);
         check("I love pottery.", 0..=0, 40..=40);
         for text in [
-            "Which do you prefer?",
-            "I love that!",
-            "I like your style.",
-            "Do I prefer it?",
+            "Which do you prefer?", "I love that!", "I like your style.", "Do I prefer it?",
             "If I prefer tea, tell me.",
         ] {
             check(text, 0..=0, 0..=30);
