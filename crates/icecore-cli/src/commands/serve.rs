@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use icecore::config::{OpenwopSettings, ProxySettings, ServeSettings, UpstreamSettings};
 use icecore_models::ApiKey;
-use icecore_openwop::{AgentsError, Host, HostSettings};
+use icecore_host::{AgentsError, Host, HostSettings};
 use icecore_server::{
     Limits, ListenError, Listener, ProxyOptions, ServeError, ServerOptions, TenantUpstreams,
     UpstreamKey, UpstreamOptions, ensure_admin_key,

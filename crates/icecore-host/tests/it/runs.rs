@@ -7,7 +7,7 @@ use icecore::{
     EntryQuery, FileWrite, ForgetRequest, MemoryError, NewEntryRequest, RunStatus, RunValue,
     RunVariable, StoreError,
 };
-use icecore_openwop::{HostSettings, RunsError, Stepped};
+use icecore_host::{HostSettings, RunsError, Stepped};
 use icecore_store::Store;
 use serde_json::{Value, json};
 
@@ -179,7 +179,7 @@ async fn a_fork_repeats_what_happened() {
                 assert_eq!(again.run_id, id);
                 assert_eq!(again.causation_id.as_deref(), Some(event.event_id.as_str()));
                 assert_eq!(again.event_id, format!("{id}:{}", event.sequence));
-                let told = |event: &icecore_openwop::RunEvent| {
+                let told = |event: &icecore_host::RunEvent| {
                     let event = event.clone();
                     (event.kind, event.payload, event.timestamp, event.node_id)
                 };
@@ -404,7 +404,7 @@ async fn inputs_are_bounded() {
         let host = bench.again(HostSettings { run_input_bytes: 20, ..settings() });
         let given = |inputs: &str| {
             let inputs = JsonText::parse(inputs).unwrap();
-            icecore_openwop::RunRequest { inputs, ..request("r", NOOP) }
+            icecore_host::RunRequest { inputs, ..request("r", NOOP) }
         };
         let refused = host.create_run(&me(), given(r#"{"a":"1234567890123"}"#)).await.unwrap_err();
         assert!(
@@ -426,7 +426,7 @@ async fn a_key_makes_one_run() {
         let claimed = |id: &str| {
             let (operation, key) = ("POST /v1/runs".to_owned(), "once".to_owned());
             let claim = Some(icecore::Claim { operation, key, request: [7; 32], code: 201 });
-            icecore_openwop::RunRequest { claim, ..request(id, NOOP) }
+            icecore_host::RunRequest { claim, ..request(id, NOOP) }
         };
         bench.host.create_run(&me(), claimed("r")).await.unwrap();
         let again = bench.host.create_run(&me(), claimed("r2")).await;
@@ -659,7 +659,7 @@ async fn events_are_told_in_pages_and_waited_for() {
 async fn the_engine_works_on_what_comes_and_on_what_was_left() {
     let dir = tempfile::tempdir().unwrap();
     let memory = icecore::Memory::open(dir.path()).await.unwrap();
-    let host = icecore_openwop::Host::new(memory, settings());
+    let host = icecore_host::Host::new(memory, settings());
     host.create_run(&me(), request("left", NOOP)).await.unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let working = host.clone();

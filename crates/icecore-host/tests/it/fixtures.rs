@@ -2,7 +2,7 @@
 
 use icecore::json::JsonText;
 use icecore::{EntryQuery, RunStatus};
-use icecore_openwop::Stepped;
+use icecore_host::Stepped;
 use serde_json::{Value, json};
 
 use crate::support::{Bench, NOOP, ROUNDTRIP, TTL, me, principal, request, settings};
@@ -76,7 +76,7 @@ async fn a_run_reads_what_it_wrote() {
         assert_eq!(read["tags"], json!(["source:run", "run-id:r"]));
         assert_eq!(read["createdAt"], "2026-01-01T00:00:00Z");
         assert!(read.get("expiresAt").is_none());
-        let written = |event: &&icecore_openwop::RunEvent| event.kind == "memory.written";
+        let written = |event: &&icecore_host::RunEvent| event.kind == "memory.written";
         let events = bench.events("r").await;
         let agents = events.iter().filter(written).map(|event| &event.payload["agentId"]);
         for agent in agents {
@@ -187,10 +187,10 @@ async fn a_budget_is_kept_and_relevance_orders_otherwise_than_time() {
 async fn fixtures_are_there_for_conformance_alone() {
     for bench in Bench::both() {
         assert_eq!(bench.host.workflows().len(), 8);
-        let plain = bench.again(icecore_openwop::HostSettings::default());
+        let plain = bench.again(icecore_host::HostSettings::default());
         assert_eq!(plain.workflows(), [icecore::DREAM_WORKFLOW]);
         let refused = plain.create_run(&me(), request("r", NOOP)).await;
-        assert!(matches!(refused, Err(icecore_openwop::RunsError::UnknownWorkflow)), "{refused:?}");
+        assert!(matches!(refused, Err(icecore_host::RunsError::UnknownWorkflow)), "{refused:?}");
         // A run of it is left to a host that has it, but not for ever.
         bench.create("r", NOOP).await;
         bench.create("r2", NOOP).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use icecore::RunStatus;
-use icecore_openwop::RunsError;
+use icecore_host::RunsError;
 use icecore_store::Store;
 use icecore_store::hooks::Failing;
 use serde_json::{Map, Value};

@@ -7,7 +7,7 @@ use icecore::json::JsonText;
 use icecore::{
     Clock, EntryQuery, EntryRecord, Memory, Millis, NewEntryRequest, Principal, RunRecord, Tenant,
 };
-use icecore_openwop::{ForkRequest, Host, HostSettings, RunEvent, RunRequest, RunsError, Stepped};
+use icecore_host::{ForkRequest, Host, HostSettings, RunEvent, RunRequest, RunsError, Stepped};
 use icecore_store::{Packs, Store};
 
 pub(crate) const ROUNDTRIP: &str = "conformance-agent-memory-roundtrip";
