@@ -841,30 +841,16 @@ pub(crate) mod tests {
             assert!(able.has(had), "{had}");
         }
         for missing in [
-            "",
-            ".",
-            "memory.",
-            "memory.search.semantic",
-            "memory.search.filter.fast",
-            "memory.replay-snapshot",
-            "scheduling.calendar",
-            "multiAgent.executionModel",
-            "replay.branch",
-            "workspace.supported.not",
-            "capabilities",
-            "Memory",
-            "tools.browser",
+            "", ".", "memory.", "memory.search.semantic", "memory.search.filter.fast",
+            "memory.replay-snapshot", "scheduling.calendar", "multiAgent.executionModel",
+            "replay.branch", "workspace.supported.not", "capabilities", "Memory", "tools.browser",
         ] {
             assert!(!able.has(missing), "{missing}");
         }
         let readers = Capabilities::of(&Means { writable: false, ..all_on() });
         for missing in [
-            "memory.write",
-            "memory.writable",
-            "memory.compaction",
-            "memory.distillation",
-            "memory.retention.forget",
-            "workspace",
+            "memory.write", "memory.writable", "memory.compaction", "memory.distillation",
+            "memory.retention.forget", "workspace",
         ] {
             assert!(!readers.has(missing), "{missing}");
         }

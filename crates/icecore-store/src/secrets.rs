@@ -5,8 +5,8 @@ use icecore_domain::redact::{MAX_SECRETS, Secret, SecretName, TagKey};
 use icecore_domain::time::Millis;
 use zeroize::Zeroizing;
 
-use crate::engine::tx::Tx;
-use crate::engine::{column, params};
+use crate::engine::tx::{Isolation, Tx};
+use crate::engine::{column, params, tuple};
 use crate::error::{Result, StoreError};
 use crate::keys::TenantKey;
 use crate::store::Store;
@@ -98,6 +98,28 @@ impl Store {
         self.read(tenant, "secret_records", |tx| {
             let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
             sealed(tx, no)?.chunk_by(|a, b| a.name == b.name).map(record_of).collect()
+        })
+        .await
+    }
+
+    /// The tenants that have secrets and whose version of them, as text, is not in the note
+    /// that is named after the tenant, behind a prefix; each with that version.
+    pub async fn tenants_with_new_secrets(
+        &self,
+        note_prefix: &'static str,
+    ) -> Result<Vec<(Tenant, u64)>> {
+        self.read(Isolation::Global, "tenants_with_new_secrets", move |tx| {
+            let found: Vec<(String, u64)> = tx.all(
+                "SELECT t.name, t.secrets_version FROM tenants t
+                 WHERE EXISTS (SELECT 1 FROM secrets s WHERE s.tenant = t.tenant)
+                   AND NOT EXISTS (SELECT 1 FROM notes n WHERE n.name = ?1 || t.name
+                     AND n.value = CAST(t.secrets_version AS TEXT))
+                 ORDER BY t.name",
+                [note_prefix],
+                tuple,
+            )?;
+            let known = |(name, version)| Some((Tenant::new(name).ok()?, version));
+            Ok(found.into_iter().filter_map(known).collect())
         })
         .await
     }

@@ -19,9 +19,9 @@ use tokio::sync::OwnedMutexGuard;
 use crate::compaction::{Clean, ENTRIES_A_READ, MAX_READ_BYTES, MAX_TOLD_IDS, looked_at};
 use crate::entries::without_repeats;
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Memory, TRIES};
+use crate::memory::Memory;
 use crate::models::{About, MAX_JUDGED_PAIRS, Pair, Purpose};
-use crate::secrets::TenantRedactor;
+use crate::secrets::{TenantRedactor, swapped};
 
 /// Entries that one consolidation looks at, those twice that it looks at twice. Of a
 /// memory that has more the next one goes on from there.
@@ -137,9 +137,11 @@ impl Memory {
         trigger: ConsolidationTrigger,
         bounds: Bounds,
         left: &mut usize,
-        mut pass: Held,
+        pass: Held,
     ) -> Result<(Window, Held)> {
-        for _ in 0..TRIES {
+        let mut held = Some(pass);
+        let window = swapped!(async {
+            let Some(mut pass) = held.take() else { return Ok(None) };
             let now = self.now();
             let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
             let epoch = match self.has_consolidation_models() {
@@ -161,7 +163,7 @@ impl Memory {
             let mut window =
                 Window { began, next, merged_ids, outputs: Vec::new(), position: None };
             if replaced.is_empty() {
-                return Ok((window, pass));
+                return Ok(Some((window, pass)));
             }
             let input_count = window.began.len();
             let output_count = input_count - window.merged_ids.len() + outputs.len();
@@ -177,7 +179,10 @@ impl Memory {
             let derived = match self.inner.store.derive_entries(scope, derivation).await {
                 Ok(Some(derived)) => derived,
                 // A secret was registered, or an entry has gone: all is read again.
-                Err(StoreError::SecretsChanged) | Ok(None) => continue,
+                Err(StoreError::SecretsChanged) | Ok(None) => {
+                    held = Some(pass);
+                    return Ok(None);
+                }
                 Err(error) => return Err(error.into()),
             };
             tracing::info!(
@@ -192,9 +197,9 @@ impl Memory {
             self.inner.wake.notify_one();
             window.outputs = derived.outputs;
             window.position = Some(derived.position);
-            return Ok((window, pass));
-        }
-        Err(MemoryError::EntriesChanged)
+            Ok(Some((window, pass)))
+        });
+        window?.ok_or(MemoryError::EntriesChanged)
     }
 
     /// What models say of entries that are near and that the rules leave as they are.

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use icecore::{Clock, Memory, Millis, Protocol, Tenant};
-use icecore_models::testing::{AnswerBy, Upstream, UpstreamConfig};
 use icecore_host::HostSettings;
+use icecore_models::testing::{AnswerBy, Upstream, UpstreamConfig};
 use icecore_server::{
     Alone, Limits, ProxyOptions, Role, ServerOptions, TenantUpstreams, UpstreamOptions, create_key,
     ensure_admin_key, serve, serve_proxy,

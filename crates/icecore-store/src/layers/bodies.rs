@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use icecore_domain::chunk::{ChunkId, Level};
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant, TurnId};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
@@ -15,7 +15,7 @@ use crate::error::{Result, StoreError};
 use crate::pack::{PackKey, TextFormat};
 use crate::scopes;
 use crate::store::Store;
-use crate::turns::{TurnRow, rows};
+use crate::turns::rows;
 
 /// A body of a micro as text, made from turns that the store gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,9 @@ pub struct MicroBody {
     pub revision: u32,
     pub first_seq: Seq,
     pub last_seq: Seq,
+    /// Its turns that are there, neither erased nor expired, in order: those that its
+    /// body holds.
+    pub present: Vec<Ordinal>,
     pub place: BodyPlace,
 }
 
@@ -62,25 +65,6 @@ pub struct PackRecord {
 }
 
 impl Store {
-    /// As [`Store::turns_at`], and as [`Store::bodies_at`] for those that lack theirs: all
-    /// of one moment.
-    pub async fn whole_turns_at(
-        &self,
-        scope: &Scope,
-        ids: &[TurnId],
-    ) -> Result<(Vec<TurnRow>, Vec<MicroBody>)> {
-        let ids = ids.to_vec();
-        self.read(scope, "whole_turns_at", move |tx| {
-            let Some(no) = tx.scope_no()? else { return Ok((Vec::new(), Vec::new())) };
-            let turns = rows::turns_in(tx, no, &ids)?;
-            let lacking = turns.iter().filter(|turn| turn.lacks_body());
-            let places: Vec<_> = lacking.map(TurnRow::place).collect();
-            let bodies = bodies_at(tx, no, &places)?;
-            Ok((turns, bodies))
-        })
-        .await
-    }
-
     /// Where the bodies of the micros are that overlap `first..=last`, in order.
     pub async fn bodies(
         &self,
@@ -90,7 +74,7 @@ impl Store {
         first: Ordinal,
         last: Ordinal,
     ) -> Result<Vec<MicroBody>> {
-        self.read(scope, "bodies", move |tx| bodies(tx, session, branch, first, last)).await
+        self.read(scope, "bodies", move |tx| tx.bodies(session, branch, first, last)).await
     }
 
     /// Where the bodies of the micros are that hold these turns, by session, branch and
@@ -102,11 +86,7 @@ impl Store {
         places: &[(SessionNo, Branch, Ordinal)],
     ) -> Result<Vec<MicroBody>> {
         let places = places.to_vec();
-        self.read(scope, "bodies_at", move |tx| match tx.scope_no()? {
-            Some(no) => bodies_at(tx, no, &places),
-            None => Ok(Vec::new()),
-        })
-        .await
+        self.read(scope, "bodies_at", move |tx| tx.bodies_at(&places)).await
     }
 
     /// Packs written before `before`, oldest first.
@@ -134,71 +114,82 @@ impl Store {
     }
 }
 
-fn bodies(
-    tx: &Tx<'_>,
-    session: SessionNo,
-    branch: Branch,
-    first: Ordinal,
-    last: Ordinal,
-) -> Result<Vec<MicroBody>> {
-    let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(Vec::new()) };
-    // Chunks tile, so those that overlap the range begin with the last that begins at or
-    // before it.
-    let sql = format!(
-        "{MICROS}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
-           AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2
-               AND branch = ?3 AND level = 0 AND first <= ?4), 0)
-           AND c.last >= ?4
-         ORDER BY c.first"
-    );
-    let found = tx.all(&sql, params![no.tenant, session, branch, first, last], read_micro)?;
-    find_packs(tx, no, found)
+impl Tx<'_> {
+    /// As [`Store::bodies`].
+    pub fn bodies(
+        &self,
+        session: SessionNo,
+        branch: Branch,
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<MicroBody>> {
+        let Some(no) = rows::owned(self, self.scope()?, session)? else { return Ok(Vec::new()) };
+        // Chunks tile, so those that overlap the range begin with the last that begins at or
+        // before it.
+        let sql = format!(
+            "{MICROS}
+             WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0
+               AND c.first <= ?5
+               AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1
+                   AND session = ?2 AND branch = ?3 AND level = 0 AND first <= ?4), 0)
+               AND c.last >= ?4
+             ORDER BY c.first"
+        );
+        let found = self.all(&sql, params![no.tenant, session, branch, first, last], read_micro)?;
+        complete(self, no, found)
+    }
+
+    /// As [`Store::bodies_at`].
+    pub fn bodies_at(&self, places: &[(SessionNo, Branch, Ordinal)]) -> Result<Vec<MicroBody>> {
+        let Some(no) = self.scope_no()? else { return Ok(Vec::new()) };
+        // A micro may hold many of them: first where each is, then each body once.
+        let key = |&(session, branch, ordinal): &_| {
+            values![no.tenant, session, branch, ordinal, no.scope]
+        };
+        let keys: Vec<_> = places.iter().map(key).collect();
+        let spans: Vec<Vec<(Ordinal, Ordinal)>> = self.each(
+            "SELECT k.first, k.last FROM chunks k
+             WHERE k.tenant = ?1 AND k.session = ?2 AND k.branch = ?3 AND k.level = 0
+               AND k.first <= ?4 AND EXISTS (SELECT 1 FROM sessions o
+                 WHERE o.tenant = ?1 AND o.session = ?2 AND o.scope = ?5)
+             ORDER BY k.first DESC LIMIT 1",
+            &keys,
+            tuple,
+        )?;
+        let mut micros = BTreeSet::new();
+        for (&(session, branch, ordinal), span) in places.iter().zip(spans) {
+            let holding = span.into_iter().find(|(_, last)| ordinal <= *last);
+            micros.extend(holding.map(|(first, _)| (session, branch, first)));
+        }
+        let key = |&(session, branch, first): &_| values![no.tenant, session, branch, first];
+        let keys: Vec<_> = micros.iter().map(key).collect();
+        let sql = format!(
+            "{MICROS}
+             WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0
+               AND c.first = ?4"
+        );
+        let found = self.each(&sql, &keys, read_micro)?;
+        complete(self, no, found.into_iter().flatten().collect())
+    }
 }
 
-fn bodies_at(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    places: &[(SessionNo, Branch, Ordinal)],
-) -> Result<Vec<MicroBody>> {
-    // A micro may hold many of them: first where each is, then each body once.
-    let key =
-        |&(session, branch, ordinal): &_| values![no.tenant, session, branch, ordinal, no.scope];
-    let keys: Vec<_> = places.iter().map(key).collect();
-    let spans: Vec<Vec<(Ordinal, Ordinal)>> = tx.each(
-        "SELECT k.first, k.last FROM chunks k
-         WHERE k.tenant = ?1 AND k.session = ?2 AND k.branch = ?3 AND k.level = 0
-           AND k.first <= ?4 AND EXISTS (SELECT 1 FROM sessions o
-             WHERE o.tenant = ?1 AND o.session = ?2 AND o.scope = ?5)
-         ORDER BY k.first DESC LIMIT 1",
-        &keys,
-        tuple,
-    )?;
-    let mut micros = BTreeSet::new();
-    for (&(session, branch, ordinal), span) in places.iter().zip(spans) {
-        let holding = span.into_iter().find(|(_, last)| ordinal <= *last);
-        micros.extend(holding.map(|(first, _)| (session, branch, first)));
-    }
-    let key = |&(session, branch, first): &_| values![no.tenant, session, branch, first];
-    let keys: Vec<_> = micros.iter().map(key).collect();
-    let sql = format!(
-        "{MICROS}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first = ?4"
-    );
-    let found = tx.each(&sql, &keys, read_micro)?;
-    find_packs(tx, no, found.into_iter().flatten().collect())
+/// A micro as its row has it.
+struct Micro {
+    body: MicroBody,
+    /// How many of its turns are not erased.
+    turns: u64,
 }
 
 const MICROS: &str =
     "SELECT c.session, c.branch, c.first, c.last, c.first_seq, c.last_seq, c.revision,
-       w.warm_through, x.text, x.packed, x.format
+       w.warm_through, x.text, x.packed, x.format, c.turns
      FROM chunks c JOIN branches w ON w.tenant = c.tenant AND w.session = c.session
           AND w.branch = c.branch
      LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
           AND x.branch = c.branch AND x.first = c.first";
 
 /// A micro, without the pack that may hold its body.
-fn read_micro(row: &Row<'_>) -> Result<MicroBody> {
+fn read_micro(row: &Row<'_>) -> Result<Micro> {
     let (session, branch) = (row.get(0)?, row.get(1)?);
     let (first, last) = (row.get(2)?, row.get(3)?);
     let id = ChunkId { session, branch, level: Level::Micro, first, last };
@@ -209,7 +200,9 @@ fn read_micro(row: &Row<'_>) -> Result<MicroBody> {
         None => BodyPlace::Gone,
     };
     let (first_seq, last_seq, revision) = (row.get(4)?, row.get(5)?, row.get(6)?);
-    Ok(MicroBody { id, revision, first_seq, last_seq, place })
+    let present = Vec::new();
+    let body = MicroBody { id, revision, first_seq, last_seq, present, place };
+    Ok(Micro { body, turns: row.get(11)? })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
@@ -223,11 +216,39 @@ fn read_text(id: &ChunkId, row: &Row<'_>, bytes: Vec<u8>) -> Result<TextBody> {
     Ok(TextBody { format, text: RedactedText::read_back(text) })
 }
 
+/// Finds the packs of micros, and which of their turns are there.
+fn complete(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<Micro>) -> Result<Vec<MicroBody>> {
+    find_packs(tx, no, &mut micros)?;
+    // A micro of which nothing was erased holds all of its turns, unless it expired.
+    let is_whole = |micro: &Micro| {
+        micro.turns == micro.body.id.turn_count() && !matches!(micro.body.place, BodyPlace::Gone)
+    };
+    let (whole, partial): (Vec<_>, Vec<_>) = micros.iter_mut().partition(|micro| is_whole(micro));
+    for micro in whole {
+        let ChunkId { first, last, .. } = micro.body.id;
+        micro.body.present = (first.0..=last.0).map(Ordinal).collect();
+    }
+    let key = |body: &MicroBody| {
+        values![no.tenant, body.id.session, body.id.branch, body.first_seq, body.last_seq]
+    };
+    let keys: Vec<_> = partial.iter().map(|micro| key(&micro.body)).collect();
+    let gone = rows::ERASED | rows::EXPIRED;
+    let sql = format!(
+        "SELECT ordinal FROM turns WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+           AND seq >= ?4 AND seq <= ?5 AND flags & {gone} = 0 ORDER BY seq"
+    );
+    let found = tx.each(&sql, &keys, |row| Ok(row.get(0)?))?;
+    for (micro, present) in partial.into_iter().zip(found) {
+        micro.body.present = present;
+    }
+    Ok(micros.into_iter().map(|micro| micro.body).collect())
+}
+
 /// Finds the packs of those micros that are neither hot nor text. A pack has no member for a
 /// micro of tombstones.
-fn find_packs(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<MicroBody>) -> Result<Vec<MicroBody>> {
-    let is_gone = |micro: &&mut MicroBody| matches!(micro.place, BodyPlace::Gone);
-    let cold: Vec<_> = micros.iter_mut().filter(is_gone).collect();
+fn find_packs(tx: &Tx<'_>, no: ScopeNo, micros: &mut [Micro]) -> Result<()> {
+    let is_gone = |body: &&mut MicroBody| matches!(body.place, BodyPlace::Gone);
+    let cold: Vec<_> = micros.iter_mut().map(|micro| &mut micro.body).filter(is_gone).collect();
     let key = |id: ChunkId| values![no.tenant, id.session, id.branch, id.first, id.last];
     let keys: Vec<_> = cold.iter().map(|micro| key(micro.id)).collect();
     let sql = format!(
@@ -240,7 +261,7 @@ fn find_packs(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<MicroBody>) -> Result<Ve
     for (micro, pack) in cold.into_iter().zip(packs) {
         micro.place = pack.into_iter().next().map_or(BodyPlace::Gone, BodyPlace::Pack);
     }
-    Ok(micros)
+    Ok(())
 }
 
 const PACKS: &str =

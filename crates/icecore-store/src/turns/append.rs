@@ -546,17 +546,8 @@ const TURN_COLUMNS: [&str; 12] = [
 const LINK_COLUMNS: [&str; 7] = ["tenant", "scope", "link", "session", "seq", "answered", "hollow"];
 
 const CHUNK_COLUMNS: [&str; 11] = [
-    "tenant",
-    "session",
-    "branch",
-    "level",
-    "first",
-    "last",
-    "first_seq",
-    "last_seq",
-    "turns",
-    "tokens",
-    "policy",
+    "tenant", "session", "branch", "level", "first", "last", "first_seq", "last_seq", "turns",
+    "tokens", "policy",
 ];
 
 /// Stored turns with the same body, in order of `seq`.
