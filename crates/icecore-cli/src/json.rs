@@ -1,7 +1,6 @@
 //! What `--json` prints beside the answers of the HTTP routes, which are the
 //! server's own types.
 
-use icecore::config::Shown;
 use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
@@ -9,6 +8,7 @@ use icecore::{
     RawTurn, Rescanned, SecretRecord, StoredTurn, Timestamp,
 };
 use icecore_server::{NewKey, wire};
+use icecore_settings::Row;
 use serde_json::{Value, json};
 
 /// A turn as a line that says what was given by default too. What the client
@@ -162,6 +162,6 @@ pub fn check(report: &CheckReport) -> Value {
 }
 
 /// One setting.
-pub fn setting(shown: &Shown, origin: &str) -> Value {
+pub fn setting(shown: &Row, origin: &str) -> Value {
     json!({ "key": shown.key, "value": shown.value, "origin": origin })
 }

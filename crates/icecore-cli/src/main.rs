@@ -26,12 +26,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use icecore::ModelSettings;
 use icecore_models::ApiKey;
 
 use crate::app::{App, Needs, Talk};
 use crate::args::{Cli, Command, Global, LogFormat, RedactArgs};
 use crate::failure::{Failure, Outcome, Status};
+use crate::models::ModelSettings;
 use crate::printer::Printer;
 use crate::settings::{Env, Settings};
 use crate::telemetry::Telemetry;
@@ -69,8 +69,9 @@ fn misused(error: &clap::Error) -> ExitCode {
 fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
     let Cli { global, command } = cli;
     let format = log_format(&global, env)?;
-    if let Command::Serve(args) = command {
-        return serve(args, decide(global, env)?, env, format, *printer);
+    if let Command::Serve(args) = &command {
+        let settings = decide(global, &given_by(&command), env)?;
+        return serve(args, settings, env, format, *printer);
     }
     hush::log(env, format, None);
     match command {
@@ -82,7 +83,7 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
         }
         Command::Demo => runtime()?.block_on(commands::demo::run(printer)),
         command => {
-            let settings = decide(global, env)?;
+            let settings = decide(global, &given_by(&command), env)?;
             match command {
                 Command::Health(args) => commands::health::run(&args, &settings, printer),
                 Command::Config(_) => commands::config::show(&settings, printer),
@@ -102,6 +103,9 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
                 Command::Restore(args) => {
                     runtime()?.block_on(commands::restore::run(args, &settings, printer))
                 }
+                Command::Proxy(args) => {
+                    runtime()?.block_on(commands::proxy::run(args, settings, *printer))
+                }
                 command => runtime()?.block_on(with_memory(command, settings, *printer)),
             }
         }
@@ -110,15 +114,15 @@ fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
 
 /// Serves, with traces where a collector is named.
 fn serve(
-    args: args::ServeArgs,
+    args: &args::ServeArgs,
     settings: Settings,
     env: &Env,
     format: LogFormat,
     printer: Printer,
 ) -> Outcome<Status> {
-    let telemetry = Telemetry::start(&settings, env)?;
+    let telemetry = Telemetry::start(&settings)?;
     hush::log(env, format, telemetry.as_ref());
-    let served = runtime()?.block_on(with_memory(Command::Serve(args), settings, printer));
+    let served = runtime()?.block_on(commands::serve::run(args, settings, printer));
     if let Some(telemetry) = telemetry {
         telemetry.finish();
     }
@@ -137,20 +141,33 @@ fn log_format(global: &Global, env: &Env) -> Outcome<LogFormat> {
     }
 }
 
-fn decide(global: Global, env: &Env) -> Outcome<Settings> {
+/// The flags of a command that give a setting of the file.
+fn given_by(command: &Command) -> Vec<(&'static str, String)> {
+    let number = |key, number: Option<u64>| number.map(|number| (key, number.to_string()));
+    match command {
+        Command::Serve(args) => {
+            args.listen.clone().map(|listen| ("serve.listen", listen)).into_iter().collect()
+        }
+        Command::Proxy(args) => {
+            let given =
+                [number("proxy.window", args.window), number("proxy.reserve", args.reserve)];
+            given.into_iter().flatten().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn decide(global: Global, typed: &[(&str, String)], env: &Env) -> Outcome<Settings> {
     let file = settings::read_file(&global, env)?;
-    let mut settings = settings::resolve(global, env, file)?;
+    let mut settings = settings::resolve(global, typed, env, file.as_deref())?;
     // The file names the variables, so they cannot be read with the others.
     settings.embedding_key = Env::named(&settings.file.embedding.key_env).map(ApiKey::new);
     let key = |table: &ModelSettings| {
         Some((table.name.clone(), ApiKey::new(Env::named(&table.key_env)?)))
     };
-    settings.model_keys = settings.file.models.tables.iter().filter_map(key).collect();
-    let named = settings.file.proxy.key_variables();
-    settings.upstream_keys = named
-        .into_iter()
-        .filter_map(|name| Some((name.to_owned(), ApiKey::new(Env::named(name)?))))
-        .collect();
+    settings.model_keys = settings.file.models.tables.values().filter_map(key).collect();
+    let find = |name: &str| Env::named(name).map(ApiKey::new);
+    settings.missing_upstream_key = settings.file.server.proxy.find_keys(find).err();
     Ok(settings)
 }
 
@@ -226,9 +243,9 @@ async fn dispatch(command: Command, app: &App) -> Outcome<Status> {
         Command::Check(args) => check::run(args, app).await,
         Command::Reindex => reindex::run(app).await,
         Command::Redact(args) => redact::run(args, app).await,
-        Command::Serve(args) => serve::run(args, app).await,
-        Command::Proxy(args) => proxy::run(args, app).await,
-        Command::Config(_)
+        Command::Serve(_)
+        | Command::Proxy(_)
+        | Command::Config(_)
         | Command::Health(_)
         | Command::Model(_)
         | Command::Key(_)

@@ -1,19 +1,23 @@
 //! From what the settings say of models to something that embeds, and to models that
 //! talk.
 
+mod settings;
 mod talking;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::{Embedder, EmbeddingProvider, EmbeddingSettings};
+use icecore::Embedder;
 use icecore_models::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
 
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::printer::Printer;
 use crate::settings::Settings;
 
+pub use settings::{
+    EmbeddingProvider, EmbeddingSettings, LOCAL_MODEL, ModelChoices, ModelSettings,
+};
 pub use talking::{chatting, priced, reserve, talking, used, window};
 
 /// Where models are installed.

@@ -1,18 +1,97 @@
 //! From what was typed, set and written to what it means.
 //!
 //! Flags beat the environment, the environment beats the file, the file beats
-//! the defaults. Below `main` nothing reads an environment variable.
+//! the defaults. Below `main` nothing reads an environment variable. Settings that do not go
+//! together are refused here, before a command opens, writes or listens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use icecore::config::{ConfigError, FileConfig};
-use icecore::{ObjectKeys, ObjectSettings};
+use icecore::{
+    BoundSettings, IndexSettings, MemorySettings, ObjectKeys, ObjectSettings, PostgresOptions,
+    RedactionSettings, WorkspaceSettings,
+};
 use icecore_models::ApiKey;
+use icecore_host::HostSettings;
+use icecore_server::ServerOptions;
+use icecore_settings::{Row, SettingError, rows, set, settings, variables};
 use zeroize::Zeroizing;
 
 use crate::args::Global;
+use crate::chat::ChatSettings;
+use crate::models::{EmbeddingSettings, ModelChoices};
+use crate::telemetry::TelemetrySettings;
+
+settings! {
+    /// The settings file, table by table.
+    pub struct FileSettings {
+        #[setting(at "memory.")]
+        memory: MemorySettings;
+        /// Where vectors come from.
+        #[setting(at "memory.embedding_")]
+        embedding: EmbeddingSettings;
+        /// `icecore chat`, at a terminal.
+        #[setting(at "chat.")]
+        chat: ChatSettings;
+        /// What a tenant may spend on models, and the models there are.
+        #[setting(at "models.")]
+        models: ModelChoices;
+        /// Limits on the work and the memory of search.
+        #[setting(at "index.")]
+        index: IndexSettings;
+        /// The database of `--store postgres://…`.
+        #[setting(at "postgres.")]
+        postgres: PostgresOptions;
+        /// Credentials and registered secrets are always hidden. Personal data is hidden where its
+        /// kinds are listed.
+        #[setting(at "redaction.")]
+        redaction: RedactionSettings;
+        /// Files that agents share beside the memory.
+        #[setting(at "workspace.")]
+        workspace: WorkspaceSettings;
+        #[setting(at "bounds.")]
+        bounds: BoundSettings;
+        /// Where packs and archives are stored; see docs/object-storage.md. The keys for S3 come
+        /// from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.
+        #[setting(at "objects.")]
+        objects: ObjectSettings;
+        /// `icecore serve`.
+        #[setting(at "serve.")]
+        server: ServerOptions;
+        /// How the host behaves towards OpenWOP.
+        #[setting(at "openwop.")]
+        host: HostSettings;
+        /// Where the host sends its traces.
+        #[setting(at "telemetry.")]
+        telemetry: TelemetrySettings;
+    }
+}
+
+impl FileSettings {
+    /// Reads a file's text.
+    #[cfg(test)]
+    pub fn parse(text: &str) -> Result<Self, SettingError> {
+        let mut file = Self::default();
+        let given = icecore_settings::read(&mut file, text)?;
+        file.finish(|key| given.contains(key))?;
+        Ok(file)
+    }
+
+    /// Fills in what depends on other settings, and refuses values that do not go together.
+    fn finish(&mut self, is_given: impl Fn(&str) -> bool) -> Result<(), SettingError> {
+        self.models.complete();
+        let limits = &mut self.server.limits;
+        if !is_given("advanced.serve.page_default") {
+            limits.page_default = limits.page_default.min(limits.page);
+        }
+        self.memory.check()?;
+        self.embedding.check()?;
+        self.models.check()?;
+        self.objects.check()?;
+        self.server.check()
+    }
+}
 
 /// The environment, read once.
 #[derive(Clone, Default)]
@@ -31,22 +110,8 @@ pub struct Env {
     pub log: Option<String>,
     /// `ICECORE_LOG_FORMAT`
     pub log_format: Option<String>,
-    /// `ICECORE_OBJECTS`
-    pub objects: Option<String>,
-    /// `AWS_ACCESS_KEY_ID`
-    pub aws_key_id: Option<String>,
-    /// `AWS_SECRET_ACCESS_KEY`
-    pub aws_secret: Option<String>,
-    /// `AWS_SESSION_TOKEN`
-    pub aws_token: Option<String>,
-    /// `AWS_REGION`, or `AWS_DEFAULT_REGION`
-    pub aws_region: Option<(&'static str, String)>,
-    /// `AWS_ENDPOINT_URL_S3`, or `AWS_ENDPOINT_URL`
-    pub aws_endpoint: Option<(&'static str, String)>,
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT`
-    pub otlp_endpoint: Option<String>,
-    /// `OTEL_SERVICE_NAME`
-    pub otel_service: Option<String>,
+    /// Variables that may give a setting.
+    pub variables: BTreeMap<String, String>,
     /// `NO_COLOR`, set and not empty, or a terminal that knows none.
     pub no_color: bool,
     /// `CLICOLOR_FORCE`
@@ -86,9 +151,6 @@ impl Env {
                 path("XDG_CONFIG_HOME").or_else(|| under_home(".config")),
             )
         };
-        let first_of = |names: [&'static str; 2]| {
-            names.into_iter().find_map(|name| text(name).map(|value| (name, value)))
-        };
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
         Self {
             data: path("ICECORE_DATA"),
@@ -98,14 +160,12 @@ impl Env {
             new_master_key: text("ICECORE_NEW_MASTER_KEY"),
             log: text("ICECORE_LOG"),
             log_format: text("ICECORE_LOG_FORMAT"),
-            objects: text("ICECORE_OBJECTS"),
-            aws_key_id: text("AWS_ACCESS_KEY_ID"),
-            aws_secret: text("AWS_SECRET_ACCESS_KEY"),
-            aws_token: text("AWS_SESSION_TOKEN"),
-            aws_region: first_of(["AWS_REGION", "AWS_DEFAULT_REGION"]),
-            aws_endpoint: first_of(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]),
-            otlp_endpoint: text("OTEL_EXPORTER_OTLP_ENDPOINT"),
-            otel_service: text("OTEL_SERVICE_NAME"),
+            variables: std::env::vars_os()
+                .filter_map(|(name, value)| {
+                    Some((name.into_string().ok()?, value.into_string().ok()?))
+                })
+                .filter(|(name, value)| is_ours(name) && !value.is_empty())
+                .collect(),
             no_color: text("NO_COLOR").is_some() || text("TERM").as_deref() == Some("dumb"),
             force_color: is_set("CLICOLOR_FORCE"),
             columns: text("COLUMNS").and_then(|columns| columns.parse().ok()),
@@ -123,6 +183,11 @@ impl Env {
     }
 }
 
+/// Whether a variable may give a setting.
+fn is_ours(name: &str) -> bool {
+    ["ICECORE_", "AWS_", "OTEL_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 impl Env {
     /// A variable that a setting names.
     pub fn named(name: &str) -> Option<String> {
@@ -132,16 +197,22 @@ impl Env {
 }
 
 /// Where a value comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// It was typed.
+    /// A flag.
     Flag,
-    /// It is set.
-    Env(&'static str),
-    /// It is written.
+    /// This environment variable.
+    Env(String),
+    /// The settings file.
     File,
-    /// Nobody said.
+    /// The default.
     Default,
+}
+
+impl Origin {
+    fn env(name: &str) -> Self {
+        Self::Env(name.to_owned())
+    }
 }
 
 impl fmt::Display for Origin {
@@ -170,16 +241,16 @@ pub struct Settings {
     pub config: Option<PathBuf>,
     /// Where its name comes from.
     pub config_origin: Origin,
-    /// What it says.
-    pub file: FileConfig,
+    /// The settings.
+    pub file: FileSettings,
+    /// Where those come from that are not defaults, by name.
+    pub origins: BTreeMap<String, Origin>,
     /// Whose memory.
     pub tenant: String,
     /// Which memory, where one was named.
     pub memory: Option<String>,
     /// Who we are to the object storage, where the environment says so.
     pub object_keys: Option<ObjectKeys>,
-    /// Settings of the file that the environment overrules, with what did.
-    pub overruled: BTreeMap<&'static str, &'static str>,
     /// The master key, where the environment has it.
     pub master_key: Option<String>,
     /// The master key to come, where the environment has one.
@@ -188,8 +259,8 @@ pub struct Settings {
     pub embedding_key: Option<ApiKey>,
     /// Keys of models that talk, by the model's name, where one is named and set.
     pub model_keys: BTreeMap<String, ApiKey>,
-    /// Keys of providers, by the variable that the settings name, where it is set.
-    pub upstream_keys: BTreeMap<String, ApiKey>,
+    /// A variable that is named to hold a provider's key and is not set.
+    pub missing_upstream_key: Option<String>,
     /// The global flags as typed.
     pub flags: Global,
 }
@@ -210,15 +281,17 @@ pub enum SettingsError {
     /// A settings file that was named cannot be read.
     Unreadable(PathBuf, std::io::Error),
     /// What it says is wrong.
-    File(PathBuf, ConfigError),
+    File(PathBuf, SettingError),
+    /// What a variable says is wrong.
+    Variable(SettingError),
+    /// A flag or a variable does not go together with something else.
+    Together(SettingError),
     /// No place for the data is known.
     NoHome,
     /// A store that this build does not have.
     Store(String),
     /// Two places at once.
     Places,
-    /// The environment names no place for objects.
-    Objects(String),
 }
 
 impl SettingsError {
@@ -231,9 +304,8 @@ impl SettingsError {
             Self::File(path, error) => format!("in `{}`: {error}", path.display()),
             Self::NoHome => "no data directory is known: HOME is not set".to_owned(),
             Self::Store(kind) => format!("a store of the kind `{kind}` is not in this build"),
-            Self::Objects(reason) => {
-                format!("the environment names no place for objects: {reason}")
-            }
+            Self::Variable(error) => format!("in the environment: {error}"),
+            Self::Together(error) => error.to_string(),
             Self::Places => "--data and --store name two different directories".to_owned(),
         }
     }
@@ -241,7 +313,14 @@ impl SettingsError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::File(_, error) => error.hint(),
+            Self::File(_, error) | Self::Variable(error) | Self::Together(error) => {
+                error.hint().or_else(|| match error {
+                    SettingError::Unknown { .. } | SettingError::Value { .. } => {
+                        Some("`icecore config example` shows every setting".to_owned())
+                    }
+                    _ => None,
+                })
+            }
             Self::Unreadable(..) => {
                 Some("`icecore config example` prints one to begin with".to_owned())
             }
@@ -249,71 +328,112 @@ impl SettingsError {
             Self::Store(_) => {
                 Some("leave --store out, or use sqlite:DIR or postgres://…".to_owned())
             }
-            Self::Objects(_) => Some(
-                "see ICECORE_OBJECTS and AWS_ENDPOINT_URL_S3, and `[objects]` in the file"
-                    .to_owned(),
-            ),
             Self::Places => Some("give one of them".to_owned()),
         }
     }
 }
 
-/// Decides everything, once.
+impl Settings {
+    /// Whether somebody gave a setting, such as `sessions.window`.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.origins.contains_key(key)
+    }
+
+    /// Every setting of the file with its value and where that comes from.
+    pub fn rows(&self) -> Vec<(Row, Origin)> {
+        let rows = rows(&mut self.file.clone()).into_iter();
+        let origin = |row: &Row| self.origins.get(&row.key).cloned().unwrap_or(Origin::Default);
+        rows.map(|row| (origin(&row), row)).map(|(origin, row)| (row, origin)).collect()
+    }
+}
+
+/// Decides everything, once. `typed` are flags that give a setting of the file.
 pub fn resolve(
     flags: Global,
+    typed: &[(&str, String)],
     env: &Env,
-    file: Option<FileConfig>,
+    text: Option<&str>,
 ) -> Result<Settings, SettingsError> {
     let (config, config_origin) = config_path(&flags, env);
     let (data, data_origin) = data_dir(&flags, env)?;
     let (database, store_origin) = database(&flags, env)?;
-    let is_read = file.is_some();
-    let mut file = file.unwrap_or_default();
-    let overruled = overrule_objects(&mut file.objects, env)?;
+    let config = config.filter(|_| text.is_some());
+    let mut file = FileSettings::default();
+    let mut origins = BTreeMap::new();
+    if let Some(text) = text {
+        let wrong = |error| SettingsError::File(config.clone().unwrap_or_default(), error);
+        let given = icecore_settings::read(&mut file, text).map_err(wrong)?;
+        file.finish(|key| given.contains(key)).map_err(wrong)?;
+        origins.extend(given.into_iter().map(|key| (key, Origin::File)));
+    }
+    origins.extend(read_variables(&mut file, &env.variables).map_err(SettingsError::Variable)?);
+    for (key, text) in typed {
+        set(&mut file, key, text).map_err(SettingsError::Together)?;
+        origins.insert((*key).to_owned(), Origin::Flag);
+    }
+    file.finish(|key| origins.contains_key(key)).map_err(SettingsError::Together)?;
     Ok(Settings {
         data,
         data_origin,
         database,
         store_origin,
-        config: config.filter(|_| is_read),
+        config,
         config_origin,
         file,
+        origins,
         tenant: flags.tenant.clone().unwrap_or_else(|| "default".to_owned()),
         memory: flags.memory.clone(),
         object_keys: object_keys(env),
-        overruled,
         master_key: env.master_key.clone(),
         new_master_key: env.new_master_key.clone(),
         embedding_key: None,
         model_keys: BTreeMap::new(),
-        upstream_keys: BTreeMap::new(),
+        missing_upstream_key: None,
         flags,
     })
 }
 
-/// Puts what the environment says of objects in the place of what the file does.
-fn overrule_objects(
-    objects: &mut ObjectSettings,
-    env: &Env,
-) -> Result<BTreeMap<&'static str, &'static str>, SettingsError> {
-    let url = env.objects.as_ref().map(|url| ("ICECORE_OBJECTS", url));
-    let endpoint = env.aws_endpoint.as_ref().map(|(by, url)| (*by, url));
-    let region = env.aws_region.as_ref().map(|(by, region)| (*by, region));
-    let said = [
-        ("objects.url", &mut objects.url, url),
-        ("objects.endpoint", &mut objects.endpoint, endpoint),
-        ("objects.region", &mut objects.region, region),
-    ];
-    let mut overruled = BTreeMap::new();
-    for (key, setting, said) in said {
-        if let Some((by, value)) = said {
-            value.clone_into(setting);
-            overruled.insert(key, by);
-        }
+/// Puts what the environment says in the place of what the file does.
+fn read_variables(
+    file: &mut FileSettings,
+    given: &BTreeMap<String, String>,
+) -> Result<Vec<(String, Origin)>, SettingError> {
+    let settings = variables(file);
+    refuse_unknown(&settings, given)?;
+    let mut origins = Vec::new();
+    for (key, names) in settings {
+        let Some((name, text)) = names.iter().find_map(|name| given.get_key_value(name)) else {
+            continue;
+        };
+        set(file, &key, text).map_err(|error| match error {
+            SettingError::Value { expected, found, .. } => {
+                SettingError::Value { key: name.clone(), expected, found }
+            }
+            other => other,
+        })?;
+        origins.push((key, Origin::env(name)));
     }
-    match objects.place() {
-        Ok(_) => Ok(overruled),
-        Err(reason) => Err(SettingsError::Objects(reason)),
+    Ok(origins)
+}
+
+/// A variable that begins like those of a table, and is none of them, was misspelt.
+fn refuse_unknown(
+    settings: &[(String, Vec<String>)],
+    given: &BTreeMap<String, String>,
+) -> Result<(), SettingError> {
+    let known = || settings.iter().flat_map(|(_, names)| names.iter().map(String::as_str));
+    let tables: BTreeSet<&str> = known()
+        .filter_map(|name| name.strip_prefix("ICECORE_")?.split_once('_'))
+        .map(|(table, _)| table)
+        .collect();
+    let is_unknown = |name: &&String| {
+        let rest = name.strip_prefix("ICECORE_").and_then(|rest| rest.split_once('_'));
+        rest.is_some_and(|(table, _)| tables.contains(table))
+            && !known().any(|known| known == name.as_str())
+    };
+    match given.keys().find(is_unknown) {
+        Some(name) => Err(SettingError::unknown(name, known())),
+        None => Ok(()),
     }
 }
 
@@ -321,23 +441,22 @@ fn overrule_objects(
 fn object_keys(env: &Env) -> Option<ObjectKeys> {
     let secret = |secret: &String| Zeroizing::new(secret.clone());
     Some(ObjectKeys {
-        id: env.aws_key_id.clone()?,
-        secret: env.aws_secret.as_ref().map(secret)?,
-        token: env.aws_token.as_ref().map(secret),
+        id: env.variables.get("AWS_ACCESS_KEY_ID")?.clone(),
+        secret: env.variables.get("AWS_SECRET_ACCESS_KEY").map(secret)?,
+        token: env.variables.get("AWS_SESSION_TOKEN").map(secret),
     })
 }
 
-/// Reads the settings file: the one named, or the default one if it is there.
-pub fn read_file(flags: &Global, env: &Env) -> Result<Option<FileConfig>, SettingsError> {
+/// Reads the text of the settings file: the one named, or the default one if it is there.
+pub fn read_file(flags: &Global, env: &Env) -> Result<Option<String>, SettingsError> {
     let (Some(path), origin) = config_path(flags, env) else { return Ok(None) };
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
         Err(error) if origin == Origin::Default && error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(None);
+            Ok(None)
         }
-        Err(error) => return Err(SettingsError::Unreadable(path, error)),
-    };
-    FileConfig::parse(&text).map(Some).map_err(|error| SettingsError::File(path, error))
+        Err(error) => Err(SettingsError::Unreadable(path, error)),
+    }
 }
 
 fn config_path(flags: &Global, env: &Env) -> (Option<PathBuf>, Origin) {
@@ -345,7 +464,7 @@ fn config_path(flags: &Global, env: &Env) -> (Option<PathBuf>, Origin) {
         return (Some(path.clone()), Origin::Flag);
     }
     if let Some(path) = &env.config {
-        return (Some(path.clone()), Origin::Env("ICECORE_CONFIG"));
+        return (Some(path.clone()), Origin::env("ICECORE_CONFIG"));
     }
     (env.config_home.as_ref().map(|home| home.join("icecore/config.toml")), Origin::Default)
 }
@@ -361,10 +480,10 @@ fn data_dir(flags: &Global, env: &Env) -> Result<(PathBuf, Origin), SettingsErro
         (None, None) => {}
     }
     if let Some(data) = &env.data {
-        return Ok((data.clone(), Origin::Env("ICECORE_DATA")));
+        return Ok((data.clone(), Origin::env("ICECORE_DATA")));
     }
     if let Some(store) = env_store {
-        return Ok((store, Origin::Env("ICECORE_STORE")));
+        return Ok((store, Origin::env("ICECORE_STORE")));
     }
     let home = env.data_home.as_ref().ok_or(SettingsError::NoHome)?;
     Ok((home.join("icecore"), Origin::Default))
@@ -374,7 +493,7 @@ fn data_dir(flags: &Global, env: &Env) -> Result<(PathBuf, Origin), SettingsErro
 fn database(flags: &Global, env: &Env) -> Result<(Option<String>, Origin), SettingsError> {
     let (url, origin) = match (&flags.store, &env.store) {
         (Some(url), _) => (url, Origin::Flag),
-        (None, Some(url)) => (url, Origin::Env("ICECORE_STORE")),
+        (None, Some(url)) => (url, Origin::env("ICECORE_STORE")),
         (None, None) => return Ok((None, Origin::Default)),
     };
     match StoreUrl::parse(url)? {
@@ -414,8 +533,15 @@ impl StoreUrl {
 }
 
 #[cfg(test)]
+mod file_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    fn variables(given: &[(&str, &str)]) -> BTreeMap<String, String> {
+        given.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
 
     fn env() -> Env {
         Env { data_home: Some("/home/data".into()), ..Env::default() }
@@ -424,7 +550,7 @@ mod tests {
     #[test]
     fn flags_beat_the_environment_which_beats_the_default() {
         let check = |flags: Global, env: Env, expected: &str| {
-            let settings = resolve(flags, &env, None).unwrap();
+            let settings = resolve(flags, &[], &env, None).unwrap();
             assert_eq!(
                 format!("{} by {}", settings.data.display(), settings.data_origin),
                 expected
@@ -445,12 +571,14 @@ mod tests {
         let env = Env {
             master_key: Some(secret.to_owned()),
             new_master_key: Some(secret.to_owned()),
-            aws_key_id: Some("id".to_owned()),
-            aws_secret: Some(secret.to_owned()),
-            aws_token: Some(secret.to_owned()),
+            variables: variables(&[
+                ("AWS_ACCESS_KEY_ID", "id"),
+                ("AWS_SECRET_ACCESS_KEY", secret),
+                ("AWS_SESSION_TOKEN", secret),
+            ]),
             ..env()
         };
-        let mut settings = resolve(Global::default(), &env, None).unwrap();
+        let mut settings = resolve(Global::default(), &[], &env, None).unwrap();
         settings.embedding_key = Some(ApiKey::new(secret));
         settings.model_keys.insert("talker".to_owned(), ApiKey::new(secret));
         let shown = format!("{settings:?}");
@@ -464,64 +592,118 @@ mod tests {
         let password = "hunter".repeat(2);
         let url = format!("postgres://me:{password}@host/db");
         let set = Env { store: Some(url.clone()), ..env() };
-        let settings = resolve(Global::default(), &set, None).unwrap();
+        let settings = resolve(Global::default(), &[], &set, None).unwrap();
         assert_eq!(settings.database.as_ref(), Some(&url));
-        assert_eq!(settings.store_origin, Origin::Env("ICECORE_STORE"));
+        assert_eq!(settings.store_origin, Origin::env("ICECORE_STORE"));
         assert_eq!(settings.data, Path::new("/home/data/icecore"));
         assert!(!format!("{settings:?}").contains(&password));
         let flags = Global { store: Some("sqlite:".into()), ..Global::default() };
-        assert_eq!(resolve(flags, &set, None).unwrap().database, None);
+        assert_eq!(resolve(flags, &[], &set, None).unwrap().database, None);
     }
 
     #[test]
     fn the_environment_says_where_objects_are_and_who_asks_for_them() {
-        let file = || {
-            let text = "[objects]\nurl = \"s3://file\"\nregion = \"file\"\nallow_http = true";
-            Some(FileConfig::parse(text).unwrap())
-        };
-        let settings = resolve(Global::default(), &env(), file()).unwrap();
+        let text = "[objects]\nurl = \"s3://file\"\nregion = \"file\"\nallow_http = true";
+        let resolved = |env: &Env, text| resolve(Global::default(), &[], env, text);
+        let settings = resolved(&env(), Some(text)).unwrap();
         assert_eq!(settings.file.objects.url, "s3://file");
-        assert!(settings.object_keys.is_none() && settings.overruled.is_empty());
+        assert!(settings.object_keys.is_none());
 
-        let text = |text: &str| Some(text.to_owned());
-        let set = Env {
-            objects: text("s3://env/p"),
-            aws_key_id: text("id"),
-            aws_secret: text("key-of-tests"),
-            aws_region: Some(("AWS_REGION", "here".to_owned())),
-            aws_endpoint: Some(("AWS_ENDPOINT_URL", "http://127.0.0.1:9".to_owned())),
-            ..env()
-        };
-        let settings = resolve(Global::default(), &set, file()).unwrap();
+        let mut given = variables(&[
+            ("ICECORE_OBJECTS", "s3://env/p"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "key-of-tests"),
+            ("AWS_REGION", "here"),
+            ("AWS_DEFAULT_REGION", "there"),
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
+        ]);
+        let set = Env { variables: given.clone(), ..env() };
+        let settings = resolved(&set, Some(text)).unwrap();
         let ObjectSettings { url, region, endpoint, .. } = &settings.file.objects;
         assert_eq!((&**url, &**region, &**endpoint), ("s3://env/p", "here", "http://127.0.0.1:9"));
-        assert_eq!(settings.overruled["objects.endpoint"], "AWS_ENDPOINT_URL");
+        assert_eq!(settings.origins["objects.endpoint"], Origin::env("AWS_ENDPOINT_URL"));
         assert_eq!(settings.object_keys.unwrap().id, "id");
 
         // Half a key is none, and plain HTTP is allowed by the file alone.
-        let half = Env { aws_secret: None, ..set.clone() };
-        assert!(resolve(Global::default(), &half, file()).unwrap().object_keys.is_none());
-        let refused = resolve(Global::default(), &set, None).unwrap_err();
+        let refused = resolved(&set, None).unwrap_err();
         assert!(refused.message().contains("`objects.allow_http`"), "{}", refused.message());
+        given.remove("AWS_SECRET_ACCESS_KEY");
+        let half = Env { variables: given, ..env() };
+        assert!(resolved(&half, Some(text)).unwrap().object_keys.is_none());
+    }
+
+    /// The value of a setting and its origin.
+    fn one(
+        key: &str,
+        typed: &[(&str, String)],
+        given: &[(&str, &str)],
+        text: Option<&str>,
+    ) -> String {
+        let env = Env { variables: variables(given), ..env() };
+        match resolve(Global::default(), typed, &env, text) {
+            Ok(settings) => {
+                let rows = settings.rows();
+                let (row, origin) = rows.iter().find(|(row, _)| row.key == key).unwrap();
+                format!("{} by {origin}", row.value)
+            }
+            Err(error) => format!("{}; {}", error.message(), error.hint().unwrap_or_default()),
+        }
     }
 
     #[test]
-    fn the_file_beats_the_defaults() {
-        let file = FileConfig::parse("[memory]\nhot_chunks = 9").unwrap();
-        let settings = resolve(Global::default(), &env(), Some(file)).unwrap();
-        assert_eq!(settings.file.memory.hot_chunks, 9);
-        let settings = resolve(Global::default(), &env(), None).unwrap();
-        assert_eq!(settings.file.memory.hot_chunks, 2);
+    fn flags_beat_the_environment_which_beats_the_file_which_beats_the_defaults() {
+        let (key, flag) = ("serve.listen", [("serve.listen", "127.0.0.1:1".to_owned())]);
+        let variable = [("ICECORE_SERVE_LISTEN", "127.0.0.1:2")];
+        let file = Some("[serve]\nlisten = \"127.0.0.1:3\"");
+        assert_eq!(one(key, &flag, &variable, file), "\"127.0.0.1:1\" by flag");
+        assert_eq!(
+            one(key, &[], &variable, file),
+            "\"127.0.0.1:2\" by environment ICECORE_SERVE_LISTEN"
+        );
+        assert_eq!(one(key, &[], &[], file), "\"127.0.0.1:3\" by file");
+        assert_eq!(one(key, &[], &[], None), "\"127.0.0.1:7433\" by default");
+    }
+
+    #[test]
+    fn a_variable_gives_any_setting_or_is_refused() {
+        let check = |key: &str, name: &str, text: &str, expected: &str| {
+            assert_eq!(one(key, &[], &[(name, text)], None), expected, "{name}={text}");
+        };
+        let key = "serve.allowed_hosts";
+        let by = format!("[\"a\", \"b\"] by environment {}", "ICECORE_SERVE_ALLOWED_HOSTS");
+        check(key, "ICECORE_SERVE_ALLOWED_HOSTS", "a, b", &by);
+        let key = "advanced.serve.page_bytes";
+        check(key, "ICECORE_SERVE_PAGE_BYTES", "9", "9 by environment ICECORE_SERVE_PAGE_BYTES");
+        check(
+            "memory.auto_embed",
+            "ICECORE_MEMORY_AUTO_EMBED",
+            "false",
+            "false by environment ICECORE_MEMORY_AUTO_EMBED",
+        );
+        check(
+            "serve.page",
+            "ICECORE_SERVE_PAGE",
+            "many",
+            "in the environment: `ICECORE_SERVE_PAGE` must be a whole number from 1 to 10000, not \"many\"; `icecore config example` shows every setting",
+        );
+        check(
+            "serve.page",
+            "ICECORE_SERVE_PAG",
+            "5",
+            "in the environment: there is no setting `ICECORE_SERVE_PAG`; did you mean `ICECORE_SERVE_PAGE`?",
+        );
+        // Others may have variables of their own under our name.
+        check("serve.page", "ICECORE_TEST_POSTGRES", "x", "500 by default");
     }
 
     #[test]
     fn a_store_that_is_not_there_is_refused_without_its_password() {
         let url = format!("mongodb://me:{}@host/db", "hunter".repeat(2));
         let flags = Global { store: Some(url), ..Global::default() };
-        let message = resolve(flags, &env(), None).unwrap_err().message();
+        let message = resolve(flags, &[], &env(), None).unwrap_err().message();
         assert_eq!(message, "a store of the kind `mongodb` is not in this build");
         assert!(matches!(
-            resolve(Global::default(), &Env::default(), None),
+            resolve(Global::default(), &[], &Env::default(), None),
             Err(SettingsError::NoHome)
         ));
     }

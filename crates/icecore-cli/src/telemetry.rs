@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use icecore_settings::settings;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Array, KeyValue, Value};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -28,20 +29,36 @@ use crate::settings::{Env, Settings};
 /// How long the collector may take, and how long the end waits for it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+settings! {
+    /// Where the host sends its traces.
+    pub struct TelemetrySettings {
+        /// A collector that speaks OTLP over HTTP, up to and without `/v1/traces`; empty: none.
+        #[setting(env "OTEL_EXPORTER_OTLP_ENDPOINT")]
+        otlp_endpoint: String;
+        /// The environment variable that holds headers for it: `name=value,name=value`.
+        otlp_headers_env: String;
+        /// The host's name there.
+        #[setting(env "OTEL_SERVICE_NAME")]
+        service_name: String = "icecore".to_owned();
+        /// The share of requests that is sent.
+        sample_percent: u32 = 100, 0..=100;
+    }
+}
+
 /// What sends traces, until it is finished.
 pub struct Telemetry {
     provider: SdkTracerProvider,
 }
 
 impl Telemetry {
-    /// Sends traces if a collector is named. The environment goes before the file.
-    pub fn start(settings: &Settings, env: &Env) -> Outcome<Option<Self>> {
+    /// Sends traces if a collector is named.
+    pub fn start(settings: &Settings) -> Outcome<Option<Self>> {
         let file = &settings.file.telemetry;
-        let endpoint = env.otlp_endpoint.as_ref().unwrap_or(&file.otlp_endpoint);
+        let endpoint = &file.otlp_endpoint;
         if endpoint.is_empty() {
             return Ok(None);
         }
-        let service = env.otel_service.as_ref().unwrap_or(&file.service_name).clone();
+        let service = file.service_name.clone();
         let exporter = exporter(endpoint, &Env::named(&file.otlp_headers_env).unwrap_or_default())?;
         let share = f64::from(file.sample_percent) / 100.0;
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(share)));

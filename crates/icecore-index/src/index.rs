@@ -8,49 +8,42 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use icecore_domain::ids::Scope;
+use icecore_settings::{MOST, settings};
 
 use crate::disk::{self, Cached, Files};
 use crate::error::IndexError;
 use crate::scope::ScopeIndex;
 
-/// What bounds the work and the memory of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IndexSettings {
-    /// Fewer documents than this are not committed: a small scope has no files.
-    pub tail_docs: usize,
-    /// More documents than this should not be left uncommitted.
-    pub tail_most: usize,
-    /// How many scopes are open at a time.
-    pub open_scopes: usize,
-    /// Beyond so many bytes of memory fewer are: those that nobody uses are closed.
-    pub open_bytes: usize,
-    /// Bytes on disk, beyond which scopes that nobody uses lose their files.
-    pub cache_bytes: u64,
-    /// Up to this many vectors are compared exactly. Signs are faster from 10,000
-    /// on; 20,000 exact comparisons take half a millisecond and miss nothing.
-    pub exact_rows: usize,
-    /// Up to this many vectors are in memory, 256 bytes each; of more, only their
-    /// signs.
-    pub memory_rows: usize,
-    /// Above that, how many of them are compared exactly after a look at signs.
-    pub rescore: usize,
-    /// Memory of the text index's writer, in bytes.
-    pub writer_bytes: usize,
-}
-
-impl Default for IndexSettings {
-    fn default() -> Self {
-        Self {
-            tail_docs: 1_000,
-            tail_most: 20_000,
-            open_scopes: 64,
-            open_bytes: 512 << 20,
-            cache_bytes: 16 << 30,
-            exact_rows: 20_000,
-            memory_rows: 200_000,
-            rescore: 400,
-            writer_bytes: 50_000_000,
-        }
+settings! {
+    /// Limits on the work and the memory of an index.
+    #[derive(PartialEq, Eq, Copy)]
+    pub struct IndexSettings {
+        /// A memory with fewer documents has no index files.
+        #[setting(advanced)]
+        tail_docs: usize = 1_000, 1..=1_000_000;
+        /// The most documents that are left uncommitted.
+        #[setting(none)]
+        tail_most: usize = 20_000;
+        /// Memories whose index is open at a time.
+        #[setting(advanced)]
+        open_scopes: usize = 64, 1..=100_000;
+        /// RAM for open indexes; beyond it those not in use are closed.
+        open_bytes: usize = 512 << 20, 1 << 20..=MOST;
+        /// Disk space for indexes; beyond it the index used longest ago goes first; 0: no limit.
+        cache_bytes: u64 = 16 << 30;
+        /// Up to this many vectors are compared exactly. Signs are faster from 10,000
+        /// on; 20,000 exact comparisons take half a millisecond and miss nothing.
+        #[setting(none)]
+        exact_rows: usize = 20_000;
+        /// Up to this many vectors are in RAM, 256 bytes each; of more, only their signs.
+        #[setting(advanced)]
+        memory_rows: usize = 200_000, 0..=100_000_000;
+        /// Above `exact_rows`, how many vectors are compared exactly after a look at signs.
+        #[setting(none)]
+        rescore: usize = 400;
+        /// RAM of the text index's writer, in bytes.
+        #[setting(none)]
+        writer_bytes: usize = 50_000_000;
     }
 }
 

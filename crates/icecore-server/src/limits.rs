@@ -1,175 +1,122 @@
-//! Every number that bounds the work of a request, by name.
+//! Limits on the work of requests.
 
 use std::time::Duration;
 
-/// The limits of the door. An error that comes from one names it.
-///
-/// The limit on a turn's content, 1 MiB, is the memory's own:
-/// [`MAX_CONTENT_BYTES`](icecore::MAX_CONTENT_BYTES). So are those on entries:
-/// [`EntrySettings`](icecore::EntrySettings).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// `body_bytes`: size of a request's body. Default 8 MiB.
-    pub body_bytes: usize,
-    /// `page`: the most items that one page of a list holds. Default 500.
-    pub page: usize,
-    /// `page_default`: items of a page when no `limit` is given. Default 100.
-    pub page_default: usize,
-    /// `page_bytes`: content of a page of turns; one turn at least. Default 32 MiB:
-    /// a caller that takes a short page for the last one shall rarely be wrong.
-    pub page_bytes: usize,
-    /// `turns_per_request`: turns that one request may add. Default 10,000.
-    pub turns_per_request: usize,
-    /// `context_tokens`: the largest budget of a context. Default 1,000,000.
-    pub context_tokens: u32,
-    /// `idempotency_key_bytes`: length of an `Idempotency-Key`. Default 255.
-    pub idempotency_key_bytes: usize,
-    /// `concurrent_requests`: requests worked on at once; more wait in line.
-    /// Default 256.
-    pub concurrent_requests: usize,
-    /// `queue_seconds`: how long a request waits in line, for a place or for memory,
-    /// before it is answered 503. Default 10.
-    pub queue_seconds: u64,
-    /// `buffered_bytes`: memory for large bodies in all. Default 256 MiB.
-    pub buffered_bytes: usize,
-    /// `answer_bytes`: the largest view or expanded chunk. Default 64 MiB.
-    pub answer_bytes: usize,
-    /// `answers_bytes`: memory for answers that are being read. Default 256 MiB.
-    pub answers_bytes: usize,
-    /// `tenant_percent`: the part of `concurrent_requests`, of
-    /// `buffered_bytes` and of the like that one tenant may hold. Default 50.
-    pub tenant_percent: u32,
-    /// `connections`: open connections. For one more, one that waits for its client is
-    /// closed: without a request first, of the peer with the most, the longest idle.
-    /// Default 4,096.
-    pub connections: usize,
-    /// `rate_per_second`: requests of one key, on average; 0 is no limit.
-    /// Default 20,000.
-    pub rate_per_second: u32,
-    /// `rate_burst`: requests of one key at once. Default 40,000.
-    pub rate_burst: u32,
-    /// `rate_denied_per_second`: requests of one host without a good key, on
-    /// average; 0 is no limit. Default 100.
-    pub rate_denied_per_second: u32,
-    /// `rate_denied_burst`: the same, at once. Default 200.
-    pub rate_denied_burst: u32,
-    /// `idempotency_wait_seconds`: how long a request waits for another under the
-    /// same `Idempotency-Key`. Default 10.
-    pub idempotency_wait_seconds: u64,
-    /// `event_streams`: followers of the event log at once. Default 64.
-    pub event_streams: usize,
-    /// `request_seconds`: time to work on a request. Default 60.
-    pub request_seconds: u64,
-    /// `idle_seconds`: how long a connection without a request stays open.
-    /// Default 60.
-    pub idle_seconds: u64,
-    /// `header_seconds`: time to send a request's head once it has begun.
-    /// Default 20.
-    pub header_seconds: u64,
-    /// `header_bytes`: size of a request's head. Default 64 KiB.
-    pub header_bytes: usize,
-    /// `body_seconds`: time to send a request's body. Default 30.
-    pub body_seconds: u64,
-    /// `write_seconds`: time to take an answer, or the next piece of a stream.
-    /// Default 60.
-    pub write_seconds: u64,
-    /// `shutdown_seconds`: time that accepted requests have to finish once the
-    /// door closes. Default 30.
-    pub shutdown_seconds: u64,
-    /// `proxy.body_bytes`: size of a body that goes on to a provider. Default 32 MiB.
-    pub proxy_body_bytes: usize,
-    /// `proxy.streams`: requests that are with their providers at once. Default 512.
-    pub proxy_streams: usize,
-    /// `ready_pending`: branches with derived work due beyond which the host says
-    /// that it is not ready. Default 10,000.
-    pub ready_pending: u64,
-}
+use icecore_settings::{MOST, SettingError, settings};
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body_bytes: 8 << 20,
-            page: 500,
-            page_default: 100,
-            page_bytes: 32 << 20,
-            turns_per_request: 10_000,
-            context_tokens: 1_000_000,
-            idempotency_key_bytes: 255,
-            concurrent_requests: 256,
-            queue_seconds: 10,
-            buffered_bytes: 256 << 20,
-            answer_bytes: 64 << 20,
-            answers_bytes: 256 << 20,
-            tenant_percent: 50,
-            connections: 4_096,
-            rate_per_second: 20_000,
-            rate_burst: 40_000,
-            rate_denied_per_second: 100,
-            rate_denied_burst: 200,
-            idempotency_wait_seconds: 10,
-            event_streams: 64,
-            request_seconds: 60,
-            idle_seconds: 60,
-            header_seconds: 20,
-            header_bytes: 64 << 10,
-            body_seconds: 30,
-            write_seconds: 60,
-            shutdown_seconds: 30,
-            proxy_body_bytes: 32 << 20,
-            proxy_streams: 512,
-            ready_pending: 10_000,
-        }
+settings! {
+    /// The limits of the server. An error that comes from one names it.
+    ///
+    /// The limit on a turn's content, 1 MiB, is the memory's own:
+    /// [`MAX_CONTENT_BYTES`](icecore::MAX_CONTENT_BYTES). So are those on entries:
+    /// [`EntrySettings`](icecore::EntrySettings).
+    #[derive(PartialEq, Eq)]
+    pub struct Limits {
+        /// The largest request body.
+        body_bytes: usize = 8 << 20, 1..=1 << 30;
+        /// The most items of a page of a list.
+        page: usize = 500, 1..=10_000;
+        /// Items of a page when no `limit` is given; at most `serve.page`.
+        #[setting(advanced)]
+        page_default: usize = 100, 1..=10_000;
+        /// Content of a page of turns; one turn at least. It is large since a caller may take a
+        /// short page for the last one.
+        #[setting(advanced)]
+        page_bytes: usize = 32 << 20, 1..=1 << 40;
+        /// Turns that one request may add.
+        #[setting(advanced)]
+        turns_per_request: usize = 10_000, 1..=1_000_000;
+        /// The largest budget of a context.
+        #[setting(advanced)]
+        context_tokens: u32 = 1_000_000, 1..=4_294_967_295;
+        /// The length of an `Idempotency-Key`.
+        #[setting(none)]
+        idempotency_key_bytes: usize = 255;
+        /// Requests worked on at once; more wait in a queue.
+        concurrent_requests: usize = 256, 1..=65_536;
+        /// The longest that a request waits in the queue before it is answered 503.
+        #[setting(advanced)]
+        queue_seconds: u64 = 10, 1..=3_600;
+        /// RAM for large request bodies in all; at least `serve.body_bytes`.
+        #[setting(advanced)]
+        buffered_bytes: usize = 256 << 20, 1..=1 << 40;
+        /// The largest view or expanded chunk.
+        #[setting(advanced)]
+        answer_bytes: usize = 64 << 20, 1..=1 << 40;
+        /// RAM for answers that clients are reading.
+        #[setting(advanced)]
+        answers_bytes: usize = 256 << 20, 1..=1 << 40;
+        /// One tenant's share of `concurrent_requests`, of RAM and of streams.
+        tenant_percent: u32 = 50, 1..=100;
+        /// Open connections. For one more, one that waits for its client is closed: without a
+        /// request first, of the peer with the most, the longest idle.
+        connections: usize = 4_096, 1..=65_536;
+        /// Requests of one key, on average; 0: no limit.
+        rate_per_second: u32 = 20_000, 0..=1_000_000;
+        /// Requests of one key at once.
+        rate_burst: u32 = 40_000, 1..=10_000_000;
+        /// Requests of one client address without a valid key, on average; 0: no limit.
+        #[setting(advanced)]
+        rate_denied_per_second: u32 = 100, 0..=1_000_000;
+        /// The same, at once.
+        #[setting(advanced)]
+        rate_denied_burst: u32 = 200, 1..=10_000_000;
+        /// The longest that a request waits for another under the same `Idempotency-Key`.
+        #[setting(advanced)]
+        idempotency_wait_seconds: u64 = 10, 0..=3_600;
+        /// Followers of the event log at once.
+        event_streams: usize = 64, 1..=65_536;
+        /// The longest that work on a request may take.
+        request_seconds: u64 = 60, 1..=86_400;
+        /// How long a connection without a request stays open.
+        #[setting(advanced)]
+        idle_seconds: u64 = 60, 1..=86_400;
+        /// The longest that sending a request's head may take.
+        #[setting(advanced)]
+        header_seconds: u64 = 20, 1..=86_400;
+        /// The largest head of a request.
+        #[setting(advanced)]
+        header_bytes: usize = 64 << 10, 8 << 10..=256 << 10;
+        /// The longest that sending a request's body may take.
+        #[setting(advanced)]
+        body_seconds: u64 = 30, 1..=86_400;
+        /// The longest that reading an answer, or the next piece of a stream, may take.
+        #[setting(advanced)]
+        write_seconds: u64 = 60, 1..=86_400;
+        /// How long accepted requests have to finish when the server stops.
+        shutdown_seconds: u64 = 30, 0..=86_400;
+        /// The largest body that goes on to a provider.
+        #[setting(key "proxy.body_bytes")]
+        proxy_body_bytes: usize = 32 << 20, 1..=1 << 30;
+        /// Requests that are with their providers at once.
+        #[setting(key "proxy.streams")]
+        proxy_streams: usize = 512, 1..=65_536;
+        /// Beyond this many branches with unfinished background work the host is not ready.
+        #[setting(advanced)]
+        ready_pending: u64 = 10_000, 0..=MOST;
     }
 }
 
-/// No count of places may be above this.
-const MOST_PLACES: usize = 1 << 16;
-
-/// What the HTTP library's buffer holds.
-const MOST_HEADER_BYTES: usize = 256 << 10;
-
 impl Limits {
-    /// The name of a limit under which nothing would work, with what it must be.
-    pub fn check(&self) -> Result<(), String> {
-        let counts = [
-            ("body_bytes", self.body_bytes, usize::MAX),
-            ("page", self.page, usize::MAX),
-            ("page_default", self.page_default, self.page),
-            ("turns_per_request", self.turns_per_request, usize::MAX),
-            ("context_tokens", self.context_tokens as usize, usize::MAX),
-            ("idempotency_key_bytes", self.idempotency_key_bytes, usize::MAX),
-            ("concurrent_requests", self.concurrent_requests, MOST_PLACES),
-            ("page_bytes", self.page_bytes, usize::MAX),
-            ("answer_bytes", self.answer_bytes, usize::MAX),
-            ("answers_bytes", self.answers_bytes, usize::MAX),
-            ("tenant_percent", self.tenant_percent as usize, 100),
-            ("connections", self.connections, MOST_PLACES),
-            ("event_streams", self.event_streams, MOST_PLACES),
-            ("request_seconds", self.request_seconds as usize, usize::MAX),
-            ("queue_seconds", self.queue_seconds as usize, usize::MAX),
-            ("rate_burst", self.rate_burst as usize, usize::MAX),
-            ("rate_denied_burst", self.rate_denied_burst as usize, usize::MAX),
-            ("idle_seconds", self.idle_seconds as usize, usize::MAX),
-            ("header_seconds", self.header_seconds as usize, usize::MAX),
-            ("header_bytes", self.header_bytes, MOST_HEADER_BYTES),
-            ("body_seconds", self.body_seconds as usize, usize::MAX),
-            ("write_seconds", self.write_seconds as usize, usize::MAX),
-            ("proxy.body_bytes", self.proxy_body_bytes, usize::MAX),
-            ("proxy.streams", self.proxy_streams, MOST_PLACES),
-        ];
-        if self.buffered_bytes < self.body_bytes {
-            let (most, body) = (self.buffered_bytes, self.body_bytes);
-            return Err(format!("`buffered_bytes` is {most}, less than `body_bytes` ({body})"));
+    /// Refuses limits under which nothing would work.
+    pub fn check(&self) -> Result<(), SettingError> {
+        icecore_settings::check(&mut self.clone())?;
+        let Self { page, page_default, body_bytes, buffered_bytes, .. } = self;
+        if page_default > page {
+            return Err(SettingError::conflict(
+                format!("`page_default` ({page_default}) is more than `page` ({page})"),
+                "lower `page_default` under `[advanced.serve]`, or raise `page`",
+            ));
         }
-        match counts.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
-            None => Ok(()),
-            Some((name, value, usize::MAX)) => {
-                Err(format!("`{name}` is {value}, and must be at least 1"))
-            }
-            Some((name, value, most)) => {
-                Err(format!("`{name}` is {value}, and must be from 1 to {most}"))
-            }
+        if buffered_bytes < body_bytes {
+            return Err(SettingError::conflict(
+                format!(
+                    "`buffered_bytes` ({buffered_bytes}) is less than `body_bytes` ({body_bytes})"
+                ),
+                "raise `buffered_bytes` under `[advanced.serve]`, or lower `body_bytes`",
+            ));
         }
+        Ok(())
     }
 
     /// A tenant's part of so many, and never less than `least`.
@@ -266,7 +213,8 @@ mod tests {
     #[test]
     fn a_limit_that_stops_everything_is_refused() {
         let check = |limits: Limits, name: &str| {
-            assert!(limits.check().unwrap_err().contains(name), "{limits:?}");
+            let refused = limits.check().unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
         };
         let usual = Limits::default;
         check(Limits { page: 0, ..usual() }, "`page`");

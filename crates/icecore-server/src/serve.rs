@@ -16,6 +16,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use icecore::{Memory, MemoryError, StoreError};
 use icecore_host::Host;
+use icecore_settings::{SettingError, settings};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
@@ -31,27 +32,30 @@ use crate::routes;
 use crate::stream::{Answering, Watched};
 use crate::work::Hold;
 
-/// How a host is run.
-#[derive(Debug, Clone)]
-pub struct ServerOptions {
-    /// Where to listen; the caller binds it. Default `127.0.0.1:7433`.
-    pub listen: String,
-    /// Names, beside its own, under which the host may be called.
-    pub allowed_hosts: Vec<String>,
-    /// What bounds its work.
-    pub limits: Limits,
-    /// Where the proxy's requests go on to.
-    pub proxy: ProxyOptions,
+settings! {
+    /// How a host is run.
+    pub struct ServerOptions {
+        /// Where to listen: an address and a port, or `unix:PATH`, a socket for the user that runs
+        /// the host.
+        listen: String = "127.0.0.1:7433".to_owned();
+        /// Names by which callers may address the host, beside loopback's own. Where other
+        /// machines can reach it, an empty list allows any name; give yours there, against pages
+        /// that rebind theirs.
+        allowed_hosts: Vec<String>;
+        /// Limits; an error that comes from one names it.
+        #[setting(at "serve.")]
+        limits: Limits;
+        /// The compacting proxy.
+        #[setting(at "proxy.")]
+        proxy: ProxyOptions;
+    }
 }
 
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            listen: "127.0.0.1:7433".to_owned(),
-            allowed_hosts: Vec::new(),
-            limits: Limits::default(),
-            proxy: ProxyOptions::default(),
-        }
+impl ServerOptions {
+    /// Refuses values that do not go together.
+    pub fn check(&self) -> Result<(), SettingError> {
+        self.limits.check()?;
+        self.proxy.check()
     }
 }
 
@@ -78,7 +82,7 @@ pub enum ServeError {
     },
     /// A limit under which nothing would work.
     #[error("the limit {0}")]
-    Limit(String),
+    Limit(#[source] SettingError),
     /// A key with a name that it cannot have.
     #[error("the name of a key has 1 to {most} characters, none of them a control character")]
     KeyName {

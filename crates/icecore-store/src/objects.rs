@@ -9,51 +9,44 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use icecore_settings::{SettingError, settings};
 use zeroize::Zeroizing;
 
-/// Where packs and archives lie and what bounds getting there. The names are those of
-/// the `[objects]` table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectSettings {
-    /// `url`: the place; empty is files beside the store.
-    pub url: String,
-    /// `endpoint`: the server that speaks S3; empty is Amazon's of the region.
-    pub endpoint: String,
-    /// `region`: what requests are signed for.
-    pub region: String,
-    /// `allow_http`: whether the endpoint may be reached without TLS.
-    pub allow_http: bool,
-    /// `path_style`: the bucket is in the path; otherwise it is in the host's name.
-    pub path_style: bool,
-    /// `cache_bytes`: bytes of objects from elsewhere that are kept on this disk; 0 is none.
-    pub cache_bytes: u64,
-    /// `connect_seconds`: time to reach the server.
-    pub connect_seconds: u64,
-    /// `request_seconds`: time for one request and its answer.
-    pub request_seconds: u64,
-    /// `retry_seconds`: how long what fails is tried again; 0 tries once.
-    pub retry_seconds: u64,
-    /// `multipart_bytes`: an object of more than this is uploaded in parts.
-    pub multipart_bytes: u64,
-    /// `part_bytes`: bytes of a part.
-    pub part_bytes: u64,
-}
-
-impl Default for ObjectSettings {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            endpoint: String::new(),
-            region: "us-east-1".to_owned(),
-            allow_http: false,
-            path_style: true,
-            cache_bytes: 1 << 30,
-            connect_seconds: 5,
-            request_seconds: 30,
-            retry_seconds: 20,
-            multipart_bytes: 16 << 20,
-            part_bytes: 8 << 20,
-        }
+settings! {
+    /// Where packs and archives are stored, and limits on reaching that place.
+    #[derive(PartialEq, Eq)]
+    pub struct ObjectSettings {
+        /// `s3://BUCKET/PREFIX` or `file:///DIRECTORY`; empty: files beside the store.
+        #[setting(env "ICECORE_OBJECTS")]
+        url: String;
+        /// The server that speaks S3, such as `https://s3.example:9000`; empty: Amazon's of the
+        /// region.
+        #[setting(env "AWS_ENDPOINT_URL_S3" "AWS_ENDPOINT_URL")]
+        endpoint: String;
+        /// The region that requests are signed for.
+        #[setting(env "AWS_REGION" "AWS_DEFAULT_REGION")]
+        region: String = "us-east-1".to_owned();
+        /// Allows an endpoint without TLS.
+        allow_http: bool = false;
+        /// The bucket is in the path; `false`: in the host's name.
+        path_style: bool = true;
+        /// Disk space for copies of objects from elsewhere; 0: no copies.
+        cache_bytes: u64 = 1 << 30;
+        /// The longest that connecting may take.
+        #[setting(advanced)]
+        connect_seconds: u64 = 5, 1..=3_600;
+        /// The longest that one request and its answer may take.
+        #[setting(advanced)]
+        request_seconds: u64 = 30, 1..=3_600;
+        /// How long a failed request is retried; 0: not at all.
+        #[setting(advanced)]
+        retry_seconds: u64 = 20, 0..=3_600;
+        /// Larger objects are uploaded in parts. S3 takes parts of 5 MiB to 5 GiB.
+        #[setting(advanced)]
+        multipart_bytes: u64 = 16 << 20, 5 << 20..=5 << 30;
+        /// The size of a part.
+        #[setting(advanced)]
+        part_bytes: u64 = 8 << 20, 5 << 20..=5 << 30;
     }
 }
 
@@ -99,6 +92,16 @@ impl ObjectSettings {
             self.check_endpoint()?;
         }
         Ok(place)
+    }
+
+    /// Refuses a place that cannot be one.
+    pub fn check(&self) -> Result<(), SettingError> {
+        self.place().map(drop).map_err(|reason| {
+            SettingError::conflict(
+                format!("`objects.url` is no place for objects: {reason}"),
+                "`url = \"s3://BUCKET/PREFIX\"`, `url = \"file:///DIRECTORY\"`, or leave it out",
+            )
+        })
     }
 
     fn check_endpoint(&self) -> Result<(), String> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use icecore_domain::ids::Tenant;
 use icecore_domain::time::Millis;
+use icecore_settings::{MOST, settings};
 use icecore_store::{AllUsage, Bounds, DayUse, KeptBounds, Usage, day_of, end_of_day};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -17,45 +18,45 @@ use tokio::task::JoinSet;
 use crate::error::{MemoryError, Result};
 use crate::memory::{INLINE_BYTES, Inner, Memory};
 
-/// The `[bounds]` table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BoundSettings {
-    /// Those who have no table of their own.
-    pub everyone: TenantBounds,
-    /// The `[bounds.tenants.NAME]` tables; what one leaves out is as for everyone.
-    pub tenants: BTreeMap<Tenant, TenantBounds>,
-    /// `step_requests`: requests of a tenant that a host counts before it tells the others.
-    pub step_requests: u64,
-    /// `step_tokens`: the same of tokens.
-    pub step_tokens: u64,
-    /// `step_seconds`: how long it waits at most.
-    pub step_seconds: u64,
-}
-
-impl Default for BoundSettings {
-    fn default() -> Self {
-        Self {
-            everyone: TenantBounds::default(),
-            tenants: BTreeMap::new(),
-            step_requests: 100,
-            step_tokens: 10_000,
-            step_seconds: 10,
-        }
+settings! {
+    /// What tenants may keep and use.
+    #[derive(PartialEq, Eq)]
+    pub struct BoundSettings {
+        /// At `turns` and `bytes` nothing more is stored until something is forgotten; reading,
+        /// `forget` and `export` go on. A day is one of UTC. See docs/bounds.md for what counts.
+        #[setting(at "bounds.")]
+        everyone: TenantBounds;
+        /// A tenant may have bounds of its own. What its table leaves out is as above.
+        #[setting(tables "bounds.tenants" like everyone)]
+        tenants: BTreeMap<Tenant, TenantBounds>;
+        /// Requests of a tenant that a host counts before it writes them down. Each host counts a
+        /// day's use by itself, so a bound of a day is exceeded by at most one step for each other
+        /// host. A step is never more than a hundredth of the bound.
+        #[setting(advanced)]
+        step_requests: u64 = 100, 1..=1_000_000;
+        /// The same for tokens.
+        #[setting(advanced)]
+        step_tokens: u64 = 10_000, 1..=1_000_000_000;
+        /// After this long a host writes in any case.
+        #[setting(advanced)]
+        step_seconds: u64 = 10, 1..=3_600;
     }
 }
 
-/// What a tenant may keep and use; 0 is without a bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TenantBounds {
-    /// `turns`: turns that are kept.
-    pub turns: u64,
-    /// `bytes`: bytes of turns, entries and files as they are kept.
-    pub bytes: u64,
-    /// `requests_a_day`: requests over HTTP.
-    pub requests_a_day: u64,
-    /// `tokens_a_day`: tokens of turns, entries and files that were taken in, and of what
-    /// models read and wrote for the tenant's memories.
-    pub tokens_a_day: u64,
+settings! {
+    /// What a tenant may keep and use; 0 is without a bound.
+    #[derive(PartialEq, Eq, Copy)]
+    pub struct TenantBounds {
+        /// Turns that are kept; 0: no limit.
+        turns: u64 = 0, 0..=MOST;
+        /// Bytes of turns, entries and files as they are stored; 0: no limit.
+        bytes: u64 = 0, 0..=MOST;
+        /// Requests over HTTP; 0: no limit.
+        requests_a_day: u64 = 0, 0..=MOST;
+        /// Tokens of stored turns, entries and files, and those that models read and wrote;
+        /// 0: no limit.
+        tokens_a_day: u64 = 0, 0..=MOST;
+    }
 }
 
 impl TenantBounds {

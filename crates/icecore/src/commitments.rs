@@ -11,6 +11,7 @@ pub use icecore_domain::entries::COMMITMENT_TAG;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::Millis;
+use icecore_settings::settings;
 use icecore_store::{
     Claim, CommitmentQuery, CommitmentRecord, CommitmentState, Condition, EntryRecord, Fulfilled,
     Intention, Look, NewCommitment, NewEntry,
@@ -46,26 +47,19 @@ const STUCK_MILLIS: i64 = 5_000;
 /// Settled commitments that are deleted in one step.
 const PURGED_A_STEP: usize = 500;
 
-/// What bounds commitments. The names are those of the `[openwop]` table, which puts
-/// `commitments_` before them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitmentSettings {
-    /// `commitments_pending`: pending ones of a memory.
-    pub pending: u64,
-    /// `commitments_pending_tenant`: pending ones of all memories of a tenant.
-    pub pending_tenant: u64,
-    /// `commitments_retention_seconds`: how long one that fired, was called off or is
-    /// void can be read.
-    pub retention_seconds: u64,
-}
-
-impl Default for CommitmentSettings {
-    fn default() -> Self {
-        Self {
-            pending: MAX_PENDING_COMMITMENTS,
-            pending_tenant: 10_000,
-            retention_seconds: 30 * 24 * 3_600,
-        }
+settings! {
+    /// Limits on commitments.
+    #[derive(PartialEq, Eq)]
+    pub struct CommitmentSettings {
+        /// Pending commitments of a memory.
+        #[setting(advanced)]
+        pending: u64 = MAX_PENDING_COMMITMENTS, 0..=10_000;
+        /// Pending commitments of all memories of a tenant.
+        #[setting(advanced)]
+        pending_tenant: u64 = 10_000, 0..=1_000_000;
+        /// How long a commitment that fired, was cancelled or is void can be read.
+        #[setting(advanced)]
+        retention_seconds: u64 = 30 * 24 * 3_600, 0..=3_153_600_000;
     }
 }
 

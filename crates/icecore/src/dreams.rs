@@ -14,6 +14,7 @@ mod reading;
 
 use icecore_domain::dream::{Archive, Checksum, Distillate};
 use icecore_domain::ids::{Scope, Tenant};
+use icecore_settings::settings;
 use icecore_store::{DreamQuery, DreamRecord, DreamState, DreamTrigger, StoreError};
 
 use crate::error::{MemoryError, Result};
@@ -25,41 +26,29 @@ use keep::Step;
 /// The workflow whose runs are dreams.
 pub const DREAM_WORKFLOW: &str = "icecore.dream";
 
-/// What bounds dreams. The names are those of the `[dreams]` table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DreamSettings {
-    /// `max_token_budget`: tokens that a dream may read and write together.
-    pub max_token_budget: u64,
-    /// `output_tokens`: tokens that it may write.
-    pub output_tokens: u64,
-    /// `min_coverage_percent`: the share of what is due that it must cover.
-    pub min_coverage_percent: u8,
-    /// `archive_retention_days`: archives that a newer one supersedes are kept so long;
-    /// 0 keeps them for ever.
-    pub archive_retention_days: u32,
-    /// `lease_seconds`: a dreamer that gave no sign for so long is dead.
-    pub lease_seconds: u64,
-    /// `index_markdown`: whether a readable `MEMORY-INDEX.md` is kept beside the index.
-    pub index_markdown: bool,
-    /// `context_percent`: the share of a context that the distillate may take.
-    pub context_percent: u8,
-    /// How long a model may take to answer, where a program gives one
-    /// ([`crate::MemoryBuilder::distiller`]); no setting does.
-    pub model_seconds: u64,
-}
-
-impl Default for DreamSettings {
-    fn default() -> Self {
-        Self {
-            max_token_budget: 64_000,
-            output_tokens: 8_000,
-            min_coverage_percent: 10,
-            archive_retention_days: 90,
-            lease_seconds: 30,
-            index_markdown: false,
-            context_percent: 15,
-            model_seconds: 60,
-        }
+settings! {
+    /// Limits on dreams.
+    #[derive(PartialEq, Eq)]
+    pub struct DreamSettings {
+        /// Tokens that a dream may read and write together.
+        max_token_budget: u64 = 64_000, 1..=100_000_000;
+        /// Tokens that a dream may write.
+        #[setting(advanced)]
+        output_tokens: u64 = 8_000, 1..=1_000_000;
+        /// The share of new material that a dream must cover.
+        min_coverage_percent: u8 = 10, 0..=100;
+        /// How long superseded archives are kept; 0: for ever.
+        archive_retention_days: u32 = 90, 0..=36_500;
+        /// A dreamer that was silent for this long is dead.
+        #[setting(advanced)]
+        lease_seconds: u64 = 30, 1..=3_600;
+        /// Writes a readable MEMORY-INDEX.md beside the index.
+        index_markdown: bool = false;
+        /// The share of a context that distilled memory may take.
+        context_percent: u8 = 15, 0..=100;
+        /// The longest that a model may take to answer.
+        #[setting(advanced)]
+        model_seconds: u64 = 60, 1..=86_400;
     }
 }
 

@@ -24,6 +24,7 @@ use icecore_domain::json::JsonText;
 use icecore_domain::redact::{RedactedText, RedactedTurn};
 use icecore_domain::time::Millis;
 use icecore_domain::turn::RawTurn;
+use icecore_settings::settings;
 use icecore_store::HandoffTrigger;
 
 use crate::error::Result;
@@ -38,31 +39,22 @@ pub(crate) use recall::asked;
 pub use reminder::Reminder;
 pub(crate) use sources::{is_handoff, own_words};
 
-/// What bounds sessions. The names are those of the `[sessions]` table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HandoffSettings {
-    /// `window`: tokens of a request and its answer, where the model's own are not given.
-    pub window: u64,
-    /// `reserve`: tokens of it that are kept free for the answer.
-    pub reserve: u64,
-    /// `handoff_tokens`: the largest handoff.
-    pub handoff_tokens: u64,
-    /// `instructions_percent`: the share of the window for instructions that were
-    /// detected.
-    pub instructions_percent: u64,
-    /// `recall_percent`: the share of a handoff for what bears on the last request.
-    pub recall_percent: u64,
-}
-
-impl Default for HandoffSettings {
-    fn default() -> Self {
-        Self {
-            window: 128_000,
-            reserve: 8_192,
-            handoff_tokens: 8_000,
-            instructions_percent: 10,
-            recall_percent: 40,
-        }
+settings! {
+    /// Limits on sessions.
+    #[derive(PartialEq, Eq)]
+    pub struct HandoffSettings {
+        /// Tokens of a request and its answer, where the model's own are not given.
+        window: u64 = 128_000, 1..=1_000_000_000;
+        /// Tokens of the window that are kept free for the answer.
+        reserve: u64 = 8_192, 1..=1_000_000_000;
+        /// Tokens of the largest handoff.
+        handoff_tokens: u64 = 8_000, 1..=1_000_000;
+        /// The share of the window for instructions that were detected.
+        #[setting(advanced)]
+        instructions_percent: u64 = 10, 0..=100;
+        /// The share of a handoff for what bears on the last request.
+        #[setting(advanced)]
+        recall_percent: u64 = 40, 0..=100;
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use icecore_domain::ids::Tenant;
 use icecore_domain::time::Millis;
+use icecore_settings::settings;
 use icecore_store::{Fence, Packs, StoreError};
 use tokio::time::Instant;
 
@@ -37,17 +38,13 @@ pub(crate) fn settling(tenant: &Tenant) -> String {
     format!("{SETTLING}{}", tenant.as_str())
 }
 
-/// How hosts share the work. The names are those of the `[worker]` table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkerSettings {
-    /// `lease_seconds`: a host that gave no sign for so long is dead, and others do its
-    /// work.
-    pub lease_seconds: u64,
-}
-
-impl Default for WorkerSettings {
-    fn default() -> Self {
-        Self { lease_seconds: 10 }
+settings! {
+    /// How hosts share the work.
+    #[derive(PartialEq, Eq)]
+    pub struct WorkerSettings {
+        /// A host that was silent for this long is dead, and others do its work.
+        #[setting(advanced)]
+        lease_seconds: u64 = 10, 1..=3_600;
     }
 }
 

@@ -28,7 +28,6 @@ mod bounds;
 mod check;
 mod commitments;
 mod compaction;
-pub mod config;
 mod consolidation;
 mod context;
 mod counters;
@@ -127,11 +126,11 @@ pub use icecore_store::{
     CommitmentQuery, CommitmentRecord, CommitmentState, Condition, DreamFigures, DreamQuery,
     DreamRecord, DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf,
     HandoffTrigger, KeptBound, KeyActor, KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome,
-    NewRunEvent, NextTick, ObjectKeys, ObjectPlace, ObjectSettings, Outcome, OutcomeBody, Rotated,
-    RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable,
-    ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Spending, Store, StoreError,
-    StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome, TickRecord, Times,
-    TurnState, Usage as KeptUsage,
+    NewRunEvent, NextTick, ObjectKeys, ObjectPlace, ObjectSettings, Outcome, OutcomeBody,
+    PostgresOptions, Rotated, RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus,
+    RunValue, RunVariable, ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Spending,
+    Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome,
+    TickRecord, Times, TurnState, Usage as KeptUsage,
 };
 pub use icecore_store::{Backup, BackupOf, BackupReport, Doing, MigrationReport, Moved, Restored};
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
@@ -140,8 +139,7 @@ pub use leases::WorkerSettings;
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
 pub use models::{
     BreakEven, FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS,
-    ModelChain, ModelSettings, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits,
-    spending,
+    ModelChain, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits, spending,
 };
 pub use moving::{migrate, open_backup};
 pub use rescan::Rescanned;
@@ -152,8 +150,8 @@ pub use schedules::{
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{
-    BudgetCounter, ColdFormat, CompactionSettings, EmbeddingProvider, EmbeddingSettings,
-    EntrySettings, MemorySettings, RedactionSettings, WarmFormat,
+    BudgetCounter, ColdFormat, CompactionSettings, CutSettings, EntrySettings, MemorySettings,
+    PiiKinds, RedactionSettings, WarmFormat, reserve_conflict,
 };
 pub use worker::{Settled, TENANTS_AT_ONCE};
 pub use workspace::{

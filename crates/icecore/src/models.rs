@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub use accounts::{BreakEven, ModelStats};
 pub(crate) use ask::{Answered, Ask, Asking};
 pub(crate) use chain::About;
-use icecore_domain::chat::{ChatModel, Prices, Protocol};
+use icecore_domain::chat::{ChatModel, Prices};
 pub use judging::MAX_JUDGED_PAIRS;
 pub(crate) use judging::Pair;
 pub use pause::{FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS};
@@ -89,35 +89,4 @@ pub struct SpendLimits {
     pub tokens_a_day: u64,
     /// `money_a_day`: millionths of the currency.
     pub cost_a_day: u64,
-}
-
-/// A `[models.NAME]` table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelSettings {
-    /// NAME.
-    pub name: String,
-    /// `protocol`: `openai` or `anthropic`.
-    pub protocol: Protocol,
-    /// `url`: up to and with the version path, such as `http://127.0.0.1:8080/v1`.
-    pub url: String,
-    /// `model`: what the server calls it; NAME if it is left out.
-    pub model: String,
-    /// `key_env`: the environment variable that holds the key.
-    pub key_env: String,
-    /// `key_secret`: the registered secret that is the key.
-    pub key_secret: String,
-    /// `window`: tokens of request and answer; 0 takes that of `[sessions]` or a known one.
-    pub window: u64,
-    /// `reserve`: tokens kept free for the answer; 0 takes that of `[sessions]`.
-    pub reserve: u64,
-    /// `input_price`, `cached_input_price`, `output_price`.
-    pub prices: Prices,
-    /// `timeout_seconds`: the longest that an answer may take.
-    pub timeout_seconds: u64,
-    /// `idle_seconds`: the longest between two pieces of an answer.
-    pub idle_seconds: u64,
-    /// `retries`: how often it is asked again.
-    pub retries: u32,
-    /// `caches_prefix`.
-    pub caches_prefix: bool,
 }

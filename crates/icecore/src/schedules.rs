@@ -11,6 +11,7 @@ use icecore_domain::schedule::{
     CatchUp, CronLine, Plan, ScheduleError, Standing, Timing, Upcoming, Zone, plan, upcoming,
 };
 use icecore_domain::time::Millis;
+use icecore_settings::{MOST, settings};
 use icecore_store::{
     Claim, Claimed, NewSchedule, NextTick, Packs, ScheduleRecord, ScheduleTask, ScheduleTiming,
     TickClaim, TickRecord,
@@ -27,46 +28,37 @@ pub const MAX_JITTER_MILLIS: u64 = 24 * 3_600_000;
 
 const DAY_MILLIS: i64 = 24 * 3_600_000;
 
-/// What bounds schedules. The names are those of the `[schedules]` table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScheduleSettings {
-    /// `per_tenant`: schedules of a tenant that are still to come.
-    pub per_tenant: u64,
-    /// `horizon_days`: how far ahead the first instant may be.
-    pub horizon_days: u32,
-    /// `idle_seconds`: a memory that was written to so recently is in use, and waits.
-    pub idle_seconds: u64,
-    /// `wait_seconds`: how long it may be waited for.
-    pub wait_seconds: u64,
-    /// `late_seconds`: later than this is missed, where nothing is caught up with.
-    pub late_seconds: u64,
-    /// `lease_seconds`: a host that gave no sign for so long is dead.
-    pub lease_seconds: u64,
-    /// `running`: ticks that a host works on at once.
-    pub running: usize,
-    /// `tokens_a_day`: tokens that dreams of a tenant may use from one midnight of UTC
-    /// to the next before scheduled ones wait; 0 is no limit.
-    pub tokens_a_day: u64,
-    /// `retention_days`: how long ticks can be read.
-    pub retention_days: u32,
-    /// `ticks_kept`: ticks of a schedule that can be read, the newest.
-    pub ticks_kept: u64,
-}
-
-impl Default for ScheduleSettings {
-    fn default() -> Self {
-        Self {
-            per_tenant: 100,
-            horizon_days: 90,
-            idle_seconds: 5,
-            wait_seconds: 3_600,
-            late_seconds: 60,
-            lease_seconds: 30,
-            running: 4,
-            tokens_a_day: 0,
-            retention_days: 30,
-            ticks_kept: 100_000,
-        }
+settings! {
+    /// Limits on schedules.
+    #[derive(PartialEq, Eq)]
+    pub struct ScheduleSettings {
+        /// Schedules of a tenant that are still to come.
+        per_tenant: u64 = 100, 0..=10_000;
+        /// How far ahead the first time may be.
+        #[setting(advanced)]
+        horizon_days: u32 = 90, 1..=3_650;
+        /// A memory written to so recently is in use, and its dream waits.
+        #[setting(advanced)]
+        idle_seconds: u64 = 5, 0..=86_400;
+        /// How long a dream waits for that.
+        #[setting(advanced)]
+        wait_seconds: u64 = 3_600, 0..=604_800;
+        /// A later time is missed, unless the schedule catches up.
+        #[setting(advanced)]
+        late_seconds: u64 = 60, 0..=604_800;
+        /// A host that was silent for this long is dead.
+        #[setting(advanced)]
+        lease_seconds: u64 = 30, 1..=3_600;
+        /// Ticks that a host works on at once.
+        running: usize = 4, 1..=1_024;
+        /// Tokens of a tenant's dreams from midnight UTC, beyond which scheduled ones wait;
+        /// 0: no limit.
+        tokens_a_day: u64 = 0, 0..=MOST;
+        /// How long ticks can be read.
+        retention_days: u32 = 30, 1..=36_500;
+        /// Ticks of a schedule that can be read, the newest.
+        #[setting(advanced)]
+        ticks_kept: u64 = 100_000, 1..=10_000_000;
     }
 }
 

@@ -1,263 +1,258 @@
-//! How a memory behaves, by name. The names are those of the `[memory]` table.
+//! How a memory behaves.
 
 use icecore_domain::cut::CutPolicy;
-use icecore_domain::redact::{Redactor, UnknownPii};
+use icecore_domain::redact::{Redactor, UnknownPii, pii_kinds};
+use icecore_settings::{MOST, Range, SettingError, Value, choice, one_of, settings, toml};
 
 use crate::commitments::CommitmentSettings;
+use crate::compaction::MAX_COMPACTED_ENTRIES;
 use crate::dreams::DreamSettings;
 use crate::handoffs::HandoffSettings;
 use crate::leases::WorkerSettings;
 use crate::schedules::ScheduleSettings;
 
-/// The form of warm bodies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WarmFormat {
-    /// Compact Turn Format.
-    Ctf,
-    /// Turn JSONL.
-    Json,
+choice! {
+    /// The form of warm bodies.
+    pub enum WarmFormat {
+        /// Compact Turn Format.
+        Ctf = "ctf",
+        /// Turn JSONL.
+        Json = "json",
+    }
 }
 
-/// What is kept at hand of a cold chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColdFormat {
-    /// The summary; the body goes into a pack.
-    SummaryOnly,
-    /// The body too, as text in the store.
-    Ctf,
+choice! {
+    /// What stays at hand of a cold chunk.
+    pub enum ColdFormat {
+        /// The summary; the body goes into a pack.
+        SummaryOnly = "summary_only",
+        /// The body too, as text in the store.
+        Ctf = "ctf",
+    }
 }
 
-/// The settings that parts of the engine read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemorySettings {
-    /// `micro_chunk_size`, `mini_chunk_interval`, `macro_chunk_interval`, `micro_max_tokens`.
-    pub cuts: CutPolicy,
-    /// `hot_chunks`: closed micros that stay hot.
-    pub hot_chunks: u32,
-    /// `hot_max_tokens`: closed micros leave the hot tier beyond this many tokens.
-    pub hot_max_tokens: u64,
-    /// `warm_format`.
-    pub warm_format: WarmFormat,
-    /// `cold_format`.
-    pub cold_format: ColdFormat,
-    /// `auto_summarize`: make summaries of closed chunks.
-    pub auto_summarize: bool,
-    /// `auto_extract_facts`: keep key facts with them.
-    pub auto_extract_facts: bool,
-    /// `auto_embed`: make vectors.
-    pub auto_embed: bool,
-    /// `defer_summarization`: only once a chunk leaves the hot tier.
-    pub defer_summarization: bool,
-    /// `archive_cold_content`: keep cold bodies at all.
-    pub archive_cold_content: bool,
-    /// `cold_retention_days`: 0 keeps cold bodies for ever.
-    pub cold_retention_days: u32,
-    /// What begins with `entry_`.
-    pub entries: EntrySettings,
-    /// What begins with `compact_`.
-    pub compaction: CompactionSettings,
-    /// What begins with `commitments_`, in the `[openwop]` table.
-    pub commitments: CommitmentSettings,
-    /// The `[dreams]` table.
-    pub dreams: DreamSettings,
-    /// The `[schedules]` table.
-    pub schedules: ScheduleSettings,
-    /// The `[sessions]` table.
-    pub handoffs: HandoffSettings,
-    /// The `[worker]` table.
-    pub worker: WorkerSettings,
+choice! {
+    /// The unit in which the budget of a list of entries is counted.
+    pub enum BudgetCounter {
+        /// Unicode characters.
+        Chars = "chars",
+        /// Tokens of o200k_base, or of the counter that the memory was given.
+        O200kBase = "o200k_base",
+    }
 }
 
-/// What bounds long-term entries. The names are those of the `[memory]` table,
-/// which puts `entry_` before them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EntrySettings {
-    /// `entry_bytes`: bytes of an entry's content, as UTF-8, when it is put.
-    pub bytes: usize,
-    /// `entry_tags`: tags of an entry.
-    pub tags: usize,
-    /// `entry_tag_chars`: characters of a tag.
-    pub tag_chars: usize,
-    /// `entry_budget_counter`.
-    pub budget_counter: BudgetCounter,
-    /// `entry_snapshot_seconds`: how long an entry that was deleted can still be
-    /// read as of a moment before, and what has expired is kept unseen. After at
-    /// most twice that it is gone from the store.
-    pub snapshot_seconds: u64,
+settings! {
+    /// The settings that parts of the engine read.
+    #[derive(PartialEq, Eq)]
+    pub struct MemorySettings {
+        /// Turns are cut into micros, minis and macros. A macro is a whole number of minis; new
+        /// sizes begin at the next macro.
+        #[setting(at "memory.")]
+        cuts: CutSettings;
+        /// Closed micros that stay hot.
+        hot_chunks: u32 = 2, 0..=1_000_000;
+        /// Beyond this many tokens closed micros leave the hot tier.
+        #[setting(advanced)]
+        hot_max_tokens: u64 = 50_000, 0..=MOST;
+        /// The form of warm bodies: ctf (Compact Turn Format) or json.
+        #[setting(advanced)]
+        warm_format: WarmFormat;
+        /// Cold bodies: summary_only (in packs) or ctf (in the store).
+        #[setting(advanced)]
+        cold_format: ColdFormat;
+        /// Summarizes closed chunks.
+        auto_summarize: bool = true;
+        /// Keeps key facts with summaries.
+        #[setting(advanced)]
+        auto_extract_facts: bool = true;
+        /// Makes vectors; without them search is by words alone.
+        auto_embed: bool = true;
+        /// Summarizes a chunk only when it leaves the hot tier.
+        #[setting(advanced)]
+        defer_summarization: bool = true;
+        /// Keeps the bodies of cold turns.
+        #[setting(advanced)]
+        archive_cold_content: bool = true;
+        /// How long the bodies of cold turns are kept; 0: for ever.
+        cold_retention_days: u32 = 0, 0..=1_000_000;
+        /// Long-term entries.
+        #[setting(at "memory.entry_")]
+        entries: EntrySettings;
+        /// A memory of many entries is compacted while it is quiet: its oldest become one.
+        #[setting(at "memory.compact_")]
+        compaction: CompactionSettings;
+        /// Intentions that come due.
+        #[setting(at "openwop.commitments_")]
+        commitments: CommitmentSettings;
+        /// Distillation of a memory within a budget of tokens.
+        #[setting(at "dreams.")]
+        dreams: DreamSettings;
+        /// Work that comes by itself; see docs/schedules.md.
+        #[setting(at "schedules.")]
+        schedules: ScheduleSettings;
+        /// What a model sees of a session is compacted when the next request would not fit.
+        #[setting(at "sessions.")]
+        handoffs: HandoffSettings;
+        /// How hosts over one store share background work.
+        #[setting(at "worker.")]
+        worker: WorkerSettings;
+    }
 }
 
-/// When entries are compacted by themselves, and how. The names are those of the
-/// `[memory]` table, which puts `compact_` before them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompactionSettings {
-    /// `compact_entries`: a memory of so many entries is compacted; 0: never.
-    pub entries: u64,
-    /// `compact_idle_seconds`: once nothing was put into it for so long.
-    pub idle_seconds: u64,
-    /// `compact_keep_entries`: the newest, which stay as they are.
-    pub keep_entries: usize,
-    /// `compact_input_entries`: how many become one.
-    pub input_entries: usize,
-    /// `compact_output_bytes`: bytes of that one, as UTF-8; no more than `entry_bytes`.
-    pub output_bytes: usize,
+settings! {
+    /// Where turns are cut into chunks.
+    #[derive(PartialEq, Eq)]
+    pub struct CutSettings {
+        /// Turns in a micro.
+        #[setting(key "memory.micro_chunk_size")]
+        micro_turns: u32 = 10, 1..=10_000;
+        /// Turns in a mini.
+        #[setting(key "memory.mini_chunk_interval")]
+        mini_turns: u32 = 25, 1..=100_000;
+        /// Turns in a macro.
+        #[setting(key "memory.macro_chunk_interval")]
+        macro_turns: u32 = 100, 1..=100_000;
+        /// A micro ends before it would pass this many tokens.
+        #[setting(advanced)]
+        micro_max_tokens: u32 = 8_000, 1..=4_294_967_295;
+    }
 }
 
-impl Default for CompactionSettings {
-    fn default() -> Self {
-        Self {
-            entries: 1_000,
-            idle_seconds: 600,
-            keep_entries: 100,
-            input_entries: 1_000,
-            output_bytes: 65_536,
+impl CutSettings {
+    pub(crate) fn policy(&self) -> CutPolicy {
+        CutPolicy {
+            micro_turns: self.micro_turns,
+            mini_turns: self.mini_turns,
+            macro_turns: self.macro_turns,
+            micro_max_tokens: self.micro_max_tokens,
         }
     }
 }
 
-/// What the budget of a list of entries is counted in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BudgetCounter {
-    /// Unicode characters.
-    Chars,
-    /// Tokens of o200k_base, or of whatever counter the memory was given.
-    O200kBase,
-}
-
-impl BudgetCounter {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            BudgetCounter::Chars => "chars",
-            BudgetCounter::O200kBase => "o200k_base",
-        }
+settings! {
+    /// Limits on long-term entries.
+    #[derive(PartialEq, Eq)]
+    pub struct EntrySettings {
+        /// The largest content of an entry, as UTF-8.
+        bytes: usize = 65_536, 1..=1 << 20;
+        /// Tags that an entry may have.
+        #[setting(advanced)]
+        tags: usize = 64, 0..=10_000;
+        /// Characters of a tag.
+        #[setting(advanced)]
+        tag_chars: usize = 256, 1..=10_000;
+        /// What a list's `tokenBudget` counts: chars or o200k_base.
+        #[setting(advanced)]
+        budget_counter: BudgetCounter;
+        /// How long a deleted entry can be read as of a moment before. After at most twice that it
+        /// is gone from the store.
+        #[setting(advanced)]
+        snapshot_seconds: u64 = 3_600, 0..=31_536_000;
     }
 }
 
-impl Default for EntrySettings {
-    fn default() -> Self {
-        Self {
-            bytes: 65_536,
-            tags: 64,
-            tag_chars: 256,
-            budget_counter: BudgetCounter::Chars,
-            snapshot_seconds: 3_600,
-        }
+settings! {
+    /// When entries are compacted, and how.
+    #[derive(PartialEq, Eq)]
+    pub struct CompactionSettings {
+        /// A memory of this many entries is compacted; 0: never.
+        entries: u64 = 1_000, 0..=10_000_000;
+        /// A memory is compacted after this long without a new entry.
+        #[setting(advanced)]
+        idle_seconds: u64 = 600, 0..=31_536_000;
+        /// The newest entries, which compaction leaves as they are.
+        #[setting(advanced)]
+        keep_entries: usize = 100, 0..=10_000_000;
+        /// Entries that compaction merges into one.
+        #[setting(advanced)]
+        input_entries: usize = 1_000, 2..=MAX_COMPACTED_ENTRIES as u64;
+        /// Bytes of the merged entry, as UTF-8; at most `memory.entry_bytes`.
+        #[setting(advanced)]
+        output_bytes: usize = 65_536, 1..=1 << 20;
     }
 }
 
-impl Default for MemorySettings {
-    fn default() -> Self {
-        Self {
-            cuts: CutPolicy::default(),
-            hot_chunks: 2,
-            hot_max_tokens: 50_000,
-            warm_format: WarmFormat::Ctf,
-            cold_format: ColdFormat::SummaryOnly,
-            auto_summarize: true,
-            auto_extract_facts: true,
-            auto_embed: true,
-            defer_summarization: true,
-            archive_cold_content: true,
-            cold_retention_days: 0,
-            entries: EntrySettings::default(),
-            compaction: CompactionSettings::default(),
-            commitments: CommitmentSettings::default(),
-            dreams: DreamSettings::default(),
-            schedules: ScheduleSettings::default(),
-            handoffs: HandoffSettings::default(),
-            worker: WorkerSettings::default(),
-        }
+settings! {
+    /// What is hidden besides credentials and registered secrets, and how.
+    #[derive(PartialEq, Eq)]
+    pub struct RedactionSettings {
+        /// Markers carry a short keyed tag that tells two secrets of a kind apart:
+        /// `[REDACTED:github-token:1f3a9c]`.
+        tags: bool = false;
+        /// Kinds of personal data to hide, or `all`.
+        pii: PiiKinds;
     }
 }
 
-/// Where vectors come from. The names are those of the `[memory]` table, which
-/// puts `embedding_` before them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmbeddingSettings {
-    /// `embedding_provider`.
-    pub provider: EmbeddingProvider,
-    /// `embedding_model`: one inside the program, one that is installed, or what
-    /// the endpoint calls its own.
-    pub model: String,
-    /// `embedding_threads`: threads of an installed model; 0 takes all cores.
-    pub threads: usize,
-    /// `embedding_url`: the endpoint, up to and without `/embeddings`.
-    pub url: String,
-    /// `embedding_key_env`: the environment variable that holds its key; empty
-    /// sends none.
-    pub key_env: String,
-    /// `embedding_dims`: length of its vectors; 0 asks it at the start.
-    pub dims: usize,
-    /// `embedding_timeout_seconds`: the longest that one batch may take.
-    pub timeout_seconds: u64,
-    /// `embedding_batch_texts`: texts in one request.
-    pub batch_texts: usize,
-    /// `embedding_text_chars`: characters of a text that are sent.
-    pub text_chars: usize,
-}
-
-/// Who makes vectors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EmbeddingProvider {
-    /// This process.
-    Local,
-    /// A server that speaks OpenAI's `POST /embeddings`.
-    Endpoint,
-}
-
-impl Default for EmbeddingSettings {
-    fn default() -> Self {
-        Self {
-            provider: EmbeddingProvider::Local,
-            model: "icecore-static-1".to_owned(),
-            threads: 0,
-            url: String::new(),
-            key_env: String::new(),
-            dims: 0,
-            timeout_seconds: 30,
-            batch_texts: 64,
-            text_chars: 8_000,
-        }
-    }
-}
-
-/// What is hidden besides credentials and registered secrets, and how.
+/// Kinds of personal data, or `all`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RedactionSettings {
-    /// `tags`: markers carry a short keyed tag that tells two secrets of a kind
-    /// apart.
-    pub tags: bool,
-    /// `pii`: kinds of personal data to hide, or `all`.
-    pub pii: Vec<String>,
+pub struct PiiKinds(Vec<String>);
+
+impl Value for PiiKinds {
+    fn expected(&self, _: Option<&Range>) -> String {
+        let kinds = pii_kinds().iter().map(|kind| kind.id);
+        let kinds: Vec<&str> = std::iter::once("all").chain(kinds).collect();
+        format!("a list of {}", one_of(&kinds))
+    }
+
+    fn read(&mut self, given: &toml::Value, range: Option<&Range>) -> bool {
+        let mut kinds = Vec::new();
+        let is_kind = |id: &String| id == "all" || pii_kinds().iter().any(|kind| kind.id == *id);
+        let is_read = kinds.read(given, range) && kinds.iter().all(is_kind);
+        if is_read {
+            self.0 = kinds;
+        }
+        is_read
+    }
+
+    fn show(&self) -> toml::Value {
+        self.0.show()
+    }
 }
 
 impl RedactionSettings {
     /// The redactor that they ask for.
     pub fn redactor(&self) -> Result<Redactor, UnknownPii> {
-        Redactor::standard().with_tags(self.tags).with_pii(&self.pii)
+        Redactor::standard().with_tags(self.tags).with_pii(&self.pii.0)
     }
 }
 
 impl MemorySettings {
-    /// Tells whether branches settled under other settings must be looked at again.
-    pub(crate) fn fingerprint(&self) -> String {
-        // Branches do not depend on what bounds entries, commitments, dreams and
-        // schedules, nor on when entries are compacted and who settles them.
-        let entries = EntrySettings::default();
-        let compaction = CompactionSettings::default();
-        let commitments = CommitmentSettings::default();
-        let (dreams, schedules) = (DreamSettings::default(), ScheduleSettings::default());
-        let (handoffs, worker) = (HandoffSettings::default(), WorkerSettings::default());
-        let settled_with = Self {
-            entries,
-            compaction,
-            commitments,
-            dreams,
-            schedules,
-            handoffs,
-            worker,
-            ..self.clone()
-        };
-        format!("{settled_with:?}")
+    /// Refuses values that do not go together.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let wrong =
+            |error: icecore_domain::cut::PolicyError| SettingError::conflict(error.to_string(), "");
+        self.cuts.policy().check().map_err(wrong)?;
+        if self.cold_format == ColdFormat::Ctf && self.cold_retention_days > 0 {
+            return Err(SettingError::conflict(
+                "`memory.cold_retention_days` lets go of packs, and \
+                 `advanced.memory.cold_format = \"ctf\"` makes none",
+                "use `cold_format = \"summary_only\"`, or keep cold bodies for ever",
+            ));
+        }
+        let HandoffSettings { window, reserve, .. } = self.handoffs;
+        if reserve >= window {
+            return Err(reserve_conflict("sessions.reserve", reserve, window));
+        }
+        Ok(())
     }
+
+    /// Tells whether branches settled under other settings must be looked at again. Limits on
+    /// entries, commitments, dreams and schedules have no effect on branches.
+    pub(crate) fn fingerprint(&self) -> String {
+        let Self { cuts, hot_chunks, hot_max_tokens, warm_format, cold_format, .. } = self;
+        let Self { auto_summarize, auto_extract_facts, auto_embed, .. } = self;
+        let Self { defer_summarization, archive_cold_content, cold_retention_days, .. } = self;
+        let tiers = (cuts, hot_chunks, hot_max_tokens, warm_format, cold_format);
+        let derived = (auto_summarize, auto_extract_facts, auto_embed, defer_summarization);
+        format!("{tiers:?} {derived:?} {archive_cold_content} {cold_retention_days}")
+    }
+}
+
+/// A reserve that leaves nothing of a window.
+pub fn reserve_conflict(key: &str, reserve: u64, window: u64) -> SettingError {
+    SettingError::conflict(
+        format!("`{key}` ({reserve}) leaves nothing of the window of {window} tokens"),
+        "give a smaller reserve, or the window that the model has",
+    )
 }

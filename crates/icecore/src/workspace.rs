@@ -17,6 +17,7 @@ use icecore_domain::workspace::{
     DEFAULT_CONTENT_TYPE, FilePath, MAX_CONTENT_TYPE_BYTES, PathError, Workspace, check_path,
     is_content_type,
 };
+use icecore_settings::settings;
 use icecore_store::{Claim, Expect, FileHead, FileRecord, NewFile, StoreError};
 use sha2::{Digest, Sha256};
 
@@ -27,22 +28,19 @@ use crate::secrets::TenantRedactor;
 use crate::secrets::write_redacted;
 use crate::veil::Veil;
 
-/// What bounds workspaces. The names are those of the `[workspace]` table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkspaceSettings {
-    /// `enabled`: whether there are workspaces at all.
-    pub enabled: bool,
-    /// `file_bytes`: the largest content of a file.
-    pub file_bytes: usize,
-    /// `files`: files of one workspace.
-    pub files: u64,
-    /// `versions`: versions of a file that are kept, the last among them.
-    pub versions: u64,
-}
-
-impl Default for WorkspaceSettings {
-    fn default() -> Self {
-        Self { enabled: true, file_bytes: 1 << 20, files: 256, versions: 20 }
+settings! {
+    /// Limits on workspace files.
+    #[derive(PartialEq, Eq, Copy)]
+    pub struct WorkspaceSettings {
+        /// Offers workspace files at all.
+        enabled: bool = true;
+        /// The largest content of a file.
+        file_bytes: usize = 1 << 20, 1..=1 << 28;
+        /// Files of one workspace.
+        files: u64 = 256, 1..=100_000;
+        /// Versions of a file that are kept, the last among them.
+        #[setting(advanced)]
+        versions: u64 = 20, 1..=100_000;
     }
 }
 

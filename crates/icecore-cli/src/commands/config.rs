@@ -1,6 +1,6 @@
 //! `icecore config`: effective settings with their origin.
 
-use icecore::config::Shown;
+use icecore_settings::Row;
 use serde_json::json;
 
 use crate::draw::table;
@@ -8,14 +8,19 @@ use crate::failure::{Outcome, Status};
 use crate::hush;
 use crate::json;
 use crate::printer::{Printer, Tone};
-use crate::settings::{Origin, Settings};
+use crate::settings::{FileSettings, Origin, Settings};
 
-/// The file that the binary ships.
-const EXAMPLE: &str = include_str!("../../config.example.toml");
+/// How the example begins.
+const EXAMPLE: &str = "\
+# Settings of Icecore. Every line here is the default: take the `#` away from one to change it.
+# Environment variables go before this file, and flags before both: `page` under [serve] is
+# ICECORE_SERVE_PAGE, too. docs/settings.md has it all in tables.
+";
 
 /// Prints the commented example.
 pub fn example(printer: &Printer) -> Outcome<Status> {
-    printer.raw(EXAMPLE)?;
+    let tables = icecore_settings::example(&mut FileSettings::default());
+    printer.raw(&format!("{EXAMPLE}\n{tables}"))?;
     Ok(Status::Done)
 }
 
@@ -44,8 +49,8 @@ pub fn show(settings: &Settings, printer: &Printer) -> Outcome<Status> {
     Ok(Status::Done)
 }
 
-fn all(settings: &Settings) -> Vec<(Shown, Origin)> {
-    let plain = |key: &str, value: String| Shown { key: key.to_owned(), value, given: false };
+fn all(settings: &Settings) -> Vec<(Row, Origin)> {
+    let plain = |key: &str, value: String| Row { key: key.to_owned(), value };
     let typed = |given: bool| if given { Origin::Flag } else { Origin::Default };
     let config = match &settings.config {
         Some(path) => path.display().to_string(),
@@ -53,13 +58,13 @@ fn all(settings: &Settings) -> Vec<(Shown, Origin)> {
     };
     // The key itself is never shown.
     let (key, key_origin) = match settings.master_key {
-        Some(_) => ("(hidden)".to_owned(), Origin::Env("ICECORE_MASTER_KEY")),
+        Some(_) => ("(hidden)".to_owned(), Origin::Env("ICECORE_MASTER_KEY".to_owned())),
         None => (settings.data.join("master.key").display().to_string(), Origin::Default),
     };
     let mut rows = vec![
-        (plain("data", settings.data.display().to_string()), settings.data_origin),
-        (plain("store", store(settings)), settings.store_origin),
-        (plain("config", config), settings.config_origin),
+        (plain("data", settings.data.display().to_string()), settings.data_origin.clone()),
+        (plain("store", store(settings)), settings.store_origin.clone()),
+        (plain("config", config), settings.config_origin.clone()),
         (plain("tenant", settings.tenant.clone()), typed(settings.flags.tenant.is_some())),
         (
             plain("memory", settings.memory.clone().unwrap_or_else(|| "default".to_owned())),
@@ -69,17 +74,12 @@ fn all(settings: &Settings) -> Vec<(Shown, Origin)> {
     ];
     if let Some(keys) = &settings.object_keys {
         // Nor is that one; its name is.
-        rows.push((plain("objects key", keys.id.clone()), Origin::Env("AWS_ACCESS_KEY_ID")));
+        rows.push((
+            plain("objects key", keys.id.clone()),
+            Origin::Env("AWS_ACCESS_KEY_ID".to_owned()),
+        ));
     }
-    let from_file = |shown: Shown| {
-        let origin = match settings.overruled.get(shown.key.as_str()) {
-            Some(variable) => Origin::Env(variable),
-            None if shown.given => Origin::File,
-            None => Origin::Default,
-        };
-        (shown, origin)
-    };
-    rows.extend(settings.file.settings().into_iter().map(from_file));
+    rows.extend(settings.rows());
     rows
 }
 
@@ -102,12 +102,12 @@ pub fn without_password(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use icecore::config::FileConfig;
+    use icecore_settings::{example, reference, rows, variables};
 
-    use super::EXAMPLE;
+    use super::*;
 
     /// The example with its commented settings in force.
-    fn uncommented() -> String {
+    fn uncommented(text: &str) -> String {
         let is_setting = |line: &str| {
             line.strip_prefix("#").is_some_and(|rest| rest.starts_with(char::is_alphabetic))
         };
@@ -115,41 +115,76 @@ mod tests {
             true => line[1..].to_owned(),
             false => line.to_owned(),
         };
-        EXAMPLE.lines().map(line).collect::<Vec<_>>().join("\n")
+        text.lines().map(line).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
     fn the_example_says_the_defaults() {
-        let (shipped, mut defaults) = (FileConfig::parse(EXAMPLE).unwrap(), FileConfig::default());
-        assert_eq!(shipped.memory, defaults.memory);
-        let all = FileConfig::parse(&uncommented()).unwrap();
-        assert_eq!((&all.memory, &all.serve), (&defaults.memory, &defaults.serve));
-        assert_eq!((&all.embedding, &all.index), (&defaults.embedding, &defaults.index));
-        assert_eq!((&all.redaction, all.workspace), (&defaults.redaction, defaults.workspace));
-        assert_eq!((&all.telemetry, &all.models), (&defaults.telemetry, &defaults.models));
-        assert_eq!((&all.proxy, all.postgres), (&defaults.proxy, defaults.postgres));
-        assert_eq!(all.objects, defaults.objects);
-        let missing: Vec<String> =
-            all.settings().into_iter().filter(|s| !s.given).map(|s| s.key).collect();
-        assert_eq!(missing, [""; 0]);
-        defaults = shipped;
-        assert!(!defaults.settings().is_empty());
+        let text = format!("{EXAMPLE}\n{}", example(&mut FileSettings::default()));
+        let defaults = rows(&mut FileSettings::default());
+        assert_eq!(rows(&mut FileSettings::parse(&text).unwrap()), defaults);
+        let mut all = FileSettings::default();
+        let given = icecore_settings::read(&mut all, &uncommented(&text)).unwrap();
+        assert_eq!(rows(&mut all), defaults);
+        let missing: Vec<_> = defaults.iter().filter(|row| !given.contains(&row.key)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        FileSettings::parse(&uncommented(&text)).unwrap();
     }
 
-    /// The model of the example, which is no default.
+    /// A table in the example that the user is to name.
     #[test]
     fn the_model_of_the_example_can_be_declared() {
-        let is_its = |line: &&str| line.starts_with("#   ");
-        let table: Vec<&str> = EXAMPLE.lines().filter(is_its).map(|line| &line[4..]).collect();
-        // A key is in one place.
-        let table = table.join("\n").replace("\nkey_secret", "\n#");
-        let config = FileConfig::parse(&table).unwrap();
-        let left_out: Vec<String> = config
-            .settings()
-            .into_iter()
-            .filter(|shown| shown.key.starts_with("models.small.") && !shown.given)
-            .map(|shown| shown.key)
+        let text = example(&mut FileSettings::default());
+        let its = text.lines().skip_while(|line| *line != "#   [models.NAME]");
+        let its: Vec<&str> = its
+            .take_while(|line| line.starts_with("# "))
+            .filter_map(|line| line.strip_prefix("#   "))
             .collect();
-        assert_eq!(left_out, ["models.small.key_secret"]);
+        let is_given = |line: &&str| !line.starts_with("key_secret") && !line.contains(" = 0 ");
+        let table: Vec<String> = its
+            .into_iter()
+            .filter(is_given)
+            .map(|line| {
+                line.replace("url = \"\"", "url = \"http://h/v1\"").replace("\"\"", "\"x\"")
+            })
+            .collect();
+        let config = FileSettings::parse(&table.join("\n")).unwrap();
+        assert_eq!(config.models.table("NAME").unwrap().url, "http://h/v1");
     }
+
+    #[test]
+    fn every_setting_has_a_sentence_and_variables_of_its_own() {
+        let reference = reference(&mut FileSettings::default());
+        let silent: Vec<&str> = reference.lines().filter(|line| line.ends_with("|  |")).collect();
+        assert!(silent.is_empty(), "{silent:?}");
+        let all = variables(&mut FileSettings::default());
+        let mut names: Vec<&String> = all.iter().flat_map(|(_, names)| names).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    /// `UPDATE_DOCS=1` writes the page anew.
+    #[test]
+    fn the_reference_page_is_fresh() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+        let page = format!("{PAGE}\n{}", reference(&mut FileSettings::default()));
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, &page).unwrap();
+        }
+        let is_fresh = std::fs::read_to_string(path).unwrap() == page;
+        assert!(is_fresh, "docs/settings.md is stale: run this test with UPDATE_DOCS=1");
+    }
+
+    const PAGE: &str = "\
+# Settings
+
+A file in TOML; `icecore config example` prints one to begin with, `icecore config show` says which value is in force and where it comes from.
+The file is `config.toml` under the platform's directory for settings, or the one that `--config` or `ICECORE_CONFIG` names.
+Flags beat environment variables, those beat the file, and the file beats the defaults.
+Environment variables are made of table and name, also for what stands under `[advanced]`: `page` under `[serve]` is `ICECORE_SERVE_PAGE`. Other variables that give a setting stand in brackets. Tables with names of your choice, such as `[models.NAME]`, are in the file alone.
+What stands under `[advanced]` is seldom changed.
+This page is generated from the declarations in the code.
+";
 }

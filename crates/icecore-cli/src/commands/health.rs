@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Asks a host and tells what it says.
 pub fn run(args: &HealthArgs, settings: &Settings, printer: &Printer) -> Outcome<Status> {
-    let here = format!("http://{}", settings.file.serve.listen);
+    let here = format!("http://{}", settings.file.server.listen);
     let base = args.url.as_deref().unwrap_or(&here).trim_end_matches('/');
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let asked = icecore_models::http_agent(base)

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use icecore::config::{LOCAL_MODEL, ModelChoices};
-use icecore::{EmbeddingProvider, ModelId, ModelSettings};
+use icecore::ModelId;
 use icecore_models::registry;
 use serde_json::{Value, json};
 
@@ -11,7 +10,9 @@ use crate::args::{ModelAction, ModelArgs};
 use crate::draw::{bytes, number, table};
 use crate::failure::{Failure, Outcome, Status};
 use crate::hush;
-use crate::models::{models_dir, reserve, used, window};
+use crate::models::{
+    EmbeddingProvider, LOCAL_MODEL, ModelChoices, ModelSettings, models_dir, reserve, used, window,
+};
 use crate::printer::{Printer, Tone};
 use crate::settings::Settings;
 
@@ -76,7 +77,7 @@ fn list_talking(settings: &Settings, printer: &Printer) -> Outcome<()> {
     }
     let head = ["talks", "protocol", "server", "model", "window", "asked for"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for table in &choices.tables {
+    for table in choices.tables.values() {
         rows.push(vec![
             table.name.clone(),
             table.protocol.as_str().to_owned(),
@@ -131,7 +132,7 @@ fn talking_json(settings: &Settings) -> Vec<Value> {
             "usedFor": uses(choices, &table.name),
         })
     };
-    choices.tables.iter().map(one).collect()
+    choices.tables.values().map(one).collect()
 }
 
 /// What is in use, in words.

@@ -1,20 +1,22 @@
 //! `icecore proxy`: the compacting proxy alone, for one person on this machine.
 
 use icecore_models::http_client;
-use icecore_server::{Alone, Limits, Listener, ServeError, ServerOptions, UpstreamKey};
+use icecore_server::{Alone, Listener, ServeError, ServerOptions, UpstreamKey};
 use icecore_server::{TenantUpstreams, UpstreamOptions};
 use serde_json::json;
 
 use super::serve::{self, stopped, unheard};
-use crate::app::{App, DEFAULT_MEMORY};
+use crate::app::{App, DEFAULT_MEMORY, Needs, Talk};
 use crate::args::ProxyArgs;
 use crate::failure::{Failure, Outcome, Status};
+use crate::printer::Printer;
+use crate::settings::Settings;
 
 /// Where it listens where nothing else is said.
 const LISTEN: &str = "127.0.0.1:7434";
 
 /// Hands chats on until it is told to stop, and then finishes what it accepted.
-pub async fn run(args: ProxyArgs, app: &App) -> Outcome<Status> {
+pub async fn run(args: ProxyArgs, settings: Settings, printer: Printer) -> Outcome<Status> {
     let upstream = upstream(&args.upstream)?;
     check(args.window, args.reserve)?;
     let wanted = args.listen.as_deref().unwrap_or(LISTEN);
@@ -22,6 +24,13 @@ pub async fn run(args: ProxyArgs, app: &App) -> Outcome<Status> {
     if listener.address().is_some_and(|address| !address.ip().is_loopback()) {
         return Err(not_here(wanted));
     }
+    let app = App::open(settings, printer, Needs { vectors: true, talk: Talk::Yes }).await?;
+    let done = serve(&app, upstream, listener, wanted).await;
+    app.memory.write_usage().await;
+    done
+}
+
+async fn serve(app: &App, upstream: String, listener: Listener, wanted: &str) -> Outcome<Status> {
     // From here on a signal ends it well.
     let shutdown = stopped()?;
     let shown = listener.shown();
@@ -37,7 +46,7 @@ pub async fn run(args: ProxyArgs, app: &App) -> Outcome<Status> {
         principal: app.principal.clone(),
         memory: app.settings.memory.clone().unwrap_or_else(|| DEFAULT_MEMORY.to_owned()),
     };
-    let options = options(app, &args, upstream, shown);
+    let options = options(&app.settings, upstream);
     let served =
         icecore_server::serve_proxy(app.memory.clone(), alone, listener, options, shutdown).await;
     served.map_err(|error| match error {
@@ -48,18 +57,15 @@ pub async fn run(args: ProxyArgs, app: &App) -> Outcome<Status> {
     Ok(Status::Done)
 }
 
-fn options(app: &App, args: &ProxyArgs, upstream: String, listen: String) -> ServerOptions {
-    let file = &app.settings.file;
-    let provider = UpstreamOptions { url: Some(upstream), key: UpstreamKey::Callers };
-    let mut proxy = serve::proxy_options(&app.settings);
-    proxy.upstreams = TenantUpstreams { openai: provider.clone(), anthropic: provider };
-    proxy.tenants.clear();
-    proxy.window = args.window.or(proxy.window);
-    proxy.reserve = args.reserve.or(proxy.reserve);
+fn options(settings: &Settings, upstream: String) -> ServerOptions {
+    let url = Some(upstream);
+    let provider = UpstreamOptions { url, key: UpstreamKey::Callers, ..UpstreamOptions::default() };
+    let mut options = serve::options(settings);
+    options.proxy.upstreams = TenantUpstreams { openai: provider.clone(), anthropic: provider };
+    options.proxy.tenants.clear();
     // All is for the one tenant there is.
-    let limits = Limits { tenant_percent: 100, ..serve::limits(&file.serve, &file.proxy) };
-    let allowed_hosts = file.serve.allowed_hosts.clone();
-    ServerOptions { listen, allowed_hosts, limits, proxy }
+    options.limits.tenant_percent = 100;
+    options
 }
 
 /// The provider's address, if it is one.

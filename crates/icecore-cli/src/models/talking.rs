@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::config::{LOCAL_MODEL, ModelChoices};
-use icecore::{ChatModel, ModelChain, ModelSettings, Models, Tenant};
+use icecore::{ChatModel, ModelChain, Models, Tenant};
 use icecore_models::{ApiKey, ChatClient, ChatClientConfig, discover_local, known_window};
 
+use super::settings::{LOCAL_MODEL, ModelChoices, ModelSettings};
 use crate::app;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -25,7 +25,7 @@ const RESERVED_SHARE: u64 = 4;
 /// there is always something behind it.
 pub async fn talking(settings: &Settings, printer: Printer) -> Outcome<Models> {
     let choices = &settings.file.models;
-    let mut models = Models { limits: choices.limits, ..Models::default() };
+    let mut models = Models { limits: choices.limits(), ..Models::default() };
     let names = used(choices);
     if names.iter().all(|(_, name)| name.is_empty()) {
         return Ok(models);
@@ -38,9 +38,8 @@ pub async fn talking(settings: &Settings, printer: Printer) -> Outcome<Models> {
     }
     let is_named = names.iter().any(|(_, name)| *name == LOCAL_MODEL);
     // Whoever listens at the usual ports is asked nothing unless somebody wants it so.
-    let is_wanted = is_named
-        || choices.table(LOCAL_MODEL).is_some()
-        || settings.file.is_given("models.local_urls");
+    let is_wanted =
+        is_named || choices.table(LOCAL_MODEL).is_some() || settings.is_given("models.local_urls");
     if is_wanted
         && !made.contains_key(LOCAL_MODEL)
         && let Some(local) = local(settings).await?
@@ -64,7 +63,7 @@ pub async fn talking(settings: &Settings, printer: Printer) -> Outcome<Models> {
     models.summaries = chain(choices.summary_choice());
     models.handoffs = chain(&choices.handoff_model);
     models.dreams = chain(&choices.dream_model);
-    models.consolidation = chain(&choices.consolidation_model);
+    models.consolidation = chain(&choices.memory.consolidation_model);
     Ok(models)
 }
 
@@ -82,7 +81,7 @@ pub async fn chatting(
     // As above: whoever listens at the usual ports is asked nothing unless it is wanted.
     let is_found = match name {
         LOCAL_MODEL => true,
-        "" => settings.file.is_given("models.local_urls"),
+        "" => settings.is_given("models.local_urls"),
         _ => return Err(no_model(name, choices)),
     };
     let found = if is_found { local(settings).await? } else { None };
@@ -99,7 +98,7 @@ pub async fn chatting(
 }
 
 fn no_model(name: &str, choices: &ModelChoices) -> Failure {
-    let known: Vec<&str> = choices.tables.iter().map(|table| table.name.as_str()).collect();
+    let known: Vec<&str> = choices.tables.keys().map(String::as_str).collect();
     let hint = match known.is_empty() {
         true => format!("declare it in the settings file: `[models.{name}]` with its `url`"),
         false => format!("declared are {}", known.join(", ")),
@@ -112,8 +111,8 @@ pub fn priced(settings: &Settings) -> Models {
     let choices = &settings.file.models;
     let names = [choices.handoff_model.as_str(), choices.summary_choice()];
     let table = names.into_iter().find_map(|name| choices.table(name));
-    let reading_price = table.map(|table| table.prices);
-    Models { limits: choices.limits, reading_price, ..Models::default() }
+    let reading_price = table.map(ModelSettings::prices);
+    Models { limits: choices.limits(), reading_price, ..Models::default() }
 }
 
 /// What models are asked for, and which.
@@ -122,7 +121,7 @@ pub fn used(choices: &ModelChoices) -> [(&'static str, &str); 4] {
         ("summaries", choices.summary_choice()),
         ("handoffs", &choices.handoff_model),
         ("dreams", &choices.dream_model),
-        ("consolidation", &choices.consolidation_model),
+        ("consolidation", &choices.memory.consolidation_model),
     ]
 }
 
@@ -131,7 +130,7 @@ pub fn used(choices: &ModelChoices) -> [(&'static str, &str); 4] {
 pub fn window(settings: &Settings, table: &ModelSettings) -> u64 {
     let declared = settings.file.memory.handoffs.window;
     match table.window {
-        0 if settings.file.is_given("sessions.window") => declared,
+        0 if settings.is_given("sessions.window") => declared,
         0 => known_window(&table.model).unwrap_or(declared),
         window => window,
     }
@@ -154,12 +153,12 @@ async fn client(settings: &Settings, table: &ModelSettings) -> Outcome<Arc<dyn C
         api_key: key(settings, table).await?,
         window: Some(window(settings, table)),
         reserve: reserve(settings, table),
-        prices: table.prices,
+        prices: table.prices(),
         caches_prefix: table.caches_prefix,
         timeout: Duration::from_secs(table.timeout_seconds),
         idle: Duration::from_secs(table.idle_seconds),
         retries: table.retries,
-        ..ChatClientConfig::new(table.protocol, table.url.as_str(), table.model.as_str())
+        ..ChatClientConfig::new(table.protocol.into(), table.url.as_str(), table.model.as_str())
     };
     made(config, &table.name)
 }

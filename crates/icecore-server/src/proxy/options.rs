@@ -3,69 +3,75 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use icecore::{Principal, Protocol};
+use icecore::{Principal, Protocol, reserve_conflict};
 use icecore_models::ApiKey;
+use icecore_settings::{SettingError, http_host, settings};
 
-/// How the proxy behaves. What bounds its bodies and streams is in
-/// [`Limits`](crate::Limits).
-#[derive(Debug, Clone)]
-pub struct ProxyOptions {
-    /// Where requests go on to.
-    pub upstreams: TenantUpstreams,
-    /// The same, by tenant; what a tenant does not name is everybody's.
-    pub tenants: BTreeMap<String, TenantUpstreams>,
-    /// `window`: tokens of a request and its answer together, whatever the model.
-    pub window: Option<u64>,
-    /// `reserve`: tokens of it that are kept free for the answer, where a request does not
-    /// say.
-    pub reserve: Option<u64>,
-    /// Windows of models, by the name that a request has for them.
-    pub windows: BTreeMap<String, u64>,
-    /// `recall_tokens`: tokens of memory that may be put before a request; 0 is none.
-    pub recall_tokens: u32,
-    /// `fail_open`: whether a request goes on untouched where our store fails.
-    pub fail_open: bool,
-    /// `redact_upstream`: whether secrets are hidden in what goes upstream too.
-    pub redact_upstream: bool,
-    /// `kept_answer_bytes`: the most that is kept of one answer. Default 1 MiB.
-    pub kept_answer_bytes: usize,
-    /// `compaction_seconds`: time to make a request fit. Default 600.
-    pub compaction_seconds: u64,
-    /// `connect_seconds`: time to reach the provider. Default 10.
-    pub connect_seconds: u64,
-    /// `first_byte_seconds`: time until an answer begins. Default 600.
-    pub first_byte_seconds: u64,
-    /// `idle_seconds`: time between two pieces of an answer. Default 300.
-    pub idle_seconds: u64,
-}
-
-impl Default for ProxyOptions {
-    fn default() -> Self {
-        Self {
-            upstreams: TenantUpstreams::default(),
-            tenants: BTreeMap::new(),
-            window: None,
-            reserve: None,
-            windows: BTreeMap::new(),
-            recall_tokens: 0,
-            fail_open: true,
-            redact_upstream: false,
-            kept_answer_bytes: 1 << 20,
-            compaction_seconds: 600,
-            connect_seconds: 10,
-            first_byte_seconds: 600,
-            idle_seconds: 300,
-        }
+settings! {
+    /// How the proxy behaves. Limits on its bodies and streams are in
+    /// [`Limits`](crate::Limits).
+    pub struct ProxyOptions {
+        /// Where chats go on to from /openai/v1 and /anthropic/v1. Clients show a key of ours.
+        #[setting(at "proxy.")]
+        upstreams: TenantUpstreams;
+        /// Providers of one tenant; what its table leaves out is as above.
+        #[setting(tables "proxy.tenants")]
+        tenants: BTreeMap<String, TenantUpstreams>;
+        /// Tokens of a request and its answer; 0: what `[models.NAME]` declares or is known of the
+        /// model, else `sessions.window`.
+        window: Option<u64> = None, 0..=1_000_000_000;
+        /// Tokens of the window for the answer, where a request does not say; 0: as
+        /// `sessions.reserve`.
+        reserve: Option<u64> = None, 0..=1_000_000_000;
+        /// Windows of models, by the name that a request has for them.
+        #[setting(none)]
+        windows: BTreeMap<String, u64>;
+        /// Tokens of memory that may be put before a request; 0: none.
+        recall_tokens: u32 = 0, 0..=1_000_000;
+        /// Sends requests on untouched while the store fails.
+        fail_open: bool = true;
+        /// Hides secrets in what goes upstream, too.
+        redact_upstream: bool = false;
+        /// The most that is stored of one answer.
+        kept_answer_bytes: usize = 1 << 20, 1 << 10..=1 << 20;
+        /// The longest that making a request fit may take; then it is refused, and stored.
+        compaction_seconds: u64 = 600, 1..=86_400;
+        /// The longest that connecting to a provider may take.
+        #[setting(advanced)]
+        connect_seconds: u64 = 10, 1..=3_600;
+        /// The longest wait until an answer begins.
+        first_byte_seconds: u64 = 600, 1..=86_400;
+        /// The longest wait for the next piece of an answer.
+        idle_seconds: u64 = 300, 1..=86_400;
     }
 }
 
-/// One tenant's providers.
-#[derive(Debug, Clone, Default)]
-pub struct TenantUpstreams {
-    /// Who speaks OpenAI's protocol.
-    pub openai: UpstreamOptions,
-    /// Who speaks Anthropic's.
-    pub anthropic: UpstreamOptions,
+settings! {
+    /// One tenant's providers.
+    pub struct TenantUpstreams {
+        /// The one that speaks OpenAI's protocol.
+        #[setting(under "openai_")]
+        openai: UpstreamOptions;
+        /// The one that speaks Anthropic's.
+        #[setting(under "anthropic_")]
+        anthropic: UpstreamOptions;
+    }
+}
+
+settings! {
+    /// A provider.
+    pub struct UpstreamOptions {
+        /// The provider's address up to and with the version path, such as
+        /// `https://api.openai.com/v1`.
+        url: Option<String>;
+        /// The environment variable that holds its key.
+        key_env: String;
+        /// The secret that is its key, registered by the caller's tenant.
+        key_secret: String;
+        /// What it is shown.
+        #[setting(none)]
+        key: UpstreamKey;
+    }
 }
 
 impl TenantUpstreams {
@@ -75,15 +81,29 @@ impl TenantUpstreams {
             Protocol::Anthropic => &self.anthropic,
         }
     }
-}
 
-/// A provider.
-#[derive(Debug, Clone, Default)]
-pub struct UpstreamOptions {
-    /// Its address up to and with the version path, such as `https://api.openai.com/v1`.
-    pub url: Option<String>,
-    /// What it is shown.
-    pub key: UpstreamKey,
+    /// Refuses values that do not go together; `at` is the table.
+    fn check(&self, at: &str) -> Result<(), SettingError> {
+        for (protocol, one) in [("openai", &self.openai), ("anthropic", &self.anthropic)] {
+            if one.url.as_deref().is_some_and(|url| http_host(url).is_none()) {
+                return Err(SettingError::conflict(
+                    format!(
+                        "`{at}.{protocol}_url` must be http:// or https:// with a host and without credentials"
+                    ),
+                    "give the provider's address up to and with the version path, such as \
+                     \"https://api.openai.com/v1\"",
+                ));
+            }
+            if !one.key_env.is_empty() && !one.key_secret.is_empty() {
+                let key = format!("{at}.{protocol}");
+                return Err(SettingError::conflict(
+                    format!("both `{key}_key_env` and `{key}_key_secret` are set"),
+                    "leave one of them out",
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The key that a provider is shown.
@@ -110,6 +130,37 @@ pub struct Alone {
 }
 
 impl ProxyOptions {
+    /// Refuses values that do not go together.
+    pub(crate) fn check(&self) -> Result<(), SettingError> {
+        self.upstreams.check("proxy")?;
+        for (name, upstreams) in &self.tenants {
+            upstreams.check(&format!("proxy.tenants.{name}"))?;
+        }
+        match (self.window, self.reserve) {
+            (Some(window), Some(reserve)) if reserve >= window => {
+                Err(reserve_conflict("proxy.reserve", reserve, window))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives every provider its key: `find` looks a variable up.
+    ///
+    /// Fails with the name of the first variable that is missing.
+    pub fn find_keys(&mut self, find: impl Fn(&str) -> Option<ApiKey>) -> Result<(), String> {
+        let all = std::iter::once(&mut self.upstreams).chain(self.tenants.values_mut());
+        for one in all.flat_map(|tenant| [&mut tenant.openai, &mut tenant.anthropic]) {
+            one.key = match (one.key_env.as_str(), one.key_secret.as_str()) {
+                ("", "") => UpstreamKey::Absent,
+                ("", secret) => UpstreamKey::Secret(secret.to_owned()),
+                (variable, _) => {
+                    UpstreamKey::Given(find(variable).ok_or_else(|| variable.to_owned())?)
+                }
+            };
+        }
+        Ok(())
+    }
+
     /// A tenant's provider for a protocol. Where a tenant names an address of its own, the
     /// key is its own too: everybody's is not shown elsewhere.
     pub(crate) fn upstream(&self, tenant: &str, protocol: Protocol) -> UpstreamOptions {
@@ -120,7 +171,9 @@ impl ProxyOptions {
         match (&own.url, &own.key) {
             (Some(_), _) => own.clone(),
             (None, UpstreamKey::Absent) => usual.clone(),
-            (None, key) => UpstreamOptions { url: usual.url.clone(), key: key.clone() },
+            (None, key) => {
+                UpstreamOptions { url: usual.url.clone(), key: key.clone(), ..Default::default() }
+            }
         }
     }
 
@@ -157,7 +210,10 @@ mod tests {
 
     #[test]
     fn a_tenants_address_never_sees_everybodys_key() {
-        let named = |url: Option<&str>, key| UpstreamOptions { url: url.map(str::to_owned), key };
+        let named = |url: Option<&str>, key| {
+            let url = url.map(str::to_owned);
+            UpstreamOptions { url, key, ..Default::default() }
+        };
         let openai = |openai| TenantUpstreams { openai, ..TenantUpstreams::default() };
         let options = ProxyOptions {
             upstreams: openai(named(Some("usual"), UpstreamKey::Given(ApiKey::new("k")))),

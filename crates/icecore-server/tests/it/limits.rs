@@ -361,6 +361,6 @@ async fn limits_that_stop_everything_stop_the_start() {
     let limits = Limits { concurrent_requests: 0, ..Limits::default() };
     let options = icecore_server::ServerOptions { limits, ..Default::default() };
     let error = icecore_server::serve(memory, listener, options, async {}).await.unwrap_err();
-    let expected = "the limit `concurrent_requests` is 0, and must be from 1 to 65536";
+    let expected = "the limit `concurrent_requests` must be a whole number from 1 to 65536, not 0";
     assert_eq!(error.to_string(), expected);
 }

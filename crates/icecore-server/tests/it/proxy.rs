@@ -41,7 +41,8 @@ pub(crate) const UPSTREAM_KEY: &str = "up-key-0123456789abcdef";
 
 /// Everything goes to one address.
 pub(crate) fn to(url: &str, key: UpstreamKey) -> ProxyOptions {
-    let provider = UpstreamOptions { url: Some(url.to_owned()), key };
+    let url = Some(url.to_owned());
+    let provider = UpstreamOptions { url, key, ..UpstreamOptions::default() };
     let upstreams = TenantUpstreams { openai: provider.clone(), anthropic: provider };
     ProxyOptions { upstreams, ..ProxyOptions::default() }
 }
@@ -483,8 +484,11 @@ async fn tenants_have_providers_keys_and_sessions_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let memory = crate::place::open(Memory::builder(), dir.path()).await;
     let mut options = to(&usual.url(), given());
-    let provider =
-        UpstreamOptions { url: Some(own.url()), key: UpstreamKey::Secret("llm".to_owned()) };
+    let provider = UpstreamOptions {
+        url: Some(own.url()),
+        key: UpstreamKey::Secret("llm".to_owned()),
+        ..UpstreamOptions::default()
+    };
     let acme = TenantUpstreams { openai: provider, ..TenantUpstreams::default() };
     options.tenants.insert("acme".to_owned(), acme);
     let host = host_of(memory.clone(), dir.path(), options).await;

@@ -298,6 +298,7 @@ async fn no_secret_stays_of_what_goes_through_the_proxy() {
     let provider = |upstream: &Upstream| UpstreamOptions {
         url: Some(upstream.url()),
         key: UpstreamKey::Given(ApiKey::new(token())),
+        ..UpstreamOptions::default()
     };
     let upstreams = TenantUpstreams { openai: provider(&openai), anthropic: provider(&anthropic) };
     let proxy = ProxyOptions { upstreams, ..ProxyOptions::default() };
