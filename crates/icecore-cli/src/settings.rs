@@ -12,8 +12,8 @@ use icecore::{
     BoundSettings, IndexSettings, MemorySettings, ObjectKeys, ObjectSettings, PostgresOptions,
     RedactionSettings, WorkspaceSettings,
 };
-use icecore_models::ApiKey;
 use icecore_host::HostSettings;
+use icecore_models::ApiKey;
 use icecore_server::ServerOptions;
 use icecore_settings::{Row, SettingError, rows, set, settings, variables};
 use zeroize::Zeroizing;

@@ -45,6 +45,7 @@ settings! {
         /// Writes a readable MEMORY-INDEX.md beside the index.
         index_markdown: bool = false;
         /// The share of a context that distilled memory may take.
+        #[setting(advanced)]
         context_percent: u8 = 15, 0..=100;
         /// The longest that a model may take to answer.
         #[setting(advanced)]

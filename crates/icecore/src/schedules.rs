@@ -35,7 +35,6 @@ settings! {
         /// Schedules of a tenant that are still to come.
         per_tenant: u64 = 100, 0..=10_000;
         /// How far ahead the first time may be.
-        #[setting(advanced)]
         horizon_days: u32 = 90, 1..=3_650;
         /// A memory written to so recently is in use, and its dream waits.
         #[setting(advanced)]
@@ -50,6 +49,7 @@ settings! {
         #[setting(advanced)]
         lease_seconds: u64 = 30, 1..=3_600;
         /// Ticks that a host works on at once.
+        #[setting(advanced)]
         running: usize = 4, 1..=1_024;
         /// Tokens of a tenant's dreams from midnight UTC, beyond which scheduled ones wait;
         /// 0: no limit.

@@ -220,8 +220,9 @@ impl RedactionSettings {
 impl MemorySettings {
     /// Refuses values that do not go together.
     pub fn check(&self) -> Result<(), SettingError> {
-        let wrong =
-            |error: icecore_domain::cut::PolicyError| SettingError::conflict(error.to_string(), "");
+        let wrong = |error: icecore_domain::cut::PolicyError| {
+            SettingError::conflict(error.to_string(), "10, 25 and 100 are sizes that nest")
+        };
         self.cuts.policy().check().map_err(wrong)?;
         if self.cold_format == ColdFormat::Ctf && self.cold_retention_days > 0 {
             return Err(SettingError::conflict(

@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use icecore::{
-    Clock, CompactionSettings, DreamSettings, EntrySettings, Memory, MemorySettings, Millis,
-    Principal, ScheduleSettings, Tenant, WorkerSettings,
+    Clock, CompactionSettings, CutSettings, DreamSettings, EntrySettings, Memory, MemorySettings,
+    Millis, Principal, ScheduleSettings, Tenant, WorkerSettings,
 };
-use icecore_domain::cut::CutPolicy;
 use icecore_domain::tokens::CharCounter;
 use icecore_store::{Packs, Store};
 use tokio::task::JoinHandle;
@@ -242,7 +241,7 @@ impl World {
 /// A memory with everything small, so that all of it happens in a short history.
 fn builder(clock: HostClock) -> icecore::MemoryBuilder {
     let cuts =
-        CutPolicy { micro_turns: 3, mini_turns: 6, macro_turns: 12, micro_max_tokens: 4_000 };
+        CutSettings { micro_turns: 3, mini_turns: 6, macro_turns: 12, micro_max_tokens: 4_000 };
     let settings = MemorySettings {
         cuts,
         hot_chunks: 1,

@@ -141,13 +141,10 @@ mod tests {
             .filter_map(|line| line.strip_prefix("#   "))
             .collect();
         let is_given = |line: &&str| !line.starts_with("key_secret") && !line.contains(" = 0 ");
-        let table: Vec<String> = its
-            .into_iter()
-            .filter(is_given)
-            .map(|line| {
-                line.replace("url = \"\"", "url = \"http://h/v1\"").replace("\"\"", "\"x\"")
-            })
-            .collect();
+        let filled = |line: &str| {
+            line.replace("url = \"\"", "url = \"http://h/v1\"").replace("\"\"", "\"x\"")
+        };
+        let table: Vec<String> = its.into_iter().filter(is_given).map(filled).collect();
         let config = FileSettings::parse(&table.join("\n")).unwrap();
         assert_eq!(config.models.table("NAME").unwrap().url, "http://h/v1");
     }

@@ -153,7 +153,6 @@ settings! {
         threads: usize = 0, 0..=1_024;
         /// The length of the endpoint's vectors. 0 asks it at the start, so give it where the server
         /// may be away then.
-        #[setting(advanced)]
         dims: usize = 0, 0..=65_536;
         /// The longest that one request to the endpoint may take.
         #[setting(advanced)]
@@ -367,9 +366,7 @@ mod tests {
             )
         };
         for here in [
-            "http://127.0.0.1:8080/v1",
-            "http://127.9.0.1/v1",
-            "https://LOCALHOST:1/v1",
+            "http://127.0.0.1:8080/v1", "http://127.9.0.1/v1", "https://LOCALHOST:1/v1",
             "http://[::1]:8080/v1",
         ] {
             assert_eq!(parsed(&settings(here)).unwrap().models.summary_choice(), "far", "{here}");

@@ -184,7 +184,7 @@ fn mistakes_are_named() {
     );
     check(
         "[memory]\nmini_chunk_interval = 30",
-        "`macro_chunk_interval` (100) must be a multiple of `mini_chunk_interval` (30)",
+        "`macro_chunk_interval` (100) must be a multiple of `mini_chunk_interval` (30) (10, 25 and 100 are sizes that nest)",
     );
     check(
         "[advanced.memory]\nentry_budget_counter = \"words\"",

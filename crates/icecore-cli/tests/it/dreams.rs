@@ -189,7 +189,7 @@ fn a_killed_dream_is_whole_or_never_was() {
         None => 10,
     };
     let prepared = place();
-    let config = prepared.file("leases.toml", "[dreams]\nlease_seconds = 1\n");
+    let config = prepared.file("leases.toml", "[advanced.dreams]\nlease_seconds = 1\n");
     let dream = |place: &Place| {
         let mut command = place.command(&["dream", "--budget", "8000", "--config", &config]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

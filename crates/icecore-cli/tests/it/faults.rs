@@ -27,14 +27,15 @@ use crate::signals::signal;
 /// Leases end soon, and what fails is told soon.
 const SETTINGS: &str = "[postgres]
 statement_seconds = 2
+[advanced.postgres]
 lock_seconds = 1
 connect_seconds = 2
 retry_seconds = 1
-[worker]
+[advanced.worker]
 lease_seconds = 2
-[dreams]
+[advanced.dreams]
 lease_seconds = 2
-[schedules]
+[advanced.schedules]
 lease_seconds = 2
 idle_seconds = 0
 ";

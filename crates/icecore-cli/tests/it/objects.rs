@@ -23,7 +23,7 @@ impl Stored {
         let config = place.file(
             "objects.toml",
             format!(
-                "[objects]\nendpoint = \"http://{}\"\nallow_http = true\nretry_seconds = 0\n",
+                "[objects]\nendpoint = \"http://{}\"\nallow_http = true\n[advanced.objects]\nretry_seconds = 0\n",
                 server.address()
             ),
         );
@@ -136,8 +136,8 @@ fn a_host_goes_on_while_object_storage_is_slow_fails_or_lies() {
     let config = stored.place.file(
         "failing.toml",
         format!(
-            "[objects]\nendpoint = \"{}\"\nallow_http = true\nretry_seconds = 0\n\
-             request_seconds = 1\ncache_bytes = 0\n",
+            "[objects]\nendpoint = \"{}\"\nallow_http = true\ncache_bytes = 0\n\
+             [advanced.objects]\nretry_seconds = 0\nrequest_seconds = 1\n",
             line.endpoint()
         ),
     );

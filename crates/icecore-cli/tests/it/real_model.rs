@@ -177,7 +177,8 @@ fn a_real_model_writes_summaries_and_dreams() {
             &place,
             &format!(
                 "summarization_strategy = \"{strategy}\"\n[models]\nlocal_urls = [\"{root}\"]\n\
-                 [dreams]\nmodel = \"real\"\nmodel_seconds = 600\noutput_tokens = 100"
+                 [dreams]\nmodel = \"real\"\n\
+                 [advanced.dreams]\nmodel_seconds = 600\noutput_tokens = 100"
             ),
         );
         place.ok(&["import", &turns, "--config", &settings]);

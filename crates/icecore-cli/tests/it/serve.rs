@@ -304,3 +304,49 @@ fn what_was_answered_before_the_end_is_stored() {
     assert!(TcpStream::connect(&door.0).is_err());
     place.check();
 }
+
+/// A host that cannot be run says so before it listens, makes a key or writes anything.
+#[test]
+fn a_bad_setting_is_found_before_anything_is_written() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let check = |text: &str, listen: &str, expected: &str| {
+        let config = place.file("bad.toml", text);
+        let output = place.output(&["serve", "--json", "--listen", listen, "--config", &config]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(expected), "{text}: {said}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{text}: {said}");
+        assert!(said.contains("hint: "), "{text}: {said}");
+        assert!(!place.data().exists(), "{text}");
+    };
+    let free = "127.0.0.1:0";
+    check("[serve]\nevent_streams = 0", free, "`serve.event_streams` must be a whole number");
+    check("[advanced.serve]\npage_default = 501", free, "`page_default` (501) is more than");
+    check("[serve]\nbody_bytes = 999999999", free, "`buffered_bytes` (268435456) is less than");
+    check("[memory]\nmicro_chunk_size = 26", free, "`micro_chunk_size` (26) must be at most");
+    check("[memory]\nmini_chunk_interval = 30", free, "must be a multiple of");
+    check("[sessions]\nwindow = 100", free, "leaves nothing of the window");
+    check("[objects]\nurl = \"gs://b\"", free, "is no place for objects");
+    check("[proxy]\nopenai_url = \"x\"", free, "`proxy.openai_url` must be http://");
+    check("[proxy]\nopenai_key_env = \"NOT_SET\"", free, "`NOT_SET` is not set");
+    check("[openwop]\nagents = \"/nowhere/agents\"", free, "/nowhere/agents");
+    check("[memory]\nembedding_model = \"word2vec\"", free, "word2vec");
+    check("[telemetry]\notlp_endpoint = \"x\"", free, "the address of the OTLP collector");
+    check("", "nonsense", "`nonsense` is no address to listen on");
+    check("", &taken, "cannot listen on");
+}
+
+#[test]
+fn flags_beat_the_environment_which_beats_the_file() {
+    let place = Place::new();
+    let config = place.file("listen.toml", "[serve]\nlisten = \"in-file\"\n");
+    let refused = |args: &[&str], variable: Option<&str>| {
+        let mut command = place.command(&[&["serve", "--config", &config], args].concat());
+        command.envs(variable.map(|value| ("ICECORE_SERVE_LISTEN", value)));
+        place.describe(&command.output().unwrap())
+    };
+    assert!(refused(&["--listen", "in-flag"], Some("in-env")).contains("`in-flag` is no address"));
+    assert!(refused(&[], Some("in-env")).contains("`in-env` is no address"));
+    assert!(refused(&[], None).contains("`in-file` is no address"));
+}

@@ -85,7 +85,7 @@ fn findings(place: &Place) -> Vec<serde_json::Value> {
 
 #[test]
 fn an_index_that_is_killed_again_and_again_finds_what_a_fresh_one_finds() {
-    let settings = "[index]\ntail_docs = 100\n";
+    let settings = "[advanced.index]\ntail_docs = 100\n";
     let begin = || {
         let place = Place::new();
         let file = place.file("c.jsonl", conversation(1_500));

@@ -15,7 +15,6 @@ settings! {
         #[setting(advanced)]
         idle_seconds: u64 = 300, 1..=86_400;
         /// The longest that a request waits for a connection.
-        #[setting(advanced)]
         wait_seconds: u64 = 30, 1..=3_600;
         /// The longest that connecting may take.
         #[setting(advanced)]

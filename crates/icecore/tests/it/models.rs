@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use icecore::{
     Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, ChunkInfo, Clock,
-    ContextRequest, Finish, ForgetRequest, Level, MODEL_PAUSE_SECONDS, Memory, MemorySettings,
-    ModelChain, Models, Prices, Protocol, Scope, SpendLimits, Spending, Usage,
+    ContextRequest, CutSettings, Finish, ForgetRequest, Level, MODEL_PAUSE_SECONDS, Memory,
+    MemorySettings, ModelChain, Models, Prices, Protocol, Scope, SpendLimits, Spending, Usage,
 };
-use icecore_domain::cut::CutPolicy;
 use zeroize::Zeroizing;
 
 use crate::support::{HandClock, START, me, numbered, said};
@@ -131,7 +130,12 @@ pub(crate) struct Bench {
 /// Small layers, nothing kept hot, so that all is summarized.
 pub(crate) fn small() -> MemorySettings {
     MemorySettings {
-        cuts: CutPolicy { micro_turns: 2, mini_turns: 4, macro_turns: 8, micro_max_tokens: 8_000 },
+        cuts: CutSettings {
+            micro_turns: 2,
+            mini_turns: 4,
+            macro_turns: 8,
+            micro_max_tokens: 8_000,
+        },
         hot_chunks: 0,
         ..MemorySettings::default()
     }
