@@ -12,6 +12,7 @@ mod dialect;
 mod hints;
 mod migrate;
 mod pool;
+mod replicas;
 
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,7 @@ pub use hints::Hint;
 use hints::Hints;
 pub(crate) use migrate::check_row_security;
 use pool::Pool;
+use replicas::Replicas;
 use transaction::Transactions;
 pub(crate) use value::PgRow;
 
@@ -70,6 +72,7 @@ pub(crate) struct Postgres {
 struct Database {
     context: Context,
     transactions: Transactions,
+    replicas: Replicas,
     clock: DatabaseClock,
     hints: Arc<Hints>,
     reads: Clocked,
@@ -122,7 +125,8 @@ impl Postgres {
             None => Self::connect_from(url, options, dir)?,
         };
         let database = store.database;
-        let present = database.read(&Isolation::Global, &|tx| tx.keys().master(tx))?;
+        let present =
+            database.read(&Isolation::Global, "master_key", &|tx| tx.keys().master(tx))?;
         let rotated = rotation.run(&*database, &present)?;
         // What the old key opens lies in the table's file until it is written anew.
         if let Err(error) = migrate::rewrite_one(&database.transactions.pool, "tenants") {
@@ -152,6 +156,7 @@ impl Postgres {
         };
         let database = Database {
             context,
+            replicas: Replicas::of(&pool)?,
             transactions: Transactions::new(pool),
             clock: DatabaseClock::new(),
             hints,
@@ -214,7 +219,7 @@ impl Postgres {
         let begun = Instant::now();
         let slot = self.database.transactions.pool.slot().await?;
         let database = Arc::clone(&self.database);
-        let answer = blocking(op, slot, move || database.read(&of, &act)).await;
+        let answer = blocking(op, slot, move || database.read(&of, op, &act)).await;
         self.database.reads.add(begun.elapsed());
         self.note_panic(answer)
     }
@@ -277,11 +282,20 @@ impl Database {
         Ok(answer)
     }
 
-    fn read<T>(&self, of: &Isolation, act: &impl Fn(&Tx<'_>) -> Result<T>) -> Result<T> {
+    fn read<T>(
+        &self,
+        of: &Isolation,
+        op: &'static str,
+        act: &impl Fn(&Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
         if self.clock.is_stale() {
             self.measure_clock()?;
         }
-        self.transactions.read(of, &self.context, act)
+        let primary = &self.transactions.pool;
+        match self.replicas.read(op, primary, (of, &self.context), act) {
+            Some(answer) => answer,
+            None => self.transactions.read(of, &self.context, act),
+        }
     }
 
     fn measure_clock(&self) -> Result<()> {

@@ -37,6 +37,8 @@ pub(crate) enum Fault {
     NoDatabase,
     /// TLS was not agreed on.
     Tls,
+    /// The server connection has changed under a session: there is a pooler in between.
+    Pooled,
     /// Whatever else.
     Other,
 }
@@ -120,7 +122,7 @@ impl PgError {
                 StoreError::Unavailable { server, reason: self.reason }
             }
             Fault::Standby => refused(
-                "name the primary in the URL, or add `target_session_attrs=read-write` and name all hosts",
+                "name the primary in the URL, or add `target_session_attrs=read-write` and name all hosts; add `pooler=transaction` if a pooler stands before it",
             ),
             Fault::DiskFull => StoreError::DatabaseFull { server, reason: self.reason },
             Fault::LockTimeout => StoreError::Busy { seconds: self.server.lock_seconds },
@@ -134,6 +136,9 @@ impl PgError {
             Fault::NoDatabase => refused("create it, or name another in the URL"),
             Fault::Tls => {
                 refused("check `sslmode` and `sslrootcert` in the URL and the server's certificate")
+            }
+            Fault::Pooled => {
+                refused("a pooler stands before the database: add `pooler=transaction` to the URL")
             }
             Fault::Other => {
                 let code = self.code.map(|code| code.code().to_owned()).unwrap_or_default();
@@ -190,6 +195,8 @@ fn said_by_server(error: &DbError) -> Fault {
         "42501" => Fault::Permission,
         "28P01" | "28000" => Fault::Password,
         "3D000" => Fault::NoDatabase,
+        // A prepared statement that is missing, or there twice.
+        "26000" | "42P05" => Fault::Pooled,
         "57014" if says("statement timeout") => Fault::StatementTimeout,
         "55P03" => Fault::LockTimeout,
         "0A000" if says("cached plan") => Fault::Stale,
@@ -221,7 +228,7 @@ mod tests {
         use Fault::*;
         let all = [
             Gone, Conflict, Taken, Crowded, Standby, Stale, DiskFull, LockTimeout,
-            StatementTimeout, Permission, Password, NoDatabase, Tls, Other,
+            StatementTimeout, Permission, Password, NoDatabase, Tls, Pooled, Other,
         ];
         let passing: Vec<Fault> = all.into_iter().filter(|fault| fault.is_passing()).collect();
         assert_eq!(passing, [Gone, Conflict, Taken, Crowded, Standby, Stale]);
@@ -233,7 +240,9 @@ mod tests {
     fn what_a_person_can_mend_comes_with_a_hint() {
         let name = "h:1/d".to_owned();
         let server = Arc::new(Server { name, lock_seconds: 3, statement_seconds: 4 });
-        for fault in [Fault::Permission, Fault::Password, Fault::NoDatabase, Fault::Tls] {
+        let mended =
+            [Fault::Permission, Fault::Password, Fault::NoDatabase, Fault::Tls, Fault::Pooled];
+        for fault in mended {
             let error = PgError::ours(fault, "no", &server).into_store();
             assert!(error.hint().is_some(), "{error}");
         }

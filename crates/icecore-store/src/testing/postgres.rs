@@ -72,13 +72,14 @@ pub fn own_server() -> Option<Arc<TestServer>> {
     server.map(Arc::new)
 }
 
-/// Past the test harness, which would swallow it.
 fn say_skipped() {
+    say_skipped_for(&format!("no PostgreSQL (set {SERVER_VARIABLE}, or install its server)"));
+}
+
+/// Past the test harness, which would swallow it.
+fn say_skipped_for(reason: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let _ = writeln!(
-        std::io::stderr(),
-        "skipped {test}: no PostgreSQL (set {SERVER_VARIABLE}, or install its server)"
-    );
+    let _ = writeln!(std::io::stderr(), "skipped {test}: {reason}");
 }
 
 /// How a server is stopped.
@@ -95,6 +96,73 @@ pub struct TestServer {
     /// Of a database to begin with, that every server has.
     url: String,
     own: Option<Own>,
+}
+
+/// A PgBouncer in transaction mode before a server, which ends with its value.
+pub struct Pooler {
+    port: u16,
+    watcher: Child,
+}
+
+impl Pooler {
+    /// Passes on to that port of the loopback, or `None` where there is no `pgbouncer`.
+    pub fn to(port: u16) -> Option<Self> {
+        let Some(program) = find_program("pgbouncer") else {
+            say_skipped_for("no `pgbouncer`");
+            return None;
+        };
+        let directory = TempDir::with_prefix("icecore-pgbouncer-").unwrap().keep();
+        let own = free_port();
+        // Fewer server connections than a store has: each transaction may get another one.
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={port} user={USER}\n[pgbouncer]
+             listen_addr = 127.0.0.1\nlisten_port = {own}\nunix_socket_dir =\nauth_type = any
+             pool_mode = transaction\ndefault_pool_size = 6\nmax_client_conn = 1000
+             server_login_retry = 0.1\nserver_tls_sslmode = disable\nlog_connections = 0
+             log_disconnections = 0\n"
+        );
+        let unindented: Vec<&str> = settings.lines().map(str::trim).collect();
+        std::fs::write(directory.join("pgbouncer.ini"), unindented.join("\n")).unwrap();
+        give_away(&directory);
+        let script = r#"trap '' INT TERM HUP
+            "$2" -q "$1/pgbouncer.ini" 2> "$1/log" & pooler=$!
+            read -r _
+            kill -KILL $pooler; wait $pooler 2>/dev/null
+            rm -rf "$1""#;
+        let watcher = as_server_user(Path::new("sh"))
+            .args(["-c", script, "watcher"])
+            .args([&directory, &program])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let listens = |_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::net::TcpStream::connect(("127.0.0.1", own)).is_ok()
+        };
+        assert!((0..500).any(listens), "{:?}", std::fs::read_to_string(directory.join("log")));
+        Some(Self { port: own, watcher })
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of a database of the server, by way of the pooler.
+    pub fn url(&self, database: &TestDatabase) -> String {
+        let port = database.server.port().unwrap();
+        let url = database.url.replace(&format!(":{port}/"), &format!(":{}/", self.port));
+        format!("{url}?sslmode=disable&pooler=transaction")
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        drop(self.watcher.stdin.take());
+        let _ = self.watcher.wait();
+    }
 }
 
 /// What belongs to a server that we started.
@@ -121,24 +189,28 @@ impl TestServer {
     }
 
     fn start_with(settings: &[(&str, &str)]) -> Option<Self> {
-        let binaries = find_binaries()?;
-        // The watcher removes it, also when this process is killed.
-        let directory = TempDir::with_prefix("icecore-pg-").unwrap().keep();
-        give_away(&directory);
-        let data = directory.join("data");
-        let watcher = watch(&directory);
-        let mut initdb = as_server_user(&binaries.join("initdb"));
-        initdb.arg("-D").arg(&data).args(["-U", USER, "-A", "trust", "-E", "UTF8"]);
-        initdb.args(["--no-locale", "--no-sync", "--no-instructions"]);
-        must_run(&mut initdb);
-        let mut own = Own { binaries, directory, port: 0, watcher };
+        let own = Own::made_by("initdb", |initdb| {
+            initdb.args(["-U", USER, "-A", "trust", "-E", "UTF8"]);
+            initdb.args(["--no-locale", "--no-sync", "--no-instructions"]);
+        })?;
         own.configure("listen_addresses", "127.0.0.1");
         own.configure("unix_socket_directories", "");
         own.configure("max_connections", "200");
         settings.iter().for_each(|(name, value)| own.configure(name, value));
-        own.start_somewhere();
-        let url = format!("postgres://{USER}@127.0.0.1:{}/postgres", own.port);
-        Some(Self { url, own: Some(own) })
+        Some(own.started())
+    }
+
+    /// A streaming replica of this server, which is ours.
+    pub fn replica(&self) -> Arc<Self> {
+        let own = Own::made_by("pg_basebackup", |copy| {
+            copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", &self.url]);
+        });
+        Arc::new(own.unwrap().started())
+    }
+
+    /// Makes a primary of a replica.
+    pub fn promote(&self) {
+        must_run(self.own().pg_ctl("promote").arg("-w"));
     }
 
     /// The URL of a database that is always there.
@@ -214,6 +286,26 @@ impl TestServer {
 }
 
 impl Own {
+    /// A data directory that one of the server's programs makes, if this machine has them.
+    fn made_by(program: &str, arguments: impl FnOnce(&mut Command)) -> Option<Self> {
+        let binaries = find_binaries()?;
+        // The watcher removes it, also when this process is killed.
+        let directory = TempDir::with_prefix("icecore-pg-").unwrap().keep();
+        give_away(&directory);
+        let watcher = watch(&directory);
+        let mut making = as_server_user(&binaries.join(program));
+        making.arg("-D").arg(directory.join("data"));
+        arguments(&mut making);
+        must_run(&mut making);
+        Some(Self { binaries, directory, port: 0, watcher })
+    }
+
+    fn started(mut self) -> TestServer {
+        self.start_somewhere();
+        let url = format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port);
+        TestServer { url, own: Some(self) }
+    }
+
     /// On a free port. Somebody else may take it before the server does.
     fn start_somewhere(&mut self) {
         const TRIES: usize = 5;
@@ -352,6 +444,11 @@ impl Drop for Crowd {
     }
 }
 
+/// The rows of a statement, as text, at any URL without options of ours.
+pub fn rows_at(url: &str, sql: &str) -> Vec<Vec<Option<String>>> {
+    ask_sql(url, sql).unwrap()
+}
+
 fn run_sql(url: &str, sql: &str) -> Result<(), tokio_postgres::Error> {
     ask_sql(url, sql).map(|_| ())
 }
@@ -410,6 +507,12 @@ fn find_binaries() -> Option<PathBuf> {
     // `initdb` looks for `postgres` beside itself, and not beside a link to it.
     let real = found.join("initdb").canonicalize().ok()?;
     real.parent().map(Path::to_owned)
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&paths).chain(["/usr/sbin".into()]);
+    places.find(|place| place.join(name).is_file()).map(|place| place.join(name))
 }
 
 /// As another user where we are root, since the server refuses to run as root.

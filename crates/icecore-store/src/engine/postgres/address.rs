@@ -1,15 +1,23 @@
 //! Where the database is, from its URL.
 //!
 //! `postgres://user:password@host:port/database`, as `psql` takes it, with these options
-//! of our own: `sslmode` (`disable`, `prefer`, `require`, `verify-ca`, `verify-full`),
-//! `sslrootcert` (a file of certificates), and `schema` (`icecore` unless said otherwise).
+//! of our own:
+//!
+//! | option | meaning |
+//! |---|---|
+//! | `schema` | the schema of our tables, `icecore` by default |
+//! | `sslmode` | `disable`, `prefer` (default), `require`, `verify-ca`, `verify-full` |
+//! | `sslrootcert` | a file of certificates to trust |
+//! | `pooler` | `transaction` behind a pooler that hands out server connections by transaction |
+//! | `direct` | `host:port` of the server behind that pooler, for notifications |
+//! | `replica` | `host:port` of a streaming replica that may serve reads; may be repeated |
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::PostgresOptions;
 use crate::error::{Result, StoreError};
@@ -24,8 +32,13 @@ const UNANSWERED: u32 = 3;
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) config: Config,
+    /// Where notifications go. `None` where none can be received: behind a pooler.
+    pub(super) listener: Option<Config>,
     pub(super) trust: Trust,
     pub(super) schema: String,
+    /// Whether each transaction may run on another server connection.
+    pub(super) is_pooled: bool,
+    pub(super) replicas: Vec<Address>,
     /// Host, port and database: what may be shown.
     pub(super) shown: String,
 }
@@ -53,27 +66,53 @@ impl Address {
         let mut own = Own::default();
         let passed: Vec<&str> =
             query.split('&').filter(|option| !option.is_empty() && !own.takes(option)).collect();
-        let plain = format!("{address}?{}", passed.join("&"));
-        let mut config: Config = plain.parse().map_err(|error| refused(&reason(&error)))?;
         let (mode, trust) = own.trust()?;
-        config.ssl_mode(mode);
-        config.application_name(config.get_application_name().unwrap_or("icecore").to_owned());
-        config.connect_timeout(Duration::from_secs(options.connect_seconds));
-        // The kernel tells us of a host that is gone without a word.
-        config.keepalives_idle(Duration::from_secs(options.keepalive_seconds));
-        config.keepalives_interval(Duration::from_secs(options.keepalive_seconds));
-        config.keepalives_retries(UNANSWERED);
-        let silent = options.keepalive_seconds.saturating_mul(UNANSWERED.into());
-        config.tcp_user_timeout(Duration::from_secs(silent));
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(refused("it names no host"));
-        }
-        let shown = shown(&config);
-        let schema = own.schema.unwrap_or_else(|| SCHEMA.to_owned());
+        let connecting_to = |place: Option<&String>| {
+            let address = place.map_or(address.to_owned(), |place| with_place(address, place));
+            let plain = format!("{address}?{}", passed.join("&"));
+            let mut config: Config = plain.parse().map_err(|error| refused(&reason(&error)))?;
+            config.ssl_mode(mode);
+            let name = config.get_application_name().unwrap_or("icecore").to_owned();
+            config.application_name(name);
+            config.connect_timeout(Duration::from_secs(options.connect_seconds));
+            // The kernel reports a host that vanished.
+            config.keepalives_idle(Duration::from_secs(options.keepalive_seconds));
+            config.keepalives_interval(Duration::from_secs(options.keepalive_seconds));
+            config.keepalives_retries(UNANSWERED);
+            let silent = options.keepalive_seconds.saturating_mul(UNANSWERED.into());
+            config.tcp_user_timeout(Duration::from_secs(silent));
+            if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+                return Err(refused("it names no host"));
+            }
+            Ok(config)
+        };
+        let schema = own.schema.as_deref().unwrap_or(SCHEMA).to_owned();
         if schema.is_empty() || schema.contains('\0') {
             return Err(refused("`schema` is empty"));
         }
-        Ok(Self { config, trust, schema, shown })
+        let is_pooled = own.is_pooled()?;
+        let config = connecting_to(None)?;
+        let listener = match &own.direct {
+            Some(place) => Some(connecting_to(Some(place))?),
+            None => (!is_pooled).then(|| config.clone()),
+        };
+        let mut address = Self {
+            shown: shown(&config),
+            config,
+            listener,
+            trust,
+            schema,
+            is_pooled,
+            replicas: Vec::new(),
+        };
+        for place in &own.replicas {
+            let mut config = connecting_to(Some(place))?;
+            config.target_session_attrs(TargetSessionAttrs::Any);
+            let replica =
+                Self { shown: shown(&config), config, is_pooled: false, ..address.clone() };
+            address.replicas.push(Self { replicas: Vec::new(), ..replica });
+        }
+        Ok(address)
     }
 
     /// The user that we log in as, if the URL names one.
@@ -94,6 +133,9 @@ struct Own {
     schema: Option<String>,
     mode: Option<String>,
     authorities: Option<PathBuf>,
+    pooler: Option<String>,
+    direct: Option<String>,
+    replicas: Vec<String>,
 }
 
 impl Own {
@@ -105,9 +147,20 @@ impl Own {
             "schema" => self.schema = Some(value),
             "sslmode" => self.mode = Some(value),
             "sslrootcert" => self.authorities = Some(value.into()),
+            "pooler" => self.pooler = Some(value),
+            "direct" => self.direct = Some(value),
+            "replica" => self.replicas.push(value),
             _ => return false,
         }
         true
+    }
+
+    fn is_pooled(&self) -> Result<bool> {
+        match self.pooler.as_deref() {
+            None | Some("none" | "session") => Ok(false),
+            Some("transaction") => Ok(true),
+            Some(_) => Err(refused("`pooler` is none of none, session, transaction")),
+        }
     }
 
     fn trust(&self) -> Result<(SslMode, Trust)> {
@@ -142,6 +195,14 @@ fn decoded(value: &str) -> String {
         at += if escaped.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A URL without options, for another `host:port`.
+fn with_place(address: &str, place: &str) -> String {
+    let begin = address.find("://").map_or(0, |at| at + 3);
+    let end = address[begin..].find('/').map_or(address.len(), |at| begin + at);
+    let user = address[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
+    format!("{}{place}{}", &address[..user], &address[end..])
 }
 
 fn shown(config: &Config) -> String {
@@ -198,6 +259,23 @@ mod tests {
     }
 
     #[test]
+    fn other_servers_differ_in_their_place_alone() {
+        let url = "postgres://me:a%40b@h:6432/d?pooler=transaction&direct=h:5432&replica=r1&replica=r2:99";
+        let address = parse(url).unwrap();
+        let ports = |config: &Config| config.get_ports().to_vec();
+        assert!(address.is_pooled);
+        assert_eq!(
+            (ports(&address.config), ports(&address.listener.unwrap())),
+            (vec![6432], vec![5432])
+        );
+        let replicas: Vec<&str> = address.replicas.iter().map(|r| r.shown.as_str()).collect();
+        assert_eq!(replicas, ["r1:5432/d", "r2:99/d"]);
+        assert!(address.replicas.iter().all(|r| r.config.get_password() == Some(b"a@b")));
+        assert!(parse("postgres://h/d?pooler=transaction").unwrap().listener.is_none());
+        assert!(parse("postgres://h/d").unwrap().listener.is_some());
+    }
+
+    #[test]
     fn what_is_wrong_is_named_without_its_secret() {
         let check = |url: &str, expected: &str| {
             let error = parse(url).err().unwrap();
@@ -210,5 +288,6 @@ mod tests {
         check("postgres://me:hunter2@h/d?colour=red", "colour");
         check("postgres://me:hunter2@h:port/d", "port");
         check("postgres:///d", "no host");
+        check("postgres://h/d?pooler=statement", "pooler");
     }
 }

@@ -20,9 +20,9 @@ use super::address::Address;
 use super::tls::Tls;
 use super::value::{array_of, type_of};
 use super::walls::Role;
-use super::{PostgresOptions, dialect, text, walls};
+use super::{PostgresOptions, dialect, walls};
 use crate::engine::notes::KEY_CHECK;
-use crate::engine::{Kind, Value};
+use crate::engine::{Kind, Owned, Value};
 use crate::error::postgres::{Fault, PgError, Server};
 
 type Driver = tokio_postgres::Error;
@@ -47,6 +47,11 @@ pub struct PgConnection {
     client: Arc<Client>,
     /// There until it is dropped.
     runtime: Option<Runtime>,
+    /// Whether each transaction may run on another server connection: then statements have no
+    /// names, and settings hold for a transaction.
+    is_pooled: bool,
+    /// What every transaction sets, if it is pooled.
+    settings: String,
     /// By statement as it is written; few are run as both roles or with several kinds.
     statements: RefCell<HashMap<String, Vec<Prepared>>>,
     prepared: Cell<usize>,
@@ -71,19 +76,64 @@ const HOLD_NOTE: &str = "SELECT value FROM notes WHERE name = ?1 FOR SHARE";
 struct Prepared {
     role: Role,
     kinds: Vec<Kind>,
-    statement: Statement,
+    statement: Ready,
+}
+
+/// A statement as it goes to the server.
+#[derive(Clone)]
+enum Ready {
+    /// Prepared there under a name.
+    Named(Statement),
+    /// Sent with its text and the types of its parameters each time.
+    Unnamed(Arc<str>, Arc<[Type]>),
+}
+
+type Parameter<'a> = &'a (dyn ToSql + Sync);
+
+impl Ready {
+    async fn query(&self, c: &Client, values: &[Parameter<'_>]) -> Result<Vec<Row>, Driver> {
+        match self {
+            Ready::Named(statement) => c.query(statement, values).await,
+            Ready::Unnamed(sql, types) => c.query_typed(sql, &typed(values, types)).await,
+        }
+    }
+
+    async fn execute(&self, c: &Client, values: &[Parameter<'_>]) -> Result<u64, Driver> {
+        match self {
+            Ready::Named(statement) => c.execute(statement, values).await,
+            Ready::Unnamed(sql, types) => c.execute_typed(sql, &typed(values, types)).await,
+        }
+    }
+}
+
+fn typed<'a>(values: &[Parameter<'a>], types: &[Type]) -> Vec<(Parameter<'a>, Type)> {
+    values.iter().copied().zip(types.iter().cloned()).collect()
 }
 
 impl PgConnection {
-    /// Connects, and leaves nothing that a stray statement could see or change.
+    /// Connects, and leaves nothing that a stray statement could see or change. A connection
+    /// without a number commits nothing.
     pub(super) fn open(
         address: &Address,
         tls: &Tls,
         options: &PostgresOptions,
-        number: i64,
+        number: Option<i64>,
     ) -> Answer<Self> {
-        let connection = Self::open_raw(address, tls, options, number)?;
-        connection.batch(&prologue(address, options, number))?;
+        let mut connection = Self::open_raw(address, tls, options)?;
+        let mut sql = settings(address, options);
+        if connection.is_pooled {
+            connection.settings = sql.clone();
+            sql.insert_str(0, "BEGIN; ");
+        }
+        if let Some(number) = number {
+            connection.number = number;
+            sql.push_str(&format!("INSERT INTO commits (connection, token) VALUES ({number}, 0);"));
+        }
+        sql.push_str(match connection.is_pooled {
+            true => "COMMIT;",
+            false => "SET default_transaction_read_only = on;",
+        });
+        connection.batch(&sql)?;
         Ok(connection)
     }
 
@@ -92,7 +142,6 @@ impl PgConnection {
         address: &Address,
         tls: &Tls,
         options: &PostgresOptions,
-        number: i64,
     ) -> Answer<Self> {
         let server = Arc::new(Server {
             name: address.shown.clone(),
@@ -120,6 +169,8 @@ impl PgConnection {
         Ok(Self {
             client: Arc::new(client),
             runtime: Some(runtime),
+            is_pooled: address.is_pooled,
+            settings: String::new(),
             statements: RefCell::default(),
             prepared: Cell::new(0),
             ahead: RefCell::default(),
@@ -127,7 +178,7 @@ impl PgConnection {
             tenant: Cell::new(None),
             failure: Cell::new(None),
             is_broken: Cell::new(false),
-            number,
+            number: 0,
             opened: Instant::now(),
             patience: Duration::from_secs(seconds),
             server,
@@ -137,13 +188,13 @@ impl PgConnection {
     /// The rows of a statement.
     pub(crate) fn query(&self, sql: &str, values: &[Value<'_>]) -> Answer<Vec<Row>> {
         let statement = self.statement(sql, values)?;
-        self.run(self.client.query(&statement, &parameters(values)))
+        self.run(statement.query(&self.client, &parameters(values)))
     }
 
     /// Runs a statement, and answers how many rows it changed.
     pub(crate) fn execute(&self, sql: &str, values: &[Value<'_>]) -> Answer<u64> {
         let statement = self.statement(sql, values)?;
-        self.run(self.client.execute(&statement, &parameters(values)))
+        self.run(statement.execute(&self.client, &parameters(values)))
     }
 
     /// As [`PgConnection::query`] for each of many, all of the same kinds, in one statement:
@@ -153,17 +204,13 @@ impl PgConnection {
             return each.iter().map(|values| self.query(sql, values)).collect();
         };
         let kinds: Vec<Kind> = first.iter().map(|value| value.kind()).collect();
-        let types: Vec<Type> = kinds.iter().map(|kind| array_of(*kind)).collect();
-        let statement = self.prepared(&dialect::for_each(sql, &kinds), &kinds, &types)?;
+        let statement = self.prepared(&dialect::for_each(sql, &kinds), &kinds, array_of)?;
         let mut answers = Vec::with_capacity(each.len());
         for portion in each.chunks(AT_ONCE) {
-            let column = |at: usize| portion.iter().map(move |values| values[at]);
-            let arrays: Vec<Array<'_>> =
-                (0..kinds.len()).map(|at| Array::of(kinds[at], column(at))).collect();
-            let values: Vec<&(dyn ToSql + Sync)> = arrays.iter().map(Array::as_sql).collect();
+            let arrays = as_columns(kinds.len(), portion);
             let from = answers.len();
             answers.resize_with(from + portion.len(), Vec::new);
-            for row in self.run(self.client.query(&statement, &values))? {
+            for row in self.run(statement.query(&self.client, &parameters(&arrays)))? {
                 // Its last column tells which of them it answers, counted from 1.
                 let number: i64 = row.get(row.len() - 1);
                 answers[from + number as usize - 1].push(row);
@@ -174,10 +221,17 @@ impl PgConnection {
 
     /// As [`PgConnection::execute`] for each of many, without waiting in between.
     pub(crate) fn execute_each(&self, sql: &str, each: &[Vec<Value<'_>>]) -> Answer<()> {
-        self.pipelined(sql, each, async |statement, values| {
-            self.client.execute(&statement, &parameters(values)).await
-        })
-        .map(drop)
+        for portion in each.chunks(AT_ONCE) {
+            let mut requests = Vec::with_capacity(portion.len());
+            for values in portion {
+                let statement = self.statement(sql, values)?;
+                requests.push(Box::pin(async move {
+                    statement.execute(&self.client, &parameters(values)).await
+                }));
+            }
+            self.run(in_order(requests))?;
+        }
+        Ok(())
     }
 
     /// Inserts rows, all of the same kinds.
@@ -190,14 +244,10 @@ impl PgConnection {
         let Some(first) = rows.first() else { return Ok(()) };
         let kinds: Vec<Kind> = first.iter().map(|value| value.kind()).collect();
         let sql = insertion(table, columns, &kinds);
-        let types: Vec<Type> = kinds.iter().map(|kind| array_of(*kind)).collect();
-        let statement = self.prepared(&sql, &kinds, &types)?;
+        let statement = self.prepared(&sql, &kinds, array_of)?;
         for rows in portions(rows) {
-            let column = |at: usize| rows.iter().map(move |row| row[at]);
-            let arrays: Vec<Array<'_>> =
-                (0..kinds.len()).map(|at| Array::of(kinds[at], column(at))).collect();
-            let values: Vec<&(dyn ToSql + Sync)> = arrays.iter().map(Array::as_sql).collect();
-            self.run(self.client.execute(&statement, &values))?;
+            let arrays = as_columns(N, rows);
+            self.run(statement.execute(&self.client, &parameters(&arrays)))?;
         }
         Ok(())
     }
@@ -250,6 +300,11 @@ impl PgConnection {
         &self.server
     }
 
+    /// A failure that the server did not report, and that another server may not have.
+    pub(super) fn fails(&self, reason: &str) -> PgError {
+        PgError::ours(Fault::Conflict, reason, &self.server)
+    }
+
     /// Whether it has failed for good.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken.get() || self.client.is_closed()
@@ -265,24 +320,36 @@ impl PgConnection {
         self.role.set(role);
     }
 
+    /// Begins a transaction, without waiting for the answer.
+    pub(super) fn begin(&self, how: &'static str) -> Answer<()> {
+        if !self.is_pooled {
+            return self.send_ahead(how, vec![]);
+        }
+        let (client, sql) = (Arc::clone(&self.client), format!("{how}; {}", self.settings));
+        self.push_ahead(Box::pin(async move { client.batch_execute(&sql).await }));
+        Ok(())
+    }
+
     /// Sends a statement without waiting for its answer, which is read with that of the
     /// next request. It must be one that is always run as the same role.
-    pub(super) fn send_ahead(&self, sql: &'static str, values: Vec<Given>) -> Answer<()> {
-        let kinds: Vec<Kind> = values.iter().map(Given::kind).collect();
-        let types: Vec<Type> = kinds.iter().map(|kind| type_of(*kind)).collect();
-        let statement = self.prepared(sql, &kinds, &types)?;
+    pub(super) fn send_ahead(&self, sql: &'static str, values: Vec<Owned>) -> Answer<()> {
+        let borrowed: Vec<Value<'_>> = values.iter().map(Owned::borrowed).collect();
+        let statement = self.statement(sql, &borrowed)?;
         let client = Arc::clone(&self.client);
-        let mut request: Ahead = Box::pin(async move {
-            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(Given::as_sql).collect();
-            client.execute(&statement, &values).await.map(|_| ())
-        });
+        self.push_ahead(Box::pin(async move {
+            let values: Vec<Value<'_>> = values.iter().map(Owned::borrowed).collect();
+            statement.execute(&client, &parameters(&values)).await.map(drop)
+        }));
+        Ok(())
+    }
+
+    fn push_ahead(&self, mut request: Ahead) {
         // Polled once, it is on its way to the connection.
         let request = match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => request,
             Poll::Ready(answer) => Box::pin(std::future::ready(answer)),
         };
         self.ahead.borrow_mut().push_back(request);
-        Ok(())
     }
 
     /// Waits for the answers to all that was sent ahead.
@@ -301,24 +368,14 @@ impl PgConnection {
         }
     }
 
-    fn statement(&self, sql: &str, values: &[Value<'_>]) -> Answer<Statement> {
-        let role = self.role.get();
-        if let Some(known) = self.statements.borrow().get(sql) {
-            let fits =
-                |kinds: &[Kind]| kinds.iter().copied().eq(values.iter().map(|value| value.kind()));
-            let found = known.iter().find(|known| known.role == role && fits(&known.kinds));
-            if let Some(found) = found {
-                return Ok(found.statement.clone());
-            }
-        }
+    fn statement(&self, sql: &str, values: &[Value<'_>]) -> Answer<Ready> {
         let kinds: Vec<Kind> = values.iter().map(|value| value.kind()).collect();
-        let types: Vec<Type> = kinds.iter().map(|kind| type_of(*kind)).collect();
-        self.prepared(sql, &kinds, &types)
+        self.prepared(sql, &kinds, type_of)
     }
 
-    /// A prepared statement. A plan holds for one role, since other rows are seen by
-    /// another: so each has its own.
-    fn prepared(&self, sql: &str, kinds: &[Kind], types: &[Type]) -> Answer<Statement> {
+    /// A statement that is ready to run. A plan holds for one role, since other rows are seen
+    /// by another: so each has its own.
+    fn prepared(&self, sql: &str, kinds: &[Kind], type_of: fn(Kind) -> Type) -> Answer<Ready> {
         let role = self.role.get();
         if let Some(known) = self.statements.borrow().get(sql)
             && let Some(found) = known.iter().find(|k| k.role == role && k.kinds == kinds)
@@ -326,7 +383,11 @@ impl PgConnection {
             return Ok(found.statement.clone());
         }
         let translated = dialect::translated(sql);
-        let statement = self.run(self.client.prepare_typed(&translated, types))?;
+        let types: Vec<Type> = kinds.iter().map(|kind| type_of(*kind)).collect();
+        let statement = match self.is_pooled {
+            true => Ready::Unnamed(translated.into(), types.into()),
+            false => Ready::Named(self.run(self.client.prepare_typed(&translated, &types))?),
+        };
         let mut statements = self.statements.borrow_mut();
         if self.prepared.get() >= STATEMENTS {
             statements.clear();
@@ -336,24 +397,6 @@ impl PgConnection {
         let prepared = Prepared { role, kinds: kinds.to_vec(), statement: statement.clone() };
         statements.entry(sql.to_owned()).or_default().push(prepared);
         Ok(statement)
-    }
-
-    /// One request for each, all sent before the first answer is read.
-    fn pipelined<'a, T>(
-        &self,
-        sql: &str,
-        each: &'a [Vec<Value<'a>>],
-        ask: impl AsyncFn(Statement, &'a [Value<'a>]) -> Result<T, Driver>,
-    ) -> Answer<Vec<T>> {
-        let mut answers = Vec::with_capacity(each.len());
-        for portion in each.chunks(AT_ONCE) {
-            let mut requests = Vec::with_capacity(portion.len());
-            for values in portion {
-                requests.push(Box::pin(ask(self.statement(sql, values)?, values)));
-            }
-            answers.extend(self.run(in_order(requests))?);
-        }
-        Ok(answers)
     }
 
     /// Sends a request, reads what is still to be answered before it, then its answer.
@@ -401,36 +444,43 @@ impl Drop for PgConnection {
     }
 }
 
-/// What holds for all of a connection. Whatever is run outside of a transaction of ours
-/// sees nothing and changes nothing.
-fn prologue(address: &Address, options: &PostgresOptions, number: i64) -> String {
+/// Sets what holds for all of a connection, or for one transaction of a pooled one. Whatever
+/// runs outside a transaction of ours sees nothing and changes nothing.
+fn settings(address: &Address, options: &PostgresOptions) -> String {
     let milliseconds = |seconds: u64| seconds.saturating_mul(1000).min(i32::MAX as u64);
+    let set = if address.is_pooled { "SET LOCAL" } else { "SET" };
+    let keepalives = match address.is_pooled {
+        // The server's client is the pooler.
+        true => String::new(),
+        false => format!(
+            "SET tcp_keepalives_idle = {seconds};
+             SET tcp_keepalives_interval = {seconds};
+             SET tcp_keepalives_count = 3;",
+            seconds = options.keepalive_seconds
+        ),
+    };
     format!(
-        "SET search_path = {schema};
-         SET client_min_messages = error;
-         SET statement_timeout = {statement};
-         SET lock_timeout = {lock};
-         SET idle_in_transaction_session_timeout = {idle};
-         SET tcp_keepalives_idle = {keepalive};
-         SET tcp_keepalives_interval = {keepalive};
-         SET tcp_keepalives_count = 3;
-         SET jit = off;
-         SET enable_seqscan = off;
-         SET enable_hashjoin = off;
-         SET enable_mergejoin = off;
-         SET enable_material = off;
-         SET plan_cache_mode = force_generic_plan;
-         SET max_parallel_workers_per_gather = 0;
-         SELECT set_config('synchronous_commit', 'on', false)
+        "{set} search_path = {schema};
+         {set} client_min_messages = error;
+         {set} statement_timeout = {statement};
+         {set} lock_timeout = {lock};
+         {set} idle_in_transaction_session_timeout = {idle};
+         {keepalives}
+         {set} jit = off;
+         {set} enable_seqscan = off;
+         {set} enable_hashjoin = off;
+         {set} enable_mergejoin = off;
+         {set} enable_material = off;
+         {set} plan_cache_mode = force_generic_plan;
+         {set} max_parallel_workers_per_gather = 0;
+         SELECT set_config('synchronous_commit', 'on', {is_local})
              WHERE current_setting('synchronous_commit') = 'off';
-         SET ROLE {role};
-         INSERT INTO commits (connection, token) VALUES ({number}, 0);
-         SET default_transaction_read_only = on;",
+         {set} ROLE {role};",
         schema = quoted(&address.schema),
         statement = milliseconds(options.statement_seconds),
         lock = milliseconds(options.lock_seconds),
         idle = milliseconds(options.transaction_seconds),
-        keepalive = options.keepalive_seconds,
+        is_local = address.is_pooled,
         role = Role::Tenant.name(),
     )
 }
@@ -457,31 +507,8 @@ pub(super) fn random_number() -> i64 {
     (i64::from_le_bytes(bytes) & ((1 << 62) - 1)).max(1)
 }
 
-/// A value that outlives its caller.
-#[derive(Debug, Clone)]
-pub(super) enum Given {
-    Integer(i64),
-    Text(String),
-}
-
-impl Given {
-    fn kind(&self) -> Kind {
-        match self {
-            Given::Integer(_) => Kind::Integer,
-            Given::Text(_) => Kind::Text,
-        }
-    }
-
-    fn as_sql(&self) -> &(dyn ToSql + Sync) {
-        match self {
-            Given::Integer(number) => number,
-            Given::Text(text) => text,
-        }
-    }
-}
-
-fn parameters<'a>(values: &'a [Value<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
-    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+fn parameters<T: ToSql + Sync>(values: &[T]) -> Vec<Parameter<'_>> {
+    values.iter().map(|value| value as Parameter<'_>).collect()
 }
 
 /// All are begun, in order, before the first is waited for. All are waited for, so that no
@@ -538,37 +565,9 @@ fn size(value: &Value<'_>) -> usize {
     }
 }
 
-/// One column of many rows.
-enum Array<'a> {
-    Integers(Vec<Option<i64>>),
-    Texts(Vec<Option<std::borrow::Cow<'a, str>>>),
-    Blobs(Vec<Option<&'a [u8]>>),
-}
-
-impl<'a> Array<'a> {
-    fn of(kind: Kind, values: impl Iterator<Item = Value<'a>>) -> Self {
-        match kind {
-            Kind::Integer => Array::Integers(
-                values.map(|v| if let Value::Integer(n) = v { Some(n) } else { None }).collect(),
-            ),
-            Kind::Text => Array::Texts(
-                values
-                    .map(|v| if let Value::Text(t) = v { Some(text::stored(t)) } else { None })
-                    .collect(),
-            ),
-            Kind::Blob => Array::Blobs(
-                values.map(|v| if let Value::Blob(b) = v { Some(b) } else { None }).collect(),
-            ),
-        }
-    }
-
-    fn as_sql(&self) -> &(dyn ToSql + Sync) {
-        match self {
-            Array::Integers(array) => array,
-            Array::Texts(array) => array,
-            Array::Blobs(array) => array,
-        }
-    }
+/// Rows as columns, each of which is sent as an array.
+fn as_columns<'v>(width: usize, rows: &[impl AsRef<[Value<'v>]>]) -> Vec<Vec<Value<'v>>> {
+    (0..width).map(|at| rows.iter().map(|row| row.as_ref()[at]).collect()).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! A write is told to the others after it was committed, in a transaction of its own:
 //! NOTIFY inside it would make all commits of the database wait for each other. Writes of
 //! a few milliseconds are told together. A hint that is lost costs a delay and no more:
-//! whoever needs to know asks the log.
+//! whoever needs to know asks the log. Behind a pooler nothing can be listened to: unless the
+//! URL names the server itself (`direct`), all is said to have changed now and then.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -12,7 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
+use tokio::time::MissedTickBehavior;
 use tokio_postgres::AsyncMessage;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::address::Address;
 use super::pool::Pool;
@@ -23,6 +26,9 @@ const GATHER: Duration = Duration::from_millis(5);
 
 /// How long nothing is tried after a connection was lost.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How often all is said to have changed where nothing can be heard.
+const POLL: Duration = Duration::from_secs(1);
 
 /// Tenants told at once; beyond, all are said to have changed.
 const TENANTS: usize = 1000;
@@ -113,7 +119,8 @@ async fn talk(
     tls: Tls,
     told: &impl Fn(Hint),
 ) -> Result<(), tokio_postgres::Error> {
-    let (client, mut connection) = address.config.connect(tls).await?;
+    let can_listen = address.listener.is_some();
+    let (client, mut connection) = address.listener.unwrap_or(address.config).connect(tls).await?;
     let (send, mut heard) = mpsc::unbounded_channel();
     let driven = tokio::spawn(async move {
         while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
@@ -126,13 +133,15 @@ async fn talk(
             }
         }
     });
-    let channel = super::connection::quoted(&address.schema);
-    // What a hint is about was committed; the hint itself need not be durable.
-    client.batch_execute(&format!("SET synchronous_commit = off; LISTEN {channel}")).await?;
-    let own: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await?.get(0);
-    let tell = client
-        .prepare("SELECT pg_notify($1, number::text) FROM unnest($2::bigint[]) AS of(number)")
-        .await?;
+    if can_listen {
+        let channel = super::connection::quoted(&address.schema);
+        // What a hint is about was committed; the hint itself need not be durable.
+        client.batch_execute(&format!("SET synchronous_commit = off; LISTEN {channel}")).await?;
+    }
+    let own: i32 = client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.get(0);
+    let tell = "SELECT pg_notify($1, number::text) FROM unnest($2::bigint[]) AS of(number)";
+    let mut poll = tokio::time::interval(POLL);
+    poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     told(Hint::Anything);
     loop {
         tokio::select! {
@@ -147,9 +156,12 @@ async fn talk(
                 let changed = hints.take();
                 drop(hints);
                 if !changed.is_empty() {
-                    client.execute(&tell, &[&address.schema, &changed]).await?;
+                    let values: [(&(dyn ToSql + Sync), Type); 2] =
+                        [(&address.schema, Type::TEXT), (&changed, Type::INT8_ARRAY)];
+                    client.execute_typed(tell, &values).await?;
                 }
             }
+            _ = poll.tick(), if !can_listen => told(Hint::Anything),
         }
     }
     driven.abort();

@@ -55,12 +55,21 @@ pub(super) fn migrate(pool: &Pool) -> Result<()> {
     if version(&connection, address)? == Some(SCHEMA) {
         return Ok(());
     }
+    make_roles(&connection, address)?;
     let key = lock_key(&["migrate", &address.schema]);
-    connection.batch(&format!("SELECT pg_advisory_lock({key})")).map_err(PgError::into_store)?;
-    // The lock ends with the connection, too.
-    let migrated = migrate_alone(&connection, address);
-    let _ = connection.batch(&format!("SELECT pg_advisory_unlock({key})"));
-    migrated
+    let batch = |sql: &str| connection.batch(sql).map_err(PgError::into_store);
+    batch(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({key})"))?;
+    // Another host may have been faster.
+    let begun = version(&connection, address)?;
+    if begun != Some(SCHEMA) {
+        let all = create_all();
+        let steps = match begun {
+            Some(begun) => UPGRADES.into_iter().filter(|(to, _)| *to > begun).collect(),
+            None => vec![(SCHEMA, all.as_str())],
+        };
+        batch(&script(&address.schema, &steps))?;
+    }
+    batch("COMMIT")
 }
 
 /// Whether there are tables of ours.
@@ -71,7 +80,7 @@ pub(super) fn is_there(pool: &Pool) -> Result<bool> {
 /// As the user of the URL, who owns the tables.
 fn open(pool: &Pool) -> Result<PgConnection> {
     let options = PostgresOptions { statement_seconds: CHANGE_SECONDS, ..pool.options };
-    PgConnection::open_raw(&pool.address, &pool.tls, &options, 0).map_err(PgError::into_store)
+    PgConnection::open_raw(&pool.address, &pool.tls, &options).map_err(PgError::into_store)
 }
 
 fn check_age(c: &PgConnection) -> Result<()> {
@@ -100,20 +109,6 @@ fn version(c: &PgConnection, address: &Address) -> Result<Option<i64>> {
     }
 }
 
-fn migrate_alone(c: &PgConnection, address: &Address) -> Result<()> {
-    let begun = version(c, address)?;
-    if begun == Some(SCHEMA) {
-        return Ok(());
-    }
-    make_roles(c, address)?;
-    let all = create_all();
-    let steps = match begun {
-        Some(begun) => UPGRADES.into_iter().filter(|(to, _)| *to > begun).collect(),
-        None => vec![(SCHEMA, all.as_str())],
-    };
-    c.batch(&script(&address.schema, &steps)).map_err(PgError::into_store)
-}
-
 /// Makes all tables in an empty schema.
 fn create_all() -> String {
     let mut sql = String::new();
@@ -125,11 +120,10 @@ fn create_all() -> String {
     [&sql, EXTRAS, PLANNER].concat()
 }
 
-/// Takes a schema through steps to their versions, all or none.
+/// Takes a schema through steps to their versions; all or none, for it is one transaction.
 fn script(schema: &str, steps: &[(i64, &str)]) -> String {
     let mut script = format!(
-        "BEGIN;
-         CREATE SCHEMA IF NOT EXISTS {schema};
+        "CREATE SCHEMA IF NOT EXISTS {schema};
          SET LOCAL search_path = {schema};
          CREATE TABLE IF NOT EXISTS migrations (
              version    BIGINT PRIMARY KEY,
@@ -142,7 +136,6 @@ fn script(schema: &str, steps: &[(i64, &str)]) -> String {
         script.push_str(&format!("\nINSERT INTO migrations (version) VALUES ({version});\n"));
     }
     script.push_str(WALLS);
-    script.push_str("\nCOMMIT;");
     script
 }
 
@@ -214,15 +207,16 @@ pub(super) fn rewrite(pool: &Pool) -> Result<()> {
     rewrite().map_err(PgError::into_store)
 }
 
-/// Writes one table anew, unless others need it for too long.
+/// Writes one table anew, unless others need it for too long. `VACUUM` would do it outside
+/// transactions alone, where a pooler lets no setting hold.
 pub(super) fn rewrite_one(pool: &Pool, table: &str) -> Result<()> {
-    let connection = open(pool)?;
-    let name = format!("{}.{}", quoted(&pool.address.schema), quoted(table));
-    let rewrite = || {
-        connection.batch(&format!("SET lock_timeout = '{}s'", pool.options.lock_seconds))?;
-        connection.batch(&format!("VACUUM (FULL) {name}"))
-    };
-    rewrite().map_err(PgError::into_store)
+    let sql = format!(
+        "BEGIN; SET LOCAL search_path = {}; SET LOCAL lock_timeout = '{}s';
+         CLUSTER {table} USING {table}_pkey; COMMIT",
+        quoted(&pool.address.schema),
+        pool.options.lock_seconds,
+    );
+    open(pool)?.batch(&sql).map_err(PgError::into_store)
 }
 
 /// Tables that show a tenant what is another's, or would if their owner changed.

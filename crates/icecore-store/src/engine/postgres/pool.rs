@@ -24,6 +24,8 @@ pub(super) struct Pool {
     pub(super) address: Address,
     pub(super) options: PostgresOptions,
     pub(super) tls: Tls,
+    /// Whether nothing can be written here.
+    is_replica: bool,
     places: Arc<Semaphore>,
     waiting: AtomicU64,
     /// The last was used last.
@@ -43,10 +45,15 @@ impl Pool {
             address,
             options,
             tls,
+            is_replica: false,
             places,
             waiting: AtomicU64::new(0),
             idle: Mutex::default(),
         })
+    }
+
+    pub(super) fn of_replica(address: Address, options: PostgresOptions) -> Result<Self> {
+        Ok(Self { is_replica: true, ..Self::new(address, options)? })
     }
 
     /// The right to take a connection. Whoever waits too long is told so.
@@ -79,7 +86,8 @@ impl Pool {
                 return Ok(connection);
             }
         }
-        PgConnection::open(&self.address, &self.tls, &self.options, random_number())
+        let number = (!self.is_replica).then(random_number);
+        PgConnection::open(&self.address, &self.tls, &self.options, number)
     }
 
     /// Takes a connection back. If it is broken the others probably are, too: to find out

@@ -2,7 +2,9 @@
 
 mod faults;
 mod hints;
+mod pooler;
 mod proxy;
+mod replicas;
 mod rotation;
 mod schema;
 mod transactions;
@@ -37,7 +39,7 @@ fn write<T>(store: &Store, of: &Isolation, act: impl Fn(&Tx<'_>) -> Result<T>) -
 
 /// Runs a read on this thread.
 fn read<T>(store: &Store, of: &Isolation, act: impl Fn(&Tx<'_>) -> Result<T>) -> Result<T> {
-    store.postgres().unwrap().database.read(of, &act)
+    store.postgres().unwrap().database.read(of, "test", &act)
 }
 
 /// The wall of a memory.

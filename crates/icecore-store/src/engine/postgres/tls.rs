@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
@@ -30,13 +32,17 @@ impl Tls {
     /// Sessions with those whom we trust.
     pub(super) fn new(trust: &Trust) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier: Arc<dyn ServerCertVerifier> = match trust {
-            Trust::Plain | Trust::Anybody => Arc::new(Anybody(Arc::clone(&provider))),
-            Trust::Named(authorities) => signed_by(authorities.as_deref(), &provider)?,
-            Trust::Signed(authorities) => {
-                Arc::new(AnyName(signed_by(authorities.as_deref(), &provider)?))
+        let signed = match trust {
+            Trust::Plain | Trust::Anybody => None,
+            Trust::Named(authorities) | Trust::Signed(authorities) => {
+                Some(signed_by(authorities.as_deref(), &provider)?)
             }
         };
+        let verifier = Arc::new(Verifier {
+            signed,
+            checks_name: matches!(trust, Trust::Named(_)),
+            algorithms: provider.signature_verification_algorithms,
+        });
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| refused(&error.to_string()))?
@@ -76,50 +82,16 @@ fn signed_by(
         .map_err(|error| refused(&format!("there is no authority to trust: {error}")))
 }
 
-/// Takes any certificate, as `sslmode=require` means it elsewhere.
+/// Checks a certificate as far as `sslmode` asks for.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct Verifier {
+    /// Checks that an authority signed it. Without it any certificate will do.
+    signed: Option<Arc<WebPkiServerVerifier>>,
+    checks_name: bool,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Takes a certificate that an authority signed, whatever host it is for.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyName {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -128,11 +100,12 @@ impl ServerCertVerifier for AnyName {
         ocsp: &[u8],
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, Error> {
+        let Some(signed) = &self.signed else { return Ok(ServerCertVerified::assertion()) };
         // The name is looked at last, when all else is well.
-        match self.0.verify_server_cert(certificate, between, name, ocsp, now) {
+        match signed.verify_server_cert(certificate, between, name, ocsp, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
+            )) if !self.checks_name => Ok(ServerCertVerified::assertion()),
             other => other,
         }
     }
@@ -140,23 +113,23 @@ impl ServerCertVerifier for AnyName {
     fn verify_tls12_signature(
         &self,
         message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, cert, dss)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
         &self,
         message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, cert, dss)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

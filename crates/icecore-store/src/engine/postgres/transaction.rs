@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use icecore_domain::ids::Tenant;
 
-use super::connection::{Given, PgConnection, random_number, tenant_number};
+use super::connection::{PgConnection, random_number, tenant_number};
 use super::pool::Pool;
+use super::replicas::wait_for;
+use super::walls;
 use super::walls::{Locks, Role};
-use super::{text, walls};
 use crate::engine::tx::{Context, Isolation, Tx};
-use crate::engine::{Connection, Value};
+use crate::engine::{Connection, Owned, Value};
 use crate::error::postgres::{Fault, PgError};
 use crate::error::{Result, StoreError};
 
@@ -117,7 +118,7 @@ impl Transactions {
     ) -> Result<T> {
         let mut patience = self.patience();
         loop {
-            match self.try_read(of, context, act) {
+            match self.try_read(of, context, None, act) {
                 Ok(answer) => return answer,
                 Err((fault, error)) => patience.wait(fault, error)?,
             }
@@ -138,7 +139,7 @@ impl Transactions {
         let token = random_number();
         let begun = |c: &PgConnection| {
             self.begin_write(c, of)?;
-            c.send_ahead(WITNESS, vec![Given::Integer(c.number()), Given::Integer(token)])
+            c.send_ahead(WITNESS, vec![Owned::Integer(c.number()), Owned::Integer(token)])
         };
         match self.run(begun, (context, of), act) {
             Err((fault, error)) => Tried::Failed(fault, error),
@@ -150,13 +151,18 @@ impl Transactions {
         }
     }
 
-    fn try_read<T>(
+    /// Runs `act` once; on a replica, when it has reached that position of the primary.
+    pub(super) fn try_read<T>(
         &self,
         of: &Isolation,
         context: &Context,
+        position: Option<&str>,
         act: &impl Fn(&Tx<'_>) -> Result<T>,
     ) -> std::result::Result<Result<T>, (Fault, StoreError)> {
-        let begun = |c: &PgConnection| self.begin_read(c, of);
+        let begun = |c: &PgConnection| {
+            position.map_or(Ok(()), |position| wait_for(c, position))?;
+            self.begin_read(c, of)
+        };
         let (connection, answer) = self.run(begun, (context, of), act)?;
         // Nothing depends on how a read ends.
         self.end(connection, COMMIT);
@@ -202,16 +208,16 @@ impl Transactions {
             let locks = walls::locks(of, true);
             if let Locks::MasterKey { everyone, master } = locks {
                 // What was sealed while it waited for the locks must be seen, too.
-                c.send_ahead(WRITE, vec![])?;
-                let locks = vec![Given::Integer(everyone), Given::Integer(master)];
+                c.begin(WRITE)?;
+                let locks = vec![Owned::Integer(everyone), Owned::Integer(master)];
                 return c.send_ahead(AS_ROTATOR, locks);
             }
-            c.send_ahead(SWEEP, vec![])?;
+            c.begin(SWEEP)?;
             let Locks::Alone(key) = locks else { return Ok(()) };
-            return c.send_ahead(AS_SWEEPER, vec![Given::Integer(key)]);
+            return c.send_ahead(AS_SWEEPER, vec![Owned::Integer(key)]);
         };
         c.set_role(Role::Tenant);
-        c.send_ahead(WRITE, vec![])?;
+        c.begin(WRITE)?;
         let known = match self.number_of(tenant) {
             Some(known) => Some(known),
             // Nobody is kept waiting for a tenant that is there.
@@ -224,15 +230,15 @@ impl Transactions {
         let mut values = wall_values(tenant, known);
         let statement = match walls::locks(of, known.is_some()) {
             Locks::Memory { tenant, memory } => {
-                values.extend([Given::Integer(tenant), Given::Integer(memory)]);
+                values.extend([Owned::Integer(tenant), Owned::Integer(memory)]);
                 AS_WRITER
             }
             Locks::NewTenant { tenant, memory } => {
-                values.extend([Given::Integer(tenant), Given::Integer(memory)]);
+                values.extend([Owned::Integer(tenant), Owned::Integer(memory)]);
                 AS_MAKER
             }
             Locks::Alone(key) => {
-                values.push(Given::Integer(key));
+                values.push(Owned::Integer(key));
                 AS_ONLY_WRITER
             }
             // Of no tenant.
@@ -248,7 +254,7 @@ impl Transactions {
     }
 
     fn begin_read(&self, c: &PgConnection, of: &Isolation) -> Answer<()> {
-        c.send_ahead(READ, vec![])?;
+        c.begin(READ)?;
         let Some(tenant) = of.tenant() else {
             c.set_role(Role::Sweeper);
             c.tenant().set(None);
@@ -331,7 +337,7 @@ impl Transactions {
         let connection = self.pool.take()?;
         connection.set_role(Role::Tenant);
         let look = || {
-            connection.send_ahead(WRITE, vec![])?;
+            connection.begin(WRITE)?;
             connection.query(WITNESSED, &[Value::Integer(number)])
         };
         let rows = look();
@@ -375,17 +381,15 @@ impl Transactions {
 }
 
 /// A tenant's number and name as settings of the transaction.
-fn wall_values(tenant: &Tenant, number: Option<i64>) -> Vec<Given> {
+fn wall_values(tenant: &Tenant, number: Option<i64>) -> Vec<Owned> {
     let number = number.map(|number| number.to_string()).unwrap_or_default();
-    // As its row has it.
-    let name = text::stored(tenant.as_str()).into_owned();
-    vec![Given::Text(number), Given::Text(name)]
+    vec![Owned::Text(number), Owned::Text(tenant.as_str().to_owned())]
 }
 
 /// Lets the transaction see the tenant of that number.
 fn enter(c: &PgConnection, number: i64) -> Answer<()> {
     c.tenant().set(Some(number));
-    c.send_ahead(IN_TENANT, vec![Given::Text(number.to_string())])
+    c.send_ahead(IN_TENANT, vec![Owned::Text(number.to_string())])
 }
 
 /// How long, and how often, something is tried again.

@@ -11,11 +11,16 @@ fn a_server_that_comes_back_is_found_again() {
     let Some(server) = own_server() else { return };
     let database = server.fresh_database();
     let store = connect(database.url());
+    lose_the_server(&server, &store);
+}
+
+/// Stops the server in the middle of a write, in each way, and starts it again.
+pub(super) fn lose_the_server(server: &TestServer, store: &Store) {
     for (at, how) in [Stop::Fast, Stop::Immediate].into_iter().enumerate() {
         let name = format!("{how:?}");
         let runs = std::sync::atomic::AtomicU32::new(0);
         std::thread::scope(|scope| {
-            write(&store, &Isolation::Global, |tx| {
+            write(store, &Isolation::Global, |tx| {
                 put_note(tx, &name, "once")?;
                 if runs.fetch_add(1, Ordering::SeqCst) == 0 {
                     server.stop(how);
@@ -25,9 +30,9 @@ fn a_server_that_comes_back_is_found_again() {
             })
             .unwrap();
         });
-        assert_eq!(count_notes(&store, &name), 1);
+        assert_eq!(count_notes(store, &name), 1);
         // What was acknowledged before is there still.
-        assert_eq!(count_notes(&store, "Fast"), 1, "{at}");
+        assert_eq!(count_notes(store, "Fast"), 1, "{at}");
     }
 }
 

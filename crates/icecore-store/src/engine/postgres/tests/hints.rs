@@ -10,7 +10,7 @@ async fn connected(database: &TestDatabase) -> Store {
     tokio::task::spawn_blocking(move || connect(&url)).await.unwrap()
 }
 
-fn listening(store: &Store) -> mpsc::UnboundedReceiver<Hint> {
+pub(super) fn listening(store: &Store) -> mpsc::UnboundedReceiver<Hint> {
     let (send, heard) = mpsc::unbounded_channel();
     store.listen(move |hint| {
         let _ = send.send(hint);

@@ -47,10 +47,16 @@ impl Proxy {
         Self { port: own, next }
     }
 
+    /// Where it listens.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL by which the line is used, given that of the server.
     pub(super) fn url(&self, url: &str, port: u16) -> String {
         let (from, to) = (format!(":{port}/"), format!(":{}/", self.port));
-        format!("{}?sslmode=disable", url.replace(&from, &to))
+        let url = url.replace(&from, &to);
+        if url.contains('?') { url } else { format!("{url}?sslmode=disable") }
     }
 
     /// Cuts the next line on which a write is committed.
@@ -108,11 +114,16 @@ impl Line {
             let (kind, message) = self.message()?;
             let words: Vec<&[u8]> = message[5..].split(|byte| *byte == 0).collect();
             match kind {
-                b'P' if words[1] == b"COMMIT" => {
-                    self.commits.insert(words[0].to_vec());
-                }
-                b'P' if words[1].starts_with(b"UPDATE commits") => {
-                    self.witnesses.insert(words[0].to_vec());
+                b'P' => {
+                    self.commits.remove(words[0]);
+                    self.witnesses.remove(words[0]);
+                    match words[1] {
+                        b"COMMIT" => self.commits.insert(words[0].to_vec()),
+                        sql if sql.starts_with(b"UPDATE commits") => {
+                            self.witnesses.insert(words[0].to_vec())
+                        }
+                        _ => false,
+                    };
                 }
                 b'B' if self.witnesses.contains(words[1]) => self.is_write = true,
                 b'B' if self.commits.contains(words[1]) => {
@@ -150,12 +161,18 @@ impl Line {
 
     /// Lets the server commit, that much later, while nobody hears its answer.
     fn commit_unheard(&mut self, bind: Vec<u8>, later: Duration) -> std::io::Result<()> {
-        let (_, execute) = self.message()?;
-        let (_, sync) = self.message()?;
+        let mut last = std::mem::take(&mut self.held);
+        last.extend(bind);
+        loop {
+            let (kind, message) = self.message()?;
+            last.extend(message);
+            if kind == b'S' {
+                break;
+            }
+        }
         self.client.shutdown(Shutdown::Both)?;
         std::thread::sleep(later);
-        let held = std::mem::take(&mut self.held);
-        self.server.write_all(&[held, bind, execute, sync].concat())?;
+        self.server.write_all(&last)?;
         // The other way reads the answers, fails to pass them on, and ends.
         Ok(())
     }

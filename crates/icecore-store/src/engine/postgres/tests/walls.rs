@@ -227,7 +227,6 @@ fn a_plain_user_asks_an_administrator_for_the_roles() {
         &store.postgres().unwrap().database.transactions.pool.address,
         &store.postgres().unwrap().database.transactions.pool.tls,
         &PostgresOptions::default(),
-        0,
     );
     assert_eq!(raw.unwrap().query("SELECT FROM icecore.scopes", &[]).unwrap().len(), 0);
 }
