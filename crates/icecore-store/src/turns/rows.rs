@@ -320,16 +320,17 @@ fn turns(tx: &Tx<'_>, query: &TurnQuery) -> Result<Vec<TurnRow>> {
         ),
     );
     let TurnQuery { session, branch, after, through, as_of, limit, .. } = *query;
-    let mut select = tx.prepare_cached(&sql)?;
     let values = params![no.tenant, session, after, through, branch, as_of, limit];
-    let mut rows = select.query_map(values, read_turn)?;
     let (mut found, mut bytes) = (Vec::new(), 0_usize);
-    while bytes < query.bytes
-        && let Some(row) = rows.next().transpose()?
-    {
-        bytes = bytes.saturating_add(row.byte_count());
-        found.push(row);
-    }
+    tx.visit(&sql, values, |row| {
+        if bytes >= query.bytes {
+            return Ok(false);
+        }
+        let turn = read_turn(row)?;
+        bytes = bytes.saturating_add(turn.byte_count());
+        found.push(turn);
+        Ok(true)
+    })?;
     if query.newest {
         found.reverse();
     }

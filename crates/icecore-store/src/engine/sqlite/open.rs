@@ -433,11 +433,7 @@ mod tests {
             }
         }
         let opened = open(dir.path(), None).unwrap();
-        let list = |sql: &str| -> Vec<String> {
-            let mut query = opened.connection.prepare(sql).unwrap();
-            let rows = query.query_map([], |row| row.get(0)).unwrap();
-            rows.collect::<Result<_>>().unwrap()
-        };
+        let list = |sql: &str| -> Vec<String> { opened.connection.all(sql, [], column).unwrap() };
         assert_eq!(
             list("SELECT first || ' ' || scope FROM runs ORDER BY first"),
             ["10 1", "20 1", "30 2", "40 2"]
@@ -494,7 +490,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let opened = open(dir.path(), None).unwrap();
         let change = "UPDATE notes SET value = 'no number' WHERE name = ?1";
-        opened.connection.execute(change, [KEY_CHECK]).unwrap();
+        opened.connection.run(change, [KEY_CHECK]).unwrap();
         drop(opened);
         assert!(matches!(open(dir.path(), None), Err(StoreError::Damaged { .. })));
     }

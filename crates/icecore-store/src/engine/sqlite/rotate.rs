@@ -251,7 +251,7 @@ mod tests {
         let old = keys(dir.path());
         let opened = open::open_existing(dir.path(), None).unwrap();
         let change = "UPDATE tenants SET sealed_key = x'00' WHERE name = 'rival'";
-        opened.connection.execute(change, []).unwrap();
+        opened.connection.run(change, []).unwrap();
         drop(opened);
         let refused = Store::rotate_master_key(dir.path(), None, None).unwrap_err();
         assert!(matches!(refused, StoreError::Damaged { .. }), "{refused:?}");

@@ -356,6 +356,7 @@ fn truncate_log(file: &File) -> rusqlite::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::column;
 
     #[test]
     fn a_write_that_cannot_be_undone_takes_its_group_along() {
@@ -377,7 +378,7 @@ mod tests {
         for mut answer in told {
             assert!(matches!(answer.try_recv(), Ok(Err(_))));
         }
-        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
+        let count: i64 = connection.one("SELECT count(*) FROM t", [], column).unwrap();
         assert_eq!(count, 0);
     }
 
@@ -400,7 +401,7 @@ mod tests {
         for mut answer in told {
             assert!(matches!(answer.try_recv(), Ok(Err(_))));
         }
-        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
+        let count: i64 = connection.one("SELECT count(*) FROM t", [], column).unwrap();
         assert_eq!(count, 0);
     }
 }
