@@ -19,7 +19,7 @@
 //! | `dreams` | what a dream over many entries costs |
 //! | `evidence` | what a compacted session keeps of what questions need |
 //! | `prefixes` | what of a request a provider has cached |
-//! | `simulate` | several hosts over a store that fails, from seeds |
+//! | `simulate` | several hosts over a store that fails, from seeds (debug builds alone) |
 //! | `fuzz`, `trials` | sessions of every kind against a scripted model |
 //! | `report`, `plot` | tables and pictures |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is what it is for")]
@@ -47,6 +47,7 @@ mod redact;
 mod report;
 mod scale;
 mod signals;
+#[cfg(debug_assertions)]
 mod simulate;
 mod stretches;
 #[path = "../../icecore/tests/it/trials.rs"]
@@ -108,6 +109,7 @@ enum Command {
     /// Sessions of every kind, made from a seed, against a scripted model.
     SessionFuzz(fuzz::Args),
     /// Several hosts over a store that fails: one seed is one history.
+    #[cfg(debug_assertions)]
     Simulate(simulate::Args),
 }
 
@@ -178,6 +180,7 @@ async fn main() -> ExitCode {
         Command::SessionPrefix(args) => prefixes::run(&args).await,
         Command::SessionFuzz(args) => fuzz::run(&args).await,
         // It has runtimes of its own.
+        #[cfg(debug_assertions)]
         Command::Simulate(args) => tokio::task::block_in_place(|| simulate::run(&args)),
     };
     match done {

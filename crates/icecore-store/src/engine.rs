@@ -121,28 +121,6 @@ impl From<Vec<u8>> for Owned {
     }
 }
 
-impl From<Option<i64>> for Owned {
-    fn from(number: Option<i64>) -> Self {
-        number.map_or(Owned::Null(Kind::Integer), Owned::Integer)
-    }
-}
-
-impl From<Option<String>> for Owned {
-    fn from(text: Option<String>) -> Self {
-        text.map_or(Owned::Null(Kind::Text), Owned::Text)
-    }
-}
-
-impl<T> OptionalExtension<T> for Result<T> {
-    fn optional(self) -> Result<Option<T>> {
-        match self {
-            Ok(found) => Ok(Some(found)),
-            Err(StoreError::Database(Error::NoRows)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-}
-
 /// What a statement takes.
 pub(crate) trait ToSql {
     fn value(&self) -> Value<'_>;
@@ -152,22 +130,6 @@ pub(crate) trait ToSql {
     where
         Self: Sized;
 }
-
-macro_rules! integers_go_in {
-    ($($kind:ty),*) => {$(
-        impl ToSql for $kind {
-            fn value(&self) -> Value<'_> {
-                Value::Integer(i64::from(*self))
-            }
-
-            fn kind() -> Kind {
-                Kind::Integer
-            }
-        }
-    )*};
-}
-
-integers_go_in!(i64, i32, u32, u16, u8, bool);
 
 macro_rules! texts_and_bytes_go_in {
     ($($kind:ty => $variant:ident),*) => {$(
@@ -261,18 +223,21 @@ macro_rules! arrays_are_params {
 
 arrays_are_params!(1, 2, 3, 4, 5, 6, 7, 8);
 
-/// Values of however many.
-pub(crate) struct Listed<T>(Vec<T>);
-
-impl<T: ToSql> Params for Listed<T> {
+impl<T: ToSql> Params for Vec<T> {
     fn values(&self) -> Vec<Value<'_>> {
-        self.0.iter().map(T::value).collect()
+        self.iter().map(T::value).collect()
     }
 }
 
-/// Values of however many.
-pub(crate) fn params_from_iter<T: ToSql>(values: impl IntoIterator<Item = T>) -> Listed<T> {
-    Listed(values.into_iter().collect())
+impl Params for &[Value<'_>] {
+    fn values(&self) -> Vec<Value<'_>> {
+        self.to_vec()
+    }
+}
+
+/// Values of one type, as many as there are.
+pub(crate) fn params_from_iter<T: ToSql>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    values.into_iter().collect()
 }
 
 /// Values of several kinds.
@@ -288,31 +253,6 @@ pub(crate) use crate::error::DatabaseError as Error;
 /// What a column becomes.
 pub(crate) trait FromSql: Sized {
     fn from_value(value: Value<'_>) -> Result<Self>;
-}
-
-impl FromSql for i64 {
-    fn from_value(value: Value<'_>) -> Result<Self> {
-        value.as_integer()
-    }
-}
-
-macro_rules! integers_come_out {
-    ($($kind:ty),*) => {$(
-        impl FromSql for $kind {
-            fn from_value(value: Value<'_>) -> Result<Self> {
-                let number = value.as_integer()?;
-                number.try_into().map_err(|_| Error::broken(0, format!("{number} is out of range")))
-            }
-        }
-    )*};
-}
-
-integers_come_out!(i32, u32, u16, u8);
-
-impl FromSql for bool {
-    fn from_value(value: Value<'_>) -> Result<Self> {
-        value.as_integer().map(|number| number != 0)
-    }
 }
 
 impl FromSql for String {
@@ -409,142 +349,6 @@ fn sqlite_value<'r>(row: &'r rusqlite::Row<'r>, column: usize) -> Result<Value<'
     })
 }
 
-/// The rows that a statement finds, one after the other.
-pub(crate) enum Rows<'s> {
-    Sqlite(rusqlite::Rows<'s>),
-    /// All of them, and the one that is read.
-    #[cfg(feature = "postgres")]
-    Postgres(std::vec::IntoIter<tokio_postgres::Row>, Option<PgRow>),
-}
-
-impl Rows<'_> {
-    pub(crate) fn next(&mut self) -> Result<Option<Row<'_>>> {
-        match self {
-            Rows::Sqlite(rows) => Ok(rows.next()?.map(Row::Sqlite)),
-            #[cfg(feature = "postgres")]
-            Rows::Postgres(rows, current) => {
-                *current = rows.next().map(PgRow::new).transpose()?;
-                Ok(current.as_ref().map(Row::Postgres))
-            }
-        }
-    }
-}
-
-/// Rows as what a function makes of them.
-pub(crate) struct Mapped<'s, F> {
-    rows: Rows<'s>,
-    read: F,
-}
-
-impl<T, F: FnMut(&Row<'_>) -> Result<T>> Iterator for Mapped<'_, F> {
-    type Item = Result<T>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.rows.next() {
-            Ok(row) => row.map(|row| (self.read)(&row)),
-            Err(error) => Some(Err(error)),
-        }
-    }
-}
-
-/// A statement, ready to run.
-pub(crate) enum Statement<'c> {
-    Sqlite(rusqlite::CachedStatement<'c>),
-    /// One that is not worth keeping.
-    SqliteOnce(rusqlite::Statement<'c>),
-    /// The connection keeps it ready.
-    #[cfg(feature = "postgres")]
-    Postgres(&'c PgConnection, String),
-}
-
-impl Statement<'_> {
-    /// Runs it and answers how many rows it changed.
-    pub(crate) fn execute(&mut self, params: impl Params) -> Result<usize> {
-        let values = params.values();
-        match self {
-            Statement::Sqlite(statement) => execute_sqlite(statement, &values),
-            Statement::SqliteOnce(statement) => execute_sqlite(statement, &values),
-            #[cfg(feature = "postgres")]
-            Statement::Postgres(connection, sql) => Ok(connection.execute(sql, &values)? as usize),
-        }
-    }
-
-    /// The rows that it finds.
-    pub(crate) fn query(&mut self, params: impl Params) -> Result<Rows<'_>> {
-        let values = params.values();
-        match self {
-            Statement::Sqlite(statement) => query_sqlite(statement, &values),
-            Statement::SqliteOnce(statement) => query_sqlite(statement, &values),
-            #[cfg(feature = "postgres")]
-            Statement::Postgres(connection, sql) => {
-                Ok(Rows::Postgres(connection.query(sql, &values)?.into_iter(), None))
-            }
-        }
-    }
-
-    /// The rows that it finds, as what `read` makes of them.
-    pub(crate) fn query_map<T, F: FnMut(&Row<'_>) -> Result<T>>(
-        &mut self,
-        params: impl Params,
-        read: F,
-    ) -> Result<Mapped<'_, F>> {
-        Ok(Mapped { rows: self.query(params)?, read })
-    }
-
-    /// The first row that it finds; [`Error::NoRows`] without one.
-    pub(crate) fn query_row<T>(
-        &mut self,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let mut rows = self.query(params)?;
-        let row = rows.next()?.ok_or(StoreError::Database(Error::NoRows))?;
-        read(&row)
-    }
-
-    /// Runs it once for each, all of them sent before the first is answered.
-    pub(crate) fn execute_each(&mut self, each: &[Vec<Value<'_>>]) -> Result<()> {
-        match self {
-            Statement::Sqlite(statement) => {
-                each.iter().try_for_each(|values| execute_sqlite(statement, values).map(drop))
-            }
-            Statement::SqliteOnce(statement) => {
-                each.iter().try_for_each(|values| execute_sqlite(statement, values).map(drop))
-            }
-            #[cfg(feature = "postgres")]
-            Statement::Postgres(connection, sql) => Ok(connection.execute_each(sql, each)?),
-        }
-    }
-
-    /// What it finds for each, all of them sent before the first is answered.
-    pub(crate) fn query_each<T>(
-        &mut self,
-        each: &[Vec<Value<'_>>],
-        mut read: impl FnMut(&Row<'_>) -> Result<T>,
-    ) -> Result<Vec<Vec<T>>> {
-        let statement = match self {
-            Statement::Sqlite(statement) => &mut **statement,
-            Statement::SqliteOnce(statement) => statement,
-            #[cfg(feature = "postgres")]
-            Statement::Postgres(connection, sql) => {
-                let found = connection.query_each(sql, each)?.into_iter();
-                let rows = found.map(|rows| Rows::Postgres(rows.into_iter(), None));
-                return rows.map(|rows| Mapped { rows, read: &mut read }.collect()).collect();
-            }
-        };
-        let mut find = |values: &Vec<Value<'_>>| {
-            let rows = query_sqlite(statement, values)?;
-            Mapped { rows, read: &mut read }.collect()
-        };
-        each.iter().map(&mut find).collect()
-    }
-
-    /// Whether it finds a row.
-    pub(crate) fn exists(&mut self, params: impl Params) -> Result<bool> {
-        Ok(self.query(params)?.next()?.is_some())
-    }
-}
-
 fn bind(statement: &mut rusqlite::Statement<'_>, values: &[Value<'_>]) -> rusqlite::Result<()> {
     let expected = statement.parameter_count();
     if expected != values.len() {
@@ -554,20 +358,20 @@ fn bind(statement: &mut rusqlite::Statement<'_>, values: &[Value<'_>]) -> rusqli
     numbered.try_for_each(|(at, value)| statement.raw_bind_parameter(at + 1, value))
 }
 
-fn execute_sqlite(statement: &mut rusqlite::Statement<'_>, values: &[Value<'_>]) -> Result<usize> {
-    bind(statement, values)?;
-    Ok(statement.raw_execute()?)
+#[cfg(feature = "postgres")]
+fn visit_all(
+    rows: Vec<tokio_postgres::Row>,
+    mut visit: impl FnMut(&Row<'_>) -> Result<bool>,
+) -> Result<()> {
+    for row in rows {
+        if !visit(&Row::Postgres(&PgRow::new(row)?))? {
+            break;
+        }
+    }
+    Ok(())
 }
 
-fn query_sqlite<'s>(
-    statement: &'s mut rusqlite::Statement<'_>,
-    values: &[Value<'_>],
-) -> Result<Rows<'s>> {
-    bind(statement, values)?;
-    Ok(Rows::Sqlite(statement.raw_query()))
-}
-
-/// What statements run on, inside a transaction.
+/// What statements run on, inside a transaction. It keeps the statements ready that it has run.
 pub enum Connection {
     Sqlite(rusqlite::Connection),
     #[cfg(feature = "postgres")]
@@ -584,39 +388,129 @@ impl Connection {
         }
     }
 
-    /// A statement that is kept ready for the next time.
-    pub(crate) fn prepare_cached(&self, sql: &str) -> Result<Statement<'_>> {
-        match self {
-            Connection::Sqlite(connection) => {
-                Ok(Statement::Sqlite(connection.prepare_cached(sql)?))
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(connection) => Ok(Statement::Postgres(connection, sql.to_owned())),
-        }
-    }
-
-    /// A statement that is seldom needed.
-    pub(crate) fn prepare(&self, sql: &str) -> Result<Statement<'_>> {
-        match self {
-            Connection::Sqlite(connection) => Ok(Statement::SqliteOnce(connection.prepare(sql)?)),
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(connection) => Ok(Statement::Postgres(connection, sql.to_owned())),
-        }
-    }
-
-    /// As [`Statement::execute`], of one that is seldom needed.
-    pub(crate) fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
-        self.prepare(sql)?.execute(params)
-    }
-
-    /// As [`Statement::query_row`], of one that is seldom needed.
-    pub(crate) fn query_row<T>(
+    /// Calls `visit` with each row that a statement finds, until it returns false.
+    pub(crate) fn visit(
         &self,
         sql: &str,
         params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> Result<T>,
+        mut visit: impl FnMut(&Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        match self {
+            Connection::Sqlite(connection) => {
+                let mut statement = connection.prepare_cached(sql)?;
+                bind(&mut statement, &params.values())?;
+                let mut rows = statement.raw_query();
+                while let Some(row) = rows.next()? {
+                    if !visit(&Row::Sqlite(row))? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => {
+                visit_all(connection.query(sql, &params.values())?, visit)
+            }
+        }
+    }
+
+    /// Every row that a statement finds, as `read` returns it.
+    pub(crate) fn all<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut found = Vec::new();
+        self.visit(sql, params, |row| {
+            found.push(read(row)?);
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// The first row that a statement finds, if any.
+    pub(crate) fn first<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut found = None;
+        self.visit(sql, params, |row| {
+            found = Some(read(row)?);
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    /// As [`Connection::first`]; no row is [`Error::NoRows`].
+    pub(crate) fn one<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.prepare(sql)?.query_row(params, read)
+        self.first(sql, params, read)?.ok_or(StoreError::Database(Error::NoRows))
+    }
+
+    /// Whether a statement finds a row.
+    pub(crate) fn finds(&self, sql: &str, params: impl Params) -> Result<bool> {
+        Ok(self.first(sql, params, |_| Ok(()))?.is_some())
+    }
+
+    /// Runs a statement that changes rows; answers how many.
+    pub(crate) fn run(&self, sql: &str, params: impl Params) -> Result<usize> {
+        match self {
+            Connection::Sqlite(connection) => {
+                let mut statement = connection.prepare_cached(sql)?;
+                bind(&mut statement, &params.values())?;
+                Ok(statement.raw_execute()?)
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => {
+                Ok(connection.execute(sql, &params.values())? as usize)
+            }
+        }
+    }
+
+    /// As [`Connection::all`], once for each of several keys. Where there is a server, it is
+    /// sent all of them before it answers the first.
+    pub(crate) fn each<T>(
+        &self,
+        sql: &str,
+        keys: &[Vec<Value<'_>>],
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<Vec<T>>> {
+        match self {
+            Connection::Sqlite(_) => {
+                keys.iter().map(|key| self.all(sql, key.as_slice(), &mut read)).collect()
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => {
+                let mut found = Vec::with_capacity(keys.len());
+                for rows in connection.query_each(sql, keys)? {
+                    let mut read_rows = Vec::with_capacity(rows.len());
+                    visit_all(rows, |row| {
+                        read_rows.push(read(row)?);
+                        Ok(true)
+                    })?;
+                    found.push(read_rows);
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// As [`Connection::run`], once for each of several rows.
+    pub(crate) fn run_each(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<()> {
+        match self {
+            Connection::Sqlite(_) => {
+                rows.iter().try_for_each(|row| self.run(sql, row.as_slice()).map(drop))
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(connection) => Ok(connection.execute_each(sql, rows)?),
+        }
     }
 
     /// Adds rows to a table.
@@ -627,12 +521,11 @@ impl Connection {
         rows: &[[Value<'_>; N]],
     ) -> Result<()> {
         match self {
-            Connection::Sqlite(connection) => {
+            Connection::Sqlite(_) => {
                 let places: Vec<String> = (1..=N).map(|at| format!("?{at}")).collect();
                 let (columns, places) = (columns.join(", "), places.join(", "));
                 let sql = format!("INSERT INTO {table} ({columns}) VALUES ({places})");
-                let mut insert = connection.prepare_cached(&sql)?;
-                rows.iter().try_for_each(|row| execute_sqlite(&mut insert, row).map(drop))
+                rows.iter().try_for_each(|row| self.run(&sql, row.as_slice()).map(drop))
             }
             #[cfg(feature = "postgres")]
             Connection::Postgres(connection) => Ok(connection.insert_all(table, &columns, rows)?),
@@ -644,7 +537,7 @@ impl Connection {
         match self {
             Connection::Sqlite(_) => {
                 let next = "SELECT coalesce(max(tenant), 0) + 1 FROM tenants";
-                self.query_row(next, [], |row| row.get(0))
+                self.one(next, [], column)
             }
             #[cfg(feature = "postgres")]
             Connection::Postgres(connection) => Ok(connection.new_tenant_number()),
@@ -695,18 +588,13 @@ impl Connection {
         for at in 1..=query.parameter_count() {
             query.raw_bind_parameter(at, 1)?;
         }
-        let mut steps = Rows::Sqlite(query.raw_query());
+        let mut steps = query.raw_query();
         let mut found = Vec::new();
         while let Some(step) = steps.next()? {
             found.push(step.get(3)?);
         }
         Ok(found)
     }
-}
-
-/// Makes of "no row" an answer like any other.
-pub(crate) trait OptionalExtension<T> {
-    fn optional(self) -> Result<Option<T>>;
 }
 
 /// A column that does not hold what was expected of it.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use icecore_domain::ids::{Position, Tenant, TurnId};
 use icecore_domain::redact::SecretName;
 
+use crate::words::words;
 pub use database::Error as DatabaseError;
 
 /// What every operation answers.
@@ -351,22 +352,12 @@ impl StoreError {
     }
 }
 
-/// Something that is bounded in all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeptBound {
-    /// [`KeptBounds::turns`].
-    Turns,
-    /// [`KeptBounds::bytes`].
-    Bytes,
-}
-
-impl KeptBound {
-    /// The word for it, which is also the name of the setting.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            KeptBound::Turns => "turns",
-            KeptBound::Bytes => "bytes",
-        }
+words! {
+    /// A bound of a tenant; its word is also the name of the setting.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum KeptBound {
+        Turns = "turns",
+        Bytes = "bytes",
     }
 }
 

@@ -321,7 +321,7 @@ impl TenantKey {
 /// Cryptographically random bytes; tests may replace them.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(all(debug_assertions, any(test, feature = "testing")))]
     if crate::testing::draw(&mut bytes) {
         return bytes;
     }

@@ -44,6 +44,7 @@ mod timings;
 mod transfer;
 mod turns;
 mod usage;
+mod words;
 #[cfg(test)]
 mod workspace_tests;
 

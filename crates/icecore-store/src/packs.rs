@@ -10,16 +10,12 @@
 mod cache;
 mod local;
 #[cfg(feature = "s3")]
-mod patience;
-#[cfg(feature = "s3")]
 mod remote;
 #[cfg(feature = "s3")]
 mod s3;
 #[cfg(test)]
 #[cfg(feature = "s3")]
 mod s3_tests;
-#[cfg(feature = "s3")]
-mod upload;
 
 use std::path::Path;
 use std::time::Duration;
@@ -116,19 +112,14 @@ impl Packs {
     ) -> Result<(Self, Self), StoreError> {
         let place = settings.url.clone();
         let keys = keys.ok_or_else(|| StoreError::NoObjectKeys { place: place.clone() })?;
-        let patience = patience::Patience {
-            retry: Duration::from_secs(settings.retry_seconds),
-            request: Duration::from_secs(settings.request_seconds),
-        };
         let cache = match settings.cache_bytes {
             0 => None,
             most => Some(cache::Cache::open(&data_dir.join(CACHE_DIR), most)?.into()),
         };
         let remote = Remote {
-            bucket: s3::Bucket::connect(settings, keys, bucket, patience)?,
+            bucket: s3::Bucket::connect(settings, keys, bucket)?,
             place: place.clone(),
             base: prefix.iter().map(String::as_str).collect(),
-            patience,
             multipart_bytes: settings.multipart_bytes,
             part_bytes: settings.part_bytes.max(1) as usize,
             cache,
@@ -293,7 +284,7 @@ fn damaged(name: &str) -> StoreError {
 pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(all(debug_assertions, any(test, feature = "testing")))]
     if crate::testing::is_one_thread() {
         return work();
     }

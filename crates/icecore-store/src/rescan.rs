@@ -419,7 +419,7 @@ mod tests {
     use crate::engine::tx::Isolation;
     use icecore_domain::ids::Principal;
 
-    use super::Tx;
+    use super::{Tx, column};
     use crate::StoreError;
     use crate::contract::commitments::new_commitment;
     use crate::contract::fixtures::*;
@@ -510,7 +510,7 @@ mod tests {
             let left = "SELECT (SELECT count(*) FROM workflow_runs WHERE workflow LIKE '%q8Zk%')
                  + (SELECT count(*) FROM commitments
                     WHERE tag LIKE '%q8Zk%' OR mentions LIKE '%q8Zk%')";
-            let count = |tx: &Tx<'_>| tx.query_row(left, [], |row| row.get::<_, i64>(0));
+            let count = |tx: &Tx<'_>| tx.one(left, [], column::<i64>);
             assert_eq!(store.read(Isolation::Global, "test", count).await.unwrap(), 0, "{sql}");
             // What cannot be read is given up; the other goes on.
             let run = store.run(&acme, "a").await.unwrap().unwrap();

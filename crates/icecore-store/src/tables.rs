@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::Store;
     use crate::engine::tx::{Isolation, Tx};
-    use crate::engine::{Connection, Result, column};
+    use crate::engine::{Connection, Result, column, tuple};
 
     /// What stays with a store: its notes about itself, and who works on it now.
     const LOCAL: [&str; 2] = ["notes", "leases"];
@@ -172,15 +172,11 @@ mod tests {
     type Found = (String, Vec<String>, Vec<(String, Kind)>);
 
     fn in_sqlite(c: &Connection) -> Result<Vec<Found>> {
-        let names: Vec<String> = c
-            .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")?
-            .query_map([], |row| row.get(0))?
-            .collect::<Result<_>>()?;
+        let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name";
+        let names: Vec<String> = c.all(tables, [], column)?;
         let describe = |name: String| {
-            let columns: Vec<(String, String, i64)> = c
-                .prepare("SELECT name, type, pk FROM pragma_table_info(?1) ORDER BY name")?
-                .query_map([&name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-                .collect::<Result<_>>()?;
+            let columns = "SELECT name, type, pk FROM pragma_table_info(?1) ORDER BY name";
+            let columns: Vec<(String, String, i64)> = c.all(columns, [&name], tuple)?;
             let mut key: Vec<_> = columns.iter().filter(|(_, _, place)| *place > 0).collect();
             key.sort_by_key(|(_, _, place)| *place);
             let key = key.into_iter().map(|(name, ..)| name.clone()).collect();

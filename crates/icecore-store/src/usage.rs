@@ -178,8 +178,7 @@ mod tests {
         add(&store, "s", &say_many(3)).await;
         let before = store.tenant_usage(&tenant("acme"), 0).await.unwrap();
         let damage = "UPDATE tenants SET kept_turns = kept_turns - 1, kept_bytes = 7";
-        let damaged =
-            store.write(Isolation::Global, "test", move |tx| tx.execute(damage, params![]));
+        let damaged = store.write(Isolation::Global, "test", move |tx| tx.run(damage, params![]));
         assert_eq!(damaged.await.unwrap(), 1);
         let again = "acme; `icecore check --repair` counts anew";
         let findings =

@@ -496,7 +496,7 @@ pub(crate) type Result<T> = std::result::Result<T, MemoryError>;
 pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    #[cfg(feature = "testing")]
+    #[cfg(all(debug_assertions, feature = "testing"))]
     if icecore_store::testing::is_one_thread() {
         return Ok(work());
     }

@@ -35,7 +35,7 @@ macro_rules! numbers {
         impl FromSql for $kind {
             fn from_value(value: Value<'_>) -> Result<Self> {
                 let from: fn(i64) -> Option<$kind> = $from;
-                let number = i64::from_value(value)?;
+                let number = value.as_integer()?;
                 from(number).ok_or_else(|| Error::broken(0, format!("{number} is out of range")))
             }
         }
@@ -43,6 +43,12 @@ macro_rules! numbers {
 }
 
 numbers! {
+    i64: |it| it, Some;
+    i32: i64::from, |n| n.try_into().ok();
+    u32: i64::from, |n| n.try_into().ok();
+    u16: i64::from, |n| n.try_into().ok();
+    u8: i64::from, |n| n.try_into().ok();
+    bool: i64::from, |n| Some(n != 0);
     u64: number, |n| u64::try_from(n).ok();
     usize: |n| number(n as u64), |n| usize::try_from(n).ok();
     SessionNo: |it| number(it.0), |n| u64::try_from(n).ok().map(SessionNo);
@@ -52,12 +58,6 @@ numbers! {
     Branch: |it| it.0.into(), |n| u32::try_from(n).ok().map(Branch);
     Millis: |it| it.0, |n| Some(Millis(n));
     Level: |it| it as i64, |n| Level::ALL.get(usize::try_from(n).ok()?).copied();
-}
-
-impl From<i64> for Value<'_> {
-    fn from(number: i64) -> Self {
-        Value::Integer(number)
-    }
 }
 
 impl<'a> From<&'a str> for Value<'a> {

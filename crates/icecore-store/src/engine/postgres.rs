@@ -309,11 +309,11 @@ impl Database {
     fn record_key(&self, check: &[u8], origin: String) -> Result<()> {
         let recorded = hex::encode(check);
         let known = self.transactions.write(&Isolation::Global, &self.context, &|tx| {
-            tx.execute(
+            tx.run(
                 "INSERT INTO notes (name, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
                 params![KEY_CHECK, recorded],
             )?;
-            tx.execute("DELETE FROM commits WHERE at < now() - interval '30 days'", [])?;
+            tx.run("DELETE FROM commits WHERE at < now() - interval '30 days'", [])?;
             tx.keys().master(tx).map(drop)
         });
         match known {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::engine::notes::KEY_CHECK;
 use crate::engine::tx::Tx;
-use crate::engine::{Value, notes, params};
+use crate::engine::{notes, params, tuple};
 use crate::error::{Result, StoreError};
 use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MasterKey};
 
@@ -91,30 +91,16 @@ pub(crate) fn reseal(tx: &Tx<'_>, present: &MasterKey, next: &MasterKey) -> Resu
     if !present.matches(&check_value(tx)?) {
         return Err(tx.keys().replaced());
     }
-    let tenants: Vec<(i64, String, Vec<u8>)> = tx
-        .prepare("SELECT tenant, name, sealed_key FROM tenants ORDER BY tenant")
-        .and_then(|mut q| {
-            q.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
-        })
-        .map_err(StoreError::from)?;
-    let mut resealed = Vec::with_capacity(tenants.len());
+    let listed = "SELECT tenant, name, sealed_key FROM tenants ORDER BY tenant";
+    let tenants: Vec<(i64, String, Vec<u8>)> = tx.all(listed, [], tuple)?;
     for (tenant, name, sealed) in &tenants {
         let key = present.open(sealed).ok_or_else(|| {
             tx.damaged(&format!("the sealed key of tenant `{name}` does not open"))
         })?;
-        resealed.push((*tenant, next.seal(&key)));
+        let reseal = "UPDATE tenants SET sealed_key = ?2 WHERE tenant = ?1";
+        tx.run(reseal, params![tenant, next.seal(&key)])?;
     }
-    let each: Vec<Vec<Value<'_>>> = resealed
-        .iter()
-        .map(|(tenant, sealed)| vec![Value::Integer(*tenant), Value::Blob(sealed)])
-        .collect();
-    let check = hex::encode(next.check_value());
-    tx.prepare("UPDATE tenants SET sealed_key = ?2 WHERE tenant = ?1")
-        .and_then(|mut q| q.execute_each(&each))
-        .and_then(|()| {
-            tx.execute("UPDATE notes SET value = ?2 WHERE name = ?1", params![KEY_CHECK, check])
-        })
-        .map_err(StoreError::from)?;
+    notes::put_note(tx, KEY_CHECK, &hex::encode(next.check_value()))?;
     Ok(tenants.len() as u64)
 }
 

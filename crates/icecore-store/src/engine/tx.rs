@@ -8,9 +8,9 @@ use icecore_domain::ids::{Scope, Tenant};
 
 use crate::bounds::HeldBounds;
 use crate::engine;
+use crate::engine::Connection;
 use crate::engine::keyring::Keyring;
-use crate::engine::{Connection, OptionalExtension, Params, Row, Value};
-use crate::error::{Result, StoreError};
+use crate::error::StoreError;
 
 /// Which rows a transaction may see and change, and which other writers it waits for.
 ///
@@ -113,63 +113,6 @@ impl<'c> Tx<'c> {
 
     pub(crate) fn bounds(&self) -> &HeldBounds {
         &self.context.bounds
-    }
-
-    /// Every row that a statement finds, as what `read` makes of it.
-    pub(crate) fn all<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl FnMut(&Row<'_>) -> Result<T>,
-    ) -> Result<Vec<T>> {
-        let mut statement = self.prepare_cached(sql)?;
-        let rows = statement.query_map(params, read)?;
-        Ok(rows.collect::<Result<_>>()?)
-    }
-
-    /// The first row that a statement finds, if any.
-    pub(crate) fn first<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> Result<T>,
-    ) -> Result<Option<T>> {
-        Ok(self.prepare_cached(sql)?.query_row(params, read).optional()?)
-    }
-
-    /// The first row that a statement finds, which is there.
-    pub(crate) fn one<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> Result<T>,
-    ) -> Result<T> {
-        Ok(self.prepare_cached(sql)?.query_row(params, read)?)
-    }
-
-    /// Whether a statement finds a row.
-    pub(crate) fn finds(&self, sql: &str, params: impl Params) -> Result<bool> {
-        Ok(self.prepare_cached(sql)?.exists(params)?)
-    }
-
-    /// Runs a statement that changes rows; answers how many.
-    pub(crate) fn run(&self, sql: &str, params: impl Params) -> Result<usize> {
-        Ok(self.prepare_cached(sql)?.execute(params)?)
-    }
-
-    /// As [`Tx::all`], once for each of several keys, in their order.
-    pub(crate) fn each<T>(
-        &self,
-        sql: &str,
-        keys: &[Vec<Value<'_>>],
-        read: impl FnMut(&Row<'_>) -> Result<T>,
-    ) -> Result<Vec<Vec<T>>> {
-        Ok(self.prepare_cached(sql)?.query_each(keys, read)?)
-    }
-
-    /// As [`Tx::run`], once for each of several rows.
-    pub(crate) fn run_each(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<()> {
-        Ok(self.prepare_cached(sql)?.execute_each(rows)?)
     }
 
     /// What is stored is not what was written.

@@ -459,16 +459,17 @@ fn find(
     params: impl Params,
     limit: usize,
 ) -> Result<Vec<CommitmentRecord>> {
-    let mut query = tx.prepare_cached(&select(which))?;
-    let mut rows = query.query(params)?;
     let mut found = Vec::new();
-    while found.len() < limit {
-        let Some(row) = rows.next()? else { break };
-        match read(tx, &row) {
+    tx.visit(&select(which), params, |row| {
+        if found.len() == limit {
+            return Ok(false);
+        }
+        match read(tx, row) {
             Ok(record) => found.push(record),
             Err(error) => tracing::warn!(error = %error, "a damaged commitment is skipped"),
         }
-    }
+        Ok(true)
+    })?;
     Ok(found)
 }
 
@@ -710,7 +711,7 @@ mod tests {
         }
         let damaged = "UPDATE commitments SET entry = CAST(x'ff' AS TEXT)
              WHERE entry IN ('e0', 'e2')";
-        let act = move |tx: &Tx<'_>| tx.execute(damaged, []);
+        let act = move |tx: &Tx<'_>| tx.run(damaged, []);
         assert_eq!(store.write(Isolation::Global, "test", act).await.unwrap(), 2);
         store.put_entry(&scope(), write("notes", "new").entry).await.unwrap();
         let found = |found: Vec<CommitmentRecord>| {

@@ -9,6 +9,7 @@ use crate::engine::tx::{Isolation, Tx};
 use crate::engine::{Row, params};
 use crate::error::{Result, StoreError};
 use crate::store::Store;
+use crate::words::words;
 use crate::{log, scopes};
 
 /// The role of a key that may do everything.
@@ -29,20 +30,12 @@ pub struct ApiKeyRecord {
     pub revoked_at: Option<Millis>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyState {
-    Valid,
-    Expired,
-    Revoked,
-}
-
-impl KeyState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            KeyState::Valid => "valid",
-            KeyState::Expired => "expired",
-            KeyState::Revoked => "revoked",
-        }
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum KeyState {
+        Valid = "valid",
+        Expired = "expired",
+        Revoked = "revoked",
     }
 }
 

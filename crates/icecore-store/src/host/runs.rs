@@ -21,38 +21,24 @@ use crate::error::{Result, StoreError};
 use crate::host::workspace;
 use crate::outcomes::{self, Claim, Effect};
 use crate::store::Store;
+use crate::words::words;
 use crate::{entries, log, scopes, secrets};
 
 pub(crate) use rewriting::{Renamed, rewrite};
 pub(crate) use rows::check;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunStatus {
-    Pending,
-    Running,
-    Completed,
-    Failed,
-    Cancelled,
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RunStatus {
+        Pending = "pending",
+        Running = "running",
+        Completed = "completed",
+        Failed = "failed",
+        Cancelled = "cancelled",
+    }
 }
 
 impl RunStatus {
-    const ALL: [Self; 5] =
-        [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RunStatus::Pending => "pending",
-            RunStatus::Running => "running",
-            RunStatus::Completed => "completed",
-            RunStatus::Failed => "failed",
-            RunStatus::Cancelled => "cancelled",
-        }
-    }
-
-    pub fn parse(word: &str) -> Option<RunStatus> {
-        RunStatus::ALL.into_iter().find(|status| status.as_str() == word)
-    }
-
     pub fn is_terminal(self) -> bool {
         matches!(self, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled)
     }

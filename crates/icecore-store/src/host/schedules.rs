@@ -14,31 +14,18 @@ use crate::host::unless_damaged;
 use crate::outcomes::{self, Claim, Effect};
 use crate::scopes;
 use crate::store::Store;
+use crate::words::words;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ScheduleTask {
-    /// A dream of its memory.
-    #[default]
-    Dream,
-    /// A consolidation of its memory.
-    Consolidate,
-    /// The commitments of its memory whose time has come.
-    Commitments,
-}
-
-impl ScheduleTask {
-    pub const ALL: [Self; 3] = [Self::Dream, Self::Consolidate, Self::Commitments];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ScheduleTask::Dream => "dream",
-            ScheduleTask::Consolidate => "consolidate",
-            ScheduleTask::Commitments => "commitments",
-        }
-    }
-
-    pub fn named(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.as_str() == word)
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum ScheduleTask {
+        /// A dream of its memory.
+        #[default]
+        Dream = "dream",
+        /// A consolidation of its memory.
+        Consolidate = "consolidate",
+        /// The commitments of its memory whose time has come.
+        Commitments = "commitments",
     }
 }
 

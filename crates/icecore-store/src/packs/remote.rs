@@ -1,18 +1,19 @@
 //! Objects on another machine: written once, read whole, checked, and copied to this disk.
 
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::aws::AmazonS3;
+use object_store::client::HttpError;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path as Location;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{Error, MultipartId, ObjectStore, ObjectStoreExt, PutMode};
 
 use super::cache::Cache;
-use super::patience::{Patience, is_lost};
 use super::s3::Bucket;
-use super::upload::Upload;
 use super::{PackObject, as_pack, has_checksum, off_thread};
 use crate::error::StoreError;
 
@@ -28,90 +29,54 @@ pub(super) struct Remote {
     pub(super) place: String,
     /// What every name begins with.
     pub(super) base: Location,
-    pub(super) patience: Patience,
     /// What is larger is uploaded in parts.
     pub(super) multipart_bytes: u64,
     pub(super) part_bytes: usize,
     pub(super) cache: Option<Arc<Cache>>,
 }
 
-/// What lies where something is to be put.
-enum Lies {
-    Nothing,
-    Same,
-    Other,
-}
-
 impl Remote {
-    /// Writes an object that must not be there yet.
+    /// Writes an object that must not be there yet, unless with these very bytes.
     pub(super) async fn put(&self, file: &File<'_>, bytes: Bytes) -> Result<(), StoreError> {
-        match bytes.len() as u64 > self.multipart_bytes {
-            true => self.put_in_parts(file, &bytes).await,
-            false => self.put_whole(file, &bytes).await,
-        }
-    }
-
-    async fn put_whole(&self, file: &File<'_>, bytes: &Bytes) -> Result<(), StoreError> {
-        let location = self.location(file);
-        let mut tries = self.patience.begin();
-        loop {
-            let put =
-                self.bucket.s3.put_opts(&location, bytes.clone().into(), PutMode::Create.into());
-            let error = match tries.within(put).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
-            let is_there = matches!(error, Error::AlreadyExists { .. });
-            // It may have been us: the answer to an earlier try was lost.
-            let lies = match is_there {
-                true => self.what_lies(file, bytes).await?,
-                false => Lies::Nothing,
-            };
-            // Nothing is there after all: two writers stood in each other's way.
-            let may_help = is_lost(&error) || is_there;
-            match lies {
-                Lies::Same => return Ok(()),
-                Lies::Nothing if may_help && tries.go_on().await => {}
-                _ => return Err(self.told("write", file, error)),
-            }
-        }
-    }
-
-    async fn put_in_parts(&self, file: &File<'_>, bytes: &Bytes) -> Result<(), StoreError> {
-        let (s3, location) = (&self.bucket.s3, self.location(file));
-        let begun = self.patience.persist(|| s3.create_multipart(&location)).await;
-        let id = begun.map_err(|error| self.told("write", file, error))?;
-        let upload = Upload::new(Arc::clone(s3), location, id);
-        let error = match self.send_parts(&upload, bytes).await {
-            Ok(()) => {
-                upload.finish();
-                return Ok(());
-            }
+        let is_large = bytes.len() as u64 > self.multipart_bytes;
+        let put = match is_large {
+            true => self.put_in_parts(file, bytes.clone()).await,
+            false => self.put_whole(file, bytes.clone()).await,
+        };
+        let error = match put {
+            Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        let is_done = matches!(self.what_lies(file, bytes).await, Ok(Lies::Same));
-        upload.abort(&self.patience).await;
-        // The upload was complete and the answer lost.
-        if is_done { Ok(()) } else { Err(self.told("write", file, error)) }
+        // An earlier try may have done it though its answer was lost. Then the object is there;
+        // of an upload that is ended, servers say whatever they like.
+        let is_there = matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. });
+        match (is_large || is_there) && self.fetch(file).await.is_ok_and(|found| found == bytes) {
+            true => Ok(()),
+            false => Err(self.failed("write", file, error)),
+        }
     }
 
-    async fn send_parts(&self, upload: &Upload, bytes: &Bytes) -> Result<(), Error> {
-        let mut parts = Vec::new();
-        for (number, start) in (0..bytes.len()).step_by(self.part_bytes).enumerate() {
-            let part = bytes.slice(start..bytes.len().min(start + self.part_bytes));
-            parts.push(self.patience.persist(|| upload.put_part(number, part.clone())).await?);
-        }
-        self.patience.persist(|| upload.complete(parts.clone())).await
+    async fn put_whole(&self, file: &File<'_>, bytes: Bytes) -> Result<(), Error> {
+        let mode = PutMode::Create.into();
+        self.bucket.s3.put_opts(&self.location(file), bytes.into(), mode).await.map(drop)
     }
 
-    /// Whether what lies there has the size and the bytes of what is to be put.
-    async fn what_lies(&self, file: &File<'_>, bytes: &Bytes) -> Result<Lies, StoreError> {
-        match self.fetch(file).await {
-            Ok(found) if found == *bytes => Ok(Lies::Same),
-            Ok(_) => Ok(Lies::Other),
-            Err(StoreError::PackMissing { .. }) => Ok(Lies::Nothing),
-            Err(error) => Err(error),
-        }
+    /// Uploads in a task of its own, which ends the upload or gives it up even if nobody waits
+    /// any more: a server keeps parts, and charges for them, until it is told to drop them.
+    async fn put_in_parts(&self, file: &File<'_>, bytes: Bytes) -> Result<(), Error> {
+        let (s3, location) = (Arc::clone(&self.bucket.s3), self.location(file));
+        let part_bytes = self.part_bytes;
+        let upload = tokio::spawn(async move {
+            let id = s3.create_multipart(&location).await?;
+            let sent = send_parts(&s3, &location, &id, &bytes, part_bytes).await;
+            if sent.is_err()
+                && let Err(error) = s3.abort_multipart(&location, &id).await
+            {
+                tracing::debug!(%error, "an upload could not be given up and is left to the sweep");
+            }
+            sent
+        });
+        upload.await.unwrap_or_else(|source| Err(Error::JoinError { source }))
     }
 
     /// Reads an object, from this disk where it has a copy.
@@ -153,8 +118,8 @@ impl Remote {
 
     async fn fetch(&self, file: &File<'_>) -> Result<Bytes, StoreError> {
         let location = self.location(file);
-        let read = || async { self.bucket.s3.get(&location).await?.bytes().await };
-        self.patience.persist(read).await.map_err(|error| self.told("read", file, error))
+        let read = async { self.bucket.s3.get(&location).await?.bytes().await };
+        read.await.map_err(|error| self.failed("read", file, error))
     }
 
     /// Deletes an object and its copy; one that is not there is no error.
@@ -164,18 +129,17 @@ impl Remote {
             off_thread(move || cache.remove(&name)).await?;
         }
         let location = self.location(file);
-        match self.patience.persist(|| self.bucket.s3.delete(&location)).await {
+        match self.bucket.s3.delete(&location).await {
             Ok(()) => Ok(()),
             Err(error) if is_missing(&error) => Ok(()),
-            Err(error) => Err(self.told("delete", file, error)),
+            Err(error) => Err(self.failed("delete", file, error)),
         }
     }
 
     /// All objects with a suffix.
     pub(super) async fn list(&self, suffix: &str) -> Result<Vec<PackObject>, StoreError> {
-        let list = || self.bucket.s3.list_with_delimiter(Some(&self.base));
-        let listed = self.patience.persist(list).await;
-        let listed = listed.map_err(|error| self.told("list", &File::all(suffix), error))?;
+        let listed = self.bucket.s3.list_with_delimiter(Some(&self.base)).await;
+        let listed = listed.map_err(|error| self.failed("list", &File::all(suffix), error))?;
         Ok(listed.objects.into_iter().filter_map(|object| as_pack(object, suffix)).collect())
     }
 
@@ -192,16 +156,15 @@ impl Remote {
             let cache = Arc::clone(cache);
             off_thread(move || cache.retain(suffix, &files)).await?;
         }
-        let failed = |error| self.told("clean up after", &File::all(suffix), error);
-        let unfinished = self.patience.persist(|| self.bucket.unfinished(&self.base)).await;
+        let failed = |error| self.failed("clean up after", &File::all(suffix), error);
+        let unfinished = self.bucket.unfinished(&self.base).await;
         let mut removed = 0;
         for upload in unfinished.map_err(failed)? {
             let Some(location) = self.of_key(&upload.key, suffix) else { continue };
             if !upload.is_older_than(min_age) {
                 continue;
             }
-            let abort = || self.bucket.s3.abort_multipart(&location, &upload.upload_id);
-            match self.patience.persist(abort).await {
+            match self.bucket.s3.abort_multipart(&location, &upload.upload_id).await {
                 Ok(()) => removed += 1,
                 // Ended meanwhile.
                 Err(error) if is_missing(&error) => {}
@@ -222,10 +185,10 @@ impl Remote {
         self.base.clone().join(file.full())
     }
 
-    /// Says what a failure means to who runs the machine.
-    fn told(&self, action: &'static str, file: &File<'_>, source: Error) -> StoreError {
+    /// What a failure means to the person who runs the machine.
+    fn failed(&self, action: &'static str, file: &File<'_>, source: Error) -> StoreError {
         let (name, place) = (file.name.to_owned(), self.place.clone());
-        let is_lost = is_lost(&source);
+        let is_unanswered = is_unanswered(&source);
         match &source {
             error if is_no_bucket(error) => StoreError::NoBucket { place, source: source.into() },
             Error::NotFound { .. } if action == "read" => StoreError::PackMissing { name },
@@ -235,7 +198,9 @@ impl Remote {
             Error::AlreadyExists { .. } | Error::Precondition { .. } => {
                 StoreError::Objects { action, name, source }
             }
-            _ if is_lost => StoreError::ObjectsGone { action, name, place, source: source.into() },
+            _ if is_unanswered => {
+                StoreError::ObjectsGone { action, name, place, source: source.into() }
+            }
             _ => StoreError::ObjectsFailing { action, name, place, source: source.into() },
         }
     }
@@ -255,6 +220,27 @@ impl<'a> File<'a> {
     fn full(&self) -> String {
         format!("{}{}", self.name, self.suffix)
     }
+}
+
+async fn send_parts(
+    s3: &AmazonS3,
+    location: &Location,
+    id: &MultipartId,
+    bytes: &Bytes,
+    part_bytes: usize,
+) -> Result<(), Error> {
+    let mut parts = Vec::new();
+    for (number, start) in (0..bytes.len()).step_by(part_bytes).enumerate() {
+        let part = bytes.slice(start..bytes.len().min(start + part_bytes));
+        parts.push(s3.put_part(location, id, number, part.into()).await?);
+    }
+    s3.complete_multipart(location, id, parts).await.map(drop)
+}
+
+/// Whether no answer came, or not the whole of one.
+fn is_unanswered(error: &Error) -> bool {
+    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.any(|cause| cause.is::<HttpError>())
 }
 
 fn is_missing(error: &Error) -> bool {

@@ -11,13 +11,16 @@ use object_store::client::{
 };
 use object_store::path::Path as Location;
 use object_store::signer::{SignedUrlOptions, Signer};
-use object_store::{ClientOptions, Error, HeaderValue};
+use object_store::{BackoffConfig, ClientOptions, Error, HeaderValue, RetryConfig};
 use reqwest::Method;
 use serde::Deserialize;
 
-use super::patience::Patience;
 use crate::error::StoreError;
 use crate::objects::{ObjectKeys, ObjectSettings};
+
+/// The first pause before a request is tried again, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long a signature that is used at once is good for.
 const SIGNED: Duration = Duration::from_secs(300);
@@ -62,10 +65,9 @@ impl Bucket {
         settings: &ObjectSettings,
         keys: &ObjectKeys,
         bucket: &str,
-        patience: Patience,
     ) -> Result<Self, StoreError> {
         let refused = |reason: String| StoreError::ObjectsUrl { url: settings.url.clone(), reason };
-        let http = client(settings, patience).map_err(refused)?;
+        let http = client(settings).map_err(refused)?;
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(bucket)
             .with_region(&settings.region)
@@ -76,7 +78,7 @@ impl Bucket {
             // Not every server has what deletes many at once, and we delete one.
             .with_disable_bulk_delete(true)
             .with_disable_tagging(true)
-            .with_retry(patience.of_client())
+            .with_retry(retry(settings))
             .with_http_connector(Line(http.clone()));
         if let Some(token) = &keys.token {
             builder = builder.with_token(token.as_str());
@@ -167,7 +169,7 @@ fn endpoint(settings: &ObjectSettings, bucket: &str) -> String {
 
 /// A client that asks nothing twice by itself, follows no redirect, which would take the
 /// signature elsewhere, and trusts what this machine trusts.
-fn client(settings: &ObjectSettings, patience: Patience) -> Result<reqwest::Client, String> {
+fn client(settings: &ObjectSettings) -> Result<reqwest::Client, String> {
     let mut roots = rustls::RootCertStore::empty();
     if !settings.endpoint.starts_with("http:") {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -185,7 +187,7 @@ fn client(settings: &ObjectSettings, patience: Patience) -> Result<reqwest::Clie
         .http1_only()
         .https_only(!settings.allow_http)
         .connect_timeout(Duration::from_secs(settings.connect_seconds))
-        .timeout(patience.request)
+        .timeout(Duration::from_secs(settings.request_seconds))
         .tls_backend_preconfigured(tls);
     if is_here(&settings.endpoint) {
         builder = builder.no_proxy();
@@ -204,6 +206,16 @@ fn is_here(endpoint: &str) -> bool {
     }
 }
 
+/// The client tries again what no answer came to, and what a server says is busy or broken.
+fn retry(settings: &ObjectSettings) -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig { init_backoff: FIRST_PAUSE, max_backoff: LONGEST_PAUSE, base: 2.0 },
+        // Time is the bound.
+        max_retries: 1_000,
+        retry_timeout: Duration::from_secs(settings.retry_seconds),
+    }
+}
+
 /// The line to the server.
 #[derive(Debug, Clone)]
 struct Line(reqwest::Client);
@@ -214,13 +226,18 @@ impl HttpConnector for Line {
     }
 }
 
+/// The client would not repeat a request that may have been carried out, nor one whose answer
+/// was cut short. All of ours can be repeated, so each of these is reported as not sent.
 #[async_trait]
 impl HttpService for Line {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         if ends_upload(&request) {
             request.headers_mut().insert("if-none-match", HeaderValue::from_static("*"));
         }
-        self.0.call(request).await
+        let not_sent = |error| HttpError::new(HttpErrorKind::Request, error);
+        let (head, body) = self.0.call(request).await.map_err(not_sent)?.into_parts();
+        let body = body.bytes().await.map_err(not_sent)?;
+        Ok(HttpResponse::from_parts(head, body.into()))
     }
 }
 

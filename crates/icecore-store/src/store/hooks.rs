@@ -209,7 +209,7 @@ mod tests {
         for store in [Store::in_memory([1; 32]), Store::open(dir.path(), None).unwrap()] {
             let panics = store
                 .write(Isolation::Global, "bad", |tx| -> Result<()> {
-                    tx.execute("INSERT INTO notes (name, value) VALUES ('left', 'x')", [])?;
+                    tx.run("INSERT INTO notes (name, value) VALUES ('left', 'x')", [])?;
                     panic!("a fault of ours")
                 })
                 .await;

@@ -2,9 +2,8 @@
 
 use icecore_domain::time::Millis;
 
-use crate::engine;
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{OptionalExtension, params};
+use crate::engine::{column, params};
 use crate::error::{Result, StoreError};
 use crate::store::Store;
 
@@ -28,38 +27,28 @@ pub(crate) fn take(
     now: Millis,
 ) -> Result<Option<Fence>> {
     let most = now.0.saturating_add(MAX_LEASE_MILLIS);
-    let token: Option<i64> = tx
-        .prepare_cached(
-            "INSERT INTO leases (name, holder, token, until) VALUES (?1, ?2, 1, ?3)
-             ON CONFLICT (name) DO UPDATE SET
-               token = leases.token + CASE WHEN leases.holder = ?2 THEN 0 ELSE 1 END,
-               holder = ?2,
-               until = ?3
-             WHERE leases.holder IS NULL OR leases.holder = ?2
-               OR leases.until <= ?4 OR leases.until > ?5
-             RETURNING token",
-        )
-        .and_then(|mut q| {
-            q.query_row(params![name, holder, until.0, now.0, most], |row| row.get(0)).optional()
-        })?;
-    Ok(token.map(|token| Fence { name: name.to_owned(), token: token.unsigned_abs() }))
+    let take = "INSERT INTO leases (name, holder, token, until) VALUES (?1, ?2, 1, ?3)
+                ON CONFLICT (name) DO UPDATE SET
+                  token = leases.token + CASE WHEN leases.holder = ?2 THEN 0 ELSE 1 END,
+                  holder = ?2,
+                  until = ?3
+                WHERE leases.holder IS NULL OR leases.holder = ?2
+                  OR leases.until <= ?4 OR leases.until > ?5
+                RETURNING token";
+    let token = tx.first(take, params![name, holder, until, now, most], column)?;
+    Ok(token.map(|token| Fence { name: name.to_owned(), token }))
 }
 
 pub(crate) fn release(tx: &Tx<'_>, fence: &Fence) -> Result<()> {
-    tx.prepare_cached(
-        "UPDATE leases SET holder = NULL, token = token + 1, until = 0
-         WHERE name = ?1 AND token = ?2",
-    )
-    .and_then(|mut q| q.execute(params![fence.name, engine::number(fence.token)]))
-    .map(|_| ())
+    let release = "UPDATE leases SET holder = NULL, token = token + 1, until = 0
+                   WHERE name = ?1 AND token = ?2";
+    tx.run(release, params![fence.name, fence.token]).map(drop)
 }
 
-/// What is written under a lease that another holds by now is refused.
+/// Fails if another holds the lease by now.
 pub(crate) fn refuse_lost(tx: &Tx<'_>, fence: &Fence) -> Result<()> {
-    let is_held = tx
-        .prepare_cached("SELECT 1 FROM leases WHERE name = ?1 AND token = ?2 /* FOR SHARE */")
-        .and_then(|mut q| q.exists(params![fence.name, engine::number(fence.token)]))?;
-    match is_held {
+    let held = "SELECT 1 FROM leases WHERE name = ?1 AND token = ?2 /* FOR SHARE */";
+    match tx.finds(held, params![fence.name, fence.token])? {
         true => Ok(()),
         false => Err(StoreError::LeaseLost { name: fence.name.clone() }),
     }

@@ -183,40 +183,34 @@ fn tables() -> impl DoubleEndedIterator<Item = &'static Table> {
     TABLES.iter().filter(|table| table.owner != Owner::Everyone)
 }
 
-/// Sums up all rows of a tenant, and shows each page of them.
-fn sums(
+/// Counts and hashes the rows that a tenant has in a table, and shows each page of them.
+fn sum(
     tx: &Tx<'_>,
     whose: &Whose,
-    mut visit: impl FnMut(&'static Table, Vec<Values>) -> Result<()>,
-) -> Result<Sums> {
-    let mut sums = Sums::new();
-    for table in tables() {
-        let (mut count, mut hash, mut bytes) = (0_u64, Sha256::new(), Vec::new());
-        whose.each_page(tx, table, |page| {
-            count += page.len() as u64;
-            for row in &page {
-                bytes.clear();
-                if table.name == "tenants" {
-                    // The target seals the key anew; keys are compared by what they are.
-                    let mut row = row.clone();
-                    table.set(&mut row, "sealed_key", Owned::Integer(0));
-                    row::encode(&row, &mut bytes);
-                } else {
-                    row::encode(row, &mut bytes);
-                }
-                hash.update(&bytes);
+    table: &Table,
+    mut visit: impl FnMut(Vec<Values>) -> Result<()>,
+) -> Result<(u64, [u8; 32])> {
+    let (mut count, mut hash, mut bytes) = (0_u64, Sha256::new(), Vec::new());
+    whose.each_page(tx, table, |page| {
+        count += page.len() as u64;
+        for row in &page {
+            bytes.clear();
+            if table.name == "tenants" {
+                // The target seals the key anew; keys are compared by what they are.
+                let mut row = row.clone();
+                table.set(&mut row, "sealed_key", Owned::Integer(0));
+                row::encode(&row, &mut bytes);
+            } else {
+                row::encode(row, &mut bytes);
             }
-            visit(table, page)
-        })?;
-        sums.insert(table.name, (count, hash.finalize().into()));
-    }
-    Ok(sums)
+            hash.update(&bytes);
+        }
+        visit(page)
+    })?;
+    Ok((count, hash.finalize().into()))
 }
 
 // The source
-
-/// The last key that the target has of each table with rows of a tenant.
-type Lasts = BTreeMap<&'static str, Values>;
 
 /// One snapshot of the source on its way into the target.
 struct Copying<'a> {
@@ -265,62 +259,59 @@ impl<'a> Copying<'a> {
     /// Copies a tenant, or goes on with it, until the target has what the source has.
     fn tenant(&mut self, whose: &Whose) -> Result<Sums> {
         let begun_at = self.progress.moved.done;
-        let there = whose.clone();
-        let (done, lasts) = self.read_target(move |tx| {
-            Ok((notes::note(tx, &done_note(&there))?, lasts(tx, &there)?))
-        })?;
-        if let Some(done) = done {
-            let found = self.copy(whose, None)?;
-            if overall(&found) == done {
-                return Ok(found);
-            }
-        } else if !lasts.is_empty()
-            && let (found, None) = self.fill(whose, lasts)?
-        {
+        let note = done_note(whose);
+        let done = self.read_target(move |tx| notes::note(tx, &note))?;
+        let found = self.copy(whose)?;
+        if done == Some(overall(&found)) || self.verify(whose, &found)?.is_none() {
             return Ok(found);
         }
-        // Nothing was begun, or the source has changed since.
+        // The source has changed since an earlier run began.
         self.progress.moved.done = begun_at;
         let there = whose.clone();
         self.write(move |tx| remove(tx, &there))?;
-        match self.fill(whose, Lasts::new())? {
-            (found, None) => Ok(found),
-            (_, Some(table)) => Err(StoreError::NotTheSame { table, tenant: whose.name.clone() }),
+        let found = self.copy(whose)?;
+        match self.verify(whose, &found)? {
+            None => Ok(found),
+            Some(table) => Err(StoreError::NotTheSame { table, tenant: whose.name.clone() }),
         }
     }
 
-    /// Copies what the target lacks of a tenant and reads all of it back. Returns a table that
-    /// is not the same; if all are, the target notes that the tenant is done.
-    fn fill(&mut self, whose: &Whose, lasts: Lasts) -> Result<(Sums, Option<&'static str>)> {
-        let found = self.copy(whose, Some(lasts))?;
+    /// Reads every row of a tenant, and writes those that come after the last that the target
+    /// has of each table.
+    fn copy(&mut self, whose: &Whose) -> Result<Sums> {
+        let (tx, mut sums) = (self.tx, Sums::new());
+        for table in tables() {
+            let there = whose.clone();
+            let last = self.read_target(move |tx| last_key(tx, &there, table))?;
+            let sum = sum(tx, whose, table, |mut page| {
+                self.objects.extend(page.iter().filter_map(|row| object_of(table, row)));
+                let count = page.len() as u64;
+                page.retain(|row| last.as_ref().is_none_or(|last| table.key_of(row) > *last));
+                self.put(table, page)?;
+                self.progress.add(count)
+            })?;
+            sums.insert(table.name, sum);
+        }
+        Ok(sums)
+    }
+
+    /// Reads a tenant back from the target. Returns a table that is not the same as `found`;
+    /// if all are, the target notes that the tenant is done.
+    fn verify(&self, whose: &Whose, found: &Sums) -> Result<Option<&'static str>> {
         let (there, key) = (whose.clone(), tenant_key(self.tx, whose.tenant)?);
         let (copied, is_key) = self.read_target(move |tx| {
-            let sums = sums(tx, &there, |_, _| Ok(()))?;
+            let sum = |table: &'static Table| Ok((table.name, sum(tx, &there, table, |_| Ok(()))?));
+            let sums: Sums = tables().map(sum).collect::<Result<_>>()?;
             let is_key = sums["tenants"].0 == 1 && tenant_key(tx, there.tenant)?.same_as(&key);
             Ok((sums, is_key))
         })?;
         let differs = found.iter().find(|(table, sum)| copied.get(*table) != Some(sum));
         let differs = differs.map(|(table, _)| *table).or((!is_key).then_some("tenants"));
         if differs.is_none() {
-            let (note, overall) = (done_note(whose), overall(&found));
+            let (note, overall) = (done_note(whose), overall(found));
             self.write(move |tx| notes::put_note(tx, &note, &overall))?;
         }
-        Ok((found, differs))
-    }
-
-    /// Reads every row of a tenant. With `lasts`, writes those that come after the last that
-    /// the target has of each table.
-    fn copy(&mut self, whose: &Whose, lasts: Option<Lasts>) -> Result<Sums> {
-        sums(self.tx, whose, |table, mut page| {
-            self.objects.extend(page.iter().filter_map(|row| object_of(table, row)));
-            let count = page.len() as u64;
-            if let Some(lasts) = &lasts {
-                let last = lasts.get(table.name);
-                page.retain(|row| last.is_none_or(|last| table.key_of(row) > *last));
-                self.put(table, page)?;
-            }
-            self.progress.add(count)
-        })
+        Ok(differs)
     }
 
     fn put(&self, table: &'static Table, page: Vec<Values>) -> Result<()> {
@@ -465,20 +456,15 @@ fn remove(tx: &Tx<'_>, whose: &Whose) -> Result<()> {
     Ok(())
 }
 
-/// The last key of each table in which a tenant has rows.
-fn lasts(tx: &Tx<'_>, whose: &Whose) -> Result<Lasts> {
-    let mut lasts = Lasts::new();
-    for table in tables() {
-        let at = |column: &&str| table.at(column).map(|at| table.columns[at]);
-        let key: Vec<Column> = table.key.iter().filter_map(at).collect();
-        let sql = format!(
-            "SELECT {} FROM {} WHERE tenant = ?1 ORDER BY {} DESC LIMIT 1",
-            table.key.join(", "),
-            table.name,
-            table.key.join(" DESC, ")
-        );
-        let last = tx.first(&sql, [whose.owner(table)], |found| row::read(found, &key))?;
-        lasts.extend(last.map(|last| (table.name, last)));
-    }
-    Ok(lasts)
+/// The last key of a tenant's rows in a table.
+fn last_key(tx: &Tx<'_>, whose: &Whose, table: &Table) -> Result<Option<Values>> {
+    let at = |column: &&str| table.at(column).map(|at| table.columns[at]);
+    let key: Vec<Column> = table.key.iter().filter_map(at).collect();
+    let sql = format!(
+        "SELECT {} FROM {} WHERE tenant = ?1 ORDER BY {} DESC LIMIT 1",
+        table.key.join(", "),
+        table.name,
+        table.key.join(" DESC, ")
+    );
+    tx.first(&sql, [whose.owner(table)], |found| row::read(found, &key))
 }

@@ -13,8 +13,8 @@ use super::page::Whose;
 use super::row;
 use super::*;
 use crate::contract::fixtures::*;
-use crate::engine::params;
 use crate::engine::tx::Tx;
+use crate::engine::{column, params, tuple};
 use crate::error::Result;
 use crate::histories_tests::{Step, histories, live};
 use crate::keys::{MASTER_KEY_FILE, MasterKey};
@@ -143,14 +143,13 @@ impl Place {
         let named = self.store.write(Isolation::Global, "test", |tx| {
             let mut named = Vec::new();
             for (table, size) in [("packs", "bytes"), ("archives", "stored_bytes")] {
-                let names: Vec<String> = tx
-                    .prepare(&format!("SELECT DISTINCT name FROM {table}"))
-                    .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())?;
+                let names: Vec<String> =
+                    tx.all(&format!("SELECT DISTINCT name FROM {table}"), [], column)?;
                 let update = format!("UPDATE {table} SET sha256 = ?2, {size} = ?3 WHERE name = ?1");
                 for name in names {
                     let body = body_of(&name);
                     let sha256: [u8; 32] = Sha256::digest(&body).into();
-                    tx.execute(&update, params![name, sha256, body.len() as i64])?;
+                    tx.run(&update, params![name, sha256, body.len() as i64])?;
                     named.push((table == "archives", name));
                 }
             }
@@ -169,9 +168,7 @@ impl Place {
     async fn rows(&self, whose: Option<Whose>) -> Vec<(&'static str, Vec<Vec<u8>>)> {
         let dump = self.store.read(Isolation::Global, "test", move |tx| {
             let tenants: Vec<(i64, String)> =
-                tx.prepare("SELECT tenant, name FROM tenants ORDER BY name").and_then(
-                    |mut q| q.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect(),
-                )?;
+                tx.all("SELECT tenant, name FROM tenants ORDER BY name", [], tuple)?;
             let all =
                 tenants.into_iter().map(|(tenant, name)| Whose { tenant, name, memory: None });
             let all: Vec<_> = whose.clone().map_or_else(|| all.collect(), |one| vec![one]);
@@ -209,7 +206,7 @@ impl Place {
     }
 
     async fn execute(&self, sql: &'static str) {
-        let run = move |tx: &Tx<'_>| tx.execute(sql, []);
+        let run = move |tx: &Tx<'_>| tx.run(sql, []);
         self.store.write(Isolation::Global, "test", run).await.unwrap();
     }
 

@@ -331,16 +331,17 @@ impl Tx<'_> {
             ),
         );
         let TurnQuery { session, branch, after, through, as_of, limit, .. } = *query;
-        let mut select = self.prepare_cached(&sql)?;
         let values = params![no.tenant, session, after, through, branch, as_of, limit];
-        let mut rows = select.query_map(values, read_turn)?;
         let (mut found, mut bytes) = (Vec::new(), 0_usize);
-        while bytes < query.bytes
-            && let Some(row) = rows.next().transpose()?
-        {
-            bytes = bytes.saturating_add(row.byte_count());
-            found.push(row);
-        }
+        self.visit(&sql, values, |row| {
+            if bytes >= query.bytes {
+                return Ok(false);
+            }
+            let turn = read_turn(row)?;
+            bytes = bytes.saturating_add(turn.byte_count());
+            found.push(turn);
+            Ok(true)
+        })?;
         if query.newest {
             found.reverse();
         }

@@ -13,6 +13,7 @@ mod walls;
 use super::*;
 use crate::contract::broken_sentences;
 use crate::contract::fixtures::{scope_of, tenant};
+use crate::engine::column;
 use crate::store::Store;
 use crate::testing::postgres::{TestDatabase, fresh_database, prepared_database};
 
@@ -55,13 +56,12 @@ fn of_tenant(name: &str) -> Isolation {
 /// What a number is called in the notes, which need no other rows.
 fn put_note(tx: &Tx<'_>, name: &str, value: &str) -> Result<()> {
     let sql = "INSERT INTO notes (name, value) VALUES (?1, ?2)";
-    tx.execute(sql, params![name, value]).map(drop).map_err(StoreError::from)
+    tx.run(sql, params![name, value]).map(drop)
 }
 
 fn count_notes(store: &Store, name: &str) -> i64 {
     read(store, &Isolation::Global, |tx| {
-        tx.query_row("SELECT count(*) FROM notes WHERE name = ?1", [name], |row| row.get(0))
-            .map_err(StoreError::from)
+        tx.one("SELECT count(*) FROM notes WHERE name = ?1", [name], column)
     })
     .unwrap()
 }

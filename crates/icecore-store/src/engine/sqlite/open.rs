@@ -8,7 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior,
+};
 
 use crate::bounds::HeldBounds;
 use crate::engine;
@@ -136,27 +138,22 @@ fn find_key(
     if key.matches(check) { Ok(key) } else { Err(wrong()) }
 }
 
-/// Makes the file, for the owner alone, if it is not there; answers whether it
-/// did. Side files take their mode from it.
-fn create_private(dir: &Path, path: &Path) -> Result<bool> {
+/// Makes the file, for the owner alone, if it is not there. Side files take their mode from it.
+fn create_private(dir: &Path, path: &Path) -> Result<()> {
     let failed = |source| write_error("create", path, source);
     if path.exists() {
-        keep_private(path)?;
-        return Ok(false);
+        return keep_private(path);
     }
     // Not opened under its own name: to close it again would drop the locks of
     // a connection that another thread has opened meanwhile.
     let temporary = Temporary::beside(path);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(&temporary.0).map_err(failed)?;
-    let is_new = match std::fs::hard_link(&temporary.0, path) {
-        Ok(()) => true,
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
-        Err(error) => return Err(failed(error)),
-    };
-    drop(temporary);
-    sync_dir(dir)?;
-    Ok(is_new)
+    match std::fs::hard_link(&temporary.0, path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => drop(temporary),
+    }
+    sync_dir(dir)
 }
 
 /// Takes rights from others that an earlier version left them, where it is ours.
@@ -247,26 +244,19 @@ fn read_check(connection: &Connection, path: &Path) -> Result<Option<Vec<u8>>> {
 }
 
 fn create_or_upgrade(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    let result = (|| {
-        let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        match version {
-            0 => connection.execute_batch(SCHEMA_SQL)?,
-            1..SCHEMA => connection.execute_batch(&UPGRADES[version as usize - 1..].concat())?,
-            // Another process was faster.
-            _ => return Ok(()),
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    match transaction.query_row("PRAGMA user_version", [], |row| row.get(0))? {
+        0 => transaction.execute_batch(SCHEMA_SQL)?,
+        version @ 1..SCHEMA => {
+            transaction.execute_batch(&UPGRADES[version as usize - 1..].concat())?;
         }
-        connection.execute_batch(&format!(
-            "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
-        ))
-    })();
-    match result {
-        Ok(()) => connection.execute_batch("COMMIT"),
-        Err(error) => {
-            let _ = connection.execute_batch("ROLLBACK");
-            Err(error)
-        }
+        // Another process was faster.
+        _ => return Ok(()),
     }
+    transaction.execute_batch(&format!(
+        "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
+    ))?;
+    transaction.commit()
 }
 
 /// Writes the key's check value, unless another process was faster, and answers
@@ -348,7 +338,7 @@ pub(super) fn classify_file(error: rusqlite::Error, path: &Path) -> StoreError {
 pub(super) fn snapshot<'c>(
     connection: &'c engine::Connection,
     path: &Path,
-) -> Result<rusqlite::Transaction<'c>> {
+) -> Result<Transaction<'c>> {
     let Some(file) = connection.file() else { return Err(StoreError::Closed) };
     file.unchecked_transaction().map_err(|error| classify_file(error, path))
 }
@@ -433,11 +423,7 @@ mod tests {
             }
         }
         let opened = open(dir.path(), None).unwrap();
-        let list = |sql: &str| -> Vec<String> {
-            let mut query = opened.connection.prepare(sql).unwrap();
-            let rows = query.query_map([], |row| row.get(0)).unwrap();
-            rows.collect::<Result<_>>().unwrap()
-        };
+        let list = |sql: &str| -> Vec<String> { opened.connection.all(sql, [], column).unwrap() };
         assert_eq!(
             list("SELECT first || ' ' || scope FROM runs ORDER BY first"),
             ["10 1", "20 1", "30 2", "40 2"]
@@ -494,7 +480,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let opened = open(dir.path(), None).unwrap();
         let change = "UPDATE notes SET value = 'no number' WHERE name = ?1";
-        opened.connection.execute(change, [KEY_CHECK]).unwrap();
+        opened.connection.run(change, [KEY_CHECK]).unwrap();
         drop(opened);
         assert!(matches!(open(dir.path(), None), Err(StoreError::Damaged { .. })));
     }

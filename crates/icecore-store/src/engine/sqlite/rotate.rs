@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::open::{Opened, classify_file};
+use super::writer::commit_alone;
 use crate::engine::rotation::Alone;
 use crate::engine::tx::{Isolation, Tx};
 use crate::error::{Result, StoreError};
@@ -22,17 +23,10 @@ impl Opened {
 impl Alone for Opened {
     /// With the write lock of the file.
     fn alone<T>(&self, act: &impl Fn(&Tx<'_>) -> Result<T>) -> Result<T> {
-        let file = self.file()?;
-        let run = |sql| file.execute_batch(sql).map_err(|e| classify_file(e, &self.context.path));
-        run("BEGIN IMMEDIATE")?;
-        let tx = Tx::new(&self.connection, &self.context, &Isolation::MasterKey);
-        let result = act(&tx)
-            .map_err(|error| self.context.classified(error))
-            .and_then(|answer| run("COMMIT").map(|()| answer));
-        if result.is_err() && !file.is_autocommit() {
-            run("ROLLBACK")?;
-        }
-        result
+        commit_alone(&self.connection, &self.context.path, |connection| {
+            let tx = Tx::new(connection, &self.context, &Isolation::MasterKey);
+            act(&tx).map_err(|error| self.context.classified(error))
+        })
     }
 }
 
@@ -251,7 +245,7 @@ mod tests {
         let old = keys(dir.path());
         let opened = open::open_existing(dir.path(), None).unwrap();
         let change = "UPDATE tenants SET sealed_key = x'00' WHERE name = 'rival'";
-        opened.connection.execute(change, []).unwrap();
+        opened.connection.run(change, []).unwrap();
         drop(opened);
         let refused = Store::rotate_master_key(dir.path(), None, None).unwrap_err();
         assert!(matches!(refused, StoreError::Damaged { .. }), "{refused:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection as File;
+use rusqlite::{Connection as File, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use super::BUSY_SECONDS;
@@ -27,46 +27,31 @@ const SCRUB_SECONDS: u64 = 10;
 /// How long it sleeps between looks; nothing is locked meanwhile.
 const SCRUB_PAUSE: Duration = Duration::from_millis(20);
 
-/// Tells a caller how it went, once the commit is known to have worked or not.
-type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
-
 enum Job {
-    Write(Box<dyn Write>, Instant),
+    Write(Write, Instant),
     Alone(Alone, oneshot::Sender<Result<bool>>),
 }
 
 /// Work that cannot be part of a transaction; answers whether all of it is done.
 type Alone = fn(&File, &Path) -> Result<bool>;
 
-/// A write that waits for its turn.
-trait Write: Send {
-    /// Does it, inside the group's transaction.
-    fn run(self: Box<Self>, connection: &Connection) -> Answer;
-    /// Answers it without doing it.
-    fn refuse(self: Box<Self>, error: StoreError);
-}
+/// A write that waits for its turn: runs inside the group's transaction, or is told why there
+/// is none.
+type Write = Box<dyn FnOnce(Result<&Connection>) -> Answer + Send>;
 
-struct Waiting<T, F> {
-    act: F,
-    tell: oneshot::Sender<Result<T>>,
-}
+/// Answers the caller of a write, once it is known whether the commit failed.
+type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
-impl<T: Send + 'static, F: FnOnce(&Connection) -> Result<T> + Send> Write for Waiting<T, F> {
-    fn run(self: Box<Self>, connection: &Connection) -> Answer {
-        let Waiting { act, tell } = *self;
-        let result = in_savepoint(connection, act);
-        Box::new(move |failure| {
-            // The caller may have gone; what was committed stays.
-            let _ = tell.send(match failure {
-                Some(error) => Err(error),
-                None => result,
-            });
-        })
-    }
-
-    fn refuse(self: Box<Self>, error: StoreError) {
-        let _ = self.tell.send(Err(error));
-    }
+/// A write that runs `act` and sends what came of it.
+fn waiting<T: Send + 'static>(
+    act: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    sender: oneshot::Sender<Result<T>>,
+) -> Write {
+    Box::new(move |connection| {
+        let result = connection.and_then(|connection| in_savepoint(connection, act));
+        // The caller may have gone; what was committed stays.
+        Box::new(move |failure| _ = sender.send(failure.map_or(result, Err)))
+    })
 }
 
 /// What the writing thread and those who wait for it count.
@@ -116,10 +101,10 @@ impl Writer {
         &self,
         act: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (tell, told) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         let begun = Instant::now();
-        self.send(Job::Write(Box::new(Waiting { act, tell }), begun)).await?;
-        let answer = told.await.map_err(|_| StoreError::Closed)?;
+        self.send(Job::Write(waiting(act, sender), begun)).await?;
+        let answer = answer.await.map_err(|_| StoreError::Closed)?;
         self.counted.writes.add(begun.elapsed());
         answer
     }
@@ -136,9 +121,9 @@ impl Writer {
     }
 
     async fn alone(&self, work: Alone) -> Result<bool> {
-        let (tell, told) = oneshot::channel();
-        self.send(Job::Alone(work, tell)).await?;
-        told.await.map_err(|_| StoreError::Closed)?
+        let (sender, answer) = oneshot::channel();
+        self.send(Job::Alone(work, sender)).await?;
+        answer.await.map_err(|_| StoreError::Closed)?
     }
 
     async fn send(&self, job: Job) -> Result<()> {
@@ -161,8 +146,8 @@ fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, cou
     let mut next = jobs.blocking_recv();
     while let Some(job) = next.take() {
         match job {
-            Job::Alone(work, tell) => {
-                let _ = tell.send(work(file, path));
+            Job::Alone(work, sender) => {
+                let _ = sender.send(work(file, path));
             }
             Job::Write(first, asked) => {
                 counted.waits.add(asked.elapsed());
@@ -182,10 +167,10 @@ fn work(connection: &Connection, path: &Path, mut jobs: mpsc::Receiver<Job>, cou
 
 /// The first write and all that wait behind it, up to the next other job.
 fn gather(
-    first: Box<dyn Write>,
+    first: Write,
     jobs: &mut mpsc::Receiver<Job>,
     waits: &Clocked,
-) -> (Vec<Box<dyn Write>>, Option<Job>) {
+) -> (Vec<Write>, Option<Job>) {
     let mut group = vec![first];
     while group.len() < GROUP_LENGTH {
         match jobs.try_recv() {
@@ -201,18 +186,18 @@ fn gather(
 }
 
 /// All of a group in one transaction, one sync; each answers only after it.
-fn commit_group(connection: &Connection, file: &File, path: &Path, group: Vec<Box<dyn Write>>) {
+fn commit_group(connection: &Connection, file: &File, path: &Path, group: Vec<Write>) {
     if let Err(error) = file.execute_batch("BEGIN IMMEDIATE") {
         let error = Shared(classify_file(error, path));
-        return group.into_iter().for_each(|write| write.refuse(error.copy()));
+        return group.into_iter().for_each(|write| write(Err(error.copy()))(None));
     }
     let mut answers: Vec<Answer> = Vec::with_capacity(group.len());
     for write in group {
         // Without the transaction a write would be committed by itself, and
         // then be reported as failed with the others.
         match file.is_autocommit() {
-            true => write.refuse(StoreError::DiskFull),
-            false => answers.push(write.run(connection)),
+            true => write(Err(StoreError::DiskFull))(None),
+            false => answers.push(write(Ok(connection))),
         }
     }
     // On a full disk SQLite may have rolled everything back by itself.
@@ -232,7 +217,7 @@ fn commit_group(connection: &Connection, file: &File, path: &Path, group: Vec<Bo
     }
 }
 
-/// A write by itself, in a transaction of its own.
+/// Runs `act` in a write transaction of its own, which ends with it.
 pub(super) fn commit_alone<T>(
     connection: &Connection,
     path: &Path,
@@ -240,11 +225,11 @@ pub(super) fn commit_alone<T>(
 ) -> Result<T> {
     let Some(file) = connection.file() else { return Err(StoreError::Closed) };
     let failed = |error| classify_file(error, path);
-    file.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
-    let result = act(connection);
-    let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    file.execute_batch(end).map_err(failed)?;
-    result
+    let transaction = Transaction::new_unchecked(file, TransactionBehavior::Immediate);
+    let transaction = transaction.map_err(failed)?;
+    let answer = act(connection)?;
+    transaction.commit().map_err(failed)?;
+    Ok(answer)
 }
 
 /// One failure that several callers must hear of.
@@ -305,7 +290,8 @@ fn tidy(file: &File, path: &Path) -> Result<bool> {
         drop(rows);
         // Waits for nobody and makes nobody wait. What a reader holds back is
         // left for the next time.
-        Ok(checkpoint(file, "PASSIVE")?.is_whole() && truncate_log(file)?)
+        let (is_busy, logged, moved) = checkpoint(file, "PASSIVE")?;
+        Ok(!is_busy && logged == moved && truncate_log(file)?)
     };
     tidy().map_err(|error| classify_file(error, path))
 }
@@ -325,22 +311,11 @@ fn scrub(file: &File, path: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// What a checkpoint says of itself.
-struct Checkpoint {
-    busy: bool,
-    logged: i64,
-    done: i64,
-}
-
-impl Checkpoint {
-    fn is_whole(&self) -> bool {
-        !self.busy && self.logged == self.done
-    }
-}
-
-fn checkpoint(file: &File, mode: &str) -> rusqlite::Result<Checkpoint> {
+/// Moves the write-ahead log into the file: whether somebody was in the way, how many pages
+/// the log has, and how many of them were moved.
+fn checkpoint(file: &File, mode: &str) -> rusqlite::Result<(bool, i64, i64)> {
     file.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-        Ok(Checkpoint { busy: row.get(0)?, logged: row.get(1)?, done: row.get(2)? })
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })
 }
 
@@ -350,57 +325,47 @@ fn truncate_log(file: &File) -> rusqlite::Result<bool> {
     file.busy_timeout(Duration::ZERO)?;
     let truncated = checkpoint(file, "TRUNCATE");
     file.busy_timeout(Duration::from_secs(BUSY_SECONDS))?;
-    Ok(!truncated?.busy)
+    Ok(!truncated?.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::column;
+
+    /// Nothing is left of a group of which each of these is a write.
+    fn check_group(writes: &[&'static str]) {
+        let connection = Connection::Sqlite(File::open_in_memory().unwrap());
+        connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
+        let mut answers = Vec::new();
+        let write = |sql: &&'static str| {
+            let sql = *sql;
+            let (sender, answer) = oneshot::channel();
+            answers.push(answer);
+            waiting(move |c: &Connection| c.execute_batch(sql), sender)
+        };
+        let group = writes.iter().map(write).collect();
+        let file = connection.file().unwrap();
+        commit_group(&connection, file, Path::new("t"), group);
+        for mut answer in answers {
+            assert!(matches!(answer.try_recv(), Ok(Err(_))));
+        }
+        let count: i64 = connection.one("SELECT count(*) FROM t", [], column).unwrap();
+        assert_eq!(count, 0);
+    }
+
+    const INSERT: &str = "INSERT INTO t VALUES (1)";
 
     #[test]
     fn a_write_that_cannot_be_undone_takes_its_group_along() {
-        let connection = Connection::Sqlite(File::open_in_memory().unwrap());
-        connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
-        let mut told = Vec::new();
-        let mut write = |sql: &'static str| {
-            let (tell, tells) = oneshot::channel();
-            told.push(tells);
-            let act = move |c: &Connection| c.execute_batch(sql);
-            Box::new(Waiting { act, tell }) as Box<dyn Write>
-        };
         // The second fails, and there is no savepoint to go back to.
-        let insert = "INSERT INTO t VALUES (1)";
         let broken = "INSERT INTO t VALUES (2); RELEASE one; SELECT nothing;";
-        let group = vec![write(insert), write(broken), write(insert)];
-        let file = connection.file().unwrap();
-        commit_group(&connection, file, Path::new("t"), group);
-        for mut answer in told {
-            assert!(matches!(answer.try_recv(), Ok(Err(_))));
-        }
-        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
-        assert_eq!(count, 0);
+        check_group(&[INSERT, broken, INSERT]);
     }
 
     #[test]
     fn a_group_that_was_rolled_back_leaves_nothing() {
-        let connection = Connection::Sqlite(File::open_in_memory().unwrap());
-        connection.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
-        let mut told = Vec::new();
-        let mut write = |sql: &'static str| {
-            let (tell, tells) = oneshot::channel();
-            told.push(tells);
-            let act = move |c: &Connection| c.execute_batch(sql);
-            Box::new(Waiting { act, tell }) as Box<dyn Write>
-        };
         // The second stands for a full disk, on which SQLite rolls all back.
-        let insert = "INSERT INTO t VALUES (1)";
-        let group = vec![write(insert), write("ROLLBACK"), write(insert), write(insert)];
-        let file = connection.file().unwrap();
-        commit_group(&connection, file, Path::new("t"), group);
-        for mut answer in told {
-            assert!(matches!(answer.try_recv(), Ok(Err(_))));
-        }
-        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap();
-        assert_eq!(count, 0);
+        check_group(&[INSERT, "ROLLBACK", INSERT, INSERT]);
     }
 }

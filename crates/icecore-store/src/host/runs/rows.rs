@@ -67,7 +67,7 @@ fn read_row(tx: &Tx<'_>, row: &Row<'_>) -> Result<RunRecord> {
         workspace: row.get(1)?,
         principal: row.get(2)?,
         workflow: row.get(3)?,
-        status: RunStatus::parse(&text(4)?).ok_or_else(damaged)?,
+        status: RunStatus::named(&text(4)?).ok_or_else(damaged)?,
         position: row.get(5)?,
         created_at: row.get(6)?,
         ended_at: row.get(7)?,

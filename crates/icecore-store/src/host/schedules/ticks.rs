@@ -9,60 +9,31 @@ use crate::engine::tx::{Isolation, Tx};
 use crate::engine::{Row, params};
 use crate::error::Result;
 use crate::store::Store;
+use crate::words::words;
 
 /// No schedule waits longer than this after a failure. A later `not_before` was written
 /// under a wrong clock.
 pub const MAX_BACKOFF_MILLIS: i64 = 3_600_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TickOutcome {
-    Ran,
-    /// It ran, and there was nothing to do.
-    Unchanged,
-    /// The previous tick still ran.
-    Overlapped,
-    /// No host ran at its time.
-    Missed,
-    Failed,
-    /// The memory was in use until it was too late.
-    Busy,
-    /// The tenant had used its tokens of the day.
-    OverBudget,
-    /// It came too soon after a failure.
-    BackedOff,
-    /// The schedule was paused before the tick began.
-    Paused,
-}
-
-impl TickOutcome {
-    pub const ALL: [Self; 9] = [
-        Self::Ran,
-        Self::Unchanged,
-        Self::Overlapped,
-        Self::Missed,
-        Self::Failed,
-        Self::Busy,
-        Self::OverBudget,
-        Self::BackedOff,
-        Self::Paused,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TickOutcome::Ran => "ran",
-            TickOutcome::Unchanged => "unchanged",
-            TickOutcome::Overlapped => "overlapped",
-            TickOutcome::Missed => "missed",
-            TickOutcome::Failed => "failed",
-            TickOutcome::Busy => "busy",
-            TickOutcome::OverBudget => "over-budget",
-            TickOutcome::BackedOff => "backed-off",
-            TickOutcome::Paused => "paused",
-        }
-    }
-
-    pub fn named(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.as_str() == word)
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TickOutcome {
+        Ran = "ran",
+        /// It ran, and there was nothing to do.
+        Unchanged = "unchanged",
+        /// The previous tick still ran.
+        Overlapped = "overlapped",
+        /// No host ran at its time.
+        Missed = "missed",
+        Failed = "failed",
+        /// The memory was in use until it was too late.
+        Busy = "busy",
+        /// The tenant had used its tokens of the day.
+        OverBudget = "over-budget",
+        /// It came too soon after a failure.
+        BackedOff = "backed-off",
+        /// The schedule was paused before the tick began.
+        Paused = "paused",
     }
 }
 

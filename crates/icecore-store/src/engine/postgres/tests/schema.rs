@@ -199,33 +199,26 @@ fn text_that_postgres_cannot_hold_is_kept() {
         let work = || -> Result<()> {
             for (at, text) in texts.iter().enumerate() {
                 let (name, value) = (format!("{at} {text}"), text);
-                tx.execute(
-                    "INSERT INTO notes (name, value) VALUES (?1, ?2)",
-                    params![name, value],
-                )?;
-                let found: String = tx.query_row(
-                    "SELECT value FROM notes WHERE name = ?1",
-                    [name.as_str()],
-                    |row| row.get(0),
-                )?;
+                tx.run("INSERT INTO notes (name, value) VALUES (?1, ?2)", params![name, value])?;
+                let found: String =
+                    tx.one("SELECT value FROM notes WHERE name = ?1", [name.as_str()], column)?;
                 assert_eq!(found, *text);
                 let is_in = "SELECT EXISTS (SELECT 1 FROM json_each(?1) WHERE value = ?2)";
-                let is_in: bool = tx.query_row(is_in, params![json, text], |row| row.get(0))?;
+                let is_in: bool = tx.one(is_in, params![json, text], column)?;
                 assert!(is_in, "{text:?}");
             }
-            let members: Vec<String> = tx
-                .prepare("SELECT value FROM json_each(?1) ORDER BY key")?
-                .query_map([json.as_str()], |row| row.get(0))?
-                .collect::<Result<_>>()?;
+            let members: Vec<String> =
+                tx.all("SELECT value FROM json_each(?1) ORDER BY key", [json.as_str()], column)?;
             assert_eq!(members, texts);
-            let ordered: Vec<String> = tx
-                .prepare("SELECT value FROM notes WHERE name <> ?1 ORDER BY value")?
-                .query_map([KEY_CHECK], |row| row.get(0))?
-                .collect::<Result<_>>()?;
+            let ordered: Vec<String> = tx.all(
+                "SELECT value FROM notes WHERE name <> ?1 ORDER BY value",
+                [KEY_CHECK],
+                column,
+            )?;
             assert_eq!(ordered, sorted);
             let object = serde_json::json!({"a": {"b": "x\0y"}, "n": 7}).to_string();
             let inner: String =
-                tx.query_row("SELECT json_extract(?1, '$.a.b')", [object.as_str()], |r| r.get(0))?;
+                tx.one("SELECT json_extract(?1, '$.a.b')", [object.as_str()], column)?;
             assert_eq!(inner, "x\0y");
             Ok(())
         };
@@ -239,10 +232,7 @@ fn text_that_postgres_cannot_hold_is_kept() {
 fn numbers_come_as_they_are() {
     let Some((store, _database)) = fresh_store() else { return };
     let ask = |sql: &str| -> Option<i64> {
-        read(&store, &Isolation::Global, |tx| {
-            tx.query_row(sql, [], |row| row.get(0)).map_err(StoreError::from)
-        })
-        .unwrap()
+        read(&store, &Isolation::Global, |tx| tx.one(sql, [], column)).unwrap()
     };
     assert_eq!(ask("SELECT max(3, 5)"), Some(5));
     assert_eq!(ask("SELECT min(3, 5)"), Some(3));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::proxy::{Cut, Proxy};
 use super::*;
+use crate::engine::tuple;
 use crate::store::Store;
 use crate::testing::postgres::{Stop, own_server};
 
@@ -160,12 +161,11 @@ fn writers_of_a_memory_go_one_after_the_other() {
                     write(&store, &of_memory("acme", "notes"), |tx| {
                         // Whoever read before another wrote would undo that.
                         let sql = "SELECT max(micro) FROM policies";
-                        let last: Option<i64> =
-                            tx.query_row(sql, [], |row| row.get(0)).map_err(StoreError::from)?;
+                        let last: Option<i64> = tx.one(sql, [], column)?;
                         let next = last.unwrap_or(0) + 1;
                         let sql = "INSERT INTO policies VALUES (?1, ?1, ?2, 0, 0)";
                         let owner = i64::from(std::process::id());
-                        tx.execute(sql, params![next, owner]).map(drop).map_err(StoreError::from)
+                        tx.run(sql, params![next, owner]).map(drop)
                     })
                     .unwrap();
                 }
@@ -173,8 +173,7 @@ fn writers_of_a_memory_go_one_after_the_other() {
         }
     });
     let last = read(&store, &Isolation::Global, |tx| {
-        tx.query_row("SELECT max(micro) FROM policies", [], |row| row.get::<_, Option<i64>>(0))
-            .map_err(StoreError::from)
+        tx.one("SELECT max(micro) FROM policies", [], column::<Option<i64>>)
     });
     assert_eq!(last.unwrap(), Some((WRITERS * TIMES) as i64));
     let timings = store.postgres().unwrap().timings();
@@ -204,14 +203,14 @@ fn writers_of_different_memories_go_together() {
 }
 
 fn read_one(tx: &Tx<'_>) -> Result<i64> {
-    tx.query_row("SELECT 1", [], |row| row.get(0)).map_err(StoreError::from)
+    tx.one("SELECT 1", [], column)
 }
 
 fn make_tenant(tx: &Tx<'_>, name: &str) -> Result<i64> {
     let make = || -> Result<_> {
         let number = tx.new_tenant_number()?;
         let sql = "INSERT INTO tenants (tenant, name, sealed_key) VALUES (?1, ?2, x'00')";
-        tx.execute(sql, params![number, name])?;
+        tx.run(sql, params![number, name])?;
         Ok(number)
     };
     make().map_err(StoreError::from)
@@ -222,9 +221,7 @@ fn locks(store: &Store, of: &Isolation) -> Vec<String> {
     write(store, of, |tx| {
         let sql = "SELECT mode FROM pg_locks WHERE locktype = 'advisory'
                    AND pid = pg_backend_pid() ORDER BY mode";
-        tx.prepare(sql)
-            .and_then(|mut q| q.query_map([], |row| row.get(0))?.collect())
-            .map_err(StoreError::from)
+        tx.all(sql, [], column)
     })
     .unwrap()
 }
@@ -266,8 +263,7 @@ async fn connect_elsewhere(url: String) -> Store {
 fn a_read_sees_one_moment() {
     let Some((store, _database)) = fresh_store() else { return };
     let count = |tx: &Tx<'_>| -> Result<i64> {
-        tx.query_row("SELECT count(*) FROM notes WHERE name = 'moment'", [], |row| row.get(0))
-            .map_err(StoreError::from)
+        tx.one("SELECT count(*) FROM notes WHERE name = 'moment'", [], column)
     };
     read(&store, &Isolation::Global, |tx| {
         assert_eq!(count(tx)?, 0);
@@ -306,22 +302,19 @@ fn many_at_once_are_answered_in_their_order() {
             use engine::Value::{Blob, Integer, Null, Text};
             let each: Vec<Vec<engine::Value<'_>>> =
                 numbers.iter().map(|n| vec![Integer(*n)]).collect();
-            let found: Vec<Vec<i64>> =
-                tx.prepare_cached("SELECT ?1 + 1")?.query_each(&each, |row| row.get(0))?;
+            let found: Vec<Vec<i64>> = tx.each("SELECT ?1 + 1", &each, column)?;
             let expected: Vec<Vec<i64>> = numbers.iter().map(|n| vec![n + 1]).collect();
             assert_eq!(found, expected);
             // None, several in the query's order, and the same twice.
             let each: Vec<_> = [0, 3, 1, 3].map(|n| vec![Integer(n)]).into();
             let down = "SELECT n FROM generate_series(1, ?1) n ORDER BY n DESC";
-            let found: Vec<Vec<i64>> =
-                tx.prepare_cached(down)?.query_each(&each, |row| row.get(0))?;
+            let found: Vec<Vec<i64>> = tx.each(down, &each, column)?;
             assert_eq!(found, [vec![], vec![3, 2, 1], vec![1], vec![3, 2, 1]]);
             // Nothing is found by what is null, and a value keeps its NUL.
             let each = [vec![Text("a\0"), Integer(1)], vec![Null(engine::Kind::Text), Integer(2)]];
             let same = "SELECT ?1, ?2 WHERE ?1 = ?1";
-            let found = tx
-                .prepare_cached(same)?
-                .query_each(&each, |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+            let found =
+                tx.each(same, &each, |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
             assert_eq!(found, [vec![("a\0".to_owned(), 1)], vec![]]);
             let names: Vec<String> = numbers.iter().map(|n| format!("n{n}\0")).collect();
             let rows: Vec<_> = names
@@ -340,10 +333,10 @@ fn many_at_once_are_answered_in_their_order() {
             let columns = ["hash", "id", "tenant", "role", "created_at", "name"];
             tx.insert_all("api_keys", columns, &rows)?;
             tx.insert_all("api_keys", columns, &[])?;
-            let found: (i64, i64) = tx.query_row(
+            let found: (i64, i64) = tx.one(
                 "SELECT count(*), count(name) FROM api_keys WHERE id = ?1 OR id > ''",
                 ["n7\0"],
-                |row| Ok((row.get(0)?, row.get(1)?)),
+                tuple,
             )?;
             assert_eq!(found, (1000, 0));
             Ok(())
