@@ -43,7 +43,7 @@ fn a_store_is_made_and_used_through_a_pooler() {
                     scope.spawn(|| {
                         read(&store, &Isolation::Global, |tx| {
                             barrier.wait();
-                            tx.query_row("SELECT pg_backend_pid()", [], |row| row.get::<_, i64>(0))
+                            tx.one("SELECT pg_backend_pid()", [], |row| row.get::<_, i64>(0))
                         })
                         .unwrap()
                     })

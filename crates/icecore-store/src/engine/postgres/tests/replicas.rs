@@ -29,7 +29,7 @@ impl Pair {
         let database = &self.store.postgres().unwrap().database;
         let act = |tx: &Tx<'_>| {
             let sql = "SELECT pg_is_in_recovery(), (SELECT count(*) FROM notes WHERE name = ?1)";
-            tx.query_row(sql, [note], |row| Ok((row.get::<_, bool>(0)?, row.get(1)?)))
+            tx.one(sql, [note], |row| Ok((row.get::<_, bool>(0)?, row.get(1)?)))
         };
         let (is_replica, count) = database.read(&Isolation::Global, op, &act).unwrap();
         (if is_replica { "replica" } else { "primary" }, count)
