@@ -384,6 +384,8 @@ impl PgConnection {
         }
         let translated = dialect::translated(sql);
         let types: Vec<Type> = kinds.iter().map(|kind| type_of(*kind)).collect();
+        #[cfg(test)]
+        super::tests::distribution::record(&self.server.name, role, &translated, &types);
         let statement = match self.is_pooled {
             true => Ready::Unnamed(translated.into(), types.into()),
             false => Ready::Named(self.run(self.client.prepare_typed(&translated, &types))?),

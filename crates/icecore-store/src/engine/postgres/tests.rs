@@ -1,5 +1,6 @@
 //! The whole engine, against a real server.
 
+pub(super) mod distribution;
 mod faults;
 mod hints;
 mod pooler;
@@ -74,4 +75,5 @@ fn postgres_keeps_the_contract() {
         connect(database.url())
     };
     assert_eq!(broken_sentences(fresh), [""; 0]);
+    distribution::check_statements(&database);
 }
