@@ -52,8 +52,9 @@ pub(crate) async fn readyz(State(app): State<Shared>) -> Result<Response, ApiErr
     Ok(wire::ok(wire::text(&wire::Health { status: "ready" })))
 }
 
-/// A store that takes longer than this to count is of no use to a caller.
-const STORE_PATIENCE: Duration = Duration::from_secs(5);
+/// A store that takes longer than this to write a note is of no use to a caller, who is told so
+/// within five seconds.
+const STORE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Branches with derived work, if the store takes writes and answers.
 async fn pending(app: &Shared) -> Result<u64, ApiError> {

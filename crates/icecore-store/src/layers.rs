@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::turns::rows;
 use crate::{facts, scopes, secrets};
 
-pub use bodies::{BodyPlace, MicroBody, PackRecord, TextBody};
+pub use bodies::{BodyPlace, MicroBody, PackCursor, PackRecord, TextBody};
 pub use demotion::{ColdBody, ColdDemotion, NewPack, WarmDemotion};
 pub(crate) use demotion::{put_pack, put_text};
 pub use due::DueBranch;

@@ -91,7 +91,7 @@ pub use host::workspace::{Expect, FileHead, FileRecord, NewFile};
 pub use keys::{MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE, MASTER_KEY_VARIABLE, MasterKey, TenantKey};
 pub use layers::{
     BodyPlace, ChunkQuery, ChunkRecord, ColdBody, ColdDemotion, DueBranch, MicroBody, NewPack,
-    PackRecord, SummaryBatch, TextBody, WarmDemotion,
+    PackCursor, PackRecord, SummaryBatch, TextBody, WarmDemotion,
 };
 pub use log::{Erasures, EventRecord, LogKind, Outcome};
 pub use objects::{ObjectKeys, ObjectPlace, ObjectSettings};

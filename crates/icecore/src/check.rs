@@ -1,13 +1,14 @@
 //! Is everything whole? And mending what can be.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::time::Clock;
 use icecore_store::{
-    BodyPlace, BranchRecord, MicroBody, PackRecord, Packs, StoreError, TurnQuery, TurnRow,
+    BodyPlace, BranchRecord, MicroBody, PackObject, PackRecord, Packs, StoreError, TurnQuery, TurnRow,
     TurnState,
 };
 
@@ -68,6 +69,9 @@ const STORE_NOTE: &str = "objects-of";
 
 /// Rows of hot turns read at once.
 const HOT_PAGE: usize = 100;
+
+/// Names of packs read at once by a sweep.
+const NAMES_A_PAGE: usize = 10_000;
 
 /// Turns whose texts are read at once.
 const TEXT_PAGE: u64 = 2_000;
@@ -259,22 +263,25 @@ impl Memory {
     /// Objects without a record, left by a crash between writing and recording.
     async fn check_orphans(&self, repair: bool, report: &mut CheckReport) -> Result<()> {
         self.claim_objects().await?;
-        let objects = self.inner.packs.list().await?;
-        let recorded = self.recorded_packs().await?;
+        let objects = self.unrecorded_packs().await?;
         let now_secs = SystemClock.now().0 / 1000;
-        for object in objects.iter().filter(|object| !recorded.contains(&object.name)) {
-            report.orphans += 1;
-            let is_old = now_secs - object.modified_secs >= LEFTOVER_AGE.as_secs() as i64;
-            if repair && is_old && !self.recorded_packs().await?.contains(&object.name) {
-                self.inner.packs.delete(&object.name).await?;
+        report.orphans += objects.len() as u64;
+        let is_old = |object: &PackObject| {
+            now_secs - object.modified_secs >= LEFTOVER_AGE.as_secs() as i64
+        };
+        let old: BTreeSet<String> =
+            objects.into_iter().filter(is_old).map(|object| object.name).collect();
+        if repair && !old.is_empty() {
+            // One that was recorded since it was listed stays.
+            for name in self.without_recorded(old).await? {
+                self.inner.packs.delete(&name).await?;
                 report.removed += 1;
             }
         }
         for object in self.orphan_archives().await? {
             report.orphan_archives += 1;
             // Nothing old is still to be recorded: a dream is kept as soon as its body is.
-            let is_old = now_secs - object.modified_secs >= LEFTOVER_AGE.as_secs() as i64;
-            if repair && is_old {
+            if repair && is_old(&object) {
                 self.inner.archives.delete(&object.name).await?;
                 report.removed_archives += 1;
             }
@@ -303,9 +310,44 @@ impl Memory {
         self.check_orphans(true, &mut CheckReport::default()).await
     }
 
-    async fn recorded_packs(&self) -> Result<BTreeSet<String>> {
-        Ok(self.inner.store.packs(None).await?.into_iter().map(|pack| pack.name).collect())
+    /// Packs without a record. There may be very many with one, of which only hashes are
+    /// kept: where two have the same, an object that is of no use stays.
+    async fn unrecorded_packs(&self) -> Result<Vec<PackObject>> {
+        // Listed first: a pack is written before it is recorded.
+        let mut objects = self.inner.packs.list().await?;
+        if !objects.is_empty() {
+            let mut recorded = Vec::new();
+            self.each_page_of_packs(|name| recorded.push(hash(name))).await?;
+            recorded.sort_unstable();
+            objects.retain(|object| recorded.binary_search(&hash(&object.name)).is_err());
+        }
+        Ok(objects)
     }
+
+    /// Names of packs without those that have a record.
+    async fn without_recorded(&self, mut names: BTreeSet<String>) -> Result<BTreeSet<String>> {
+        self.each_page_of_packs(|name| drop(names.remove(name))).await?;
+        Ok(names)
+    }
+
+    /// Reads the names of all recorded packs, a page at a time.
+    async fn each_page_of_packs(&self, mut read: impl FnMut(&str)) -> Result<()> {
+        let mut after = None;
+        loop {
+            let page = self.inner.store.pack_names(after, NAMES_A_PAGE).await?;
+            page.iter().for_each(|(_, name)| read(name));
+            after = page.last().map(|(at, _)| *at);
+            if page.len() < NAMES_A_PAGE {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Whether a text decodes and holds as many turns as the rows say.

@@ -341,6 +341,16 @@ pub struct Append {
     pub claim: Option<Claim>,
 }
 
+/// Turns to append before they are redacted.
+struct Batch<'a> {
+    turns: Vec<TurnInput>,
+    after: Option<Link>,
+    insist: bool,
+    claim: Option<Claim>,
+    /// Of a client's history, the message of each turn.
+    links: &'a [LinkedMessage],
+}
+
 /// What became of remembered turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
@@ -428,36 +438,15 @@ impl Memory {
         if append.turns.is_empty() {
             return Err(MemoryError::NoTurns);
         }
-        write_redacted(|| self.append_once(scope, &append)).await
-    }
-
-    async fn append_once(&self, scope: &Scope, append: &Append) -> Result<Remembered> {
-        let now = self.inner.clock.now();
-        let key = self.identity_key(scope.tenant()).await?;
-        let redactor = self.redactor(scope.tenant()).await?;
-        let session = self.session_to_append(scope, &redactor.redactor, &append.session).await?;
-        let secrets_seen = redactor.version;
-        let turns = self.prepare(key, redactor, append.turns.clone(), now).await?;
-        let ids: Vec<Option<String>> =
-            turns.iter().map(|turn| turn.turn.fields().id.clone()).collect();
-        let weights: Vec<(u32, Hidden)> =
-            turns.iter().map(|turn| (turn.tokens, turn.hidden.clone())).collect();
-        let batch = AppendBatch {
-            session,
+        let (session, turns) = (append.session.as_str(), append.turns.as_slice());
+        let batch = |turns| Batch {
             turns,
             after: None,
             insist: append.insist,
-            policy: self.inner.settings.cuts.policy(),
-            now,
             claim: append.claim.clone(),
-            secrets_seen,
+            links: &[],
         };
-        let taking = self.take_tokens(scope.tenant(), tokens_of(&weights)).await?;
-        let appended = self.within_bounds(self.inner.store.append(scope, batch).await)?;
-        // Only a hint. The worker works out what is due from the store itself, so
-        // a wake lost in a crash costs a delay and no chunk.
-        self.inner.wake.notify_one();
-        taking.keep(self.count_added(&appended, &weights));
+        let (appended, ids) = self.append_batch(scope, session, || batch(turns.to_vec())).await?;
         Ok(Remembered::new(&appended, &ids))
     }
 
@@ -468,46 +457,64 @@ impl Memory {
         scope: &Scope,
         session: &str,
         after: Option<Link>,
-        turns: &[LinkedMessage],
+        links: &[LinkedMessage],
     ) -> Result<Appended> {
-        write_redacted(|| self.append_linked_once(scope, session, after, turns)).await
+        let turns = || links.iter().map(|one| TurnInput::from(one.turn.clone())).collect();
+        let batch = || Batch { turns: turns(), after, insist: false, claim: None, links };
+        Ok(self.append_batch(scope, session, batch).await?.0)
     }
 
-    async fn append_linked_once(
+    /// Redacts and appends; answers what became of it, and the ids that clients gave.
+    async fn append_batch<'a>(
         &self,
         scope: &Scope,
         session: &str,
-        after: Option<Link>,
-        turns: &[LinkedMessage],
-    ) -> Result<Appended> {
+        batch: impl Fn() -> Batch<'a>,
+    ) -> Result<(Appended, Vec<Option<String>>)> {
+        // The store refuses what was redacted with old secrets, so that whether there are
+        // newer ones need not be asked before.
+        let at_hand = Mutex::new(self.redactor_at_hand(scope.tenant()));
+        write_redacted(|| async {
+            let at_hand = at_hand.lock().ok().and_then(|mut at_hand| at_hand.take());
+            let redactor = match at_hand {
+                Some(redactor) => redactor,
+                None => self.redactor(scope.tenant()).await?,
+            };
+            self.append_once(scope, session, batch(), redactor).await
+        })
+        .await
+    }
+
+    async fn append_once(
+        &self,
+        scope: &Scope,
+        session: &str,
+        batch: Batch<'_>,
+        redactor: TenantRedactor,
+    ) -> Result<(Appended, Vec<Option<String>>)> {
         let now = self.now();
+        let Batch { turns, after, insist, claim, links } = batch;
         let key = self.identity_key(scope.tenant()).await?;
-        let redactor = self.redactor(scope.tenant()).await?;
         let session = self.session_to_append(scope, &redactor.redactor, session).await?;
         let secrets_seen = redactor.version;
-        let inputs = turns.iter().map(|one| TurnInput::from(one.turn.clone())).collect();
-        let mut new = self.prepare(key, redactor, inputs, now).await?;
-        new.iter_mut().zip(turns).for_each(|(new, one)| {
+        let mut turns = self.prepare(key, redactor, turns, now).await?;
+        turns.iter_mut().zip(links).for_each(|(new, one)| {
             (new.link, new.is_answer, new.is_hollow) =
                 (Some(one.link), one.is_answer, one.is_hollow);
         });
+        let ids = turns.iter().map(|turn| turn.turn.fields().id.clone()).collect();
         let weights: Vec<(u32, Hidden)> =
-            new.iter().map(|turn| (turn.tokens, turn.hidden.clone())).collect();
-        let batch = AppendBatch {
-            session,
-            turns: new,
-            after,
-            insist: false,
-            policy: self.inner.settings.cuts.policy(),
-            now,
-            claim: None,
-            secrets_seen,
-        };
+            turns.iter().map(|turn| (turn.tokens, turn.hidden.clone())).collect();
+        let policy = self.inner.settings.cuts.policy();
+        let batch =
+            AppendBatch { session, turns, after, insist, policy, now, claim, secrets_seen };
         let taking = self.take_tokens(scope.tenant(), tokens_of(&weights)).await?;
         let appended = self.within_bounds(self.inner.store.append(scope, batch).await)?;
+        // Only a hint. The worker works out what is due from the store itself, so
+        // a wake lost in a crash costs a delay and no chunk.
         self.inner.wake.notify_one();
         taking.keep(self.count_added(&appended, &weights));
-        Ok(appended)
+        Ok((appended, ids))
     }
 
     /// Counts the turns that are new, each with its tokens and what was hidden; answers

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use icecore_domain::embed::Vector;
+use icecore_domain::embed::{ModelId, Vector};
 use icecore_domain::ids::{Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::time::Millis;
 use icecore_index::{
@@ -196,24 +196,29 @@ impl Memory {
         let (index, query, inner) = (index.clone(), query.to_owned(), self.inner.clone());
         let filter = filter.clone();
         let (asked, of) = (query.clone(), Arc::clone(&index.index));
-        let (vector, notices) = match mode {
-            Mode::Lexical => (None, Vec::new()),
+        let (mut vector, mut notices, mut planned) = (None, Vec::new(), None);
+        if mode != Mode::Lexical {
             // A model may be asked over the network: no place is held meanwhile.
-            _ => match off_thread(move || inner.query_vector(&of, &asked)).await? {
-                Ok(made) => made,
+            let (plan, made) = off_thread(move || inner.query_vector(&of, &asked)).await?;
+            planned = Some(plan);
+            match made {
+                Ok(made) => (vector, notices) = made,
                 Err(reason) if mode == Mode::Semantic => {
                     return Err(MemoryError::EmbedderUnavailable { reason });
                 }
-                Err(reason) => (None, vec![format!("searched by words alone: {reason}")]),
-            },
-        };
+                Err(reason) => notices.push(format!("searched by words alone: {reason}")),
+            }
+        }
         let _place = self.ranking_place().await;
         off_thread(move || {
             let snapshot = index.index.read();
             if !will_do && !index.is_kept_by(&snapshot) {
                 return Ok(None);
             }
-            let plan = Plan::read(&snapshot, &query);
+            let plan = match planned {
+                Some(planned) if planned.speakers == Speakers::of(&snapshot) => planned.plan,
+                _ => Plan::read(&snapshot, &query),
+            };
             let keep = |doc| filter.keeps(&snapshot, doc);
             let wanted = Wanted { limit, mode, keep: &keep };
             let ranked = icecore_index::rank(&snapshot, &plan, vector.as_ref(), &wanted)?;
@@ -309,6 +314,29 @@ pub fn matched_words(query: &str, text: &str) -> Vec<Range<usize>> {
     words.filter(|word| wanted.contains(&word.term)).map(|word| word.range).collect()
 }
 
+/// The vector of a query, with what a person should know about it, or why there is none.
+type QueryVector = std::result::Result<(Option<Vector>, Vec<String>), String>;
+
+/// A query as it was understood with the speakers of a snapshot.
+struct Planned {
+    plan: Plan,
+    speakers: Speakers,
+}
+
+/// What tells whether the speakers of two snapshots are the same: within an epoch they are
+/// only added to.
+#[derive(PartialEq, Eq)]
+struct Speakers {
+    epoch: u64,
+    count: usize,
+}
+
+impl Speakers {
+    fn of(snapshot: &Snapshot) -> Self {
+        Self { epoch: snapshot.watermark().epoch, count: snapshot.speakers().len() }
+    }
+}
+
 /// Ranked documents, with how the query was understood.
 pub(crate) struct Ranking {
     pub(crate) plan: Plan,
@@ -317,22 +345,24 @@ pub(crate) struct Ranking {
 }
 
 impl Inner {
-    /// The query's vector by the model of the index, or why there is none. A query
-    /// without a word that the model knows has none either, and an empty index
-    /// needs none.
-    fn query_vector(
-        &self,
-        index: &ScopeIndex,
-        query: &str,
-    ) -> std::result::Result<(Option<Vector>, Vec<String>), String> {
+    /// How the query is understood, and its vector by the model of the index, or why there
+    /// is none. A query without a word that the model knows has none either, and an empty
+    /// index needs none.
+    fn query_vector(&self, index: &ScopeIndex, query: &str) -> (Planned, QueryVector) {
         // A model may take its time, and nothing can be fed while a snapshot is
         // held.
-        let (have, all, model, meaning) = {
+        let (planned, have, all, model) = {
             let snapshot = index.read();
-            let meaning = Plan::read(&snapshot, query).meaning().to_owned();
+            let plan = Plan::read(&snapshot, query);
             let (have, all) = (snapshot.docs_with_vectors(), snapshot.doc_count());
-            (have, all, snapshot.model().cloned(), meaning)
+            let planned = Planned { plan, speakers: Speakers::of(&snapshot) };
+            (planned, have, all, snapshot.model().cloned())
         };
+        let made = self.vector_of(planned.plan.meaning(), have, all, model);
+        (planned, made)
+    }
+
+    fn vector_of(&self, meaning: &str, have: u32, all: u32, model: Option<ModelId>) -> QueryVector {
         if all == 0 {
             return Ok((None, Vec::new()));
         }
@@ -342,7 +372,7 @@ impl Inner {
         if model.as_ref() != Some(embedder.model()) || have == 0 {
             return Err(format!("vectors of `{}` are not made yet", embedder.model().name));
         }
-        let vectors = embedder.embed(&[&meaning]).map_err(|error| error.to_string())?;
+        let vectors = embedder.embed(&[meaning]).map_err(|error| error.to_string())?;
         let notice = || format!("{} of {all} documents have no vector yet", all - have);
         let notices = (have < all).then(notice).into_iter().collect();
         Ok((vectors.into_iter().next().filter(|vector| !vector.is_zero()), notices))

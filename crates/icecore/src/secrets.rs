@@ -171,6 +171,12 @@ impl Memory {
         Ok(made)
     }
 
+    /// What hid a tenant's secrets when that was last looked up, without asking the store.
+    /// Only for what the store refuses if the secrets have changed since.
+    pub(crate) fn redactor_at_hand(&self, tenant: &Tenant) -> Option<TenantRedactor> {
+        self.inner.redactors.known(tenant)
+    }
+
     /// As [`Memory::redactor`], for text that we derive. Without it nothing is
     /// derived.
     pub(crate) async fn deriving_redactor(&self, scope: &Scope) -> Result<TenantRedactor> {

@@ -1216,3 +1216,107 @@ fn level_index(level: Level) -> usize {
         Level::Macro => 2,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use icecore_domain::ids::Principal;
+    use icecore_domain::turn::RawTurn;
+    use icecore_store::Store;
+    use icecore_store::hooks::{Call, Hook};
+
+    use super::*;
+    use crate::memory::MemoryBuilder;
+
+    /// Counts the calls of a store by their operation.
+    #[derive(Default)]
+    struct Calls(Mutex<BTreeMap<&'static str, u64>>);
+
+    impl Calls {
+        fn take(&self) -> BTreeMap<&'static str, u64> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    #[async_trait]
+    impl Hook for Calls {
+        async fn before(
+            &self,
+            call: Call<'_>,
+            _: &mut (dyn Any + Send),
+        ) -> icecore_store::Result<()> {
+            *self.0.lock().unwrap().entry(call.op).or_default() += 1;
+            Ok(())
+        }
+    }
+
+    async fn memory_of(calls: &Arc<Calls>, tenants: usize) -> (Memory, Vec<Scope>) {
+        let store = Store::in_memory([1; 32]).hooked(Arc::clone(calls) as Arc<dyn Hook>);
+        let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
+        let mut scopes = Vec::new();
+        for number in 0..tenants {
+            let me = Principal::local_operator(Tenant::new(format!("t{number}")).unwrap());
+            let scope = memory.scope(&me, "m").await.unwrap();
+            memory.remember(&scope, "s", vec![RawTurn::new("user", "hello")]).await.unwrap();
+            scopes.push(scope);
+        }
+        memory.settle(|_, _| {}).await.unwrap();
+        (memory, scopes)
+    }
+
+    /// What upkeep asks of the store in a minute in which nothing happens, but for what a
+    /// host asks about commitments and schedules.
+    async fn idle(tenants: usize) -> BTreeMap<&'static str, u64> {
+        let calls = Arc::new(Calls::default());
+        let (memory, _) = memory_of(&calls, tenants).await;
+        calls.take();
+        memory.work_until(tokio::time::sleep(Duration::from_millis(59_500))).await;
+        let mut asked = calls.take();
+        let is_of_host = |op: &str| {
+            ["commitment", "waiting", "schedule", "tick"].iter().any(|word| op.contains(word))
+        };
+        asked.retain(|op, _| !is_of_host(op));
+        asked
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_host_asks_little_of_its_store_however_many_tenants_it_has() {
+        let (few, many) = (idle(2).await, idle(20).await);
+        let sum = |calls: &BTreeMap<_, u64>| calls.values().sum::<u64>();
+        // Some are asked at the edge of the minute.
+        assert!(sum(&many) < sum(&few) + 20, "{few:?} {many:?}");
+        assert!(sum(&many) < 3 * 60, "{many:?}");
+    }
+
+    #[tokio::test]
+    async fn settling_a_turn_reads_only_the_facts_that_came_since() {
+        let calls = Arc::new(Calls::default());
+        let (memory, scopes) = memory_of(&calls, 1).await;
+        let say = async |text: String| {
+            memory.remember(&scopes[0], "s", vec![RawTurn::new("user", &text)]).await.unwrap();
+            memory.settle(|_, _| {}).await.unwrap();
+        };
+        let mut reads = Vec::new();
+        for number in 0..6 {
+            say(format!("My sister's name is Mara{number}. I live in Lisbon{number}.")).await;
+            let read: u64 = ["facts_after", "verdicts"]
+                .iter()
+                .map(|op| calls.take().remove(op).unwrap_or(0))
+                .sum();
+            reads.push(read);
+        }
+        assert_eq!(reads[5], reads[1], "{reads:?}");
+    }
+
+    #[tokio::test]
+    async fn an_append_asks_for_no_secrets_that_are_at_hand() {
+        let calls = Arc::new(Calls::default());
+        let (memory, scopes) = memory_of(&calls, 1).await;
+        calls.take();
+        memory.remember(&scopes[0], "s", vec![RawTurn::new("user", "hi")]).await.unwrap();
+        assert_eq!(calls.take(), BTreeMap::from([("append", 1)]));
+    }
+}

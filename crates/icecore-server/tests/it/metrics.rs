@@ -1,9 +1,16 @@
 //! What the host tells of its work.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use icecore::Memory;
-use icecore_server::{Limits, Role};
+use async_trait::async_trait;
+use icecore::{Memory, MemoryBuilder, StoreError};
+use icecore_server::{Limits, Role, ServerOptions};
+use icecore_store::hooks::{Call, Hook};
+use icecore_store::{Packs, Store};
 use serde_json::json;
 
 use crate::client::{Host, fresh};
@@ -150,4 +157,45 @@ async fn a_host_that_is_far_behind_says_by_how_much() {
         }
     }
     panic!("derived work was never due");
+}
+
+/// Writes fail, or never answer, while it says so.
+#[derive(Default)]
+struct Trouble {
+    fails: AtomicBool,
+    hangs: AtomicBool,
+}
+
+#[async_trait]
+impl Hook for Trouble {
+    async fn before(&self, call: Call<'_>, _: &mut (dyn Any + Send)) -> Result<(), StoreError> {
+        if call.writes && self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        match call.writes && self.fails.load(Ordering::SeqCst) {
+            true => Err(StoreError::Panicked { op: call.op }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_store_takes_no_writes_says_so_and_recovers_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let trouble = Arc::new(Trouble::default());
+    let store = Store::in_memory([1; 32]).hooked(Arc::clone(&trouble) as Arc<dyn Hook>);
+    let memory = MemoryBuilder::default().over(store, Packs::in_memory(), None);
+    let options = ServerOptions::default();
+    let host = Host::optioned("127.0.0.1:0", memory.into(), dir.path(), options).await;
+    let ready = async || host.raw(&host.request("GET", "/readyz", &[], b"")).await;
+    assert_eq!(ready().await.status, 200);
+    for how in [&trouble.fails, &trouble.hangs] {
+        how.store(true, Ordering::SeqCst);
+        let asked = Instant::now();
+        assert_eq!(ready().await.code(), "503 store_unavailable");
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        how.store(false, Ordering::SeqCst);
+        assert_eq!(ready().await.status, 200);
+    }
+    host.stop().await;
 }

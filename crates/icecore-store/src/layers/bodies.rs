@@ -64,6 +64,14 @@ pub struct PackRecord {
     pub created_at: Millis,
 }
 
+/// A place among the names of all packs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackCursor(i64, i64, i64, i64);
+
+impl PackCursor {
+    const START: Self = Self(i64::MIN, i64::MIN, i64::MIN, i64::MIN);
+}
+
 impl Store {
     /// Where the bodies of the micros are that overlap `first..=last`, in order.
     pub async fn bodies(
@@ -97,6 +105,29 @@ impl Store {
                  ORDER BY p.created_at, p.tenant, p.session, p.branch, p.first LIMIT ?2"
             );
             tx.all(&sql, params![before, limit], |row| read_pack(tx, row))
+        })
+        .await
+    }
+
+    /// The names of all packs, a page at a time and in no order that means anything; `after`
+    /// is the place of the last one read. No key is opened.
+    pub async fn pack_names(
+        &self,
+        after: Option<PackCursor>,
+        limit: usize,
+    ) -> Result<Vec<(PackCursor, String)>> {
+        self.read(Isolation::Global, "pack_names", move |tx| {
+            let PackCursor(tenant, session, branch, first) = after.unwrap_or(PackCursor::START);
+            tx.all(
+                "SELECT tenant, session, branch, first, name FROM packs
+                 WHERE (tenant, session, branch, first) > (?1, ?2, ?3, ?4)
+                 ORDER BY tenant, session, branch, first LIMIT ?5",
+                params![tenant, session, branch, first, limit],
+                |row| {
+                    let at = PackCursor(row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+                    Ok((at, row.get(4)?))
+                },
+            )
         })
         .await
     }
