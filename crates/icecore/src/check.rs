@@ -8,8 +8,8 @@ use icecore_domain::chunk::ChunkId;
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::time::Clock;
 use icecore_store::{
-    BodyPlace, BranchRecord, MicroBody, PackObject, PackRecord, Packs, StoreError, TurnQuery, TurnRow,
-    TurnState,
+    BodyPlace, BranchRecord, MicroBody, PackObject, PackRecord, Packs, StoreError, TurnQuery,
+    TurnRow, TurnState,
 };
 
 use crate::bodies::{decode, with_packs};
@@ -266,9 +266,8 @@ impl Memory {
         let objects = self.unrecorded_packs().await?;
         let now_secs = SystemClock.now().0 / 1000;
         report.orphans += objects.len() as u64;
-        let is_old = |object: &PackObject| {
-            now_secs - object.modified_secs >= LEFTOVER_AGE.as_secs() as i64
-        };
+        let is_old =
+            |object: &PackObject| now_secs - object.modified_secs >= LEFTOVER_AGE.as_secs() as i64;
         let old: BTreeSet<String> =
             objects.into_iter().filter(is_old).map(|object| object.name).collect();
         if repair && !old.is_empty() {

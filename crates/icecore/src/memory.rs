@@ -506,8 +506,7 @@ impl Memory {
         let weights: Vec<(u32, Hidden)> =
             turns.iter().map(|turn| (turn.tokens, turn.hidden.clone())).collect();
         let policy = self.inner.settings.cuts.policy();
-        let batch =
-            AppendBatch { session, turns, after, insist, policy, now, claim, secrets_seen };
+        let batch = AppendBatch { session, turns, after, insist, policy, now, claim, secrets_seen };
         let taking = self.take_tokens(scope.tenant(), tokens_of(&weights)).await?;
         let appended = self.within_bounds(self.inner.store.append(scope, batch).await)?;
         // Only a hint. The worker works out what is due from the store itself, so
