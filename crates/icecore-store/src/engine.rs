@@ -302,7 +302,6 @@ pub(crate) enum Row<'r> {
 }
 
 impl Row<'_> {
-    /// What a column holds.
     pub(crate) fn get<C: Column, T: FromSql>(&self, column: C) -> Result<T> {
         let column = column.number();
         T::from_value(self.get_ref(column)?).map_err(|error| match error {

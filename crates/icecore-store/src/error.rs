@@ -237,7 +237,7 @@ impl StoreError {
             BoundReached { bound, .. } => format!(
                 "forget what is not needed any more, or have `bounds.{bound}` raised; nothing was written, and reading, `forget` and `export` go on"
             ),
-            FromTheFuture { .. } => "use the newer icecore that wrote it; nothing was changed".into(),
+            FromTheFuture { .. } | BackupVersion { .. } => "use the newer icecore that wrote it; nothing was changed".into(),
             NotAStore { .. } => "choose another directory".into(),
             Damaged { .. } => "stop all processes that use it, keep a copy, check it, and restore from a backup what is damaged".into(),
             Busy { .. } => "wait for the other process to finish, or stop it".into(),
@@ -283,10 +283,7 @@ impl StoreError {
             NothingThere { .. } => "choose another tenant or memory, or take all of them".into(),
             StillChanging { .. } => "run it again when less is erased or rewritten, or stop the hosts of the store".into(),
             BadBackup { .. } => "use another copy of it; nothing was changed".into(),
-            BackupVersion { .. } => "use the newer icecore that wrote it; nothing was changed".into(),
-            WrongBackupKey { .. } => {
-                "give the key that it was taken with; nothing was changed".into()
-            }
+            WrongBackupKey { .. } => "give the key that it was taken with; nothing was changed".into(),
             HalfMoved { .. } => "run the same migration again, and it goes on".into(),
             OtherMigration { .. } => "migrate from there to end it, or choose an empty target; nothing was changed".into(),
             TakenOver => "wait for it; only one fills a store".into(),

@@ -32,6 +32,17 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
         .map_err(|source| write_error("sync the directory", dir, source))
 }
 
+/// Gives a whole file its name unless that is taken, durably: unlike a rename, a link replaces
+/// nothing. Whoever made the link may not have synced it yet, so that is done in any case.
+pub(crate) fn link_new(file: &Path, path: &Path) -> Result<(), StoreError> {
+    match std::fs::hard_link(file, path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(write_error("create", path, error))
+        }
+        _ => sync_dir(path.parent().unwrap_or(path)),
+    }
+}
+
 /// What a failed write means for the person at the machine.
 pub(crate) fn write_error(action: &'static str, path: &Path, source: Error) -> StoreError {
     match refusal(source.kind()) {

@@ -21,7 +21,7 @@ use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::error::StoreError;
-use crate::files::{make_dir, sync_dir, write_error};
+use crate::files::{link_new, make_dir, sync_dir, write_error};
 
 /// The master key's file in the data directory.
 pub const MASTER_KEY_FILE: &str = "master.key";
@@ -88,7 +88,7 @@ impl MasterKey {
             return Err(StoreError::NoMasterKey { path });
         }
         make_dir(dir)?;
-        Self::random().publish(dir, &path)?;
+        Self::random().publish(&path)?;
         // Ours, or that of the process that was faster.
         Self::read(&path)?.ok_or(StoreError::NoMasterKey { path })
     }
@@ -204,17 +204,11 @@ impl MasterKey {
     }
 
     /// Makes this the key at `path`, unless a key is there already.
-    fn publish(&self, dir: &Path, path: &Path) -> Result<(), StoreError> {
-        let failed = |source| write_error("write the master key", path, source);
+    fn publish(&self, path: &Path) -> Result<(), StoreError> {
         let temporary = Temporary::beside(path);
-        self.write_new(&temporary.0).map_err(failed)?;
-        // A link, unlike a rename, does not replace a key that is already there.
-        match std::fs::hard_link(&temporary.0, path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
-            _ => drop(temporary),
-        }
-        // Also when another process made the link: it may not have synced yet.
-        sync_dir(dir)
+        self.write_new(&temporary.0)
+            .map_err(|source| write_error("write the master key", path, source))?;
+        link_new(&temporary.0, path)
     }
 
     /// Writes this as the next key, whole or not at all, durably.

@@ -53,9 +53,7 @@ settings! {
 /// Who we are to the server.
 #[derive(Clone)]
 pub struct ObjectKeys {
-    /// The name of the key.
     pub id: String,
-    /// The key.
     pub secret: Zeroizing<String>,
     /// What comes with a key for a short time.
     pub token: Option<Zeroizing<String>>,
@@ -68,7 +66,6 @@ impl fmt::Debug for ObjectKeys {
     }
 }
 
-/// A place for objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectPlace {
     /// Files in the store's own directory.
@@ -77,7 +74,6 @@ pub enum ObjectPlace {
     Directory(PathBuf),
     /// A bucket, and where in it.
     Bucket {
-        /// Its name.
         bucket: String,
         /// The segments that every name begins with.
         prefix: Vec<String>,

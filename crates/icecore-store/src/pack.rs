@@ -62,11 +62,8 @@ impl std::fmt::Debug for PackKey {
 /// One micro's body in a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackMember {
-    /// Which micro.
     pub id: ChunkId,
-    /// How to read the text.
     pub format: TextFormat,
-    /// The text.
     pub text: String,
 }
 

@@ -17,18 +17,26 @@ mod s3;
 #[cfg(feature = "s3")]
 mod s3_tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::memory::InMemory;
+use object_store::path::Path as Location;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode};
 use sha2::{Digest, Sha256};
 
-use self::local::Local;
 #[cfg(feature = "s3")]
-use self::remote::{File, Remote};
+use self::remote::Remote;
 use crate::error::StoreError;
+use crate::files::sync_dir;
 use crate::keys::random_bytes;
 use crate::objects::{ObjectKeys, ObjectPlace, ObjectSettings};
+
+/// A body with another checksum is fetched this often before it is called damaged: it may have
+/// been cut short on the way.
+const FETCHES: usize = 3;
 
 /// What the name of a pack's file ends with.
 const SUFFIX: &str = ".icepack";
@@ -51,9 +59,7 @@ const CACHE_DIR: &str = "object-cache";
 /// An object that lies there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackObject {
-    /// Its name.
     pub name: String,
-    /// Its size.
     pub bytes: u64,
     /// Seconds since 1970 when it was written.
     pub modified_secs: i64,
@@ -62,18 +68,21 @@ pub struct PackObject {
 /// Where packs, or the bodies of archives, are kept.
 #[derive(Debug, Clone)]
 pub struct Packs {
+    objects: Arc<dyn ObjectStore>,
     place: Place,
+    /// The prefix of every object.
+    base: Location,
     /// The place as a person knows it, where another store could be pointed at it too.
     shared: Option<String>,
-    /// What their names end with.
     suffix: &'static str,
 }
 
 #[derive(Debug, Clone)]
 enum Place {
-    Local(Local),
+    Memory,
+    Directory(PathBuf),
     #[cfg(feature = "s3")]
-    Remote(Box<Remote>),
+    Bucket(Arc<Remote>),
 }
 
 impl Packs {
@@ -110,23 +119,14 @@ impl Packs {
         bucket: &str,
         prefix: &[String],
     ) -> Result<(Self, Self), StoreError> {
-        let place = settings.url.clone();
-        let keys = keys.ok_or_else(|| StoreError::NoObjectKeys { place: place.clone() })?;
-        let cache = match settings.cache_bytes {
-            0 => None,
-            most => Some(cache::Cache::open(&data_dir.join(CACHE_DIR), most)?.into()),
-        };
-        let remote = Remote {
-            bucket: s3::Bucket::connect(settings, keys, bucket)?,
-            place: place.clone(),
-            base: prefix.iter().map(String::as_str).collect(),
-            multipart_bytes: settings.multipart_bytes,
-            part_bytes: settings.part_bytes.max(1) as usize,
-            cache,
-        };
-        let below = |dir: &str, suffix| {
-            let remote = Remote { base: remote.base.clone().join(dir), ..remote.clone() };
-            Self { place: Place::Remote(Box::new(remote)), shared: Some(place.clone()), suffix }
+        let remote = Arc::new(Remote::connect(settings, keys, data_dir, bucket)?);
+        let prefix: Location = prefix.iter().map(String::as_str).collect();
+        let below = |dir: &str, suffix| Self {
+            objects: remote.objects(),
+            place: Place::Bucket(Arc::clone(&remote)),
+            base: prefix.clone().join(dir),
+            shared: Some(settings.url.clone()),
+            suffix,
         };
         Ok((below(PACKS_DIR, SUFFIX), below(ARCHIVES_DIR, ARCHIVE_SUFFIX)))
     }
@@ -145,12 +145,16 @@ impl Packs {
 
     /// Packs as files below `dir`, which is made if it is missing.
     pub fn local(dir: &Path) -> Result<Self, StoreError> {
-        Ok(Self { place: Place::Local(Local::open(dir)?), shared: None, suffix: SUFFIX })
+        Ok(Self::of(local::open(dir)?, Place::Directory(dir.to_owned())))
     }
 
     /// Packs in memory, for tests.
     pub fn in_memory() -> Self {
-        Self { place: Place::Local(Local::in_memory()), shared: None, suffix: SUFFIX }
+        Self::of(Arc::new(InMemory::new()), Place::Memory)
+    }
+
+    fn of(objects: Arc<dyn ObjectStore>, place: Place) -> Self {
+        Self { objects, place, base: Location::default(), shared: None, suffix: SUFFIX }
     }
 
     /// The bodies of archives at the same place: none of them is a pack, and no pack is
@@ -167,49 +171,87 @@ impl Packs {
     /// Writes an object that must not be there yet; durable when it resolves. One that
     /// is there with these very bytes was put by us, and its answer was lost.
     pub async fn put(&self, name: &str, bytes: Bytes) -> Result<(), StoreError> {
-        match &self.place {
-            Place::Local(local) => local.put(name, self.suffix, bytes).await,
+        let location = self.location(name);
+        let (put, in_parts) = match &self.place {
             #[cfg(feature = "s3")]
-            Place::Remote(remote) => remote.put(&self.file(name), bytes).await,
+            Place::Bucket(remote) if remote.is_large(&bytes) => {
+                (remote.put_in_parts(location, bytes.clone()).await, true)
+            }
+            _ => {
+                let (body, mode) = (bytes.clone().into(), PutMode::Create.into());
+                (self.objects.put_opts(&location, body, mode).await.map(drop), false)
+            }
+        };
+        let Err(error) = put else { return Ok(()) };
+        // An earlier try may have done it though its answer was lost. Then the object is there;
+        // of an upload that is ended, servers say whatever they like.
+        let is_there = matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. });
+        match (in_parts || is_there) && self.fetch(name).await.is_ok_and(|found| found == bytes) {
+            true => Ok(()),
+            false => Err(self.failed("write", name, error)),
         }
     }
 
     /// Reads an object whole, if its bytes are those with that checksum. What lies
     /// elsewhere may be read from a copy on this disk.
     pub async fn get(&self, name: &str, sha256: &[u8; 32]) -> Result<Bytes, StoreError> {
-        match &self.place {
-            Place::Local(local) => checked(local.get(name, self.suffix).await?, name, sha256).await,
-            #[cfg(feature = "s3")]
-            Place::Remote(remote) => remote.get(&self.file(name), sha256).await,
+        #[cfg(feature = "s3")]
+        if let Place::Bucket(remote) = &self.place {
+            if let Some(copy) = remote.copy(&self.file(name), sha256).await? {
+                return Ok(copy);
+            }
+            let bytes = self.get_lying(name, sha256).await?;
+            remote.keep_copy(&self.file(name), &bytes).await?;
+            return Ok(bytes);
         }
+        self.get_lying(name, sha256).await
     }
 
     /// As [`Packs::get`], from where the object lies and never from a copy.
     pub async fn get_lying(&self, name: &str, sha256: &[u8; 32]) -> Result<Bytes, StoreError> {
-        match &self.place {
-            Place::Local(_) => self.get(name, sha256).await,
-            #[cfg(feature = "s3")]
-            Place::Remote(remote) => remote.get_lying(&self.file(name), sha256).await,
+        for _ in 0..FETCHES {
+            let (bytes, sum) = (self.fetch(name).await?, *sha256);
+            let looked_at = bytes.clone();
+            if off_thread(move || Ok(has_checksum(&looked_at, &sum))).await? {
+                return Ok(bytes);
+            }
         }
+        let reason = "its bytes are not those that were written".to_owned();
+        Err(StoreError::PackDamaged { name: name.to_owned(), reason })
+    }
+
+    async fn fetch(&self, name: &str) -> Result<Bytes, StoreError> {
+        let location = self.location(name);
+        let read = async { self.objects.get(&location).await?.bytes().await };
+        read.await.map_err(|error| self.failed("read", name, error))
     }
 
     /// Deletes an object, and its copy on this disk; one that is not there is no error.
     /// Durable when it resolves.
     pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
+        #[cfg(feature = "s3")]
+        if let Place::Bucket(remote) = &self.place {
+            remote.remove_copy(&self.file(name)).await?;
+        }
+        match self.objects.delete(&self.location(name)).await {
+            Ok(()) => {}
+            Err(error) if is_missing(&error) => {}
+            Err(error) => return Err(self.failed("delete", name, error)),
+        }
         match &self.place {
-            Place::Local(local) => local.delete(name, self.suffix).await,
-            #[cfg(feature = "s3")]
-            Place::Remote(remote) => remote.delete(&self.file(name)).await,
+            Place::Directory(dir) => {
+                let dir = dir.clone();
+                off_thread(move || sync_dir(&dir)).await
+            }
+            _ => Ok(()),
         }
     }
 
     /// All objects, by name.
     pub async fn list(&self) -> Result<Vec<PackObject>, StoreError> {
-        let mut found = match &self.place {
-            Place::Local(local) => local.list(self.suffix).await?,
-            #[cfg(feature = "s3")]
-            Place::Remote(remote) => remote.list(self.suffix).await?,
-        };
+        let listed = self.objects.list_with_delimiter(Some(&self.base)).await;
+        let listed = listed.map_err(|error| self.failed("list", "*", error))?.objects.into_iter();
+        let mut found: Vec<_> = listed.filter_map(|object| as_pack(object, self.suffix)).collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
     }
@@ -226,9 +268,9 @@ impl Packs {
         let claims = Self { suffix: OWNER_SUFFIX, ..self.clone() };
         let bytes = Bytes::copy_from_slice(owner.as_bytes());
         match claims.put(OWNER, bytes).await {
-            Err(StoreError::Objects {
-                source: object_store::Error::AlreadyExists { .. }, ..
-            }) => Err(StoreError::ForeignObjects { place: place.clone() }),
+            Err(StoreError::Objects { source: Error::AlreadyExists { .. }, .. }) => {
+                Err(StoreError::ForeignObjects { place: place.clone() })
+            }
             claimed => claimed,
         }
     }
@@ -239,17 +281,51 @@ impl Packs {
     /// No list shows these, and they are of no use: an object appears under its name
     /// only when it is whole. Copies of objects that are gone go too.
     pub async fn remove_leftovers(&self, min_age: Duration) -> Result<u64, StoreError> {
+        let suffix = self.suffix;
         match &self.place {
-            Place::Local(local) => local.remove_leftovers(self.suffix, min_age).await,
+            Place::Memory => Ok(0),
+            Place::Directory(dir) => {
+                let dir = dir.clone();
+                off_thread(move || local::remove_leftovers(&dir, suffix, min_age)).await
+            }
             #[cfg(feature = "s3")]
-            Place::Remote(remote) => remote.remove_leftovers(self.suffix, min_age).await,
+            Place::Bucket(remote) => {
+                let objects = self.list().await?;
+                let files = objects.iter().map(|object| self.file(&object.name)).collect();
+                remote.remove_leftovers(&self.base, suffix, files, min_age).await
+            }
         }
     }
 
-    #[cfg(feature = "s3")]
-    fn file<'a>(&self, name: &'a str) -> File<'a> {
-        File { name, suffix: self.suffix }
+    fn file(&self, name: &str) -> String {
+        format!("{name}{}", self.suffix)
     }
+
+    /// One segment below the prefix, whatever the name holds, so that no name leads elsewhere.
+    fn location(&self, name: &str) -> Location {
+        self.base.clone().join(self.file(name))
+    }
+
+    fn failed(&self, action: &'static str, name: &str, source: Error) -> StoreError {
+        match &self.place {
+            _ if action == "read" && is_missing(&source) => {
+                StoreError::PackMissing { name: name.to_owned() }
+            }
+            Place::Memory => StoreError::Objects { action, name: name.to_owned(), source },
+            Place::Directory(dir) => local::failed(action, name, dir, source),
+            #[cfg(feature = "s3")]
+            Place::Bucket(remote) => remote.failed(action, name, source),
+        }
+    }
+}
+
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::NotFound { .. }) && !is_no_bucket(error)
+}
+
+/// The server's word for it is all there is.
+fn is_no_bucket(error: &Error) -> bool {
+    error.to_string().contains("NoSuchBucket")
 }
 
 /// An object under the name that it was put by: what a path cannot hold is spelt otherwise in
@@ -263,21 +339,8 @@ fn as_pack(object: object_store::ObjectMeta, suffix: &str) -> Option<PackObject>
     })
 }
 
-async fn checked(bytes: Bytes, name: &str, sha256: &[u8; 32]) -> Result<Bytes, StoreError> {
-    let (looked_at, sum) = (bytes.clone(), *sha256);
-    match off_thread(move || Ok(has_checksum(&looked_at, &sum))).await? {
-        true => Ok(bytes),
-        false => Err(damaged(name)),
-    }
-}
-
 fn has_checksum(bytes: &[u8], sha256: &[u8; 32]) -> bool {
     <[u8; 32]>::from(Sha256::digest(bytes)) == *sha256
-}
-
-fn damaged(name: &str) -> StoreError {
-    let reason = "its bytes are not those that were written".to_owned();
-    StoreError::PackDamaged { name: name.to_owned(), reason }
 }
 
 /// Works with files, off the async threads.

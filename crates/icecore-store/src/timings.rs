@@ -40,7 +40,6 @@ pub struct Times {
 }
 
 impl Times {
-    /// How many there were.
     pub fn count(&self) -> u64 {
         self.classes.iter().sum()
     }

@@ -168,7 +168,6 @@ pub struct BackupReport {
     /// Packs and archives.
     pub objects: u64,
     pub object_bytes: u64,
-    /// The size of the file.
     pub bytes: u64,
 }
 

@@ -7,24 +7,16 @@ use super::postgres::PgError;
 /// A statement that did not work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// SQLite says why.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// PostgreSQL says why.
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Postgres(#[from] PgError),
-    /// There is no row.
     #[error("there is no such row")]
     NoRows,
     /// A column does not hold what was written into it.
     #[error("column {column}: {reason}")]
-    Broken {
-        /// Which.
-        column: usize,
-        /// What is wrong.
-        reason: String,
-    },
+    Broken { column: usize, reason: String },
 }
 
 impl Error {

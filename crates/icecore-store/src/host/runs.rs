@@ -65,7 +65,6 @@ pub struct NewRun {
 #[derive(Debug, Clone)]
 pub struct NewFork {
     pub id: String,
-    /// The run to repeat.
     pub source: String,
     /// The first event that the caller asked for. The events before it are repeated too.
     pub from_seq: u64,
@@ -118,8 +117,10 @@ pub struct RunVariable {
 }
 
 /// The value of a variable. It names entries and never quotes them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum RunValue {
+    #[serde(with = "rows::spelled")]
     Json(RedactedJson),
     Entry(EntryRef),
     Entries(Vec<EntryRef>),
@@ -130,9 +131,7 @@ pub enum RunValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EntryRef {
-    /// The memory's name.
     pub memory_ref: String,
-    /// The entry's id.
     pub memory_id: String,
 }
 

@@ -54,7 +54,6 @@ pub struct NewFile {
     pub now: Millis,
     /// The version of the tenant's secrets with which the file was redacted.
     pub secrets_seen: u64,
-    /// What was hidden in it.
     pub hidden: Hidden,
     pub claim: Option<Claim>,
 }

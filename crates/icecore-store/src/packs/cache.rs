@@ -14,8 +14,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
-
 use super::has_checksum;
 use crate::error::StoreError;
 use crate::files::{make_dir, sync_dir, write_error};
@@ -62,7 +60,8 @@ impl Cache {
             fs::remove_file(&path).ok();
             return None;
         }
-        touch(&path).ok();
+        // It was used now.
+        File::open(&path).and_then(|file| file.set_modified(SystemTime::now())).ok();
         Some(bytes)
     }
 
@@ -171,13 +170,6 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(bytes)?;
     file.sync_all()
-}
-
-/// Notes that a file was used now.
-fn touch(path: &Path) -> io::Result<()> {
-    let at = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
-    let times = Timestamps { last_access: at(UTIME_OMIT), last_modification: at(UTIME_NOW) };
-    Ok(futimens(File::open(path)?, &times)?)
 }
 
 #[cfg(test)]

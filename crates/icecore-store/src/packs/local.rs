@@ -1,122 +1,36 @@
-//! Objects as files of one directory, or in memory for tests.
+//! Objects as files of one directory.
 
 use std::error::Error as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use object_store::local::LocalFileSystem;
-use object_store::memory::InMemory;
-use object_store::path::Path as Location;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{Error, ObjectStore};
 
-use super::{PackObject, as_pack, off_thread};
 use crate::error::StoreError;
-use crate::files::{Refusal, make_dir, refusal, sync_dir, write_error};
+use crate::files::{Refusal, make_dir, refusal, write_error};
 
-/// Where they are kept.
-#[derive(Debug, Clone)]
-pub(super) struct Local {
-    objects: Arc<dyn ObjectStore>,
-    /// The directory, where they are files.
-    dir: Option<PathBuf>,
-}
-
-impl Local {
-    /// Files below `dir`, which is made if it is missing.
-    pub(super) fn open(dir: &Path) -> Result<Self, StoreError> {
-        make_dir(dir)?;
-        let objects = LocalFileSystem::new_with_prefix(dir)
-            .map_err(|source| translate("open the directory of", "", Some(dir), source))?
-            // A pack that was put must be there after a crash: the rows that
-            // held its turns are deleted next.
-            .with_fsync(true);
-        Ok(Self { objects: Arc::new(objects), dir: Some(dir.to_owned()) })
-    }
-
-    pub(super) fn in_memory() -> Self {
-        Self { objects: Arc::new(InMemory::new()), dir: None }
-    }
-
-    /// Writes an object that must not be there yet, unless with these very bytes.
-    pub(super) async fn put(
-        &self,
-        name: &str,
-        suffix: &str,
-        bytes: Bytes,
-    ) -> Result<(), StoreError> {
-        let location = location(name, suffix);
-        let put = self.objects.put_opts(&location, bytes.clone().into(), PutMode::Create.into());
-        let source = match put.await {
-            Ok(_) => return Ok(()),
-            Err(source) => source,
-        };
-        let is_there = matches!(source, Error::AlreadyExists { .. });
-        match is_there && self.get(name, suffix).await.is_ok_and(|found| found == bytes) {
-            true => Ok(()),
-            false => Err(self.failed("write", name, source)),
-        }
-    }
-
-    pub(super) async fn get(&self, name: &str, suffix: &str) -> Result<Bytes, StoreError> {
-        let read = async { self.objects.get(&location(name, suffix)).await?.bytes().await };
-        read.await.map_err(|source| match source {
-            Error::NotFound { .. } => StoreError::PackMissing { name: name.into() },
-            source => StoreError::Objects { action: "read", name: name.into(), source },
-        })
-    }
-
-    pub(super) async fn delete(&self, name: &str, suffix: &str) -> Result<(), StoreError> {
-        match self.objects.delete(&location(name, suffix)).await {
-            Ok(()) | Err(Error::NotFound { .. }) => self.sync().await,
-            Err(source) => Err(self.failed("delete", name, source)),
-        }
-    }
-
-    pub(super) async fn list(&self, suffix: &str) -> Result<Vec<PackObject>, StoreError> {
-        let listed = self.objects.list_with_delimiter(None).await;
-        let listed = listed.map_err(|source| self.failed("list", "*", source))?;
-        Ok(listed.objects.into_iter().filter_map(|object| as_pack(object, suffix)).collect())
-    }
-
-    pub(super) async fn remove_leftovers(
-        &self,
-        suffix: &'static str,
-        min_age: Duration,
-    ) -> Result<u64, StoreError> {
-        match self.dir.clone() {
-            Some(dir) => off_thread(move || remove_leftovers(&dir, suffix, min_age)).await,
-            None => Ok(0),
-        }
-    }
-
-    async fn sync(&self) -> Result<(), StoreError> {
-        match self.dir.clone() {
-            Some(dir) => off_thread(move || sync_dir(&dir)).await,
-            None => Ok(()),
-        }
-    }
-
-    fn failed(&self, action: &'static str, name: &str, source: Error) -> StoreError {
-        translate(action, name, self.dir.as_deref(), source)
-    }
-}
-
-/// One segment, whatever the name holds, so that no name leads elsewhere.
-fn location(name: &str, suffix: &str) -> Location {
-    Location::from_iter([format!("{name}{suffix}")])
+/// Files below `dir`, which is made if it is missing.
+pub(super) fn open(dir: &Path) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    make_dir(dir)?;
+    let objects = LocalFileSystem::new_with_prefix(dir)
+        .map_err(|source| failed("open the directory of", "", dir, source))?
+        // A pack that was put must be there after a crash: the rows that
+        // held its turns are deleted next.
+        .with_fsync(true);
+    Ok(Arc::new(objects))
 }
 
 /// Finds the disk's own reason below the object store's words.
-fn translate(action: &'static str, name: &str, dir: Option<&Path>, source: Error) -> StoreError {
+pub(super) fn failed(action: &'static str, name: &str, dir: &Path, source: Error) -> StoreError {
     let causes = std::iter::successors(source.source(), |&cause| cause.source());
     let kind = causes
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .find_map(|error| refusal(error.kind()));
-    match (kind, dir) {
-        (Some(Refusal::Full), _) => StoreError::DiskFull,
-        (Some(Refusal::Forbidden), Some(dir)) => StoreError::ReadOnly { path: dir.into() },
+    match kind {
+        Some(Refusal::Full) => StoreError::DiskFull,
+        Some(Refusal::Forbidden) if action != "read" => StoreError::ReadOnly { path: dir.into() },
         _ => StoreError::Objects { action, name: name.into(), source },
     }
 }
@@ -128,7 +42,11 @@ fn is_leftover(file_name: &str, suffix: &str) -> bool {
     })
 }
 
-fn remove_leftovers(dir: &Path, suffix: &str, min_age: Duration) -> Result<u64, StoreError> {
+pub(super) fn remove_leftovers(
+    dir: &Path,
+    suffix: &str,
+    min_age: Duration,
+) -> Result<u64, StoreError> {
     let failed = |source| write_error("clean the directory", dir, source);
     let mut removed = 0;
     for entry in dir.read_dir().map_err(failed)? {
@@ -155,7 +73,7 @@ mod tests {
         let told = |number: i32| {
             let source = Box::new(std::io::Error::from_raw_os_error(number));
             let error = Error::Generic { store: "local", source };
-            translate("write", "n", Some(Path::new("packs")), error)
+            failed("write", "n", Path::new("packs"), error)
         };
         assert!(matches!(told(28), StoreError::DiskFull));
         assert!(matches!(told(30), StoreError::ReadOnly { .. }));

@@ -28,7 +28,6 @@ const SIGNED: Duration = Duration::from_secs(300);
 /// Uploads that are listed at once, as S3 has it.
 const UPLOADS_A_PAGE: usize = 1_000;
 
-/// A bucket.
 #[derive(Debug, Clone)]
 pub(super) struct Bucket {
     pub(super) s3: Arc<AmazonS3>,
@@ -41,7 +40,6 @@ pub(super) struct Bucket {
 pub(super) struct Unfinished {
     /// What the object was to be called.
     pub(super) key: String,
-    /// What the upload is called.
     pub(super) upload_id: String,
     initiated: String,
 }

@@ -16,7 +16,6 @@ use crate::store::leases::Fence;
 /// A call of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The operation's name.
     pub op: &'static str,
     /// Whether it may change something.
     pub writes: bool,

@@ -13,7 +13,6 @@ use crate::store::Store;
 /// [`Store::fenced`]: crate::Store::fenced
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// Which lease.
     pub name: String,
     /// Rises whenever its holder changes.
     pub token: u64,

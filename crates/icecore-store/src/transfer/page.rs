@@ -22,9 +22,7 @@ const MOST_VALUES: usize = 1_000;
 /// Whose rows are read.
 #[derive(Debug, Clone)]
 pub(super) struct Whose {
-    /// The tenant's number.
     pub(super) tenant: i64,
-    /// Its name.
     pub(super) name: String,
     /// One memory's alone.
     pub(super) memory: Option<OneMemory>,

@@ -2,7 +2,6 @@
 //! database's own errors mean.
 
 use std::fs::{OpenOptions, Permissions};
-use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::engine::notes::KEY_CHECK;
 use crate::engine::rotation::settle_next;
 use crate::engine::tx::{Context, Tx};
 use crate::error::{Result, StoreError};
-use crate::files::{make_dir, sync_dir, write_error};
+use crate::files::{link_new, make_dir, write_error};
 use crate::keys::{MASTER_KEY_FILE, MASTER_KEY_VARIABLE, MasterKey, Temporary};
 use crate::tables::{SCHEMA, SCHEMA_SQL};
 
@@ -64,7 +63,7 @@ pub(super) fn open_existing(dir: &Path, master_key: Option<&str>) -> Result<Open
 pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
     prepare_directory(dir)?;
     let path = dir.join(FILE_NAME);
-    create_private(dir, &path)?;
+    create_private(&path)?;
     let connection = Connection::open(&path).map_err(|error| classify_file(error, &path))?;
     let failed = |error| classify_file(error, &path);
     pragmas(&connection).map_err(failed)?;
@@ -139,7 +138,7 @@ fn find_key(
 }
 
 /// Makes the file, for the owner alone, if it is not there. Side files take their mode from it.
-fn create_private(dir: &Path, path: &Path) -> Result<()> {
+fn create_private(path: &Path) -> Result<()> {
     let failed = |source| write_error("create", path, source);
     if path.exists() {
         return keep_private(path);
@@ -149,11 +148,7 @@ fn create_private(dir: &Path, path: &Path) -> Result<()> {
     let temporary = Temporary::beside(path);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(&temporary.0).map_err(failed)?;
-    match std::fs::hard_link(&temporary.0, path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
-        _ => drop(temporary),
-    }
-    sync_dir(dir)
+    link_new(&temporary.0, path)
 }
 
 /// Takes rights from others that an earlier version left them, where it is ours.
@@ -289,20 +284,25 @@ fn prepare_directory(dir: &Path) -> Result<()> {
 fn network_file_system(dir: &Path) -> Option<&'static str> {
     #[cfg(target_os = "linux")]
     {
-        let kinds = [
-            (0x6969, "NFS"),
-            (0x517b, "SMB"),
-            (0xff53_4d42, "CIFS"),
-            (0xfe53_4d42, "SMB2"),
-            (0x0102_1997, "9p"),
-        ];
-        let found = rustix::fs::statfs(dir).ok()?.f_type as u64 & 0xffff_ffff;
-        kinds.iter().find(|(magic, _)| *magic == found).map(|(_, kind)| *kind)
+        network_kind(rustix::fs::statfs(dir).ok()?.f_type as u32)
     }
     #[cfg(not(target_os = "linux"))]
     {
         let _ = dir;
         None
+    }
+}
+
+/// The network file system that a number of statfs(2) stands for.
+#[cfg(target_os = "linux")]
+fn network_kind(magic: u32) -> Option<&'static str> {
+    match magic {
+        0x6969 => Some("NFS"),
+        0x517b => Some("SMB"),
+        0xff53_4d42 => Some("CIFS"),
+        0xfe53_4d42 => Some("SMB2"),
+        0x0102_1997 => Some("9p"),
+        _ => None,
     }
 }
 
@@ -389,7 +389,7 @@ mod tests {
         let store = dir.path().join("icecore.db");
         let scopes = [(1, "notes"), (2, "diary")];
         {
-            create_private(dir.path(), &store).unwrap();
+            create_private(&store).unwrap();
             #[expect(clippy::disallowed_methods, reason = "it stands for an earlier version")]
             let earlier = Connection::open(&store).unwrap();
             earlier.execute_batch(FIRST).unwrap();
@@ -463,6 +463,44 @@ mod tests {
     fn a_new_store_and_an_upgraded_one_have_the_same_schema() {
         let upgraded = schema_of(&[&[FIRST], UPGRADES.as_slice()].concat());
         assert_eq!(schema_of(&[SCHEMA_SQL]), upgraded);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn network_file_systems_are_refused_and_local_ones_are_not() {
+        for (magic, kind) in [(0x6969, "NFS"), (0xfe53_4d42, "SMB2"), (0x0102_1997, "9p")] {
+            assert_eq!(network_kind(magic), Some(kind));
+        }
+        // ext4, btrfs, tmpfs.
+        for magic in [0xef53, 0x9123_683e, 0x0102_1994] {
+            assert_eq!(network_kind(magic), None, "{magic:x}");
+        }
+        let refused = StoreError::NetworkFileSystem { path: "/mnt/x".into(), kind: "NFS" };
+        assert!(refused.is_refusal() && refused.to_string().contains("/mnt/x"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_cut_off_is_damage() {
+        use crate::contract::fixtures::{add, say_many};
+        let dir = tempfile::tempdir().unwrap();
+        let store = crate::Store::open(dir.path(), None).unwrap();
+        add(&store, "s", &say_many(200)).await;
+        store.tidy().await.unwrap();
+        drop(store);
+        let path = dir.path().join(FILE_NAME);
+        let whole = std::fs::read(&path).unwrap();
+        for length in [whole.len() / 2, whole.len() / 4, 5_000, 4_096, 100] {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            let found = match crate::Store::open(dir.path(), None) {
+                Ok(store) => store.check().await,
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(findings) => assert!(!findings.is_empty(), "{length}"),
+                Err(error) => assert!(error.hint().is_some(), "{length}: {error:?}"),
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), whole[..length], "{length}: left as it was");
+        }
     }
 
     #[test]

@@ -3,12 +3,10 @@
 use icecore_domain::json::JsonText;
 use icecore_domain::redact::RedactedJson;
 use icecore_domain::time::Millis;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    EntryRef, ForkOf, NewRunEvent, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue,
-    RunVariable,
+    ForkOf, NewRunEvent, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable,
 };
 use crate::engine::tx::Tx;
 use crate::engine::{Row, number, params};
@@ -101,45 +99,34 @@ fn read_files(text: &str) -> Option<Vec<RunFile>> {
     files.into_iter().map(file).collect()
 }
 
-/// The value of a variable in its column. JSON keeps its spelling.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum StoredValue {
-    Json(Box<RawValue>),
-    Entry(EntryRef),
-    Entries(Vec<EntryRef>),
-    Content(EntryRef),
-}
-
 fn write_variables(run: &RunRecord) -> String {
-    let stored = |variable: &RunVariable| {
-        let RunVariable { name, value } = variable.clone();
-        let value = match value {
-            RunValue::Json(json) => {
-                StoredValue::Json(RawValue::from_string(json.json().as_str().to_owned()).ok()?)
-            }
-            RunValue::Entry(entry) => StoredValue::Entry(entry),
-            RunValue::Entries(entries) => StoredValue::Entries(entries),
-            RunValue::Content(entry) => StoredValue::Content(entry),
-        };
-        Some((name, value))
-    };
-    let stored: Vec<_> = run.variables.iter().filter_map(stored).collect();
-    serde_json::to_string(&stored).unwrap_or_else(|_| "[]".to_owned())
+    let pairs = run.variables.iter().map(|variable| (&variable.name, &variable.value));
+    serde_json::to_string(&pairs.collect::<Vec<_>>()).unwrap_or_else(|_| "[]".to_owned())
 }
 
 fn read_variables(text: &str) -> Option<Vec<RunVariable>> {
-    let stored: Vec<(String, StoredValue)> = serde_json::from_str(text).ok()?;
-    let variable = |(name, value)| {
-        let value = match value {
-            StoredValue::Json(json) => RunValue::Json(stored_json(json.get())?),
-            StoredValue::Entry(entry) => RunValue::Entry(entry),
-            StoredValue::Entries(entries) => RunValue::Entries(entries),
-            StoredValue::Content(entry) => RunValue::Content(entry),
-        };
-        Some(RunVariable { name, value })
-    };
-    stored.into_iter().map(variable).collect()
+    let pairs: Vec<(String, RunValue)> = serde_json::from_str(text).ok()?;
+    Some(pairs.into_iter().map(|(name, value)| RunVariable { name, value }).collect())
+}
+
+/// A value of JSON in the column of variables, which keeps its spelling.
+pub(super) mod spelled {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de, ser};
+
+    use super::{RawValue, RedactedJson, stored_json};
+
+    pub(crate) fn serialize<S: Serializer>(value: &RedactedJson, to: S) -> Result<S::Ok, S::Error> {
+        let raw = RawValue::from_string(value.json().as_str().to_owned());
+        raw.map_err(ser::Error::custom)?.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D>(from: D) -> Result<RedactedJson, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        let raw = Box::<RawValue>::deserialize(from)?;
+        stored_json(raw.get()).ok_or_else(|| de::Error::custom("not JSON"))
+    }
 }
 
 /// Adds events, numbered from `first` on.

@@ -39,7 +39,6 @@ words! {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TickRecord {
-    /// The schedule's id.
     pub schedule: String,
     /// The instant, without jitter.
     pub at: Millis,
@@ -70,7 +69,6 @@ pub struct TickClaim {
     pub missed: Vec<Millis>,
     /// How many more were missed, to be counted only.
     pub counted: u64,
-    /// The instant to run.
     pub run: Option<Millis>,
     /// The schedule's `handled_through` afterwards.
     pub handled_through: Millis,
