@@ -17,11 +17,13 @@ use rusqlite::types::ToSqlOutput;
 
 #[cfg(feature = "postgres")]
 use crate::engine::postgres::{PgConnection, PgRow};
-pub(crate) use crate::error::Result;
-use crate::error::StoreError;
+pub(crate) use crate::error::{Result, StoreError};
 
 pub(crate) use crate::tables::Kind;
-pub(crate) use columns::{column, number, tuple, values};
+pub(crate) use columns::{
+    Columns, FromColumns, column, fields, number, record, tuple, values, words,
+};
+pub(crate) use tx::{Isolation, ScopeNo, Tx};
 
 /// A value on its way in or out. On its way in nothing, too, is of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,6 +241,13 @@ impl Params for &[&dyn ToSql] {
 impl<const N: usize> Params for &[&dyn ToSql; N] {
     fn values(&self) -> Vec<Value<'_>> {
         self.iter().map(|one| one.value()).collect()
+    }
+}
+
+/// A row to insert: the names of columns, and their values.
+impl Params for &[(&str, &dyn ToSql)] {
+    fn values(&self) -> Vec<Value<'_>> {
+        self.iter().map(|(_, value)| value.value()).collect()
     }
 }
 

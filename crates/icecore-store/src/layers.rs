@@ -11,13 +11,12 @@ use icecore_domain::redact::RedactedSummary;
 use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
 
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Row, column, params, values};
-use crate::error::Result;
+use crate::engine::{Columns, Result, Row, ScopeNo, Tx, column, params, values};
 use crate::store::Store;
 use crate::turns::rows;
 use crate::{facts, scopes, secrets};
 
+pub(crate) use bodies::open_key;
 pub use bodies::{BodyPlace, MicroBody, PackRecord, TextBody};
 pub use demotion::{ColdBody, ColdDemotion, NewPack, WarmDemotion};
 pub(crate) use demotion::{put_pack, put_text};
@@ -38,7 +37,6 @@ pub struct ChunkQuery {
 }
 
 impl ChunkQuery {
-    /// All chunks of one level of a branch, up to `limit`.
     pub fn all(session: SessionNo, branch: Branch, level: Level, limit: usize) -> Self {
         let (from, through) = (Ordinal(0), Ordinal(u64::MAX >> 1));
         Self { session, branch, level, from, through, newest: false, limit }
@@ -51,9 +49,7 @@ pub struct ChunkRecord {
     pub id: ChunkId,
     pub first_seq: Seq,
     pub last_seq: Seq,
-    /// The time of the first turn.
     pub first_at: Millis,
-    /// The time of the last turn.
     pub last_at: Millis,
     pub tokens: u64,
     pub turns: u64,
@@ -62,19 +58,15 @@ pub struct ChunkRecord {
     pub summary: Option<RedactedSummary>,
 }
 
-/// Summaries of one level of one branch.
 #[derive(Debug, Clone)]
 pub struct SummaryBatch {
     pub session: SessionNo,
     pub branch: Branch,
     pub level: Level,
-    /// The watermark as the caller saw it.
     pub seen_through: Ordinal,
-    /// The new watermark.
     pub through: Ordinal,
     /// The chunks, with the revision that was read.
     pub summaries: Vec<(ChunkId, u32, RedactedSummary)>,
-    /// The version of the tenant's secrets that they were redacted with.
     pub secrets_seen: u64,
 }
 
@@ -177,8 +169,7 @@ fn chunks_at(tx: &Tx<'_>, ids: &[(SessionNo, Branch, Level, Ordinal)]) -> Result
     let key = |&(session, branch, level, first): &_| {
         values![no.tenant, session, branch, level, first, no.scope]
     };
-    let keys: Vec<_> = ids.iter().map(key).collect();
-    Ok(tx.each(&sql, &keys, read_chunk)?.into_iter().flatten().collect())
+    tx.all_of(&sql, ids.iter().map(key), read_chunk)
 }
 
 pub(crate) fn summaries_after(
@@ -203,25 +194,23 @@ pub(crate) fn summaries_after_sql() -> String {
 }
 
 fn read_chunk(row: &Row<'_>) -> Result<ChunkRecord> {
-    let id = ChunkId {
-        session: row.get(0)?,
-        branch: row.get(1)?,
-        level: row.get(2)?,
-        first: row.get(3)?,
-        last: row.get(4)?,
-    };
-    let summary: Option<Vec<u8>> = row.get(11)?;
-    let read = |bytes| read_summary(&id, bytes, row.get(10)?);
+    let mut columns = Columns::of(row);
+    let (session, branch, level, first, last) = columns.get()?;
+    let id = ChunkId { session, branch, level, first, last };
+    let (first_seq, last_seq, tokens, turns, revision) = columns.get()?;
+    let summary: Option<(bool, Vec<u8>)> = columns.get()?;
+    let summary = summary.map(|(is_compressed, bytes)| read_summary(&id, bytes, is_compressed));
+    let (first_at, last_at): (Option<Millis>, Option<Millis>) = columns.get()?;
     Ok(ChunkRecord {
         id,
-        first_seq: row.get(5)?,
-        last_seq: row.get(6)?,
-        tokens: row.get(7)?,
-        turns: row.get(8)?,
-        revision: row.get(9)?,
-        first_at: row.get::<_, Option<Millis>>(12)?.unwrap_or_default(),
-        last_at: row.get::<_, Option<Millis>>(13)?.unwrap_or_default(),
-        summary: summary.map(read).transpose()?,
+        first_seq,
+        last_seq,
+        first_at: first_at.unwrap_or_default(),
+        last_at: last_at.unwrap_or_default(),
+        tokens,
+        turns,
+        revision,
+        summary: summary.transpose()?,
     })
 }
 
@@ -287,7 +276,7 @@ pub(crate) fn drop_all(tx: &Tx<'_>, no: ScopeNo) -> Result<u64> {
     let scope = [no.tenant, no.scope];
     let summaries = tx.run(&format!("DELETE FROM summaries WHERE {in_scope}"), scope)?;
     let facts = facts::drop_all(tx, no)?;
-    tx.run(
+    tx.change(
         &format!(
             "UPDATE branches SET micro_through = 0, mini_through = 0, macro_through = 0,
                 version = version + 1, unsettled = 1 WHERE {in_scope}"
@@ -311,14 +300,13 @@ pub(crate) fn unrevised<'a>(
         return Ok(false);
     }
     let key = |id: &&ChunkId| values![tenant, id.session, id.branch, id.level, id.first, id.last];
-    let keys: Vec<_> = ids.iter().map(key).collect();
-    let found: Vec<Vec<u32>> = tx.each(
+    let found: Vec<u32> = tx.all_of(
         "SELECT revision FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
            AND level = ?4 AND first = ?5 AND last = ?6",
-        &keys,
+        ids.iter().map(key),
         column,
     )?;
-    Ok(found.into_iter().flatten().eq(revisions))
+    Ok(found == revisions)
 }
 
 /// A branch's column that says how far its layers go; none of a branch that is not there.
@@ -344,6 +332,5 @@ fn move_watermark(
         "UPDATE branches SET {name} = ?4, version = version + 1
          WHERE tenant = ?1 AND session = ?2 AND branch = ?3"
     );
-    tx.run(&sql, params![tenant, session, branch, to])?;
-    Ok(())
+    tx.change(&sql, params![tenant, session, branch, to])
 }

@@ -7,7 +7,7 @@ use icecore_domain::ids::{Scope, check_name};
 use icecore_domain::json::JsonText;
 use icecore_domain::redact::{Hidden, RedactedSummary, RedactedText, Redactor};
 
-use crate::error::Result;
+use crate::engine::Result;
 
 /// Replaces a name of which no part can stay.
 const UNNAMED: &str = "[REDACTED:secret]";
@@ -24,23 +24,18 @@ pub(crate) type RewrittenEntry = (RedactedText, Vec<RedactedText>, Hidden);
 /// [`Store::rewrite_stored_text`]: crate::Store::rewrite_stored_text
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RewriteCounts {
-    /// Renamed sessions.
     pub sessions: u64,
     /// The old names of renamed memories.
     pub memories: Vec<String>,
     pub entries: u64,
     pub verdicts: u64,
-    /// Versions of files.
     pub files: u64,
     /// Runs, each with its events.
     pub runs: u64,
     pub commitments: u64,
     pub handoffs: u64,
-    /// Records of the log.
     pub events: u64,
-    /// Renamed API keys.
     pub keys: u64,
-    /// Outcomes of idempotent requests.
     pub outcomes: u64,
     /// Dropped summaries and facts, and dropped entries and handoffs that were made of others.
     pub derived: u64,
@@ -51,7 +46,6 @@ pub struct RewriteCounts {
     pub touched: Vec<Scope>,
 }
 
-/// Adds counts to counts.
 pub(crate) fn add(sum: &mut Hidden, counts: &Hidden) {
     for (kind, count) in counts {
         *sum.entry(kind.clone()).or_default() += count;

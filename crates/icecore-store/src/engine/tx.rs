@@ -9,7 +9,7 @@ use icecore_domain::ids::{Scope, Tenant};
 use crate::bounds::HeldBounds;
 use crate::engine;
 use crate::engine::keyring::Keyring;
-use crate::engine::{Connection, OptionalExtension, Params, Row, Value};
+use crate::engine::{Connection, OptionalExtension, Params, Row, ToSql, Value};
 use crate::error::{Result, StoreError};
 
 /// Which rows a transaction may see and change, and which other writers it waits for.
@@ -157,14 +157,51 @@ impl<'c> Tx<'c> {
         Ok(self.prepare_cached(sql)?.execute(params)?)
     }
 
+    /// As [`Tx::run`], whatever the number.
+    pub(crate) fn change(&self, sql: &str, params: impl Params) -> Result<()> {
+        self.run(sql, params).map(drop)
+    }
+
+    /// Adds a row to a table.
+    pub(crate) fn insert(&self, table: &str, row: &[(&str, &dyn ToSql)]) -> Result<()> {
+        self.change(&insert_sql(table, row), row)
+    }
+
+    /// Adds a row to a table, or replaces the values of the one that has this key, which
+    /// are the first columns.
+    pub(crate) fn upsert(&self, table: &str, key: usize, row: &[(&str, &dyn ToSql)]) -> Result<()> {
+        let names: Vec<&str> = row.iter().map(|(name, _)| *name).collect();
+        let (key, rest) = names.split_at(key);
+        let rest: Vec<String> =
+            rest.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+        let sql = format!(
+            "{} ON CONFLICT ({}) DO UPDATE SET {}",
+            insert_sql(table, row),
+            key.join(", "),
+            rest.join(", ")
+        );
+        self.change(&sql, row)
+    }
+
     /// As [`Tx::all`], once for each of several keys, in their order.
-    pub(crate) fn each<T>(
+    pub(crate) fn each<'v, T>(
         &self,
         sql: &str,
-        keys: &[Vec<Value<'_>>],
+        keys: impl IntoIterator<Item = Vec<Value<'v>>>,
         read: impl FnMut(&Row<'_>) -> Result<T>,
     ) -> Result<Vec<Vec<T>>> {
-        Ok(self.prepare_cached(sql)?.query_each(keys, read)?)
+        let keys: Vec<_> = keys.into_iter().collect();
+        Ok(self.prepare_cached(sql)?.query_each(&keys, read)?)
+    }
+
+    /// As [`Tx::each`], all that is found one after the other.
+    pub(crate) fn all_of<'v, T>(
+        &self,
+        sql: &str,
+        keys: impl IntoIterator<Item = Vec<Value<'v>>>,
+        read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        Ok(self.each(sql, keys, read)?.into_iter().flatten().collect())
     }
 
     /// As [`Tx::run`], once for each of several rows.
@@ -176,6 +213,12 @@ impl<'c> Tx<'c> {
     pub(crate) fn damaged(&self, reason: &str) -> StoreError {
         StoreError::Damaged { path: self.context.path.clone(), reason: reason.to_owned() }
     }
+}
+
+fn insert_sql(table: &str, row: &[(&str, &dyn ToSql)]) -> String {
+    let names: Vec<&str> = row.iter().map(|(name, _)| *name).collect();
+    let places: Vec<String> = (1..=row.len()).map(|at| format!("?{at}")).collect();
+    format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), places.join(", "))
 }
 
 impl Deref for Tx<'_> {

@@ -2,9 +2,7 @@
 
 use icecore_domain::ids::{Branch, Scope, SessionNo, Tenant};
 
-use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{column, params};
-use crate::error::Result;
+use crate::engine::{Isolation, Result, Tx, column, params, record, tuple};
 use crate::scopes;
 use crate::store::Store;
 use crate::turns::rows;
@@ -14,6 +12,10 @@ pub struct DueBranch {
     pub scope: Scope,
     pub session: SessionNo,
     pub branch: Branch,
+}
+
+record! {
+    DueBranch { scope, session, branch }
 }
 
 impl Store {
@@ -72,12 +74,11 @@ impl Store {
     ) -> Result<()> {
         self.write(scope, "settle", move |tx| {
             let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(()) };
-            tx.run(
+            tx.change(
                 "UPDATE branches SET unsettled = 0
                  WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = ?4",
                 params![no.tenant, session, branch, seen],
-            )?;
-            Ok(())
+            )
         })
         .await
     }
@@ -85,18 +86,15 @@ impl Store {
     /// Marks every branch unsettled, so that changed settings take effect.
     pub async fn unsettle_all(&self) -> Result<()> {
         self.write(Isolation::Global, "unsettle_all", |tx| {
-            tx.run("UPDATE branches SET unsettled = 1", [])?;
-            Ok(())
+            tx.change("UPDATE branches SET unsettled = 1", [])
         })
         .await
     }
 }
 
 fn unsettled_beside(tx: &Tx<'_>, tenants: &[Tenant], limit: usize) -> Result<Vec<DueBranch>> {
-    let mut passed = Vec::new();
-    for tenant in tenants {
-        passed.extend(scopes::tenant_no(tx, tenant)?);
-    }
+    let passed = tenants.iter().filter_map(|tenant| scopes::tenant_no(tx, tenant).transpose());
+    let passed = passed.collect::<Result<Vec<i64>>>()?;
     // From tenant to tenant, however many branches each has.
     let next = "SELECT b.tenant FROM branches b INDEXED BY branches_unsettled
          WHERE b.unsettled = 1 AND b.tenant > ?1 ORDER BY b.tenant LIMIT 1";
@@ -113,15 +111,14 @@ fn unsettled_beside(tx: &Tx<'_>, tenants: &[Tenant], limit: usize) -> Result<Vec
 /// Of the tenants with these numbers, from the first to the last.
 fn unsettled_in(tx: &Tx<'_>, (from, to): (i64, i64), limit: usize) -> Result<Vec<DueBranch>> {
     tx.all(
-        "SELECT b.tenant, o.scope, b.session, b.branch
+        "SELECT t.name, p.memory, b.session, b.branch
          FROM branches b INDEXED BY branches_unsettled
          JOIN sessions o ON o.tenant = b.tenant AND o.session = b.session
+         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         JOIN tenants t ON t.tenant = b.tenant
          WHERE b.unsettled = 1 AND b.tenant BETWEEN ?1 AND ?2
          ORDER BY b.tenant, b.session, b.branch LIMIT ?3",
         params![from, to, limit],
-        |row| {
-            let scope = scopes::scope_of(tx, row.get(0)?, row.get(1)?)?;
-            Ok(DueBranch { scope, session: row.get(2)?, branch: row.get(3)? })
-        },
+        tuple,
     )
 }
