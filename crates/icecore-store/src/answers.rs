@@ -7,7 +7,7 @@ use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
 use crate::bounds::DayUse;
-use crate::engine::{Result, ScopeNo, Tx, column, fields, params, record, tuple};
+use crate::engine::prelude::*;
 use crate::reredact::Reredactor;
 use crate::store::Store;
 use crate::turns::rows;
@@ -80,7 +80,22 @@ impl Store {
     ///
     /// [`StoreError::SecretsChanged`]: crate::StoreError::SecretsChanged
     pub async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()> {
-        self.write(scope, "put_answer", move |tx| put(tx, &answer)).await
+        self.write(scope, "put_answer", move |tx| {
+            let scope = tx.scope()?;
+            secrets::refuse_changed(tx, scope.tenant(), answer.secrets_seen)?;
+            if rows::scope_head(tx, scope)?.epoch != answer.epoch {
+                return Ok(());
+            }
+            let no = match answer.session {
+                Some(session) => rows::owned(tx, session)?,
+                None => Some(tx.ensure_scope()?),
+            };
+            let Some(no) = no else { return Ok(()) };
+            let NewAnswer { key, session, text, now, .. } = &answer;
+            let (tenant, scope) = (no.tenant, no.scope);
+            tx.upsert("answers", 3, fields! { tenant, scope, key, session, text, created_at: now })
+        })
+        .await
     }
 
     pub async fn answer(&self, scope: &Scope, key: &[u8; 32]) -> Result<Option<RedactedText>> {
@@ -114,24 +129,24 @@ impl Store {
         since_day: i64,
     ) -> Result<Vec<Spending>> {
         let memory = memory.map(str::to_owned);
-        self.read(tenant, "spending", move |tx| spent(tx, memory.as_deref(), since_day)).await
+        self.read(tenant, "spending", move |tx| {
+    let Some(tenant) = tx.tenant_no()? else { return Ok(Vec::new()) };
+    let sql = format!(
+        "SELECT day, purpose, model, {} FROM spending WHERE tenant = ?1 AND day >= ?2
+           AND (?3 IS NULL OR scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?3))",
+        COUNTS.join(", ")
+    );
+    let mut sums: BTreeMap<_, Spending> = BTreeMap::new();
+    for one in tx.all(&sql, params![tenant, since_day, memory], tuple::<Spending>)? {
+        let key = (one.day, one.purpose.clone(), one.model.clone());
+        match sums.get_mut(&key) {
+            Some(sum) => sum.add(&one),
+            None => drop(sums.insert(key, one)),
+        }
     }
-}
-
-fn put(tx: &Tx<'_>, answer: &NewAnswer) -> Result<()> {
-    let scope = tx.scope()?;
-    secrets::refuse_changed(tx, scope.tenant(), answer.secrets_seen)?;
-    if rows::scope_head(tx, scope)?.epoch != answer.epoch {
-        return Ok(());
+    Ok(sums.into_values().collect())
+}).await
     }
-    let no = match answer.session {
-        Some(session) => rows::owned(tx, scope, session)?,
-        None => Some(tx.ensure_scope()?),
-    };
-    let Some(no) = no else { return Ok(()) };
-    let NewAnswer { key, session, text, now, .. } = answer;
-    let (tenant, scope) = (no.tenant, no.scope);
-    tx.upsert("answers", 3, fields! { tenant, scope, key, session, text, created_at: now })
 }
 
 /// Deletes the answers of a memory that are about no session alone, and those about one.
@@ -154,8 +169,6 @@ pub(crate) fn hides(tx: &Tx<'_>, tenant: i64, again: &Reredactor<'_>) -> Result<
     })?;
     Ok(hides.contains(&true))
 }
-
-// What it cost
 
 const COUNTS: [&str; 8] =
     ["calls", "failed", "reused", "input", "cached_input", "output", "cost", "saved"];
@@ -196,24 +209,6 @@ fn spend(tx: &Tx<'_>, no: ScopeNo, spent: &Spending) -> Result<()> {
         usage::count_day(tx, no.tenant, *day, more)?;
     }
     Ok(())
-}
-
-fn spent(tx: &Tx<'_>, memory: Option<&str>, since_day: i64) -> Result<Vec<Spending>> {
-    let Some(tenant) = tx.tenant_no()? else { return Ok(Vec::new()) };
-    let sql = format!(
-        "SELECT day, purpose, model, {} FROM spending WHERE tenant = ?1 AND day >= ?2
-           AND (?3 IS NULL OR scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?3))",
-        COUNTS.join(", ")
-    );
-    let mut sums: BTreeMap<_, Spending> = BTreeMap::new();
-    for one in tx.all(&sql, params![tenant, since_day, memory], tuple::<Spending>)? {
-        let key = (one.day, one.purpose.clone(), one.model.clone());
-        match sums.get_mut(&key) {
-            Some(sum) => sum.add(&one),
-            None => drop(sums.insert(key, one)),
-        }
-    }
-    Ok(sums.into_values().collect())
 }
 
 record! {

@@ -6,7 +6,8 @@ use icecore_domain::time::Millis;
 
 #[cfg(feature = "postgres")]
 use crate::engine::postgres;
-use crate::engine::{Isolation, Params, Result, Tx, column, notes, params, sqlite, tuple};
+use crate::engine::prelude::*;
+use crate::engine::{notes, sqlite};
 use crate::host::{runs, workspace};
 use crate::store::{Engine, Store};
 use crate::{secrets, usage};

@@ -21,7 +21,7 @@ pub use self::keep::{DreamRun, DreamSpan, Kept, KeptDream, NewDream};
 pub(crate) use self::keep::{set_state, take_back, unread};
 pub use self::lost::DreamDue;
 pub(crate) use self::lost::note as note_lost;
-use crate::engine::{Result, ScopeNo, Tx, column, params, record, tuple, words};
+use crate::engine::prelude::*;
 use crate::store::Store;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,27 @@ impl Store {
 
     pub async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
         let query = query.clone();
-        self.read(tenant, "dreams", move |tx| list(tx, &query)).await
+        self.read(tenant, "dreams", move |tx| {
+            let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
+            // The positions of one memory's dreams rise with their numbers.
+            let (source, order) = match (&query.memory, query.in_force) {
+                (_, true) => ("dreams INDEXED BY dreams_in_force", "position"),
+                (Some(_), false) => ("dreams", "number"),
+                (None, false) => ("dreams INDEXED BY dreams_by_position", "position"),
+            };
+            let of_memory = match query.memory {
+                Some(_) => "scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2)",
+                None => "?2 IS NULL",
+            };
+            let in_force = if query.in_force { "state = 'in-force'" } else { "1 = 1" };
+            let sql = format!(
+                "SELECT {COLUMNS} FROM {source} WHERE tenant = ?1 AND {of_memory} AND {in_force}
+           AND position < ?3 ORDER BY {order} DESC LIMIT ?4"
+            );
+            let before = query.before.unwrap_or(Position(u64::MAX));
+            tx.all(&sql, params![no, query.memory, before, query.limit], tuple)
+        })
+        .await
     }
 
     /// Tokens that a tenant's dreams have read and written since a moment.
@@ -132,27 +152,6 @@ fn get(tx: &Tx<'_>, run: &str) -> Result<Option<DreamRecord>> {
     let Some(no) = tx.tenant_no()? else { return Ok(None) };
     let sql = format!("SELECT {COLUMNS} FROM dreams WHERE tenant = ?1 AND run = ?2");
     tx.first(&sql, params![no, run], tuple)
-}
-
-fn list(tx: &Tx<'_>, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
-    let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
-    // The positions of one memory's dreams rise with their numbers.
-    let (source, order) = match (&query.memory, query.in_force) {
-        (_, true) => ("dreams INDEXED BY dreams_in_force", "position"),
-        (Some(_), false) => ("dreams", "number"),
-        (None, false) => ("dreams INDEXED BY dreams_by_position", "position"),
-    };
-    let of_memory = match query.memory {
-        Some(_) => "scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2)",
-        None => "?2 IS NULL",
-    };
-    let in_force = if query.in_force { "state = 'in-force'" } else { "1 = 1" };
-    let sql = format!(
-        "SELECT {COLUMNS} FROM {source} WHERE tenant = ?1 AND {of_memory} AND {in_force}
-           AND position < ?3 ORDER BY {order} DESC LIMIT ?4"
-    );
-    let before = query.before.unwrap_or(Position(u64::MAX));
-    tx.all(&sql, params![no, query.memory, before, query.limit], tuple)
 }
 
 const COLUMNS: &str = "run, number, state, previous, trigger, distiller, output, archive,

@@ -13,6 +13,15 @@ pub(crate) mod rotation;
 pub(crate) mod sqlite;
 pub(crate) mod tx;
 
+/// What every operation is written with.
+pub(crate) mod prelude {
+    pub(crate) use super::{
+        Columns, Error, FromColumns, FromSql, Isolation, Owned, Params, Result, Row, ScopeNo,
+        StoreError, ToSql, Tx, Value, column, fields, number, params, params_from_iter, record,
+        tuple, values, words,
+    };
+}
+
 use rusqlite::types::ToSqlOutput;
 
 #[cfg(feature = "postgres")]

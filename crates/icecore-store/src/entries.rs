@@ -9,10 +9,7 @@ use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
 use crate::bounds::{Change, entry_bytes, tags_json};
-use crate::engine::{
-    FromColumns, Isolation, Params as _, Result, ScopeNo, StoreError, Tx, Value, fields, params,
-    record, tuple,
-};
+use crate::engine::prelude::*;
 use crate::log::{hidden, payload_with};
 use crate::outcomes::{self, Claim, Effect};
 use crate::store::Store;
@@ -144,7 +141,19 @@ impl Store {
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
         let (began, filter) = (began.to_vec(), filter.clone());
-        self.read(scope, "entries_at", move |tx| at(tx, &began, &filter, now)).await
+        self.read(scope, "entries_at", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
+            refuse_gone(tx, no, filter.at)?;
+            let sql = format!(
+                "SELECT {OF_SHOWN} FROM entries INDEXED BY entries_by_began
+         WHERE tenant = ?1 AND scope = ?2 AND began = ?7 AND {LIVES} AND {IN_FORCE} AND {HAS_TAG}"
+            );
+            let own = json!(filter.own).to_string();
+            let shared = params![no.tenant, no.scope, now, filter.at, own, filter.tag];
+            let key = |began: &Position| [&shared.values()[..], &[Value::from(*began)]].concat();
+            tx.all_of(&sql, began.iter().map(key), tuple)
+        })
+        .await
     }
 
     /// Memories of any tenant that have entries to purge: expired, or ended at or before
@@ -166,8 +175,6 @@ impl Store {
         .await
     }
 }
-
-// Writing
 
 pub(crate) fn put(tx: &Tx<'_>, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
     secrets::refuse_changed(tx, scope.tenant(), entry.secrets_seen)?;
@@ -347,24 +354,6 @@ fn newest<T: FromColumns>(
     };
     let own = json!(filter.own).to_string();
     tx.all(&sql, params![no.tenant, no.scope, now, filter.at, own, filter.tag, limit], tuple)
-}
-
-fn at(
-    tx: &Tx<'_>,
-    began: &[Position],
-    filter: &EntryFilter,
-    now: Millis,
-) -> Result<Vec<EntryRecord>> {
-    let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-    refuse_gone(tx, no, filter.at)?;
-    let sql = format!(
-        "SELECT {OF_SHOWN} FROM entries INDEXED BY entries_by_began
-         WHERE tenant = ?1 AND scope = ?2 AND began = ?7 AND {LIVES} AND {IN_FORCE} AND {HAS_TAG}"
-    );
-    let own = json!(filter.own).to_string();
-    let shared = params![no.tenant, no.scope, now, filter.at, own, filter.tag];
-    let key = |began: &Position| [&shared.values()[..], &[Value::from(*began)]].concat();
-    tx.all_of(&sql, began.iter().map(key), tuple)
 }
 
 /// All entries of a memory, in force or not, by where they began.

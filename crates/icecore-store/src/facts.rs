@@ -7,10 +7,7 @@ use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::time::Millis;
 
-use crate::engine::{
-    Columns, Error, FromColumns, Result, ScopeNo, StoreError, Tx, fields, params, record, tuple,
-    values,
-};
+use crate::engine::prelude::*;
 use crate::log::{hidden, payload_with};
 use crate::store::Store;
 use crate::turns::recalled;
@@ -70,7 +67,44 @@ impl Store {
     /// source is not a turn of the scope, erased or expired. Each fact gets the scope's next
     /// number. As with an append, it may be [`StoreError::SecretsChanged`].
     pub async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool> {
-        self.write(scope, "put_facts", move |tx| put(tx, &batch)).await
+        self.write(scope, "put_facts", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(false) };
+            secrets::refuse_changed(tx, tx.tenant()?, batch.secrets_seen)?;
+            if scopes::field::<Position>(tx, no, "facts_through")? != batch.seen_through {
+                return Ok(false);
+            }
+            for new in &batch.facts {
+                if !is_there(tx, no, new.source, ERASED | EXPIRED)? {
+                    return Ok(false);
+                }
+            }
+            let before = scopes::take_numbers(tx, no, "facts", batch.facts.len())?;
+            for (number, NewFact { fact, source, at, recorded_at }) in
+                (before + 1..).zip(&batch.facts)
+            {
+                let row = fields! {
+                    tenant: no.tenant,
+                    scope: no.scope,
+                    number: number,
+                    key: fact.key().0,
+                    kind: fact.kind.as_str(),
+                    subject: normalise(fact.subject.as_str()),
+                    fact: write_fact(fact),
+                    valid_from: fact.valid_from,
+                    session: source.session,
+                    seq: source.seq,
+                    at: at,
+                    recorded_at: recorded_at,
+                };
+                tx.insert("facts", row)?;
+            }
+            tx.change(
+                "UPDATE scopes SET facts_through = ?3 WHERE tenant = ?1 AND scope = ?2",
+                params![no.tenant, no.scope, batch.through],
+            )?;
+            Ok(true)
+        })
+        .await
     }
 
     /// The watermark: facts have been drawn from the turns up to here.
@@ -118,44 +152,6 @@ impl Store {
     pub async fn verdicts(&self, scope: &Scope) -> Result<Vec<VerdictRecord>> {
         self.read(scope, "verdicts", |tx| verdicts(tx, tx.scope()?)).await
     }
-}
-
-// Facts
-
-fn put(tx: &Tx<'_>, batch: &FactBatch) -> Result<bool> {
-    let Some(no) = tx.scope_no()? else { return Ok(false) };
-    secrets::refuse_changed(tx, tx.tenant()?, batch.secrets_seen)?;
-    if scopes::field::<Position>(tx, no, "facts_through")? != batch.seen_through {
-        return Ok(false);
-    }
-    for new in &batch.facts {
-        if !is_there(tx, no, new.source, ERASED | EXPIRED)? {
-            return Ok(false);
-        }
-    }
-    let before = scopes::take_numbers(tx, no, "facts", batch.facts.len())?;
-    for (number, NewFact { fact, source, at, recorded_at }) in (before + 1..).zip(&batch.facts) {
-        let row = fields! {
-            tenant: no.tenant,
-            scope: no.scope,
-            number: number,
-            key: fact.key().0,
-            kind: fact.kind.as_str(),
-            subject: normalise(fact.subject.as_str()),
-            fact: write_fact(fact),
-            valid_from: fact.valid_from,
-            session: source.session,
-            seq: source.seq,
-            at: at,
-            recorded_at: recorded_at,
-        };
-        tx.insert("facts", row)?;
-    }
-    tx.change(
-        "UPDATE scopes SET facts_through = ?3 WHERE tenant = ?1 AND scope = ?2",
-        params![no.tenant, no.scope, batch.through],
-    )?;
-    Ok(true)
 }
 
 /// Whether it is a turn of the scope with none of these flags.
@@ -212,8 +208,6 @@ fn read_texts(json: &[u8]) -> Result<[RedactedText; 5]> {
         serde_json::from_slice(json).map_err(|error| Error::broken(1, error))?;
     Ok(texts.map(RedactedText::read_back))
 }
-
-// Verdicts
 
 fn put_verdict(tx: &Tx<'_>, new: &NewVerdict) -> Result<Position> {
     secrets::refuse_changed(tx, tx.tenant()?, new.secrets_seen)?;
@@ -274,8 +268,6 @@ pub(crate) fn verdicts(tx: &Tx<'_>, scope: &Scope) -> Result<Vec<VerdictRecord>>
         },
     )
 }
-
-// Erasure
 
 pub(crate) fn erase_quoting(tx: &Tx<'_>, tenant: i64, session: i64, seq: i64) -> Result<()> {
     let turn = [tenant, session, seq];

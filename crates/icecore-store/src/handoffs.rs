@@ -8,9 +8,7 @@ use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
 use serde_json::json;
 
-use crate::engine::{
-    Error, FromSql, Result, ScopeNo, Tx, Value, column, fields, params, record, tuple, words,
-};
+use crate::engine::prelude::*;
 use crate::log::{COMPACTED, EDITED};
 use crate::reredact::{Reredactor, add};
 use crate::store::Store;
@@ -143,7 +141,7 @@ impl Store {
     ) -> Result<Option<HandoffRecord>> {
         let path = path.to_vec();
         self.read(scope, "handoff", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(None) };
+            let Some(no) = rows::owned(tx, session)? else { return Ok(None) };
             in_force(tx, no.tenant, session, &path)
         })
         .await
@@ -152,7 +150,7 @@ impl Store {
     /// All handoffs of a session, oldest first.
     pub async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>> {
         self.read(scope, "handoffs", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(Vec::new()) };
+            let Some(no) = rows::owned(tx, session)? else { return Ok(Vec::new()) };
             let sql = format!(
                 "SELECT {COLUMNS} FROM handoffs WHERE tenant = ?1 AND session = ?2 ORDER BY position"
             );
@@ -181,7 +179,31 @@ impl Store {
     /// rewritten, those with a handoff when that is edited, and those of a model whose
     /// name holds a secret when the tenant is redacted again.
     pub async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
-        self.write(scope, "put_usage", move |tx| put_usage(tx, &usage)).await
+        self.write(scope, "put_usage", move |tx| {
+            let Some(no) = rows::owned(tx, usage.session)? else { return Ok(()) };
+            tx.change(
+                "INSERT INTO view_usage
+           (tenant, session, branch, model, through, handoff, tokens, counted)
+         SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+         WHERE EXISTS (SELECT 1 FROM branches WHERE tenant = ?1 AND session = ?2 AND branch = ?3)
+           AND (?6 IS NULL OR EXISTS
+             (SELECT 1 FROM handoffs WHERE tenant = ?1 AND id = ?6 AND session = ?2))
+         ON CONFLICT (tenant, session, branch, model) DO UPDATE
+           SET through = excluded.through, handoff = excluded.handoff,
+             tokens = excluded.tokens, counted = excluded.counted",
+                params![
+                    no.tenant,
+                    usage.session,
+                    usage.branch,
+                    usage.model,
+                    usage.through,
+                    usage.handoff,
+                    usage.tokens,
+                    usage.counted,
+                ],
+            )
+        })
+        .await
     }
 
     pub async fn usage(
@@ -193,7 +215,7 @@ impl Store {
     ) -> Result<Option<ViewUsage>> {
         let model = model.to_owned();
         self.read(scope, "usage", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(None) };
+            let Some(no) = rows::owned(tx, session)? else { return Ok(None) };
             let sql = "SELECT session, branch, model, through, handoff, tokens, counted
                  FROM view_usage
                  WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND model = ?4";
@@ -203,12 +225,10 @@ impl Store {
     }
 }
 
-// Inserting
-
 fn put(tx: &Tx<'_>, new: &NewHandoff) -> Result<KeptHandoff> {
     let scope = tx.scope()?;
     secrets::refuse_changed(tx, scope.tenant(), new.secrets_seen)?;
-    let Some(no) = rows::owned(tx, scope, new.session)? else {
+    let Some(no) = rows::owned(tx, new.session)? else {
         return Ok(KeptHandoff::Changed);
     };
     let branches = rows::branches(tx, no.tenant, new.session)?;
@@ -273,8 +293,6 @@ fn next_number(tx: &Tx<'_>, no: ScopeNo, new: &NewHandoff, forks: &Forks) -> Res
     }
     Ok(None)
 }
-
-// Reading
 
 const COLUMNS: &str = "id, number, session, branch, through, kept, text, tokens, tokens_before,
      tokens_after, made_by, trigger, previous, version, created_at, position";
@@ -341,12 +359,10 @@ fn path(forks: &Forks, mut branch: Branch, last: Ordinal) -> Vec<(Branch, Ordina
     path
 }
 
-// Editing
-
 fn edit(tx: &Tx<'_>, edit: &HandoffEdit) -> Result<KeptHandoff> {
     let scope = tx.scope()?;
     secrets::refuse_changed(tx, scope.tenant(), edit.secrets_seen)?;
-    let Some(no) = rows::owned(tx, scope, edit.session)? else {
+    let Some(no) = rows::owned(tx, edit.session)? else {
         return Ok(KeptHandoff::Changed);
     };
     let path = path(&forks(tx, no.tenant, edit.session)?, edit.branch, Ordinal(u64::MAX));
@@ -375,8 +391,6 @@ fn edit(tx: &Tx<'_>, edit: &HandoffEdit) -> Result<KeptHandoff> {
     log::record(tx, no.tenant, Some(no.scope), EDITED, &payload.to_string(), edit.now)?;
     Ok(KeptHandoff::Done(Box::new(record)))
 }
-
-// Deleting
 
 /// What a handoff covers, and the one that it was made of.
 struct Mark {
@@ -460,7 +474,7 @@ fn count_lost(tx: &Tx<'_>, ids: &[TurnId]) -> Result<u64> {
     }
     let mut count = 0;
     for (session, seqs) in sessions {
-        let Some(no) = rows::owned(tx, tx.scope()?, session)? else { continue };
+        let Some(no) = rows::owned(tx, session)? else { continue };
         let marks = marks(tx, no.tenant, session)?;
         if marks.is_empty() {
             continue;
@@ -479,8 +493,6 @@ fn count_lost(tx: &Tx<'_>, ids: &[TurnId]) -> Result<u64> {
     }
     Ok(count as u64)
 }
-
-// Redacting again
 
 #[derive(Default)]
 pub(crate) struct Retold {
@@ -539,33 +551,6 @@ pub(crate) fn lose_usage(tx: &Tx<'_>, tenant: i64, redactor: &Redactor) -> Resul
         )?;
     }
     Ok(())
-}
-
-// What providers counted
-
-fn put_usage(tx: &Tx<'_>, usage: &ViewUsage) -> Result<()> {
-    let Some(no) = rows::owned(tx, tx.scope()?, usage.session)? else { return Ok(()) };
-    tx.change(
-        "INSERT INTO view_usage
-           (tenant, session, branch, model, through, handoff, tokens, counted)
-         SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
-         WHERE EXISTS (SELECT 1 FROM branches WHERE tenant = ?1 AND session = ?2 AND branch = ?3)
-           AND (?6 IS NULL OR EXISTS
-             (SELECT 1 FROM handoffs WHERE tenant = ?1 AND id = ?6 AND session = ?2))
-         ON CONFLICT (tenant, session, branch, model) DO UPDATE
-           SET through = excluded.through, handoff = excluded.handoff,
-             tokens = excluded.tokens, counted = excluded.counted",
-        params![
-            no.tenant,
-            usage.session,
-            usage.branch,
-            usage.model,
-            usage.through,
-            usage.handoff,
-            usage.tokens,
-            usage.counted,
-        ],
-    )
 }
 
 #[cfg(test)]

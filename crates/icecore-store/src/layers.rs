@@ -11,7 +11,7 @@ use icecore_domain::redact::RedactedSummary;
 use icecore_domain::summary::Summary;
 use icecore_domain::time::Millis;
 
-use crate::engine::{Columns, Result, Row, ScopeNo, Tx, column, params, values};
+use crate::engine::prelude::*;
 use crate::store::Store;
 use crate::turns::rows;
 use crate::{facts, scopes, secrets};
@@ -74,7 +74,24 @@ impl Store {
     /// Chunks of a branch at one level, in order; see [`ChunkQuery`].
     pub async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
         let query = *query;
-        self.read(scope, "chunks", move |tx| chunks(tx, &query)).await
+        self.read(scope, "chunks", move |tx| {
+            let ChunkQuery { session, branch, level, from, through, newest, limit } = query;
+            let Some(no) = rows::owned(tx, session)? else { return Ok(Vec::new()) };
+            let order = if newest { "DESC" } else { "ASC" };
+            let sql = format!(
+                "SELECT {CHUNK_COLUMNS} FROM chunks c {WITH_SUMMARY}
+         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
+           AND c.first >= ?5 AND c.last <= ?6
+         ORDER BY c.first {order} LIMIT ?7"
+            );
+            let values = params![no.tenant, session, branch, level, from, through, limit];
+            let mut chunks = tx.all(&sql, values, read_chunk)?;
+            if newest {
+                chunks.reverse();
+            }
+            Ok(chunks)
+        })
+        .await
     }
 
     /// Chunks by session, branch, level and first ordinal, in the order asked. Those that
@@ -85,7 +102,20 @@ impl Store {
         ids: &[(SessionNo, Branch, Level, Ordinal)],
     ) -> Result<Vec<ChunkRecord>> {
         let ids = ids.to_vec();
-        self.read(scope, "chunks_at", move |tx| chunks_at(tx, &ids)).await
+        self.read(scope, "chunks_at", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
+            let sql = format!(
+        "SELECT {CHUNK_COLUMNS} FROM chunks c
+         JOIN sessions o ON o.tenant = c.tenant AND o.session = c.session AND o.scope = ?6
+         {WITH_SUMMARY}
+         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4 AND c.first = ?5"
+    );
+            let key = |&(session, branch, level, first): &_| {
+                values![no.tenant, session, branch, level, first, no.scope]
+            };
+            tx.all_of(&sql, ids.iter().map(key), read_chunk)
+        })
+        .await
     }
 
     /// Chunks of the scope that have summaries, by the number of the summary, after `after`.
@@ -139,38 +169,6 @@ const CHUNK_COLUMNS: &str =
 
 const WITH_SUMMARY: &str = "LEFT JOIN summaries m ON m.tenant = c.tenant AND m.session = c.session
     AND m.branch = c.branch AND m.level = c.level AND m.first = c.first";
-
-fn chunks(tx: &Tx<'_>, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
-    let ChunkQuery { session, branch, level, from, through, newest, limit } = *query;
-    let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(Vec::new()) };
-    let order = if newest { "DESC" } else { "ASC" };
-    let sql = format!(
-        "SELECT {CHUNK_COLUMNS} FROM chunks c {WITH_SUMMARY}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
-           AND c.first >= ?5 AND c.last <= ?6
-         ORDER BY c.first {order} LIMIT ?7"
-    );
-    let values = params![no.tenant, session, branch, level, from, through, limit];
-    let mut chunks = tx.all(&sql, values, read_chunk)?;
-    if newest {
-        chunks.reverse();
-    }
-    Ok(chunks)
-}
-
-fn chunks_at(tx: &Tx<'_>, ids: &[(SessionNo, Branch, Level, Ordinal)]) -> Result<Vec<ChunkRecord>> {
-    let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-    let sql = format!(
-        "SELECT {CHUNK_COLUMNS} FROM chunks c
-         JOIN sessions o ON o.tenant = c.tenant AND o.session = c.session AND o.scope = ?6
-         {WITH_SUMMARY}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4 AND c.first = ?5"
-    );
-    let key = |&(session, branch, level, first): &_| {
-        values![no.tenant, session, branch, level, first, no.scope]
-    };
-    tx.all_of(&sql, ids.iter().map(key), read_chunk)
-}
 
 pub(crate) fn summaries_after(
     tx: &Tx<'_>,
@@ -229,7 +227,7 @@ fn write_summary(summary: &RedactedSummary) -> (Vec<u8>, bool) {
 }
 
 fn put_summaries(tx: &Tx<'_>, batch: &SummaryBatch) -> Result<()> {
-    let Some(no) = rows::owned(tx, tx.scope()?, batch.session)? else { return Ok(()) };
+    let Some(no) = rows::owned(tx, batch.session)? else { return Ok(()) };
     secrets::refuse_changed(tx, tx.tenant()?, batch.secrets_seen)?;
     let at = (batch.session, batch.branch);
     let name = format!("{}_through", batch.level);

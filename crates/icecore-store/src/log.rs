@@ -4,15 +4,12 @@ pub(crate) mod hidden;
 pub(crate) mod ranges;
 
 use icecore_domain::identity::IdentityKey;
-use icecore_domain::ids::{Branch, Position, Scope, SessionNo, Tenant, TurnId};
+use icecore_domain::ids::{Branch, Position, SessionNo, Tenant, TurnId};
 use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
-use crate::engine::{
-    Columns, Result, Row, Tx, column, fields, number, params, params_from_iter, record, tuple,
-    values,
-};
+use crate::engine::prelude::*;
 use crate::log::ranges::LogOf;
 use crate::scopes;
 use crate::store::Store;
@@ -79,31 +76,23 @@ pub(crate) const OF_SESSIONS: [&str; 2] = [COMPACTED, EDITED];
 pub(crate) const ENDING: [&str; 2] = ["memory.deleted", "memory.expired"];
 
 impl Store {
+    /// Adds a record to the log of a memory, or of a tenant and none of its memories.
     pub async fn log(
         &self,
-        scope: &Scope,
+        of: impl Into<Isolation>,
         kind: LogKind,
         payload: String,
         now: Millis,
     ) -> Result<Position> {
-        self.write(scope, "log", move |tx| {
-            let no = tx.ensure_scope()?;
-            record(tx, no.tenant, Some(no.scope), kind.as_str(), &payload, now)
-        })
-        .await
-    }
-
-    /// Adds a record to a tenant's log that belongs to none of its memories.
-    pub async fn log_of_tenant(
-        &self,
-        tenant: &Tenant,
-        kind: LogKind,
-        payload: String,
-        now: Millis,
-    ) -> Result<Position> {
-        self.write(tenant, "log_of_tenant", move |tx| {
-            let (no, _) = tx.ensure_tenant()?;
-            record(tx, no, None, kind.as_str(), &payload, now)
+        self.write(of, "log", move |tx| {
+            let (tenant, scope) = match tx.of() {
+                Isolation::Scope(_) => {
+                    let no = tx.ensure_scope()?;
+                    (no.tenant, Some(no.scope))
+                }
+                _ => (tx.ensure_tenant()?.0, None),
+            };
+            record(tx, tenant, scope, kind.as_str(), &payload, now)
         })
         .await
     }
@@ -117,7 +106,24 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<EventRecord>> {
         let memory = memory.map(str::to_owned);
-        self.read(tenant, "events", move |tx| events(tx, memory.as_deref(), after, limit)).await
+        self.read(tenant, "events", move |tx| {
+            let Some(tenant) = tx.tenant_no()? else { return Ok(Vec::new()) };
+            let mut log = LogOf { tenant, scope: None };
+            if let Some(memory) = &memory {
+                let sql = "SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2";
+                let Some(scope) = tx.first(sql, params![tenant, memory], column)? else {
+                    return Ok(Vec::new());
+                };
+                log.scope = Some(scope);
+            }
+            let mut events = log_events(tx, log, after, limit)?;
+            name_sessions(tx, tenant, &mut events)?;
+            events.extend(turn_events(tx, log, after, limit)?);
+            events.sort_by_key(|event| event.position);
+            events.truncate(limit);
+            Ok(events)
+        })
+        .await
     }
 
     pub async fn head(&self, tenant: &Tenant) -> Result<Position> {
@@ -135,7 +141,19 @@ impl Store {
         after: Position,
         now: Millis,
     ) -> Result<Erasures> {
-        self.read(tenant, "erasures", move |tx| erasures(tx, after, now)).await
+        self.read(tenant, "erasures", move |tx| {
+            let Some(no) = tx.tenant_no()? else { return Ok(Erasures::default()) };
+            let [deleted, expired] = ENDING;
+            tx.one(
+                "SELECT (SELECT coalesce(sum(epoch), 0) FROM scopes WHERE tenant = ?1),
+                (SELECT count(*) FROM log WHERE tenant = ?1 AND position > ?2 AND kind IN (?3, ?4)),
+                (SELECT count(*) FROM entries INDEXED BY entries_expiring
+                 WHERE expires_at <= ?5 AND tenant = ?1)",
+                params![no, after, deleted, expired, now],
+                tuple,
+            )
+        })
+        .await
     }
 }
 
@@ -187,42 +205,6 @@ pub(crate) fn payload_with(mut payload: Json, hidden: &Hidden) -> String {
         payload["redacted"] = json!(hidden);
     }
     payload.to_string()
-}
-
-fn erasures(tx: &Tx<'_>, after: Position, now: Millis) -> Result<Erasures> {
-    let Some(no) = tx.tenant_no()? else { return Ok(Erasures::default()) };
-    let [deleted, expired] = ENDING;
-    tx.one(
-        "SELECT (SELECT coalesce(sum(epoch), 0) FROM scopes WHERE tenant = ?1),
-                (SELECT count(*) FROM log WHERE tenant = ?1 AND position > ?2 AND kind IN (?3, ?4)),
-                (SELECT count(*) FROM entries INDEXED BY entries_expiring
-                 WHERE expires_at <= ?5 AND tenant = ?1)",
-        params![no, after, deleted, expired, now],
-        tuple,
-    )
-}
-
-fn events(
-    tx: &Tx<'_>,
-    memory: Option<&str>,
-    after: Position,
-    limit: usize,
-) -> Result<Vec<EventRecord>> {
-    let Some(tenant) = tx.tenant_no()? else { return Ok(Vec::new()) };
-    let mut log = LogOf { tenant, scope: None };
-    if let Some(memory) = memory {
-        let sql = "SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2";
-        let Some(scope) = tx.first(sql, params![tenant, memory], column)? else {
-            return Ok(Vec::new());
-        };
-        log.scope = Some(scope);
-    }
-    let mut events = log_events(tx, log, after, limit)?;
-    name_sessions(tx, tenant, &mut events)?;
-    events.extend(turn_events(tx, log, after, limit)?);
-    events.sort_by_key(|event| event.position);
-    events.truncate(limit);
-    Ok(events)
 }
 
 fn log_events(tx: &Tx<'_>, log: LogOf, after: Position, limit: usize) -> Result<Vec<EventRecord>> {

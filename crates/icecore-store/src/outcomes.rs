@@ -5,7 +5,7 @@ use icecore_domain::ids::Tenant;
 use icecore_domain::time::Millis;
 use serde_json::Value;
 
-use crate::engine::{Isolation, Result, StoreError, Tx, fields, params, tuple};
+use crate::engine::prelude::*;
 use crate::store::Store;
 
 pub const OUTCOME_KEPT_MILLIS: i64 = 24 * 3600 * 1000;
@@ -29,11 +29,7 @@ pub(crate) trait Effect {
 /// The outcome of a request that wrote nothing else.
 #[derive(Debug, Clone)]
 pub struct NewOutcome {
-    pub operation: String,
-    pub key: String,
-    pub request: [u8; 32],
-    /// A number that the caller reads back with the outcome.
-    pub code: u16,
+    pub claim: Claim,
     pub body: OutcomeBody,
 }
 
@@ -86,7 +82,7 @@ impl Store {
     ) -> Result<()> {
         self.write(tenant, "put_outcome", move |tx| {
             let (tenant, _) = tx.ensure_tenant()?;
-            put(tx, tenant, &outcome, now)
+            put(tx, tenant, &outcome.claim, &outcome.body, now)
         })
         .await
     }
@@ -124,21 +120,19 @@ pub(crate) fn put_claimed(
     now: Millis,
 ) -> Result<()> {
     let Some(claim) = claim else { return Ok(()) };
-    let Claim { operation, key, request, code } = claim.clone();
-    let body = OutcomeBody::Ids(effect.ids().to_string());
-    put(tx, tenant, &NewOutcome { operation, key, request, code, body }, now)
+    put(tx, tenant, claim, &OutcomeBody::Ids(effect.ids().to_string()), now)
 }
 
-fn put(tx: &Tx<'_>, tenant: i64, outcome: &NewOutcome, now: Millis) -> Result<()> {
+fn put(tx: &Tx<'_>, tenant: i64, claim: &Claim, body: &OutcomeBody, now: Millis) -> Result<()> {
     let until = now.0 - OUTCOME_KEPT_MILLIS;
     tx.change("DELETE FROM outcomes WHERE tenant = ?1 AND at <= ?2", [tenant, until])?;
     // A negative status marks a body that holds ids alone.
-    let code = i64::from(outcome.code);
-    let (status, body) = match &outcome.body {
+    let code = i64::from(claim.code);
+    let (status, body) = match body {
         OutcomeBody::Ids(body) => (-code, body),
         OutcomeBody::Text(body) => (code, body),
     };
-    let NewOutcome { operation, key, request, .. } = outcome;
+    let Claim { operation, key, request, .. } = claim;
     let body = body.as_bytes();
     tx.upsert("outcomes", 3, fields! { tenant, operation, key, request, status, body, at: now })
 }

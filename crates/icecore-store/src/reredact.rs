@@ -72,16 +72,14 @@ impl Reredactor<'_> {
     /// Hidden values are counted in the fact's text only: its other fields are parts of it.
     pub(crate) fn fact(&self, fact: &RedactedFact) -> Option<(RedactedFact, Hidden)> {
         let mut hidden = Hidden::new();
-        let text = self.part(&fact.text, &mut hidden);
         let part = |text: &RedactedText| self.part(text, &mut Hidden::new());
         let clean = RedactedFact {
-            kind: fact.kind,
             subject: part(&fact.subject),
             attribute: part(&fact.attribute),
             value: part(&fact.value),
-            text,
+            text: self.part(&fact.text, &mut hidden),
             quote: part(&fact.quote),
-            valid_from: fact.valid_from,
+            ..*fact
         };
         (clean != *fact).then_some((clean, hidden))
     }

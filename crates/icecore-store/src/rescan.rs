@@ -14,7 +14,7 @@ use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::time::Millis;
 
 use crate::bounds::{Change, entry_bytes, tags_json};
-use crate::engine::{Result, ScopeNo, Tx, column, number, params, tuple};
+use crate::engine::prelude::*;
 use crate::entries::{EntryRecord, commitments};
 use crate::erase::dreams as dream_loss;
 use crate::erase::dreams::Touched;

@@ -3,10 +3,7 @@
 use icecore_domain::ids::{Principal, Scope, Tenant};
 use icecore_domain::redact::RedactedText;
 
-use crate::engine::{
-    Columns, Error, FromColumns, FromSql, Isolation, Params, Result, ScopeNo, Tx, Value, column,
-    fields, params, record, tuple,
-};
+use crate::engine::prelude::*;
 use crate::keys::TenantKey;
 use crate::store::Store;
 

@@ -5,7 +5,7 @@ use icecore_domain::redact::{MAX_SECRETS, Secret, SecretName, TagKey};
 use icecore_domain::time::Millis;
 use zeroize::Zeroizing;
 
-use crate::engine::{Result, StoreError, Tx, column, fields, params, record, tuple};
+use crate::engine::prelude::*;
 use crate::keys::TenantKey;
 use crate::store::Store;
 use crate::{log, scopes};

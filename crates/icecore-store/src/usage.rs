@@ -4,9 +4,7 @@
 use icecore_domain::ids::Tenant;
 
 use crate::bounds::{AllUsage, Bounds, Change, DayUse, Usage, goes_on, refuse_beyond};
-use crate::engine::{
-    Columns, FromColumns, Isolation, Params, Result, Tx, column, params, record, tuple,
-};
+use crate::engine::prelude::*;
 use crate::store::Store;
 
 pub(crate) const KEPT_TURNS: &str =

@@ -5,7 +5,7 @@ use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::time::Millis;
 
 use super::COUNTS;
-use crate::engine::{Columns, Result, Row, ScopeNo, Tx, fields, params};
+use crate::engine::prelude::*;
 use crate::layers;
 use crate::pack::PackKey;
 use crate::store::Store;

@@ -5,7 +5,7 @@ use icecore_domain::ids::{Branch, Scope, SessionNo};
 use icecore_domain::time::Millis;
 
 use super::DreamSpan;
-use crate::engine::{Result, params, tuple};
+use crate::engine::prelude::*;
 use crate::entries::derivation::{self, EntryPlace};
 use crate::store::Store;
 use crate::store::leases::MAX_LEASE_MILLIS;
@@ -121,11 +121,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), None).unwrap();
         for (sql, index) in [
-            (
-                derivation::oldest_sql(&undreamt()),
-                "SEARCH
- entries USING INDEX entries_shown",
-            ),
+            (derivation::oldest_sql(&undreamt()), "SEARCH entries USING INDEX entries_shown"),
             (UNDREAMT_BRANCHES.to_owned(), "SEARCH b USING INDEX branches_undreamt"),
         ] {
             let steps = store.read(Isolation::Global, "test", move |tx| tx.plan(&sql));

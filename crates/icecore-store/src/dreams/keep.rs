@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::archives::{self, NewArchive};
 use super::{DreamFigures, DreamRecord, DreamState, DreamTrigger};
-use crate::engine::{Result, ScopeNo, StoreError, Tx, column, fields, params, record};
+use crate::engine::prelude::*;
 use crate::entries::derivation::{
     self, Derivation, DerivationKind, DerivedEntry, MakePayload, Replaced, Successor,
 };
@@ -127,11 +127,38 @@ impl Store {
         now: Millis,
     ) -> Result<Option<DreamRecord>> {
         let run = run.to_owned();
-        self.write(scope, "undo_dream", move |tx| undo(tx, &run, index.as_ref(), now)).await
+        self.write(scope, "undo_dream", move |tx| {
+            let scope = tx.scope()?;
+            let Some(no) = tx.scope_no()? else { return Ok(None) };
+            refuse_foreign(tx, index.as_ref())?;
+            let is_it =
+                |dream: &DreamRecord| dream.scope == *scope && dream.state == DreamState::InForce;
+            let Some(dream) = super::get(tx, &run)?.filter(is_it) else { return Ok(None) };
+            undo_one(tx, no, &dream, now)?;
+            let mut previous = dream.previous;
+            while let Some(run) = previous {
+                let Some(before) = super::get(tx, &run)? else { break };
+                if archives::has_key(tx, no, &before.archive)? {
+                    set_state(tx, no.tenant, &run, DreamState::InForce)?;
+                    break;
+                }
+                // Without its archive no dream could be made on top of it.
+                undo_one(tx, no, &before, now)?;
+                previous = before.previous;
+            }
+            put_index(tx, index.as_ref())?;
+            let payload =
+                json!({ "memoryRef": scope.memory(), "runId": run, "memoryId": dream.output })
+                    .to_string();
+            log::record(tx, no.tenant, Some(no.scope), "dream.undone", &payload, now)?;
+            // As of an earlier position, the output and what it superseded would both show.
+            entries::keep_from(tx, no, 0)?;
+            rows::bump_epoch(tx, no)?;
+            super::get(tx, &run)
+        })
+        .await
     }
 }
-
-// Storing
 
 fn keep(tx: &Tx<'_>, dream: &NewDream) -> Result<Kept> {
     let scope = tx.scope()?;
@@ -292,41 +319,6 @@ fn insert(
     };
     tx.insert("dreams", row)?;
     super::get(tx, dream.run.id())?.ok_or_else(|| tx.damaged("a dream is not there"))
-}
-
-// Taking back
-
-fn undo(
-    tx: &Tx<'_>,
-    run: &str,
-    index: Option<&(Workspace, NewFile)>,
-    now: Millis,
-) -> Result<Option<DreamRecord>> {
-    let scope = tx.scope()?;
-    let Some(no) = tx.scope_no()? else { return Ok(None) };
-    refuse_foreign(tx, index)?;
-    let is_it = |dream: &DreamRecord| dream.scope == *scope && dream.state == DreamState::InForce;
-    let Some(dream) = super::get(tx, run)?.filter(is_it) else { return Ok(None) };
-    undo_one(tx, no, &dream, now)?;
-    let mut previous = dream.previous;
-    while let Some(run) = previous {
-        let Some(before) = super::get(tx, &run)? else { break };
-        if archives::has_key(tx, no, &before.archive)? {
-            set_state(tx, no.tenant, &run, DreamState::InForce)?;
-            break;
-        }
-        // Without its archive no dream could be made on top of it.
-        undo_one(tx, no, &before, now)?;
-        previous = before.previous;
-    }
-    put_index(tx, index)?;
-    let payload =
-        json!({ "memoryRef": scope.memory(), "runId": run, "memoryId": dream.output }).to_string();
-    log::record(tx, no.tenant, Some(no.scope), "dream.undone", &payload, now)?;
-    // As of an earlier position, the output and what it superseded would both show.
-    entries::keep_from(tx, no, 0)?;
-    rows::bump_epoch(tx, no)?;
-    super::get(tx, run)
 }
 
 /// Takes one dream back, and puts none in force.

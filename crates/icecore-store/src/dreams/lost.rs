@@ -2,7 +2,7 @@
 
 use icecore_domain::ids::{Scope, Tenant};
 
-use crate::engine::{Isolation, Result, ScopeNo, Tx, column, params, record, tuple};
+use crate::engine::prelude::*;
 use crate::host::workspace;
 use crate::store::Store;
 

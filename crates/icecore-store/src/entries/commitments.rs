@@ -5,10 +5,7 @@ use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
-use crate::engine::{
-    Columns, Error, FromColumns, FromSql, Isolation, Params, Result, ScopeNo, StoreError, Tx,
-    Value, column, fields, number, params, params_from_iter, record, tuple,
-};
+use crate::engine::prelude::*;
 use crate::entries::NewEntry;
 use crate::outcomes::{self, Claim, Effect};
 use crate::reredact::Reredactor;
@@ -231,20 +228,68 @@ impl Store {
     ) -> Result<Vec<Scope>> {
         let (after, except) = (after.cloned(), except.to_vec());
         self.read(Isolation::Global, "waiting_memories", move |tx| {
-            waiting(tx, after.as_ref(), &except, limit)
+            let mut skipped = Vec::with_capacity(except.len());
+            for scope in &except {
+                skipped.extend(scopes::scope_no(tx, scope)?.map(|no| (no.tenant, no.scope)));
+            }
+            let mut tenant = match &after {
+                Some(after) => scopes::tenant_no(tx, after)?.unwrap_or(i64::MIN),
+                None => i64::MIN,
+            };
+            let mut found = Vec::new();
+            while found.len() < limit {
+                let next = tx.first(
+                    "SELECT tenant FROM commitments INDEXED BY commitments_waiting
+             WHERE state = 0 AND due_at IS NULL AND tenant > ?1 ORDER BY tenant LIMIT 1",
+                    [tenant],
+                    column,
+                )?;
+                let Some(next) = next else { break };
+                tenant = next;
+                if let Some(scope) = furthest_behind(tx, tenant, &skipped)? {
+                    found.push(scopes::scope_of(tx, tenant, scope)?);
+                }
+            }
+            Ok(found)
         })
         .await
     }
 
     pub async fn watch(&self, scope: &Scope) -> Result<Watch> {
-        self.read(scope, "watch", watch).await
+        self.read(scope, "watch", |tx| {
+            let through = log::head(tx, tx.tenant()?)?;
+            let Some(no) = tx.scope_no()? else {
+                return Ok(Watch { waiting: Vec::new(), after: through, through });
+            };
+            let which = "INDEXED BY commitments_waiting
+         WHERE k.state = 0 AND k.due_at IS NULL AND k.tenant = ?1 AND k.scope = ?2
+         ORDER BY k.position";
+            let waiting = find(tx, which, [no.tenant, no.scope], usize::MAX)?;
+            let compared: Position = scopes::field(tx, no, "looked_through")?;
+            let after = waiting.first().map_or(through, |first| first.made.max(compared));
+            Ok(Watch { waiting, after, through })
+        })
+        .await
     }
 
     /// Fires what is fulfilled, as [`Store::fire_commitment`] does, and notes how far the
     /// memory's entries were compared, in one step. Returns what fired.
     pub async fn look_through(&self, scope: &Scope, look: &Look) -> Result<Vec<Fired>> {
         let look = look.clone();
-        self.write(scope, "look_through", move |tx| look_through(tx, &look)).await
+        self.write(scope, "look_through", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
+            let mut fired = Vec::new();
+            for Fulfilled { commitment, because } in &look.fulfilled {
+                fired.extend(fire(tx, commitment, Some(because), look.now)?);
+            }
+            tx.change(
+                "UPDATE scopes SET looked_through = ?3
+         WHERE tenant = ?1 AND scope = ?2 AND looked_through < ?3",
+                params![no.tenant, no.scope, look.through],
+            )?;
+            Ok(fired)
+        })
+        .await
     }
 
     /// Fires a pending commitment and logs `commitment.fired` with ids alone; `because` is
@@ -387,8 +432,6 @@ fn named(record: &CommitmentRecord) -> Json {
     })
 }
 
-// Reading
-
 /// Selects commitments `k`; `which` follows the table's name.
 fn select(which: &str) -> String {
     format!(
@@ -437,8 +480,6 @@ fn find(
     Ok(found)
 }
 
-// Waiting for an entry
-
 /// The memory of a tenant whose entries are furthest behind with being compared.
 fn furthest_behind(tx: &Tx<'_>, tenant: i64, except: &[(i64, i64)]) -> Result<Option<i64>> {
     // One after the other: a memory, up to where it was compared, and whether it is behind.
@@ -461,67 +502,6 @@ fn furthest_behind(tx: &Tx<'_>, tenant: i64, except: &[(i64, i64)]) -> Result<Op
     }
     Ok(furthest.map(|(scope, _)| scope))
 }
-
-fn waiting(
-    tx: &Tx<'_>,
-    after: Option<&Tenant>,
-    except: &[Scope],
-    limit: usize,
-) -> Result<Vec<Scope>> {
-    let mut skipped = Vec::with_capacity(except.len());
-    for scope in except {
-        skipped.extend(scopes::scope_no(tx, scope)?.map(|no| (no.tenant, no.scope)));
-    }
-    let mut tenant = match after {
-        Some(after) => scopes::tenant_no(tx, after)?.unwrap_or(i64::MIN),
-        None => i64::MIN,
-    };
-    let mut found = Vec::new();
-    while found.len() < limit {
-        let next = tx.first(
-            "SELECT tenant FROM commitments INDEXED BY commitments_waiting
-             WHERE state = 0 AND due_at IS NULL AND tenant > ?1 ORDER BY tenant LIMIT 1",
-            [tenant],
-            column,
-        )?;
-        let Some(next) = next else { break };
-        tenant = next;
-        if let Some(scope) = furthest_behind(tx, tenant, &skipped)? {
-            found.push(scopes::scope_of(tx, tenant, scope)?);
-        }
-    }
-    Ok(found)
-}
-
-fn watch(tx: &Tx<'_>) -> Result<Watch> {
-    let through = log::head(tx, tx.tenant()?)?;
-    let Some(no) = tx.scope_no()? else {
-        return Ok(Watch { waiting: Vec::new(), after: through, through });
-    };
-    let which = "INDEXED BY commitments_waiting
-         WHERE k.state = 0 AND k.due_at IS NULL AND k.tenant = ?1 AND k.scope = ?2
-         ORDER BY k.position";
-    let waiting = find(tx, which, [no.tenant, no.scope], usize::MAX)?;
-    let compared: Position = scopes::field(tx, no, "looked_through")?;
-    let after = waiting.first().map_or(through, |first| first.made.max(compared));
-    Ok(Watch { waiting, after, through })
-}
-
-fn look_through(tx: &Tx<'_>, look: &Look) -> Result<Vec<Fired>> {
-    let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-    let mut fired = Vec::new();
-    for Fulfilled { commitment, because } in &look.fulfilled {
-        fired.extend(fire(tx, commitment, Some(because), look.now)?);
-    }
-    tx.change(
-        "UPDATE scopes SET looked_through = ?3
-         WHERE tenant = ?1 AND scope = ?2 AND looked_through < ?3",
-        params![no.tenant, no.scope, look.through],
-    )?;
-    Ok(fired)
-}
-
-// Settling
 
 fn pending(tx: &Tx<'_>, id: &str) -> Result<Option<(ScopeNo, CommitmentRecord)>> {
     match get(tx, id)? {

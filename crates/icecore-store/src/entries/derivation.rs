@@ -14,7 +14,7 @@ use icecore_domain::time::Millis;
 
 use super::{COLUMNS, IN_FORCE_NOW, LIVES, SUPERSEDED};
 use crate::bounds::{Change, entry_bytes};
-use crate::engine::{Isolation, Result, ScopeNo, Tx, column, number, params, record, tuple};
+use crate::engine::prelude::*;
 use crate::entries::EntryRecord;
 use crate::store::Store;
 use crate::{entries, log, scopes, secrets, usage};
@@ -228,8 +228,6 @@ fn crowded_sql() -> String {
     )
 }
 
-// Writing
-
 pub(crate) struct Expiries {
     outputs: Vec<Option<Millis>>,
     /// Of the successor of each replaced entry, where that is an existing one.
@@ -344,8 +342,6 @@ fn quote(tx: &Tx<'_>, no: ScopeNo, source: &str, output: &str) -> Result<()> {
         params![no.tenant, no.scope, source, output],
     )
 }
-
-// Finding what ends or is erased together
 
 /// The entries that end with one that is shown: itself, those that it replaced unless they
 /// were overtaken, and those that were made of any of these. It comes first, the others by
@@ -463,8 +459,6 @@ fn reachable(
     }
     Ok(known)
 }
-
-// Ending
 
 /// The entry that replaces another, or replaced it until it expired.
 struct SuccessorOf {

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::Selector;
 use crate::dreams::{COUNTS, DreamState, archives};
-use crate::engine::{Result, ScopeNo, Tx, column, number, params, record, tuple};
+use crate::engine::prelude::*;
 use crate::entries::commitments;
 use crate::host::workspace;
 use crate::host::workspace::{Expect, INDEX_FILES};

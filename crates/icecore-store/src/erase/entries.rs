@@ -8,7 +8,7 @@ use icecore_domain::time::Millis;
 use super::Selector;
 use super::dreams::{self, Going};
 use crate::bounds::Change;
-use crate::engine::{Owned, Result, ScopeNo, Tx, column, params, record, tuple};
+use crate::engine::prelude::*;
 use crate::entries::{commitments, derivation};
 use crate::log::hidden;
 use crate::store::Store;
@@ -63,7 +63,39 @@ impl Store {
         ended_by: Millis,
         limit: usize,
     ) -> Result<u64> {
-        self.write(scope, "purge_entries", move |tx| purge(tx, now, ended_by, limit)).await
+        self.write(scope, "purge_entries", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(0) };
+            let due = purgeable(tx, no, now, ended_by, limit)?;
+            if due.is_empty() {
+                return Ok(0);
+            }
+            for doomed in &due {
+                delete(tx, no, doomed)?;
+                commitments::void(tx, no, &doomed.id, now)?;
+            }
+            // No read as of any position saw what another stood for when it expired.
+            let last_end = due.iter().filter_map(|doomed| doomed.deleted).max().unwrap_or(0);
+            tx.change(
+                "UPDATE scopes SET epoch = epoch + 1, entries_from = max(entries_from, ?3)
+         WHERE tenant = ?1 AND scope = ?2",
+                [no.tenant, no.scope, last_end],
+            )?;
+            recalled::lose(tx, no)?;
+            let payload =
+                serde_json::json!({ "memoryRef": tx.scope()?.memory(), "entries": due.len() });
+            log::record(
+                tx,
+                no.tenant,
+                Some(no.scope),
+                "memory.expired",
+                &payload.to_string(),
+                now,
+            )?;
+            let touched = dreams::by_entries(tx, no, due.iter().map(|doomed| doomed.id.as_str()))?;
+            dreams::lose(tx, (tx.scope()?, no), &touched, Going::Deleted, now)?;
+            Ok(due.len() as u64)
+        })
+        .await
     }
 
     /// Erases entries by id, tag or age; returns how many. An entry named by its id takes
@@ -116,31 +148,6 @@ struct Doomed {
 
 record! {
     Doomed { began, id, deleted }
-}
-
-fn purge(tx: &Tx<'_>, now: Millis, ended_by: Millis, limit: usize) -> Result<u64> {
-    let Some(no) = tx.scope_no()? else { return Ok(0) };
-    let due = purgeable(tx, no, now, ended_by, limit)?;
-    if due.is_empty() {
-        return Ok(0);
-    }
-    for doomed in &due {
-        delete(tx, no, doomed)?;
-        commitments::void(tx, no, &doomed.id, now)?;
-    }
-    // No read as of any position saw what another stood for when it expired.
-    let last_end = due.iter().filter_map(|doomed| doomed.deleted).max().unwrap_or(0);
-    tx.change(
-        "UPDATE scopes SET epoch = epoch + 1, entries_from = max(entries_from, ?3)
-         WHERE tenant = ?1 AND scope = ?2",
-        [no.tenant, no.scope, last_end],
-    )?;
-    recalled::lose(tx, no)?;
-    let payload = serde_json::json!({ "memoryRef": tx.scope()?.memory(), "entries": due.len() });
-    log::record(tx, no.tenant, Some(no.scope), "memory.expired", &payload.to_string(), now)?;
-    let touched = dreams::by_entries(tx, no, due.iter().map(|doomed| doomed.id.as_str()))?;
-    dreams::lose(tx, (tx.scope()?, no), &touched, Going::Deleted, now)?;
-    Ok(due.len() as u64)
 }
 
 fn purgeable(

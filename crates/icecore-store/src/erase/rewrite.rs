@@ -8,7 +8,7 @@ use super::dreams::{self, Going, Touched};
 use super::turns::{Lost, still_as_read, swap_pack, swap_texts, take_out};
 use super::{Rewrite, RewrittenTurn};
 use crate::bounds::Change;
-use crate::engine::{Result, ScopeNo, Tx, params, record, tuple};
+use crate::engine::prelude::*;
 use crate::log::hidden;
 use crate::store::Store;
 use crate::turns::rows;
@@ -27,7 +27,7 @@ impl Store {
     /// body is in its row and not given, or the other way round.
     pub async fn rewrite(&self, scope: &Scope, rewrite: Rewrite) -> Result<bool> {
         self.write(scope, "rewrite", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, rewrite.session)? else {
+            let Some(no) = rows::owned(tx, rewrite.session)? else {
                 return Ok(false);
             };
             if !still_as_read(tx, no, &rewrite.seen())? || !bodies_fit(tx, no.tenant, &rewrite)? {

@@ -9,7 +9,7 @@ use icecore_domain::time::Millis;
 use super::dreams::{self, Going, Touched};
 use super::{Erasure, Seen, Selected, Selector};
 use crate::bounds::Change;
-use crate::engine::{Owned, Result, ScopeNo, Tx, column, number, params, record, tuple};
+use crate::engine::prelude::*;
 use crate::layers::{NewPack, TextBody};
 use crate::log::hidden;
 use crate::store::Store;
@@ -40,7 +40,7 @@ impl Store {
     /// read, or if a turn to erase lies in a closed micro that is not among those given.
     pub async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
         self.write(scope, "erase", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, erasure.session)? else {
+            let Some(no) = rows::owned(tx, erasure.session)? else {
                 return Ok(false);
             };
             if !still_as_read(tx, no, &erasure.seen())? {

@@ -9,9 +9,7 @@ use icecore_domain::time::Millis;
 
 use super::compressed;
 use super::demotion::PACK_KEY;
-use crate::engine::{
-    Columns, Isolation, Result, Row, ScopeNo, StoreError, Tx, params, tuple, values,
-};
+use crate::engine::prelude::*;
 use crate::keys::TenantKey;
 use crate::pack::{PackKey, TextFormat};
 use crate::store::Store;
@@ -86,7 +84,23 @@ impl Store {
         first: Ordinal,
         last: Ordinal,
     ) -> Result<Vec<MicroBody>> {
-        self.read(scope, "bodies", move |tx| bodies(tx, session, branch, first, last)).await
+        self.read(scope, "bodies", move |tx| {
+            let Some(no) = rows::owned(tx, session)? else { return Ok(Vec::new()) };
+            // Chunks tile, so those that overlap the range begin with the last that begins at or
+            // before it.
+            let sql = format!(
+                "{MICROS}
+         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
+           AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2
+               AND branch = ?3 AND level = 0 AND first <= ?4), 0)
+           AND c.last >= ?4
+         ORDER BY c.first"
+            );
+            let found =
+                tx.all(&sql, params![no.tenant, session, branch, first, last], read_micro)?;
+            find_packs(tx, no, found)
+        })
+        .await
     }
 
     /// Where the bodies of the micros are that hold these turns, by session, branch and
@@ -98,9 +112,8 @@ impl Store {
         places: &[(SessionNo, Branch, Ordinal)],
     ) -> Result<Vec<MicroBody>> {
         let places = places.to_vec();
-        self.read(scope, "bodies_at", move |tx| match tx.scope_no()? {
-            Some(no) => bodies_at(tx, no, &places),
-            None => Ok(Vec::new()),
+        self.read(scope, "bodies_at", move |tx| {
+            tx.scope_no()?.map_or(Ok(Vec::new()), |no| bodies_at(tx, no, &places))
         })
         .await
     }
@@ -127,28 +140,6 @@ impl Store {
         })
         .await
     }
-}
-
-fn bodies(
-    tx: &Tx<'_>,
-    session: SessionNo,
-    branch: Branch,
-    first: Ordinal,
-    last: Ordinal,
-) -> Result<Vec<MicroBody>> {
-    let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(Vec::new()) };
-    // Chunks tile, so those that overlap the range begin with the last that begins at or
-    // before it.
-    let sql = format!(
-        "{MICROS}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
-           AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2
-               AND branch = ?3 AND level = 0 AND first <= ?4), 0)
-           AND c.last >= ?4
-         ORDER BY c.first"
-    );
-    let found = tx.all(&sql, params![no.tenant, session, branch, first, last], read_micro)?;
-    find_packs(tx, no, found)
 }
 
 fn bodies_at(

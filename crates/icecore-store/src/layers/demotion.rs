@@ -6,7 +6,7 @@ use icecore_domain::time::Millis;
 
 use super::{PackRecord, TextBody, compressed, move_watermark, unrevised, watermark};
 use crate::bounds::Change;
-use crate::engine::{Result, ScopeNo, Tx, column, fields, number, params, tuple};
+use crate::engine::prelude::*;
 use crate::pack::{PackKey, TextFormat};
 use crate::store::Store;
 use crate::turns::rows::EXPIRED;
@@ -94,7 +94,7 @@ impl Store {
 
 fn demote_to_warm(tx: &Tx<'_>, demotion: &WarmDemotion) -> Result<bool> {
     let WarmDemotion { session, branch, seen_through, ref micros } = *demotion;
-    let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(false) };
+    let Some(no) = rows::owned(tx, session)? else { return Ok(false) };
     let at = (session, branch);
     let revisions = micros.iter().map(|(id, revision, _)| (id, *revision));
     let is_as_seen = watermark(tx, no.tenant, at, "warm_through")? == Some(seen_through)
@@ -154,7 +154,7 @@ fn delete_bodies(tx: &Tx<'_>, tenant: i64, id: &ChunkId) -> Result<i64> {
 
 fn demote_to_cold(tx: &Tx<'_>, demotion: &ColdDemotion) -> Result<bool> {
     let ColdDemotion { id, seen_through, ref micros, ref body, now } = *demotion;
-    let Some(no) = rows::owned(tx, tx.scope()?, id.session)? else { return Ok(false) };
+    let Some(no) = rows::owned(tx, id.session)? else { return Ok(false) };
     let at = (id.session, id.branch);
     let revisions = micros.iter().map(|(id, revision)| (id, *revision));
     let is_as_seen = watermark(tx, no.tenant, at, "cold_through")? == Some(seen_through)

@@ -2,7 +2,7 @@
 
 use icecore_domain::redact::Hidden;
 
-use crate::engine::{Params, Result, Row, ScopeNo, ToSql, Tx, params};
+use crate::engine::prelude::*;
 
 pub(crate) fn put_hidden(
     tx: &Tx<'_>,

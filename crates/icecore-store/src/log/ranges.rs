@@ -7,7 +7,7 @@
 
 use icecore_domain::time::Millis;
 
-use crate::engine::{Result, Tx, Value, column, params_from_iter, tuple, values};
+use crate::engine::prelude::*;
 
 /// Rows of `runs` that are read at a time. Each has at least one turn, and most have more.
 const PAGE: usize = 64;

@@ -9,7 +9,7 @@ use icecore_domain::identity::Link;
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo};
 
 use crate::bounds::Change;
-use crate::engine::{Result, ScopeNo, StoreError, Tx, Value, column, params, tuple, values};
+use crate::engine::prelude::*;
 use crate::log::Outcome;
 use crate::store::Store;
 use crate::turns::links::LinkedBefore;
@@ -114,13 +114,11 @@ impl<'b> OpenSession<'b> {
         let states = rows::branches(tx, scope.tenant, no)?;
         let known = read_known(tx, scope.tenant, no, last_seq, batch)?;
         let links = links::before(tx, scope, no, batch)?;
-        let followed = match batch.after {
-            None => None,
-            Some(link) => {
-                let found = links::in_session(tx, scope, no, link)?;
-                Some(found.ok_or_else(|| no_parent(0, "the message before", batch))?)
-            }
-        };
+        let followed = batch.after.map(|link| -> Result<_> {
+            let found = links::in_session(tx, scope, no, link)?;
+            found.ok_or_else(|| no_parent(0, "the message before", batch))
+        });
+        let followed = followed.transpose()?;
         Ok(Self {
             batch,
             scope,
@@ -349,17 +347,9 @@ impl<'b> OpenSession<'b> {
     }
 
     fn note(&mut self, tx: &Tx<'_>, turn: &'b NewTurn, place: AppendedTurn) -> Result<()> {
-        let speaker = match &turn.speaker {
-            Some(hash) => self.speaker(tx, hash)?,
-            None => 0,
-        };
-        let mut flags = 0;
-        if has_id(turn) {
-            flags |= HAS_CLIENT_ID;
-        }
-        if turn.session_given {
-            flags |= SESSION_GIVEN;
-        }
+        let speaker = turn.speaker.map_or(Ok(0), |hash| self.speaker(tx, &hash))?;
+        let flags =
+            i64::from(has_id(turn)) * HAS_CLIENT_ID + i64::from(turn.session_given) * SESSION_GIVEN;
         if let Some(link) = turn.link {
             let before = self.links.entry(link).or_default();
             self.is_answered |= turn.is_answer || before.is_answered;
@@ -500,11 +490,16 @@ impl<'b> OpenSession<'b> {
         insert(tx, "turns", TURN_COLUMNS, turns)?;
         let (count, now) = (self.added.len(), self.batch.now);
         let first_seq = Seq(self.last_seq.0 - count as u64 + 1);
-        tx.change(
-            "INSERT INTO runs (tenant, first, scope, session, first_seq, count, at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![self.scope.tenant, first, self.scope.scope, self.no, first_seq, count, now],
-        )?;
+        let row = fields! {
+            tenant: self.scope.tenant,
+            first: first,
+            scope: self.scope.scope,
+            session: self.no,
+            first_seq: first_seq,
+            count: count,
+            at: now,
+        };
+        tx.insert("runs", row)?;
         let hidden = (first..).zip(&self.added).flat_map(|(position, added)| {
             let hidden = added.turn.hidden.iter();
             hidden.map(move |(kind, count)| {
@@ -538,18 +533,10 @@ const TURN_COLUMNS: [&str; 12] = [
 
 const LINK_COLUMNS: [&str; 7] = ["tenant", "scope", "link", "session", "seq", "answered", "hollow"];
 
+#[rustfmt::skip]
 const CHUNK_COLUMNS: [&str; 11] = [
-    "tenant",
-    "session",
-    "branch",
-    "level",
-    "first",
-    "last",
-    "first_seq",
-    "last_seq",
-    "turns",
-    "tokens",
-    "policy",
+    "tenant", "session", "branch", "level", "first", "last", "first_seq", "last_seq", "turns",
+    "tokens", "policy",
 ];
 
 /// Stored turns with the same body, in order of `seq`.
@@ -663,16 +650,24 @@ fn new_session(
     batch: &AppendBatch,
     name_hash: &[u8; 16],
 ) -> Result<SessionNo> {
-    let session = tx.one(
+    let session: SessionNo = tx.one(
         "UPDATE tenants SET sessions = sessions + 1 WHERE tenant = ?1 RETURNING sessions",
         [no.tenant],
         column,
     )?;
-    tx.change(
-        "INSERT INTO sessions (tenant, session, scope, name, name_hash, turns, tokens, last_seq, updated_at, current)
-         VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6, 0)",
-        params![no.tenant, session, no.scope, batch.session.as_str(), *name_hash, batch.now],
-    )?;
+    let row = fields! {
+        tenant: no.tenant,
+        session: session,
+        scope: no.scope,
+        name: batch.session.as_str(),
+        name_hash: *name_hash,
+        turns: 0,
+        tokens: 0,
+        last_seq: 0,
+        updated_at: batch.now,
+        current: Branch::MAIN,
+    };
+    tx.insert("sessions", row)?;
     Ok(session)
 }
 

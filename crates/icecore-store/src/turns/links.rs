@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, SessionNo, TurnId};
 
-use crate::engine::{
-    FromSql, Result, Row, ScopeNo, Tx, Value, number, params, record, tuple, values,
-};
+use crate::engine::prelude::*;
 use crate::log::Outcome;
 use crate::store::Store;
 use crate::turns::{

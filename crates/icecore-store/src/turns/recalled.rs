@@ -4,7 +4,7 @@ use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, SessionNo};
 use icecore_domain::redact::RedactedText;
 
-use crate::engine::{Result, ScopeNo, Tx, params, tuple, values};
+use crate::engine::prelude::*;
 use crate::secrets;
 use crate::store::Store;
 use crate::turns::{NewRecalled, rows};

@@ -6,9 +6,7 @@ use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionName, SessionNo, 
 use icecore_domain::redact::{RedactedText, RedactedTurn};
 use icecore_domain::turn_jsonl;
 
-use crate::engine::{
-    Columns, Error, Params, Result, Row, ScopeNo, Tx, number, params, record, tuple, values,
-};
+use crate::engine::prelude::*;
 use crate::keys::TenantKey;
 use crate::log::ranges::LogOf;
 use crate::store::Store;
@@ -103,7 +101,7 @@ impl Store {
         branch: Branch,
     ) -> Result<Option<BranchRecord>> {
         self.read(scope, "branch", move |tx| {
-            let Some(no) = owned(tx, tx.scope()?, session)? else { return Ok(None) };
+            let Some(no) = owned(tx, session)? else { return Ok(None) };
             let mut records = branches(tx, no.tenant, session)?.into_iter().map(|one| one.record);
             Ok(records.find(|record| record.branch == branch))
         })
@@ -113,7 +111,34 @@ impl Store {
     /// Rows of turns in order of `seq`. Only hot turns have bodies in their rows.
     pub async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
         let query = *query;
-        self.read(scope, "turns", move |tx| turns(tx, &query)).await
+        self.read(scope, "turns", move |tx| {
+            let Some(no) = owned(tx, query.session)? else { return Ok(Vec::new()) };
+            let order = if query.newest { "DESC" } else { "ASC" };
+            let sql = turns_sql(
+                "turns t",
+                &format!(
+                    "t.seq > ?3 AND t.seq <= ?4
+             AND (?5 IS NULL OR t.branch = ?5) AND (?6 IS NULL OR t.position <= ?6)
+             ORDER BY t.seq {order} LIMIT ?7"
+                ),
+            );
+            let TurnQuery { session, branch, after, through, as_of, limit, .. } = query;
+            let mut select = tx.prepare_cached(&sql)?;
+            let values = params![no.tenant, session, after, through, branch, as_of, limit];
+            let mut rows = select.query_map(values, read_turn)?;
+            let (mut found, mut bytes) = (Vec::new(), 0_usize);
+            while bytes < query.bytes
+                && let Some(row) = rows.next().transpose()?
+            {
+                bytes = bytes.saturating_add(row.byte_count());
+                found.push(row);
+            }
+            if query.newest {
+                found.reverse();
+            }
+            Ok(found)
+        })
+        .await
     }
 
     /// The turns in a session that may have this client id, by its lookup.
@@ -156,9 +181,8 @@ impl Store {
     /// Only hot turns have bodies.
     pub async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         let ids = ids.to_vec();
-        self.read(scope, "turns_at", move |tx| match tx.scope_no()? {
-            Some(no) => turns_in(tx, no, &ids),
-            None => Ok(Vec::new()),
+        self.read(scope, "turns_at", move |tx| {
+            tx.scope_no()?.map_or(Ok(Vec::new()), |no| turns_in(tx, no, &ids))
         })
         .await
     }
@@ -271,34 +295,6 @@ fn turns_of_range_sql() -> String {
     turns_sql("turns t", "t.seq >= ?3 AND t.seq < ?4 ORDER BY t.seq")
 }
 
-fn turns(tx: &Tx<'_>, query: &TurnQuery) -> Result<Vec<TurnRow>> {
-    let Some(no) = owned(tx, tx.scope()?, query.session)? else { return Ok(Vec::new()) };
-    let order = if query.newest { "DESC" } else { "ASC" };
-    let sql = turns_sql(
-        "turns t",
-        &format!(
-            "t.seq > ?3 AND t.seq <= ?4
-             AND (?5 IS NULL OR t.branch = ?5) AND (?6 IS NULL OR t.position <= ?6)
-             ORDER BY t.seq {order} LIMIT ?7"
-        ),
-    );
-    let TurnQuery { session, branch, after, through, as_of, limit, .. } = *query;
-    let mut select = tx.prepare_cached(&sql)?;
-    let values = params![no.tenant, session, after, through, branch, as_of, limit];
-    let mut rows = select.query_map(values, read_turn)?;
-    let (mut found, mut bytes) = (Vec::new(), 0_usize);
-    while bytes < query.bytes
-        && let Some(row) = rows.next().transpose()?
-    {
-        bytes = bytes.saturating_add(row.byte_count());
-        found.push(row);
-    }
-    if query.newest {
-        found.reverse();
-    }
-    Ok(found)
-}
-
 pub(crate) fn turns_in(tx: &Tx<'_>, no: ScopeNo, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
     let sql = turns_sql(&format!("turns t {OF_SCOPE}"), "t.seq = ?3");
     let keys = ids.iter().map(|id| values![no.tenant, id.session, id.seq, no.scope]);
@@ -370,8 +366,8 @@ const SCOPE_HEAD: &str = "SELECT p.epoch, p.summaries, p.facts,
      FROM tenants t JOIN scopes p ON p.tenant = t.tenant WHERE t.name = ?1 AND p.memory = ?2";
 
 /// The scope's numbers, if the session is in it.
-pub(crate) fn owned(tx: &Tx<'_>, scope: &Scope, session: SessionNo) -> Result<Option<ScopeNo>> {
-    let Some(no) = scopes::scope_no(tx, scope)? else { return Ok(None) };
+pub(crate) fn owned(tx: &Tx<'_>, session: SessionNo) -> Result<Option<ScopeNo>> {
+    let Some(no) = tx.scope_no()? else { return Ok(None) };
     let is_owned = tx.finds(
         "SELECT 1 FROM sessions WHERE tenant = ?1 AND session = ?2 AND scope = ?3",
         params![no.tenant, session, no.scope],

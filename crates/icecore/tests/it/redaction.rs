@@ -189,10 +189,12 @@ async fn write(bench: &Bench, name: &str) {
         "put_outcome" => {
             for body in [OutcomeBody::Ids, OutcomeBody::Text] {
                 let outcome = NewOutcome {
-                    operation: "POST /x".to_owned(),
-                    key: "k".to_owned(),
-                    request: [0; 32],
-                    code: 200,
+                    claim: Claim {
+                        operation: "POST /x".to_owned(),
+                        key: "k".to_owned(),
+                        request: [0; 32],
+                        code: 200,
+                    },
                     body: body(secret.clone()),
                 };
                 memory.put_outcome(me().tenant(), outcome).await.unwrap();
