@@ -113,24 +113,9 @@ impl Turn {
     fn day(&self) -> Option<String> {
         let at: jiff::Timestamp = self.timestamp.as_ref()?.parse().ok()?;
         let date = jiff::tz::TimeZone::UTC.to_datetime(at).date();
-        Some(format!("{} {} {}", date.day(), MONTHS[date.month() as usize - 1], date.year()))
+        Some(date.strftime("%-d %B %Y").to_string())
     }
 }
-
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
 
 /// A text with single spaces.
 pub fn squeeze(text: &str) -> String {

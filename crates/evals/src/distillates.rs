@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use icecore_domain::dream::{Part, Source, SourceFact, SourceKind, archive, distil};
 use icecore_domain::fact;
-use icecore_domain::summary::Said;
+use icecore_domain::text::Said;
 use icecore_domain::time::Millis;
 use icecore_domain::tokens::TokenCounter;
 use icecore_models::O200k;

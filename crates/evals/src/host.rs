@@ -113,12 +113,7 @@ struct Found {
 /// Whether every promise that was tried was kept.
 pub async fn run(args: &Args) -> Result<bool> {
     let wanted = [
-        args.overhead,
-        args.connections,
-        args.mixed,
-        args.soak,
-        args.slow,
-        args.tenants,
+        args.overhead, args.connections, args.mixed, args.soak, args.slow, args.tenants,
         args.touched,
     ];
     if wanted.iter().all(|wanted| !wanted) {

@@ -81,9 +81,7 @@ mod tests {
     #[test]
     fn what_others_resemble_is_central() {
         let sentences = [
-            "Bread is baked.",
-            "The kiln smokes.",
-            "The kiln broke the cellar.",
+            "Bread is baked.", "The kiln smokes.", "The kiln broke the cellar.",
             "Our cellar floods.",
         ];
         assert_eq!(rank(&sentences).first(), Some(&2));

@@ -224,21 +224,8 @@ pub fn memory_mib(figure: &str) -> Option<u64> {
 
 fn report(found: &[Value]) -> String {
     let heads = [
-        "turns",
-        "search p50",
-        "p95",
-        "max",
-        "context 1k p50",
-        "p95",
-        "max",
-        "context 4k p50",
-        "p95",
-        "max",
-        "opening ms",
-        "MiB",
-        "peak",
-        "turns/s settled",
-        "durable",
+        "turns", "search p50", "p95", "max", "context 1k p50", "p95", "max", "context 4k p50",
+        "p95", "max", "opening ms", "MiB", "peak", "turns/s settled", "durable",
         "bytes/1,000 turns",
     ];
     let row = |size: &Value| {

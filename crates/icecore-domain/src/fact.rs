@@ -13,19 +13,17 @@ mod forms;
 mod render;
 mod resolve;
 mod retell;
-mod standing;
 
 pub use echo::{CONTEXT_CLOSE, CONTEXT_OPEN, KnownTexts};
 pub use extract::{MAX_FACTS_A_TURN, MAX_READ_CHARS, extract};
 pub use resolve::{FactStatus, FoundFact, Judged, KnownFact, resolve};
-pub use standing::{Standing, standing};
 
-pub(crate) use resolve::turns;
 pub(crate) use retell::read_back;
 
 use sha2::{Digest, Sha256};
 
-use crate::redact::RedactedText;
+use crate::redact::{Hidden, NotClean, RedactedText, Redactor, hidden_between};
+use crate::text::normalise;
 use crate::time::Millis;
 
 /// What a fact is about.
@@ -116,13 +114,6 @@ impl std::fmt::Display for FactKey {
     }
 }
 
-/// Lower case words without punctuation, one blank between them.
-pub fn normalise(text: &str) -> String {
-    let lower = text.to_lowercase();
-    let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join(" ")
-}
-
 /// A fact as found, not yet looked through for secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
@@ -160,6 +151,30 @@ pub struct RedactedFact {
     pub quote: RedactedText,
     /// Since when it holds: the time of the turn, or the date that it names.
     pub valid_from: Millis,
+}
+
+impl Redactor {
+    /// Hides what is secret in every text of a fact, and looks again.
+    pub fn fact(&self, fact: Fact) -> Result<RedactedFact, NotClean> {
+        let text = |text: String| self.derived_text(&text).map(|(text, _)| text);
+        Ok(RedactedFact {
+            kind: fact.kind,
+            subject: text(fact.subject)?,
+            attribute: text(fact.attribute)?,
+            value: text(fact.value)?,
+            text: text(fact.text)?,
+            quote: text(fact.quote)?,
+            valid_from: fact.valid_from,
+        })
+    }
+
+    /// As [`fact`](Self::fact), with how many secrets were hidden in its text.
+    pub fn fact_counted(&self, fact: Fact) -> Result<(RedactedFact, Hidden), NotClean> {
+        let text = fact.text.clone();
+        let redacted = self.fact(fact)?;
+        let hidden = hidden_between(&text, redacted.text.as_str());
+        Ok((redacted, hidden))
+    }
 }
 
 impl RedactedFact {

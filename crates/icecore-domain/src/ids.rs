@@ -4,7 +4,6 @@
 use std::fmt;
 
 use crate::redact::RedactedText;
-use crate::workspace::Workspace;
 
 /// The isolation boundary. Comes only from a credential.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +87,9 @@ impl fmt::Display for Tenant {
     }
 }
 
+/// The workspace of a credential that names none.
+pub const DEFAULT_WORKSPACE: &str = "default";
+
 /// Somebody whose right to act for a tenant has been established.
 ///
 /// The two constructors are the two ways that can happen, and a [`Scope`] comes
@@ -110,7 +112,7 @@ impl Principal {
     }
 
     fn in_default(tenant: Tenant) -> Self {
-        Self { tenant, workspace: Workspace::DEFAULT.to_owned() }
+        Self { tenant, workspace: DEFAULT_WORKSPACE.to_owned() }
     }
 
     /// The same, at work in another of the tenant's workspaces.

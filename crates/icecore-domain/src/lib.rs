@@ -29,12 +29,11 @@
 
 pub mod chat;
 pub mod chunk;
-pub mod compaction;
-pub mod consolidation;
 pub mod ctf;
 pub mod cut;
 pub mod dream;
 pub mod embed;
+pub mod entries;
 pub mod fact;
 pub mod follow;
 pub mod handoff;
@@ -43,12 +42,13 @@ pub mod ids;
 pub mod json;
 pub mod redact;
 pub mod schedule;
+pub mod source;
 pub mod summary;
+pub mod text;
 pub mod tier;
 pub mod time;
 pub mod tokens;
 pub mod turn;
 pub mod turn_jsonl;
-pub mod when;
 pub mod window;
 pub mod workspace;

@@ -42,11 +42,8 @@ pub use self::stream::{MAX_HELD_BYTES, RedactedStream};
 use self::engine::Engine;
 use self::hide::Hider;
 use self::registered::Registered;
-use crate::fact::{Fact, RedactedFact};
 use crate::json::{JsonText, TextPlace};
-use crate::summary::Summary;
-use crate::turn::{Content, RawTurn};
-use crate::turn_jsonl::KNOWN_FIELDS;
+use crate::turn::{Content, KNOWN_FIELDS, RawTurn};
 
 /// A value longer than this is no password, and its key says nothing about it.
 const MAX_NAMED_VALUE_BYTES: usize = 4096;
@@ -110,11 +107,6 @@ pub struct RedactedJson(JsonText);
 /// A turn of which every field has been through a [`Redactor`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactedTurn(RawTurn);
-
-/// A summary that has been through a [`Redactor`] again: its source was clean,
-/// but what was put together from it must be looked at once more.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RedactedSummary(Summary);
 
 impl RedactedText {
     /// The text.
@@ -186,18 +178,6 @@ impl RedactedTurn {
     /// The store's door; see [`RedactedText::read_back`].
     pub fn read_back(turn: RawTurn) -> Self {
         Self(turn)
-    }
-}
-
-impl RedactedSummary {
-    /// Its parts.
-    pub fn parts(&self) -> &Summary {
-        &self.0
-    }
-
-    /// The store's door; see [`RedactedText::read_back`].
-    pub fn read_back(summary: Summary) -> Self {
-        Self(summary)
     }
 }
 
@@ -308,10 +288,8 @@ impl Redactor {
     /// were already there are not counted.
     pub fn text_counted(&self, text: &str) -> (RedactedText, Hidden) {
         let redacted = self.text(text);
-        let mut hidden = Tally::default();
-        hidden.before(text);
-        hidden.after(redacted.as_str());
-        (redacted, hidden.hidden())
+        let hidden = hidden_between(text, redacted.as_str());
+        (redacted, hidden)
     }
 
     /// As [`turn`](Self::turn), and how many secrets were hidden.
@@ -387,53 +365,17 @@ impl Redactor {
         })
     }
 
-    /// Hides what is secret in derived text, part by part, and looks again.
-    pub fn summary(&self, summary: Summary) -> Result<RedactedSummary, NotClean> {
-        let text = |text: String| self.derived(&text);
-        let list = |list: Vec<String>| list.into_iter().map(text).collect::<Result<_, _>>();
-        Ok(RedactedSummary(Summary {
-            text: text(summary.text)?,
-            themes: list(summary.themes)?,
-            key_facts: list(summary.key_facts)?,
-        }))
-    }
-
     /// Hides what is secret in one derived text, and looks again; and how many
     /// secrets were hidden. Markers that were already there are not counted.
     pub fn derived_text(&self, text: &str) -> Result<(RedactedText, Hidden), NotClean> {
         let redacted = RedactedText(self.derived(text)?);
-        let mut hidden = Tally::default();
-        hidden.before(text);
-        hidden.after(redacted.as_str());
-        Ok((redacted, hidden.hidden()))
-    }
-
-    /// Hides what is secret in every text of a fact, and looks again.
-    pub fn fact(&self, fact: Fact) -> Result<RedactedFact, NotClean> {
-        let text = |text: String| self.derived(&text).map(RedactedText);
-        Ok(RedactedFact {
-            kind: fact.kind,
-            subject: text(fact.subject)?,
-            attribute: text(fact.attribute)?,
-            value: text(fact.value)?,
-            text: text(fact.text)?,
-            quote: text(fact.quote)?,
-            valid_from: fact.valid_from,
-        })
-    }
-
-    /// As [`fact`](Self::fact), and how many secrets were hidden in its text.
-    pub fn fact_counted(&self, fact: Fact) -> Result<(RedactedFact, Hidden), NotClean> {
-        let mut hidden = Tally::default();
-        hidden.before(&fact.text);
-        let redacted = self.fact(fact)?;
-        hidden.after(redacted.text.as_str());
-        Ok((redacted, hidden.hidden()))
+        let hidden = hidden_between(text, redacted.as_str());
+        Ok((redacted, hidden))
     }
 
     /// Text that we made ourselves is written only if a second look finds it
     /// clean: redacting twice equals redacting once, or something is broken.
-    fn derived(&self, text: &str) -> Result<String, NotClean> {
+    pub(crate) fn derived(&self, text: &str) -> Result<String, NotClean> {
         let Some(redacted) = self.replaced(text) else { return Ok(text.to_owned()) };
         match self.replaced(&redacted) {
             None => Ok(redacted),
@@ -531,6 +473,14 @@ impl Tally {
         };
         self.after.into_iter().filter_map(new).collect()
     }
+}
+
+/// How many markers of each kind a redacted text has more than the text it was made of.
+pub(crate) fn hidden_between(text: &str, redacted: &str) -> Hidden {
+    let mut hidden = Tally::default();
+    hidden.before(text);
+    hidden.after(redacted);
+    hidden.hidden()
 }
 
 /// Counts the markers of `text` by name, without their tags.

@@ -1,6 +1,6 @@
 //! Summaries without a model: extractive, deterministic, within a token budget.
 //!
-//! Turns are cut into sentences ([`sentence`]), sentences are weighed
+//! Turns are cut into sentences ([`crate::text`]), sentences are weighed
 //! ([`weigh`]: what is central, rare, dated, named, decided), and the best that
 //! do not repeat each other are put in the order they were said, each line after
 //! the name of who said it ([`pick`]). Themes and facts come from the same
@@ -9,15 +9,12 @@
 //! Maps are sorted lists, logarithms come from `libm`, and ties go to what was
 //! said first, so that equal turns give equal bytes on every machine.
 
-pub(crate) mod choose;
-pub(crate) mod cues;
-pub(crate) mod facts;
+mod choose;
+mod facts;
 pub mod model;
-pub(crate) mod pick;
-pub(crate) mod sentence;
+mod pick;
 mod themes;
 pub(crate) mod weigh;
-pub(crate) mod words;
 
 #[cfg(test)]
 mod summary_tests;
@@ -29,10 +26,11 @@ pub use facts::MAX_KEY_FACTS;
 pub use themes::MAX_THEMES;
 
 use crate::chunk::Level;
-use crate::time::Millis;
+use crate::redact::{NotClean, Redactor};
+use crate::text::{
+    Said, SentenceKind, Voice, dump, sentences, speaker_of, split_speaker, voice_of,
+};
 use crate::tokens::TokenCounter;
-use facts::Voice;
-use sentence::Kind;
 use themes::Themes;
 use weigh::Candidate;
 
@@ -49,9 +47,6 @@ pub const MACRO_SUMMARY_TOKENS: u32 = 160;
 /// Below this a summary says nothing.
 const MIN_SUMMARY_TOKENS: u32 = 20;
 
-/// A speaker's name is cut here.
-const MAX_SPEAKER_CHARS: usize = 40;
-
 /// Text that stands for one chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
@@ -63,17 +58,34 @@ pub struct Summary {
     pub key_facts: Vec<String>,
 }
 
-/// What a summarizer reads of a turn.
-#[derive(Debug, Clone, Copy)]
-pub struct Said<'a> {
-    /// `user`, `assistant`, …
-    pub role: &'a str,
-    /// Who spoke, where known.
-    pub name: Option<&'a str>,
-    /// The searchable text.
-    pub text: &'a str,
-    /// When.
-    pub at: Millis,
+/// A summary that has been through a [`Redactor`] again: its source was clean,
+/// but what was put together from it must be looked at once more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RedactedSummary(Summary);
+
+impl RedactedSummary {
+    /// Its parts.
+    pub fn parts(&self) -> &Summary {
+        &self.0
+    }
+
+    /// The store's door; see [`RedactedText::read_back`](crate::redact::RedactedText::read_back).
+    pub fn read_back(summary: Summary) -> Self {
+        Self(summary)
+    }
+}
+
+impl Redactor {
+    /// Hides what is secret in derived text, part by part, and looks again.
+    pub fn summary(&self, summary: Summary) -> Result<RedactedSummary, NotClean> {
+        let text = |text: String| self.derived(&text);
+        let list = |list: Vec<String>| list.into_iter().map(text).collect::<Result<_, _>>();
+        Ok(RedactedSummary(Summary {
+            text: text(summary.text)?,
+            themes: list(summary.themes)?,
+            key_facts: list(summary.key_facts)?,
+        }))
+    }
 }
 
 /// The budget for the summary of a chunk whose turns have `chunk_tokens`: a share
@@ -141,15 +153,15 @@ fn read_turn<'a>(turn: usize, said: &Said<'a>, candidates: &mut Vec<Candidate<'a
     let speaker = speaker_of(said);
     let voice = voice_of(said);
     let text = said.text.trim();
-    let mut sentences = if voice == Voice::Machine && text.contains('\n') {
-        vec![sentence::dump("output", text.lines().count())]
+    let mut found = if voice == Voice::Machine && text.contains('\n') {
+        vec![dump("output", text.lines().count())]
     } else {
-        sentence::sentences(text)
+        sentences(text)
     };
-    if sentences.is_empty() && text.contains(char::is_alphanumeric) {
-        sentences.push(sentence::dump("text", text.lines().count()));
+    if found.is_empty() && text.contains(char::is_alphanumeric) {
+        found.push(dump("text", text.lines().count()));
     }
-    for (index, sentence) in sentences.into_iter().enumerate() {
+    for (index, sentence) in found.into_iter().enumerate() {
         candidates.push(Candidate {
             turn,
             index,
@@ -169,8 +181,8 @@ fn read_line<'a>(turn: usize, line: &'a str, candidates: &mut Vec<Candidate<'a>>
         "tool" | "system" => Voice::Machine,
         _ => Voice::Person,
     };
-    for sentence in sentence::sentences(said) {
-        let kind = if is_dump(&sentence.text) { Kind::Dump } else { sentence.kind };
+    for sentence in sentences(said) {
+        let kind = if is_dump(&sentence.text) { SentenceKind::Dump } else { sentence.kind };
         // A fact that the summary holds already would only cost a comparison.
         let mut of_child = candidates.iter().rev().take_while(|c| c.turn == turn);
         if of_child.any(|c| c.sentence == sentence.text) {
@@ -185,43 +197,6 @@ fn read_line<'a>(turn: usize, line: &'a str, candidates: &mut Vec<Candidate<'a>>
 /// Whether a sentence is our own word for code or data.
 fn is_dump(sentence: &str) -> bool {
     sentence.starts_with('[') && (sentence.ends_with(" lines]") || sentence.ends_with(" line]"))
-}
-
-/// Splits `Ann: I moved.`; a line without a speaker has an empty one.
-pub(crate) fn split_speaker(line: &str) -> (&str, &str) {
-    match line.split_once(": ") {
-        Some((speaker, said))
-            if speaker.chars().count() <= MAX_SPEAKER_CHARS
-                && !speaker.contains(['.', '!', '?', ',', '。', '[']) =>
-        {
-            (speaker, said)
-        }
-        _ => ("", line),
-    }
-}
-
-/// The name, else the role, in a form that [`split_speaker`] finds again.
-pub(crate) fn speaker_of<'a>(said: &Said<'a>) -> Cow<'a, str> {
-    let given = said.name.filter(|name| !name.trim().is_empty()).unwrap_or(said.role);
-    let plain = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '\'');
-    if given.len() <= MAX_SPEAKER_CHARS && given.trim() == given && given.chars().all(plain) {
-        return Cow::Borrowed(given);
-    }
-    let marks = [':', '.', '!', '?', ',', '。', '['];
-    let cleaned: String = sentence::one_line(given)
-        .chars()
-        .map(|c| if marks.contains(&c) { ' ' } else { c })
-        .take(MAX_SPEAKER_CHARS)
-        .collect();
-    Cow::Owned(sentence::one_line(&cleaned))
-}
-
-pub(crate) fn voice_of(said: &Said<'_>) -> Voice {
-    match said.role {
-        "tool" | "function" | "system" | "developer" => Voice::Machine,
-        "assistant" | "model" if said.name.is_none() => Voice::Model,
-        _ => Voice::Person,
-    }
 }
 
 /// Keyphrases of lines that nobody said.
@@ -240,7 +215,7 @@ fn themes_of(candidates: &[Candidate<'_>]) -> Vec<String> {
             themes.ignore(&candidate.speaker);
         }
     }
-    let spoken = |c: &&Candidate<'_>| c.kind != Kind::Dump && c.voice != Voice::Machine;
+    let spoken = |c: &&Candidate<'_>| c.kind != SentenceKind::Dump && c.voice != Voice::Machine;
     candidates.iter().filter(spoken).for_each(|candidate| themes.read(&candidate.sentence));
     themes.name()
 }

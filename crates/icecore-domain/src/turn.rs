@@ -11,6 +11,13 @@ pub const MAX_CONTENT_BYTES: usize = 1 << 20;
 /// All other fields of a turn together may have at most this many bytes (1 MiB).
 pub const MAX_FIELDS_BYTES: usize = 1 << 20;
 
+/// The fields that have a meaning of their own. A field we do not know never
+/// has one of these names, or it would be read back as something else.
+pub const KNOWN_FIELDS: [&str; 12] = [
+    "session", "id", "role", "name", "content", "timestamp", "model", "toolCallId", "parentIds",
+    "tags", "confidence", "toolCalls",
+];
+
 /// A turn before anything was hidden in it. Only a
 /// [`Redactor`](crate::redact::Redactor) turns it into something storable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -214,7 +221,7 @@ impl RawTurn {
         ];
         let mut seen = std::collections::BTreeSet::new();
         for (name, value) in &self.extra {
-            let is_known = crate::turn_jsonl::KNOWN_FIELDS.contains(&name.as_str());
+            let is_known = KNOWN_FIELDS.contains(&name.as_str());
             let is_given = given.iter().any(|(known, is_given)| known == name && *is_given);
             if !seen.insert(name) || is_given || is_known && value.as_str() != "null" {
                 return Err(TurnError::FieldName);

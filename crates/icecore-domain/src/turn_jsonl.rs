@@ -9,24 +9,8 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use crate::json::{JsonText, brief, quote, syntax_reason};
+pub use crate::turn::KNOWN_FIELDS;
 use crate::turn::{Content, RawTurn, Timestamp, TurnError};
-
-/// The fields that have a meaning of their own. A field we do not know never
-/// has one of these names, or it would be read back as something else.
-pub const KNOWN_FIELDS: [&str; 12] = [
-    "session",
-    "id",
-    "role",
-    "name",
-    "content",
-    "timestamp",
-    "model",
-    "toolCallId",
-    "parentIds",
-    "tags",
-    "confidence",
-    "toolCalls",
-];
 
 /// A line: the turn, and the session it names, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ids::{Principal, Scope, Tenant};
+use crate::ids::{DEFAULT_WORKSPACE, Principal, Scope, Tenant};
 use crate::redact::RedactedText;
 
 /// A path is at most this long.
@@ -24,7 +24,7 @@ pub struct Workspace {
 
 impl Workspace {
     /// The workspace of a credential that names none.
-    pub const DEFAULT: &str = "default";
+    pub const DEFAULT: &str = DEFAULT_WORKSPACE;
 
     /// Whose files.
     pub fn tenant(&self) -> &Tenant {

@@ -120,12 +120,7 @@ fn piece(dice: &mut Dice) -> String {
         12 => pick(
             dice,
             &[
-                "password",
-                "is ",
-                "token=",
-                "the key",
-                "secret: ",
-                "-----BEGIN PRIVATE KEY-----",
+                "password", "is ", "token=", "the key", "secret: ", "-----BEGIN PRIVATE KEY-----",
                 "Authorization: Basic ",
             ],
         ),

@@ -111,9 +111,7 @@ impl Files {
     ) -> Result<Loaded, Unusable> {
         let (columns, cursor) = self.load_columns(payload)?;
         let rows = match &payload.rows {
-            Some(told) => {
-                Some(self.load_rows(payload.rows_file, told, payload.docs, memory_rows)?)
-            }
+            Some(told) => Some(self.load_rows(payload.rows_file, told, payload.docs, memory_rows)?),
             None => None,
         };
         Ok(Loaded { payload: payload.clone(), segments, columns, cursor, rows })

@@ -3,6 +3,7 @@
 use icecore_domain::chunk::Level;
 use icecore_domain::embed::Vector;
 use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo};
+use icecore_domain::text::dates::{MONTHS, WEEKDAYS};
 use icecore_domain::time::Millis;
 
 use crate::analysis;
@@ -181,22 +182,6 @@ pub(crate) fn keys(document: &Document) -> (Vec<String>, u32) {
 
 /// How people name a day, in UTC. A moment outside the calendar has no names.
 pub fn date_words(at: Millis) -> Vec<String> {
-    const MONTHS: [&str; 12] = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
-    const WEEKDAYS: [&str; 7] =
-        ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
     let Ok(moment) = jiff::Timestamp::from_millisecond(at.0) else { return Vec::new() };
     let date = jiff::tz::TimeZone::UTC.to_datetime(moment).date();
     vec![

@@ -4,7 +4,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore_openwop::AgentEntry;
+use icecore_host::AgentEntry;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use icecore::{Memory, Millis};
-use icecore_openwop::Host;
+use icecore_host::Host;
 use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{Audit, Denials};

@@ -1,13 +1,13 @@
 //! `GET /.well-known/openwop`: what this host can do, worked out when it is asked.
 //!
-//! What that is, [`Capabilities`](icecore_openwop::Capabilities) decides; here it gets
+//! What that is, [`Capabilities`](icecore_host::Capabilities) decides; here it gets
 //! its place on the wire. Families are at the root, where the protocol reads them now,
 //! and once more under `capabilities`, where earlier versions of it do.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore_openwop::Families;
+use icecore_host::Families;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

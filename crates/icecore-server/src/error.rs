@@ -12,7 +12,7 @@ use icecore::{
     EntryError, MAX_CONTENT_BYTES, MemoryError, ScheduleError, SchedulingError, StoreError,
     TurnError, turn_jsonl::LineError,
 };
-use icecore_openwop::RunsError;
+use icecore_host::RunsError;
 use serde_json::{Value, json};
 
 use crate::request_id;

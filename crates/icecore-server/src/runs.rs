@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use icecore::json::JsonText;
 use icecore::{MemoryError, Millis, RunRecord, StoreError, StoredOutcome};
-use icecore_openwop::{ForkRequest, Host, RunEvent, RunRequest, RunView, RunsError};
+use icecore_host::{ForkRequest, Host, RunEvent, RunRequest, RunView, RunsError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -501,7 +501,7 @@ pub(crate) async fn events(
     Ok(wire::ok(json!(answer(found)).to_string()))
 }
 
-fn answer(found: icecore_openwop::RunEvents) -> RunEventsAnswer {
+fn answer(found: icecore_host::RunEvents) -> RunEventsAnswer {
     let is_complete = found.is_complete;
     RunEventsAnswer {
         events: found.events.into_iter().map(RunEventRow::from).collect(),

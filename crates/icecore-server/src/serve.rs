@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use icecore::{Memory, MemoryError, StoreError};
-use icecore_openwop::Host;
+use icecore_host::Host;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 

@@ -189,19 +189,8 @@ fn spend(tx: &Tx<'_>, no: ScopeNo, spent: &Spending) -> Result<()> {
             sums.join(", ")
         ),
         params![
-            no.tenant,
-            no.scope,
-            day,
-            purpose,
-            model,
-            spent.calls,
-            spent.failed,
-            spent.reused,
-            spent.input,
-            spent.cached_input,
-            spent.output,
-            spent.cost,
-            spent.saved
+            no.tenant, no.scope, day, purpose, model, spent.calls, spent.failed, spent.reused,
+            spent.input, spent.cached_input, spent.output, spent.cost, spent.saved
         ],
     )?;
     let more = DayUse { requests: 0, tokens: spent.input.saturating_add(spent.output) };

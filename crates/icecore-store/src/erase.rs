@@ -7,9 +7,9 @@ pub(crate) mod rewrite;
 pub(crate) mod turns;
 
 use icecore_domain::chunk::ChunkId;
-use icecore_domain::fact::normalise;
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionName, SessionNo};
 use icecore_domain::redact::{Hidden, RedactedText, RedactedTurn};
+use icecore_domain::text::normalise;
 use icecore_domain::time::Millis;
 
 use crate::layers::{NewPack, TextBody};

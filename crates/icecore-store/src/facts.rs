@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use icecore_domain::fact::{FactKind, RedactedFact, Verdict, normalise};
+use icecore_domain::fact::{FactKind, RedactedFact, Verdict};
 use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::redact::{Hidden, RedactedText};
+use icecore_domain::text::normalise;
 use icecore_domain::time::Millis;
 
 use crate::engine::prelude::*;

@@ -192,14 +192,8 @@ impl Store {
            SET through = excluded.through, handoff = excluded.handoff,
              tokens = excluded.tokens, counted = excluded.counted",
                 params![
-                    no.tenant,
-                    usage.session,
-                    usage.branch,
-                    usage.model,
-                    usage.through,
-                    usage.handoff,
-                    usage.tokens,
-                    usage.counted,
+                    no.tenant, usage.session, usage.branch, usage.model, usage.through,
+                    usage.handoff, usage.tokens, usage.counted,
                 ],
             )
         })

@@ -7,8 +7,7 @@ mod due;
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo};
-use icecore_domain::redact::RedactedSummary;
-use icecore_domain::summary::Summary;
+use icecore_domain::summary::{RedactedSummary, Summary};
 use icecore_domain::time::Millis;
 
 use crate::engine::prelude::*;

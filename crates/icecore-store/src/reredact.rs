@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, check_name};
 use icecore_domain::json::JsonText;
-use icecore_domain::redact::{Hidden, RedactedSummary, RedactedText, Redactor};
+use icecore_domain::redact::{Hidden, RedactedText, Redactor};
+use icecore_domain::summary::RedactedSummary;
 
 use crate::engine::Result;
 

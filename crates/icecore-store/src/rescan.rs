@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use icecore_domain::fact::normalise;
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::{Hidden, Redactor};
+use icecore_domain::text::normalise;
 use icecore_domain::time::Millis;
 
 use crate::bounds::{Change, entry_bytes, tags_json};

@@ -96,6 +96,28 @@ impl Store {
         .await
     }
 
+    /// The tenants that have secrets and whose version of them, as text, is not in the note
+    /// that is named after the tenant, behind a prefix; each with that version.
+    pub async fn tenants_with_new_secrets(
+        &self,
+        note_prefix: &'static str,
+    ) -> Result<Vec<(Tenant, u64)>> {
+        self.read(Isolation::Global, "tenants_with_new_secrets", move |tx| {
+            let found: Vec<(String, u64)> = tx.all(
+                "SELECT t.name, t.secrets_version FROM tenants t
+                 WHERE EXISTS (SELECT 1 FROM secrets s WHERE s.tenant = t.tenant)
+                   AND NOT EXISTS (SELECT 1 FROM notes n WHERE n.name = ?1 || t.name
+                     AND n.value = CAST(t.secrets_version AS TEXT))
+                 ORDER BY t.name",
+                [note_prefix],
+                tuple,
+            )?;
+            let known = |(name, version)| Some((Tenant::new(name).ok()?, version));
+            Ok(found.into_iter().filter_map(known).collect())
+        })
+        .await
+    }
+
     /// 0 for a tenant that does not exist, 1 for one that never had a secret; rises
     /// whenever a value is added or a name is removed.
     pub async fn secrets_version(&self, tenant: &Tenant) -> Result<u64> {

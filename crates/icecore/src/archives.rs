@@ -31,9 +31,6 @@ pub struct ArchiveReport {
     pub damaged: Vec<(Checksum, String)>,
 }
 
-/// An archive may be erased, or written anew, between finding and reading it.
-const LOOKS: usize = 3;
-
 /// Archives that are kept open.
 const OPENED: usize = 16;
 
@@ -159,8 +156,10 @@ impl Memory {
         memory: Option<&str>,
         checksum: Checksum,
     ) -> Result<(ArchiveRecord, Arc<Archive>)> {
-        let mut problem = String::new();
-        for _ in 0..LOOKS {
+        // A body is no part of the transaction that finds it: it may be erased, or written
+        // anew under another name, before it is read.
+        let mut unread = String::new();
+        loop {
             let mut found = self.inner.store.archives_at(tenant, checksum).await?;
             found.retain(|archive| memory.is_none_or(|memory| archive.scope.memory() == memory));
             // Several memories may have come to the same: any body will do.
@@ -173,10 +172,15 @@ impl Memory {
             };
             match self.open_body(&record).await? {
                 Ok(archive) => return Ok((record, archive)),
-                Err(found) => problem = found,
+                Err(_) if record.name != unread => unread = record.name,
+                Err(reason) => {
+                    return Err(MemoryError::ArchiveDamaged {
+                        checksum: checksum.to_string(),
+                        reason,
+                    });
+                }
             }
         }
-        Err(MemoryError::ArchiveDamaged { checksum: checksum.to_string(), reason: problem })
     }
 
     /// Opens an archive's body, or says what is wrong with it.
@@ -243,12 +247,12 @@ impl Memory {
         Ok(report)
     }
 
-    /// Reads the body itself, not what is kept open. What seems damaged is looked at
-    /// again: it may have been erased meanwhile.
+    /// Reads the body itself, not what is kept open. What seems damaged is looked up once
+    /// more: it may have been erased, or written anew under another name, meanwhile.
     async fn verify_archive(&self, record: ArchiveRecord) -> Result<Verified> {
         let mut record = Some(record);
-        let mut problem = String::new();
-        for _ in 0..LOOKS {
+        let mut unread = String::new();
+        loop {
             let Some(looked_at) = record.take() else { return Ok(Verified::NotThere) };
             if looked_at.erased_at.is_some() {
                 return Ok(Verified::Erased);
@@ -258,13 +262,13 @@ impl Memory {
             }
             match self.read_body(&looked_at, Reading::WhereItLies).await? {
                 Ok(_) => return Ok(Verified::Sound),
-                Err(found) => problem = found,
+                Err(_) if looked_at.name != unread => unread = looked_at.name,
+                Err(problem) => return Ok(Verified::Damaged(problem)),
             }
             let ArchiveRecord { scope, checksum, .. } = looked_at;
             let again = self.inner.store.archives_at(scope.tenant(), checksum).await?;
             record = again.into_iter().find(|record| record.scope == scope);
         }
-        Ok(Verified::Damaged(problem))
     }
 
     /// Bodies of archives that no key opens: left by a crash before the archive was

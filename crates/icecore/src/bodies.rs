@@ -5,20 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use icecore_domain::chunk::ChunkId;
 use icecore_domain::ctf;
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, TurnId};
+use icecore_domain::ids::{Branch, Ordinal, Scope, SessionNo, TurnId};
 use icecore_domain::redact::RedactedTurn;
 use icecore_domain::turn_jsonl;
 use icecore_store::{
     BodyPlace, MicroBody, PackMember, PackReader, PackRecord, StoreError, TextBody, TextFormat,
-    TurnQuery, TurnRow, TurnState,
+    TurnRow, TurnState,
 };
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
 use crate::pieces::in_pieces;
-
-/// A pack can be rewritten by an erasure between finding and reading it.
-const READ_TRIES: usize = 3;
 
 /// Opened packs are kept up to this many bytes of text: those of about 200,000
 /// short turns, so that hits scattered over a long history cost no file each.
@@ -152,12 +149,30 @@ fn branch_of(body: &MicroBody) -> (SessionNo, Branch) {
     (body.id.session, body.id.branch)
 }
 
+/// Turns of one moment, and where the bodies are that they lack.
+type Whole = (Vec<TurnRow>, Vec<MicroBody>);
+
+/// Reads, and reads again if a pack has gone, until that same pack is missing twice. Packs are
+/// objects and no part of the transaction that finds them: an erasure may write one anew, and
+/// delete the old one before it was read. Then the next read finds the new one.
+pub(crate) async fn with_packs<T, Read>(read: impl Fn() -> Read) -> Result<T>
+where
+    Read: Future<Output = Result<T>>,
+{
+    let mut missing = String::new();
+    loop {
+        match read().await {
+            Err(MemoryError::Store(StoreError::PackMissing { name })) if name != missing => {
+                missing = name;
+            }
+            done => return done,
+        }
+    }
+}
+
 impl Memory {
     /// Fills in the bodies that are not in their rows, and leaves out rows that
     /// are erased. Rows that have expired stay without a body.
-    ///
-    /// Rows and bodies are read one after the other, and an erasure may come
-    /// between: then the rows are read again.
     pub(crate) async fn hydrate(&self, scope: &Scope, rows: Vec<TurnRow>) -> Result<Vec<TurnRow>> {
         let mut rows = self.hydrate_as_stored(scope, rows).await?;
         self.veil_turns(scope, &mut rows).await?;
@@ -168,34 +183,26 @@ impl Memory {
     pub(crate) async fn hydrate_as_stored(
         &self,
         scope: &Scope,
-        rows: Vec<TurnRow>,
-    ) -> Result<Vec<TurnRow>> {
-        self.hydrate_with(scope, rows, None).await
-    }
-
-    /// As [`Memory::hydrate_as_stored`], from bodies that were read with the rows.
-    async fn hydrate_with(
-        &self,
-        scope: &Scope,
         mut rows: Vec<TurnRow>,
-        mut known: Option<Vec<MicroBody>>,
     ) -> Result<Vec<TurnRow>> {
-        let mut failure = None;
-        for _ in 0..READ_TRIES {
-            rows.retain(|row| row.state != TurnState::Erased);
-            match self.fill(scope, &mut rows, known.take()).await {
-                Ok(()) => return Ok(rows),
-                Err(MemoryError::Store(
-                    error @ (StoreError::PackMissing { .. } | StoreError::BodyDamaged { .. }),
-                )) => failure = Some(error),
-                Err(error) => return Err(error),
+        rows.retain(|row| row.state != TurnState::Erased);
+        let lacking = rows.iter().filter(|row| row.lacks_body());
+        let ids: Vec<TurnId> = lacking.map(|row| row.id).collect();
+        if ids.is_empty() {
+            return Ok(rows);
+        }
+        let read = self.stored_turns(scope, &ids).await?;
+        let mut now: BTreeMap<TurnId, TurnRow> =
+            read.into_iter().map(|row| (row.id, row)).collect();
+        rows.retain_mut(|row| {
+            if !row.lacks_body() {
+                return true;
             }
-            self.refresh(scope, &mut rows).await?;
-        }
-        match failure {
-            Some(error) => Err(error.into()),
-            None => Ok(rows),
-        }
+            // Erased meanwhile, where it is not among them. A turn may be asked for twice.
+            let found = now.get_mut(&row.id);
+            found.map(|found| *row = found.clone()).is_some()
+        });
+        Ok(rows)
     }
 
     /// As [`Memory::hydrate`], but a damaged body costs its own turns alone, which
@@ -205,32 +212,37 @@ impl Memory {
         scope: &Scope,
         rows: Vec<TurnRow>,
     ) -> Result<Vec<TurnRow>> {
-        self.fill_what_can_be(scope, rows, None).await
+        match self.hydrate(scope, rows.clone()).await {
+            Err(MemoryError::Store(error)) if error.is_damage() => {
+                self.hydrate_each(scope, rows, &error).await
+            }
+            done => done,
+        }
     }
 
-    /// The turns with these ids, whole, in the order asked.
+    /// The turns with these ids, whole, in the order asked, but those that are damaged.
     pub(crate) async fn whole_turns(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
-        let (rows, bodies) = self.inner.store.whole_turns_at(scope, ids).await?;
-        self.fill_what_can_be(scope, rows, Some(bodies)).await
+        match self.stored_turns(scope, ids).await {
+            Ok(mut rows) => {
+                self.veil_turns(scope, &mut rows).await?;
+                Ok(rows)
+            }
+            Err(MemoryError::Store(error)) if error.is_damage() => {
+                let rows = self.inner.store.turns_at(scope, ids).await?;
+                self.hydrate_each(scope, rows, &error).await
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    async fn fill_what_can_be(
+    /// Turns one by one, without those that are damaged.
+    async fn hydrate_each(
         &self,
         scope: &Scope,
         rows: Vec<TurnRow>,
-        known: Option<Vec<MicroBody>>,
+        error: &StoreError,
     ) -> Result<Vec<TurnRow>> {
-        let filled = self.hydrate_with(scope, rows.clone(), known).await;
-        match filled {
-            Ok(mut rows) => {
-                self.veil_turns(scope, &mut rows).await?;
-                return Ok(rows);
-            }
-            Err(MemoryError::Store(error)) if error.is_damage() => {
-                tracing::warn!(%scope, %error, "turns are passed over; `icecore check` tells which");
-            }
-            other => return other,
-        }
+        tracing::warn!(%scope, %error, "turns are passed over; `icecore check` tells which");
         let mut whole = Vec::with_capacity(rows.len());
         for row in rows {
             match self.hydrate(scope, vec![row]).await {
@@ -242,26 +254,29 @@ impl Memory {
         Ok(whole)
     }
 
+    /// The turns with these ids as they are stored, with their bodies, without the erased:
+    /// rows and bodies are of one moment.
+    async fn stored_turns(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
+        with_packs(|| async {
+            let ids = ids.to_vec();
+            let read = self.inner.store.read(scope, "whole_turns", move |tx| {
+                let mut rows = tx.turns_at(&ids)?;
+                rows.retain(|row| row.state != TurnState::Erased);
+                let lacking = rows.iter().filter(|row| row.lacks_body());
+                let bodies = tx.bodies_at(&lacking.map(TurnRow::place).collect::<Vec<_>>())?;
+                Ok((rows, bodies))
+            });
+            self.fill(read.await?).await
+        })
+        .await
+    }
+
     /// Fills in the missing bodies, branch by branch.
-    async fn fill(
-        &self,
-        scope: &Scope,
-        rows: &mut [TurnRow],
-        known: Option<Vec<MicroBody>>,
-    ) -> Result<()> {
-        let places: Vec<_> =
-            rows.iter().filter(|row| row.lacks_body()).map(TurnRow::place).collect();
-        if places.is_empty() {
-            return Ok(());
-        }
-        let bodies = match known {
-            Some(known) => known,
-            None => self.inner.store.bodies_at(scope, &places).await?,
-        };
+    async fn fill(&self, (mut rows, bodies): Whole) -> Result<Vec<TurnRow>> {
         let packs = self.open_packs(&bodies).await?;
         for of_branch in bodies.chunk_by(|a, b| branch_of(a) == branch_of(b)) {
             let at = branch_of(&of_branch[0]);
-            let found = self.read_from(scope, of_branch, &packs).await?;
+            let found = read_from(of_branch, &packs).await?;
             let mine = |row: &&mut TurnRow| row.lacks_body() && (row.id.session, row.branch) == at;
             for row in rows.iter_mut().filter(mine) {
                 // A turn may be asked for twice.
@@ -270,97 +285,17 @@ impl Memory {
         }
         match rows.iter().find(|row| row.lacks_body()) {
             Some(row) => Err(damaged(&row.id.to_string(), "its body is in no tier")),
-            None => Ok(()),
+            None => Ok(rows),
         }
     }
 
-    /// Reads again how the rows without a body stand.
-    async fn refresh(&self, scope: &Scope, rows: &mut [TurnRow]) -> Result<()> {
-        for row in rows.iter_mut().filter(|row| row.body.is_none()) {
-            let query = TurnQuery {
-                after: Seq(row.id.seq.0 - 1),
-                through: row.id.seq,
-                ..TurnQuery::all(row.id.session, 1)
-            };
-            if let Some(now) = self.inner.store.turns(scope, &query).await?.into_iter().next() {
-                *row = now;
-            }
-        }
-        Ok(())
-    }
-
-    /// The turns of micros by ordinal, from text or packs. Those still in rows
-    /// are read from there.
+    /// The turns of micros by ordinal, from text or packs, not from rows.
     pub(crate) async fn read_micros(
         &self,
-        scope: &Scope,
         bodies: &[MicroBody],
     ) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
         let packs = self.open_packs(bodies).await?;
-        self.read_from(scope, bodies, &packs).await
-    }
-
-    /// The same, of one branch, with its packs open.
-    async fn read_from(
-        &self,
-        scope: &Scope,
-        bodies: &[MicroBody],
-        packs: &BTreeMap<String, Arc<PackTexts>>,
-    ) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
-        let mut micros: Vec<Decoding> =
-            bodies.iter().map(|body| Decoding::new(body, packs)).collect();
-        in_pieces(&mut micros, Decoding::byte_count, Decoding::decode).await?;
-        let mut found = BTreeMap::new();
-        for (body, micro) in bodies.iter().zip(micros) {
-            match &body.place {
-                BodyPlace::Gone => {}
-                BodyPlace::Rows => {
-                    for row in self.micro_rows(scope, body).await? {
-                        if let Some(turn) = row.body {
-                            found.insert(row.ordinal, turn);
-                        }
-                    }
-                }
-                BodyPlace::Text(_) | BodyPlace::Pack(_) => {
-                    for (ordinal, turn) in self.place(scope, body, micro.turns).await? {
-                        found.insert(ordinal, turn);
-                    }
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Which ordinals the surviving turns of a micro have.
-    async fn place(
-        &self,
-        scope: &Scope,
-        body: &MicroBody,
-        turns: Vec<RedactedTurn>,
-    ) -> Result<Vec<(Ordinal, RedactedTurn)>> {
-        if turns.len() as u64 == body.id.turn_count() {
-            return Ok((body.id.first.0..).map(Ordinal).zip(turns).collect());
-        }
-        let mut rows = self.micro_rows(scope, body).await?;
-        rows.retain(|row| row.state == TurnState::Present);
-        if rows.len() != turns.len() {
-            let reason = format!("it holds {} turns and should hold {}", turns.len(), rows.len());
-            return Err(damaged(&body.id.to_string(), &reason));
-        }
-        Ok(rows.into_iter().map(|row| row.ordinal).zip(turns).collect())
-    }
-
-    /// The rows of a micro's own turns.
-    pub(crate) async fn micro_rows(&self, scope: &Scope, body: &MicroBody) -> Result<Vec<TurnRow>> {
-        let query = TurnQuery {
-            branch: Some(body.id.branch),
-            after: Seq(body.first_seq.0.saturating_sub(1)),
-            through: body.last_seq,
-            ..TurnQuery::all(body.id.session, usize::MAX >> 1)
-        };
-        let mut rows = self.inner.store.turns(scope, &query).await?;
-        rows.retain(|row| body.id.first <= row.ordinal && row.ordinal <= body.id.last);
-        Ok(rows)
+        read_from(bodies, &packs).await
     }
 
     /// The texts of all packs that bodies lie in, side by side, from the cache
@@ -408,15 +343,36 @@ impl Memory {
     /// whatever is kept of it.
     pub(crate) async fn read_lying(
         &self,
-        scope: &Scope,
         bodies: &[MicroBody],
         pack: &PackRecord,
     ) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
         let bytes = self.inner.packs.get_lying(&pack.name, &pack.sha256).await?;
         let reader = opened(bytes, pack).await?;
         let texts = off_thread(move || texts(&reader)).await??;
-        self.read_from(scope, bodies, &BTreeMap::from([(pack.name.clone(), texts)])).await
+        read_from(bodies, &BTreeMap::from([(pack.name.clone(), texts)])).await
     }
+}
+
+/// The turns of micros of one branch by ordinal, from text or open packs.
+async fn read_from(
+    bodies: &[MicroBody],
+    packs: &BTreeMap<String, Arc<PackTexts>>,
+) -> Result<BTreeMap<Ordinal, RedactedTurn>> {
+    let mut micros: Vec<Decoding> = bodies.iter().map(|body| Decoding::new(body, packs)).collect();
+    in_pieces(&mut micros, Decoding::byte_count, Decoding::decode).await?;
+    let mut found = BTreeMap::new();
+    for (body, micro) in bodies.iter().zip(micros) {
+        if matches!(body.place, BodyPlace::Rows | BodyPlace::Gone) {
+            continue;
+        }
+        if micro.turns.len() != body.present.len() {
+            let (held, present) = (micro.turns.len(), body.present.len());
+            let reason = format!("it holds {held} turns and should hold {present}");
+            return Err(damaged(&body.id.to_string(), &reason));
+        }
+        found.extend(body.present.iter().copied().zip(micro.turns));
+    }
+    Ok(found)
 }
 
 async fn opened(bytes: impl AsRef<[u8]> + Send + 'static, pack: &PackRecord) -> Result<PackReader> {

@@ -11,7 +11,7 @@ use icecore_store::{
     TurnState,
 };
 
-use crate::bodies::decode;
+use crate::bodies::{decode, with_packs};
 use crate::error::{MemoryError, Result};
 use crate::history::PAGE;
 use crate::memory::{Memory, SystemClock};
@@ -71,9 +71,6 @@ const HOT_PAGE: usize = 100;
 
 /// Turns whose texts are read at once.
 const TEXT_PAGE: u64 = 2_000;
-
-/// A body that seems damaged is looked at this often before that is said.
-const LOOKS: usize = 3;
 
 impl Memory {
     /// Verifies every invariant of the store and every body in every tier.
@@ -152,51 +149,10 @@ impl Memory {
                 };
             let Some(last) = bodies.last().map(|body| body.id.last) else { break };
             for body in bodies {
-                if matches!(body.place, BodyPlace::Text(_) | BodyPlace::Gone) {
-                    self.check_text(scope, body, report).await?;
-                }
+                check_text(&body, report);
             }
             from = last.0 + 1;
         }
-        Ok(())
-    }
-
-    /// Whether a text decodes and holds as many turns as the rows say. An erasure
-    /// may come between looking at the one and at the other, so a finding is
-    /// looked at again.
-    async fn check_text(
-        &self,
-        scope: &Scope,
-        body: MicroBody,
-        report: &mut CheckReport,
-    ) -> Result<()> {
-        let id = body.id;
-        let mut body = Some(body);
-        let mut problem = String::new();
-        for _ in 0..LOOKS {
-            let Some(looked_at) = body.take() else { return Ok(()) };
-            let held = match &looked_at.place {
-                BodyPlace::Text(text) => decode(&id, text).map(|turns| turns.len() as u64),
-                BodyPlace::Gone => Ok(0),
-                BodyPlace::Rows | BodyPlace::Pack(_) => return Ok(()),
-            };
-            let present = self.present(scope, std::slice::from_ref(&looked_at)).await?;
-            problem = match held {
-                Ok(held) if held == present => {
-                    report.texts += 1;
-                    report.turns += held;
-                    return Ok(());
-                }
-                Ok(held) => {
-                    format!("the body of {id} holds {held} turns and should hold {present}")
-                }
-                Err(error) => error.to_string(),
-            };
-            let again =
-                self.inner.store.bodies(scope, id.session, id.branch, id.first, id.last).await?;
-            body = again.into_iter().next();
-        }
-        report.problems.push(problem);
         Ok(())
     }
 
@@ -264,52 +220,40 @@ impl Memory {
 
     /// Reads a pack whole: how many turns it holds, or what is wrong with it.
     async fn read_pack(&self, pack: &PackRecord) -> Result<std::result::Result<u64, String>> {
-        let mut problem = String::new();
-        for _ in 0..LOOKS {
-            let place = &pack.id;
-            let bodies = self
-                .inner
-                .store
-                .bodies(&pack.scope, place.session, place.branch, place.first, place.last)
-                .await?;
-            // The pack may have been replaced since it was listed.
-            let holds = |body: &MicroBody| matches!(&body.place, BodyPlace::Pack(now) if now.name == pack.name);
-            let mine: Vec<_> = bodies.into_iter().filter(holds).collect();
-            if mine.is_empty() {
-                return Ok(Ok(0));
+        let problem = match with_packs(|| self.read_pack_found(pack)).await {
+            Ok((turns, present)) if turns == present => return Ok(Ok(present)),
+            Ok((turns, present)) => {
+                format!("pack `{}` holds {turns} turns and should hold {present}", pack.name)
             }
-            problem = match self.read_lying(&pack.scope, &mine, pack).await {
-                Ok(turns) => {
-                    let present = self.present(&pack.scope, &mine).await?;
-                    if turns.len() as u64 == present {
-                        return Ok(Ok(present));
-                    }
-                    format!(
-                        "pack `{}` holds {} turns and should hold {present}",
-                        pack.name,
-                        turns.len()
-                    )
-                }
-                Err(MemoryError::Store(
-                    error @ (StoreError::PackMissing { .. }
-                    | StoreError::PackDamaged { .. }
-                    | StoreError::BodyDamaged { .. }),
-                )) => error.to_string(),
-                Err(error) => return Err(error),
-            };
-        }
+            Err(MemoryError::Store(
+                error @ (StoreError::PackMissing { .. }
+                | StoreError::PackDamaged { .. }
+                | StoreError::BodyDamaged { .. }),
+            )) => error.to_string(),
+            Err(error) => return Err(error),
+        };
         let ChunkId { session, first, last, .. } = pack.id;
         Ok(Err(format!("{problem} (turns {first} to {last} of session {session})")))
     }
 
-    /// Turns of these micros that are there, by their rows.
-    async fn present(&self, scope: &Scope, micros: &[MicroBody]) -> Result<u64> {
-        let mut present = 0;
-        for body in micros {
-            let rows = self.micro_rows(scope, body).await?;
-            present += rows.iter().filter(|row| row.state == TurnState::Present).count();
+    /// How many turns a pack holds, and how many it should; none if it is not in use any more.
+    async fn read_pack_found(&self, pack: &PackRecord) -> Result<(u64, u64)> {
+        let place = &pack.id;
+        let bodies = self
+            .inner
+            .store
+            .bodies(&pack.scope, place.session, place.branch, place.first, place.last)
+            .await?;
+        // The pack may have been replaced since it was listed.
+        let holds =
+            |body: &MicroBody| matches!(&body.place, BodyPlace::Pack(now) if now.name == pack.name);
+        let mine: Vec<_> = bodies.into_iter().filter(holds).collect();
+        if mine.is_empty() {
+            return Ok((0, 0));
         }
-        Ok(present as u64)
+        let turns = self.read_lying(&mine, pack).await?;
+        let present: usize = mine.iter().map(|body| body.present.len()).sum();
+        Ok((turns.len() as u64, present as u64))
     }
 
     /// Objects without a record, left by a crash between writing and recording.
@@ -361,5 +305,25 @@ impl Memory {
 
     async fn recorded_packs(&self) -> Result<BTreeSet<String>> {
         Ok(self.inner.store.packs(None).await?.into_iter().map(|pack| pack.name).collect())
+    }
+}
+
+/// Whether a text decodes and holds as many turns as the rows say.
+fn check_text(body: &MicroBody, report: &mut CheckReport) {
+    let (id, present) = (body.id, body.present.len());
+    let held = match &body.place {
+        BodyPlace::Text(text) => decode(&id, text).map(|turns| turns.len()),
+        BodyPlace::Gone => Ok(0),
+        BodyPlace::Rows | BodyPlace::Pack(_) => return,
+    };
+    match held {
+        Ok(held) if held == present => {
+            report.texts += 1;
+            report.turns += held as u64;
+        }
+        Ok(held) => report
+            .problems
+            .push(format!("the body of {id} holds {held} turns and should hold {present}")),
+        Err(error) => report.problems.push(error.to_string()),
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 
-pub use icecore_domain::compaction::COMMITMENT_TAG;
+pub use icecore_domain::entries::COMMITMENT_TAG;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::Millis;

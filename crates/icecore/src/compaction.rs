@@ -8,23 +8,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use icecore_domain::compaction::press::Pressing;
-use icecore_domain::compaction::{self, COMPACTED_FROM, Entry, Kind, Limits};
+use icecore_domain::entries::compact::model::Pressing;
+use icecore_domain::entries::compact::{self, Limits};
+use icecore_domain::entries::{self, COMPACTED_FROM, Entry, EntryKind};
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, NotClean, RedactedText, Redactor};
 use icecore_domain::time::Millis;
 use icecore_store::{
     Derivation, DerivationKind, Derived, DerivedEntry, EntryFilter, EntryRecord, Replaced,
-    StoreError, Successor,
+    Successor,
 };
 use serde_json::json;
 
 use crate::entries::without_repeats;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
-use crate::memory::{Memory, TRIES};
+use crate::memory::Memory;
 use crate::models::{About, Purpose};
-use crate::secrets::TenantRedactor;
+use crate::secrets::{TenantRedactor, swapped};
 use crate::settings::CompactionSettings;
 
 /// Entries that one compaction looks at, whatever it is asked for.
@@ -204,27 +205,21 @@ impl Memory {
         request: CompactionRequest,
         choice: Choice,
     ) -> Result<Option<Compaction>> {
-        for _ in 0..TRIES {
-            match self.compact_once(scope, request, choice).await {
-                // A secret was registered, or a source has gone: all is read again.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) | Ok(Step::Changed) => {}
-                Ok(Step::Nothing) => return Ok(None),
-                Ok(Step::Done(done)) => {
-                    self.tell_compaction(scope, &done);
-                    return Ok(Some(*done));
-                }
-                Err(error) => return Err(error),
-            }
+        let done = swapped!(self.compact_once(scope, request, choice))?;
+        let done = done.ok_or(MemoryError::EntriesChanged)?;
+        if let Some(done) = &done {
+            self.tell_compaction(scope, done);
         }
-        Err(MemoryError::EntriesChanged)
+        Ok(done)
     }
 
+    /// Compacts, if there is anything to; nothing is answered if a source has gone meanwhile.
     async fn compact_once(
         &self,
         scope: &Scope,
         request: CompactionRequest,
         choice: Choice,
-    ) -> Result<Step> {
+    ) -> Result<Option<Option<Compaction>>> {
         let now = self.now();
         let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
         let head = self.inner.store.head(scope.tenant()).await?;
@@ -232,7 +227,7 @@ impl Memory {
         let most = request.max_input_entries.min(MAX_COMPACTED_ENTRIES);
         let oldest = Arc::new(self.oldest(scope, most, choice, now).await?);
         if oldest.len() < 2 {
-            return Ok(Step::Nothing);
+            return Ok(Some(None));
         }
         let key = self.identity_key(scope.tenant()).await?;
         let bounds = self.entry_settings();
@@ -248,7 +243,7 @@ impl Memory {
             let name = |ids: &[String]| run_name(&key, &named, head, ids);
             draft(&redactor, &oldest, limits, name, most_tags, pressed)
         });
-        let Some(Draft { ids, entry }) = drafted.await?? else { return Ok(Step::Nothing) };
+        let Some(Draft { ids, entry }) = drafted.await?? else { return Ok(Some(None)) };
         let derivation = Derivation {
             payload: payload_of(scope, &ids, entry.content.as_str().len()),
             outputs: vec![entry],
@@ -265,13 +260,12 @@ impl Memory {
             secrets_seen: version,
         };
         let Some(derived) = self.inner.store.derive_entries(scope, derivation).await? else {
-            return Ok(Step::Changed);
+            return Ok(None);
         };
         let Derived { outputs, payload, position } = derived;
         let entry = outputs.into_iter().next();
         let entry = entry.ok_or_else(|| MemoryError::Internal("no entry was made".to_owned()))?;
-        let done = Compaction { entry, source_ids: ids, payload, position };
-        Ok(Step::Done(Box::new(done)))
+        Ok(Some(Some(Compaction { entry, source_ids: ids, payload, position })))
     }
 
     /// What models make of the entries that a compaction takes, where they do not stay
@@ -291,7 +285,7 @@ impl Memory {
             let clean = Clean::of(&by, &read);
             let tags = clean.tags();
             let entries = clean.entries(&tags);
-            let plan = compaction::plan(&entries, &limits)?;
+            let plan = compact::plan(&entries, &limits)?;
             Pressing::of(&entries, &plan, limits.max_output_bytes)
         })
         .await?;
@@ -311,7 +305,7 @@ impl Memory {
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
         let mut found: Vec<EntryRecord> = Vec::new();
-        let mut together: BTreeMap<Option<Kind>, usize> = BTreeMap::new();
+        let mut together: BTreeMap<Option<EntryKind>, usize> = BTreeMap::new();
         let (mut after, mut looked_at, mut bytes) = (None, 0, 0);
         let (store, filter) = (&self.inner.store, EntryFilter::default());
         let most_tags = self.entry_settings().tags.max(1);
@@ -400,14 +394,8 @@ impl Resting {
     }
 }
 
-/// How far an attempt got.
-enum Step {
-    /// There is nothing to do.
-    Nothing,
-    /// What was read is not so any more.
-    Changed,
-    Done(Box<Compaction>),
-}
+/// How often less is said where hiding secrets made a text too long.
+const SHORTENINGS: usize = 8;
 
 /// An entry that is to stand for others, and these.
 struct Draft {
@@ -429,8 +417,8 @@ fn draft(
     let clean = Clean::of(redactor, records);
     let tags = clean.tags();
     let entries = clean.entries(&tags);
-    for _ in 0..TRIES {
-        let Some(plan) = compaction::plan(&entries, &limits) else { return Ok(None) };
+    for _ in 0..SHORTENINGS {
+        let Some(plan) = compact::plan(&entries, &limits) else { return Ok(None) };
         let by_model = pressed.take();
         let text = by_model.as_ref().unwrap_or(&plan.text);
         let (content, hidden) = looked_at(text, |text| redactor.derived_text(text))?;
@@ -481,12 +469,12 @@ pub(crate) fn looked_at(
 }
 
 fn is_left_alone(entry: &EntryRecord) -> bool {
-    let kept = [compaction::COMMITMENT_TAG, compaction::DISTILLATE_TAG];
+    let kept = [entries::COMMITMENT_TAG, entries::DISTILLATE_TAG];
     entry.tags.iter().any(|tag| kept.contains(&tag.as_str()))
 }
 
-fn kind(entry: &EntryRecord) -> Kind {
-    Kind::new(entry.expires_at, entry.tags.iter().map(RedactedText::as_str))
+fn kind(entry: &EntryRecord) -> EntryKind {
+    EntryKind::new(entry.expires_at, entry.tags.iter().map(RedactedText::as_str))
 }
 
 /// Entries as plans read them: with what is known of secrets now, so that no secret

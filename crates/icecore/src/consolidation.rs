@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use icecore_domain::consolidation::judge::{self, NearPair, Verdict};
-use icecore_domain::consolidation::{self, ConsolidationPlan, Stands};
+use icecore_domain::entries::consolidate::model::{self, NearPair, Verdict};
+use icecore_domain::entries::consolidate::{self, ConsolidationPlan, Stands};
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::Redactor;
 use icecore_domain::time::Millis;
@@ -19,9 +19,9 @@ use tokio::sync::OwnedMutexGuard;
 use crate::compaction::{Clean, ENTRIES_A_READ, MAX_READ_BYTES, MAX_TOLD_IDS, looked_at};
 use crate::entries::without_repeats;
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{Memory, TRIES};
+use crate::memory::Memory;
 use crate::models::{About, MAX_JUDGED_PAIRS, Pair, Purpose};
-use crate::secrets::TenantRedactor;
+use crate::secrets::{TenantRedactor, swapped};
 
 /// Entries that one consolidation looks at, those twice that it looks at twice. Of a
 /// memory that has more the next one goes on from there.
@@ -137,9 +137,11 @@ impl Memory {
         trigger: ConsolidationTrigger,
         bounds: Bounds,
         left: &mut usize,
-        mut pass: Held,
+        pass: Held,
     ) -> Result<(Window, Held)> {
-        for _ in 0..TRIES {
+        let mut held = Some(pass);
+        let window = swapped!(async {
+            let Some(mut pass) = held.take() else { return Ok(None) };
             let now = self.now();
             let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
             let epoch = match self.has_consolidation_models() {
@@ -161,7 +163,7 @@ impl Memory {
             let mut window =
                 Window { began, next, merged_ids, outputs: Vec::new(), position: None };
             if replaced.is_empty() {
-                return Ok((window, pass));
+                return Ok(Some((window, pass)));
             }
             let input_count = window.began.len();
             let output_count = input_count - window.merged_ids.len() + outputs.len();
@@ -177,7 +179,10 @@ impl Memory {
             let derived = match self.inner.store.derive_entries(scope, derivation).await {
                 Ok(Some(derived)) => derived,
                 // A secret was registered, or an entry has gone: all is read again.
-                Err(StoreError::SecretsChanged) | Ok(None) => continue,
+                Err(StoreError::SecretsChanged) | Ok(None) => {
+                    held = Some(pass);
+                    return Ok(None);
+                }
                 Err(error) => return Err(error.into()),
             };
             tracing::info!(
@@ -192,9 +197,9 @@ impl Memory {
             self.inner.wake.notify_one();
             window.outputs = derived.outputs;
             window.position = Some(derived.position);
-            return Ok((window, pass));
-        }
-        Err(MemoryError::EntriesChanged)
+            Ok(Some((window, pass)))
+        });
+        window?.ok_or(MemoryError::EntriesChanged)
     }
 
     /// What models say of entries that are near and that the rules leave as they are.
@@ -366,13 +371,13 @@ fn near(redactor: &Redactor, records: &[EntryRecord], max_bytes: usize) -> Vec<(
     let clean = Clean::of(redactor, records);
     let tags = clean.tags();
     let entries = clean.entries(&tags);
-    let plan = consolidation::plan(&entries, max_bytes);
+    let plan = consolidate::plan(&entries, max_bytes);
     let text = |at: usize| entries[at].content.to_owned();
     let pair = |pair: NearPair| {
         let (older, newer) = (text(pair.older), text(pair.newer));
         (pair, Pair { older, newer, verdict: None })
     };
-    judge::near_pairs(&entries, &plan, MAX_NEAR_PAIRS).into_iter().map(pair).collect()
+    model::near_pairs(&entries, &plan, MAX_NEAR_PAIRS).into_iter().map(pair).collect()
 }
 
 /// What to write, its secrets hidden, and what it replaces. A text that hiding them
@@ -386,8 +391,8 @@ fn draft(
     let clean = Clean::of(redactor, records);
     let tags = clean.tags();
     let entries = clean.entries(&tags);
-    let mut plan = consolidation::plan(&entries, max_bytes);
-    judge::carry_out(&mut plan, &entries, judged);
+    let mut plan = consolidate::plan(&entries, max_bytes);
+    model::carry_out(&mut plan, &entries, judged);
     let ConsolidationPlan { outputs: planned, replaced, overtaken } = plan;
     let mut outputs = Vec::with_capacity(planned.len());
     let mut places: Vec<Option<usize>> = Vec::with_capacity(planned.len());

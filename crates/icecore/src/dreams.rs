@@ -17,7 +17,8 @@ use icecore_domain::ids::{Scope, Tenant};
 use icecore_store::{DreamQuery, DreamRecord, DreamState, DreamTrigger, StoreError};
 
 use crate::error::{MemoryError, Result};
-use crate::memory::{Memory, TRIES};
+use crate::memory::Memory;
+use crate::secrets::swapped;
 use draft::{Asked, Drafted};
 use keep::Step;
 
@@ -213,9 +214,9 @@ impl Memory {
     ) -> Result<Dream> {
         // A workspace that is full goes without an index.
         let mut has_index = request.index && self.inner.workspace.enabled;
-        for _ in 0..TRIES {
+        let done = swapped!(async {
             let kept = match self.draft(scope, request, asked, tell).await {
-                Ok(Drafted::Unchanged(record)) => return self.unchanged(*record).await,
+                Ok(Drafted::Unchanged(record)) => return self.unchanged(*record).await.map(Some),
                 // A person has said something about a fact meanwhile.
                 Ok(Drafted::New(draft))
                     if self.inner.store.scope_head(scope).await?.verdicts != draft.verdicts =>
@@ -230,23 +231,21 @@ impl Memory {
             match kept {
                 Ok(Step::Done(dream)) => {
                     self.tell_dream(scope, &dream);
-                    return Ok(*dream);
+                    Ok(Some(*dream))
                 }
-                Ok(Step::LeaseLost) => return Err(self.under_way(scope)),
-                // Something came between: all is read again.
+                Ok(Step::LeaseLost) => Err(self.under_way(scope)),
                 Ok(Step::Changed)
                 | Err(MemoryError::EntriesChanged)
-                | Err(MemoryError::Store(
-                    StoreError::SecretsChanged | StoreError::FileConflict { .. },
-                )) => {}
+                | Err(MemoryError::Store(StoreError::FileConflict { .. })) => Ok(None),
                 Err(MemoryError::Store(StoreError::TooManyFiles { most })) if has_index => {
                     tracing::warn!(%scope, most, "a dream goes without an index: the workspace is full");
                     has_index = false;
+                    Ok(None)
                 }
-                Err(error) => return Err(error),
+                Err(error) => Err(error),
             }
-        }
-        Err(MemoryError::EntriesChanged)
+        });
+        done?.ok_or(MemoryError::EntriesChanged)
     }
 
     /// What a dream would come to. Nothing is written.
@@ -256,16 +255,13 @@ impl Memory {
         request: DreamRequest,
     ) -> Result<DreamPreview> {
         let asked = self.asked(&request)?;
-        let mut tries = 0;
-        let drafted = loop {
-            tries += 1;
+        let drafted = swapped!(async {
             match self.draft(scope, &request, asked, &mut |_| {}).await {
-                // Something came between: all is read again.
-                Err(MemoryError::EntriesChanged) if tries < TRIES => {}
-                drafted => break drafted?,
+                Err(MemoryError::EntriesChanged) => Ok(None),
+                drafted => drafted.map(Some),
             }
-        };
-        match drafted {
+        });
+        match drafted?.ok_or(MemoryError::EntriesChanged)? {
             Drafted::New(draft) => Ok(draft.preview(asked)),
             Drafted::Unchanged(record) => {
                 let memory = Some(scope.memory());
@@ -290,7 +286,7 @@ impl Memory {
 
     /// Takes back a dream, which must be the one in force in its memory.
     pub async fn undo_dream(&self, tenant: &Tenant, run: &str) -> Result<DreamRecord> {
-        for _ in 0..TRIES {
+        let undone = swapped!(async {
             let shown = || self.shown_name(tenant, run).into_string();
             let no_dream = || MemoryError::NoDream { run: shown() };
             let record = self.dream_record(tenant, run).await?.ok_or_else(no_dream)?;
@@ -305,16 +301,12 @@ impl Memory {
                 return Err(MemoryError::NotUndone { run: shown(), reason });
             }
             match self.take_back(&record).await {
-                Ok(Some(undone)) => return Ok(undone),
-                // Another dream was kept, or the index written, meanwhile.
-                Ok(None)
-                | Err(MemoryError::Store(
-                    StoreError::FileConflict { .. } | StoreError::SecretsChanged,
-                )) => {}
-                Err(error) => return Err(error),
+                // The index was written meanwhile.
+                Err(MemoryError::Store(StoreError::FileConflict { .. })) => Ok(None),
+                undone => undone,
             }
-        }
-        Err(MemoryError::EntriesChanged)
+        });
+        undone?.ok_or(MemoryError::EntriesChanged)
     }
 
     /// A dream of a tenant by its run.

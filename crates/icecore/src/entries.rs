@@ -13,10 +13,9 @@ use icecore_index::{DocKind, Mode, Ranked, Source};
 use icecore_store::{Claim, EntryFilter, EntryRecord, NewEntry, StoreError};
 
 use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{INLINE_BYTES, Memory, TRIES};
+use crate::memory::{INLINE_BYTES, Memory};
 use crate::search::{Filter, Ranking, read_all};
-use crate::secrets::TenantRedactor;
-use crate::secrets::write_redacted;
+use crate::secrets::{TenantRedactor, swapped, write_redacted};
 use crate::settings::{BudgetCounter, EntrySettings};
 
 /// Entries that a list answers with at most.
@@ -306,16 +305,19 @@ impl Memory {
             return self.relevant_entries_at(scope, &filter, query, now, limit).await;
         }
         let mut at = Position(0);
-        for _ in 0..TRIES {
+        let found = swapped!(async {
             at = at.max(self.inner.store.head(scope.tenant()).await?);
             let filter = EntryFilter { at: Some(at), ..filter.clone() };
             match self.relevant_entries_at(scope, &filter, query, now, limit).await {
                 // Entries were erased meanwhile: now is later than it was.
-                Err(MemoryError::Store(StoreError::SnapshotGone { oldest })) => at = oldest,
-                done => return done,
+                Err(MemoryError::Store(StoreError::SnapshotGone { oldest })) => {
+                    at = oldest;
+                    Ok(None)
+                }
+                done => done.map(Some),
             }
-        }
-        Err(StoreError::SnapshotGone { oldest: at }.into())
+        });
+        found?.ok_or_else(|| StoreError::SnapshotGone { oldest: at }.into())
     }
 
     async fn relevant_entries_at(

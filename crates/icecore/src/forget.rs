@@ -9,7 +9,7 @@ use icecore_domain::time::Millis;
 use icecore_index::Source;
 use icecore_store::{
     BodyPlace, Erasure, LogKind, MicroBody, NewPack, PackMember, PackRecord, Selected, Selector,
-    TextBody, TextFormat, TurnState,
+    TextBody, TextFormat,
 };
 use sha2::{Digest, Sha256};
 
@@ -17,6 +17,7 @@ use crate::bodies::{decode, decode_text, encode};
 use crate::error::{MemoryError, Result};
 use crate::indexing::look_at;
 use crate::memory::{Memory, session_name};
+use crate::secrets::swapped;
 use crate::worker::{let_go, write_pack};
 
 /// What to forget.
@@ -76,8 +77,8 @@ pub struct Receipt {
     pub sha256: String,
 }
 
-/// A branch may change while its bodies are rewritten; then it is read again.
-const TRIES: usize = 8;
+/// Turns may be added while others are erased: so often it is looked for more.
+const SELECTIONS: usize = 8;
 
 impl Receipt {
     fn new(kind: &'static str, at: Millis, erased: Erased, dry_run: bool) -> Self {
@@ -191,7 +192,7 @@ impl Memory {
         now: Millis,
         work: &mut Erasing,
     ) -> Result<()> {
-        for _ in 0..TRIES {
+        for _ in 0..SELECTIONS {
             let mut all = self.inner.store.select(tenant, memory, selector).await?;
             // A name without turns is left when its last branch is erased.
             if !work.touched.is_empty() {
@@ -361,7 +362,7 @@ impl Memory {
         dry_run: bool,
         now: Millis,
     ) -> Result<()> {
-        for _ in 0..TRIES {
+        let done = swapped!(async {
             let plan = self.plan_erasure(selected, dry_run, now).await?;
             let (erasure, old_packs, chunks) = (plan.erasure, plan.old_packs, plan.chunks);
             let new_packs: Vec<String> = erasure
@@ -376,15 +377,15 @@ impl Memory {
                 for name in old_packs.iter().filter(|_| !dry_run) {
                     let_go(&self.inner.packs, name).await?;
                 }
-                return Ok(());
+                return Ok(Some(()));
             }
             for name in new_packs {
                 let_go(&self.inner.packs, &name).await?;
             }
-        }
-        Err(MemoryError::Internal(
-            "the session kept changing while it was erased; run it again".to_owned(),
-        ))
+            Ok(None)
+        });
+        let changing = "the session kept changing while it was erased; run it again";
+        done?.ok_or_else(|| MemoryError::Internal(changing.to_owned()))
     }
 
     /// Reads every body that holds any of the turns and makes it anew without
@@ -403,7 +404,7 @@ impl Memory {
         let mut plan = Plan::new(selected, now);
         let mut packed: BTreeMap<String, (PackRecord, Vec<MicroBody>)> = BTreeMap::new();
         for body in bodies {
-            let keeps = self.surviving(scope, &body, &gone).await?;
+            let keeps = surviving(&body, &gone);
             if keeps.is_empty() {
                 plan.erasure.emptied.push((body.id.first, body.id.last));
             }
@@ -432,18 +433,6 @@ impl Memory {
         Ok(plan)
     }
 
-    /// For each turn that a micro's body holds now, whether it stays.
-    async fn surviving(
-        &self,
-        scope: &Scope,
-        body: &MicroBody,
-        gone: &BTreeSet<Ordinal>,
-    ) -> Result<Keeps> {
-        let rows = self.micro_rows(scope, body).await?;
-        let present = rows.iter().filter(|row| row.state == TurnState::Present);
-        Ok(Keeps(present.map(|row| !gone.contains(&row.ordinal)).collect()))
-    }
-
     /// A new pack without the erased turns, or none if nothing is left.
     async fn repack(
         &self,
@@ -458,7 +447,7 @@ impl Memory {
         let held = store.bodies(scope, pack.id.session, pack.id.branch, first, last).await?;
         let mut stays = false;
         for body in held.iter().filter(|body| matches!(body.place, BodyPlace::Pack(_))) {
-            stays = stays || !self.surviving(scope, body, gone).await?.is_empty();
+            stays = stays || !surviving(body, gone).is_empty();
         }
         if !stays {
             return Ok(None);
@@ -468,7 +457,7 @@ impl Memory {
             match micros.iter().find(|body| body.id == member.id) {
                 None => members.push(member),
                 Some(body) => {
-                    let keeps = self.surviving(scope, body, gone).await?;
+                    let keeps = surviving(body, gone);
                     if !keeps.is_empty() {
                         let turns = keeps.of(decode_text(&member.id, member.format, &member.text)?);
                         let text = encode(&member.id, member.format, &turns)?.text.into_string();
@@ -482,6 +471,11 @@ impl Memory {
             false => Ok(Some(write_pack(&self.inner.packs, members).await?)),
         }
     }
+}
+
+/// For each turn that a micro's body holds, whether it stays.
+fn surviving(body: &MicroBody, gone: &BTreeSet<Ordinal>) -> Keeps {
+    Keeps(body.present.iter().map(|ordinal| !gone.contains(ordinal)).collect())
 }
 
 /// An erasure under way.

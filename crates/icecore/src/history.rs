@@ -235,17 +235,22 @@ impl Memory {
             return Ok(None);
         }
         let Some(veil) = self.veil(scope).await? else { return Ok(None) };
+        let stored_as_given = self.identity_key(scope.tenant()).await?.hash_name("session", name);
+        let store = &self.inner.store;
+        if let Some(found) = store.session_by_hash(scope, stored_as_given).await? {
+            return Ok(Some(found));
+        }
+        if let Some(found) = store.session(scope, redacted).await? {
+            return Ok(Some(found));
+        }
         // Names are hidden behind tags, so no two are shown alike.
         let is_called = |record: &SessionRecord| {
             let mut shown = record.clone();
-            let is_shown =
-                veil.session(&mut shown).is_ok() && shown.name.as_ref() == Some(redacted);
-            let stored = record.name.as_ref();
-            stored.is_some_and(|stored| stored.as_str() == name || is_shown)
+            veil.session(&mut shown).is_ok() && shown.name.as_ref() == Some(redacted)
         };
         let mut after = None;
         loop {
-            let page = self.inner.store.sessions(scope, after, PAGE).await?;
+            let page = store.sessions(scope, after, PAGE).await?;
             after = page.last().map(|record| record.no);
             let is_last = page.len() < PAGE;
             let found = page.into_iter().find(is_called);

@@ -6,20 +6,21 @@
 //! asks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use icecore_domain::fact::{
-    self, Fact, FactKey, FactKind, FactStatus, FoundFact, Judged, KnownFact, KnownTexts,
-    RedactedFact, Verdict, normalise,
+    self, Fact, FactKey, FactKind, FactStatus, FoundFact, Judged, KnownFact, KnownTexts, Verdict,
 };
 use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::Hidden;
-use icecore_domain::summary::Said;
+use icecore_domain::text::{self, Said, normalise};
 use icecore_domain::time::Millis;
 use icecore_store::{
     FactBatch, FactRecord, NewFact, NewVerdict, ScopeHead, StoreError, TurnQuery, TurnRow,
     TurnState, VerdictRecord,
 };
+use lru::LruCache;
 
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::handoffs::{is_handoff, own_words};
@@ -33,6 +34,9 @@ const PAGE: usize = 1_000;
 
 /// What is known of this many scopes is kept at hand.
 const KEPT_SCOPES: usize = 8;
+
+/// The texts of the facts of this many scopes are at hand, to know a repetition by.
+const SCOPES_WITH_TEXTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// More facts than these are looked through off the async threads.
 const INLINE_FACTS: usize = 500;
@@ -107,7 +111,7 @@ pub struct FactSource {
 
 /// What is known in a scope.
 pub(crate) struct Learned {
-    head: (u64, u64, Position),
+    head: Head,
     known: Vec<KnownFact>,
     /// Numbers of recorded facts that no longer hold, in order.
     outdated: Vec<u64>,
@@ -153,19 +157,30 @@ fn is_in_force(status: FactStatus) -> bool {
     matches!(status, FactStatus::Auto | FactStatus::Confirmed)
 }
 
+/// The epoch of a scope, its last fact and its last verdict.
+type Head = (u64, u64, Position);
+
 /// What is known of the scopes that were asked for lately, latest last.
-#[derive(Default)]
-pub(crate) struct LearnedCache(Mutex<Vec<(Scope, Arc<Learned>)>>);
+pub(crate) struct LearnedCache {
+    kept: Mutex<Vec<(Scope, Arc<Learned>)>>,
+    texts: Mutex<LruCache<Scope, (Head, Arc<KnownTexts>)>>,
+}
+
+impl Default for LearnedCache {
+    fn default() -> Self {
+        Self { kept: Mutex::default(), texts: Mutex::new(LruCache::new(SCOPES_WITH_TEXTS)) }
+    }
+}
 
 impl LearnedCache {
-    fn get(&self, scope: &Scope, head: (u64, u64, Position)) -> Option<Arc<Learned>> {
-        let kept = self.0.lock().ok()?;
+    fn get(&self, scope: &Scope, head: Head) -> Option<Arc<Learned>> {
+        let kept = self.kept.lock().ok()?;
         let (_, learned) = kept.iter().find(|(of, _)| of == scope)?;
         (learned.head == head).then(|| Arc::clone(learned))
     }
 
     fn put(&self, scope: &Scope, learned: &Arc<Learned>) {
-        let Ok(mut kept) = self.0.lock() else { return };
+        let Ok(mut kept) = self.kept.lock() else { return };
         kept.retain(|(of, _)| of != scope);
         kept.push((scope.clone(), Arc::clone(learned)));
         if kept.len() > KEPT_SCOPES {
@@ -173,15 +188,30 @@ impl LearnedCache {
         }
     }
 
+    /// The texts of a scope's facts up to a head. They are taken out, so that they can be
+    /// added to in place.
+    fn texts(&self, scope: &Scope) -> Option<(Head, Arc<KnownTexts>)> {
+        self.texts.lock().ok()?.pop(scope)
+    }
+
+    fn put_texts(&self, scope: &Scope, head: Head, texts: &Arc<KnownTexts>) {
+        if let Ok(mut kept) = self.texts.lock() {
+            kept.put(scope.clone(), (head, Arc::clone(texts)));
+        }
+    }
+
     /// Lets all of it go.
     pub(crate) fn clear(&self) {
-        if let Ok(mut kept) = self.0.lock() {
+        if let Ok(mut kept) = self.kept.lock() {
+            kept.clear();
+        }
+        if let Ok(mut kept) = self.texts.lock() {
             kept.clear();
         }
     }
 }
 
-fn head_of(head: &ScopeHead) -> (u64, u64, Position) {
+fn head_of(head: &ScopeHead) -> Head {
     (head.epoch, head.facts, head.verdicts)
 }
 
@@ -207,7 +237,6 @@ impl Memory {
         }
         let store = &self.inner.store;
         let mut before = Before::new();
-        let mut known: Option<KnownTexts> = None;
         loop {
             let seen_through = store.facts_through(scope).await?;
             let rows = store.turns_after(scope, seen_through, PAGE).await?;
@@ -218,33 +247,28 @@ impl Memory {
             self.find_before(scope, &rows, &mut before).await?;
             let (found, carried) = off_thread(move || stated(rows, before)).await?;
             before = carried;
-            if !found.is_empty() && known.is_none() {
-                known = Some(self.known_texts(scope).await?);
-            }
+            let known = match found.is_empty() {
+                true => Arc::default(),
+                false => self.known_texts(scope).await?,
+            };
             let now = self.now();
             let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
             let facts = found
                 .into_iter()
-                .filter(|(_, _, fact)| !known.as_ref().is_some_and(|known| known.is_echo(fact)))
+                .filter(|(_, _, fact)| !known.is_echo(fact))
                 .map(|(source, at, fact)| {
                     let fact = redactor.fact(fact).map_err(not_redacted)?;
                     Ok(NewFact { fact, source, at, recorded_at: now })
                 })
                 .collect::<Result<Vec<_>>>()?;
-            let texts: Vec<String> = facts.iter().map(|new| text_of(&new.fact)).collect();
             let batch = FactBatch { seen_through, through, facts, secrets_seen: version };
             let is_put = match store.put_facts(scope, batch).await {
                 // They are drawn again, with what was registered meanwhile.
                 Err(StoreError::SecretsChanged) => false,
                 done => done?,
             };
-            if is_put {
-                if let Some(known) = &mut known {
-                    texts.iter().for_each(|text| known.insert(text));
-                }
-                if is_last {
-                    return Ok(());
-                }
+            if is_put && is_last {
+                return Ok(());
             }
         }
     }
@@ -275,21 +299,32 @@ impl Memory {
         Ok(())
     }
 
-    /// The texts of all facts, which a turn that repeats one only echoes.
-    async fn known_texts(&self, scope: &Scope) -> Result<KnownTexts> {
-        let mut known = KnownTexts::default();
-        for record in self.inner.store.facts(scope).await? {
-            known.insert(record.fact.text.as_str());
+    /// The texts of all facts, which a turn that repeats one only echoes. Only those are
+    /// read that came since it was asked last, or all if something was erased.
+    async fn known_texts(&self, scope: &Scope) -> Result<Arc<KnownTexts>> {
+        let head = head_of(&self.inner.store.scope_head(scope).await?);
+        let (epoch, facts, verdicts) = head;
+        let cached = self.inner.learned.texts(scope).filter(|(seen, _)| seen.0 == epoch);
+        let (seen, mut known) = cached.unwrap_or_default();
+        if seen == head {
+            self.inner.learned.put_texts(scope, head, &known);
+            return Ok(known);
         }
-        for record in self.inner.store.verdicts(scope).await? {
-            known.insert(record.fact.text.as_str());
+        // Copied only where somebody else reads it at the same time.
+        let texts = Arc::make_mut(&mut known);
+        if seen.1 < facts {
+            for record in self.inner.store.facts_after(scope, seen.1, usize::MAX).await? {
+                texts.insert(record.fact.text.as_str());
+            }
         }
+        if seen.2 < verdicts {
+            for record in self.inner.store.verdicts(scope).await? {
+                texts.insert(record.fact.text.as_str());
+            }
+        }
+        self.inner.learned.put_texts(scope, head, &known);
         Ok(known)
     }
-}
-
-fn text_of(fact: &RedactedFact) -> String {
-    fact.text.as_str().to_owned()
 }
 
 /// What turns state, in order, and the last turn of each branch.
@@ -519,7 +554,7 @@ fn told(text: &str, kind: Option<FactKind>, subject: Option<&str>, now: Millis) 
     let mut facts = fact::extract(&said, None);
     if facts.is_empty() {
         let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let standing = fact::standing(text);
+        let standing = text::standing(text);
         let by_form = match (standing.instruction, standing.preference) {
             (LIKELY.., _) => FactKind::Instruction,
             (_, LIKELY..) => FactKind::Preference,
@@ -542,11 +577,7 @@ fn told(text: &str, kind: Option<FactKind>, subject: Option<&str>, now: Millis) 
 }
 
 /// What is known from what was drawn and what people said.
-fn learn_from(
-    head: (u64, u64, Position),
-    records: &[FactRecord],
-    verdicts: &[VerdictRecord],
-) -> Learned {
+fn learn_from(head: Head, records: &[FactRecord], verdicts: &[VerdictRecord]) -> Learned {
     let found = records
         .iter()
         .map(|record| FoundFact { fact: record.fact.clone(), source: record.source })

@@ -80,9 +80,11 @@ impl Leases {
         self.held().get(name).cloned()
     }
 
-    /// Keeps what the store answered to whoever asked for a lease.
-    fn keep(&self, name: &str, taken: Option<&Fence>) {
+    /// Keeps what the store answered to whoever asked for a lease, and drops the leases that
+    /// have ended by themselves.
+    fn keep(&self, name: &str, taken: Option<&Fence>, length: Duration) {
         let mut held = self.held();
+        held.retain(|_, held| held.renewed.elapsed() < length);
         match taken {
             Some(fence) => {
                 held.insert(
@@ -180,8 +182,12 @@ impl Memory {
 
     /// Gives back all that this host holds; where that fails they end by themselves.
     pub(crate) async fn give_back_all(&self) {
-        let held: Vec<Fence> =
-            self.inner.leases.held().values().map(|held| held.fence.clone()).collect();
+        let length = self.lease_length();
+        let held: Vec<Fence> = {
+            let held = self.inner.leases.held();
+            let young = held.values().filter(|held| held.renewed.elapsed() < length);
+            young.map(|held| held.fence.clone()).collect()
+        };
         for fence in &held {
             self.give_back(fence).await;
         }
@@ -199,7 +205,7 @@ impl Memory {
         let millis = i64::try_from(self.lease_length().as_millis()).unwrap_or(i64::MAX);
         let until = Millis(now.0.saturating_add(millis));
         let taken = self.inner.store.lease(name, &leases.holder, until, now).await?;
-        leases.keep(name, taken.as_ref());
+        leases.keep(name, taken.as_ref(), self.lease_length());
         Ok(taken)
     }
 
@@ -277,6 +283,18 @@ mod tests {
         assert_eq!(writing.writes(), 5);
         memory.give_back_all().await;
         assert!(over(store).take_lease("x").await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_that_have_ended_are_not_remembered() {
+        let memory = over(Store::in_memory([1; 32]));
+        for number in 0..100 {
+            let tenant = Tenant::new(format!("t{number}")).unwrap();
+            assert!(memory.take_tenant(&tenant, 1_000).await.unwrap().is_some());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        // As many as were taken within the time of a lease.
+        assert_eq!(memory.inner.leases.held().len(), 9);
     }
 
     #[tokio::test(start_paused = true)]

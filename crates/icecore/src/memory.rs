@@ -309,9 +309,6 @@ const SETTINGS_NOTE: &str = "settled-with";
 /// Note under which the model that vectors were made with is kept.
 const MODEL_NOTE: &str = "embedded-with";
 
-/// Secrets may be registered while a text is redacted; then it is done again.
-pub(crate) const TRIES: usize = 8;
-
 /// Batches larger than this are prepared off the async threads.
 pub(crate) const INLINE_BYTES: usize = 16 << 10;
 

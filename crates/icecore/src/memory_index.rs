@@ -13,8 +13,8 @@ use icecore_store::{
 };
 
 use crate::error::{MemoryError, Result};
-use crate::memory::{Memory, TRIES};
-use crate::secrets::TenantRedactor;
+use crate::memory::Memory;
+use crate::secrets::{TenantRedactor, swapped};
 use crate::workspace::WorkspaceError;
 
 /// Dreams that are read at once.
@@ -88,32 +88,31 @@ impl Memory {
     /// workspace that is full or switched off goes without.
     pub(crate) async fn write_index_anew(&self, tenant: &Tenant) -> Result<()> {
         let store = &self.inner.store;
-        for _ in 0..TRIES {
+        let written = swapped!(async {
             let losses = store.dream_losses(tenant).await?;
+            let settled = async || Ok(Some(store.settle_lost_index(tenant, losses).await?));
             if !self.inner.workspace.enabled {
-                return Ok(store.settle_lost_index(tenant, losses).await?);
+                return settled().await;
             }
             let (expect, there) = self.seen(tenant, INDEX_PATH).await?;
             let index = self.index_of_dreams(tenant).await?;
             if there.is_some_and(|file| MemoryIndex::parse(file.content.as_str()) == index) {
-                return Ok(store.settle_lost_index(tenant, losses).await?);
+                return settled().await;
             }
             let known = self.redactor(tenant).await?;
             match self.put_own(tenant, self.index_json(known, index, expect)?).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
                 Err(MemoryError::Store(StoreError::TooManyFiles { most })) => {
                     tracing::warn!(
                         tenant = tenant.as_str(),
                         most,
                         "the index is not written again: the workspace is full"
                     );
-                    return Ok(store.settle_lost_index(tenant, losses).await?);
+                    settled().await
                 }
-                Err(error) => return Err(error),
+                put => put,
             }
-        }
-        Err(MemoryError::Internal(format!("`{INDEX_PATH}` kept changing while it was written")))
+        });
+        written?.ok_or_else(|| kept_changing(INDEX_PATH))
     }
 
     /// Takes archives out of the index of a tenant, those that answer excepted.
@@ -125,8 +124,10 @@ impl Memory {
         if !self.inner.workspace.enabled {
             return Ok(());
         }
-        for _ in 0..TRIES {
-            let (expect, Some(file)) = self.seen(tenant, INDEX_PATH).await? else { return Ok(()) };
+        let written = swapped!(async {
+            let (expect, Some(file)) = self.seen(tenant, INDEX_PATH).await? else {
+                return Ok(Some(()));
+            };
             let before = MemoryIndex::parse(file.content.as_str());
             let mut index = before.clone();
             for section in &mut index.memories {
@@ -138,13 +139,12 @@ impl Memory {
                 section.archives.retain(|archive| !goes(archive.checksum));
             }
             let known = self.redactor(tenant).await?;
-            if index == before
-                || self.put_own(tenant, self.index_json(known, index, expect)?).await?
-            {
-                return Ok(());
+            if index == before {
+                return Ok(Some(()));
             }
-        }
-        Err(MemoryError::Internal(format!("`{INDEX_PATH}` kept changing while it was written")))
+            self.put_own(tenant, self.index_json(known, index, expect)?).await
+        });
+        written?.ok_or_else(|| kept_changing(INDEX_PATH))
     }
 
     /// The index as the dreams in force have it, without archives that are gone.
@@ -183,7 +183,7 @@ impl Memory {
     }
 
     async fn try_to_write_markdown(&self, tenant: &Tenant) -> Result<()> {
-        for _ in 0..TRIES {
+        let written = swapped!(async {
             let (expect, there) = self.seen(tenant, INDEX_MARKDOWN_PATH).await?;
             let (_, index) = self.seen(tenant, INDEX_PATH).await?;
             let index = match index.and_then(|file| MemoryIndex::read(file.content.as_str())) {
@@ -195,17 +195,15 @@ impl Memory {
             let (content, hidden) =
                 known.redactor.text_counted(&cleaned(&known.redactor, index).to_markdown(most));
             if there.is_some_and(|file| file.content == content) {
-                return Ok(());
+                return Ok(Some(()));
             }
             let file = NewFile {
                 versions_kept: 1,
                 ..self.own_file(&known, INDEX_MARKDOWN_PATH, (content, hidden), expect)?
             };
-            if self.put_own(tenant, file).await? {
-                return Ok(());
-            }
-        }
-        Err(MemoryError::Internal("it kept changing".to_owned()))
+            self.put_own(tenant, file).await
+        });
+        written?.ok_or_else(|| kept_changing(INDEX_MARKDOWN_PATH))
     }
 
     /// A file of ours as it is, and what must be so when it is written anew: it is still
@@ -255,15 +253,19 @@ impl Memory {
         })
     }
 
-    /// Writes a file of ours; false if something changed meanwhile.
-    async fn put_own(&self, tenant: &Tenant, file: NewFile) -> Result<bool> {
+    /// Writes a file of ours, unless something changed meanwhile.
+    async fn put_own(&self, tenant: &Tenant, file: NewFile) -> Result<Option<()>> {
         let workspace = Principal::local_operator(tenant.clone()).workspace();
         match self.inner.store.put_file(&workspace, file).await {
-            Ok(_) => Ok(true),
-            Err(StoreError::FileConflict { .. } | StoreError::SecretsChanged) => Ok(false),
+            Ok(_) => Ok(Some(())),
+            Err(StoreError::FileConflict { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
+}
+
+fn kept_changing(path: &str) -> MemoryError {
+    MemoryError::Internal(format!("`{path}` kept changing while it was written"))
 }
 
 fn own_path(redactor: &Redactor, path: &str) -> Result<FilePath> {

@@ -17,8 +17,8 @@ use icecore_store::{
 use crate::bodies::{decode_text, encode};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::history::PAGE;
-use crate::memory::{Memory, TRIES};
-use crate::secrets::TenantRedactor;
+use crate::memory::Memory;
+use crate::secrets::{TenantRedactor, swapped};
 use crate::worker::{let_go, write_pack};
 
 /// What a rescan found and rewrote.
@@ -202,20 +202,18 @@ impl Pass<'_> {
     /// Rewrites what is secret in a page of turns; answers how many there were and
     /// the last of them.
     async fn page(&mut self, query: &TurnQuery) -> Result<Option<(usize, Seq)>> {
-        for _ in 0..TRIES {
+        let page = swapped!(async {
             let rows = self.memory.inner.store.turns(self.scope, query).await?;
-            let Some(last) = rows.last().map(|row| row.id.seq) else { return Ok(None) };
+            let Some(last) = rows.last().map(|row| row.id.seq) else { return Ok(Some(None)) };
             let read = rows.len();
             let mut rows = self.memory.hydrate_as_stored(self.scope, rows).await?;
             rows.retain(|row| row.state == TurnState::Present);
             let changed = self.changed(rows).await?;
-            if changed.is_empty() || self.rewrite(query, changed).await? {
-                return Ok(Some((read, last)));
-            }
-        }
-        Err(MemoryError::Internal(
-            "the session kept changing while it was rewritten; run it again".to_owned(),
-        ))
+            let is_done = changed.is_empty() || self.rewrite(query, changed).await?;
+            Ok(is_done.then_some(Some((read, last))))
+        });
+        let changing = "the session kept changing while it was rewritten; run it again";
+        page?.ok_or_else(|| MemoryError::Internal(changing.to_owned()))
     }
 
     /// The turns that hold a secret.
@@ -286,7 +284,7 @@ impl Pass<'_> {
             let text = match &body.place {
                 BodyPlace::Text(text) => {
                     cold.push((body.id.first, body.id.last));
-                    Some(self.with(&body, text.format, text.text.as_str(), turns).await?)
+                    Some(with(&body, text.format, text.text.as_str(), turns)?)
                 }
                 BodyPlace::Pack(pack) => {
                     cold.push((body.id.first, body.id.last));
@@ -323,23 +321,6 @@ impl Pass<'_> {
         })
     }
 
-    /// The text of a micro with some of its turns anew.
-    async fn with(
-        &self,
-        body: &MicroBody,
-        format: icecore_store::TextFormat,
-        text: &str,
-        turns: &BTreeMap<Ordinal, &RedactedTurn>,
-    ) -> Result<TextBody> {
-        let rows = self.memory.micro_rows(self.scope, body).await?;
-        let present = rows.iter().filter(|row| row.state == TurnState::Present);
-        let held = decode_text(&body.id, format, text)?.into_iter();
-        let anew = present
-            .zip(held)
-            .map(|(row, old)| turns.get(&row.ordinal).map_or(old, |turn| (*turn).clone()));
-        encode(&body.id, format, &anew.collect::<Vec<_>>())
-    }
-
     /// A pack with some of its turns anew.
     async fn repack(
         &self,
@@ -352,13 +333,29 @@ impl Pass<'_> {
             match micros.iter().find(|body| body.id == member.id) {
                 None => members.push(member),
                 Some(body) => {
-                    let text = self.with(body, member.format, &member.text, turns).await?;
+                    let text = with(body, member.format, &member.text, turns)?;
                     members.push(PackMember { text: text.text.into_string(), ..member });
                 }
             }
         }
         write_pack(&self.memory.inner.packs, members).await
     }
+}
+
+/// The text of a micro with some of its turns anew.
+fn with(
+    body: &MicroBody,
+    format: icecore_store::TextFormat,
+    text: &str,
+    turns: &BTreeMap<Ordinal, &RedactedTurn>,
+) -> Result<TextBody> {
+    let held = decode_text(&body.id, format, text)?.into_iter();
+    let anew = body
+        .present
+        .iter()
+        .zip(held)
+        .map(|(ordinal, old)| turns.get(ordinal).map_or(old, |turn| (*turn).clone()));
+    encode(&body.id, format, &anew.collect::<Vec<_>>())
 }
 
 /// The names of the packs that go and of those that come.

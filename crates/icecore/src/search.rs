@@ -15,7 +15,7 @@ use tokio::sync::SemaphorePermit;
 
 use crate::error::{MemoryError, Result, off_thread};
 use crate::indexing::{CaughtUp, Item};
-use crate::memory::{Inner, Memory, TRIES};
+use crate::memory::{Inner, Memory};
 use crate::pieces::in_pieces;
 
 /// Hits that are asked for at most.
@@ -27,6 +27,9 @@ pub const DEFAULT_HITS: usize = 10;
 /// What was erased since it was indexed and what repeats another hit drops out,
 /// so a few more are looked at than were asked for.
 const SPARE_HITS: usize = 10;
+
+/// An index that is begun anew while it is ranked is ranked again so often.
+const RANKINGS: usize = 8;
 
 /// What is looked for.
 #[derive(Debug, Clone)]
@@ -169,7 +172,7 @@ impl Memory {
         loop {
             tries += 1;
             // Whoever always erases something shall not keep others from any answer.
-            let will_do = tries == TRIES;
+            let will_do = tries == RANKINGS;
             let ranked = self.rank_once(&index, query, mode, limit, &filter, will_do).await?;
             match ranked {
                 Some(ranking) => return Ok(ranking),

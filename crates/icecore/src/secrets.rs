@@ -13,22 +13,42 @@ use zeroize::Zeroizing;
 use crate::error::{MemoryError, Result, not_redacted};
 use crate::memory::Memory;
 
-/// How often something is redacted and written before giving up.
-const WRITE_TRIES: usize = 5;
+/// How often something is read, derived and written before giving up.
+pub(crate) const ATTEMPTS: usize = 8;
 
-/// Redacts and writes; redacts and writes again if a secret was registered meanwhile,
-/// because the text may hold it.
+/// Compare-and-swap: runs a future anew until nothing changed between its reads and its write.
+///
+/// The future answers `Ok(None)` if what it had read is not so any more. If it fails with
+/// `SecretsChanged` it runs again too: a secret was registered meanwhile, and what it was
+/// about to write may hold it. The answer is `Ok(None)` if something changes every time.
+///
+/// A macro, because an async closure that lends what it captures is not `Send`.
+macro_rules! swapped {
+    ($attempt:expr) => {{
+        let mut left = $crate::secrets::ATTEMPTS;
+        loop {
+            left -= 1;
+            match $attempt.await {
+                Ok(None)
+                | Err($crate::MemoryError::Store(icecore_store::StoreError::SecretsChanged))
+                    if left > 0 => {}
+                Err($crate::MemoryError::Store(icecore_store::StoreError::SecretsChanged)) => {
+                    break Ok(None);
+                }
+                done => break done,
+            }
+        }
+    }};
+}
+pub(crate) use swapped;
+
+/// Redacts and writes, again if a secret was registered meanwhile.
 pub(crate) async fn write_redacted<T, Written>(write: impl Fn() -> Written) -> Result<T>
 where
     Written: Future<Output = Result<T>>,
 {
-    for _ in 1..WRITE_TRIES {
-        match write().await {
-            Err(MemoryError::Store(StoreError::SecretsChanged)) => {}
-            done => return done,
-        }
-    }
-    write().await
+    let written = swapped!(async { write().await.map(Some) })?;
+    written.ok_or_else(|| StoreError::SecretsChanged.into())
 }
 
 /// What hides a tenant's secrets, and the version of them that it knows.

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::json::JsonText;
-use icecore_domain::redact::{RedactedJson, RedactedSummary, RedactedText, RedactedTurn, Redactor};
-use icecore_domain::summary::Summary;
+use icecore_domain::redact::{RedactedJson, RedactedText, RedactedTurn, Redactor};
+use icecore_domain::summary::{RedactedSummary, Summary};
 use icecore_store::{ChunkRecord, EntryRecord, EventRecord, SessionRecord, TurnRow};
 
 use crate::error::{Result, not_redacted};
@@ -56,14 +56,8 @@ impl Memory {
     ) -> Result<Vec<(Tenant, u64)>> {
         let store = &self.inner.store;
         let mut found = Vec::new();
-        for tenant in store.tenants().await? {
-            let version = store.secrets_version(&tenant).await?;
-            let is_known = version == 0 || told.get(&tenant) == Some(&version);
-            // Their values are not needed, and may be unreadable.
-            if is_known
-                || store.secret_records(&tenant).await?.is_empty()
-                || self.rescanned_with(&tenant).await? == version
-            {
+        for (tenant, version) in store.tenants_with_new_secrets(RESCANNED).await? {
+            if told.get(&tenant) == Some(&version) {
                 continue;
             }
             let turns = store.stats(&tenant, None, self.now()).await?.turns;
@@ -233,8 +227,12 @@ fn fact_bytes(fact: &RedactedFact) -> usize {
     [subject, attribute, value, text, quote].iter().map(|text| text.as_str().len()).sum()
 }
 
+/// Notes that begin with this end with a tenant's name, and hold the version of its secrets
+/// with which all that is stored was last looked through.
+const RESCANNED: &str = "rescanned ";
+
 fn note_of(tenant: &Tenant) -> String {
-    format!("rescanned {}", tenant.as_str())
+    format!("{RESCANNED}{}", tenant.as_str())
 }
 
 #[cfg(test)]

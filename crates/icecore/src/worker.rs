@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use icecore_domain::chunk::{ChunkId, Level};
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
-use icecore_domain::redact::{RedactedSummary, RedactedTurn, Redactor};
-use icecore_domain::summary::model::SummaryTask;
-use icecore_domain::summary::{self, Said, Summary};
+use icecore_domain::redact::{RedactedTurn, Redactor};
+use icecore_domain::summary::{self, Summary};
+use icecore_domain::summary::{RedactedSummary, model::SummaryTask};
+use icecore_domain::text::Said;
 use icecore_domain::tier::micros_kept_hot;
 use icecore_domain::time::Millis;
 use icecore_store::{
@@ -28,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::bodies::{damaged, decode_text, encode};
+use crate::bodies::{damaged, decode_text, encode, with_packs};
 use crate::commitments::Round;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
 use crate::leases::{COMMITMENTS, COMPACTION, REDREAMING, SWEEPING};
@@ -92,9 +93,6 @@ const INDEX_SHRINKS: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether another process has registered a secret.
 const RESCANS: Duration = Duration::from_secs(30);
-
-/// A branch that changes while it is read is read again so often.
-const READ_TRIES: usize = 3;
 
 /// Packs that retention lets go in one round.
 const EXPIRED_A_ROUND: usize = 64;
@@ -194,12 +192,16 @@ impl Memory {
         let mut done = Settled::default();
         let mut turns = Turns { is_shared: keeps_looking, ..Turns::default() };
         let (telling, mut told) = mpsc::unbounded_channel();
-        let mut left = self.inner.store.unsettled_count(None, None).await?;
+        // Counted once there is anything: an idle host asks as little as it can.
+        let mut left = None;
         let mut tried = Instant::now();
         let (mut looks, mut is_going) = (true, true);
         loop {
             if looks && is_going {
                 self.begin_turns(&mut turns, &telling).await?;
+            }
+            if left.is_none() && !turns.under_way.is_empty() {
+                left = Some(self.inner.store.unsettled_count(None, None).await?);
             }
             looks = true;
             tokio::select! {
@@ -207,8 +209,9 @@ impl Memory {
                 Some(()) = told.recv() => {
                     looks = false;
                     done.branches += 1;
-                    left = left.saturating_sub(1);
-                    tell(done.branches, left);
+                    let rest = left.unwrap_or_default().saturating_sub(1);
+                    left = Some(rest);
+                    tell(done.branches, rest);
                 }
                 ended = turns.under_way.join_next() => {
                     let Some(ended) = ended else { break };
@@ -217,7 +220,7 @@ impl Memory {
                     turns.failed.extend(ended.failed);
                     done.add(&ended.done);
                     is_going = goes_on(&done);
-                    left = self.inner.store.unsettled_count(None, None).await?;
+                    left = Some(self.inner.store.unsettled_count(None, None).await?);
                     self.write_spending().await;
                 }
                 () = self.inner.wake.notified(), if keeps_looking => {}
@@ -720,10 +723,7 @@ impl Work<'_> {
         let young = self.inner().store.chunks(self.scope, &query).await?;
         let tokens = young.iter().rev().map(|chunk| chunk.tokens);
         let kept = micros_kept_hot(
-            tokens,
-            self.branch.tail.micro_tokens,
-            settings.hot_chunks,
-            settings.hot_max_tokens,
+            tokens, self.branch.tail.micro_tokens, settings.hot_chunks, settings.hot_max_tokens,
         );
         Ok(match kept {
             0 => last_closed,
@@ -819,40 +819,34 @@ impl Work<'_> {
         self.memory.by_models(self.about(epoch), redactor, made, tasks).await
     }
 
-    /// Micros with their turns, from rows or text.
+    /// Micros with their turns, from rows, text or packs.
     async fn read(&self, chunks: &[ChunkRecord]) -> Result<Vec<Micro>> {
-        for _ in 0..READ_TRIES {
-            if let Some(micros) = self.read_once(chunks).await? {
-                return Ok(micros);
-            }
-        }
-        let first = chunks.first().map(|chunk| chunk.id.to_string()).unwrap_or_default();
-        Err(damaged(&first, "its rows and its body do not agree"))
+        with_packs(|| self.read_found(chunks)).await
     }
 
-    /// As [`Work::read`], or nothing if the branch changed while it was read.
-    async fn read_once(&self, chunks: &[ChunkRecord]) -> Result<Option<Vec<Micro>>> {
+    async fn read_found(&self, chunks: &[ChunkRecord]) -> Result<Vec<Micro>> {
         let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else {
-            return Ok(Some(Vec::new()));
+            return Ok(Vec::new());
         };
-        let store = &self.inner().store;
+        let (session, branch) = (self.session, self.branch.branch);
         let (from, through) = (first.id.first, last.id.last);
-        let mut bodies =
-            store.bodies(self.scope, self.session, self.branch.branch, from, through).await?;
-        let is_needed = |body: &MicroBody| {
-            chunks.binary_search_by_key(&body.id.first, |chunk| chunk.id.first).is_ok()
-                && !matches!(body.place, BodyPlace::Rows)
-        };
-        bodies.retain(is_needed);
-        let mut turns = self.memory.read_micros(self.scope, &bodies).await?;
         let query = TurnQuery {
-            branch: Some(self.branch.branch),
+            branch: Some(branch),
             after: Seq(first.first_seq.0 - 1),
             through: last.last_seq,
-            ..TurnQuery::all(self.session, usize::MAX >> 1)
+            ..TurnQuery::all(session, usize::MAX >> 1)
         };
+        let read = self.inner().store.read(self.scope, "micros", move |tx| {
+            Ok((tx.bodies(session, branch, from, through)?, tx.turns(&query)?))
+        });
+        let (mut bodies, rows) = read.await?;
+        let is_needed = |body: &MicroBody| {
+            chunks.binary_search_by_key(&body.id.first, |chunk| chunk.id.first).is_ok()
+        };
+        bodies.retain(is_needed);
+        let mut turns = self.memory.read_micros(&bodies).await?;
         let mut times = BTreeMap::new();
-        for row in store.turns(self.scope, &query).await? {
+        for row in rows {
             if row.state == TurnState::Present {
                 times.insert(row.ordinal, row.at);
                 if let Some(body) = row.body {
@@ -868,7 +862,8 @@ impl Work<'_> {
                 .map(|(at, _)| at)
                 .eq(times.range(range.clone()).map(|(at, _)| at))
             {
-                return Ok(None);
+                let reason = "its rows and its body do not agree";
+                return Err(damaged(&chunk.id.to_string(), reason));
             }
             let turns = turns.range(range.clone()).map(|(_, turn)| turn.clone());
             let times = times.range(range).map(|(_, at)| *at);
@@ -880,7 +875,7 @@ impl Work<'_> {
                 turns: times.zip(turns).collect(),
             });
         }
-        Ok(Some(micros))
+        Ok(micros)
     }
 
     async fn put(

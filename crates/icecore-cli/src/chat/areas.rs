@@ -99,15 +99,8 @@ mod tests {
                 for (rows, is_both) in [(1, false), (1, true), (9, false), (99, true)] {
                     let a = areas((width, height), rows, is_both);
                     let all = [
-                        a.title,
-                        a.display_head,
-                        a.display,
-                        a.between,
-                        a.sent_head,
-                        a.sent,
-                        a.rule,
-                        a.input,
-                        a.status,
+                        a.title, a.display_head, a.display, a.between, a.sent_head, a.sent, a.rule,
+                        a.input, a.status,
                     ];
                     let cells: u32 = all.iter().map(|area| area.area()).sum();
                     assert_eq!(cells, u32::from(width) * u32::from(height), "{a:?}");

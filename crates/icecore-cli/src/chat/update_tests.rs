@@ -326,13 +326,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
         });
     let line = prop::sample::select(vec![
-        "/compact",
-        "/learn",
-        "/forget session",
-        "/session",
-        "/search island",
-        "/view",
-        "/help",
+        "/compact", "/learn", "/forget session", "/session", "/search island", "/view", "/help",
         "hello",
     ]);
     let done = (0_u64..8, 0_u64..12, any::<bool>(), any::<bool>()).prop_map(

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use icecore::config::{OpenwopSettings, ProxySettings, ServeSettings, UpstreamSettings};
+use icecore_host::{AgentsError, Host, HostSettings};
 use icecore_models::ApiKey;
-use icecore_openwop::{AgentsError, Host, HostSettings};
 use icecore_server::{
     Limits, ListenError, Listener, ProxyOptions, ServeError, ServerOptions, TenantUpstreams,
     UpstreamKey, UpstreamOptions, ensure_admin_key,
@@ -156,9 +156,7 @@ fn upstreams_of(settings: &UpstreamSettings, keys: &BTreeMap<String, ApiKey>) ->
     TenantUpstreams {
         openai: one(&settings.openai_url, &settings.openai_key_env, &settings.openai_key_secret),
         anthropic: one(
-            &settings.anthropic_url,
-            &settings.anthropic_key_env,
-            &settings.anthropic_key_secret,
+            &settings.anthropic_url, &settings.anthropic_key_env, &settings.anthropic_key_secret,
         ),
     }
 }

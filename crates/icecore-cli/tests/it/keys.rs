@@ -43,16 +43,8 @@ fn a_key_is_printed_once_and_listed_without_itself() {
     [KEY-ID] is a key of tenant `acme` with the role writer
     It is shown this once: only its hash is stored
     ");
-    let made = place.json(&[
-        "key",
-        "create",
-        "--role",
-        "reader",
-        "--name",
-        "a dashboard",
-        "--expires",
-        "90d",
-    ]);
+    let made = place
+        .json(&["key", "create", "--role", "reader", "--name", "a dashboard", "--expires", "90d"]);
     assert_eq!((&made["tenant"], &made["role"]), (&json!("default"), &json!("reader")));
     assert!(made["key"].as_str().unwrap().starts_with("ice_") && made["expiresAt"].is_string());
     let mut listed = place.json(&["key", "list"])["keys"].take();

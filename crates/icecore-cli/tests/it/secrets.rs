@@ -323,19 +323,8 @@ fn what_is_stored_is_rescanned() {
     let keys = place.json(&["redact", "--rescan"]);
     let keys: Vec<&String> = keys.as_object().unwrap().keys().collect();
     let expected = [
-        "lookedAt",
-        "turns",
-        "packs",
-        "names",
-        "entries",
-        "facts",
-        "files",
-        "runs",
-        "commitments",
-        "handoffs",
-        "events",
-        "redacted",
-        "dryRun",
+        "lookedAt", "turns", "packs", "names", "entries", "facts", "files", "runs", "commitments",
+        "handoffs", "events", "redacted", "dryRun",
     ];
     assert_eq!(keys, expected);
     let turns = place.ok(&["export", "--all"]);

@@ -16,6 +16,7 @@ use crate::time::Millis;
 use crate::tokens::TokenCounter;
 
 use super::Source;
+use crate::text::normalise;
 
 /// The name of the distiller that needs no model. The number rises whenever equal
 /// sources would give another distillate.
@@ -123,13 +124,12 @@ pub struct Distillate {
 
 impl Distillate {
     /// Without the lines that tell one of these facts, or one of these texts as
-    /// [`crate::fact::normalise`] has them.
+    /// [`crate::text::normalise`] has them.
     pub fn without(mut self, facts: &BTreeSet<FactKey>, texts: &BTreeSet<String>) -> Self {
         let tells = |text: &str, at: Option<Millis>| {
             let fact = read_back(text, at.unwrap_or(Millis(0)));
             let key = fact.map(|fact| FactKey::new(&fact.subject, &fact.attribute, &fact.value));
-            texts.contains(&crate::fact::normalise(text))
-                || key.is_some_and(|key| facts.contains(&key))
+            texts.contains(&normalise(text)) || key.is_some_and(|key| facts.contains(&key))
         };
         if facts.is_empty() && texts.is_empty() {
             return self;

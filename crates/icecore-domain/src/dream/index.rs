@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Checksum, Distillate, Section};
 use crate::summary;
+use crate::text::own_terms;
 use crate::time::Millis;
 
 /// What the index calls its format.
@@ -311,12 +312,12 @@ pub fn topics(distillate: &Distillate) -> Vec<Topic> {
     let lines: Vec<&str> = in_order.map(|line| line.text.as_str()).collect();
     let looks: Vec<Vec<String>> =
         lines.chunks(LINES_A_LOOK).map(summary::themes_of_lines).collect();
-    let terms: Vec<Vec<u64>> = lines.iter().map(|line| summary::facts::own_terms(line)).collect();
+    let terms: Vec<Vec<u64>> = lines.iter().map(|line| own_terms(line)).collect();
     let mut topics: Vec<(Vec<u64>, Topic)> = Vec::new();
     // The best of every look, then the second best, so that each part has its say.
     for rank in 0..summary::MAX_THEMES {
         for name in looks.iter().filter_map(|themes| themes.get(rank)) {
-            let words = summary::facts::own_terms(name);
+            let words = own_terms(name);
             let is_known = topics.iter().any(|(known, _)| words.iter().all(|w| known.contains(w)));
             if topics.len() >= MAX_TOPICS || words.is_empty() || is_known {
                 continue;

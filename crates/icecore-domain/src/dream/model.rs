@@ -3,18 +3,17 @@
 //! A model is asked about some sources at a time, and answers in lines. Sources are
 //! data: whatever they ask for, only lines that their sources bear out are taken.
 
-pub(crate) mod grounds;
 #[cfg(test)]
 mod model_tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::{Distillate, Line, Section, Source};
+use crate::source::fence_around;
+use crate::text::{Grounds, bear_out, carrying_stems, stems};
 use crate::time::Millis;
 use crate::tokens::TokenCounter;
-
-use super::{Distillate, Line, Section, Source};
-use grounds::Grounds;
 
 /// What a model is told before it sees any source.
 pub const INSTRUCTIONS: &str = "You distil notes for a later reader who has not seen them. \
@@ -46,7 +45,7 @@ impl DistilPrompt {
     /// Asks about some sources.
     pub fn new(sources: &[Source], max_tokens: u64) -> Self {
         let mut text = String::new();
-        let fence = fence(sources);
+        let fence = fence_around(sources);
         for (number, source) in (1..).zip(sources) {
             let _ = writeln!(text, "<{fence} {number}{}>", said_on(source));
             text.push_str(&source.text());
@@ -62,17 +61,6 @@ impl DistilPrompt {
     pub fn text(&self) -> String {
         format!("{}\n{}", self.instructions, self.sources)
     }
-}
-
-/// A mark that no source holds, so that none can end its own fence.
-pub(crate) fn fence(sources: &[Source]) -> String {
-    let texts: Vec<String> = sources.iter().map(Source::text).collect();
-    let is_free = |mark: &String| {
-        let marks = [format!("<{mark}"), format!("</{mark}")];
-        !texts.iter().any(|text| marks.iter().any(|mark| text.contains(mark)))
-    };
-    let others = (1_u32..).map(|number| format!("data-{number}"));
-    std::iter::once("source".to_owned()).chain(others).find(is_free).unwrap_or_default()
 }
 
 /// The own days of a source, which its relative dates are meant by.
@@ -98,18 +86,18 @@ pub struct Reply {
 
 /// Reads a reply about some sources. What is no line as asked for is passed over.
 pub fn read_reply(reply: &str, sources: &[Source]) -> Reply {
-    let grounds: Vec<Grounds> = sources.iter().map(Grounds::of).collect();
+    let grounds: Vec<Grounds> = sources.iter().map(Source::grounds).collect();
     let end = reply.floor_char_boundary(MAX_REPLY_BYTES);
     let mut read = Reply::default();
     for line in reply[..end].lines().filter_map(|line| read_line(line, sources.len())) {
         let cited = || line.sources.iter().map(|place| &grounds[*place as usize]);
         let told = [Some(line.text.as_str()), line.before.as_deref()];
-        if !told.into_iter().flatten().all(|text| grounds::bear_out(text, cited())) {
+        if !told.into_iter().flatten().all(|text| bear_out(text, cited())) {
             read.dropped += 1;
             continue;
         }
         let cited = line.sources.iter().map(|place| &sources[*place as usize]);
-        let at = grounds::said_at(&line.text, cited);
+        let at = said_at(&line.text, cited);
         read.lines.push(Line { at, ..line });
     }
     read
@@ -161,7 +149,7 @@ pub fn merge(
     if u64::from(counter.count(&whole.text())) <= output_tokens {
         return whole;
     }
-    let mut order = grounds::by_worth(&whole.lines);
+    let mut order = by_worth(&whole.lines);
     order.sort_by_key(|place| !first.contains(&whole.lines[*place].text.to_lowercase()));
     let of_best = |count: usize| {
         let kept: BTreeSet<usize> = order[..count].iter().copied().collect();
@@ -188,7 +176,7 @@ pub fn merge(
 /// Lines that say the same become one, of all their sources.
 fn once_each(lines: Vec<Line>) -> Vec<Line> {
     let mut kept: Vec<Line> = Vec::with_capacity(lines.len());
-    let mut places: std::collections::BTreeMap<(Section, String), usize> = Default::default();
+    let mut places: BTreeMap<(Section, String), usize> = Default::default();
     for line in lines {
         match places.get(&(line.section, line.text.to_lowercase())) {
             Some(place) => {
@@ -205,4 +193,40 @@ fn once_each(lines: Vec<Line>) -> Vec<Line> {
         }
     }
     kept
+}
+
+/// The own time of the part that a line is nearest to.
+fn said_at<'a>(text: &str, sources: impl Iterator<Item = &'a Source>) -> Option<Millis> {
+    let wanted = stems(text);
+    let parts = sources.flat_map(|source| &source.parts);
+    let timed = parts.filter_map(|part| Some((part, part.at?)));
+    let near = timed.map(|(part, at)| (stems(&part.text).intersection(&wanted).count(), at));
+    near.max().map(|(_, at)| at)
+}
+
+/// The places of lines, best first: instructions and what is true now before the rest of
+/// equal worth, rare words before common ones, and a source that nothing stands for yet
+/// before others.
+fn by_worth(lines: &[Line]) -> Vec<usize> {
+    let stems: Vec<BTreeSet<String>> =
+        lines.iter().map(|line| carrying_stems(&line.text)).collect();
+    let mut in_lines: BTreeMap<&str, u64> = BTreeMap::new();
+    stems.iter().flatten().for_each(|word| *in_lines.entry(word).or_default() += 1);
+    // Whole numbers alone: no rounding that another machine does otherwise.
+    let worth = |place: usize| -> u64 {
+        let rare: u64 = stems[place].iter().map(|word| 1_000 / in_lines[word.as_str()]).sum();
+        let section = match lines[place].section {
+            Section::Preferences => 3,
+            Section::Now | Section::Decisions => 2,
+            _ => 1,
+        };
+        rare * section / (stems[place].len().max(1) as u64)
+    };
+    let mut order: Vec<usize> = (0..lines.len()).collect();
+    order.sort_by_key(|place| (std::cmp::Reverse(worth(*place)), *place));
+    let mut told = BTreeSet::new();
+    let (first, rest): (Vec<usize>, Vec<usize>) = order
+        .into_iter()
+        .partition(|place| lines[*place].sources.iter().any(|source| told.insert(*source)));
+    first.into_iter().chain(rest).collect()
 }

@@ -5,17 +5,8 @@
 
 use std::ops::Range;
 
-use crate::summary::facts::is_question;
-use crate::summary::words::{fold, for_each_word};
-use crate::when::When;
-
-/// A word in lower case, contractions written out: `I'm` is two of them.
-#[derive(Debug, Clone)]
-pub(super) struct Token {
-    pub word: String,
-    pub start: usize,
-    pub end: usize,
-}
+use crate::text::dates::When;
+use crate::text::{Token, fold, for_each_word, is_question, written_out};
 
 /// A clause that states something.
 #[derive(Debug, Clone)]
@@ -24,22 +15,6 @@ pub(super) struct Clause {
     pub tokens: Range<usize>,
     /// Where its statement begins, after a time that stands in front.
     pub head: usize,
-}
-
-/// The words of a sentence.
-pub(super) fn tokens(sentence: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut folded = String::new();
-    for_each_word(sentence, |word| {
-        let (start, end) = (word.start, word.start + word.text.len());
-        fold(word.text, &mut folded);
-        let (first, second) = written_out(&folded);
-        tokens.push(Token { word: first.to_owned(), start, end });
-        if !second.is_empty() {
-            tokens.push(Token { word: second.to_owned(), start, end });
-        }
-    });
-    tokens
 }
 
 /// Whether a form could begin in `sentence`: somebody speaks of themselves, or
@@ -70,27 +45,6 @@ pub(super) fn may_state(sentence: &str) -> bool {
         pairs[1][1] |= second == "us";
     });
     states || pairs.contains(&[true; 2])
-}
-
-/// The two words of a contraction.
-fn written_out(word: &str) -> (&str, &str) {
-    match word {
-        "can't" | "cannot" => return ("can", "not"),
-        "won't" => return ("will", "not"),
-        "let's" => return ("let", "us"),
-        _ => {}
-    }
-    let ends = [
-        ("n't", "not"),
-        ("'m", "am"),
-        ("'ve", "have"),
-        ("'d", "would"),
-        ("'ll", "will"),
-        ("'re", "are"),
-    ];
-    ends.iter()
-        .find_map(|(end, meaning)| Some((word.strip_suffix(end)?, *meaning)))
-        .unwrap_or((word, ""))
 }
 
 /// The clauses of `sentence` that state something.

@@ -7,7 +7,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::{Fact, normalise};
+use super::Fact;
+use crate::text::normalise;
 
 /// A host that pastes a context puts this before it.
 pub const CONTEXT_OPEN: &str = "<icecore-context>";

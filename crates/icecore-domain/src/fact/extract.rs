@@ -1,18 +1,16 @@
 //! Reading the facts that a turn states.
 
-use super::clause::{Clause, Token, clauses, may_state, tokens};
+use super::clause::{Clause, clauses, may_state};
 use super::echo::without_context;
-use super::forms::{
-    FORMS, Form, Rest, begins_form, is_adverb, is_kin, is_occupation, is_past, is_reaction,
-};
+use super::forms::{FORMS, Form, Rest, begins_form, is_kin, is_occupation, is_past};
 use super::render::stand_alone;
-use super::standing::instruction_strength;
 use super::{Fact, FactKind};
-use crate::summary::facts::{Voice, own_terms};
-use crate::summary::sentence::{Kind, one_line, sentences};
-use crate::summary::{Said, speaker_of, voice_of};
+use crate::text::dates::When;
+use crate::text::{
+    Said, SentenceKind, Token, Voice, dates, instruction_strength, is_adverb, is_reaction,
+    one_line, own_terms, sentences, speaker_of, tokens, voice_of,
+};
 use crate::time::Millis;
-use crate::when::{self, When};
 
 /// Of a longer turn only this much is read.
 pub const MAX_READ_CHARS: usize = 20_000;
@@ -46,7 +44,8 @@ pub fn extract(said: &Said<'_>, previous: Option<&Said<'_>>) -> Vec<Fact> {
     let own = without_context(&said.text[..limit]);
     let mut facts: Vec<Fact> = Vec::new();
     for sentence in sentences(&own) {
-        if !matches!(sentence.kind, Kind::Prose | Kind::Fragment) || is_quoted(&own, &sentence.text)
+        if !matches!(sentence.kind, SentenceKind::Prose | SentenceKind::Fragment)
+            || is_quoted(&own, &sentence.text)
         {
             continue;
         }
@@ -95,7 +94,7 @@ fn read_sentence(subject: &str, sentence: &str, at: Millis) -> Vec<Fact> {
         return Vec::new();
     }
     let tokens = tokens(sentence);
-    let whens = when::resolve(sentence, at);
+    let whens = dates::resolve(sentence, at);
     let clauses = clauses(sentence, &tokens, &whens);
     let read = |clause| read_clause(subject, sentence, &tokens, &clause, &whens, at);
     clauses.into_iter().filter_map(read).collect()
@@ -294,22 +293,8 @@ impl<'a> Reading<'a> {
     /// Words of its own that are no time: a great time last week is no event.
     fn untimed(&self, after: usize) -> usize {
         const EMPTY: [&str; 16] = [
-            "great",
-            "time",
-            "blast",
-            "good",
-            "amazing",
-            "fun",
-            "wonderful",
-            "something",
-            "new",
-            "day",
-            "days",
-            "week",
-            "lot",
-            "awesome",
-            "thing",
-            "tough",
+            "great", "time", "blast", "good", "amazing", "fun", "wonderful", "something", "new",
+            "day", "days", "week", "lot", "awesome", "thing", "tough",
         ];
         let timed = |token: &Token| self.whens.iter().any(|when| when.span.contains(&token.start));
         let own: Vec<&str> = self.tokens[after..self.clause.tokens.end]

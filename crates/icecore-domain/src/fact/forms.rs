@@ -210,107 +210,18 @@ pub(super) fn begins_form(word: &str) -> bool {
     matches!(word, "i" | "we" | "my" | "our" | "the" | "call" | "let")
 }
 
-/// Words that may stand between a subject and its verb without changing a form.
-pub(super) fn is_adverb(word: &str) -> bool {
-    matches!(
-        word,
-        "really"
-            | "also"
-            | "just"
-            | "absolutely"
-            | "always"
-            | "usually"
-            | "currently"
-            | "recently"
-            | "actually"
-            | "still"
-            | "definitely"
-            | "totally"
-            | "generally"
-            | "typically"
-            | "personally"
-            | "now"
-            | "finally"
-            | "often"
-            | "mostly"
-            | "truly"
-            | "especially"
-            | "particularly"
-            | "originally"
-            | "strongly"
-            | "much"
-            | "both"
-            | "very"
-            | "super"
-            | "so"
-            | "kinda"
-            | "pretty"
-            | "only"
-            | "even"
-            | "already"
-            | "all"
-            | "sometimes"
-            | "simply"
-            | "primarily"
-            | "mainly"
-    )
-}
-
 /// Whether `word` names what somebody does or is by trade or calling.
 pub(super) fn is_occupation(word: &str) -> bool {
     const OTHER: [&str; 24] = [
-        "nurse",
-        "chef",
-        "student",
-        "teacher",
-        "artist",
-        "pilot",
-        "judge",
-        "architect",
-        "coach",
-        "clerk",
-        "analyst",
-        "scientist",
-        "freelancer",
-        "ceo",
-        "cto",
-        "founder",
-        "lawyer",
-        "mechanic",
-        "surgeon",
-        "therapist",
-        "dentist",
-        "vet",
-        "cook",
-        "intern",
+        "nurse", "chef", "student", "teacher", "artist", "pilot", "judge", "architect", "coach",
+        "clerk", "analyst", "scientist", "freelancer", "ceo", "cto", "founder", "lawyer",
+        "mechanic", "surgeon", "therapist", "dentist", "vet", "cook", "intern",
     ];
     const NOT: [&str; 26] = [
-        "believer",
-        "fighter",
-        "survivor",
-        "winner",
-        "lover",
-        "killer",
-        "factor",
-        "matter",
-        "number",
-        "member",
-        "supporter",
-        "bummer",
-        "player",
-        "mother",
-        "father",
-        "sister",
-        "brother",
-        "daughter",
-        "loner",
-        "sucker",
-        "beginner",
-        "newcomer",
-        "starter",
-        "error",
-        "better",
-        "bit",
+        "believer", "fighter", "survivor", "winner", "lover", "killer", "factor", "matter",
+        "number", "member", "supporter", "bummer", "player", "mother", "father", "sister",
+        "brother", "daughter", "loner", "sucker", "beginner", "newcomer", "starter", "error",
+        "better", "bit",
     ];
     let ends = ["er", "or", "ist", "ian", "eer", "ant", "dent"];
     OTHER.contains(&word)
@@ -392,59 +303,6 @@ pub(super) fn is_past(word: &str) -> bool {
             && word.ends_with("ed")
             && !NO_EVENT.contains(&word)
             && !word.ends_with("eed")
-}
-
-/// After "I love", "I can't": talk about the talk, no statement.
-pub(super) fn is_reaction(words: &[&str]) -> bool {
-    let first = words.first().copied().unwrap_or_default();
-    let points = matches!(
-        first,
-        "that"
-            | "it"
-            | "this"
-            | "how"
-            | "your"
-            | "you"
-            | "them"
-            | "those"
-            | "these"
-            | "him"
-            | "her"
-            | "what"
-            | "so"
-            | "too"
-            | "one"
-            | "is"
-            | "was"
-            | "when"
-            | "where"
-            | "if"
-    );
-    let idiom = matches!(
-        first,
-        "wait"
-            | "believe"
-            | "imagine"
-            | "help"
-            | "thank"
-            | "say"
-            | "tell"
-            | "stop"
-            | "stress"
-            | "seem"
-            | "figure"
-            | "express"
-            | "agree"
-            | "remember"
-            | "recommend"
-            | "admit"
-    );
-    points
-        || idiom
-        || matches!(
-            words,
-            ["the", "way" | "idea" | "sound" | "look" | "vibe", ..] | ["all", "of", ..]
-        )
 }
 
 #[cfg(test)]

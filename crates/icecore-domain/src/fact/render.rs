@@ -1,7 +1,7 @@
 //! A clause as a sentence that can stand alone.
 
-use super::clause::Token;
-use super::forms::{is_adverb, is_past};
+use super::forms::is_past;
+use crate::text::{Token, is_adverb};
 
 /// Verbs of our forms in the present, as they are said of somebody else.
 pub(super) const PRESENT: &[(&str, &str)] = &[

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{FactKey, RedactedFact, Verdict, normalise};
+use super::{FactKey, RedactedFact, Verdict};
 use crate::ids::TurnId;
 use crate::redact::RedactedText;
-use crate::summary::facts::{own_terms, shared_count};
+use crate::text::{normalise, own_terms, shared_count, turning_words};
 use crate::time::Millis;
 
 /// Values that share this many tenths of their words say the same.
@@ -208,7 +208,7 @@ impl Merged {
         let together = self.terms.len() + terms.len() - shared;
         shared > 0
             && shared * 10 >= SAME_TENTHS * together
-            && turns(self.fact.value.as_str()) == turns(value)
+            && turning_words(self.fact.value.as_str()) == turning_words(value)
     }
 
     fn add(&mut self, one: FoundFact, key: FactKey) {
@@ -221,17 +221,6 @@ impl Merged {
             self.sources.push(source);
         }
     }
-}
-
-/// The words that turn a statement round, and its numbers: where they differ, two
-/// values with nearly the same words say different things.
-pub(crate) fn turns(value: &str) -> Vec<String> {
-    let plain = normalise(&value.replace("n't", " not").replace("n’t", " not"));
-    let turning = |word: &&str| {
-        matches!(*word, "not" | "no" | "never" | "without" | "hate" | "dislike" | "over" | "than")
-            || word.bytes().any(|byte| byte.is_ascii_digit())
-    };
-    plain.split(' ').filter(turning).map(str::to_owned).collect()
 }
 
 /// The facts of one subject and property, each with its status.

@@ -2,7 +2,7 @@
 
 use super::render::PRESENT;
 use super::{Fact, extract};
-use crate::summary::Said;
+use crate::text::Said;
 use crate::time::Millis;
 
 /// A subject has at most so many words.

@@ -13,17 +13,15 @@ mod tasks;
 
 use std::collections::BTreeSet;
 
-use crate::dream::distil::read::{says_something, whole_markers};
-use crate::fact::{Fact, normalise};
-use crate::summary::facts::{Voice, own_terms};
-use crate::summary::pick::cut_text;
-use crate::summary::sentence::one_line;
-use crate::summary::{Said, speaker_of, voice_of};
-use crate::time::Millis;
-use crate::tokens::TokenCounter;
-
 use super::text::{answered_line, passage_line};
 use super::{CompactionPlan, Handoff, HandoffLine, HandoffSection, render};
+use crate::fact::Fact;
+use crate::text::{
+    Said, Voice, cut_text, normalise, one_line, own_terms, says_something, speaker_of, voice_of,
+    whole_markers,
+};
+use crate::time::Millis;
+use crate::tokens::TokenCounter;
 
 /// Shares of a handoff, in percent, beside those that its plan and its source give.
 const GOAL_PERCENT: u64 = 10;

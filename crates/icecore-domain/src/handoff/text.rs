@@ -1,7 +1,7 @@
 //! The handoff as a document.
 
 use super::Passage;
-use crate::fact::normalise;
+use crate::text::normalise;
 use crate::tokens::TokenCounter;
 
 /// How the text of a handoff begins. No person writes this, and what quotes it is

@@ -193,11 +193,7 @@ mod tests {
     #[test]
     fn values_that_live_in_markers_are_refused() {
         for value in [
-            "REDACTED",
-            "[REDACTED:",
-            "github-token",
-            "url-password]",
-            "a[REDACTED:x]b",
+            "REDACTED", "[REDACTED:", "github-token", "url-password]", "a[REDACTED:x]b",
             "[BYOK:db-prod]",
         ] {
             assert_eq!(secret("a", value), Err(SecretError::InMarker), "{value}");

@@ -8,15 +8,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::facts::Voice;
-use super::sentence::{self, Kind, one_line};
 use super::weigh::{Candidate, MAX_CANDIDATES, Weighed, weigh};
-
-/// What every marker of ours begins with.
-pub(crate) const MARKER: &str = "[REDACTED:";
-
-/// A longer marker there is not.
-const MAX_MARKER_BYTES: usize = 80;
+use crate::text::{MARKER, SentenceKind, Voice, cuts_marker, dump, one_line, sentences};
 
 /// Sentences nearer than this are not both taken: their shared terms, squared, to
 /// the product of their counts, in hundredths.
@@ -75,12 +68,12 @@ pub fn choose_sentences(
 /// marker in two is left out.
 fn read_text<'a>(turn: usize, text: &'a str, candidates: &mut Vec<Candidate<'a>>) {
     let text = text.trim();
-    let mut sentences = sentence::sentences(text);
-    sentences.retain(|sentence| !cuts_marker(text, &sentence.text));
-    if sentences.is_empty() && text.contains(char::is_alphanumeric) {
-        sentences.push(sentence::dump("text", text.lines().count()));
+    let mut found = sentences(text);
+    found.retain(|sentence| !cuts_marker(text, &sentence.text));
+    if found.is_empty() && text.contains(char::is_alphanumeric) {
+        found.push(dump("text", text.lines().count()));
     }
-    for (index, sentence) in sentences.into_iter().enumerate() {
+    for (index, sentence) in found.into_iter().enumerate() {
         candidates.push(Candidate {
             turn,
             index,
@@ -90,23 +83,6 @@ fn read_text<'a>(turn: usize, text: &'a str, candidates: &mut Vec<Candidate<'a>>
             sentence: sentence.text,
         });
     }
-}
-
-/// Whether a sentence of `text` begins or ends within a marker.
-#[expect(clippy::ptr_arg, reason = "only what is borrowed has a place in the text")]
-pub(crate) fn cuts_marker(text: &str, sentence: &Cow<'_, str>) -> bool {
-    let Cow::Borrowed(slice) = sentence else { return false };
-    let start = (slice.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-    let is_within = |end: usize| {
-        let from = text.floor_char_boundary(end.saturating_sub(MAX_MARKER_BYTES));
-        let to = text.ceil_char_boundary((end + MAX_MARKER_BYTES).min(text.len()));
-        let around = &text[from..to];
-        around.match_indices(MARKER).any(|(at, _)| {
-            let close = around[at..].find(']').map(|length| from + at + length);
-            from + at < end && close.is_some_and(|close| end <= close)
-        })
-    };
-    is_within(start) || is_within(start + slice.len())
 }
 
 /// The candidates in lists that can be weighed, in order.
@@ -125,7 +101,7 @@ fn windows(candidates: Vec<Candidate<'_>>) -> Vec<Vec<Candidate<'_>>> {
 fn by_worth(weighed: &[Weighed<'_>], texts: usize) -> Vec<usize> {
     let weight = |one: &Weighed<'_>| {
         let has_marker =
-            one.candidate.kind != Kind::Dump && one.candidate.sentence.contains(MARKER);
+            one.candidate.kind != SentenceKind::Dump && one.candidate.sentence.contains(MARKER);
         one.weight + if has_marker { MARKER_BONUS } else { 0.0 }
     };
     let mut order: Vec<(f64, usize)> =

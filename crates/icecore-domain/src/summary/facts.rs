@@ -1,8 +1,9 @@
 //! Sentences worth keeping by themselves: few, short, and someone's own words.
 
-use super::cues::{Cue, for_each_cue};
-use super::sentence::{Kind, one_line};
-use super::words::{Sort, fold, for_each_word, sort_of, stem, term};
+use crate::text::{
+    Cue, SentenceKind, Voice, dates, for_each_cue, is_question, leans_on_before, one_line,
+    own_terms, shared_count,
+};
 
 /// Facts kept of one chunk.
 pub const MAX_KEY_FACTS: usize = 10;
@@ -24,20 +25,14 @@ pub(super) struct Fact {
     terms: Vec<u64>,
 }
 
-/// Whether a speaker talks of themselves: a model that answers does not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Voice {
-    /// A person.
-    Person,
-    /// An assistant without a name.
-    Model,
-    /// A tool, a system prompt.
-    Machine,
-}
-
 /// Reads a sentence as a fact, if it is one.
-pub(super) fn fact(speaker: &str, voice: Voice, kind: Kind, sentence: &str) -> Option<Fact> {
-    if voice == Voice::Machine || kind != Kind::Prose || sentence.len() > MAX_FACT_BYTES {
+pub(super) fn fact(
+    speaker: &str,
+    voice: Voice,
+    kind: SentenceKind,
+    sentence: &str,
+) -> Option<Fact> {
+    if voice == Voice::Machine || kind != SentenceKind::Prose || sentence.len() > MAX_FACT_BYTES {
         return None;
     }
     if is_question(sentence) || sentence.starts_with(['[', '(']) {
@@ -56,35 +51,11 @@ pub(super) fn fact(speaker: &str, voice: Voice, kind: Kind, sentence: &str) -> O
     Some(Fact { text, speaker: speaker.to_owned(), weight, terms })
 }
 
-/// Whether a sentence asks.
-pub(crate) fn is_question(sentence: &str) -> bool {
-    let end = sentence.trim_end_matches(['"', '\'', ')', '”', '’', '」', '）', '*', ' ']);
-    end.ends_with(['?', '？', '؟']) || end.ends_with("?!")
-}
-
-/// Whether a sentence begins by pointing at one before, so that it says little
-/// alone.
-pub(crate) fn leans_on_before(sentence: &str) -> bool {
-    const POINTERS: [&str; 22] = [
-        "it", "it's", "that", "that's", "this", "these", "those", "they", "they're", "he", "she",
-        "he's", "she's", "here's", "here", "them", "there", "his", "her", "which", "so", "it'll",
-    ];
-    let first = sentence.split([' ', ',', '…']).next().unwrap_or_default();
-    if first.len() > "they’re".len() {
-        return false;
-    }
-    let same = |pointer: &&str| {
-        let letters = first.chars().map(|c| if c == '’' { '\'' } else { c.to_ascii_lowercase() });
-        letters.eq(pointer.chars())
-    };
-    POINTERS.iter().any(same)
-}
-
 /// How much what a sentence states is worth keeping; none if it states nothing.
 fn statement_weight(sentence: &str, voice: Voice) -> Option<u32> {
     let mut weight = 0;
     let mut event = false;
-    let mut time = has_year(sentence);
+    let mut time = dates::has_year(sentence);
     for_each_cue(sentence, |found| {
         let value = match found.cue {
             Cue::Decision => 6,
@@ -125,33 +96,6 @@ fn starts_as_order(sentence: &str) -> bool {
         .any(|order| first.eq_ignore_ascii_case(order))
 }
 
-/// A year between 1900 and 2099.
-pub(super) fn has_year(sentence: &str) -> bool {
-    let bytes = sentence.as_bytes();
-    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
-    bytes.windows(4).enumerate().any(|(at, year)| {
-        (year.starts_with(b"19") || year.starts_with(b"20"))
-            && year.iter().all(u8::is_ascii_digit)
-            && !digit(at + 4)
-            && (at == 0 || !digit(at - 1))
-    })
-}
-
-/// The terms that carry meaning, each once, in order of their numbers.
-pub(crate) fn own_terms(sentence: &str) -> Vec<u64> {
-    let mut terms = Vec::new();
-    let mut folded = String::new();
-    for_each_word(sentence, |word| {
-        fold(word.text, &mut folded);
-        if matches!(sort_of(&folded), Sort::Content | Sort::Dull) {
-            terms.push(term(stem(&folded)));
-        }
-    });
-    terms.sort_unstable();
-    terms.dedup();
-    terms
-}
-
 /// The facts to keep: the weightiest, none twice, in the order they were said.
 pub(super) fn choose(facts: Vec<Fact>) -> Vec<String> {
     let mut order: Vec<usize> = (0..facts.len()).collect();
@@ -187,29 +131,12 @@ fn is_same(a: &Fact, b: &Fact) -> bool {
     a.speaker == b.speaker && shared * 10 >= SAME_TENTHS * together.max(1)
 }
 
-/// How many terms two sorted lists share.
-pub(crate) fn shared_count<T: Ord>(a: &[T], b: &[T]) -> usize {
-    let (mut i, mut j, mut shared) = (0, 0, 0);
-    while i < a.len() && j < b.len() {
-        match a[i].cmp(&b[j]) {
-            std::cmp::Ordering::Less => i += 1,
-            std::cmp::Ordering::Greater => j += 1,
-            std::cmp::Ordering::Equal => {
-                shared += 1;
-                i += 1;
-                j += 1;
-            }
-        }
-    }
-    shared
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(sentence: &str, expected: bool) {
-        let found = fact("Ann", Voice::Person, Kind::Prose, sentence);
+        let found = fact("Ann", Voice::Person, SentenceKind::Prose, sentence);
         assert_eq!(found.is_some(), expected, "{sentence}");
     }
 
@@ -236,10 +163,10 @@ mod tests {
     #[test]
     fn machines_state_no_facts_and_models_only_decisions() {
         let sentence = "I prefer tabs over spaces.";
-        assert!(fact("tool", Voice::Machine, Kind::Prose, sentence).is_none());
-        assert!(fact("assistant", Voice::Model, Kind::Prose, sentence).is_none());
+        assert!(fact("tool", Voice::Machine, SentenceKind::Prose, sentence).is_none());
+        assert!(fact("assistant", Voice::Model, SentenceKind::Prose, sentence).is_none());
         let sentence = "We decided to keep tabs over spaces.";
-        assert!(fact("assistant", Voice::Model, Kind::Prose, sentence).is_some());
+        assert!(fact("assistant", Voice::Model, SentenceKind::Prose, sentence).is_some());
     }
 
     #[test]

@@ -7,15 +7,16 @@
 
 use std::fmt::Write as _;
 
-use super::facts::{MAX_FACT_BYTES, MAX_KEY_FACTS, is_question, own_terms, shared_count};
-use super::pick::cut_text;
-use super::sentence::{one_line, sentences};
+use super::Summary;
+use super::facts::{MAX_FACT_BYTES, MAX_KEY_FACTS};
 use super::themes::MAX_THEMES;
-use super::{Said, Summary, speaker_of};
 use crate::chunk::Level;
-use crate::dream::model::fence;
-use crate::dream::model::grounds::{Grounds, bear_out};
-use crate::dream::{Part, Source, SourceKind};
+use crate::source::fence_around;
+use crate::source::{Part, Source, SourceKind};
+use crate::text::{
+    Said, bear_out, cut_text, is_question, is_unspaced, one_line, own_terms, sentences,
+    shared_count, speaker_of,
+};
 use crate::tokens::TokenCounter;
 
 /// Themes that a chunk should have, where there are as many.
@@ -41,29 +42,9 @@ const CUT: &str = " […]";
 
 /// Words that a summary may begin a sentence with, though nobody said them.
 const REPORTING: &[&str] = &[
-    "assistant",
-    "conversation",
-    "discussed",
-    "discusses",
-    "discussion",
-    "explained",
-    "he",
-    "mentioned",
-    "mentions",
-    "noted",
-    "people",
-    "recommended",
-    "reported",
-    "said",
-    "says",
-    "she",
-    "shared",
-    "speaker",
-    "speakers",
-    "suggested",
-    "talked",
-    "they",
-    "told",
+    "assistant", "conversation", "discussed", "discusses", "discussion", "explained", "he",
+    "mentioned", "mentions", "noted", "people", "recommended", "reported", "said", "says", "she",
+    "shared", "speaker", "speakers", "suggested", "talked", "they", "told",
 ];
 
 /// What a model is asked about a chunk.
@@ -128,7 +109,7 @@ impl SummaryTask {
     /// The question, such that it and its reply have at most `window` tokens: what was
     /// said is cut where it is longest. Nothing if there is nothing to ask, or no room.
     pub fn prompt(&self, window: u64, counter: &dyn TokenCounter) -> Option<SummaryPrompt> {
-        let mark = fence(std::slice::from_ref(&self.source));
+        let mark = fence_around(std::slice::from_ref(&self.source));
         let max_tokens =
             u64::from(self.budget) * 2 + if self.wants_facts { REST_TOKENS } else { 60 };
         let instructions = self.instructions(&mark);
@@ -180,7 +161,7 @@ impl SummaryTask {
         plain: &Summary,
         counter: &dyn TokenCounter,
     ) -> Option<Summary> {
-        let grounds = [Grounds::of(&self.source)];
+        let grounds = [self.source.grounds()];
         let holds = |text: &str| bear_out(&beginning_plainly(text), grounds.iter());
         let told = Told::read(&reply[..reply.floor_char_boundary(MAX_REPLY_BYTES)]);
         let said = told.summary.join(" ");
@@ -188,7 +169,7 @@ impl SummaryTask {
             .iter()
             .map(|sentence| one_line(&sentence.text))
             .filter(|text| {
-                text.split_whitespace().count() >= MIN_SENTENCE_WORDS || is_unspaced(text)
+                text.split_whitespace().count() >= MIN_SENTENCE_WORDS || text.contains(is_unspaced)
             })
             .filter(|text| holds(text))
             .collect();
@@ -308,10 +289,6 @@ fn beginning_plainly(text: &str) -> String {
         true => format!("{first}{}", &text[end..]),
         false => text.to_owned(),
     }
-}
-
-fn is_unspaced(text: &str) -> bool {
-    text.chars().any(super::words::is_unspaced)
 }
 
 /// The lines of a reply, by what they are.

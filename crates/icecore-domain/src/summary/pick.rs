@@ -1,8 +1,7 @@
 //! Picking sentences that tell much and repeat little, within a budget.
 
-use super::facts::shared_count;
-use super::sentence::one_line;
 use super::weigh::Weighed;
+use crate::text::{cut_text, ends_plainly, one_line, shared_count};
 use crate::tokens::TokenCounter;
 
 /// How much repeating what is picked already takes from a weight.
@@ -15,9 +14,6 @@ const MIN_WEIGHT: f64 = 0.1;
 const MAX_PICKS: usize = 32;
 /// Sentences tried that turn out too long.
 const MAX_MISSES: usize = 4;
-/// What stands where a sentence was cut.
-const ELLIPSIS: &str = "…";
-
 /// The text of the summary.
 pub(super) fn pick(weighed: Vec<Weighed<'_>>, budget: u32, counter: &dyn TokenCounter) -> String {
     if budget == 0 || weighed.is_empty() {
@@ -105,11 +101,6 @@ fn compose(picked: &[usize], weighed: &[Weighed<'_>]) -> String {
     text
 }
 
-/// Whether a reader sees that a sentence ends here.
-pub(crate) fn ends_plainly(text: &str) -> bool {
-    !text.ends_with(|c: char| c.is_alphanumeric())
-}
-
 /// A sentence that is too long, cut; without its speaker where no word of it would be
 /// left beside, and from its first word on where none would be left even so. Whoever reads
 /// the summary again finds nothing in a line without words.
@@ -133,22 +124,4 @@ fn cut(weighed: &Weighed<'_>, budget: u32, counter: &dyn TokenCounter) -> String
         true => alone,
         false => fitted(sentence.trim_start_matches(|c: char| !c.is_alphanumeric())),
     }
-}
-
-/// The longest head of `text` that fits with an ellipsis.
-pub(crate) fn cut_text(text: &str, budget: u32, counter: &dyn TokenCounter) -> String {
-    for limit in (1..=budget).rev() {
-        let head = counter.prefix(text, limit);
-        // Half a word is worse than none, but for scripts without spaces.
-        let words = match head.rfind(' ') {
-            Some(space) if space * 2 > head.len() && head.len() < text.len() => &head[..space],
-            _ => head,
-        };
-        let trimmed = words.trim_end_matches([' ', ',', ';', ':', '-', '—']);
-        let cut = format!("{}{ELLIPSIS}", if trimmed.is_empty() { head } else { trimmed });
-        if cut.len() > ELLIPSIS.len() && counter.count(&cut) <= budget {
-            return cut;
-        }
-    }
-    String::new()
 }

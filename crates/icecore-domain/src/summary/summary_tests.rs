@@ -1,5 +1,6 @@
 //! Whole summaries of small conversations, and what holds for all of them.
 
+use crate::time::Millis;
 use proptest::prelude::*;
 
 use super::*;

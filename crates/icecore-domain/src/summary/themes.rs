@@ -1,6 +1,8 @@
 //! Keyphrases: what a chunk is about, in a few words.
 
-use super::words::{Sort, fold, for_each_word, is_unspaced, sort_of, stem, term};
+use crate::text::{
+    TermCounts, WordClass, class_of, fold, for_each_word, is_unspaced, own_terms, stem, term,
+};
 
 /// Themes kept of one chunk.
 pub const MAX_THEMES: usize = 5;
@@ -62,7 +64,7 @@ impl Themes {
                 return;
             }
             fold(word.text, &mut folded);
-            let sort = sort_of(&folded);
+            let sort = class_of(&folded);
             let stem = term(stem(&folded));
             if !may_stand(&folded, sort, word.unspaced) || self.ignored.contains(&stem) {
                 return;
@@ -74,7 +76,7 @@ impl Themes {
                 folded: folded.trim_end_matches("'s").to_owned(),
                 sentence: self.sentence_count,
                 joined: gap == Some(" ") && !word.unspaced,
-                dull: sort == Sort::Dull,
+                dull: sort == WordClass::Dull,
                 unspaced: word.unspaced,
             });
         });
@@ -83,10 +85,7 @@ impl Themes {
     /// The themes, the most telling first.
     pub(super) fn name(&self) -> Vec<String> {
         let counts = self.sentence_counts();
-        let count = |term: u64| match counts.binary_search_by_key(&term, |entry| entry.0) {
-            Ok(at) => counts[at].1,
-            Err(_) => 0,
-        };
+        let count = |term: u64| u64::from(counts.count(term));
         let mut phrases = Vec::new();
         for start in 0..self.tokens.len() {
             for length in 1..=MAX_WORDS.min(self.tokens.len() - start) {
@@ -103,20 +102,13 @@ impl Themes {
         choose(self.sum_up(phrases))
     }
 
-    /// In how many sentences each term stands, by term.
-    fn sentence_counts(&self) -> Vec<(u64, u64)> {
+    /// In how many sentences each term stands.
+    fn sentence_counts(&self) -> TermCounts {
         let mut pairs: Vec<(u64, u32)> =
             self.tokens.iter().map(|token| (token.term, token.sentence)).collect();
         pairs.sort_unstable();
         pairs.dedup();
-        let mut counts: Vec<(u64, u64)> = Vec::new();
-        for (term, _) in pairs {
-            match counts.last_mut() {
-                Some(last) if last.0 == term => last.1 += 1,
-                _ => counts.push((term, 1)),
-            }
-        }
-        counts
+        TermCounts::of(pairs.iter().map(|(term, _)| term))
     }
 
     /// Equal phrases become one with a higher score.
@@ -172,11 +164,11 @@ fn score(words: &[Token], count: impl Fn(u64) -> u64) -> u64 {
 }
 
 /// Whether a word may stand in a theme.
-fn may_stand(folded: &str, sort: Sort, unspaced: bool) -> bool {
+fn may_stand(folded: &str, sort: WordClass, unspaced: bool) -> bool {
     if unspaced {
         return folded.chars().count() == 2 && folded.chars().all(is_weighty);
     }
-    matches!(sort, Sort::Content | Sort::Dull)
+    matches!(sort, WordClass::Content | WordClass::Dull)
         && folded.chars().count() > 2
         && folded.chars().all(|c| c.is_alphabetic() || c == '-' || c == '\'')
         && !folded.contains("n't")
@@ -219,7 +211,7 @@ pub(super) fn merge(children: &[&[String]]) -> Vec<String> {
     for (at, (rank, theme)) in
         children.iter().flat_map(|themes| themes.iter().enumerate()).enumerate()
     {
-        let terms = super::facts::own_terms(theme);
+        let terms = own_terms(theme);
         let score = 10 - (rank as u64).min(5);
         match phrases.iter_mut().find(|phrase| phrase.terms == terms) {
             Some(phrase) => phrase.score += score,

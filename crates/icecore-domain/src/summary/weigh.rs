@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::cues::{Cue, for_each_cue};
-use super::facts::{Voice, has_year, is_question, leans_on_before};
-use super::sentence::Kind;
-use super::words::{Sort, Word, fold, for_each_word, sort_of, stem, term};
+use crate::text::{
+    Cue, SentenceKind, TermCounts, Voice, Word, WordClass, class_of, dates, fold, for_each_cue,
+    for_each_word, is_question, leans_on_before, stem, term,
+};
 
 /// Sentences compared with each other; of more, the weightiest by themselves.
 pub(super) const MAX_CANDIDATES: usize = 256;
@@ -22,7 +22,7 @@ pub(crate) struct Candidate<'a> {
     /// Whether a person did.
     pub voice: Voice,
     /// What it was cut from.
-    pub kind: Kind,
+    pub kind: SentenceKind,
     /// As said.
     pub sentence: Cow<'a, str>,
 }
@@ -106,7 +106,7 @@ pub(crate) fn speaker_terms(candidates: &[Candidate<'_>]) -> Vec<u64> {
 fn read(candidate: &Candidate<'_>, speakers: &[u64]) -> (Vec<u64>, Marks) {
     let mut marks = Marks::default();
     let mut terms = Vec::new();
-    if candidate.kind == Kind::Dump {
+    if candidate.kind == SentenceKind::Dump {
         return (terms, marks);
     }
     let mut folded = String::new();
@@ -114,10 +114,10 @@ fn read(candidate: &Candidate<'_>, speakers: &[u64]) -> (Vec<u64>, Marks) {
     for_each_word(&candidate.sentence, |word| {
         fold(word.text, &mut folded);
         let stem = term(stem(&folded));
-        match sort_of(&folded) {
-            Sort::Stop => note_person(&folded, &mut marks),
-            Sort::Filler => marks.filler_words += 1,
-            Sort::Content | Sort::Dull if speakers.binary_search(&stem).is_err() => {
+        match class_of(&folded) {
+            WordClass::Stop => note_person(&folded, &mut marks),
+            WordClass::Filler => marks.filler_words += 1,
+            WordClass::Content | WordClass::Dull if speakers.binary_search(&stem).is_err() => {
                 terms.push(stem);
                 note_form(word, is_first, &mut marks);
             }
@@ -154,7 +154,7 @@ fn note_form(word: Word<'_>, is_first: bool, marks: &mut Marks) {
 
 /// What the phrases of a sentence announce, together at most 1.
 fn cue_value(sentence: &str) -> f64 {
-    let mut value: f64 = if has_year(sentence) { 0.3 } else { 0.0 };
+    let mut value: f64 = if dates::has_year(sentence) { 0.3 } else { 0.0 };
     for_each_cue(sentence, |found| {
         value += match found.cue {
             Cue::Decision | Cue::Instruction => 0.7,
@@ -178,10 +178,10 @@ fn judge(candidate: &Candidate<'_>, marks: Marks) -> (f64, f64) {
         bonus += 0.15;
     }
     let mut factor = match (candidate.kind, candidate.voice) {
-        (Kind::Dump, _) => 0.1,
+        (SentenceKind::Dump, _) => 0.1,
         (_, Voice::Machine) => 0.3,
-        (Kind::Heading, _) => 0.4,
-        (Kind::Fragment, _) => 0.5,
+        (SentenceKind::Heading, _) => 0.4,
+        (SentenceKind::Fragment, _) => 0.5,
         (_, Voice::Model) => 0.7,
         (_, Voice::Person) => 1.0,
     };
@@ -233,18 +233,15 @@ fn keep_best(read: &mut Vec<(Weighed<'_>, f64)>) {
 
 /// Adds how central and how rare the terms of each sentence are.
 fn add_terms(read: &mut [(Weighed<'_>, f64)]) {
-    let counts = sentence_counts(read);
+    // In how many sentences each term stands.
+    let counts = TermCounts::of(read.iter().flat_map(|entry| &entry.0.terms));
     let total = read.len() as f64;
     let rarity = |count: u32| libm::log2(1.0 + total / f64::from(count));
-    let count_of = |term: u64| match counts.binary_search_by_key(&term, |entry| entry.0) {
-        Ok(at) => counts[at].1,
-        Err(_) => 1,
-    };
     let most = rarity(1).max(1.0);
     for (weighed, factor) in read {
         let (mut rare, mut central) = (0.0, 0.0);
         for &term in &weighed.terms {
-            let count = count_of(term);
+            let count = counts.count(term);
             rare += rarity(count) / most;
             // Of what is said once nothing else in the chunk speaks.
             central += f64::from(count - 1) * rarity(count) / most;
@@ -255,18 +252,4 @@ fn add_terms(read: &mut [(Weighed<'_>, f64)]) {
         let terms = 0.30 * rare / size + 0.12 * (central / size).min(3.0);
         weighed.weight = (weighed.weight + terms) * *factor;
     }
-}
-
-/// In how many sentences each term stands, by term.
-fn sentence_counts(read: &[(Weighed<'_>, f64)]) -> Vec<(u64, u32)> {
-    let mut all: Vec<u64> = read.iter().flat_map(|entry| &entry.0.terms).copied().collect();
-    all.sort_unstable();
-    let mut counts: Vec<(u64, u32)> = Vec::new();
-    for term in all {
-        match counts.last_mut() {
-            Some(last) if last.0 == term => last.1 += 1,
-            _ => counts.push((term, 1)),
-        }
-    }
-    counts
 }

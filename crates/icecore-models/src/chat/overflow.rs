@@ -23,9 +23,7 @@ const RATES: [&str; 6] = ["per min", "per day", "per hour", "rate limit", "rate_
 
 /// Codes that mean nothing else.
 const CODES: [&str; 4] = [
-    "context_length_exceeded",
-    "exceed_context_size_error",
-    "context_window_exceeded",
+    "context_length_exceeded", "exceed_context_size_error", "context_window_exceeded",
     "request_too_large",
 ];
 

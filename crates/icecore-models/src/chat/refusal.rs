@@ -30,9 +30,7 @@ pub(super) enum Refusal {
 
 /// Codes of an account that is out of money.
 const UNPAID_CODES: [&str; 4] = [
-    "insufficient_quota",
-    "billing_hard_limit_reached",
-    "billing_not_active",
+    "insufficient_quota", "billing_hard_limit_reached", "billing_not_active",
     "insufficient_balance",
 ];
 
@@ -41,16 +39,8 @@ const UNPAID_WORDS: [&str; 3] = ["credit balance", "insufficient balance", "bill
 
 /// Words of a limit in time: waiting helps, whatever else is said of plans and billing.
 const RATES: [&str; 10] = [
-    "per min",
-    "perminute",
-    "per second",
-    "per hour",
-    "per day",
-    "perday",
-    "rate limit",
-    "rate_limit",
-    "try again in",
-    "retryinfo",
+    "per min", "perminute", "per second", "per hour", "per day", "perday", "rate limit",
+    "rate_limit", "try again in", "retryinfo",
 ];
 
 /// What a status with this body says. `hide` takes the key out of a server's words.

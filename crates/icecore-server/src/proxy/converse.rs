@@ -283,12 +283,9 @@ impl Exchange {
     async fn refit(&mut self, asking: &Asking) -> Result<bool, Trouble> {
         let app = &asking.app;
         self.fit.attempts = self.compactions;
-        let fitting = app.memory.fit_history(
-            &self.scope,
-            &mut self.followed,
-            &self.asked.messages,
-            &self.fit,
-        );
+        let fitting = app
+            .memory
+            .fit_history(&self.scope, &mut self.followed, &self.asked.messages, &self.fit);
         let (fitted, spent) = in_time(asking, icecore::spending(fitting)).await?;
         self.spent.input += spent.input;
         self.spent.output += spent.output;

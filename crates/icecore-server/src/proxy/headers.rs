@@ -30,28 +30,14 @@ const OURS: &str = "x-icecore-";
 
 /// Headers that are between two machines.
 const HOP_BY_HOP: [&str; 9] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
+    "te", "trailer", "transfer-encoding", "upgrade",
 ];
 
 /// Of a request: what is said anew and where the client is.
 const NOT_SENT: [&str; 9] = [
-    "accept-encoding",
-    "content-length",
-    "cookie",
-    "expect",
-    "forwarded",
-    "host",
-    "via",
-    "x-forwarded-for",
-    "x-real-ip",
+    "accept-encoding", "content-length", "cookie", "expect", "forwarded", "host", "via",
+    "x-forwarded-for", "x-real-ip",
 ];
 
 /// Of an answer: what would be about our own address.

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore_openwop::RunRequest;
+use icecore_host::RunRequest;
 use serde_json::json;
 
 use crate::app::{App, Shared};

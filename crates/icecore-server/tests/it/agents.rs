@@ -1,7 +1,7 @@
 //! The agents that are installed, as callers see them.
 
 use icecore::{Memory, Redactor, Tenant};
-use icecore_openwop::HostSettings;
+use icecore_host::HostSettings;
 use icecore_server::Role;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use icecore::{BoundSettings, Memory, TenantBounds};
-use icecore_openwop::HostSettings;
+use icecore_host::HostSettings;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, HandClock, Host};

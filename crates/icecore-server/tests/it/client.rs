@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use icecore::{Clock, Memory, Millis, Protocol, Tenant};
+use icecore_host::HostSettings;
 use icecore_models::testing::{AnswerBy, Upstream, UpstreamConfig};
-use icecore_openwop::HostSettings;
 use icecore_server::{
     Alone, Limits, ProxyOptions, Role, ServerOptions, TenantUpstreams, UpstreamOptions, create_key,
     ensure_admin_key, serve, serve_proxy,
@@ -113,14 +113,14 @@ impl Host {
 
     /// As the others, with other settings of the protocol.
     pub(crate) async fn behaving(memory: Memory, dir: &Path, settings: HostSettings) -> Host {
-        let served = icecore_openwop::Host::open(memory, settings).unwrap();
+        let served = icecore_host::Host::open(memory, settings).unwrap();
         Host::serving("127.0.0.1:0", served, dir, Limits::default()).await
     }
 
     /// As the others, over a host of the protocol.
     pub(crate) async fn serving(
         listen: &str,
-        served: icecore_openwop::Host,
+        served: icecore_host::Host,
         dir: &Path,
         limits: Limits,
     ) -> Host {
@@ -131,7 +131,7 @@ impl Host {
     /// As the others, with other options.
     pub(crate) async fn optioned(
         listen: &str,
-        served: icecore_openwop::Host,
+        served: icecore_host::Host,
         dir: &Path,
         options: ServerOptions,
     ) -> Host {
@@ -383,7 +383,7 @@ pub(crate) async fn with_providers() -> (tempfile::TempDir, Host, [Upstream; 2])
     let options = ServerOptions { proxy, ..ServerOptions::default() };
     let settings = HostSettings { conformance: true, ..HostSettings::default() };
     let memory = crate::place::open(Memory::builder(), dir.path()).await;
-    let served = icecore_openwop::Host::open(memory, settings).unwrap();
+    let served = icecore_host::Host::open(memory, settings).unwrap();
     let host = Host::optioned("127.0.0.1:0", served, dir.path(), options).await;
     (dir, host, [openai, anthropic])
 }

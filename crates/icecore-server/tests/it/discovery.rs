@@ -1,7 +1,7 @@
 //! What the host says of itself, and that it is true.
 
 use icecore::{CompactionSettings, Memory, MemorySettings, WorkspaceSettings};
-use icecore_openwop::HostSettings;
+use icecore_host::HostSettings;
 use icecore_server::Limits;
 use serde_json::{Value, json};
 

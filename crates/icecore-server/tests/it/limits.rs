@@ -1,7 +1,7 @@
 //! Each limit, and the error that names it.
 
 use icecore::Memory;
-use icecore_openwop::HostSettings;
+use icecore_host::HostSettings;
 use icecore_server::Limits;
 use serde_json::json;
 

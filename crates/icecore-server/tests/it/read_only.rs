@@ -1,7 +1,7 @@
 //! A host on which nobody writes: every route of the document, by an admin.
 
 use icecore::{Memory, Principal, RawTurn, Tenant};
-use icecore_openwop::HostSettings;
+use icecore_host::HostSettings;
 use serde_json::{Value, json};
 
 use crate::auth::READING_POSTS;

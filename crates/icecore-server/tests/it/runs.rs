@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use icecore::json::JsonText;
 use icecore::{Clock, Memory, Principal, Tenant};
-use icecore_openwop::{HostSettings, RunRequest};
+use icecore_host::{HostSettings, RunRequest};
 use icecore_server::{Limits, Role};
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn settings() -> HostSettings {
 async fn serve(dir: &Path, clock: &Arc<HandClock>, settings: HostSettings, limits: Limits) -> Host {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
     let memory = crate::place::open(Memory::builder().clock(clock), dir).await;
-    let served = icecore_openwop::Host::open(memory, settings).unwrap();
+    let served = icecore_host::Host::open(memory, settings).unwrap();
     Host::serving("127.0.0.1:0", served, dir, limits).await
 }
 
@@ -643,7 +643,7 @@ async fn a_run_past_its_retention_is_gone_and_remembered_as_that() {
     clock.advance(59_999);
     assert_eq!(get(&host, &format!("/{id}")).await.status, 200);
     clock.advance(1);
-    let sweeper = icecore_openwop::Host::new(host.memory.clone(), brief);
+    let sweeper = icecore_host::Host::new(host.memory.clone(), brief);
     for is_let_go in [false, true] {
         if is_let_go {
             assert_eq!(sweeper.expire_runs().await.unwrap(), 1);
@@ -689,7 +689,7 @@ async fn runs_are_their_owners_on_every_route() {
         assert!(!refused.text.contains(&id) && !refused.text.contains(&live));
     }
     // No key of this host works elsewhere than in the default workspace.
-    let served = icecore_openwop::Host::new(host.memory.clone(), settings());
+    let served = icecore_host::Host::new(host.memory.clone(), settings());
     let tenant = Tenant::new("default").unwrap();
     let next_door = host.memory.shown_name(&tenant, "next-door");
     let next_door = Principal::key_holder(tenant).at_work_in(next_door).unwrap();

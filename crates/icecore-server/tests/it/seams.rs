@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use icecore::Tenant;
-use icecore_openwop::HostSettings;
+use icecore_host::HostSettings;
 use icecore_server::Role;
 use serde_json::{Value, json};
 

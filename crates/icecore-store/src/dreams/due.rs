@@ -1,6 +1,6 @@
 //! What a memory's next dream would read, and the lease to dream it.
 
-use icecore_domain::compaction::COMMITMENT_TAG;
+use icecore_domain::entries::COMMITMENT_TAG;
 use icecore_domain::ids::{Branch, Scope, SessionNo};
 use icecore_domain::time::Millis;
 

@@ -220,20 +220,8 @@ mod tests {
     fn what_passes_is_tried_again_and_the_rest_is_not() {
         use Fault::*;
         let all = [
-            Gone,
-            Conflict,
-            Taken,
-            Crowded,
-            Standby,
-            Stale,
-            DiskFull,
-            LockTimeout,
-            StatementTimeout,
-            Permission,
-            Password,
-            NoDatabase,
-            Tls,
-            Other,
+            Gone, Conflict, Taken, Crowded, Standby, Stale, DiskFull, LockTimeout,
+            StatementTimeout, Permission, Password, NoDatabase, Tls, Other,
         ];
         let passing: Vec<Fault> = all.into_iter().filter(|fault| fault.is_passing()).collect();
         assert_eq!(passing, [Gone, Conflict, Taken, Crowded, Standby, Stale]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use icecore_domain::chunk::{ChunkId, Level};
-use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant, TurnId};
+use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
@@ -13,7 +13,7 @@ use crate::engine::prelude::*;
 use crate::keys::TenantKey;
 use crate::pack::{PackKey, TextFormat};
 use crate::store::Store;
-use crate::turns::{TurnRow, rows};
+use crate::turns::rows;
 
 /// A body of a micro as text, made from turns that the store gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +25,12 @@ pub struct TextBody {
 #[derive(Debug, Clone)]
 pub struct MicroBody {
     pub id: ChunkId,
-    /// Rises when erasure changes the body.
     pub revision: u32,
     pub first_seq: Seq,
     pub last_seq: Seq,
+    /// Its turns that are there, neither erased nor expired, in order: those that its
+    /// body holds.
+    pub present: Vec<Ordinal>,
     pub place: BodyPlace,
 }
 
@@ -57,24 +59,6 @@ pub struct PackRecord {
 }
 
 impl Store {
-    /// As [`Store::turns_at`], and as [`Store::bodies_at`] for those that lack theirs: all
-    /// of one moment.
-    pub async fn whole_turns_at(
-        &self,
-        scope: &Scope,
-        ids: &[TurnId],
-    ) -> Result<(Vec<TurnRow>, Vec<MicroBody>)> {
-        let ids = ids.to_vec();
-        self.read(scope, "whole_turns_at", move |tx| {
-            let Some(no) = tx.scope_no()? else { return Ok((Vec::new(), Vec::new())) };
-            let turns = rows::turns_in(tx, no, &ids)?;
-            let lacking = turns.iter().filter(|turn| turn.lacks_body());
-            let bodies = bodies_at(tx, no, &lacking.map(TurnRow::place).collect::<Vec<_>>())?;
-            Ok((turns, bodies))
-        })
-        .await
-    }
-
     /// Where the bodies of the micros are that overlap `first..=last`, in order.
     pub async fn bodies(
         &self,
@@ -84,23 +68,7 @@ impl Store {
         first: Ordinal,
         last: Ordinal,
     ) -> Result<Vec<MicroBody>> {
-        self.read(scope, "bodies", move |tx| {
-            let Some(no) = rows::owned(tx, session)? else { return Ok(Vec::new()) };
-            // Chunks tile, so those that overlap the range begin with the last that begins at or
-            // before it.
-            let sql = format!(
-                "{MICROS}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first <= ?5
-           AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1 AND session = ?2
-               AND branch = ?3 AND level = 0 AND first <= ?4), 0)
-           AND c.last >= ?4
-         ORDER BY c.first"
-            );
-            let found =
-                tx.all(&sql, params![no.tenant, session, branch, first, last], read_micro)?;
-            find_packs(tx, no, found)
-        })
-        .await
+        self.read(scope, "bodies", move |tx| tx.bodies(session, branch, first, last)).await
     }
 
     /// Where the bodies of the micros are that hold these turns, by session, branch and
@@ -112,10 +80,7 @@ impl Store {
         places: &[(SessionNo, Branch, Ordinal)],
     ) -> Result<Vec<MicroBody>> {
         let places = places.to_vec();
-        self.read(scope, "bodies_at", move |tx| {
-            tx.scope_no()?.map_or(Ok(Vec::new()), |no| bodies_at(tx, no, &places))
-        })
-        .await
+        self.read(scope, "bodies_at", move |tx| tx.bodies_at(&places)).await
     }
 
     /// Packs written before `before`, oldest first.
@@ -142,56 +107,90 @@ impl Store {
     }
 }
 
-fn bodies_at(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    places: &[(SessionNo, Branch, Ordinal)],
-) -> Result<Vec<MicroBody>> {
-    // A micro may hold many of them: first where each is, then each body once.
-    let key =
-        |&(session, branch, ordinal): &_| values![no.tenant, session, branch, ordinal, no.scope];
-    let spans: Vec<Vec<(Ordinal, Ordinal)>> = tx.each(
-        "SELECT k.first, k.last FROM chunks k
-         WHERE k.tenant = ?1 AND k.session = ?2 AND k.branch = ?3 AND k.level = 0
-           AND k.first <= ?4 AND EXISTS (SELECT 1 FROM sessions o
-             WHERE o.tenant = ?1 AND o.session = ?2 AND o.scope = ?5)
-         ORDER BY k.first DESC LIMIT 1",
-        places.iter().map(key),
-        tuple,
-    )?;
-    let mut micros = BTreeSet::new();
-    for (&(session, branch, ordinal), span) in places.iter().zip(spans) {
-        let holding = span.into_iter().find(|(_, last)| ordinal <= *last);
-        micros.extend(holding.map(|(first, _)| (session, branch, first)));
+impl Tx<'_> {
+    /// As [`Store::bodies`].
+    pub fn bodies(
+        &self,
+        session: SessionNo,
+        branch: Branch,
+        first: Ordinal,
+        last: Ordinal,
+    ) -> Result<Vec<MicroBody>> {
+        let Some(no) = rows::owned(self, session)? else { return Ok(Vec::new()) };
+        // Chunks tile, so those that overlap the range begin with the last that begins at or
+        // before it.
+        let sql = format!(
+            "{MICROS}
+             WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0
+               AND c.first <= ?5
+               AND c.first >= coalesce((SELECT max(first) FROM chunks WHERE tenant = ?1
+                   AND session = ?2 AND branch = ?3 AND level = 0 AND first <= ?4), 0)
+               AND c.last >= ?4
+             ORDER BY c.first"
+        );
+        let found = self.all(&sql, params![no.tenant, session, branch, first, last], read_micro)?;
+        complete(self, no, found)
     }
-    let key = |&(session, branch, first): &_| values![no.tenant, session, branch, first];
-    let sql = format!(
-        "{MICROS}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0 AND c.first = ?4"
-    );
-    find_packs(tx, no, tx.all_of(&sql, micros.iter().map(key), read_micro)?)
+
+    /// As [`Store::bodies_at`].
+    pub fn bodies_at(&self, places: &[(SessionNo, Branch, Ordinal)]) -> Result<Vec<MicroBody>> {
+        let Some(no) = self.scope_no()? else { return Ok(Vec::new()) };
+        // A micro may hold many of them: first where each is, then each body once.
+        let key = |&(session, branch, ordinal): &_| {
+            values![no.tenant, session, branch, ordinal, no.scope]
+        };
+        let spans: Vec<Vec<(Ordinal, Ordinal)>> = self.each(
+            "SELECT k.first, k.last FROM chunks k
+             WHERE k.tenant = ?1 AND k.session = ?2 AND k.branch = ?3 AND k.level = 0
+               AND k.first <= ?4 AND EXISTS (SELECT 1 FROM sessions o
+                 WHERE o.tenant = ?1 AND o.session = ?2 AND o.scope = ?5)
+             ORDER BY k.first DESC LIMIT 1",
+            places.iter().map(key),
+            tuple,
+        )?;
+        let mut micros = BTreeSet::new();
+        for (&(session, branch, ordinal), span) in places.iter().zip(spans) {
+            let holding = span.into_iter().find(|(_, last)| ordinal <= *last);
+            micros.extend(holding.map(|(first, _)| (session, branch, first)));
+        }
+        let key = |&(session, branch, first): &_| values![no.tenant, session, branch, first];
+        let sql = format!(
+            "{MICROS}
+             WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0
+               AND c.first = ?4"
+        );
+        complete(self, no, self.all_of(&sql, micros.iter().map(key), read_micro)?)
+    }
+}
+
+/// A micro as its row has it.
+struct Micro {
+    body: MicroBody,
+    /// How many of its turns are not erased.
+    turns: u64,
 }
 
 const MICROS: &str =
     "SELECT c.session, c.branch, c.first, c.last, c.first_seq, c.last_seq, c.revision,
-       w.warm_through, x.text, x.packed, x.format
+       c.turns, w.warm_through, x.text, x.packed, x.format
      FROM chunks c JOIN branches w ON w.tenant = c.tenant AND w.session = c.session
           AND w.branch = c.branch
      LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
           AND x.branch = c.branch AND x.first = c.first";
 
 /// A micro, without the pack that may hold its body.
-fn read_micro(row: &Row<'_>) -> Result<MicroBody> {
+fn read_micro(row: &Row<'_>) -> Result<Micro> {
     let mut columns = Columns::of(row);
     let (session, branch, first, last) = columns.get()?;
     let id = ChunkId { session, branch, level: Level::Micro, first, last };
-    let (first_seq, last_seq, revision, warm_through) = columns.get()?;
+    let (first_seq, last_seq, revision, turns, warm_through) = columns.get()?;
     let place = match columns.get()? {
         _ if last > warm_through => BodyPlace::Rows,
         Some(bytes) => BodyPlace::Text(read_text(&id, bytes, &mut columns)?),
         None => BodyPlace::Gone,
     };
-    Ok(MicroBody { id, revision, first_seq, last_seq, place })
+    let present = Vec::new();
+    Ok(Micro { body: MicroBody { id, revision, first_seq, last_seq, present, place }, turns })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
@@ -205,13 +204,41 @@ fn read_text(id: &ChunkId, bytes: Vec<u8>, columns: &mut Columns<'_, '_>) -> Res
     Ok(TextBody { format, text: RedactedText::read_back(text) })
 }
 
+/// Finds the packs of micros, and which of their turns are there.
+fn complete(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<Micro>) -> Result<Vec<MicroBody>> {
+    find_packs(tx, no, &mut micros)?;
+    // A micro of which nothing was erased holds all of its turns, unless it expired.
+    let is_whole = |micro: &Micro| {
+        micro.turns == micro.body.id.turn_count() && !matches!(micro.body.place, BodyPlace::Gone)
+    };
+    let (whole, partial): (Vec<_>, Vec<_>) = micros.iter_mut().partition(|micro| is_whole(micro));
+    for micro in whole {
+        let ChunkId { first, last, .. } = micro.body.id;
+        micro.body.present = (first.0..=last.0).map(Ordinal).collect();
+    }
+    let key = |body: &MicroBody| {
+        values![no.tenant, body.id.session, body.id.branch, body.first_seq, body.last_seq]
+    };
+    let keys: Vec<_> = partial.iter().map(|micro| key(&micro.body)).collect();
+    let gone = rows::ERASED | rows::EXPIRED;
+    let sql = format!(
+        "SELECT ordinal FROM turns WHERE tenant = ?1 AND session = ?2 AND branch = ?3
+           AND seq >= ?4 AND seq <= ?5 AND flags & {gone} = 0 ORDER BY seq"
+    );
+    let found = tx.each(&sql, keys, column)?;
+    for (micro, present) in partial.into_iter().zip(found) {
+        micro.body.present = present;
+    }
+    Ok(micros.into_iter().map(|micro| micro.body).collect())
+}
+
 /// Finds the packs of those micros that are neither hot nor text. A pack has no member for a
 /// micro of tombstones.
-fn find_packs(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<MicroBody>) -> Result<Vec<MicroBody>> {
-    let is_gone = |micro: &&mut MicroBody| matches!(micro.place, BodyPlace::Gone);
-    let cold: Vec<_> = micros.iter_mut().filter(is_gone).collect();
+fn find_packs(tx: &Tx<'_>, no: ScopeNo, micros: &mut [Micro]) -> Result<()> {
+    let is_gone = |body: &&mut MicroBody| matches!(body.place, BodyPlace::Gone);
+    let cold: Vec<_> = micros.iter_mut().map(|micro| &mut micro.body).filter(is_gone).collect();
     let key = |id: ChunkId| values![no.tenant, id.session, id.branch, id.first, id.last];
-    let keys = cold.iter().map(|micro| key(micro.id));
+    let keys: Vec<_> = cold.iter().map(|micro| key(micro.id)).collect();
     let sql = format!(
         "{PACKS} JOIN chunks c ON c.tenant = p.tenant AND c.session = p.session
            AND c.branch = p.branch AND c.level = 0 AND c.first = ?4 AND c.turns > 0
@@ -222,7 +249,7 @@ fn find_packs(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<MicroBody>) -> Result<Ve
     for (micro, pack) in cold.into_iter().zip(packs) {
         micro.place = pack.into_iter().next().map_or(BodyPlace::Gone, BodyPlace::Pack);
     }
-    Ok(micros)
+    Ok(())
 }
 
 const PACKS: &str =

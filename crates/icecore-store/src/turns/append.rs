@@ -533,7 +533,6 @@ const TURN_COLUMNS: [&str; 12] = [
 
 const LINK_COLUMNS: [&str; 7] = ["tenant", "scope", "link", "session", "seq", "answered", "hollow"];
 
-#[rustfmt::skip]
 const CHUNK_COLUMNS: [&str; 11] = [
     "tenant", "session", "branch", "level", "first", "last", "first_seq", "last_seq", "turns",
     "tokens", "policy",

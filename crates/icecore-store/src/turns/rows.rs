@@ -37,13 +37,20 @@ impl Store {
     ) -> Result<Option<SessionRecord>> {
         let name = name.clone();
         self.read(scope, "session", move |tx| {
-            let Some(no) = tx.scope_no()? else { return Ok(None) };
             let Some(key) = scopes::tenant_key(tx, tx.tenant()?)? else { return Ok(None) };
-            let values = params![no.tenant, no.scope, session_hash(&key, &name)];
-            let which = "tenant = ?1 AND scope = ?2 AND name_hash = ?3 AND name IS NOT NULL";
-            Ok(find_sessions(tx, no, which, values)?.pop())
+            session_hashed(tx, session_hash(&key, &name))
         })
         .await
+    }
+
+    /// The session whose name has this hash under the tenant's identity key, unless it never
+    /// was or was forgotten whole. So one is found by a name that is not to be stored again.
+    pub async fn session_by_hash(
+        &self,
+        scope: &Scope,
+        hash: [u8; 16],
+    ) -> Result<Option<SessionRecord>> {
+        self.read(scope, "session_by_hash", move |tx| session_hashed(tx, hash)).await
     }
 
     pub async fn session_by_number(
@@ -111,34 +118,7 @@ impl Store {
     /// Rows of turns in order of `seq`. Only hot turns have bodies in their rows.
     pub async fn turns(&self, scope: &Scope, query: &TurnQuery) -> Result<Vec<TurnRow>> {
         let query = *query;
-        self.read(scope, "turns", move |tx| {
-            let Some(no) = owned(tx, query.session)? else { return Ok(Vec::new()) };
-            let order = if query.newest { "DESC" } else { "ASC" };
-            let sql = turns_sql(
-                "turns t",
-                &format!(
-                    "t.seq > ?3 AND t.seq <= ?4
-             AND (?5 IS NULL OR t.branch = ?5) AND (?6 IS NULL OR t.position <= ?6)
-             ORDER BY t.seq {order} LIMIT ?7"
-                ),
-            );
-            let TurnQuery { session, branch, after, through, as_of, limit, .. } = query;
-            let mut select = tx.prepare_cached(&sql)?;
-            let values = params![no.tenant, session, after, through, branch, as_of, limit];
-            let mut rows = select.query_map(values, read_turn)?;
-            let (mut found, mut bytes) = (Vec::new(), 0_usize);
-            while bytes < query.bytes
-                && let Some(row) = rows.next().transpose()?
-            {
-                bytes = bytes.saturating_add(row.byte_count());
-                found.push(row);
-            }
-            if query.newest {
-                found.reverse();
-            }
-            Ok(found)
-        })
-        .await
+        self.read(scope, "turns", move |tx| tx.turns(&query)).await
     }
 
     /// The turns in a session that may have this client id, by its lookup.
@@ -181,10 +161,7 @@ impl Store {
     /// Only hot turns have bodies.
     pub async fn turns_at(&self, scope: &Scope, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         let ids = ids.to_vec();
-        self.read(scope, "turns_at", move |tx| {
-            tx.scope_no()?.map_or(Ok(Vec::new()), |no| turns_in(tx, no, &ids))
-        })
-        .await
+        self.read(scope, "turns_at", move |tx| tx.turns_at(&ids)).await
     }
 
     /// The head of a scope; zeros for a scope that does not exist, which is not made.
@@ -198,6 +175,12 @@ pub(crate) fn session_hash(key: &TenantKey, name: &SessionName) -> [u8; 16] {
 }
 
 const SESSION_COLUMNS: &str = "session, name, turns, tokens, last_seq, updated_at, current";
+
+fn session_hashed(tx: &Tx<'_>, hash: [u8; 16]) -> Result<Option<SessionRecord>> {
+    let Some(no) = tx.scope_no()? else { return Ok(None) };
+    let which = "tenant = ?1 AND scope = ?2 AND name_hash = ?3 AND name IS NOT NULL";
+    Ok(find_sessions(tx, no, which, params![no.tenant, no.scope, hash])?.pop())
+}
 
 fn sessions_at(tx: &Tx<'_>, sessions: &[SessionNo]) -> Result<Vec<SessionRecord>> {
     let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
@@ -295,10 +278,43 @@ fn turns_of_range_sql() -> String {
     turns_sql("turns t", "t.seq >= ?3 AND t.seq < ?4 ORDER BY t.seq")
 }
 
-pub(crate) fn turns_in(tx: &Tx<'_>, no: ScopeNo, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
-    let sql = turns_sql(&format!("turns t {OF_SCOPE}"), "t.seq = ?3");
-    let keys = ids.iter().map(|id| values![no.tenant, id.session, id.seq, no.scope]);
-    tx.all_of(&sql, keys, read_turn)
+impl Tx<'_> {
+    /// As [`Store::turns`].
+    pub fn turns(&self, query: &TurnQuery) -> Result<Vec<TurnRow>> {
+        let Some(no) = owned(self, query.session)? else { return Ok(Vec::new()) };
+        let order = if query.newest { "DESC" } else { "ASC" };
+        let sql = turns_sql(
+            "turns t",
+            &format!(
+                "t.seq > ?3 AND t.seq <= ?4
+                 AND (?5 IS NULL OR t.branch = ?5) AND (?6 IS NULL OR t.position <= ?6)
+                 ORDER BY t.seq {order} LIMIT ?7"
+            ),
+        );
+        let TurnQuery { session, branch, after, through, as_of, limit, .. } = *query;
+        let mut select = self.prepare_cached(&sql)?;
+        let values = params![no.tenant, session, after, through, branch, as_of, limit];
+        let mut rows = select.query_map(values, read_turn)?;
+        let (mut found, mut bytes) = (Vec::new(), 0_usize);
+        while bytes < query.bytes
+            && let Some(row) = rows.next().transpose()?
+        {
+            bytes = bytes.saturating_add(row.byte_count());
+            found.push(row);
+        }
+        if query.newest {
+            found.reverse();
+        }
+        Ok(found)
+    }
+
+    /// As [`Store::turns_at`].
+    pub fn turns_at(&self, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
+        let Some(no) = self.scope_no()? else { return Ok(Vec::new()) };
+        let sql = turns_sql(&format!("turns t {OF_SCOPE}"), "t.seq = ?3");
+        let keys = ids.iter().map(|id| values![no.tenant, id.session, id.seq, no.scope]);
+        self.all_of(&sql, keys, read_turn)
+    }
 }
 
 fn read_turn(row: &Row<'_>) -> Result<TurnRow> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use icecore_domain::compaction::COMMITMENT_TAG;
 use icecore_domain::dream::{Checksum, INDEX_PATH};
+use icecore_domain::entries::COMMITMENT_TAG;
 use icecore_domain::fact::Verdict;
 use icecore_domain::ids::{Branch, Ordinal, Position, Principal, Seq, SessionNo, Tenant, TurnId};
 use icecore_domain::redact::Hidden;

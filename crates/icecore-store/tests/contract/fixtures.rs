@@ -10,10 +10,8 @@ use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{
     Branch, Ordinal, Principal, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
 };
-use icecore_domain::redact::{
-    Hidden, RedactedSummary, RedactedText, Redactor, Secret, SecretName, TagKey,
-};
-use icecore_domain::summary::Summary;
+use icecore_domain::redact::{Hidden, RedactedText, Redactor, Secret, SecretName, TagKey};
+use icecore_domain::summary::{RedactedSummary, Summary};
 use icecore_domain::time::Millis;
 use icecore_domain::turn::{Content, RawTurn};
 

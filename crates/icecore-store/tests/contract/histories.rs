@@ -43,12 +43,7 @@ const MESSAGES: [&str; 2] = ["hello", "go on"];
 /// Hides some of the few names, values and contents that are drawn.
 static RETELLING: LazyLock<Arc<Redactor>> = LazyLock::new(|| {
     redactor_of(&[
-        "session-1",
-        "session-2",
-        "this one 1",
-        "this one 2",
-        "content 1",
-        "Added 1 main",
+        "session-1", "session-2", "this one 1", "this one 2", "content 1", "Added 1 main",
     ])
 });
 

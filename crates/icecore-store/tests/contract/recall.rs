@@ -2,7 +2,7 @@
 
 use icecore_domain::chunk::Level;
 use icecore_domain::fact::Verdict;
-use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo, TurnId};
+use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
 
@@ -114,15 +114,23 @@ pub(super) async fn bodies_are_found_one_by_one(store: &Store) {
         let same = all.iter().find(|other| other.id == body.id).unwrap();
         assert_eq!(format!("{body:?}"), format!("{same:?}"));
     }
+    // All of its turns, those that were not erased, none.
+    let present = |first: u64| {
+        let body = all.iter().find(|body| body.id.first.0 == first).unwrap();
+        body.present.iter().map(|ordinal| ordinal.0).collect::<Vec<_>>()
+    };
+    assert_eq!(present(1), [1, 2]);
+    assert!(present(3).is_empty());
+    assert_eq!(present(19), [19, 20]);
     assert!(at(&[]).await.is_empty());
     // By the ids of turns, with their rows: only of those that lack their bodies.
     let asked = [20, 16, 1, 2, 5, 99].map(|seq| id(session, seq));
-    let (turns, bodies) = store.whole_turns_at(&scope(), &asked).await.unwrap();
+    let (turns, bodies) = whole_turns(store, &scope(), &asked).await;
     assert_eq!(turns, store.turns_at(&scope(), &asked).await.unwrap());
     let firsts: Vec<u64> = bodies.iter().map(|body| body.id.first.0).collect();
     assert_eq!(firsts, [1, 5, 15]);
     assert_eq!(format!("{bodies:?}"), format!("{:?}", at(&[16, 1, 5]).await));
-    let (turns, bodies) = store.whole_turns_at(&scope(), &[]).await.unwrap();
+    let (turns, bodies) = whole_turns(store, &scope(), &[]).await;
     assert!(turns.is_empty() && bodies.is_empty());
     let elsewhere = store.bodies_at(&scope(), &[(session, Branch(3), Ordinal(1))]).await.unwrap();
     assert!(elsewhere.is_empty());
@@ -130,11 +138,23 @@ pub(super) async fn bodies_are_found_one_by_one(store: &Store) {
     add_to(store, "diary").await;
     let place = (session, Branch::MAIN, Ordinal(1));
     assert!(store.bodies_at(&diary, &[place]).await.unwrap().is_empty());
-    let (turns, bodies) = store.whole_turns_at(&diary, &asked).await.unwrap();
+    let (turns, bodies) = whole_turns(store, &diary, &asked).await;
     assert!(turns.is_empty() && bodies.is_empty());
     assert!(store.sessions_at(&diary, &[session]).await.unwrap().is_empty());
     let named = store.sessions_at(&scope(), &[SessionNo(99), session]).await.unwrap();
     assert_eq!(named, [store.session_by_number(&scope(), session).await.unwrap().unwrap()]);
+}
+
+/// Turns, and the bodies of those that lack theirs, of one moment.
+async fn whole_turns(store: &Store, of: &Scope, ids: &[TurnId]) -> (Vec<TurnRow>, Vec<MicroBody>) {
+    let ids = ids.to_vec();
+    let read = store.read(of, "whole_turns", move |tx| {
+        let turns = tx.turns_at(&ids)?;
+        let lacking = turns.iter().filter(|turn| turn.lacks_body());
+        let bodies = tx.bodies_at(&lacking.map(TurnRow::place).collect::<Vec<_>>())?;
+        Ok((turns, bodies))
+    });
+    read.await.unwrap()
 }
 
 async fn add_to(store: &Store, memory: &str) -> SessionNo {

@@ -225,12 +225,7 @@ pub(super) async fn what_was_hidden_is_counted(store: &Store) {
         })
         .collect();
     let expected = [
-        r#"{"db":1,"jwt":2}"#,
-        "",
-        r#"{"jwt":1}"#,
-        r#"{"jwt":4}"#,
-        r#"{"mail":8}"#,
-        r#"{"mail":8}"#,
+        r#"{"db":1,"jwt":2}"#, "", r#"{"jwt":1}"#, r#"{"jwt":4}"#, r#"{"mail":8}"#, r#"{"mail":8}"#,
     ];
     assert_eq!(redacted, expected);
     clean(store).await;

@@ -125,19 +125,8 @@ impl ModelChoices {
 
 /// The keys of a table, in the order in which they are shown.
 const KEYS: [&str; 14] = [
-    "protocol",
-    "url",
-    "model",
-    "key_env",
-    "key_secret",
-    "window",
-    "reserve",
-    "input_price",
-    "cached_input_price",
-    "output_price",
-    "timeout_seconds",
-    "idle_seconds",
-    "retries",
+    "protocol", "url", "model", "key_env", "key_secret", "window", "reserve", "input_price",
+    "cached_input_price", "output_price", "timeout_seconds", "idle_seconds", "retries",
     "caches_prefix",
 ];
 
@@ -354,9 +343,7 @@ mod tests {
             )
         };
         for here in [
-            "http://127.0.0.1:8080/v1",
-            "http://127.9.0.1/v1",
-            "https://LOCALHOST:1/v1",
+            "http://127.0.0.1:8080/v1", "http://127.9.0.1/v1", "https://LOCALHOST:1/v1",
             "http://[::1]:8080/v1",
         ] {
             assert_eq!(parsed(&settings(here)).unwrap().models.summary_choice(), "far", "{here}");

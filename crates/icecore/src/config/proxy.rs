@@ -91,11 +91,7 @@ pub struct UpstreamSettings {
 
 /// The keys of a tenant's table, in the order in which they are shown.
 const KEYS: [&str; 6] = [
-    "openai_url",
-    "openai_key_env",
-    "openai_key_secret",
-    "anthropic_url",
-    "anthropic_key_env",
+    "openai_url", "openai_key_env", "openai_key_secret", "anthropic_url", "anthropic_key_env",
     "anthropic_key_secret",
 ];
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use icecore_domain::compaction::DISTILLATE_TAG;
 use icecore_domain::dream::index::MAX_ARCHIVES;
 use icecore_domain::dream::{self, IndexedArchive, MemorySection};
+use icecore_domain::entries::DISTILLATE_TAG;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::json::JsonText;
 use icecore_domain::redact::{Hidden, Redactor};

@@ -8,7 +8,8 @@ use icecore_domain::dream::{Distillate, Due, Part, Source, SourceFact, SourceKin
 use icecore_domain::fact::{self, Fact, FactKey, RedactedFact, Verdict};
 use icecore_domain::ids::{Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::Redactor;
-use icecore_domain::summary::{Said, Summary, summarize_turns};
+use icecore_domain::summary::{Summary, summarize_turns};
+use icecore_domain::text::{Said, normalise};
 use icecore_domain::time::Millis;
 use icecore_domain::tokens::TokenCounter;
 use icecore_store::{EntryFilter, EntryRecord, TurnRow, TurnState, VerdictRecord};
@@ -481,7 +482,7 @@ impl Reader {
             match record.verdict {
                 Verdict::Rejected => {
                     confirmed.remove(&key);
-                    rejected.insert(key, fact::normalise(record.fact.text.as_str()));
+                    rejected.insert(key, normalise(record.fact.text.as_str()));
                 }
                 Verdict::Added | Verdict::Confirmed => {
                     rejected.remove(&key);

@@ -9,7 +9,7 @@ use icecore_domain::handoff::{
 };
 use icecore_domain::ids::{Ordinal, Scope};
 use icecore_domain::redact::{RedactedJson, RedactedText};
-use icecore_store::{HandoffTrigger, KeptHandoff, NewHandoff, StoreError};
+use icecore_store::{HandoffTrigger, KeptHandoff, NewHandoff};
 
 use super::distil::Task;
 use super::lines::{Frame, Lines, is_corrected};
@@ -19,10 +19,7 @@ use super::{CompactRequest, Compacted};
 use crate::compaction::looked_at;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
-use crate::secrets::TenantRedactor;
-
-/// How often a session that changes meanwhile is read again.
-pub(super) const COMPACT_TRIES: usize = 5;
+use crate::secrets::{TenantRedactor, swapped};
 
 /// What wrote a handoff without a model.
 const HEURISTIC: &str = "heuristic";
@@ -126,17 +123,16 @@ impl Memory {
     /// Compacts a branch, reading it again if it changes meanwhile.
     #[tracing::instrument(skip_all, fields(trigger = job.trigger.as_str()))]
     pub(super) async fn compact_branch(&self, scope: &Scope, job: &Job<'_>) -> Result<Step> {
-        for _ in 0..COMPACT_TRIES {
+        let done = swapped!(async {
             let secrets = self.deriving_redactor(scope).await?;
             let reading =
                 self.read_branch_to(scope, job.session, job.branch, job.end, usize::MAX).await?;
-            match self.compact_read(scope, job, reading, &secrets).await {
-                // What was written may hold what is a secret now.
-                Err(MemoryError::Store(StoreError::SecretsChanged)) | Ok(Step::Changed) => {}
-                done => return done,
-            }
-        }
-        Ok(Step::Changed)
+            Ok(match self.compact_read(scope, job, reading, &secrets).await? {
+                Step::Changed => None,
+                done => Some(done),
+            })
+        });
+        Ok(done?.unwrap_or(Step::Changed))
     }
 
     async fn compact_read(

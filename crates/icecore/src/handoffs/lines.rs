@@ -1,8 +1,8 @@
 //! Puts a handoff together from lines, within its room.
 
-use icecore_domain::fact::normalise;
 use icecore_domain::handoff::{Handoff, HandoffLine, HandoffSection, render};
 use icecore_domain::redact::{RedactedText, Redactor};
+use icecore_domain::text::normalise;
 use icecore_domain::tokens::TokenCounter;
 
 use crate::compaction::looked_at;

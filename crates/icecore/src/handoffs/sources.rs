@@ -10,7 +10,7 @@ use icecore_domain::handoff::{
 };
 use icecore_domain::ids::{Ordinal, Scope, Seq, TurnId};
 use icecore_domain::redact::Redactor;
-use icecore_domain::summary::Said;
+use icecore_domain::text::Said;
 use icecore_domain::time::Millis;
 use icecore_domain::turn::RawTurn;
 use icecore_store::{ChunkQuery, ChunkRecord};

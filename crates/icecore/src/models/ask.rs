@@ -33,7 +33,8 @@ impl Asking {
     /// Whether it is the first time on a day that a tenant may spend no more.
     pub(super) fn is_first_refusal(&self, tenant: &Tenant, day: i64) -> bool {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.insert(tenant.clone(), day) != Some(day)
+        refused.retain(|_, last| *last == day);
+        refused.insert(tenant.clone(), day).is_none()
     }
 }
 

@@ -3,7 +3,9 @@
 //! What was said of two entries is kept for these two alone, whatever else was asked
 //! about with them, so that it is asked once.
 
-use icecore_domain::consolidation::judge::{JudgePrompt, PAIRS_A_QUESTION, Verdict, read_verdicts};
+use icecore_domain::entries::consolidate::model::{
+    JudgePrompt, PAIRS_A_QUESTION, Verdict, read_verdicts,
+};
 use icecore_domain::redact::Redactor;
 use icecore_store::{NewAnswer, StoreError};
 

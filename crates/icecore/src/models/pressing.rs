@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use icecore_domain::compaction::press::{PressPrompt, Pressing};
+use icecore_domain::entries::compact::model::{PressPrompt, Pressing};
 
 use super::chain::{About, Prompt};
 use crate::error::{Result, off_thread};

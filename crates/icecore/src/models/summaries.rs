@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use icecore_domain::chat::ChatProfile;
 use icecore_domain::chunk::ChunkId;
-use icecore_domain::redact::{RedactedSummary, Redactor};
-use icecore_domain::summary::Summary;
+use icecore_domain::redact::Redactor;
 use icecore_domain::summary::model::SummaryTask;
+use icecore_domain::summary::{RedactedSummary, Summary};
 use tokio::task::JoinSet;
 
 use super::FREE_PART;

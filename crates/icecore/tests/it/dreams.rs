@@ -198,11 +198,7 @@ async fn a_dream_distils_entries_and_turns_into_an_entry_an_archive_and_the_inde
     let events = bench.memory.run_events(&me(), &run.id, None, 50).await.unwrap();
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     let expected = [
-        "run.started",
-        "node.started",
-        "memory.written",
-        "memory.compacted",
-        "node.completed",
+        "run.started", "node.started", "memory.written", "memory.compacted", "node.completed",
         "run.completed",
     ];
     assert_eq!(kinds, expected);

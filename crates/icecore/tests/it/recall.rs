@@ -96,11 +96,7 @@ async fn odd_queries_are_answered_or_refused_in_words() {
     assert_eq!(search(" \n").await.unwrap_err().to_string(), "the query is empty");
     let long = "boat flour ".repeat(10_000);
     for query in [
-        "the of and",
-        "Was hast du gebacken?",
-        "🙂🙂",
-        "a:b AND (c OR \"",
-        "\u{0}\u{7}\u{1b}[2J",
+        "the of and", "Was hast du gebacken?", "🙂🙂", "a:b AND (c OR \"", "\u{0}\u{7}\u{1b}[2J",
         &long,
     ] {
         search(query).await.unwrap();
@@ -186,25 +182,8 @@ async fn a_turn_of_a_mebibyte_is_found_and_cut_around_what_matters() {
 
 fn texts() -> impl Strategy<Value = Vec<(u8, String)>> {
     let word = prop::sample::select(vec![
-        "boat",
-        "rye",
-        "bread",
-        "Ana",
-        "Ben",
-        "sold",
-        "May",
-        "2023",
-        "I",
-        "prefer",
-        "always",
-        "the",
-        "why?",
-        "naïve",
-        "氷河",
-        "👍🏽",
-        "<|endoftext|>",
-        "\n\n",
-        "always cite it when I ask",
+        "boat", "rye", "bread", "Ana", "Ben", "sold", "May", "2023", "I", "prefer", "always",
+        "the", "why?", "naïve", "氷河", "👍🏽", "<|endoftext|>", "\n\n", "always cite it when I ask",
         "x",
     ]);
     let text = prop::collection::vec(word, 0..30).prop_map(|words| words.join(" "));

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::read::{Candidate, Form, Rank};
+use crate::text::TermCounts;
 use crate::tokens::TokenCounter;
 
 // The figures below were searched for on the five conversations that `evals
@@ -80,28 +81,19 @@ struct Field<'a> {
 
 impl<'a> Field<'a> {
     fn new(candidates: &'a [Candidate], counter: &dyn TokenCounter) -> Self {
-        let mut all: Vec<u64> = candidates.iter().flat_map(|one| &one.terms).copied().collect();
-        all.sort_unstable();
-        let mut counts: Vec<(u64, u32)> = Vec::new();
-        for term in all {
-            match counts.last_mut() {
-                Some(last) if last.0 == term => last.1 += 1,
-                _ => counts.push((term, 1)),
-            }
-        }
-        let number = |term: &u64| {
-            let at = counts.binary_search_by_key(term, |count| count.0).unwrap_or_default();
-            u32::try_from(at).unwrap_or(u32::MAX)
-        };
+        let counts = TermCounts::of(candidates.iter().flat_map(|one| &one.terms));
         let total = candidates.len() as f64;
         let most = libm::log2(1.0 + total).max(1.0);
         let worth: Vec<f64> = counts
-            .iter()
-            .map(|(_, count)| libm::log2(1.0 + total / f64::from(*count)) / most)
+            .counts()
+            .map(|count| libm::log2(1.0 + total / f64::from(count)) / most)
             .collect();
         Self {
             tokens: candidates.iter().map(|one| counter.count(&one.text)).collect(),
-            terms: candidates.iter().map(|one| one.terms.iter().map(number).collect()).collect(),
+            terms: candidates
+                .iter()
+                .map(|one| one.terms.iter().map(|term| counts.number(term)).collect())
+                .collect(),
             left: vec![1.0; worth.len()],
             worth,
             taken: vec![false; candidates.len()],

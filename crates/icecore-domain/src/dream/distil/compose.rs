@@ -1,10 +1,11 @@
 //! Lines of what was chosen, as many as fit.
 
 use super::choose::Ranked;
-use super::read::{Candidate, Form, says_something, whole_markers, without_markers};
+use super::read::{Candidate, Form};
 use super::{Distillate, Line, Section};
-use crate::summary::pick::{cut_text, ends_plainly};
-use crate::summary::sentence::one_line;
+use crate::text::{
+    cut_text, ends_plainly, one_line, says_something, whole_markers, without_markers,
+};
 use crate::tokens::TokenCounter;
 
 /// Candidates that are tried where little room is left.

@@ -4,7 +4,7 @@ use super::super::archive::in_order;
 use super::super::{Part, Source, SourceFact, SourceKind};
 use super::*;
 use crate::fact;
-use crate::summary::Said;
+use crate::text::Said;
 use crate::tokens::CharCounter;
 
 fn at(text: &str) -> Option<Millis> {
@@ -312,27 +312,8 @@ fn summaries_of_chunks_are_read_with_their_speakers() {
 /// Words, some of which come often, so that sentences meet.
 fn sentence() -> impl Strategy<Value = String> {
     let word = prop::sample::select(vec![
-        "Ann",
-        "Bo",
-        "kiln",
-        "Oslo",
-        "I",
-        "live",
-        "in",
-        "decided",
-        "we",
-        "prefer",
-        "tea",
-        "always",
-        "never",
-        "yesterday",
-        "the",
-        "12",
-        "mill",
-        "thanks",
-        "?",
-        "[REDACTED:jwt]",
-        "你好",
+        "Ann", "Bo", "kiln", "Oslo", "I", "live", "in", "decided", "we", "prefer", "tea", "always",
+        "never", "yesterday", "the", "12", "mill", "thanks", "?", "[REDACTED:jwt]", "你好",
         "answer",
     ]);
     let end = prop::sample::select(vec![".", "!", "?", "", "\n"]);
@@ -377,10 +358,10 @@ proptest! {
             prop_assert!(line.sources.iter().all(|at| (*at as usize) < sources.len()));
             let given: String =
                 line.sources.iter().map(|at| sources[*at as usize].text() + "\n").collect();
-            let given = fact::normalise(&given);
+            let given = normalise(&given);
             let is_date = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit()) || word == "to";
             for told in [Some(&line.text), line.before.as_ref()].into_iter().flatten() {
-                for word in fact::normalise(told).split(' ') {
+                for word in normalise(told).split(' ') {
                     prop_assert!(given.contains(word) || is_date(word), "{word} of {told} in {given}");
                 }
             }

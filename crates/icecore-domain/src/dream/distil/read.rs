@@ -5,18 +5,15 @@ use std::collections::BTreeSet;
 
 use super::super::{Part, Source, SourceFact, SourceKind};
 use super::{Distillate, Line, Section};
-use crate::fact::{FactKind, read_back, standing};
-use crate::summary::choose::{MARKER, cuts_marker};
-use crate::summary::cues::{Cue, for_each_cue};
-use crate::summary::facts::{Voice, is_question, own_terms, shared_count};
-use crate::summary::sentence::{Kind, one_line, sentences};
+use crate::fact::{FactKind, read_back};
 use crate::summary::weigh::{self, weigh_alone};
-use crate::summary::{Said, speaker_of, split_speaker, voice_of};
+use crate::text::{
+    Cue, Said, SentenceKind, Voice, cuts_marker, dates, for_each_cue, is_instruction, is_question,
+    one_line, own_terms, says_something, sentences, shared_count, speaker_of, split_speaker,
+    voice_of, whole_markers, without_markers,
+};
 use crate::time::Millis;
-use crate::when;
 
-/// How surely an order must be a standing one to be kept before all else.
-const SURE_INSTRUCTION: u8 = 70;
 /// Of what is no sentence so many characters stand for it.
 const MAX_HEAD_CHARS: usize = 160;
 /// What a decision is announced with.
@@ -167,18 +164,6 @@ fn carried_line(place: u32, at: u32, line: &Line) -> Candidate {
     }
 }
 
-/// Whether it is surely a standing order.
-pub(crate) fn is_instruction(text: &str) -> bool {
-    order_strength(text) >= SURE_INSTRUCTION
-}
-
-/// How surely it is a standing order, also after what leads to it, as in `one rule: always
-/// ask first`.
-pub(crate) fn order_strength(text: &str) -> u8 {
-    let after = text.rsplit_once(": ").map_or(0, |(_, order)| standing(order).instruction);
-    standing(text).instruction.max(after)
-}
-
 /// Whether it says of itself that it is a decision, as in `Decided: we go`.
 fn is_labelled_decision(text: &str) -> bool {
     let label = text.split_once(':').map(|(label, _)| label.trim().to_lowercase());
@@ -267,15 +252,15 @@ impl Reader {
         let voice = voice_of(&said);
         let mut kept = sentences(text);
         kept.retain(|sentence| {
-            sentence.kind != Kind::Dump
+            sentence.kind != SentenceKind::Dump
                 && says_something(&sentence.text)
                 && !cuts_marker(text, &sentence.text)
         });
         let is_output = voice == Voice::Machine && text.contains('\n');
-        let mut texts: Vec<(Kind, Cow<'_, str>)> =
+        let mut texts: Vec<(SentenceKind, Cow<'_, str>)> =
             kept.into_iter().map(|sentence| (sentence.kind, sentence.text)).collect();
         if (is_output || texts.is_empty()) && says_something(text) {
-            texts = vec![(Kind::Dump, Cow::Owned(head(text)))];
+            texts = vec![(SentenceKind::Dump, Cow::Owned(head(text)))];
         }
         for (index, (kind, sentence)) in (0_u32..).zip(texts) {
             let plain = one_line(&sentence);
@@ -341,7 +326,7 @@ impl Reader {
     /// Whether a plan is still ahead of the newest that was said.
     fn is_ahead(&self, text: &str, at: Option<Millis>) -> bool {
         let (Some(at), Some(newest)) = (at, self.newest) else { return true };
-        match when::resolve(text, at).into_iter().map(|when| when.to).max() {
+        match dates::resolve(text, at).into_iter().map(|when| when.to).max() {
             Some(end) => end > newest,
             None => newest.0 - at.0 <= PLAN_DAYS * DAY_MS,
         }
@@ -382,27 +367,6 @@ impl Reader {
     }
 }
 
-/// Whether there is a word beside markers.
-pub(crate) fn says_something(text: &str) -> bool {
-    without_markers(text).contains(char::is_alphanumeric)
-}
-
-/// The text without our markers.
-pub(super) fn without_markers(text: &str) -> Cow<'_, str> {
-    if !text.contains(MARKER) {
-        return Cow::Borrowed(text);
-    }
-    let mut rest = text;
-    let mut plain = String::new();
-    while let Some(at) = rest.find(MARKER) {
-        plain.push_str(&rest[..at]);
-        let end = rest[at..].find(']').map_or(rest.len(), |length| at + length + 1);
-        rest = &rest[end..];
-    }
-    plain.push_str(rest);
-    Cow::Owned(plain)
-}
-
 /// The beginning of what is no sentence, without half a marker.
 fn head(text: &str) -> String {
     let line = one_line(text);
@@ -412,21 +376,12 @@ fn head(text: &str) -> String {
     format!("{}…", head.trim_end())
 }
 
-/// `text` up to a marker that it cuts.
-pub(crate) fn whole_markers(text: &str) -> &str {
-    let open = text.rfind('[').filter(|at| !text[*at..].contains(']'));
-    match open.filter(|at| MARKER.starts_with(&text[*at..]) || text[*at..].starts_with(MARKER)) {
-        Some(at) => text[..at].trim_end(),
-        None => text,
-    }
-}
-
 /// The sentence with the day that it means beside what means another on another day.
 fn dated(sentence: String, at: Option<Millis>, section: Section) -> String {
     let Some(at) = at else { return sentence };
     let today = at.to_date();
     let tells_day = matches!(section, Section::Decisions | Section::Threads | Section::Timeline);
-    let mut whens = when::resolve(&sentence, at);
+    let mut whens = dates::resolve(&sentence, at);
     whens.retain(|when| when.relative && !(tells_day && when.label() == today));
     match whens.as_slice() {
         [] => sentence,
@@ -451,12 +406,12 @@ fn speaker(part: &Part) -> String {
 }
 
 /// What a kind of sentence and of speaker is worth.
-fn factor_of(kind: Kind, voice: Voice) -> f64 {
+fn factor_of(kind: SentenceKind, voice: Voice) -> f64 {
     let kind = match kind {
-        Kind::Dump => 0.1,
-        Kind::Heading => 0.4,
-        Kind::Fragment => 0.5,
-        Kind::Prose => 1.0,
+        SentenceKind::Dump => 0.1,
+        SentenceKind::Heading => 0.4,
+        SentenceKind::Fragment => 0.5,
+        SentenceKind::Prose => 1.0,
     };
     let voice = match voice {
         Voice::Machine => 0.3,
@@ -473,7 +428,7 @@ fn weigh_all(found: &mut [Candidate]) {
         index: one.place.2 as usize,
         speaker: Cow::Owned(one.speaker.clone()),
         voice: Voice::Person,
-        kind: Kind::Prose,
+        kind: SentenceKind::Prose,
         sentence: Cow::Owned(without_markers(&one.text).into_owned()),
     };
     let weighed: Vec<weigh::Candidate<'static>> = found.iter().map(as_sentence).collect();

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::read::{Candidate, Form, without_markers};
-use crate::consolidation::words;
-use crate::fact::turns;
-use crate::summary::facts::{is_question, shared_count};
-use crate::summary::words::{Sort, fold, for_each_word, sort_of, stem, term};
+use super::read::{Candidate, Form};
+use crate::text::{
+    TermCounts, WordClass, class_of, compared_words, fold, for_each_word, is_question,
+    shared_count, stem, term, turning_words, without_markers,
+};
 
 /// Those that share so many tenths of their terms say the same.
 const SAME_TENTHS: usize = 8;
@@ -37,7 +37,7 @@ fn exact(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut firsts: BTreeMap<(String, Vec<String>), usize> = BTreeMap::new();
     let mut left: Vec<Candidate> = Vec::new();
     for one in candidates {
-        let key = (one.speaker.to_lowercase(), words(&one.text));
+        let key = (one.speaker.to_lowercase(), compared_words(&one.text));
         match firsts.get(&key) {
             Some(at) => join(&mut left[*at], one),
             None => {
@@ -125,29 +125,18 @@ fn is_same((a, seen_a): (&Candidate, &Seen), (b, seen_b): (&Candidate, &Seen)) -
 /// What each candidate is compared by.
 fn seen(candidates: &[Candidate]) -> Vec<Seen> {
     let read: Vec<(Vec<u64>, Vec<u64>)> = candidates.iter().map(terms).collect();
-    let mut all: Vec<u64> = read.iter().flat_map(|(terms, _)| terms).copied().collect();
-    all.sort_unstable();
-    let mut counts: Vec<(u64, u32)> = Vec::new();
-    for term in all {
-        match counts.last_mut() {
-            Some(last) if last.0 == term => last.1 += 1,
-            _ => counts.push((term, 1)),
-        }
-    }
-    let number = |term: &u64| {
-        let at = counts.binary_search_by_key(term, |count| count.0).unwrap_or_default();
-        u32::try_from(at).unwrap_or(u32::MAX)
-    };
-    let numbers = |terms: &[u64]| -> Vec<u32> { terms.iter().map(number).collect() };
+    let counts = TermCounts::of(read.iter().flat_map(|(terms, _)| terms));
+    let numbers =
+        |terms: &[u64]| -> Vec<u32> { terms.iter().map(|term| counts.number(term)).collect() };
     candidates
         .iter()
         .zip(read)
         .map(|(one, (terms, sharp))| {
-            let terms = numbers(&terms);
-            let mut by_rarity = terms.clone();
-            by_rarity.sort_by_key(|term| (counts[*term as usize].1, *term));
+            let mut rarest = terms.clone();
+            rarest.sort_by_key(|term| (counts.count(*term), *term));
+            let (by_rarity, terms) = (numbers(&rarest), numbers(&terms));
             let asks = is_question(&one.text);
-            Seen { by_rarity, terms, sharp: numbers(&sharp), turns: turns(&one.text), asks }
+            Seen { by_rarity, terms, sharp: numbers(&sharp), turns: turning_words(&one.text), asks }
         })
         .collect()
 }
@@ -159,7 +148,7 @@ fn terms(one: &Candidate) -> (Vec<u64>, Vec<u64>) {
     let mut folded = String::new();
     for_each_word(&without_markers(&line), |word| {
         fold(word.text, &mut folded);
-        if matches!(sort_of(&folded), Sort::Content | Sort::Dull) {
+        if matches!(class_of(&folded), WordClass::Content | WordClass::Dull) {
             let term = term(stem(&folded));
             terms.push(term);
             let is_sharp = |c: char| c.is_uppercase() || c.is_numeric();

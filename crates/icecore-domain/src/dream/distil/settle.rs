@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::read::{Candidate, Form, Rank};
-use crate::fact::normalise;
-use crate::summary::facts::{own_terms, shared_count};
+use crate::text::{normalise, own_terms, shared_count};
 
 /// A sentence with at most so many terms more than a fact says nothing else.
 const MORE_TERMS: usize = 2;

@@ -289,6 +289,6 @@ proptest! {
     fn arbitrary_text_never_panics(text in "\\PC{0,200}", at in any::<i64>()) {
         let said = Said { role: "user", name: Some("\u{202e}"), text: &text, at: Millis(at) };
         extract(&said, None);
-        crate::fact::standing(&text);
+        crate::text::standing(&text);
     }
 }

@@ -121,13 +121,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                "src/main.rs",
-                "docs/a.md",
-                "https://example.org/x?y=1",
-                "./scripts/go",
-                "notes.txt",
-                "/usr/lib/x.so",
-                "crates/a/src/lib.rs",
+                "src/main.rs", "docs/a.md", "https://example.org/x?y=1", "./scripts/go",
+                "notes.txt", "/usr/lib/x.so", "crates/a/src/lib.rs",
             ]
         );
         assert_eq!(names("at https://example.org/x, or").next(), Some("https://example.org/x"));

@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 
 use super::HandoffSource;
-use crate::dream::distil::read::order_strength;
-use crate::fact::{FactKind, MAX_READ_CHARS, normalise, read_back};
+use crate::fact::{FactKind, MAX_READ_CHARS, read_back};
 use crate::handoff::{HandoffLine, HandoffSection};
-use crate::summary::choose::cuts_marker;
-use crate::summary::facts::{Voice, is_question};
-use crate::summary::sentence::{Kind, sentences};
-use crate::summary::{Said, voice_of};
+use crate::text::{
+    Said, SentenceKind, Voice, cuts_marker, is_question, normalise, order_strength, sentences,
+    voice_of,
+};
 use crate::time::Millis;
 
 /// How surely an order must be a standing one where people talk to each other.
@@ -55,7 +54,7 @@ pub(super) fn stated<'a>(said: &Said<'a>) -> Vec<Cow<'a, str>> {
     let text = &said.text[..limit];
     let mut found = sentences(text);
     found.retain(|sentence| {
-        matches!(sentence.kind, Kind::Prose | Kind::Fragment)
+        matches!(sentence.kind, SentenceKind::Prose | SentenceKind::Fragment)
             && !cuts_marker(text, &sentence.text)
             && (order_strength(&sentence.text) >= least
                 || !is_among_people && is_rule(&sentence.text))

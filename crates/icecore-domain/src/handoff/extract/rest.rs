@@ -3,11 +3,9 @@
 use super::{Draft, HandoffSource, cut};
 use crate::dream::distil::Distiller;
 use crate::dream::{Distillate, Line, Part, Section, Source, SourceFact, SourceKind};
-use crate::fact::{FactKind, normalise};
+use crate::fact::FactKind;
 use crate::handoff::{Handoff, HandoffLine, HandoffSection};
-use crate::summary::facts::Voice;
-use crate::summary::sentence::{one_line, sentences};
-use crate::summary::{Said, split_speaker, voice_of};
+use crate::text::{Said, Voice, normalise, one_line, sentences, split_speaker, voice_of};
 use crate::time::Millis;
 use crate::tokens::TokenCounter;
 

@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::HandoffSource;
-use crate::fact::normalise;
 use crate::handoff::{HandoffLine, HandoffSection};
-use crate::summary::facts::Voice;
-use crate::summary::{Said, voice_of};
+use crate::text::{Said, Voice, normalise, voice_of};
 
 /// So many are named.
 const MAX_TASKS: usize = 12;

@@ -11,18 +11,8 @@ use super::draw::Draw;
 
 /// Where secrets are met, and so are those of the corpus.
 pub const SETTINGS: [&str; 12] = [
-    "prose",
-    "code",
-    "json",
-    "yaml",
-    "env",
-    "shell",
-    "url",
-    "log",
-    "markdown",
-    "diff",
-    "stack trace",
-    "tool output",
+    "prose", "code", "json", "yaml", "env", "shell", "url", "log", "markdown", "diff",
+    "stack trace", "tool output",
 ];
 
 const OPEN: char = '\u{e000}';

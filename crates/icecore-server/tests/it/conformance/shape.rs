@@ -291,14 +291,8 @@ pub(crate) const FILE: Kind = Kind::Closed(&[
 ]);
 
 const DIMENSIONS: [&str; 8] = [
-    "read",
-    "write",
-    "search",
-    "long-term-durability",
-    "compaction",
-    "attribution",
-    "replay-snapshot",
-    "retention",
+    "read", "write", "search", "long-term-durability", "compaction", "attribution",
+    "replay-snapshot", "retention",
 ];
 
 const AGENT: Kind = Kind::Closed(&[

@@ -96,20 +96,10 @@ fn the_tenant_leads_every_key_and_index() {
     assert_eq!(
         others,
         [
-            "api_keys_id_key",
-            "api_keys_pkey",
-            "commitments_due",
-            "commitments_settled",
-            "entries_ended",
-            "entries_expiring",
-            "schedules_due",
-            "schedules_handled",
-            "schedules_over",
-            "tenants_name_key",
-            "ticks_ended",
-            "ticks_running",
-            "workflow_runs_ended",
-            "workflow_runs_expired",
+            "api_keys_id_key", "api_keys_pkey", "commitments_due", "commitments_settled",
+            "entries_ended", "entries_expiring", "schedules_due", "schedules_handled",
+            "schedules_over", "tenants_name_key", "ticks_ended", "ticks_running",
+            "workflow_runs_ended", "workflow_runs_expired",
         ]
     );
     let foreign = database.rows(
