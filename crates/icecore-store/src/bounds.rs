@@ -11,8 +11,7 @@ use icecore_domain::ids::Tenant;
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
-use crate::engine::{Result, StoreError};
-use crate::error::KeptBound;
+use crate::error::{KeptBound, Result, StoreError};
 
 const DAY_MILLIS: i64 = 24 * 3600 * 1000;
 

@@ -128,7 +128,7 @@ impl Store {
             let in_force = if query.in_force { "state = 'in-force'" } else { "1 = 1" };
             let sql = format!(
                 "SELECT {COLUMNS} FROM {source} WHERE tenant = ?1 AND {of_memory} AND {in_force}
-           AND position < ?3 ORDER BY {order} DESC LIMIT ?4"
+                   AND position < ?3 ORDER BY {order} DESC LIMIT ?4"
             );
             let before = query.before.unwrap_or(Position(u64::MAX));
             tx.all(&sql, params![no, query.memory, before, query.limit], tuple)

@@ -146,7 +146,8 @@ impl Store {
             refuse_gone(tx, no, filter.at)?;
             let sql = format!(
                 "SELECT {OF_SHOWN} FROM entries INDEXED BY entries_by_began
-         WHERE tenant = ?1 AND scope = ?2 AND began = ?7 AND {LIVES} AND {IN_FORCE} AND {HAS_TAG}"
+                 WHERE tenant = ?1 AND scope = ?2 AND began = ?7 AND {LIVES} AND {IN_FORCE}
+                   AND {HAS_TAG}"
             );
             let own = json!(filter.own).to_string();
             let shared = params![no.tenant, no.scope, now, filter.at, own, filter.tag];

@@ -183,14 +183,15 @@ impl Store {
             let Some(no) = rows::owned(tx, usage.session)? else { return Ok(()) };
             tx.change(
                 "INSERT INTO view_usage
-           (tenant, session, branch, model, through, handoff, tokens, counted)
-         SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
-         WHERE EXISTS (SELECT 1 FROM branches WHERE tenant = ?1 AND session = ?2 AND branch = ?3)
-           AND (?6 IS NULL OR EXISTS
-             (SELECT 1 FROM handoffs WHERE tenant = ?1 AND id = ?6 AND session = ?2))
-         ON CONFLICT (tenant, session, branch, model) DO UPDATE
-           SET through = excluded.through, handoff = excluded.handoff,
-             tokens = excluded.tokens, counted = excluded.counted",
+                   (tenant, session, branch, model, through, handoff, tokens, counted)
+                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+                 WHERE EXISTS (SELECT 1 FROM branches
+                     WHERE tenant = ?1 AND session = ?2 AND branch = ?3)
+                   AND (?6 IS NULL OR EXISTS
+                     (SELECT 1 FROM handoffs WHERE tenant = ?1 AND id = ?6 AND session = ?2))
+                 ON CONFLICT (tenant, session, branch, model) DO UPDATE
+                   SET through = excluded.through, handoff = excluded.handoff,
+                     tokens = excluded.tokens, counted = excluded.counted",
                 params![
                     no.tenant, usage.session, usage.branch, usage.model, usage.through,
                     usage.handoff, usage.tokens, usage.counted,

@@ -79,9 +79,9 @@ impl Store {
             let order = if newest { "DESC" } else { "ASC" };
             let sql = format!(
                 "SELECT {CHUNK_COLUMNS} FROM chunks c {WITH_SUMMARY}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
-           AND c.first >= ?5 AND c.last <= ?6
-         ORDER BY c.first {order} LIMIT ?7"
+                 WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
+                   AND c.first >= ?5 AND c.last <= ?6
+                 ORDER BY c.first {order} LIMIT ?7"
             );
             let values = params![no.tenant, session, branch, level, from, through, limit];
             let mut chunks = tx.all(&sql, values, read_chunk)?;

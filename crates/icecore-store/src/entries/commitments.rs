@@ -240,7 +240,7 @@ impl Store {
             while found.len() < limit {
                 let next = tx.first(
                     "SELECT tenant FROM commitments INDEXED BY commitments_waiting
-             WHERE state = 0 AND due_at IS NULL AND tenant > ?1 ORDER BY tenant LIMIT 1",
+                     WHERE state = 0 AND due_at IS NULL AND tenant > ?1 ORDER BY tenant LIMIT 1",
                     [tenant],
                     column,
                 )?;
@@ -262,8 +262,8 @@ impl Store {
                 return Ok(Watch { waiting: Vec::new(), after: through, through });
             };
             let which = "INDEXED BY commitments_waiting
-         WHERE k.state = 0 AND k.due_at IS NULL AND k.tenant = ?1 AND k.scope = ?2
-         ORDER BY k.position";
+                 WHERE k.state = 0 AND k.due_at IS NULL AND k.tenant = ?1 AND k.scope = ?2
+                 ORDER BY k.position";
             let waiting = find(tx, which, [no.tenant, no.scope], usize::MAX)?;
             let compared: Position = scopes::field(tx, no, "looked_through")?;
             let after = waiting.first().map_or(through, |first| first.made.max(compared));
@@ -284,7 +284,7 @@ impl Store {
             }
             tx.change(
                 "UPDATE scopes SET looked_through = ?3
-         WHERE tenant = ?1 AND scope = ?2 AND looked_through < ?3",
+                 WHERE tenant = ?1 AND scope = ?2 AND looked_through < ?3",
                 params![no.tenant, no.scope, look.through],
             )?;
             Ok(fired)

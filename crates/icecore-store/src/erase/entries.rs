@@ -77,7 +77,7 @@ impl Store {
             let last_end = due.iter().filter_map(|doomed| doomed.deleted).max().unwrap_or(0);
             tx.change(
                 "UPDATE scopes SET epoch = epoch + 1, entries_from = max(entries_from, ?3)
-         WHERE tenant = ?1 AND scope = ?2",
+                 WHERE tenant = ?1 AND scope = ?2",
                 [no.tenant, no.scope, last_end],
             )?;
             recalled::lose(tx, no)?;

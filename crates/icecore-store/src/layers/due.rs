@@ -34,7 +34,7 @@ impl Store {
             let passed = passed.collect::<Result<Vec<i64>>>()?;
             // From tenant to tenant, however many branches each has.
             let next = "SELECT b.tenant FROM branches b INDEXED BY branches_unsettled
-         WHERE b.unsettled = 1 AND b.tenant > ?1 ORDER BY b.tenant LIMIT 1";
+                 WHERE b.unsettled = 1 AND b.tenant > ?1 ORDER BY b.tenant LIMIT 1";
             let mut after = i64::MIN;
             while let Some(tenant) = tx.first(next, [after], column)? {
                 if !passed.contains(&tenant) {

@@ -1026,8 +1026,7 @@ async fn view(store: &Store) -> Vec<String> {
     let mut lines = Vec::new();
     let mut see = |what: String| lines.push(what);
     see(format!("{:?}", store.tenants().await.unwrap()));
-    see(format!("{:?}", store.unsettled_beside(&[], 99).await.unwrap()));
-    see(format!("{:?}", store.unsettled_beside(&[tenant("acme")], 99).await.unwrap()));
+    see(format!("{:?}", unsettled(store).await));
     for pack in store.packs(None).await.unwrap() {
         see(format!("{pack:?} {:?}", pack.key.as_bytes()));
     }

@@ -119,7 +119,7 @@ pub(super) async fn what_was_made_of_a_rewritten_turn_goes(store: &Store) {
             NewOutcome { claim: Claim { operation, key, request: [1; 32], code: 200 }, body };
         store.put_outcome(scope().tenant(), outcome, NOW).await.unwrap();
     }
-    for due in store.unsettled_beside(&[], 9).await.unwrap() {
+    for due in unsettled(store).await {
         let seen = store.branch(&due.scope, due.session, due.branch).await.unwrap().unwrap();
         store.settle(&due.scope, due.session, due.branch, seen.version).await.unwrap();
     }

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use icecore::{
-    ApiKeyRecord, Append, CommitmentRequest, CompactRequest, CompactionRequest, ConditionRequest,
-    ConsolidationTrigger, Content, ContextRequest, DreamRequest, EntryQuery, EntryRef,
-    ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, FollowRequest, ForgetRequest,
-    HistoryFit, ImportPlan, IntentionRequest, KeyActor, KeyRevocation, KeyRotation, Memory,
-    MemoryError, Mode, NewEntryRequest, NewForkRequest, NewOutcome, NewRunEvent, NewRunRequest,
-    NewRunValue, OutcomeBody, ProviderCount, RawTurn, Redactor, Repeat, RunError, RunPut,
-    RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput, json::JsonText,
+    ApiKeyRecord, Append, Claim, CommitmentRequest, CompactRequest, CompactionRequest,
+    ConditionRequest, ConsolidationTrigger, Content, ContextRequest, DreamRequest, EntryQuery,
+    EntryRef, ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, FollowRequest,
+    ForgetRequest, HistoryFit, ImportPlan, IntentionRequest, KeyActor, KeyRevocation, KeyRotation,
+    Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest, NewOutcome, NewRunEvent,
+    NewRunRequest, NewRunValue, OutcomeBody, ProviderCount, RawTurn, Redactor, Repeat, RunError,
+    RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput,
+    json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_models::ChatClient;
