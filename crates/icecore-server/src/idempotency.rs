@@ -150,13 +150,8 @@ impl Attempt {
         status: StatusCode,
         body: OutcomeBody,
     ) -> Result<(), ApiError> {
-        let outcome = NewOutcome {
-            operation: self.operation.to_owned(),
-            key: self.key.clone(),
-            request: self.request,
-            code: status.as_u16(),
-            body,
-        };
+        let claim = Claim { code: status.as_u16(), ..self.claim() };
+        let outcome = NewOutcome { claim, body };
         Ok(app.memory.put_outcome(&self.tenant, outcome).await?)
     }
 }

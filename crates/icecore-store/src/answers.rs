@@ -7,15 +7,12 @@ use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 
 use crate::bounds::DayUse;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Row, column, params};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::reredact::Reredactor;
 use crate::store::Store;
 use crate::turns::rows;
 use crate::{secrets, usage};
 
-/// An answer of a model.
 #[derive(Debug, Clone)]
 pub struct NewAnswer {
     /// Keyed hash of what was asked and of the model's identity.
@@ -25,7 +22,6 @@ pub struct NewAnswer {
     /// The memory's epoch before anything was read that the model was asked about.
     pub epoch: u64,
     pub text: RedactedText,
-    /// The version of the tenant's secrets that the text was redacted with.
     pub secrets_seen: u64,
     pub now: Millis,
 }
@@ -40,17 +36,14 @@ pub struct Spending {
     pub purpose: String,
     /// Empty for `context`.
     pub model: String,
-    /// Requests that were sent.
     pub calls: u64,
     /// Of these, how many brought no usable answer.
     pub failed: u64,
     /// Answers that were at hand and cost nothing.
     pub reused: u64,
-    /// Tokens read.
     pub input: u64,
     /// Of these, from a cache.
     pub cached_input: u64,
-    /// Tokens written.
     pub output: u64,
     /// Millionths of the currency.
     pub cost: u64,
@@ -87,18 +80,30 @@ impl Store {
     ///
     /// [`StoreError::SecretsChanged`]: crate::StoreError::SecretsChanged
     pub async fn put_answer(&self, scope: &Scope, answer: NewAnswer) -> Result<()> {
-        self.write(scope, "put_answer", move |tx| put(tx, &answer)).await
+        self.write(scope, "put_answer", move |tx| {
+            let scope = tx.scope()?;
+            secrets::refuse_changed(tx, scope.tenant(), answer.secrets_seen)?;
+            if rows::scope_head(tx, scope)?.epoch != answer.epoch {
+                return Ok(());
+            }
+            let no = match answer.session {
+                Some(session) => rows::owned(tx, session)?,
+                None => Some(tx.ensure_scope()?),
+            };
+            let Some(no) = no else { return Ok(()) };
+            let NewAnswer { key, session, text, now, .. } = &answer;
+            let (tenant, scope) = (no.tenant, no.scope);
+            tx.upsert("answers", 3, fields! { tenant, scope, key, session, text, created_at: now })
+        })
+        .await
     }
 
-    /// A stored answer.
     pub async fn answer(&self, scope: &Scope, key: &[u8; 32]) -> Result<Option<RedactedText>> {
         let key = *key;
         self.read(scope, "answer", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(None) };
             let sql = "SELECT text FROM answers WHERE tenant = ?1 AND scope = ?2 AND key = ?3";
-            let found: Option<String> = tx.first(sql, params![no.tenant, no.scope, key], column)?;
-            #[expect(clippy::disallowed_methods, reason = "answers come from our own rows")]
-            Ok(found.map(RedactedText::read_back))
+            tx.first(sql, params![no.tenant, no.scope, key], column)
         })
         .await
     }
@@ -124,45 +129,36 @@ impl Store {
         since_day: i64,
     ) -> Result<Vec<Spending>> {
         let memory = memory.map(str::to_owned);
-        self.read(tenant, "spending", move |tx| spent(tx, memory.as_deref(), since_day)).await
+        self.read(tenant, "spending", move |tx| {
+    let Some(tenant) = tx.tenant_no()? else { return Ok(Vec::new()) };
+    let sql = format!(
+        "SELECT day, purpose, model, {} FROM spending WHERE tenant = ?1 AND day >= ?2
+           AND (?3 IS NULL OR scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?3))",
+        COUNTS.join(", ")
+    );
+    let mut sums: BTreeMap<_, Spending> = BTreeMap::new();
+    for one in tx.all(&sql, params![tenant, since_day, memory], tuple::<Spending>)? {
+        let key = (one.day, one.purpose.clone(), one.model.clone());
+        match sums.get_mut(&key) {
+            Some(sum) => sum.add(&one),
+            None => drop(sums.insert(key, one)),
+        }
     }
-}
-
-fn put(tx: &Tx<'_>, answer: &NewAnswer) -> Result<()> {
-    let scope = tx.scope()?;
-    secrets::refuse_changed(tx, scope.tenant(), answer.secrets_seen)?;
-    if rows::scope_head(tx, scope)?.epoch != answer.epoch {
-        return Ok(());
+    Ok(sums.into_values().collect())
+}).await
     }
-    let no = match answer.session {
-        Some(session) => rows::owned(tx, scope, session)?,
-        None => Some(tx.ensure_scope()?),
-    };
-    let Some(no) = no else { return Ok(()) };
-    let NewAnswer { key, session, text, now, .. } = answer;
-    tx.run(
-        "INSERT INTO answers (tenant, scope, key, session, text, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-         ON CONFLICT (tenant, scope, key) DO UPDATE
-           SET session = excluded.session, text = excluded.text, created_at = excluded.created_at",
-        params![no.tenant, no.scope, key, session, text.as_str(), now],
-    )?;
-    Ok(())
 }
 
 /// Deletes the answers of a memory that are about no session alone, and those about one.
 pub(crate) fn forget(tx: &Tx<'_>, no: ScopeNo, session: Option<i64>) -> Result<()> {
-    tx.run(
+    tx.change(
         "DELETE FROM answers WHERE tenant = ?1 AND scope = ?2 AND (session IS NULL OR session = ?3)",
         params![no.tenant, no.scope, session],
-    )?;
-    Ok(())
+    )
 }
 
-/// Deletes all answers of a tenant.
 pub(crate) fn forget_all(tx: &Tx<'_>, tenant: i64) -> Result<()> {
-    tx.run("DELETE FROM answers WHERE tenant = ?1", [tenant])?;
-    Ok(())
+    tx.change("DELETE FROM answers WHERE tenant = ?1", [tenant])
 }
 
 /// Whether any answer of a tenant has something to hide. An answer that cannot be read may
@@ -174,8 +170,6 @@ pub(crate) fn hides(tx: &Tx<'_>, tenant: i64, again: &Reredactor<'_>) -> Result<
     Ok(hides.contains(&true))
 }
 
-// What it cost
-
 const COUNTS: [&str; 8] =
     ["calls", "failed", "reused", "input", "cached_input", "output", "cost", "saved"];
 
@@ -186,7 +180,7 @@ fn spend(tx: &Tx<'_>, no: ScopeNo, spent: &Spending) -> Result<()> {
     let sums = COUNTS.map(|count| {
         format!("{count} = min(spending.{count}, {most} - excluded.{count}) + excluded.{count}")
     });
-    tx.run(
+    tx.change(
         &format!(
             "INSERT INTO spending (tenant, scope, day, purpose, model, {})
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
@@ -206,36 +200,8 @@ fn spend(tx: &Tx<'_>, no: ScopeNo, spent: &Spending) -> Result<()> {
     Ok(())
 }
 
-fn spent(tx: &Tx<'_>, memory: Option<&str>, since_day: i64) -> Result<Vec<Spending>> {
-    let Some(tenant) = tx.tenant_no()? else { return Ok(Vec::new()) };
-    let sql = format!(
-        "SELECT day, purpose, model, {} FROM spending WHERE tenant = ?1 AND day >= ?2
-           AND (?3 IS NULL OR scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?3))",
-        COUNTS.join(", ")
-    );
-    let mut sums: BTreeMap<_, Spending> = BTreeMap::new();
-    for one in tx.all(&sql, params![tenant, since_day, memory], read_spending)? {
-        let key = (one.day, one.purpose.clone(), one.model.clone());
-        match sums.get_mut(&key) {
-            Some(sum) => sum.add(&one),
-            None => drop(sums.insert(key, one)),
-        }
+record! {
+    Spending {
+        day, purpose, model, calls, failed, reused, input, cached_input, output, cost, saved
     }
-    Ok(sums.into_values().collect())
-}
-
-fn read_spending(row: &Row<'_>) -> Result<Spending> {
-    Ok(Spending {
-        day: row.get(0)?,
-        purpose: row.get(1)?,
-        model: row.get(2)?,
-        calls: row.get(3)?,
-        failed: row.get(4)?,
-        reused: row.get(5)?,
-        input: row.get(6)?,
-        cached_input: row.get(7)?,
-        output: row.get(8)?,
-        cost: row.get(9)?,
-        saved: row.get(10)?,
-    })
 }

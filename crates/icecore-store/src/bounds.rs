@@ -53,7 +53,6 @@ impl HeldBounds {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Turns that are neither erased nor expired.
     pub turns: u64,
     /// Bytes of their bodies as stored in whatever tier, of entries with their tags, and of
     /// all stored versions of files. Derived data does not count.
@@ -67,7 +66,6 @@ pub struct AllUsage {
     pub sum: Usage,
 }
 
-/// What was used on a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DayUse {
     pub requests: u64,
@@ -101,12 +99,10 @@ pub(crate) fn goes_on(counted: i64, day: i64) -> bool {
     counted == day || counted == day.saturating_add(1)
 }
 
-/// How many bytes an entry counts for.
 pub(crate) fn entry_bytes(content: &RedactedText, tags: &[RedactedText]) -> i64 {
     (content.as_str().len() + tags_json(tags).len()) as i64
 }
 
-/// Tags as their column holds them.
 pub(crate) fn tags_json(tags: &[RedactedText]) -> String {
     let tags: Vec<&str> = tags.iter().map(RedactedText::as_str).collect();
     serde_json::json!(tags).to_string()

@@ -6,24 +6,19 @@ use icecore_domain::time::Millis;
 
 #[cfg(feature = "postgres")]
 use crate::engine::postgres;
-use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{Params, column, notes, params, sqlite, tuple};
-use crate::error::Result;
+use crate::engine::prelude::*;
+use crate::engine::{notes, sqlite};
 use crate::host::{runs, workspace};
 use crate::store::{Engine, Store};
 use crate::{secrets, usage};
 
-/// How much is in a memory or a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreStats {
-    /// Sessions with turns.
     pub sessions: u64,
-    /// Branches of these sessions.
     pub branches: u64,
     /// Turns that are not erased, the expired among them.
     pub turns: u64,
     pub tokens: u64,
-    /// Tombstones.
     pub erased: u64,
     /// Turns let go by retention.
     pub expired: u64,
@@ -35,13 +30,10 @@ pub struct StoreStats {
     pub tier_bytes: [u64; 3],
     /// Turns in open tails that are not erased.
     pub open_turns: u64,
-    /// Chunks by level.
     pub chunks: [u64; 3],
-    /// Summaries by level.
     pub summaries: [u64; 3],
     pub summary_bytes: u64,
     pub packs: u64,
-    /// Entries in force.
     pub entries: u64,
     pub facts: u64,
     pub verdicts: u64,
@@ -68,7 +60,6 @@ impl Store {
         self.read(Isolation::Global, "check", check).await
     }
 
-    /// How much is in a memory, or in all memories of a tenant.
     pub async fn stats(
         &self,
         tenant: &Tenant,
@@ -79,7 +70,6 @@ impl Store {
         self.read(tenant, "stats", move |tx| stats(tx, memory.as_deref(), now)).await
     }
 
-    /// Stores a small setting of the store itself.
     pub async fn put_note(&self, name: &str, value: &str) -> Result<()> {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.write(Isolation::Global, "put_note", move |tx| notes::put_note(tx, &name, &value))
@@ -105,11 +95,9 @@ const OF_SESSIONS: &str = "tenant = ?1 AND session IN (SELECT o.session FROM ses
     JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
     WHERE o.tenant = ?1 AND (?2 IS NULL OR p.memory = ?2))";
 
-/// The rows of memories, likewise.
 const OF_MEMORIES: &str = "tenant = ?1
     AND (?2 IS NULL OR scope IN (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))";
 
-/// Counts by level.
 const LEVELS: &str = "count(*) FILTER (WHERE level = 0), count(*) FILTER (WHERE level = 1),
     count(*) FILTER (WHERE level = 2)";
 

@@ -20,16 +20,12 @@ pub use self::due::{Lease, Undreamt};
 pub use self::keep::{DreamRun, DreamSpan, Kept, KeptDream, NewDream};
 pub(crate) use self::keep::{set_state, take_back, unread};
 pub use self::lost::DreamDue;
-pub(crate) use self::lost::lost_event;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Row, column, params};
-use crate::error::Result;
-use crate::scopes;
+pub(crate) use self::lost::note as note_lost;
+use crate::engine::prelude::*;
 use crate::store::Store;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DreamRecord {
-    /// The run that produced it, by which it is named.
     pub run: String,
     pub scope: Scope,
     /// Counts the memory's dreams, from 1.
@@ -40,7 +36,6 @@ pub struct DreamRecord {
     pub trigger: DreamTrigger,
     /// The program or model that wrote the distillate.
     pub distiller: String,
-    /// The entry that it wrote.
     pub output: String,
     pub archive: Checksum,
     pub figures: DreamFigures,
@@ -48,7 +43,6 @@ pub struct DreamRecord {
     pub section: RedactedText,
     /// The ids of its sources, as JSON; empty once it is undone or erased.
     pub source_ids: RedactedText,
-    /// Whether it wrote the index file.
     pub index_updated: bool,
     /// The position of its `memory.compacted` in the log.
     pub position: Position,
@@ -61,26 +55,17 @@ pub enum DreamState {
     InForce,
     /// A newer dream was made on top of it.
     Superseded,
-    /// It was taken back.
     Undone,
     /// Something that it had read was forgotten, and so was it.
     Erased,
 }
 
-impl DreamState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DreamState::InForce => "in-force",
-            DreamState::Superseded => "superseded",
-            DreamState::Undone => "undone",
-            DreamState::Erased => "erased",
-        }
-    }
-
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::InForce, Self::Superseded, Self::Undone, Self::Erased]
-            .into_iter()
-            .find(|state| state.as_str() == word)
+words! {
+    DreamState {
+        InForce = "in-force",
+        Superseded = "superseded",
+        Undone = "undone",
+        Erased = "erased",
     }
 }
 
@@ -93,26 +78,10 @@ pub enum DreamTrigger {
     Anew,
 }
 
-impl DreamTrigger {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DreamTrigger::Manual => "manual",
-            DreamTrigger::Scheduled => "scheduled",
-            DreamTrigger::Anew => "anew",
-        }
-    }
+words! { DreamTrigger { Manual = "manual", Scheduled = "scheduled", Anew = "anew" } }
 
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Manual, Self::Scheduled, Self::Anew]
-            .into_iter()
-            .find(|trigger| trigger.as_str() == word)
-    }
-}
-
-/// How much a dream read and wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DreamFigures {
-    /// Tokens that it was allowed to use.
     pub budget: u64,
     /// The smallest budget that would not have been refused.
     pub minimum: u64,
@@ -123,9 +92,7 @@ pub struct DreamFigures {
     pub remaining: u64,
     /// Bytes of the sources that the output replaces, as they are stored.
     pub bytes_before: u64,
-    /// Bytes of the output.
     pub bytes_after: u64,
-    /// Lines of the distillate.
     pub lines: u64,
 }
 
@@ -133,24 +100,40 @@ pub struct DreamFigures {
 pub struct DreamQuery {
     /// The dreams of one memory; of the whole tenant without.
     pub memory: Option<String>,
-    /// Only those in force.
     pub in_force: bool,
-    /// Only those before this position.
     pub before: Option<Position>,
     pub limit: usize,
 }
 
 impl Store {
-    /// A dream of a tenant by its run.
     pub async fn dream(&self, tenant: &Tenant, run: &str) -> Result<Option<DreamRecord>> {
         let run = run.to_owned();
         self.read(tenant, "dream", move |tx| get(tx, &run)).await
     }
 
-    /// Dreams of a tenant, newest first.
     pub async fn dreams(&self, tenant: &Tenant, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
         let query = query.clone();
-        self.read(tenant, "dreams", move |tx| list(tx, &query)).await
+        self.read(tenant, "dreams", move |tx| {
+            let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
+            // The positions of one memory's dreams rise with their numbers.
+            let (source, order) = match (&query.memory, query.in_force) {
+                (_, true) => ("dreams INDEXED BY dreams_in_force", "position"),
+                (Some(_), false) => ("dreams", "number"),
+                (None, false) => ("dreams INDEXED BY dreams_by_position", "position"),
+            };
+            let of_memory = match query.memory {
+                Some(_) => "scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2)",
+                None => "?2 IS NULL",
+            };
+            let in_force = if query.in_force { "state = 'in-force'" } else { "1 = 1" };
+            let sql = format!(
+                "SELECT {COLUMNS} FROM {source} WHERE tenant = ?1 AND {of_memory} AND {in_force}
+                   AND position < ?3 ORDER BY {order} DESC LIMIT ?4"
+            );
+            let before = query.before.unwrap_or(Position(u64::MAX));
+            tx.all(&sql, params![no, query.memory, before, query.limit], tuple)
+        })
+        .await
     }
 
     /// Tokens that a tenant's dreams have read and written since a moment.
@@ -168,76 +151,29 @@ impl Store {
 fn get(tx: &Tx<'_>, run: &str) -> Result<Option<DreamRecord>> {
     let Some(no) = tx.tenant_no()? else { return Ok(None) };
     let sql = format!("SELECT {COLUMNS} FROM dreams WHERE tenant = ?1 AND run = ?2");
-    tx.first(&sql, params![no, run], |row| read(tx, no, row))
+    tx.first(&sql, params![no, run], tuple)
 }
 
-fn list(tx: &Tx<'_>, query: &DreamQuery) -> Result<Vec<DreamRecord>> {
-    let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
-    // The positions of one memory's dreams rise with their numbers.
-    let (source, order) = match (&query.memory, query.in_force) {
-        (_, true) => ("dreams INDEXED BY dreams_in_force", "position"),
-        (Some(_), false) => ("dreams", "number"),
-        (None, false) => ("dreams INDEXED BY dreams_by_position", "position"),
-    };
-    let of_memory = match query.memory {
-        Some(_) => "scope = (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2)",
-        None => "?2 IS NULL",
-    };
-    let in_force = if query.in_force { "state = 'in-force'" } else { "1 = 1" };
-    let sql = format!(
-        "SELECT {COLUMNS} FROM {source} WHERE tenant = ?1 AND {of_memory} AND {in_force}
-           AND position < ?3 ORDER BY {order} DESC LIMIT ?4"
-    );
-    let before = query.before.unwrap_or(Position(u64::MAX));
-    tx.all(&sql, params![no, query.memory, before, query.limit], |row| read(tx, no, row))
-}
-
-const COLUMNS: &str = "run, scope, number, state, previous, trigger, distiller, output, archive,
+const COLUMNS: &str = "run, number, state, previous, trigger, distiller, output, archive,
     budget, minimum, input_tokens, output_tokens, source_count, remaining, bytes_before,
-    bytes_after, lines, index_updated, position, created_at, section, source_ids";
+    bytes_after, lines, section, source_ids, index_updated, position, created_at,
+    (SELECT name FROM tenants t WHERE t.tenant = dreams.tenant),
+    (SELECT memory FROM scopes s WHERE s.tenant = dreams.tenant AND s.scope = dreams.scope)";
 
-#[expect(clippy::disallowed_methods, reason = "dreams come from our own rows")]
-fn read(tx: &Tx<'_>, tenant: i64, row: &Row<'_>) -> Result<DreamRecord> {
-    let (Some(state), Some(trigger), Ok(archive)) = (
-        DreamState::parse(&row.get::<_, String>(3)?),
-        DreamTrigger::parse(&row.get::<_, String>(5)?),
-        row.get::<_, Vec<u8>>(8)?.try_into(),
-    ) else {
-        return Err(tx.damaged("the row of a dream is not valid"));
-    };
-    Ok(DreamRecord {
-        run: row.get(0)?,
-        scope: scopes::scope_of(tx, tenant, row.get(1)?)?,
-        number: row.get(2)?,
-        state,
-        previous: row.get(4)?,
-        trigger,
-        distiller: row.get(6)?,
-        output: row.get(7)?,
-        archive: Checksum(archive),
-        figures: DreamFigures {
-            budget: row.get(9)?,
-            minimum: row.get(10)?,
-            input_tokens: row.get(11)?,
-            output_tokens: row.get(12)?,
-            source_count: row.get(13)?,
-            remaining: row.get(14)?,
-            bytes_before: row.get(15)?,
-            bytes_after: row.get(16)?,
-            lines: row.get(17)?,
-        },
-        index_updated: row.get(18)?,
-        position: row.get(19)?,
-        created_at: row.get(20)?,
-        section: RedactedText::read_back(row.get(21)?),
-        source_ids: RedactedText::read_back(row.get(22)?),
-    })
+record! {
+    DreamRecord {
+        run, number, state, previous, trigger, distiller, output, archive, figures, section,
+        source_ids, index_updated, position, created_at, scope
+    }
+    DreamFigures {
+        budget, minimum, input_tokens, output_tokens, source_count, remaining, bytes_before,
+        bytes_after, lines
+    }
 }
 
 /// Condition: the dream is in force, or below the one that is.
 pub(crate) const COUNTS: &str = "state IN ('in-force', 'superseded')";
 
-/// The section and source ids of a memory's dreams, by number.
 pub(crate) fn texts(tx: &Tx<'_>, no: ScopeNo) -> Result<Vec<(i64, [String; 2])>> {
     let sql = "SELECT number, section, source_ids FROM dreams
          WHERE tenant = ?1 AND scope = ?2 AND (section != '' OR source_ids != '')

@@ -13,15 +13,26 @@ pub(crate) mod rotation;
 pub(crate) mod sqlite;
 pub(crate) mod tx;
 
+/// What every operation is written with.
+pub(crate) mod prelude {
+    pub(crate) use super::{
+        Columns, Error, FromColumns, FromSql, Isolation, Owned, Params, Result, Row, ScopeNo,
+        StoreError, ToSql, Tx, Value, column, fields, number, params, params_from_iter, record,
+        tuple, values, words,
+    };
+}
+
 use rusqlite::types::ToSqlOutput;
 
 #[cfg(feature = "postgres")]
 use crate::engine::postgres::{PgConnection, PgRow};
-pub(crate) use crate::error::Result;
-use crate::error::StoreError;
+pub(crate) use crate::error::{Result, StoreError};
 
 pub(crate) use crate::tables::Kind;
-pub(crate) use columns::{column, number, tuple, values};
+pub(crate) use columns::{
+    Columns, FromColumns, column, fields, number, record, tuple, values, words,
+};
+pub(crate) use tx::{Isolation, ScopeNo, Tx};
 
 /// A value on its way in or out. On its way in nothing, too, is of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,6 +215,13 @@ impl<const N: usize> Params for &[&dyn ToSql; N] {
     }
 }
 
+/// A row to insert: the names of columns, and their values.
+impl Params for &[(&str, &dyn ToSql)] {
+    fn values(&self) -> Vec<Value<'_>> {
+        self.iter().map(|(_, value)| value.value()).collect()
+    }
+}
+
 /// Nothing: `[]`.
 impl Params for [&dyn ToSql; 0] {
     fn values(&self) -> Vec<Value<'_>> {
@@ -370,6 +388,12 @@ fn visit_all(
     Ok(())
 }
 
+fn insert_sql(table: &str, row: &[(&str, &dyn ToSql)]) -> String {
+    let names: Vec<&str> = row.iter().map(|(name, _)| *name).collect();
+    let places: Vec<String> = (1..=row.len()).map(|at| format!("?{at}")).collect();
+    format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), places.join(", "))
+}
+
 /// What statements run on, inside a transaction. It keeps the statements ready that it has run.
 pub enum Connection {
     Sqlite(rusqlite::Connection),
@@ -475,12 +499,13 @@ impl Connection {
 
     /// As [`Connection::all`], once for each of several keys. Where there is a server, it is
     /// sent all of them before it answers the first.
-    pub(crate) fn each<T>(
+    pub(crate) fn each<'v, T>(
         &self,
         sql: &str,
-        keys: &[Vec<Value<'_>>],
+        keys: impl IntoIterator<Item = Vec<Value<'v>>>,
         mut read: impl FnMut(&Row<'_>) -> Result<T>,
     ) -> Result<Vec<Vec<T>>> {
+        let keys: Vec<_> = keys.into_iter().collect();
         match self {
             Connection::Sqlite(_) => {
                 keys.iter().map(|key| self.all(sql, key.as_slice(), &mut read)).collect()
@@ -488,7 +513,7 @@ impl Connection {
             #[cfg(feature = "postgres")]
             Connection::Postgres(connection) => {
                 let mut found = Vec::with_capacity(keys.len());
-                for rows in connection.query_each(sql, keys)? {
+                for rows in connection.query_each(sql, &keys)? {
                     let mut read_rows = Vec::with_capacity(rows.len());
                     visit_all(rows, |row| {
                         read_rows.push(read(row)?);
@@ -499,6 +524,42 @@ impl Connection {
                 Ok(found)
             }
         }
+    }
+
+    /// As [`Connection::each`], all that is found one after the other.
+    pub(crate) fn all_of<'v, T>(
+        &self,
+        sql: &str,
+        keys: impl IntoIterator<Item = Vec<Value<'v>>>,
+        read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        Ok(self.each(sql, keys, read)?.into_iter().flatten().collect())
+    }
+
+    /// As [`Connection::run`], whatever the number of rows.
+    pub(crate) fn change(&self, sql: &str, params: impl Params) -> Result<()> {
+        self.run(sql, params).map(drop)
+    }
+
+    /// Adds a row to a table.
+    pub(crate) fn insert(&self, table: &str, row: &[(&str, &dyn ToSql)]) -> Result<()> {
+        self.change(&insert_sql(table, row), row)
+    }
+
+    /// Adds a row to a table, or replaces the values of the one that has this key, which
+    /// are the first columns.
+    pub(crate) fn upsert(&self, table: &str, key: usize, row: &[(&str, &dyn ToSql)]) -> Result<()> {
+        let names: Vec<&str> = row.iter().map(|(name, _)| *name).collect();
+        let (key, rest) = names.split_at(key);
+        let rest: Vec<String> =
+            rest.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+        let sql = format!(
+            "{} ON CONFLICT ({}) DO UPDATE SET {}",
+            insert_sql(table, row),
+            key.join(", "),
+            rest.join(", ")
+        );
+        self.change(&sql, row)
     }
 
     /// As [`Connection::run`], once for each of several rows.

@@ -3,16 +3,13 @@
 pub(crate) mod commitments;
 pub(crate) mod derivation;
 
-use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
-use crate::bounds::{Change, entry_bytes};
-use crate::engine::tx::{Isolation, ScopeNo, Tx};
-use crate::engine::{Params as _, Row, Value, column, params};
-use crate::error::{Result, StoreError};
+use crate::bounds::{Change, entry_bytes, tags_json};
+use crate::engine::prelude::*;
 use crate::log::{hidden, payload_with};
 use crate::outcomes::{self, Claim, Effect};
 use crate::store::Store;
@@ -26,11 +23,8 @@ pub struct NewEntry {
     pub tags: Vec<RedactedText>,
     pub expires_at: Option<Millis>,
     pub now: Millis,
-    /// The version of the tenant's secrets with which content and tags were redacted.
     pub secrets_seen: u64,
-    /// What was hidden in content and tags.
     pub hidden: Hidden,
-    /// The caller's idempotency key, whose outcome is stored with the entry.
     pub claim: Option<Claim>,
 }
 
@@ -45,16 +39,6 @@ pub struct EntryFilter {
     pub own: Vec<String>,
 }
 
-impl EntryFilter {
-    fn own_json(&self) -> String {
-        json!(self.own).to_string()
-    }
-
-    fn tag_text(&self) -> Option<&str> {
-        self.tag.as_ref().map(RedactedText::as_str)
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryRecord {
     pub id: String,
@@ -64,7 +48,6 @@ pub struct EntryRecord {
     pub expires_at: Option<Millis>,
     /// The position of its `memory.written` in the log.
     pub began: Position,
-    /// Whether it was made of other entries.
     pub derived: bool,
     /// The entry that supersedes it; while there is one, this entry is not in force.
     pub successor: Option<String>,
@@ -111,7 +94,7 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<EntryRecord>> {
         let filter = filter.clone();
-        self.read(scope, "entries", move |tx| newest(tx, OF_SHOWN, &filter, now, limit, read)).await
+        self.read(scope, "entries", move |tx| newest(tx, OF_SHOWN, &filter, now, limit)).await
     }
 
     /// Where all entries began that [`Store::entries`] returns, in its order.
@@ -122,10 +105,8 @@ impl Store {
         now: Millis,
     ) -> Result<Vec<Position>> {
         let filter = filter.clone();
-        self.read(scope, "entry_places", move |tx| {
-            newest(tx, "began", &filter, now, usize::MAX, column)
-        })
-        .await
+        self.read(scope, "entry_places", move |tx| newest(tx, "began", &filter, now, usize::MAX))
+            .await
     }
 
     /// Entries in force or superseded, for those may be in force again, that began after
@@ -145,7 +126,7 @@ impl Store {
                    AND (ended IS NULL OR successor IS NOT NULL) AND {LIVES}
                  ORDER BY began LIMIT ?5"
             );
-            tx.all(&sql, params![no.tenant, no.scope, now, after, limit], read)
+            tx.all(&sql, params![no.tenant, no.scope, now, after, limit], tuple)
         })
         .await
     }
@@ -160,7 +141,20 @@ impl Store {
         now: Millis,
     ) -> Result<Vec<EntryRecord>> {
         let (began, filter) = (began.to_vec(), filter.clone());
-        self.read(scope, "entries_at", move |tx| at(tx, &began, &filter, now)).await
+        self.read(scope, "entries_at", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
+            refuse_gone(tx, no, filter.at)?;
+            let sql = format!(
+                "SELECT {OF_SHOWN} FROM entries INDEXED BY entries_by_began
+                 WHERE tenant = ?1 AND scope = ?2 AND began = ?7 AND {LIVES} AND {IN_FORCE}
+                   AND {HAS_TAG}"
+            );
+            let own = json!(filter.own).to_string();
+            let shared = params![no.tenant, no.scope, now, filter.at, own, filter.tag];
+            let key = |began: &Position| [&shared.values()[..], &[Value::from(*began)]].concat();
+            tx.all_of(&sql, began.iter().map(key), tuple)
+        })
+        .await
     }
 
     /// Memories of any tenant that have entries to purge: expired, or ended at or before
@@ -177,27 +171,24 @@ impl Store {
                  UNION SELECT tenant, scope FROM entries INDEXED BY entries_ended
                  WHERE ended_at <= ?2
                  ORDER BY 1, 2 LIMIT ?3";
-            tx.all(sql, params![now, ended_by, limit], |row| {
-                scopes::scope_of(tx, row.get(0)?, row.get(1)?)
-            })
+            scopes::find_scopes(tx, sql, params![now, ended_by, limit])
         })
         .await
     }
 }
-
-// Writing
 
 pub(crate) fn put(tx: &Tx<'_>, scope: &Scope, entry: NewEntry) -> Result<EntryRecord> {
     secrets::refuse_changed(tx, scope.tenant(), entry.secrets_seen)?;
     let no = scopes::ensure_scope(tx, scope)?;
     outcomes::refuse_taken(tx, no.tenant, entry.claim.as_ref(), entry.now)?;
     let NewEntry { id, content, tags, expires_at, now, hidden, claim, .. } = entry;
-    let id = id.map_or_else(|| next_id(tx, scope), Ok)?;
+    let id = id.map_or_else(|| new_id(tx, scope), Ok)?;
     let same_id = "SELECT 1 FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?3";
     if tx.finds(same_id, params![no.tenant, no.scope, id])? {
         return Err(StoreError::EntryExists { id });
     }
-    let mut record = EntryRecord {
+    let change = Change::bytes(entry_bytes(&content, &tags));
+    let record = EntryRecord {
         id,
         content,
         tags,
@@ -207,57 +198,43 @@ pub(crate) fn put(tx: &Tx<'_>, scope: &Scope, entry: NewEntry) -> Result<EntryRe
         derived: false,
         successor: None,
     };
-    record.began = insert(tx, scope, no, &record, &hidden)?;
-    let change = Change::bytes(entry_bytes(&record.content, &record.tags));
+    let record = insert(tx, scope, no, record, &hidden)?;
     usage::keep(tx, (scope.tenant(), no.tenant), change)?;
     outcomes::put_claimed(tx, no.tenant, claim.as_ref(), &record, now)?;
     Ok(record)
 }
 
-/// The id of the next entry whose caller chooses none.
-pub(crate) fn next_id(tx: &Tx<'_>, scope: &Scope) -> Result<String> {
-    let began = log::next(tx, scope.tenant())?;
-    let (_, key) = scopes::ensure_tenant(tx, scope.tenant())?;
-    Ok(entry_id(&key.identity_key(), began))
+/// The id of the next entry, whose caller chooses none.
+pub(crate) fn new_id(tx: &Tx<'_>, scope: &Scope) -> Result<String> {
+    Ok(log::new_id(tx, scope.tenant(), "entry")?.0)
 }
 
-/// Derives an id from where the entry begins. Keyed, so that it reveals neither the
-/// tenant nor how many entries there are.
-pub(crate) fn entry_id(key: &IdentityKey, began: Position) -> String {
-    let hash = key.hash_name("entry", &began.to_string());
-    format!("e-{}", hex::encode(&hash[..10]))
-}
-
-/// Inserts an entry and logs `memory.written`; returns where the entry begins.
+/// Inserts an entry and logs `memory.written`, where it begins.
 pub(crate) fn insert(
     tx: &Tx<'_>,
     scope: &Scope,
     no: ScopeNo,
-    entry: &EntryRecord,
+    mut entry: EntryRecord,
     hidden: &Hidden,
-) -> Result<Position> {
+) -> Result<EntryRecord> {
     let payload = json!({ "memoryRef": scope.memory(), "memoryId": entry.id });
     let payload = payload_with(payload, hidden);
     let now = entry.created_at;
-    let began = log::record(tx, no.tenant, Some(no.scope), "memory.written", &payload, now)?;
-    let tags: Vec<&str> = entry.tags.iter().map(RedactedText::as_str).collect();
-    tx.run(
-        "INSERT INTO entries (tenant, scope, id, content, tags, created_at, expires_at, began, derived)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        params![
-            no.tenant,
-            no.scope,
-            entry.id,
-            entry.content.as_str().as_bytes(),
-            json!(tags).to_string(),
-            now,
-            entry.expires_at,
-            began,
-            entry.derived,
-        ],
-    )?;
-    hidden::put_hidden(tx, no, began.0 as i64, hidden)?;
-    Ok(began)
+    entry.began = log::record(tx, no.tenant, Some(no.scope), "memory.written", &payload, now)?;
+    let row = fields! {
+        tenant: no.tenant,
+        scope: no.scope,
+        id: entry.id,
+        content: entry.content.as_str().as_bytes(),
+        tags: tags_json(&entry.tags),
+        created_at: now,
+        expires_at: entry.expires_at,
+        began: entry.began,
+        derived: entry.derived,
+    };
+    tx.insert("entries", row)?;
+    hidden::put_hidden(tx, no, entry.began, hidden)?;
+    Ok(entry)
 }
 
 /// Ends entries and logs each; returns how many superseded ones are in force again.
@@ -276,24 +253,19 @@ pub(crate) fn end_all(
     for id in ending {
         let payload = json!({ "memoryRef": scope.memory(), "memoryId": id }).to_string();
         let ended = log::record(tx, no.tenant, Some(no.scope), "memory.deleted", &payload, now)?;
-        tx.run(&end, params![no.tenant, no.scope, now, ended, id])?;
+        tx.change(&end, params![no.tenant, no.scope, now, ended, id])?;
     }
-    let mut restored = 0;
-    for id in ending {
-        restored += derivation::let_go(tx, no, id, now)?;
-    }
-    Ok(restored)
+    ending.iter().map(|id| derivation::let_go(tx, no, id, now)).sum()
 }
 
 /// Refuses reads as of any position before the last of the log, plus `more`.
 pub(crate) fn keep_from(tx: &Tx<'_>, no: ScopeNo, more: i64) -> Result<()> {
-    tx.run(
+    tx.change(
         "UPDATE scopes SET entries_from = max(entries_from,
              (SELECT position + ?3 FROM tenants WHERE tenant = ?1))
          WHERE tenant = ?1 AND scope = ?2",
         [no.tenant, no.scope, more],
-    )?;
-    Ok(())
+    )
 }
 
 // Reading. In every statement `?1` is the tenant, `?2` the memory and `?3` the moment.
@@ -302,10 +274,8 @@ pub(crate) fn keep_from(tx: &Tx<'_>, no: ScopeNo, more: i64) -> Result<()> {
 pub(crate) const COLUMNS: &str = "id, content, tags, created_at, expires_at, began, derived,
     CASE WHEN superseded_until <= ?3 THEN NULL ELSE successor END";
 
-/// An entry's columns in statements that find only entries in force.
 const OF_SHOWN: &str = "id, content, tags, created_at, expires_at, began, derived, NULL";
 
-/// Condition: the entry has not expired.
 pub(crate) const LIVES: &str = "(expires_at IS NULL OR expires_at > ?3)";
 
 /// Condition: the entry's successor has not expired.
@@ -320,17 +290,19 @@ const IN_FORCE: &str = "(ended IS NULL OR superseded_until <= ?3 OR ended > ?4)
 /// Condition: the entry has tag `?6`, unless that is null.
 const HAS_TAG: &str = "(?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?6))";
 
-/// Selects the entries in force now: those that never ended, and those whose successor
-/// has expired. Each has an index of its own.
+/// The entries in force now: those that never ended, and those whose successor has expired.
+/// Each has an index of its own.
+pub(crate) const IN_FORCE_NOW: [(&str, &str); 2] =
+    [("entries_shown", "ended IS NULL"), ("entries_back", "superseded_until <= ?3")];
+
 pub(crate) fn in_force_now(columns: &str, condition: &str) -> String {
-    [("entries_shown", "ended IS NULL"), ("entries_back", "superseded_until <= ?3")]
-        .map(|(index, is_in_force)| {
-            format!(
-                "SELECT {columns} FROM entries INDEXED BY {index}
-                 WHERE tenant = ?1 AND scope = ?2 AND {is_in_force} AND {LIVES} AND {condition}"
-            )
-        })
-        .join(" UNION ALL ")
+    let select = |(index, is_in_force)| {
+        format!(
+            "SELECT {columns} FROM entries INDEXED BY {index}
+             WHERE tenant = ?1 AND scope = ?2 AND {is_in_force} AND {LIVES} AND {condition}"
+        )
+    };
+    IN_FORCE_NOW.map(select).join(" UNION ALL ")
 }
 
 pub(crate) fn get(
@@ -350,25 +322,22 @@ pub(crate) fn get(
         "SELECT {columns} FROM entries
          WHERE tenant = ?1 AND scope = ?2 AND id = ?6 AND {LIVES} AND {is_shown}"
     );
-    tx.first(&sql, params![no.tenant, no.scope, now, at, None::<&str>, id], read)
+    tx.first(&sql, params![no.tenant, no.scope, now, at, None::<&str>, id], tuple)
 }
 
 /// Fails where entries that were in force at a position have been purged.
 fn refuse_gone(tx: &Tx<'_>, no: ScopeNo, at: Option<Position>) -> Result<()> {
     let Some(at) = at else { return Ok(()) };
-    let sql = "SELECT entries_from FROM scopes WHERE tenant = ?1 AND scope = ?2";
-    let oldest = tx.one(sql, [no.tenant, no.scope], column)?;
+    let oldest = scopes::field(tx, no, "entries_from")?;
     if at < oldest { Err(StoreError::SnapshotGone { oldest }) } else { Ok(()) }
 }
 
-/// Reads the newest entries that match a filter.
-fn newest<T>(
+fn newest<T: FromColumns>(
     tx: &Tx<'_>,
     columns: &str,
     filter: &EntryFilter,
     now: Millis,
     limit: usize,
-    read: fn(&Row<'_>) -> Result<T>,
 ) -> Result<Vec<T>> {
     let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
     refuse_gone(tx, no, filter.at)?;
@@ -384,47 +353,17 @@ fn newest<T>(
             format!("{shown} ORDER BY put_at DESC, place DESC LIMIT ?7")
         }
     };
-    let (own, tag) = (filter.own_json(), filter.tag_text());
-    tx.all(&sql, params![no.tenant, no.scope, now, filter.at, own, tag, limit], read)
-}
-
-fn at(
-    tx: &Tx<'_>,
-    began: &[Position],
-    filter: &EntryFilter,
-    now: Millis,
-) -> Result<Vec<EntryRecord>> {
-    let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-    refuse_gone(tx, no, filter.at)?;
-    let sql = format!(
-        "SELECT {OF_SHOWN} FROM entries INDEXED BY entries_by_began
-         WHERE tenant = ?1 AND scope = ?2 AND began = ?7 AND {LIVES} AND {IN_FORCE} AND {HAS_TAG}"
-    );
-    let shared = params![no.tenant, no.scope, now, filter.at, filter.own_json(), filter.tag_text()];
-    let key = |began: &Position| [&shared.values()[..], &[Value::from(*began)]].concat();
-    let keys: Vec<_> = began.iter().map(key).collect();
-    Ok(tx.each(&sql, &keys, read)?.into_iter().flatten().collect())
+    let own = json!(filter.own).to_string();
+    tx.all(&sql, params![no.tenant, no.scope, now, filter.at, own, filter.tag, limit], tuple)
 }
 
 /// All entries of a memory, in force or not, by where they began.
 pub(crate) fn kept(tx: &Tx<'_>, no: ScopeNo) -> Result<Vec<EntryRecord>> {
     let sql =
         format!("SELECT {OF_SHOWN} FROM entries WHERE tenant = ?1 AND scope = ?2 ORDER BY began");
-    tx.all(&sql, [no.tenant, no.scope], read)
+    tx.all(&sql, [no.tenant, no.scope], tuple)
 }
 
-#[expect(clippy::disallowed_methods, reason = "entries come from our own rows")]
-pub(crate) fn read(row: &Row<'_>) -> Result<EntryRecord> {
-    let content: Vec<u8> = row.get(1)?;
-    let tags: Vec<String> = serde_json::from_str(&row.get::<_, String>(2)?).unwrap_or_default();
-    Ok(EntryRecord {
-        id: row.get(0)?,
-        content: RedactedText::read_back(String::from_utf8_lossy(&content).into_owned()),
-        tags: tags.into_iter().map(RedactedText::read_back).collect(),
-        created_at: row.get(3)?,
-        expires_at: row.get(4)?,
-        began: row.get(5)?,
-        derived: row.get(6)?,
-        successor: row.get(7)?,
-    })
+record! {
+    EntryRecord { id, content, tags, created_at, expires_at, began, derived, successor }
 }

@@ -14,10 +14,8 @@ use icecore_domain::time::Millis;
 
 use crate::layers::{NewPack, TextBody};
 
-/// What to erase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// A whole session.
     Session(SessionName),
     /// Turns by the keyed hash of their `name`; entries by the tag `subject:NAME`;
     /// facts and verdicts by their subject, normalised as in their keys.
@@ -42,19 +40,16 @@ impl Selector {
     }
 }
 
-/// Turns of one session to erase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected {
     pub scope: Scope,
     pub session: SessionNo,
     pub branch: Branch,
-    /// In order.
     pub turns: Vec<(Seq, Ordinal)>,
     /// Whether that is the whole session, name and all.
     pub whole_session: bool,
 }
 
-/// An erasure in one branch of a session.
 #[derive(Debug, Clone)]
 pub struct Erasure {
     pub session: SessionNo,
@@ -86,12 +81,10 @@ impl Erasure {
     }
 }
 
-/// New bodies for turns of one branch of a session.
 #[derive(Debug, Clone)]
 pub struct Rewrite {
     pub session: SessionNo,
     pub branch: Branch,
-    /// Each turn once.
     pub turns: Vec<RewrittenTurn>,
     /// Micros that hold any of the turns, with revision as read and, for those whose
     /// body is text, the new text.
@@ -109,7 +102,6 @@ pub struct RewrittenTurn {
     pub tokens: u32,
     /// What is newly hidden; added to its counts.
     pub hidden: Hidden,
-    /// Its fields, if they are in its row.
     pub body: Option<RedactedTurn>,
 }
 
@@ -130,7 +122,6 @@ impl Rewrite {
 struct Seen<'a> {
     session: SessionNo,
     branch: Branch,
-    /// The turns that change.
     seqs: Vec<Seq>,
     micros: &'a [(ChunkId, u32, Option<TextBody>)],
     /// The macros whose packs change, with the packs' names.

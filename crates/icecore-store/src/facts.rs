@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use icecore_domain::fact::{FactKind, RedactedFact, Verdict};
-use icecore_domain::ids::{Position, Scope, Seq, SessionNo, TurnId};
+use icecore_domain::ids::{Position, Scope, TurnId};
 use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::text::normalise;
 use icecore_domain::time::Millis;
 
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Error, Row, column, number, params, tuple, values};
-use crate::error::{Result, StoreError};
+use crate::engine::prelude::*;
 use crate::log::{hidden, payload_with};
 use crate::store::Store;
 use crate::turns::recalled;
@@ -20,21 +18,16 @@ use crate::{log, scopes, secrets};
 /// Facts drawn from the turns between two watermarks.
 #[derive(Debug, Clone)]
 pub struct FactBatch {
-    /// The watermark as the caller saw it.
     pub seen_through: Position,
-    /// The new watermark.
     pub through: Position,
     pub facts: Vec<NewFact>,
-    /// The version of the tenant's secrets that they were redacted with.
     pub secrets_seen: u64,
 }
 
 #[derive(Debug, Clone)]
 pub struct NewFact {
     pub fact: RedactedFact,
-    /// The turn that it quotes.
     pub source: TurnId,
-    /// That turn's time.
     pub at: Millis,
     pub recorded_at: Millis,
 }
@@ -44,9 +37,7 @@ pub struct FactRecord {
     /// Facts of a scope are numbered one after the other.
     pub number: u64,
     pub fact: RedactedFact,
-    /// The turn that it quotes.
     pub source: TurnId,
-    /// That turn's time.
     pub at: Millis,
     pub recorded_at: Millis,
 }
@@ -54,14 +45,11 @@ pub struct FactRecord {
 #[derive(Debug, Clone)]
 pub struct NewVerdict {
     pub fact: RedactedFact,
-    /// What a person thinks of the fact.
     pub verdict: Verdict,
     /// The turn that the fact quotes, with which the verdict goes; none if the person told it.
     pub source: Option<TurnId>,
     pub now: Millis,
-    /// The version of the tenant's secrets with which the fact was redacted.
     pub secrets_seen: u64,
-    /// What redaction hid in the fact.
     pub hidden: Hidden,
 }
 
@@ -69,10 +57,8 @@ pub struct NewVerdict {
 pub struct VerdictRecord {
     pub fact: RedactedFact,
     pub verdict: Verdict,
-    /// The turn that the fact quotes.
     pub source: Option<TurnId>,
     pub at: Millis,
-    /// Where in the log.
     pub position: Position,
 }
 
@@ -82,24 +68,58 @@ impl Store {
     /// source is not a turn of the scope, erased or expired. Each fact gets the scope's next
     /// number. As with an append, it may be [`StoreError::SecretsChanged`].
     pub async fn put_facts(&self, scope: &Scope, batch: FactBatch) -> Result<bool> {
-        self.write(scope, "put_facts", move |tx| put(tx, &batch)).await
-    }
-
-    /// The watermark: facts have been drawn from the turns up to here.
-    pub async fn facts_through(&self, scope: &Scope) -> Result<Position> {
-        self.read(scope, "facts_through", |tx| match tx.scope_no()? {
-            Some(no) => through(tx, no),
-            None => Ok(Position(0)),
+        self.write(scope, "put_facts", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(false) };
+            secrets::refuse_changed(tx, tx.tenant()?, batch.secrets_seen)?;
+            if scopes::field::<Position>(tx, no, "facts_through")? != batch.seen_through {
+                return Ok(false);
+            }
+            for new in &batch.facts {
+                if !is_there(tx, no, new.source, ERASED | EXPIRED)? {
+                    return Ok(false);
+                }
+            }
+            let before = scopes::take_numbers(tx, no, "facts", batch.facts.len())?;
+            for (number, NewFact { fact, source, at, recorded_at }) in
+                (before + 1..).zip(&batch.facts)
+            {
+                let row = fields! {
+                    tenant: no.tenant,
+                    scope: no.scope,
+                    number: number,
+                    key: fact.key().0,
+                    kind: fact.kind.as_str(),
+                    subject: normalise(fact.subject.as_str()),
+                    fact: write_fact(fact),
+                    valid_from: fact.valid_from,
+                    session: source.session,
+                    seq: source.seq,
+                    at: at,
+                    recorded_at: recorded_at,
+                };
+                tx.insert("facts", row)?;
+            }
+            tx.change(
+                "UPDATE scopes SET facts_through = ?3 WHERE tenant = ?1 AND scope = ?2",
+                params![no.tenant, no.scope, batch.through],
+            )?;
+            Ok(true)
         })
         .await
     }
 
-    /// All facts of the scope by number.
+    /// The watermark: facts have been drawn from the turns up to here.
+    pub async fn facts_through(&self, scope: &Scope) -> Result<Position> {
+        self.read(scope, "facts_through", |tx| {
+            tx.scope_no()?.map_or(Ok(Position(0)), |no| scopes::field(tx, no, "facts_through"))
+        })
+        .await
+    }
+
     pub async fn facts(&self, scope: &Scope) -> Result<Vec<FactRecord>> {
         self.facts_after(scope, 0, usize::MAX).await
     }
 
-    /// Facts by number, after `after`.
     pub async fn facts_after(
         &self,
         scope: &Scope,
@@ -115,9 +135,8 @@ impl Store {
         self.read(scope, "facts_at", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
             let sql = format!("{FACTS} WHERE tenant = ?1 AND scope = ?2 AND number = ?3");
-            let key = |number: &u64| values![no.tenant, no.scope, *number];
-            let keys: Vec<_> = numbers.iter().map(key).collect();
-            Ok(tx.each(&sql, &keys, read_record)?.into_iter().flatten().collect())
+            let keys = numbers.iter().map(|number| values![no.tenant, no.scope, *number]);
+            tx.all_of(&sql, keys, tuple)
         })
         .await
     }
@@ -131,57 +150,9 @@ impl Store {
         self.write(scope, "put_verdict", move |tx| put_verdict(tx, &verdict)).await
     }
 
-    /// What people think, in the order in which they said it.
     pub async fn verdicts(&self, scope: &Scope) -> Result<Vec<VerdictRecord>> {
         self.read(scope, "verdicts", |tx| verdicts(tx, tx.scope()?)).await
     }
-}
-
-// Facts
-
-fn put(tx: &Tx<'_>, batch: &FactBatch) -> Result<bool> {
-    let Some(no) = tx.scope_no()? else { return Ok(false) };
-    secrets::refuse_changed(tx, tx.tenant()?, batch.secrets_seen)?;
-    if through(tx, no)? != batch.seen_through {
-        return Ok(false);
-    }
-    for new in &batch.facts {
-        if !is_there(tx, no, new.source, ERASED | EXPIRED)? {
-            return Ok(false);
-        }
-    }
-    let before = scopes::take_numbers(tx, no, "facts", batch.facts.len())?;
-    for (number, NewFact { fact, source, at, recorded_at }) in (before + 1..).zip(&batch.facts) {
-        tx.run(
-            "INSERT INTO facts (tenant, scope, number, key, kind, subject, fact, valid_from,
-                session, seq, at, recorded_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-            params![
-                no.tenant,
-                no.scope,
-                number,
-                fact.key().0,
-                fact.kind.as_str(),
-                normalise(fact.subject.as_str()),
-                write_fact(fact),
-                fact.valid_from,
-                source.session,
-                source.seq,
-                at,
-                recorded_at
-            ],
-        )?;
-    }
-    tx.run(
-        "UPDATE scopes SET facts_through = ?3 WHERE tenant = ?1 AND scope = ?2",
-        params![no.tenant, no.scope, batch.through],
-    )?;
-    Ok(true)
-}
-
-fn through(tx: &Tx<'_>, no: ScopeNo) -> Result<Position> {
-    let sql = "SELECT facts_through FROM scopes WHERE tenant = ?1 AND scope = ?2";
-    tx.one(sql, [no.tenant, no.scope], column)
 }
 
 /// Whether it is a turn of the scope with none of these flags.
@@ -195,7 +166,11 @@ fn is_there(tx: &Tx<'_>, no: ScopeNo, id: TurnId, flags: i64) -> Result<bool> {
 }
 
 const FACTS: &str =
-    "SELECT kind, fact, valid_from, session, seq, at, number, recorded_at FROM facts";
+    "SELECT number, kind, fact, valid_from, session, seq, at, recorded_at FROM facts";
+
+record! {
+    FactRecord { number, fact, source, at, recorded_at }
+}
 
 pub(crate) fn after(
     tx: &Tx<'_>,
@@ -207,39 +182,33 @@ pub(crate) fn after(
     let sql = format!(
         "{FACTS} WHERE tenant = ?1 AND scope = ?2 AND number > ?3 ORDER BY number LIMIT ?4"
     );
-    tx.all(&sql, params![no.tenant, no.scope, after, limit], read_record)
+    tx.all(&sql, params![no.tenant, no.scope, after, limit], tuple)
 }
 
-fn read_record(row: &Row<'_>) -> Result<FactRecord> {
-    Ok(FactRecord {
-        fact: read_fact(row)?,
-        source: TurnId { session: row.get(3)?, seq: row.get(4)? },
-        at: row.get(5)?,
-        number: row.get(6)?,
-        recorded_at: row.get(7)?,
-    })
-}
-
-/// The texts of a fact as its row stores them.
 pub(crate) fn write_fact(fact: &RedactedFact) -> Vec<u8> {
     let RedactedFact { subject, attribute, value, text, quote, .. } = fact;
     let texts = [subject, attribute, value, text, quote].map(RedactedText::as_str);
     serde_json::json!(texts).to_string().into_bytes()
 }
 
-/// A fact from the columns kind, fact and valid_from, which come first.
-#[expect(clippy::disallowed_methods, reason = "the fact comes from our own rows")]
-fn read_fact(row: &Row<'_>) -> Result<RedactedFact> {
-    let kind: String = row.get(0)?;
-    let kind =
-        FactKind::parse(&kind).ok_or_else(|| Error::broken(0, format!("no such kind: {kind}")))?;
-    let texts: [String; 5] = serde_json::from_slice(row.get_ref(1)?.as_blob()?)
-        .map_err(|error| Error::broken(1, error))?;
-    let [subject, attribute, value, text, quote] = texts.map(RedactedText::read_back);
-    Ok(RedactedFact { kind, subject, attribute, value, text, quote, valid_from: row.get(2)? })
+/// A fact from the columns kind, fact and valid_from.
+impl FromColumns for RedactedFact {
+    fn from_columns(columns: &mut Columns<'_, '_>) -> Result<Self> {
+        let (kind, texts, valid_from): (String, Vec<u8>, _) = columns.get()?;
+        let kind = FactKind::parse(&kind)
+            .ok_or_else(|| Error::broken(0, format!("no such kind: {kind}")))?;
+        let texts: [RedactedText; 5] = read_texts(&texts)?;
+        let [subject, attribute, value, text, quote] = texts;
+        Ok(RedactedFact { kind, subject, attribute, value, text, quote, valid_from })
+    }
 }
 
-// Verdicts
+#[expect(clippy::disallowed_methods, reason = "the fact comes from our own rows")]
+fn read_texts(json: &[u8]) -> Result<[RedactedText; 5]> {
+    let texts: [String; 5] =
+        serde_json::from_slice(json).map_err(|error| Error::broken(1, error))?;
+    Ok(texts.map(RedactedText::read_back))
+}
 
 fn put_verdict(tx: &Tx<'_>, new: &NewVerdict) -> Result<Position> {
     secrets::refuse_changed(tx, tx.tenant()?, new.secrets_seen)?;
@@ -261,31 +230,22 @@ fn put_verdict(tx: &Tx<'_>, new: &NewVerdict) -> Result<Position> {
         "SELECT position FROM verdicts WHERE tenant = ?1 AND scope = ?2 AND key = ?3",
         params![no.tenant, no.scope, key.0],
     )?;
-    tx.run(
-        "INSERT INTO verdicts (tenant, scope, key, verdict, kind, subject, fact, valid_from,
-            session, seq, at, position)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
-         ON CONFLICT (tenant, scope, key) DO UPDATE
-           SET verdict = excluded.verdict, kind = excluded.kind, subject = excluded.subject,
-             fact = excluded.fact, valid_from = excluded.valid_from,
-             session = excluded.session, seq = excluded.seq, at = excluded.at,
-             position = excluded.position",
-        params![
-            no.tenant,
-            no.scope,
-            key.0,
-            new.verdict.as_str(),
-            fact.kind.as_str(),
-            normalise(fact.subject.as_str()),
-            write_fact(fact),
-            fact.valid_from,
-            new.source.map(|source| source.session),
-            new.source.map(|source| source.seq),
-            new.now,
-            position
-        ],
-    )?;
-    hidden::put_hidden(tx, no, number(position.0), &new.hidden)?;
+    let row = fields! {
+        tenant: no.tenant,
+        scope: no.scope,
+        key: key.0,
+        verdict: new.verdict.as_str(),
+        kind: fact.kind.as_str(),
+        subject: normalise(fact.subject.as_str()),
+        fact: write_fact(fact),
+        valid_from: fact.valid_from,
+        session: new.source.map(|source| source.session),
+        seq: new.source.map(|source| source.seq),
+        at: new.now,
+        position: position,
+    };
+    tx.upsert("verdicts", 3, row)?;
+    hidden::put_hidden(tx, no, position, &new.hidden)?;
     if new.verdict == Verdict::Rejected {
         recalled::lose(tx, no)?;
     }
@@ -295,45 +255,35 @@ fn put_verdict(tx: &Tx<'_>, new: &NewVerdict) -> Result<Position> {
 pub(crate) fn verdicts(tx: &Tx<'_>, scope: &Scope) -> Result<Vec<VerdictRecord>> {
     let Some(no) = scopes::scope_no(tx, scope)? else { return Ok(Vec::new()) };
     tx.all(
-        "SELECT kind, fact, valid_from, session, seq, at, verdict, position
+        "SELECT kind, fact, valid_from, verdict, session, seq, at, position
          FROM verdicts INDEXED BY verdicts_by_position
          WHERE tenant = ?1 AND scope = ?2 ORDER BY position",
         [no.tenant, no.scope],
-        read_verdict,
+        |row| {
+            let (fact, verdict, source, at, position): (_, String, Option<(_, _)>, _, _) =
+                tuple(row)?;
+            let verdict = Verdict::parse(&verdict)
+                .ok_or_else(|| Error::broken(3, format!("no such verdict: {verdict}")))?;
+            let source = source.map(|(session, seq)| TurnId { session, seq });
+            Ok(VerdictRecord { fact, verdict, source, at, position })
+        },
     )
 }
 
-fn read_verdict(row: &Row<'_>) -> Result<VerdictRecord> {
-    let source: (Option<SessionNo>, Option<Seq>) = (row.get(3)?, row.get(4)?);
-    let verdict: String = row.get(6)?;
-    Ok(VerdictRecord {
-        fact: read_fact(row)?,
-        verdict: Verdict::parse(&verdict)
-            .ok_or_else(|| Error::broken(6, format!("no such verdict: {verdict}")))?,
-        source: source.0.zip(source.1).map(|(session, seq)| TurnId { session, seq }),
-        at: row.get(5)?,
-        position: row.get(7)?,
-    })
-}
-
-// Erasure
-
-/// Deletes facts and verdicts that quote a turn.
 pub(crate) fn erase_quoting(tx: &Tx<'_>, tenant: i64, session: i64, seq: i64) -> Result<()> {
     let turn = [tenant, session, seq];
     let facts = "facts INDEXED BY facts_by_source WHERE tenant = ?1 AND session = ?2 AND seq = ?3";
     let verdicts =
         "verdicts INDEXED BY verdicts_by_source WHERE tenant = ?1 AND session = ?2 AND seq = ?3";
-    tx.run(&format!("DELETE FROM {facts}"), turn)?;
+    tx.change(&format!("DELETE FROM {facts}"), turn)?;
     hidden::forget_hidden(tx, &format!("SELECT position FROM {verdicts}"), turn)?;
-    tx.run(&format!("DELETE FROM {verdicts}"), turn)?;
-    Ok(())
+    tx.change(&format!("DELETE FROM {verdicts}"), turn)
 }
 
 /// Deletes all facts of a scope, so that they are drawn anew from its first turn on.
 pub(crate) fn drop_all(tx: &Tx<'_>, no: ScopeNo) -> Result<usize> {
     let scope = [no.tenant, no.scope];
-    tx.run("UPDATE scopes SET facts_through = 0 WHERE tenant = ?1 AND scope = ?2", scope)?;
+    tx.change("UPDATE scopes SET facts_through = 0 WHERE tenant = ?1 AND scope = ?2", scope)?;
     tx.run("DELETE FROM facts WHERE tenant = ?1 AND scope = ?2", scope)
 }
 

@@ -3,22 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo, TurnId};
 use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::time::Millis;
 use serde_json::json;
 
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Error, Row, column, params, tuple};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::log::{COMPACTED, EDITED};
 use crate::reredact::{Reredactor, add};
 use crate::store::Store;
 use crate::turns::rows::{self, ERASED};
 use crate::{log, secrets};
 
-/// Why a session was compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandoffTrigger {
     /// A person or a program asked for it.
@@ -29,21 +25,7 @@ pub enum HandoffTrigger {
     Overflow,
 }
 
-impl HandoffTrigger {
-    pub const ALL: [Self; 3] = [Self::Hand, Self::Window, Self::Overflow];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hand => "hand",
-            Self::Window => "window",
-            Self::Overflow => "overflow",
-        }
-    }
-
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == word)
-    }
-}
+words! { HandoffTrigger { Hand = "hand", Window = "window", Overflow = "overflow" } }
 
 #[derive(Debug, Clone)]
 pub struct NewHandoff {
@@ -62,16 +44,12 @@ pub struct NewHandoff {
     /// Turns up to `through` that stay in the view, by their `seq`, in order.
     pub kept: Vec<Seq>,
     pub text: RedactedText,
-    /// Tokens of `text`.
     pub tokens: u64,
-    /// Tokens of the API view before.
     pub tokens_before: u64,
-    /// Tokens of the API view after.
     pub tokens_after: u64,
     /// `heuristic`, `fresh` or `model:NAME`.
     pub made_by: String,
     pub trigger: HandoffTrigger,
-    /// The version of the tenant's secrets with which `text` was redacted.
     pub secrets_seen: u64,
     pub now: Millis,
 }
@@ -102,7 +80,6 @@ pub struct HandoffRecord {
     pub position: Position,
 }
 
-/// The outcome of storing or editing a handoff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeptHandoff {
     Done(Box<HandoffRecord>),
@@ -114,16 +91,12 @@ pub enum KeptHandoff {
 #[derive(Debug, Clone)]
 pub struct HandoffEdit {
     pub session: SessionNo,
-    /// The branch on which the person saw it.
     pub branch: Branch,
     pub id: String,
     pub seen_version: u64,
     pub text: RedactedText,
-    /// Tokens of `text`.
     pub tokens: u64,
-    /// Tokens of the API view with `text`.
     pub tokens_after: u64,
-    /// The version of the tenant's secrets with which `text` was redacted.
     pub secrets_seen: u64,
     pub now: Millis,
 }
@@ -137,7 +110,6 @@ pub struct ViewUsage {
     pub model: String,
     /// The `seq` of the last turn that was counted.
     pub through: Seq,
-    /// The handoff that the view began with.
     pub handoff: Option<String>,
     /// Tokens as the provider counts them.
     pub tokens: u64,
@@ -169,7 +141,7 @@ impl Store {
     ) -> Result<Option<HandoffRecord>> {
         let path = path.to_vec();
         self.read(scope, "handoff", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(None) };
+            let Some(no) = rows::owned(tx, session)? else { return Ok(None) };
             in_force(tx, no.tenant, session, &path)
         })
         .await
@@ -178,11 +150,11 @@ impl Store {
     /// All handoffs of a session, oldest first.
     pub async fn handoffs(&self, scope: &Scope, session: SessionNo) -> Result<Vec<HandoffRecord>> {
         self.read(scope, "handoffs", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(Vec::new()) };
+            let Some(no) = rows::owned(tx, session)? else { return Ok(Vec::new()) };
             let sql = format!(
                 "SELECT {COLUMNS} FROM handoffs WHERE tenant = ?1 AND session = ?2 ORDER BY position"
             );
-            tx.all(&sql, params![no.tenant, session], read)
+            tx.all(&sql, params![no.tenant, session], tuple)
         })
         .await
     }
@@ -207,10 +179,28 @@ impl Store {
     /// rewritten, those with a handoff when that is edited, and those of a model whose
     /// name holds a secret when the tenant is redacted again.
     pub async fn put_usage(&self, scope: &Scope, usage: ViewUsage) -> Result<()> {
-        self.write(scope, "put_usage", move |tx| put_usage(tx, &usage)).await
+        self.write(scope, "put_usage", move |tx| {
+            let Some(no) = rows::owned(tx, usage.session)? else { return Ok(()) };
+            tx.change(
+                "INSERT INTO view_usage
+                   (tenant, session, branch, model, through, handoff, tokens, counted)
+                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+                 WHERE EXISTS (SELECT 1 FROM branches
+                     WHERE tenant = ?1 AND session = ?2 AND branch = ?3)
+                   AND (?6 IS NULL OR EXISTS
+                     (SELECT 1 FROM handoffs WHERE tenant = ?1 AND id = ?6 AND session = ?2))
+                 ON CONFLICT (tenant, session, branch, model) DO UPDATE
+                   SET through = excluded.through, handoff = excluded.handoff,
+                     tokens = excluded.tokens, counted = excluded.counted",
+                params![
+                    no.tenant, usage.session, usage.branch, usage.model, usage.through,
+                    usage.handoff, usage.tokens, usage.counted,
+                ],
+            )
+        })
+        .await
     }
 
-    /// What a provider counted last for a branch.
     pub async fn usage(
         &self,
         scope: &Scope,
@@ -220,25 +210,20 @@ impl Store {
     ) -> Result<Option<ViewUsage>> {
         let model = model.to_owned();
         self.read(scope, "usage", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(None) };
-            let sql = "SELECT through, handoff, tokens, counted FROM view_usage
+            let Some(no) = rows::owned(tx, session)? else { return Ok(None) };
+            let sql = "SELECT session, branch, model, through, handoff, tokens, counted
+                 FROM view_usage
                  WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND model = ?4";
-            tx.first(sql, params![no.tenant, session, branch, model], |row| {
-                let (through, handoff, tokens, counted) = tuple(row)?;
-                let model = model.clone();
-                Ok(ViewUsage { session, branch, model, through, handoff, tokens, counted })
-            })
+            tx.first(sql, params![no.tenant, session, branch, model], tuple)
         })
         .await
     }
 }
 
-// Inserting
-
 fn put(tx: &Tx<'_>, new: &NewHandoff) -> Result<KeptHandoff> {
     let scope = tx.scope()?;
     secrets::refuse_changed(tx, scope.tenant(), new.secrets_seen)?;
-    let Some(no) = rows::owned(tx, scope, new.session)? else {
+    let Some(no) = rows::owned(tx, new.session)? else {
         return Ok(KeptHandoff::Changed);
     };
     let branches = rows::branches(tx, no.tenant, new.session)?;
@@ -253,37 +238,30 @@ fn put(tx: &Tx<'_>, new: &NewHandoff) -> Result<KeptHandoff> {
     }
     let forks = branches.iter().map(|state| (state.record.branch, state.record.fork)).collect();
     let Some(number) = next_number(tx, no, new, &forks)? else { return Ok(KeptHandoff::Changed) };
-    let (_, key) = tx.ensure_tenant()?;
-    let position = log::next(tx, scope.tenant())?;
+    let (id, position) = log::new_id(tx, scope.tenant(), "handoff")?;
     let kept: Vec<u64> = new.kept.iter().map(|seq| seq.0).collect();
-    let record = tx.one(
-        &format!(
-            "INSERT INTO handoffs (tenant, session, branch, position, id, number, through, kept,
-               text, tokens, tokens_before, tokens_after, made_by, trigger, previous, version,
-               created_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1, ?16)
-             RETURNING {COLUMNS}"
-        ),
-        params![
-            no.tenant,
-            new.session,
-            new.branch,
-            position,
-            handoff_id(&key.identity_key(), position),
-            number,
-            new.through,
-            json!(kept).to_string(),
-            new.text.as_str(),
-            new.tokens,
-            new.tokens_before,
-            new.tokens_after,
-            new.made_by,
-            new.trigger.as_str(),
-            new.seen_previous,
-            new.now,
-        ],
-        read,
-    )?;
+    let row = fields! {
+        tenant: no.tenant,
+        session: new.session,
+        branch: new.branch,
+        position: position,
+        id: id,
+        number: number,
+        through: new.through,
+        kept: json!(kept).to_string(),
+        text: new.text,
+        tokens: new.tokens,
+        tokens_before: new.tokens_before,
+        tokens_after: new.tokens_after,
+        made_by: new.made_by,
+        trigger: new.trigger,
+        previous: new.seen_previous,
+        version: 1,
+        created_at: new.now,
+    };
+    tx.insert("handoffs", row)?;
+    let sql = format!("SELECT {COLUMNS} FROM handoffs WHERE tenant = ?1 AND id = ?2");
+    let record: HandoffRecord = tx.one(&sql, params![no.tenant, id], tuple)?;
     let payload = json!({
         "memoryRef": scope.memory(),
         "session": record.session.0,
@@ -311,42 +289,24 @@ fn next_number(tx: &Tx<'_>, no: ScopeNo, new: &NewHandoff, forks: &Forks) -> Res
     Ok(None)
 }
 
-/// Derives an id from where the handoff is in the log. Keyed, so that it reveals neither
-/// the tenant nor how many handoffs there are.
-fn handoff_id(key: &IdentityKey, position: Position) -> String {
-    let hash = key.hash_name("handoff", &position.to_string());
-    format!("h-{}", hex::encode(&hash[..10]))
-}
-
-// Reading
-
 const COLUMNS: &str = "id, number, session, branch, through, kept, text, tokens, tokens_before,
      tokens_after, made_by, trigger, previous, version, created_at, position";
 
-#[expect(clippy::disallowed_methods, reason = "handoffs come from our own rows")]
-fn read(row: &Row<'_>) -> Result<HandoffRecord> {
-    let kept: Vec<u64> = serde_json::from_str(&row.get::<_, String>(5)?)
-        .map_err(|error| Error::broken(5, error.to_string()))?;
-    let trigger = HandoffTrigger::parse(&row.get::<_, String>(11)?)
-        .ok_or_else(|| Error::broken(11, "no such trigger of a handoff"))?;
-    Ok(HandoffRecord {
-        id: row.get(0)?,
-        number: row.get(1)?,
-        session: row.get(2)?,
-        branch: row.get(3)?,
-        through: row.get(4)?,
-        kept: kept.into_iter().map(Seq).collect(),
-        text: RedactedText::read_back(row.get(6)?),
-        tokens: row.get(7)?,
-        tokens_before: row.get(8)?,
-        tokens_after: row.get(9)?,
-        made_by: row.get(10)?,
-        trigger,
-        previous: row.get(12)?,
-        version: row.get(13)?,
-        at: row.get(14)?,
-        position: row.get(15)?,
-    })
+record! {
+    HandoffRecord {
+        id, number, session, branch, through, kept, text, tokens, tokens_before, tokens_after,
+        made_by, trigger, previous, version, at, position
+    }
+    ViewUsage { session, branch, model, through, handoff, tokens, counted }
+    Mark { id, branch, through, previous }
+}
+
+impl FromSql for Vec<Seq> {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        let numbers: Vec<u64> =
+            serde_json::from_str(value.as_str()?).map_err(|error| Error::broken(0, error))?;
+        Ok(numbers.into_iter().map(Seq).collect())
+    }
 }
 
 fn in_force(
@@ -361,7 +321,7 @@ fn in_force(
          ORDER BY through DESC, position DESC LIMIT 1"
     );
     for (branch, last) in path.iter().rev() {
-        let found = tx.first(&sql, params![tenant, session, branch, last], read)?;
+        let found = tx.first(&sql, params![tenant, session, branch, last], tuple)?;
         if found.is_some() {
             return Ok(found);
         }
@@ -375,11 +335,7 @@ type Forks = BTreeMap<Branch, Option<(Branch, Ordinal)>>;
 fn forks(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<Forks> {
     let sql = "SELECT branch, fork_branch, fork_ordinal FROM branches
          WHERE tenant = ?1 AND session = ?2";
-    let found = tx.all(sql, params![tenant, session], |row| {
-        let (branch, parent, at): (_, Option<Branch>, Option<Ordinal>) = tuple(row)?;
-        Ok((branch, parent.zip(at)))
-    })?;
-    Ok(found.into_iter().collect())
+    Ok(tx.all(sql, params![tenant, session], tuple)?.into_iter().collect())
 }
 
 /// The path to an ordinal of a branch: branches root first, each with its last ordinal on
@@ -398,12 +354,10 @@ fn path(forks: &Forks, mut branch: Branch, last: Ordinal) -> Vec<(Branch, Ordina
     path
 }
 
-// Editing
-
 fn edit(tx: &Tx<'_>, edit: &HandoffEdit) -> Result<KeptHandoff> {
     let scope = tx.scope()?;
     secrets::refuse_changed(tx, scope.tenant(), edit.secrets_seen)?;
-    let Some(no) = rows::owned(tx, scope, edit.session)? else {
+    let Some(no) = rows::owned(tx, edit.session)? else {
         return Ok(KeptHandoff::Changed);
     };
     let path = path(&forks(tx, no.tenant, edit.session)?, edit.branch, Ordinal(u64::MAX));
@@ -416,10 +370,9 @@ fn edit(tx: &Tx<'_>, edit: &HandoffEdit) -> Result<KeptHandoff> {
            version = version + 1
          WHERE tenant = ?1 AND id = ?2 RETURNING {COLUMNS}"
     );
-    let text = edit.text.as_str();
-    let record =
-        tx.one(&sql, params![no.tenant, edit.id, text, edit.tokens, edit.tokens_after], read)?;
-    tx.run(
+    let values = params![no.tenant, edit.id, edit.text, edit.tokens, edit.tokens_after];
+    let record: HandoffRecord = tx.one(&sql, values, tuple)?;
+    tx.change(
         "DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2 AND handoff = ?3",
         params![no.tenant, record.session, record.id],
     )?;
@@ -434,8 +387,6 @@ fn edit(tx: &Tx<'_>, edit: &HandoffEdit) -> Result<KeptHandoff> {
     Ok(KeptHandoff::Done(Box::new(record)))
 }
 
-// Deleting
-
 /// What a handoff covers, and the one that it was made of.
 struct Mark {
     id: String,
@@ -444,14 +395,10 @@ struct Mark {
     previous: Option<String>,
 }
 
-/// The marks of a session's handoffs, oldest first.
 fn marks(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<Vec<Mark>> {
     let sql = "SELECT id, branch, through, previous FROM handoffs
          WHERE tenant = ?1 AND session = ?2 ORDER BY position";
-    tx.all(sql, params![tenant, session], |row| {
-        let (id, branch, through, previous) = tuple(row)?;
-        Ok(Mark { id, branch, through, previous })
-    })
+    tx.all(sql, params![tenant, session], tuple)
 }
 
 /// The handoffs that go, where each takes along what was made of it.
@@ -467,10 +414,9 @@ fn with_made_of(marks: &[Mark], goes: impl Fn(&Mark) -> bool) -> BTreeSet<String
 
 fn delete(tx: &Tx<'_>, tenant: i64, session: SessionNo, lost: &BTreeSet<String>) -> Result<()> {
     for id in lost {
-        tx.run("DELETE FROM handoffs WHERE tenant = ?1 AND id = ?2", params![tenant, id])?;
+        tx.change("DELETE FROM handoffs WHERE tenant = ?1 AND id = ?2", params![tenant, id])?;
     }
-    tx.run("DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2", params![tenant, session])?;
-    Ok(())
+    tx.change("DELETE FROM view_usage WHERE tenant = ?1 AND session = ?2", params![tenant, session])
 }
 
 /// Deletes what was made of turns of a branch that are erased or rewritten: the handoffs
@@ -507,13 +453,11 @@ fn lost(
     })
 }
 
-/// How many turns of a session are left.
 fn turns(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<i64> {
     let sql = "SELECT turns FROM sessions WHERE tenant = ?1 AND session = ?2";
     tx.one(sql, params![tenant, session], column)
 }
 
-/// How many handoffs would be lost with turns.
 fn count_lost(tx: &Tx<'_>, ids: &[TurnId]) -> Result<u64> {
     let place = format!(
         "SELECT branch, ordinal FROM turns
@@ -525,7 +469,7 @@ fn count_lost(tx: &Tx<'_>, ids: &[TurnId]) -> Result<u64> {
     }
     let mut count = 0;
     for (session, seqs) in sessions {
-        let Some(no) = rows::owned(tx, tx.scope()?, session)? else { continue };
+        let Some(no) = rows::owned(tx, session)? else { continue };
         let marks = marks(tx, no.tenant, session)?;
         if marks.is_empty() {
             continue;
@@ -545,9 +489,6 @@ fn count_lost(tx: &Tx<'_>, ids: &[TurnId]) -> Result<u64> {
     Ok(count as u64)
 }
 
-// Redacting again
-
-/// What became of a memory's handoffs.
 #[derive(Default)]
 pub(crate) struct Retold {
     pub(crate) rewritten: u64,
@@ -565,8 +506,8 @@ pub(crate) fn rewrite(tx: &Tx<'_>, no: ScopeNo, again: &Reredactor<'_>) -> Resul
         [no.tenant, no.scope],
         tuple,
     )?;
-    let mut changed: BTreeMap<SessionNo, BTreeMap<String, (RedactedText, Hidden)>> =
-        BTreeMap::new();
+    type Clean = (RedactedText, Hidden);
+    let mut changed: BTreeMap<SessionNo, BTreeMap<String, Clean>> = BTreeMap::new();
     for (session, id, text) in texts {
         if let Some(clean) = again.text(&text) {
             changed.entry(session).or_default().insert(id, clean);
@@ -582,9 +523,9 @@ pub(crate) fn rewrite(tx: &Tx<'_>, no: ScopeNo, again: &Reredactor<'_>) -> Resul
         retold.dropped += dropped.len() as u64;
         changed.retain(|id, _| !dropped.contains(id));
         for (id, (text, hidden)) in changed {
-            tx.run(
+            tx.change(
                 "UPDATE handoffs SET text = ?3 WHERE tenant = ?1 AND id = ?2",
-                params![no.tenant, id, text.as_str()],
+                params![no.tenant, id, text],
             )?;
             add(&mut retold.hidden, &hidden);
             retold.rewritten += 1;
@@ -599,30 +540,11 @@ pub(crate) fn lose_usage(tx: &Tx<'_>, tenant: i64, redactor: &Redactor) -> Resul
     let sql = "SELECT DISTINCT model FROM view_usage WHERE tenant = ?1";
     let models: Vec<String> = tx.all(sql, [tenant], column)?;
     for model in models.iter().filter(|model| redactor.name(model).as_str() != model.as_str()) {
-        tx.run("DELETE FROM view_usage WHERE tenant = ?1 AND model = ?2", params![tenant, model])?;
+        tx.change(
+            "DELETE FROM view_usage WHERE tenant = ?1 AND model = ?2",
+            params![tenant, model],
+        )?;
     }
-    Ok(())
-}
-
-// What providers counted
-
-fn put_usage(tx: &Tx<'_>, usage: &ViewUsage) -> Result<()> {
-    let Some(no) = rows::owned(tx, tx.scope()?, usage.session)? else { return Ok(()) };
-    tx.run(
-        "INSERT INTO view_usage
-           (tenant, session, branch, model, through, handoff, tokens, counted)
-         SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
-         WHERE EXISTS (SELECT 1 FROM branches WHERE tenant = ?1 AND session = ?2 AND branch = ?3)
-           AND (?6 IS NULL OR EXISTS
-             (SELECT 1 FROM handoffs WHERE tenant = ?1 AND id = ?6 AND session = ?2))
-         ON CONFLICT (tenant, session, branch, model) DO UPDATE
-           SET through = excluded.through, handoff = excluded.handoff,
-             tokens = excluded.tokens, counted = excluded.counted",
-        params![
-            no.tenant, usage.session, usage.branch, usage.model, usage.through, usage.handoff,
-            usage.tokens, usage.counted,
-        ],
-    )?;
     Ok(())
 }
 

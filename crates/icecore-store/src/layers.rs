@@ -10,13 +10,12 @@ use icecore_domain::ids::{Branch, Ordinal, Scope, Seq, SessionNo};
 use icecore_domain::summary::{RedactedSummary, Summary};
 use icecore_domain::time::Millis;
 
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Row, column, params, values};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::store::Store;
 use crate::turns::rows;
 use crate::{facts, scopes, secrets};
 
+pub(crate) use bodies::open_key;
 pub use bodies::{BodyPlace, MicroBody, PackCursor, PackRecord, TextBody};
 pub use demotion::{ColdBody, ColdDemotion, NewPack, WarmDemotion};
 pub(crate) use demotion::{put_pack, put_text};
@@ -37,7 +36,6 @@ pub struct ChunkQuery {
 }
 
 impl ChunkQuery {
-    /// All chunks of one level of a branch, up to `limit`.
     pub fn all(session: SessionNo, branch: Branch, level: Level, limit: usize) -> Self {
         let (from, through) = (Ordinal(0), Ordinal(u64::MAX >> 1));
         Self { session, branch, level, from, through, newest: false, limit }
@@ -50,9 +48,7 @@ pub struct ChunkRecord {
     pub id: ChunkId,
     pub first_seq: Seq,
     pub last_seq: Seq,
-    /// The time of the first turn.
     pub first_at: Millis,
-    /// The time of the last turn.
     pub last_at: Millis,
     pub tokens: u64,
     pub turns: u64,
@@ -61,19 +57,15 @@ pub struct ChunkRecord {
     pub summary: Option<RedactedSummary>,
 }
 
-/// Summaries of one level of one branch.
 #[derive(Debug, Clone)]
 pub struct SummaryBatch {
     pub session: SessionNo,
     pub branch: Branch,
     pub level: Level,
-    /// The watermark as the caller saw it.
     pub seen_through: Ordinal,
-    /// The new watermark.
     pub through: Ordinal,
     /// The chunks, with the revision that was read.
     pub summaries: Vec<(ChunkId, u32, RedactedSummary)>,
-    /// The version of the tenant's secrets that they were redacted with.
     pub secrets_seen: u64,
 }
 
@@ -81,7 +73,24 @@ impl Store {
     /// Chunks of a branch at one level, in order; see [`ChunkQuery`].
     pub async fn chunks(&self, scope: &Scope, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
         let query = *query;
-        self.read(scope, "chunks", move |tx| chunks(tx, &query)).await
+        self.read(scope, "chunks", move |tx| {
+            let ChunkQuery { session, branch, level, from, through, newest, limit } = query;
+            let Some(no) = rows::owned(tx, session)? else { return Ok(Vec::new()) };
+            let order = if newest { "DESC" } else { "ASC" };
+            let sql = format!(
+                "SELECT {CHUNK_COLUMNS} FROM chunks c {WITH_SUMMARY}
+                 WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
+                   AND c.first >= ?5 AND c.last <= ?6
+                 ORDER BY c.first {order} LIMIT ?7"
+            );
+            let values = params![no.tenant, session, branch, level, from, through, limit];
+            let mut chunks = tx.all(&sql, values, read_chunk)?;
+            if newest {
+                chunks.reverse();
+            }
+            Ok(chunks)
+        })
+        .await
     }
 
     /// Chunks by session, branch, level and first ordinal, in the order asked. Those that
@@ -92,7 +101,20 @@ impl Store {
         ids: &[(SessionNo, Branch, Level, Ordinal)],
     ) -> Result<Vec<ChunkRecord>> {
         let ids = ids.to_vec();
-        self.read(scope, "chunks_at", move |tx| chunks_at(tx, &ids)).await
+        self.read(scope, "chunks_at", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
+            let sql = format!(
+        "SELECT {CHUNK_COLUMNS} FROM chunks c
+         JOIN sessions o ON o.tenant = c.tenant AND o.session = c.session AND o.scope = ?6
+         {WITH_SUMMARY}
+         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4 AND c.first = ?5"
+    );
+            let key = |&(session, branch, level, first): &_| {
+                values![no.tenant, session, branch, level, first, no.scope]
+            };
+            tx.all_of(&sql, ids.iter().map(key), read_chunk)
+        })
+        .await
     }
 
     /// Chunks of the scope that have summaries, by the number of the summary, after `after`.
@@ -147,39 +169,6 @@ const CHUNK_COLUMNS: &str =
 const WITH_SUMMARY: &str = "LEFT JOIN summaries m ON m.tenant = c.tenant AND m.session = c.session
     AND m.branch = c.branch AND m.level = c.level AND m.first = c.first";
 
-fn chunks(tx: &Tx<'_>, query: &ChunkQuery) -> Result<Vec<ChunkRecord>> {
-    let ChunkQuery { session, branch, level, from, through, newest, limit } = *query;
-    let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(Vec::new()) };
-    let order = if newest { "DESC" } else { "ASC" };
-    let sql = format!(
-        "SELECT {CHUNK_COLUMNS} FROM chunks c {WITH_SUMMARY}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4
-           AND c.first >= ?5 AND c.last <= ?6
-         ORDER BY c.first {order} LIMIT ?7"
-    );
-    let values = params![no.tenant, session, branch, level, from, through, limit];
-    let mut chunks = tx.all(&sql, values, read_chunk)?;
-    if newest {
-        chunks.reverse();
-    }
-    Ok(chunks)
-}
-
-fn chunks_at(tx: &Tx<'_>, ids: &[(SessionNo, Branch, Level, Ordinal)]) -> Result<Vec<ChunkRecord>> {
-    let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-    let sql = format!(
-        "SELECT {CHUNK_COLUMNS} FROM chunks c
-         JOIN sessions o ON o.tenant = c.tenant AND o.session = c.session AND o.scope = ?6
-         {WITH_SUMMARY}
-         WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = ?4 AND c.first = ?5"
-    );
-    let key = |&(session, branch, level, first): &_| {
-        values![no.tenant, session, branch, level, first, no.scope]
-    };
-    let keys: Vec<_> = ids.iter().map(key).collect();
-    Ok(tx.each(&sql, &keys, read_chunk)?.into_iter().flatten().collect())
-}
-
 pub(crate) fn summaries_after(
     tx: &Tx<'_>,
     scope: &Scope,
@@ -202,25 +191,23 @@ pub(crate) fn summaries_after_sql() -> String {
 }
 
 fn read_chunk(row: &Row<'_>) -> Result<ChunkRecord> {
-    let id = ChunkId {
-        session: row.get(0)?,
-        branch: row.get(1)?,
-        level: row.get(2)?,
-        first: row.get(3)?,
-        last: row.get(4)?,
-    };
-    let summary: Option<Vec<u8>> = row.get(11)?;
-    let read = |bytes| read_summary(&id, bytes, row.get(10)?);
+    let mut columns = Columns::of(row);
+    let (session, branch, level, first, last) = columns.get()?;
+    let id = ChunkId { session, branch, level, first, last };
+    let (first_seq, last_seq, tokens, turns, revision) = columns.get()?;
+    let summary: Option<(bool, Vec<u8>)> = columns.get()?;
+    let summary = summary.map(|(is_compressed, bytes)| read_summary(&id, bytes, is_compressed));
+    let (first_at, last_at): (Option<Millis>, Option<Millis>) = columns.get()?;
     Ok(ChunkRecord {
         id,
-        first_seq: row.get(5)?,
-        last_seq: row.get(6)?,
-        tokens: row.get(7)?,
-        turns: row.get(8)?,
-        revision: row.get(9)?,
-        first_at: row.get::<_, Option<Millis>>(12)?.unwrap_or_default(),
-        last_at: row.get::<_, Option<Millis>>(13)?.unwrap_or_default(),
-        summary: summary.map(read).transpose()?,
+        first_seq,
+        last_seq,
+        first_at: first_at.unwrap_or_default(),
+        last_at: last_at.unwrap_or_default(),
+        tokens,
+        turns,
+        revision,
+        summary: summary.transpose()?,
     })
 }
 
@@ -239,7 +226,7 @@ fn write_summary(summary: &RedactedSummary) -> (Vec<u8>, bool) {
 }
 
 fn put_summaries(tx: &Tx<'_>, batch: &SummaryBatch) -> Result<()> {
-    let Some(no) = rows::owned(tx, tx.scope()?, batch.session)? else { return Ok(()) };
+    let Some(no) = rows::owned(tx, batch.session)? else { return Ok(()) };
     secrets::refuse_changed(tx, tx.tenant()?, batch.secrets_seen)?;
     let at = (batch.session, batch.branch);
     let name = format!("{}_through", batch.level);
@@ -286,7 +273,7 @@ pub(crate) fn drop_all(tx: &Tx<'_>, no: ScopeNo) -> Result<u64> {
     let scope = [no.tenant, no.scope];
     let summaries = tx.run(&format!("DELETE FROM summaries WHERE {in_scope}"), scope)?;
     let facts = facts::drop_all(tx, no)?;
-    tx.run(
+    tx.change(
         &format!(
             "UPDATE branches SET micro_through = 0, mini_through = 0, macro_through = 0,
                 version = version + 1, unsettled = 1 WHERE {in_scope}"
@@ -310,14 +297,13 @@ pub(crate) fn unrevised<'a>(
         return Ok(false);
     }
     let key = |id: &&ChunkId| values![tenant, id.session, id.branch, id.level, id.first, id.last];
-    let keys: Vec<_> = ids.iter().map(key).collect();
-    let found: Vec<Vec<u32>> = tx.each(
+    let found: Vec<u32> = tx.all_of(
         "SELECT revision FROM chunks WHERE tenant = ?1 AND session = ?2 AND branch = ?3
            AND level = ?4 AND first = ?5 AND last = ?6",
-        &keys,
+        ids.iter().map(key),
         column,
     )?;
-    Ok(found.into_iter().flatten().eq(revisions))
+    Ok(found == revisions)
 }
 
 /// A branch's column that says how far its layers go; none of a branch that is not there.
@@ -343,6 +329,5 @@ fn move_watermark(
         "UPDATE branches SET {name} = ?4, version = version + 1
          WHERE tenant = ?1 AND session = ?2 AND branch = ?3"
     );
-    tx.run(&sql, params![tenant, session, branch, to])?;
-    Ok(())
+    tx.change(&sql, params![tenant, session, branch, to])
 }

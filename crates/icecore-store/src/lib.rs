@@ -23,6 +23,7 @@ mod facts;
 mod files;
 mod handoffs;
 #[cfg(test)]
+#[path = "../tests/contract/histories.rs"]
 mod histories_tests;
 mod host;
 mod keys;

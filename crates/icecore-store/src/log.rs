@@ -3,27 +3,24 @@
 pub(crate) mod hidden;
 pub(crate) mod ranges;
 
-use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionNo, Tenant, TurnId};
+use icecore_domain::identity::IdentityKey;
+use icecore_domain::ids::{Branch, Position, SessionNo, Tenant, TurnId};
 use icecore_domain::redact::Hidden;
 use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
-use crate::engine::tx::Tx;
-use crate::engine::{Row, column, number, params, params_from_iter, values};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::log::ranges::LogOf;
+use crate::scopes;
 use crate::store::Store;
 
 /// Kinds of records that callers write themselves, by [`Store::log`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogKind {
-    /// An erasure is done.
     Forgotten,
-    /// Stored text has been redacted again.
     Rescanned,
     /// A key lacked the right to do what was asked.
     Denied,
-    /// A backup was restored.
     Restored,
 }
 
@@ -41,9 +38,7 @@ impl LogKind {
 /// What an append did with a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is new.
     Added,
-    /// It was stored before.
     Known,
     /// It was erased before, and stays erased.
     Forgotten,
@@ -62,7 +57,6 @@ pub struct EventRecord {
 /// A fingerprint of a tenant's erasures, only good for comparing. See [`Store::erasures`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Erasures {
-    /// The sum of the epochs of its memories.
     pub epoch: u64,
     /// Records of the log about deleted or expired entries.
     pub ended: u64,
@@ -70,10 +64,8 @@ pub struct Erasures {
     pub expired: u64,
 }
 
-/// A handoff was stored.
 pub(crate) const COMPACTED: &str = "session.compacted";
 
-/// A person changed a handoff.
 pub(crate) const EDITED: &str = "session.handoff_edited";
 
 /// Kinds of records whose payload holds a session's number in the store, and its name
@@ -84,32 +76,23 @@ pub(crate) const OF_SESSIONS: [&str; 2] = [COMPACTED, EDITED];
 pub(crate) const ENDING: [&str; 2] = ["memory.deleted", "memory.expired"];
 
 impl Store {
-    /// Adds a record to a memory's log.
+    /// Adds a record to the log of a memory, or of a tenant and none of its memories.
     pub async fn log(
         &self,
-        scope: &Scope,
+        of: impl Into<Isolation>,
         kind: LogKind,
         payload: String,
         now: Millis,
     ) -> Result<Position> {
-        self.write(scope, "log", move |tx| {
-            let no = tx.ensure_scope()?;
-            record(tx, no.tenant, Some(no.scope), kind.as_str(), &payload, now)
-        })
-        .await
-    }
-
-    /// Adds a record to a tenant's log that belongs to none of its memories.
-    pub async fn log_of_tenant(
-        &self,
-        tenant: &Tenant,
-        kind: LogKind,
-        payload: String,
-        now: Millis,
-    ) -> Result<Position> {
-        self.write(tenant, "log_of_tenant", move |tx| {
-            let (no, _) = tx.ensure_tenant()?;
-            record(tx, no, None, kind.as_str(), &payload, now)
+        self.write(of, "log", move |tx| {
+            let (tenant, scope) = match tx.of() {
+                Isolation::Scope(_) => {
+                    let no = tx.ensure_scope()?;
+                    (no.tenant, Some(no.scope))
+                }
+                _ => (tx.ensure_tenant()?.0, None),
+            };
+            record(tx, tenant, scope, kind.as_str(), &payload, now)
         })
         .await
     }
@@ -123,10 +106,26 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<EventRecord>> {
         let memory = memory.map(str::to_owned);
-        self.read(tenant, "events", move |tx| events(tx, memory.as_deref(), after, limit)).await
+        self.read(tenant, "events", move |tx| {
+            let Some(tenant) = tx.tenant_no()? else { return Ok(Vec::new()) };
+            let mut log = LogOf { tenant, scope: None };
+            if let Some(memory) = &memory {
+                let sql = "SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2";
+                let Some(scope) = tx.first(sql, params![tenant, memory], column)? else {
+                    return Ok(Vec::new());
+                };
+                log.scope = Some(scope);
+            }
+            let mut events = log_events(tx, log, after, limit)?;
+            name_sessions(tx, tenant, &mut events)?;
+            events.extend(turn_events(tx, log, after, limit)?);
+            events.sort_by_key(|event| event.position);
+            events.truncate(limit);
+            Ok(events)
+        })
+        .await
     }
 
-    /// The tenant's last position.
     pub async fn head(&self, tenant: &Tenant) -> Result<Position> {
         self.read(tenant, "head", |tx| head(tx, tx.tenant()?)).await
     }
@@ -142,11 +141,22 @@ impl Store {
         after: Position,
         now: Millis,
     ) -> Result<Erasures> {
-        self.read(tenant, "erasures", move |tx| erasures(tx, after, now)).await
+        self.read(tenant, "erasures", move |tx| {
+            let Some(no) = tx.tenant_no()? else { return Ok(Erasures::default()) };
+            let [deleted, expired] = ENDING;
+            tx.one(
+                "SELECT (SELECT coalesce(sum(epoch), 0) FROM scopes WHERE tenant = ?1),
+                (SELECT count(*) FROM log WHERE tenant = ?1 AND position > ?2 AND kind IN (?3, ?4)),
+                (SELECT count(*) FROM entries INDEXED BY entries_expiring
+                 WHERE expires_at <= ?5 AND tenant = ?1)",
+                params![no, after, deleted, expired, now],
+                tuple,
+            )
+        })
+        .await
     }
 }
 
-/// Adds a record at the tenant's next position.
 pub(crate) fn record(
     tx: &Tx<'_>,
     tenant: i64,
@@ -160,10 +170,7 @@ pub(crate) fn record(
         [tenant],
         column,
     )?;
-    tx.run(
-        "INSERT INTO log (tenant, position, scope, at, kind, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![tenant, position, scope, now, kind, payload],
-    )?;
+    tx.insert("log", fields! { tenant, position, scope, at: now, kind, payload })?;
     Ok(position)
 }
 
@@ -172,6 +179,19 @@ pub(crate) fn record(
 pub(crate) fn next(tx: &Tx<'_>, tenant: &Tenant) -> Result<Position> {
     let sql = "UPDATE tenants SET position = position WHERE name = ?1 RETURNING position + 1";
     Ok(tx.first(sql, [tenant.as_str()], column)?.unwrap_or(Position(1)))
+}
+
+/// An id for what begins at the tenant's next position, and that position. Keyed, so that
+/// it reveals neither the tenant nor how many there are; the first letter says what it is.
+pub(crate) fn new_id(tx: &Tx<'_>, tenant: &Tenant, kind: &str) -> Result<(String, Position)> {
+    let position = next(tx, tenant)?;
+    let (_, key) = scopes::ensure_tenant(tx, tenant)?;
+    Ok((id_at(&key.identity_key(), kind, position), position))
+}
+
+pub(crate) fn id_at(key: &IdentityKey, kind: &str, position: Position) -> String {
+    let hash = key.hash_name(kind, &position.to_string());
+    format!("{}-{}", &kind[..1], hex::encode(&hash[..10]))
 }
 
 pub(crate) fn head(tx: &Tx<'_>, tenant: &Tenant) -> Result<Position> {
@@ -187,53 +207,15 @@ pub(crate) fn payload_with(mut payload: Json, hidden: &Hidden) -> String {
     payload.to_string()
 }
 
-fn erasures(tx: &Tx<'_>, after: Position, now: Millis) -> Result<Erasures> {
-    let Some(no) = tx.tenant_no()? else { return Ok(Erasures::default()) };
-    let [deleted, expired] = ENDING;
-    tx.one(
-        "SELECT (SELECT coalesce(sum(epoch), 0) FROM scopes WHERE tenant = ?1),
-                (SELECT count(*) FROM log WHERE tenant = ?1 AND position > ?2 AND kind IN (?3, ?4)),
-                (SELECT count(*) FROM entries INDEXED BY entries_expiring
-                 WHERE expires_at <= ?5 AND tenant = ?1)",
-        params![no, after, deleted, expired, now],
-        |row| Ok(Erasures { epoch: row.get(0)?, ended: row.get(1)?, expired: row.get(2)? }),
-    )
-}
-
-fn events(
-    tx: &Tx<'_>,
-    memory: Option<&str>,
-    after: Position,
-    limit: usize,
-) -> Result<Vec<EventRecord>> {
-    let Some(tenant) = tx.tenant_no()? else { return Ok(Vec::new()) };
-    let mut log = LogOf { tenant, scope: None };
-    if let Some(memory) = memory {
-        let sql = "SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2";
-        let Some(scope) = tx.first(sql, params![tenant, memory], column)? else {
-            return Ok(Vec::new());
-        };
-        log.scope = Some(scope);
-    }
-    let mut events = log_events(tx, log, after, limit)?;
-    name_sessions(tx, tenant, &mut events)?;
-    events.extend(turn_events(tx, log, after, limit)?);
-    events.sort_by_key(|event| event.position);
-    events.truncate(limit);
-    Ok(events)
-}
-
 fn log_events(tx: &Tx<'_>, log: LogOf, after: Position, limit: usize) -> Result<Vec<EventRecord>> {
     let sql = if log.scope.is_some() { OF_MEMORY } else { OF_TENANT };
     let values = [log.tenant, number(after.0), number(limit as u64)].into_iter().chain(log.scope);
-    tx.all(sql, params_from_iter(values), |row| {
-        Ok(EventRecord {
-            position: row.get(0)?,
-            at: row.get(1)?,
-            kind: row.get(2)?,
-            payload: row.get(3)?,
-        })
-    })
+    tx.all(sql, params_from_iter(values), tuple)
+}
+
+record! {
+    Erasures { epoch, ended, expired }
+    EventRecord { position, at, kind, payload }
 }
 
 const OF_TENANT: &str = "SELECT position, at, kind, payload FROM log
@@ -252,9 +234,9 @@ fn name_sessions(tx: &Tx<'_>, tenant: i64, events: &mut [EventRecord]) -> Result
         .filter(is_of_session)
         .filter_map(|event| Some((session_of(&event.payload)?, event)))
         .collect();
-    let keys: Vec<_> = of_sessions.iter().map(|(session, _)| values![tenant, *session]).collect();
+    let keys = of_sessions.iter().map(|(session, _)| values![tenant, *session]);
     let sql = "SELECT name FROM sessions WHERE tenant = ?1 AND session = ?2";
-    let names = tx.each(sql, &keys, column::<Option<String>>)?;
+    let names = tx.each(sql, keys, column::<Option<String>>)?;
     for ((_, event), name) in of_sessions.into_iter().zip(names) {
         event.payload = named(&event.payload, name.into_iter().flatten().next().as_deref());
     }
@@ -279,7 +261,6 @@ pub(crate) fn named(payload: &str, name: Option<&str>) -> String {
 /// `turn.appended`, which the log does not hold: the turns themselves say it.
 fn turn_events(tx: &Tx<'_>, log: LogOf, after: Position, limit: usize) -> Result<Vec<EventRecord>> {
     let ranges = log.turns_after(tx, number(after.0), limit)?;
-    let keys: Vec<_> = ranges.iter().map(|range| range.key(log.tenant)).collect();
     let found = tx.each(
         "SELECT t.position, t.session, t.seq, t.branch, o.name, s.memory,
                 (SELECT json_group_object(h.kind, h.count) FROM hidden h
@@ -289,7 +270,7 @@ fn turn_events(tx: &Tx<'_>, log: LogOf, after: Position, limit: usize) -> Result
          JOIN scopes s ON s.tenant = o.tenant AND s.scope = o.scope
          WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq >= ?3 AND t.seq < ?4
          ORDER BY t.seq",
-        &keys,
+        ranges.iter().map(|range| range.key(log.tenant)),
         read_turn_event,
     )?;
     let dated = ranges.iter().zip(found).flat_map(|(range, events)| {
@@ -300,20 +281,18 @@ fn turn_events(tx: &Tx<'_>, log: LogOf, after: Position, limit: usize) -> Result
 
 /// An event without its time.
 fn read_turn_event(row: &Row<'_>) -> Result<EventRecord> {
-    let (session, seq): (SessionNo, Seq) = (row.get(1)?, row.get(2)?);
+    let mut columns = Columns::of(row);
+    let (position, id, branch): (_, TurnId, Branch) = columns.get()?;
+    let (session, memory): (Option<String>, String) = columns.get()?;
     let payload = json!({
-        "memoryRef": row.get::<_, String>(5)?,
-        "session": row.get::<_, Option<String>>(4)?,
-        "seq": seq.0,
-        "branch": row.get::<_, Branch>(3)?.to_string(),
-        "turnId": TurnId { session, seq }.to_string(),
+        "memoryRef": memory,
+        "session": session,
+        "seq": id.seq.0,
+        "branch": branch.to_string(),
+        "turnId": id.to_string(),
     });
-    Ok(EventRecord {
-        position: row.get(0)?,
-        at: Millis(0),
-        kind: "turn.appended".to_owned(),
-        payload: payload_with(payload, &hidden::read_hidden(row, 6)?),
-    })
+    let payload = payload_with(payload, &hidden::read_hidden(row, 6)?);
+    Ok(EventRecord { position, at: Millis(0), kind: "turn.appended".to_owned(), payload })
 }
 
 #[cfg(test)]

@@ -5,12 +5,9 @@ use icecore_domain::ids::Tenant;
 use icecore_domain::time::Millis;
 use serde_json::Value;
 
-use crate::engine::params;
-use crate::engine::tx::{Isolation, Tx};
-use crate::error::{Result, StoreError};
+use crate::engine::prelude::*;
 use crate::store::Store;
 
-/// How long an outcome answers retries.
 pub const OUTCOME_KEPT_MILLIS: i64 = 24 * 3600 * 1000;
 
 /// A client's key, recorded in the transaction of the write that it names.
@@ -18,7 +15,6 @@ pub const OUTCOME_KEPT_MILLIS: i64 = 24 * 3600 * 1000;
 pub struct Claim {
     pub operation: String,
     pub key: String,
-    /// Hash of the request.
     pub request: [u8; 32],
     /// A number that the caller reads back with the outcome.
     pub code: u16,
@@ -33,12 +29,7 @@ pub(crate) trait Effect {
 /// The outcome of a request that wrote nothing else.
 #[derive(Debug, Clone)]
 pub struct NewOutcome {
-    pub operation: String,
-    pub key: String,
-    /// Hash of the request.
-    pub request: [u8; 32],
-    /// A number that the caller reads back with the outcome.
-    pub code: u16,
+    pub claim: Claim,
     pub body: OutcomeBody,
 }
 
@@ -53,7 +44,6 @@ pub enum OutcomeBody {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutcome {
-    /// Hash of the request.
     pub request: [u8; 32],
     pub code: u16,
     pub body: String,
@@ -71,24 +61,19 @@ impl Store {
         let (operation, key) = (operation.to_owned(), key.to_owned());
         self.read(tenant, "outcome", move |tx| {
             let Some(tenant) = tx.tenant_no()? else { return Ok(None) };
-            tx.first(
-                "SELECT request, abs(status), body FROM outcomes
-                 WHERE tenant = ?1 AND operation = ?2 AND key = ?3 AND at > ?4",
-                params![tenant, operation, key, now.0 - OUTCOME_KEPT_MILLIS],
-                |row| {
-                    let (request, body): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(2)?);
-                    Ok(StoredOutcome {
-                        request: request.try_into().unwrap_or_default(),
-                        code: row.get(1)?,
-                        body: String::from_utf8_lossy(&body).into_owned(),
-                    })
-                },
-            )
+            let sql = "SELECT request, abs(status), body FROM outcomes
+                 WHERE tenant = ?1 AND operation = ?2 AND key = ?3 AND at > ?4";
+            let values = params![tenant, operation, key, now.0 - OUTCOME_KEPT_MILLIS];
+            tx.first(sql, values, |row| {
+                let (request, code, body): (Vec<u8>, _, Vec<u8>) = tuple(row)?;
+                let request = request.try_into().unwrap_or_default();
+                let body = String::from_utf8_lossy(&body).into_owned();
+                Ok(StoredOutcome { request, code, body })
+            })
         })
         .await
     }
 
-    /// Records the outcome of a request that wrote nothing else.
     pub async fn put_outcome(
         &self,
         tenant: &Tenant,
@@ -97,7 +82,7 @@ impl Store {
     ) -> Result<()> {
         self.write(tenant, "put_outcome", move |tx| {
             let (tenant, _) = tx.ensure_tenant()?;
-            put(tx, tenant, &outcome, now)
+            put(tx, tenant, &outcome.claim, &outcome.body, now)
         })
         .await
     }
@@ -127,7 +112,6 @@ pub(crate) fn refuse_taken(
     if is_taken { Err(StoreError::ClaimTaken) } else { Ok(()) }
 }
 
-/// Records the outcome of the write that a claim names.
 pub(crate) fn put_claimed(
     tx: &Tx<'_>,
     tenant: i64,
@@ -136,34 +120,24 @@ pub(crate) fn put_claimed(
     now: Millis,
 ) -> Result<()> {
     let Some(claim) = claim else { return Ok(()) };
-    let Claim { operation, key, request, code } = claim.clone();
-    let body = OutcomeBody::Ids(effect.ids().to_string());
-    put(tx, tenant, &NewOutcome { operation, key, request, code, body }, now)
+    put(tx, tenant, claim, &OutcomeBody::Ids(effect.ids().to_string()), now)
 }
 
-fn put(tx: &Tx<'_>, tenant: i64, outcome: &NewOutcome, now: Millis) -> Result<()> {
+fn put(tx: &Tx<'_>, tenant: i64, claim: &Claim, body: &OutcomeBody, now: Millis) -> Result<()> {
     let until = now.0 - OUTCOME_KEPT_MILLIS;
-    tx.run("DELETE FROM outcomes WHERE tenant = ?1 AND at <= ?2", [tenant, until])?;
+    tx.change("DELETE FROM outcomes WHERE tenant = ?1 AND at <= ?2", [tenant, until])?;
     // A negative status marks a body that holds ids alone.
-    let code = i64::from(outcome.code);
-    let (status, body) = match &outcome.body {
+    let code = i64::from(claim.code);
+    let (status, body) = match body {
         OutcomeBody::Ids(body) => (-code, body),
         OutcomeBody::Text(body) => (code, body),
     };
-    let NewOutcome { operation, key, request, .. } = outcome;
-    tx.run(
-        "INSERT INTO outcomes (tenant, operation, key, request, status, body, at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-         ON CONFLICT (tenant, operation, key) DO UPDATE
-           SET request = excluded.request, status = excluded.status, body = excluded.body,
-             at = excluded.at",
-        params![tenant, operation, key, request, status, body.as_bytes(), now],
-    )?;
-    Ok(())
+    let Claim { operation, key, request, .. } = claim;
+    let body = body.as_bytes();
+    tx.upsert("outcomes", 3, fields! { tenant, operation, key, request, status, body, at: now })
 }
 
 /// Deletes a tenant's outcomes that may quote what was erased.
 pub(crate) fn forget_texts(tx: &Tx<'_>, tenant: i64) -> Result<()> {
-    tx.run("DELETE FROM outcomes WHERE tenant = ?1 AND status >= 0", [tenant])?;
-    Ok(())
+    tx.change("DELETE FROM outcomes WHERE tenant = ?1 AND status >= 0", [tenant])
 }

@@ -8,7 +8,7 @@ use icecore_domain::json::JsonText;
 use icecore_domain::redact::{Hidden, RedactedText, Redactor};
 use icecore_domain::summary::RedactedSummary;
 
-use crate::error::Result;
+use crate::engine::Result;
 
 /// Replaces a name of which no part can stay.
 const UNNAMED: &str = "[REDACTED:secret]";
@@ -25,23 +25,18 @@ pub(crate) type RewrittenEntry = (RedactedText, Vec<RedactedText>, Hidden);
 /// [`Store::rewrite_stored_text`]: crate::Store::rewrite_stored_text
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RewriteCounts {
-    /// Renamed sessions.
     pub sessions: u64,
     /// The old names of renamed memories.
     pub memories: Vec<String>,
     pub entries: u64,
     pub verdicts: u64,
-    /// Versions of files.
     pub files: u64,
     /// Runs, each with its events.
     pub runs: u64,
     pub commitments: u64,
     pub handoffs: u64,
-    /// Records of the log.
     pub events: u64,
-    /// Renamed API keys.
     pub keys: u64,
-    /// Outcomes of idempotent requests.
     pub outcomes: u64,
     /// Dropped summaries and facts, and dropped entries and handoffs that were made of others.
     pub derived: u64,
@@ -52,7 +47,6 @@ pub struct RewriteCounts {
     pub touched: Vec<Scope>,
 }
 
-/// Adds counts to counts.
 pub(crate) fn add(sum: &mut Hidden, counts: &Hidden) {
     for (kind, count) in counts {
         *sum.entry(kind.clone()).or_default() += count;
@@ -79,16 +73,14 @@ impl Reredactor<'_> {
     /// Hidden values are counted in the fact's text only: its other fields are parts of it.
     pub(crate) fn fact(&self, fact: &RedactedFact) -> Option<(RedactedFact, Hidden)> {
         let mut hidden = Hidden::new();
-        let text = self.part(&fact.text, &mut hidden);
         let part = |text: &RedactedText| self.part(text, &mut Hidden::new());
         let clean = RedactedFact {
-            kind: fact.kind,
             subject: part(&fact.subject),
             attribute: part(&fact.attribute),
             value: part(&fact.value),
-            text,
+            text: self.part(&fact.text, &mut hidden),
             quote: part(&fact.quote),
-            valid_from: fact.valid_from,
+            ..*fact
         };
         (clean != *fact).then_some((clean, hidden))
     }

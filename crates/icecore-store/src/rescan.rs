@@ -14,12 +14,10 @@ use icecore_domain::text::normalise;
 use icecore_domain::time::Millis;
 
 use crate::bounds::{Change, entry_bytes, tags_json};
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{column, number, params, tuple};
+use crate::engine::prelude::*;
 use crate::entries::{EntryRecord, commitments};
 use crate::erase::dreams as dream_loss;
 use crate::erase::dreams::Touched;
-use crate::error::Result;
 use crate::host::runs::Renamed;
 use crate::host::{api_keys, runs, workspace};
 use crate::log::hidden;
@@ -82,11 +80,9 @@ struct Rescan<'a> {
     key: IdentityKey,
     redactor: Reredactor<'a>,
     now: Millis,
-    /// New ids of facts, by old.
     fact_ids: BTreeMap<String, String>,
     /// Old and new names of renamed memories, by their numbers.
     memories: BTreeMap<i64, (String, String)>,
-    /// Scopes whose epochs rise.
     touched: BTreeSet<i64>,
     counts: RewriteCounts,
 }
@@ -184,7 +180,7 @@ impl Rescan<'_> {
                 )
             })?;
             let Some((name, hidden)) = new else { continue };
-            self.tx.run(
+            self.tx.change(
                 "UPDATE sessions SET name = ?3, name_hash = ?4 WHERE tenant = ?1 AND session = ?2",
                 params![at.tenant, session, name, hash(&name)],
             )?;
@@ -210,7 +206,7 @@ impl Rescan<'_> {
             let larger = entry_bytes(&content, &tags) - entry_bytes(&entry.content, &entry.tags);
             usage::change(self.tx, at.tenant, Change::bytes(larger))?;
             let content = content.as_str().as_bytes();
-            self.tx.run(
+            self.tx.change(
                 "UPDATE entries SET content = ?4, tags = ?5
                  WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
                 params![at.tenant, at.scope, entry.id, content, tags_json(&tags)],
@@ -249,7 +245,7 @@ impl Rescan<'_> {
             first = first.or(Some(position));
             let stays = self.delete_older_verdict(at, position, new.0)?;
             let (subject, fact) = (normalise(fact.subject.as_str()), facts::write_fact(&fact));
-            self.tx.run(
+            self.tx.change(
                 "UPDATE verdicts SET key = ?4, subject = ?5, fact = ?6
                  WHERE tenant = ?1 AND scope = ?2 AND position = ?3",
                 params![at.tenant, at.scope, position, new.0, subject, fact],
@@ -276,7 +272,7 @@ impl Rescan<'_> {
         let Some(other) = other else { return Ok(true) };
         let older = position.min(other);
         for table in ["verdicts", "hidden"] {
-            self.tx.run(
+            self.tx.change(
                 &format!("DELETE FROM {table} WHERE tenant = ?1 AND scope = ?2 AND position = ?3"),
                 [at.tenant, at.scope, older],
             )?;
@@ -317,7 +313,7 @@ impl Rescan<'_> {
             self.tx.finds(sql, params![at.tenant, name])
         })?;
         let Some((name, hidden)) = new else { return Ok(()) };
-        self.tx.run(
+        self.tx.change(
             "UPDATE scopes SET memory = ?3 WHERE tenant = ?1 AND scope = ?2",
             params![at.tenant, at.scope, name],
         )?;
@@ -339,7 +335,7 @@ impl Rescan<'_> {
             Ok(())
         })?;
         for (position, payload) in &changed {
-            self.tx.run(
+            self.tx.change(
                 "UPDATE log SET payload = ?3 WHERE tenant = ?1 AND position = ?2",
                 params![self.tenant, position, payload],
             )?;
@@ -361,7 +357,7 @@ impl Rescan<'_> {
 
     fn outcomes(&mut self) -> Result<()> {
         let (tx, tenant) = (self.tx, self.tenant);
-        tx.run(
+        tx.change(
             "DELETE FROM outcomes WHERE tenant = ?1 AND at <= ?2",
             [tenant, self.now.0.saturating_sub(OUTCOME_KEPT_MILLIS)],
         )?;
@@ -379,13 +375,13 @@ impl Rescan<'_> {
             }
             let new_key = new_key.map_or_else(|| key.clone(), |(key, _)| key.into_string());
             if new_key != key {
-                tx.run(
+                tx.change(
                     "DELETE FROM outcomes WHERE tenant = ?1 AND operation = ?2 AND key = ?3",
                     params![tenant, operation, new_key],
                 )?;
             }
             let new_body = new_body.unwrap_or(body);
-            tx.run(
+            tx.change(
                 "UPDATE outcomes SET key = ?4, body = ?5
                  WHERE tenant = ?1 AND operation = ?2 AND key = ?3",
                 params![tenant, operation, key, new_key, new_body.as_bytes()],

@@ -1,17 +1,13 @@
 //! Tenants and their memories, and the numbers that tables refer to them by.
 
-use icecore_domain::ids::{Scope, Tenant};
+use icecore_domain::ids::{Principal, Scope, Tenant};
 use icecore_domain::redact::RedactedText;
 
-pub(crate) use crate::engine::tx::ScopeNo;
-use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{Params, column, params, tuple};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::keys::TenantKey;
 use crate::store::Store;
 
 impl Store {
-    /// A tenant's memories, by name.
     pub async fn scopes(&self, tenant: &Tenant) -> Result<Vec<Scope>> {
         self.read(tenant, "scopes", |tx| {
             let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
@@ -21,7 +17,6 @@ impl Store {
         .await
     }
 
-    /// All tenants, by name.
     pub async fn tenants(&self) -> Result<Vec<Tenant>> {
         self.read(Isolation::Global, "tenants", |tx| {
             let names = tx.all("SELECT name FROM tenants ORDER BY name", [], column::<String>)?;
@@ -32,7 +27,6 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// The transaction's memory.
     pub(crate) fn scope(&self) -> Result<&Scope> {
         match self.of() {
             Isolation::Scope(scope) => Ok(scope),
@@ -40,7 +34,6 @@ impl Tx<'_> {
         }
     }
 
-    /// The transaction's tenant.
     pub(crate) fn tenant(&self) -> Result<&Tenant> {
         let none = || self.damaged(&format!("a tenant's rows were asked for of {:?}", self.of()));
         self.of().tenant().ok_or_else(none)
@@ -94,11 +87,13 @@ pub(crate) fn ensure_tenant(tx: &Tx<'_>, tenant: &Tenant) -> Result<(i64, Tenant
     let key = TenantKey::random();
     let sealed = tx.keys().seal(tx, &key)?;
     let number = tx.new_tenant_number()?;
-    tx.run(
-        "INSERT INTO tenants (tenant, name, sealed_key) VALUES (?1, ?2, ?3)",
-        params![number, tenant.as_str(), sealed],
-    )?;
+    let row = fields! { tenant: number, name: tenant.as_str(), sealed_key: sealed };
+    tx.insert("tenants", row)?;
     Ok((number, key))
+}
+
+record! {
+    ScopeNo { tenant, scope }
 }
 
 pub(crate) fn scope_no(tx: &Tx<'_>, scope: &Scope) -> Result<Option<ScopeNo>> {
@@ -106,7 +101,7 @@ pub(crate) fn scope_no(tx: &Tx<'_>, scope: &Scope) -> Result<Option<ScopeNo>> {
         "SELECT t.tenant, s.scope FROM tenants t JOIN scopes s ON s.tenant = t.tenant
          WHERE t.name = ?1 AND s.memory = ?2",
         [scope.tenant().as_str(), scope.memory()],
-        |row| Ok(ScopeNo { tenant: row.get(0)?, scope: row.get(1)? }),
+        tuple,
     )
 }
 
@@ -134,16 +129,18 @@ pub(crate) fn take_numbers(tx: &Tx<'_>, no: ScopeNo, counter: &str, count: usize
     tx.one(&sql, params![no.tenant, no.scope, count], column)
 }
 
-/// The scope that has these numbers.
+pub(crate) fn field<T: FromSql>(tx: &Tx<'_>, no: ScopeNo, name: &str) -> Result<T> {
+    let sql = format!("SELECT {name} FROM scopes WHERE tenant = ?1 AND scope = ?2");
+    tx.one(&sql, [no.tenant, no.scope], column)
+}
+
 pub(crate) fn scope_of(tx: &Tx<'_>, tenant: i64, scope: i64) -> Result<Scope> {
-    let (name, memory) = tx.one(
+    tx.one(
         "SELECT t.name, s.memory FROM tenants t JOIN scopes s ON s.tenant = t.tenant
          WHERE t.tenant = ?1 AND s.scope = ?2",
         [tenant, scope],
         tuple,
-    )?;
-    stored_scope(name, memory)
-        .ok_or_else(|| tx.damaged("a stored name of a tenant or memory is not valid"))
+    )
 }
 
 /// The scopes whose numbers, tenant and scope, a statement selects, in its order.
@@ -152,9 +149,19 @@ pub(crate) fn find_scopes(tx: &Tx<'_>, sql: &str, params: impl Params) -> Result
     found.into_iter().map(|(tenant, scope)| scope_of(tx, tenant, scope)).collect()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the name comes from our own rows")]
-pub(crate) fn stored_scope(tenant: String, memory: String) -> Option<Scope> {
-    use icecore_domain::ids::Principal;
-    let tenant = Tenant::new(tenant).ok()?;
-    Principal::local_operator(tenant).scope(RedactedText::read_back(memory)).ok()
+impl FromSql for Tenant {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        Self::new(value.as_str()?.to_owned())
+            .map_err(|_| Error::broken(0, "the name of a tenant is not valid"))
+    }
+}
+
+/// The names of a tenant and of its memory.
+impl FromColumns for Scope {
+    fn from_columns(columns: &mut Columns<'_, '_>) -> Result<Self> {
+        let (tenant, memory): (Tenant, RedactedText) = columns.get()?;
+        Principal::local_operator(tenant)
+            .scope(memory)
+            .map_err(|_| Error::broken(0, "the name of a memory is not valid"))
+    }
 }

@@ -5,9 +5,7 @@ use icecore_domain::redact::{MAX_SECRETS, Secret, SecretName, TagKey};
 use icecore_domain::time::Millis;
 use zeroize::Zeroizing;
 
-use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{column, params, tuple};
-use crate::error::{Result, StoreError};
+use crate::engine::prelude::*;
 use crate::keys::TenantKey;
 use crate::store::Store;
 use crate::{log, scopes};
@@ -15,7 +13,6 @@ use crate::{log, scopes};
 /// A tenant's registered secrets, opened. Wiped when dropped, never shown.
 #[derive(Debug, Clone, Default)]
 pub struct TenantSecrets {
-    /// See [`Store::secrets_version`].
     pub version: u64,
     pub tag_key: TagKey,
     /// All values by name, older ones first.
@@ -26,11 +23,8 @@ pub struct TenantSecrets {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRecord {
     pub name: SecretName,
-    /// How many values are hidden under this name.
     pub values: u32,
-    /// When the first of them was added.
     pub created_at: Millis,
-    /// When the last of them was added.
     pub updated_at: Millis,
 }
 
@@ -127,12 +121,8 @@ impl Store {
     /// 0 for a tenant that does not exist, 1 for one that never had a secret; rises
     /// whenever a value is added or a name is removed.
     pub async fn secrets_version(&self, tenant: &Tenant) -> Result<u64> {
-        self.read(
-            tenant,
-            "secrets_version",
-            |tx| Ok(version(tx, tx.tenant()?)?.unwrap_or_default()),
-        )
-        .await
+        let current = |tx: &Tx<'_>| Ok(version(tx, tx.tenant()?)?.unwrap_or_default());
+        self.read(tenant, "secrets_version", current).await
     }
 }
 
@@ -150,12 +140,15 @@ pub(crate) fn refuse_changed(tx: &Tx<'_>, tenant: &Tenant, seen: u64) -> Result<
     if is_same { Ok(()) } else { Err(StoreError::SecretsChanged) }
 }
 
-/// A row of `secrets`.
 struct Sealed {
     name: String,
     number: i64,
     bytes: Vec<u8>,
     added_at: Millis,
+}
+
+record! {
+    Sealed { name, number, bytes, added_at }
 }
 
 impl Sealed {
@@ -181,14 +174,7 @@ fn sealed(tx: &Tx<'_>, tenant: i64) -> Result<Vec<Sealed>> {
     tx.all(
         "SELECT name, number, sealed, added_at FROM secrets WHERE tenant = ?1 ORDER BY name, number",
         [tenant],
-        |row| {
-            Ok(Sealed {
-                name: row.get(0)?,
-                number: row.get(1)?,
-                bytes: row.get(2)?,
-                added_at: row.get(3)?,
-            })
-        },
+        tuple,
     )
 }
 
@@ -242,10 +228,7 @@ fn insert(
     let number = raise_version(tx, no)?;
     let name = secret.name().as_str();
     let sealed = key.seal(&label(tenant, name, number), secret.value().as_bytes());
-    tx.run(
-        "INSERT INTO secrets (tenant, name, number, sealed, added_at) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![no, name, number, sealed, now],
-    )?;
+    tx.insert("secrets", fields! { tenant: no, name, number, sealed, added_at: now })?;
     record(tx, no, "secret.added", secret.name(), now)
 }
 

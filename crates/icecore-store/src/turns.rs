@@ -37,20 +37,17 @@ use crate::outcomes::{Claim, Effect};
 #[derive(Debug, Clone)]
 pub struct NewTurn {
     pub turn: RedactedTurn,
-    /// Of the raw body.
     pub identity: TurnIdentity,
     /// Keyed hash of the raw `name`, by which a subject is found.
     pub speaker: Option<[u8; 16]>,
     /// Lookups of the raw `parentIds`.
     pub parents: Vec<ParentRef>,
-    /// Tokens of its searchable text.
     pub tokens: u32,
     /// Its own timestamp, or the time of the append.
     pub at: Millis,
     /// For a turn without id: it is the nth with this body, counted by the caller. With 0
     /// it is always added as a new turn.
     pub occurrence: u32,
-    /// Whether its line named the session.
     pub session_given: bool,
     pub hidden: Hidden,
     /// What identifies it in a client's history.
@@ -62,7 +59,6 @@ pub struct NewTurn {
     pub is_hollow: bool,
 }
 
-/// A parent as named by a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentRef {
     /// How an error names it.
@@ -73,7 +69,6 @@ pub struct ParentRef {
     pub ours: Option<TurnId>,
 }
 
-/// Turns for one session.
 pub struct AppendBatch {
     pub session: SessionName,
     pub turns: Vec<NewTurn>,
@@ -84,20 +79,16 @@ pub struct AppendBatch {
     /// Sizes for the next macro.
     pub policy: CutPolicy,
     pub now: Millis,
-    /// The caller's idempotency key: its outcome is recorded in the same transaction.
     pub claim: Option<Claim>,
     /// The version of the tenant's secrets with which name and turns were redacted.
     pub secrets_seen: u64,
 }
 
-/// The answer to an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
     /// 0 after an empty batch for a session that does not exist.
     pub session: SessionNo,
-    /// For each turn of the batch, in order.
     pub turns: Vec<AppendedTurn>,
-    /// The last position of the tenant's log.
     pub position: Position,
 }
 
@@ -106,7 +97,6 @@ pub struct AppendedTurn {
     pub outcome: Outcome,
     pub seq: Seq,
     pub branch: Branch,
-    /// Its number among the branch's own turns.
     pub ordinal: Ordinal,
 }
 
@@ -126,28 +116,23 @@ impl Effect for Appended {
     }
 }
 
-/// What memory puts before a message.
 #[derive(Debug, Clone)]
 pub struct NewRecalled {
     pub session: SessionNo,
-    /// The message.
     pub link: Link,
     /// The memory's epoch, read before anything that the text tells of.
     pub epoch: u64,
     pub text: RedactedText,
-    /// The version of the tenant's secrets that it was redacted with.
     pub secrets_seen: u64,
 }
 
 /// For each link, turns of at most this many sessions are returned.
 pub const MOST_LINKED: usize = 64;
 
-/// Where a turn is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TurnPlace {
     pub id: TurnId,
     pub branch: Branch,
-    /// Its number among the branch's own turns.
     pub ordinal: Ordinal,
     pub state: TurnState,
 }
@@ -157,7 +142,6 @@ pub struct TurnPlace {
 pub struct LinkedTurn {
     pub link: Link,
     pub place: TurnPlace,
-    /// Whether it is the last of its branch.
     pub is_head: bool,
     /// Whether it or a turn before it is an answer as in [`NewTurn::is_answer`], on this
     /// path or on another of the same messages.
@@ -166,7 +150,6 @@ pub struct LinkedTurn {
     pub is_hollow: bool,
 }
 
-/// A session as listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRecord {
     pub no: SessionNo,
@@ -175,13 +158,10 @@ pub struct SessionRecord {
     /// Turns without tombstones.
     pub turns: u64,
     pub tokens: u64,
-    /// The last `seq` given.
     pub last_seq: Seq,
-    /// When it was last appended to.
     pub updated_at: Millis,
     /// The branch of the last turn, which the next continues.
     pub current: Branch,
-    /// Main first.
     pub branches: Vec<BranchRecord>,
 }
 
@@ -192,7 +172,6 @@ pub struct BranchRecord {
     /// Where it forked off: the parent branch and the last turn shared.
     pub fork: Option<(Branch, Ordinal)>,
     pub tail: OpenTail,
-    /// The last turn's `seq`.
     pub head_seq: Seq,
     /// Watermark: micros ending here or before are warm or cold.
     pub warm_through: Ordinal,
@@ -201,11 +180,9 @@ pub struct BranchRecord {
     /// Watermarks of micro, mini and macro: chunks ending here or before have their
     /// summaries, or had nothing to summarise.
     pub summarized_through: [Ordinal; 3],
-    /// Rises with every change.
     pub version: u64,
 }
 
-/// Which turns to read.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnQuery {
     pub session: SessionNo,
@@ -213,7 +190,6 @@ pub struct TurnQuery {
     pub branch: Option<Branch>,
     /// Exclusive.
     pub after: Seq,
-    /// Inclusive.
     pub through: Seq,
     /// Only turns that existed at this position.
     pub as_of: Option<Position>,
@@ -253,19 +229,14 @@ pub enum TurnState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnRow {
     pub id: TurnId,
-    /// In the tenant's log.
     pub position: Position,
     pub branch: Branch,
-    /// Its number among the branch's own turns.
     pub ordinal: Ordinal,
-    /// Tokens of its searchable text.
     pub tokens: u32,
     /// Its own timestamp, or the time of the append.
     pub at: Millis,
-    /// Of the raw body.
     pub identity: TurnIdentity,
     pub has_client_id: bool,
-    /// Whether its line named the session.
     pub session_given: bool,
     pub state: TurnState,
     /// Absent if the body is warm, cold or gone.
@@ -277,12 +248,10 @@ impl TurnRow {
         (self.id.session, self.branch, self.ordinal)
     }
 
-    /// Whether its body is elsewhere than in its row.
     pub fn lacks_body(&self) -> bool {
         self.body.is_none() && self.state == TurnState::Present
     }
 
-    /// Bytes of the body in its row.
     pub fn byte_count(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.fields().byte_count())
     }
@@ -293,9 +262,7 @@ impl TurnRow {
 pub struct ScopeHead {
     /// The position of its last turn, or of its last entry that has not been erased.
     pub position: Position,
-    /// The last number given to a summary.
     pub summaries: u64,
-    /// The last number given to a fact.
     pub facts: u64,
     /// The position of its last verdict that has not been erased.
     pub verdicts: Position,

@@ -4,16 +4,12 @@
 use icecore_domain::ids::Tenant;
 
 use crate::bounds::{AllUsage, Bounds, Change, DayUse, Usage, goes_on, refuse_beyond};
-use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{Params, Row, column, params};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::store::Store;
 
-/// Stored turns of tenant `n`.
 pub(crate) const KEPT_TURNS: &str =
     "(SELECT count(*) FROM turns t WHERE t.tenant = n.tenant AND t.flags & 12 = 0)";
 
-/// Stored bytes of tenant `n`.
 pub(crate) const KEPT_BYTES: &str =
     "(SELECT coalesce(sum(length(b.body)), 0) FROM bodies b WHERE b.tenant = n.tenant)
      + (SELECT coalesce(sum(length(x.text)), 0) FROM texts x WHERE x.tenant = n.tenant)
@@ -42,8 +38,8 @@ impl Store {
             let sql = "SELECT kept_turns, kept_bytes, used_requests, used_tokens, used_day
                  FROM tenants WHERE name = ?1";
             let found = tx.first(sql, [tx.tenant()?.as_str()], |row| {
-                let is_of_day = goes_on(row.get(4)?, day);
-                let usage = read_usage(row)?;
+                let (usage, used_day): (Usage, i64) = tuple(row)?;
+                let is_of_day = goes_on(used_day, day);
                 Ok(if is_of_day { usage } else { Usage { day: DayUse::default(), ..usage } })
             })?;
             Ok(found.unwrap_or_default())
@@ -61,7 +57,7 @@ impl Store {
                         count(*)
                  FROM tenants"
             );
-            tx.one(&sql, [day], |row| Ok(AllUsage { tenants: row.get(4)?, sum: read_usage(row)? }))
+            tx.one(&sql, [day], tuple)
         })
         .await
     }
@@ -86,13 +82,19 @@ impl Store {
     }
 }
 
-/// Counts of turns, bytes, requests and tokens.
-fn read_usage(row: &Row<'_>) -> Result<Usage> {
-    let count = |column: usize| -> Result<u64> {
-        Ok(row.get::<_, Option<i64>>(column)?.unwrap_or(0).max(0) as u64)
-    };
-    let day = DayUse { requests: count(2)?, tokens: count(3)? };
-    Ok(Usage { turns: count(0)?, bytes: count(1)?, day })
+record! {
+    AllUsage { sum, tenants }
+    Change { turns, bytes }
+    DayUse { requests, tokens }
+}
+
+impl FromColumns for Usage {
+    fn from_columns(columns: &mut Columns<'_, '_>) -> Result<Self> {
+        let mut count =
+            || -> Result<u64> { Ok(columns.get::<Option<i64>>()?.unwrap_or(0).max(0) as u64) };
+        let (turns, bytes) = (count()?, count()?);
+        Ok(Usage { turns, bytes, day: DayUse { requests: count()?, tokens: count()? } })
+    }
 }
 
 /// Counts a change, whatever the bounds are.
@@ -117,14 +119,13 @@ pub(crate) fn keep_turns(tx: &Tx<'_>, (tenant, no): (&Tenant, i64), change: Chan
     Ok(position)
 }
 
-/// Returns what the tenant stores afterwards, and its position.
 fn count_change(tx: &Tx<'_>, no: i64, change: Change, positions: i64) -> Result<(Change, i64)> {
     tx.one(
         "UPDATE tenants SET kept_turns = kept_turns + ?2, kept_bytes = kept_bytes + ?3,
                             position = position + ?4
          WHERE tenant = ?1 RETURNING kept_turns, kept_bytes, position",
         [no, change.turns, change.bytes, positions],
-        |row| Ok((Change { turns: row.get(0)?, bytes: row.get(1)? }, row.get(2)?)),
+        tuple,
     )
 }
 
@@ -142,9 +143,7 @@ pub(crate) fn count_day(tx: &Tx<'_>, tenant: i64, day: i64, more: DayUse) -> Res
              used_day = CASE WHEN {OF_DAY} THEN used_day ELSE ?1 END
          WHERE tenant = ?2 RETURNING used_requests, used_tokens"
     );
-    tx.one(&sql, params![day, tenant, more.requests, more.tokens], |row| {
-        Ok(DayUse { requests: row.get(0)?, tokens: row.get(1)? })
-    })
+    tx.one(&sql, params![day, tenant, more.requests, more.tokens], tuple)
 }
 
 /// Finds tenants whose counters differ from what the tables hold.

@@ -50,7 +50,7 @@ impl Memory {
         at: Millis,
     ) -> Result<(), MemoryError> {
         let payload = self.redactor(tenant).await?.redactor.text(payload).into_string();
-        self.inner.store.log_of_tenant(tenant, LogKind::Denied, payload, at).await?;
+        self.inner.store.log(tenant, LogKind::Denied, payload, at).await?;
         Ok(())
     }
 

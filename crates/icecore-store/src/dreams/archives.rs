@@ -5,14 +5,11 @@ use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::time::Millis;
 
 use super::COUNTS;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Row, params};
-use crate::error::{Result, StoreError};
+use crate::engine::prelude::*;
+use crate::layers;
 use crate::pack::PackKey;
-use crate::scopes;
 use crate::store::Store;
 
-/// What a sealed key is bound to.
 const ARCHIVE_KEY: &str = "icecore archive key";
 
 /// An archive whose body has been written.
@@ -22,13 +19,9 @@ pub struct NewArchive {
     pub checksum: Checksum,
     /// The random name of the body.
     pub name: String,
-    /// The body's own key.
     pub key: PackKey,
-    /// Bytes of the plaintext.
     pub bytes: u64,
-    /// Bytes of the body.
     pub stored_bytes: u64,
-    /// SHA-256 of the body.
     pub sha256: [u8; 32],
 }
 
@@ -77,9 +70,10 @@ impl Store {
             let Some(no) = tx.tenant_no()? else { return Ok(Vec::new()) };
             let sql = format!(
                 "SELECT {COLUMNS} FROM archives a INDEXED BY archives_by_address
-                 WHERE tenant = ?1 AND checksum = ?2 ORDER BY scope"
+                 JOIN tenants t ON t.tenant = a.tenant
+                 WHERE a.tenant = ?1 AND a.checksum = ?2 ORDER BY a.scope"
             );
-            tx.all(&sql, params![no, checksum.0], |row| read(tx, row))
+            tx.all(&sql, params![no, checksum], |row| read(tx, row))
         })
         .await
     }
@@ -100,12 +94,9 @@ impl Store {
     }
 }
 
-/// Why the key of an archive is destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Something in it was forgotten.
     Erased,
-    /// Its dream was taken back.
     Undone,
 }
 
@@ -140,7 +131,7 @@ fn destroy_key(
            AND NOT EXISTS (SELECT 1 FROM dreams INDEXED BY dreams_by_archive
              WHERE tenant = ?1 AND scope = ?2 AND archive = ?3 AND {unless})"
     );
-    Ok(tx.run(&sql, params![no.tenant, no.scope, checksum.0, now])? > 0)
+    Ok(tx.run(&sql, params![no.tenant, no.scope, checksum, now])? > 0)
 }
 
 /// Stores the archive of a dream. One that has its key already only gets the new run.
@@ -151,43 +142,31 @@ pub(super) fn keep(
     archive: &NewArchive,
     now: Millis,
 ) -> Result<()> {
-    let checksum = archive.checksum.0;
-    let known = tx.run(
-        "UPDATE archives SET run = ?4
-         WHERE tenant = ?1 AND scope = ?2 AND checksum = ?3 AND sealed_key IS NOT NULL",
-        params![no.tenant, no.scope, checksum, run],
-    )?;
-    if known > 0 {
-        return Ok(());
+    if has_key(tx, no, &archive.checksum)? {
+        return tx.change(
+            "UPDATE archives SET run = ?4 WHERE tenant = ?1 AND scope = ?2 AND checksum = ?3",
+            params![no.tenant, no.scope, archive.checksum, run],
+        );
     }
     let (_, key) = tx.ensure_tenant()?;
-    tx.run(
-        "INSERT INTO archives (tenant, scope, checksum, run, name, sealed_key, bytes,
-                               stored_bytes, sha256, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-         ON CONFLICT (tenant, scope, checksum) DO UPDATE
-           SET run = excluded.run, name = excluded.name, sealed_key = excluded.sealed_key,
-             bytes = excluded.bytes, stored_bytes = excluded.stored_bytes,
-             sha256 = excluded.sha256, created_at = excluded.created_at,
-             erased_at = NULL, expired_at = NULL",
-        params![
-            no.tenant,
-            no.scope,
-            checksum,
-            run,
-            archive.name,
-            key.seal(ARCHIVE_KEY, archive.key.as_bytes()),
-            archive.bytes,
-            archive.stored_bytes,
-            archive.sha256,
-            now,
-        ],
-    )?;
-    Ok(())
+    let row = fields! {
+        tenant: no.tenant,
+        scope: no.scope,
+        checksum: archive.checksum,
+        run: run,
+        name: archive.name,
+        sealed_key: key.seal(ARCHIVE_KEY, archive.key.as_bytes()),
+        bytes: archive.bytes,
+        stored_bytes: archive.stored_bytes,
+        sha256: archive.sha256,
+        created_at: now,
+        erased_at: None::<Millis>,
+        expired_at: None::<Millis>,
+    };
+    tx.upsert("archives", 3, row)
 }
 
-/// Whether an archive has its key.
-pub(crate) fn has_key(tx: &Tx<'_>, no: ScopeNo, checksum: &[u8]) -> Result<bool> {
+pub(crate) fn has_key(tx: &Tx<'_>, no: ScopeNo, checksum: &Checksum) -> Result<bool> {
     tx.finds(
         "SELECT 1 FROM archives
          WHERE tenant = ?1 AND scope = ?2 AND checksum = ?3 AND sealed_key IS NOT NULL",
@@ -195,37 +174,28 @@ pub(crate) fn has_key(tx: &Tx<'_>, no: ScopeNo, checksum: &[u8]) -> Result<bool>
     )
 }
 
-const COLUMNS: &str = "a.tenant, a.scope, a.checksum, a.run, a.name, a.sealed_key, a.bytes,
-    a.stored_bytes, a.sha256, a.created_at, a.erased_at, a.expired_at";
+const COLUMNS: &str = "t.name,
+    (SELECT memory FROM scopes s WHERE s.tenant = a.tenant AND s.scope = a.scope),
+    t.sealed_key, a.sealed_key, a.name, a.checksum, a.run, a.bytes, a.stored_bytes, a.sha256,
+    a.created_at, a.erased_at, a.expired_at";
 
 fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<ArchiveRecord> {
-    let scope = scopes::scope_of(tx, row.get(0)?, row.get(1)?)?;
-    let tenant_key = scopes::tenant_key(tx, scope.tenant())?
-        .ok_or_else(|| tx.damaged("an archive is of no tenant"))?;
-    let name: String = row.get(4)?;
-    let damaged =
-        |reason: &str| StoreError::PackDamaged { name: name.clone(), reason: reason.to_owned() };
-    let open = |sealed: Vec<u8>| {
-        let key = tenant_key.open(ARCHIVE_KEY, &sealed)?;
-        Some(PackKey::from_bytes(key.try_into().ok()?))
-    };
-    let key = match row.get(5)? {
-        Some(sealed) => Some(open(sealed).ok_or_else(|| damaged("its sealed key does not open"))?),
-        None => None,
-    };
-    let checksum = row.get::<_, Vec<u8>>(2)?.try_into();
-    let checksum = Checksum(checksum.map_err(|_| damaged("its address is not valid"))?);
+    let mut columns = Columns::of(row);
+    let (scope, tenant_key): (Scope, Vec<u8>) = columns.get()?;
+    let tenant_key = tx.keys().open(tx, scope.tenant(), tenant_key)?;
+    let (sealed, name): (Option<Vec<u8>>, String) = columns.get()?;
+    let key = sealed.map(|sealed| layers::open_key(&tenant_key, ARCHIVE_KEY, &sealed, &name));
     Ok(ArchiveRecord {
         scope,
-        checksum,
-        run: row.get(3)?,
+        key: key.transpose()?,
         name,
-        key,
-        bytes: row.get(6)?,
-        stored_bytes: row.get(7)?,
-        sha256: row.get::<_, Vec<u8>>(8)?.try_into().unwrap_or_default(),
-        created_at: row.get(9)?,
-        erased_at: row.get(10)?,
-        expired_at: row.get(11)?,
+        checksum: columns.get()?,
+        run: columns.get()?,
+        bytes: columns.get()?,
+        stored_bytes: columns.get()?,
+        sha256: columns.get()?,
+        created_at: columns.get()?,
+        erased_at: columns.get()?,
+        expired_at: columns.get()?,
     })
 }

@@ -1,18 +1,15 @@
 //! What a memory's next dream would read, and the lease to dream it.
 
 use icecore_domain::entries::COMMITMENT_TAG;
-use icecore_domain::ids::{Branch, Position, Scope, SessionNo};
+use icecore_domain::ids::{Branch, Scope, SessionNo};
 use icecore_domain::time::Millis;
 
 use super::DreamSpan;
-use crate::engine::{params, tuple};
-use crate::entries;
-use crate::entries::derivation::EntryPlace;
-use crate::error::Result;
+use crate::engine::prelude::*;
+use crate::entries::derivation::{self, EntryPlace};
 use crate::store::Store;
 use crate::store::leases::MAX_LEASE_MILLIS;
 
-/// The right to dream in a memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// A name that no other holder has.
@@ -47,12 +44,11 @@ impl Store {
         let holder = holder.to_owned();
         self.write(scope, "release_dream", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(()) };
-            tx.run(
+            tx.change(
                 "UPDATE scopes SET dreamer = NULL, dreamer_until = NULL
                  WHERE tenant = ?1 AND scope = ?2 AND dreamer = ?3",
                 params![no.tenant, no.scope, holder],
-            )?;
-            Ok(())
+            )
         })
         .await
     }
@@ -69,13 +65,7 @@ impl Store {
     ) -> Result<Vec<EntryPlace>> {
         self.read(scope, "undreamt_entries", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-            let (time, began) = after
-                .map_or((Millis(i64::MIN), Position(0)), |place| (place.created_at, place.began));
-            let values = params![no.tenant, no.scope, now, time, began, limit, COMMITMENT_TAG];
-            tx.all(&undreamt_sql(), values, |row| {
-                let (created_at, began) = tuple(row)?;
-                Ok(EntryPlace { created_at, began })
-            })
+            derivation::oldest(tx, no, &undreamt(), after, now, limit)
         })
         .await
     }
@@ -93,27 +83,23 @@ impl Store {
             // Sessions are numbered from 1.
             let (session, branch) = after.unwrap_or((SessionNo(0), Branch::MAIN));
             let values = params![no.tenant, no.scope, session, branch, limit];
-            tx.all(UNDREAMT_BRANCHES, values, |row| {
-                let (session, branch, after, through) = tuple(row)?;
-                Ok(Undreamt { session, branch, after, through })
-            })
+            tx.all(UNDREAMT_BRANCHES, values, tuple)
         })
         .await
     }
 }
 
-fn undreamt_sql() -> String {
-    let entries = entries::in_force_now(
-        "created_at AS put_at, began AS place",
-        "(created_at, began) > (?4, ?5) AND expires_at IS NULL
+/// Condition: no dream has read the entry, and one would.
+fn undreamt() -> String {
+    format!(
+        "expires_at IS NULL
            AND NOT EXISTS (SELECT 1 FROM dreams d INDEXED BY dreams_in_force
              WHERE d.tenant = ?1 AND d.scope = ?2 AND d.state = 'in-force'
                AND d.output = entries.id)
            AND NOT EXISTS (SELECT 1 FROM commitments k INDEXED BY commitments_by_entry
              WHERE k.tenant = ?1 AND k.scope = ?2 AND k.entry = entries.id)
-           AND NOT EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?7)",
-    );
-    format!("{entries} ORDER BY put_at, place LIMIT ?6")
+           AND NOT EXISTS (SELECT 1 FROM json_each(tags) WHERE value = '{COMMITMENT_TAG}')"
+    )
 }
 
 const UNDREAMT_BRANCHES: &str = "SELECT b.session, b.branch, b.dreamed_through, b.length
@@ -135,7 +121,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), None).unwrap();
         for (sql, index) in [
-            (undreamt_sql(), "SEARCH entries USING INDEX entries_shown"),
+            (derivation::oldest_sql(&undreamt()), "SEARCH entries USING INDEX entries_shown"),
             (UNDREAMT_BRANCHES.to_owned(), "SEARCH b USING INDEX branches_undreamt"),
         ] {
             let steps = store.read(Isolation::Global, "test", move |tx| tx.plan(&sql));

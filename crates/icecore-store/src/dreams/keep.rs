@@ -9,18 +9,17 @@ use icecore_domain::workspace::Workspace;
 use serde_json::json;
 
 use super::archives::{self, NewArchive};
-use super::{COLUMNS, DreamFigures, DreamRecord, DreamState, DreamTrigger};
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{column, params, tuple};
+use super::{DreamFigures, DreamRecord, DreamState, DreamTrigger};
+use crate::engine::prelude::*;
 use crate::entries::derivation::{
     self, Derivation, DerivationKind, DerivedEntry, MakePayload, Replaced, Successor,
 };
 use crate::entries::{self, EntryRecord};
-use crate::error::{Result, StoreError};
 use crate::host::runs::{self, NewRun, RunStatus, RunStep};
 use crate::host::workspace::{self, NewFile};
 use crate::store::Store;
-use crate::{log, secrets};
+use crate::turns::rows;
+use crate::{log, scopes, secrets};
 
 #[derive(Clone)]
 pub struct NewDream {
@@ -28,7 +27,6 @@ pub struct NewDream {
     pub holder: String,
     /// The run of the dream in force when it was read, which the new one supersedes.
     pub previous: Option<String>,
-    /// The memory's epoch when it was read.
     pub epoch: u64,
     pub run: DreamRun,
     pub trigger: DreamTrigger,
@@ -38,7 +36,6 @@ pub struct NewDream {
     pub output: DerivedEntry,
     /// Entries that the output supersedes, that of the previous dream among them.
     pub entries: Vec<String>,
-    /// The turns that it read.
     pub spans: Vec<DreamSpan>,
     pub archive: NewArchive,
     pub figures: DreamFigures,
@@ -46,30 +43,17 @@ pub struct NewDream {
     pub section: RedactedText,
     /// The ids of its sources, as JSON, in the order of the archive's list.
     pub source_ids: RedactedText,
-    /// The new version of the index file, where there is one.
     pub index: Option<(Workspace, NewFile)>,
     /// Makes the content-free payload of `memory.compacted` from the id of the output.
     pub payload: MakePayload,
     pub now: Millis,
-    /// The version of the tenant's secrets with which everything was redacted.
     pub secrets_seen: u64,
 }
 
-impl std::fmt::Debug for NewDream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NewDream")
-            .field("run", &self.run.id())
-            .field("archive", &self.archive.checksum)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The run that a dream is.
 #[derive(Debug, Clone)]
 pub enum DreamRun {
     /// A run to store, completed, with all its events.
     New(NewRun),
-    /// The last step of a stored run.
     Step(RunStep),
 }
 
@@ -82,18 +66,19 @@ impl DreamRun {
     }
 }
 
-/// Turns of a branch that a dream read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DreamSpan {
     pub session: SessionNo,
     pub branch: Branch,
     /// Exclusive; 0 from the first turn on.
     pub after: Ordinal,
-    /// Inclusive.
     pub through: Ordinal,
 }
 
-/// The outcome of [`Store::keep_dream`].
+record! {
+    DreamSpan { session, branch, after, through }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
     Done(Box<KeptDream>),
@@ -107,9 +92,7 @@ pub enum Kept {
 pub struct KeptDream {
     pub dream: DreamRecord,
     pub output: EntryRecord,
-    /// The payload of `memory.compacted`.
     pub payload: String,
-    /// The position of `memory.compacted` in the log.
     pub position: Position,
 }
 
@@ -144,11 +127,38 @@ impl Store {
         now: Millis,
     ) -> Result<Option<DreamRecord>> {
         let run = run.to_owned();
-        self.write(scope, "undo_dream", move |tx| undo(tx, &run, index.as_ref(), now)).await
+        self.write(scope, "undo_dream", move |tx| {
+            let scope = tx.scope()?;
+            let Some(no) = tx.scope_no()? else { return Ok(None) };
+            refuse_foreign(tx, index.as_ref())?;
+            let is_it =
+                |dream: &DreamRecord| dream.scope == *scope && dream.state == DreamState::InForce;
+            let Some(dream) = super::get(tx, &run)?.filter(is_it) else { return Ok(None) };
+            undo_one(tx, no, &dream, now)?;
+            let mut previous = dream.previous;
+            while let Some(run) = previous {
+                let Some(before) = super::get(tx, &run)? else { break };
+                if archives::has_key(tx, no, &before.archive)? {
+                    set_state(tx, no.tenant, &run, DreamState::InForce)?;
+                    break;
+                }
+                // Without its archive no dream could be made on top of it.
+                undo_one(tx, no, &before, now)?;
+                previous = before.previous;
+            }
+            put_index(tx, index.as_ref())?;
+            let payload =
+                json!({ "memoryRef": scope.memory(), "runId": run, "memoryId": dream.output })
+                    .to_string();
+            log::record(tx, no.tenant, Some(no.scope), "dream.undone", &payload, now)?;
+            // As of an earlier position, the output and what it superseded would both show.
+            entries::keep_from(tx, no, 0)?;
+            rows::bump_epoch(tx, no)?;
+            super::get(tx, &run)
+        })
+        .await
     }
 }
-
-// Storing
 
 fn keep(tx: &Tx<'_>, dream: &NewDream) -> Result<Kept> {
     let scope = tx.scope()?;
@@ -192,8 +202,14 @@ fn keep(tx: &Tx<'_>, dream: &NewDream) -> Result<Kept> {
         set_state(tx, no.tenant, previous, DreamState::Superseded)?;
     }
     let record = insert(tx, no, dream, &output.id, derived.position)?;
-    for span in &dream.spans {
-        put_span(tx, no.tenant, &record.run, span)?;
+    for DreamSpan { session, branch, after, through } in &dream.spans {
+        let (tenant, run) = (no.tenant, &record.run);
+        tx.insert("dream_spans", fields! { tenant, session, branch, run, after, through })?;
+        tx.change(
+            "UPDATE branches SET dreamed_through = ?4
+             WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
+            params![tenant, session, branch, through],
+        )?;
     }
     let (payload, position) = (derived.payload, derived.position);
     Ok(Kept::Done(Box::new(KeptDream { dream: record, output, payload, position })))
@@ -207,13 +223,8 @@ fn refuse_foreign(tx: &Tx<'_>, index: Option<&(Workspace, NewFile)>) -> Result<(
     Ok(())
 }
 
-/// Whether the memory is as it was when the dream was read.
 fn is_as_read(tx: &Tx<'_>, no: ScopeNo, dream: &NewDream) -> Result<bool> {
-    let epoch: u64 = tx.one(
-        "SELECT epoch FROM scopes WHERE tenant = ?1 AND scope = ?2",
-        [no.tenant, no.scope],
-        column,
-    )?;
+    let epoch: u64 = scopes::field(tx, no, "epoch")?;
     let in_force: Option<String> = tx.first(
         "SELECT run FROM dreams INDEXED BY dreams_in_force
          WHERE tenant = ?1 AND scope = ?2 AND state = 'in-force'",
@@ -275,103 +286,39 @@ fn insert(
     position: Position,
 ) -> Result<DreamRecord> {
     let figures = &dream.figures;
-    let sql = format!(
-        "INSERT INTO dreams (tenant, run, scope, number, state, previous, trigger, distiller,
-             output, archive, budget, minimum, input_tokens, output_tokens, source_count,
-             remaining, bytes_before, bytes_after, lines, index_updated, position, created_at,
-             section, source_ids)
-         SELECT ?1, ?2, ?3, coalesce(max(number), 0) + 1, 'in-force', ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-             ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22
-         FROM dreams WHERE tenant = ?1 AND scope = ?3
-         RETURNING {COLUMNS}"
-    );
-    let values = params![
-        no.tenant,
-        dream.run.id(),
-        no.scope,
-        dream.previous,
-        dream.trigger.as_str(),
-        dream.distiller,
-        output,
-        dream.archive.checksum.0,
-        figures.budget,
-        figures.minimum,
-        figures.input_tokens,
-        figures.output_tokens,
-        figures.source_count,
-        figures.remaining,
-        figures.bytes_before,
-        figures.bytes_after,
-        figures.lines,
-        dream.index.is_some(),
-        position,
-        dream.now,
-        dream.section.as_str(),
-        dream.source_ids.as_str(),
-    ];
-    tx.one(&sql, values, |row| super::read(tx, no.tenant, row))
-}
-
-fn put_span(tx: &Tx<'_>, tenant: i64, run: &str, span: &DreamSpan) -> Result<()> {
-    let DreamSpan { session, branch, after, through } = *span;
-    tx.run(
-        "INSERT INTO dream_spans (tenant, session, branch, run, after, through)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![tenant, session, branch, run, after, through],
-    )?;
-    set_read_through(tx, tenant, (session, branch), through)
-}
-
-fn set_read_through(
-    tx: &Tx<'_>,
-    tenant: i64,
-    (session, branch): (SessionNo, Branch),
-    through: Ordinal,
-) -> Result<()> {
-    tx.run(
-        "UPDATE branches SET dreamed_through = ?4
-         WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
-        params![tenant, session, branch, through],
-    )?;
-    Ok(())
-}
-
-// Taking back
-
-fn undo(
-    tx: &Tx<'_>,
-    run: &str,
-    index: Option<&(Workspace, NewFile)>,
-    now: Millis,
-) -> Result<Option<DreamRecord>> {
-    let scope = tx.scope()?;
-    let Some(no) = tx.scope_no()? else { return Ok(None) };
-    refuse_foreign(tx, index)?;
-    let is_it = |dream: &DreamRecord| dream.scope == *scope && dream.state == DreamState::InForce;
-    let Some(dream) = super::get(tx, run)?.filter(is_it) else { return Ok(None) };
-    undo_one(tx, no, &dream, now)?;
-    let mut previous = dream.previous;
-    while let Some(run) = previous {
-        let Some(before) = super::get(tx, &run)? else { break };
-        if archives::has_key(tx, no, &before.archive.0)? {
-            set_state(tx, no.tenant, &run, DreamState::InForce)?;
-            break;
-        }
-        // Without its archive no dream could be made on top of it.
-        undo_one(tx, no, &before, now)?;
-        previous = before.previous;
-    }
-    put_index(tx, index)?;
-    let payload =
-        json!({ "memoryRef": scope.memory(), "runId": run, "memoryId": dream.output }).to_string();
-    log::record(tx, no.tenant, Some(no.scope), "dream.undone", &payload, now)?;
-    // As of an earlier position, the output and what it superseded would both show.
-    entries::keep_from(tx, no, 0)?;
-    tx.run(
-        "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
+    let last: i64 = tx.one(
+        "SELECT coalesce(max(number), 0) FROM dreams WHERE tenant = ?1 AND scope = ?2",
         [no.tenant, no.scope],
+        column,
     )?;
-    super::get(tx, run)
+    let row = fields! {
+        tenant: no.tenant,
+        run: dream.run.id(),
+        scope: no.scope,
+        number: last + 1,
+        state: DreamState::InForce,
+        previous: dream.previous,
+        trigger: dream.trigger,
+        distiller: dream.distiller,
+        output: output,
+        archive: dream.archive.checksum,
+        budget: figures.budget,
+        minimum: figures.minimum,
+        input_tokens: figures.input_tokens,
+        output_tokens: figures.output_tokens,
+        source_count: figures.source_count,
+        remaining: figures.remaining,
+        bytes_before: figures.bytes_before,
+        bytes_after: figures.bytes_after,
+        lines: figures.lines,
+        index_updated: dream.index.is_some(),
+        position: position,
+        created_at: dream.now,
+        section: dream.section,
+        source_ids: dream.source_ids,
+    };
+    tx.insert("dreams", row)?;
+    super::get(tx, dream.run.id())?.ok_or_else(|| tx.damaged("a dream is not there"))
 }
 
 /// Takes one dream back, and puts none in force.
@@ -385,30 +332,24 @@ fn undo_one(tx: &Tx<'_>, no: ScopeNo, dream: &DreamRecord, now: Millis) -> Resul
 
 /// Makes the turns that a dream read count as unread.
 pub(crate) fn unread(tx: &Tx<'_>, tenant: i64, run: &str) -> Result<()> {
-    let spans: Vec<(SessionNo, Branch, Ordinal)> = tx.all(
-        "SELECT session, branch, after FROM dream_spans INDEXED BY dream_spans_by_run
-         WHERE tenant = ?1 AND run = ?2",
+    tx.change(
+        "UPDATE branches AS b SET dreamed_through = p.after FROM dream_spans p
+         WHERE b.tenant = ?1 AND p.tenant = ?1 AND p.run = ?2
+           AND p.session = b.session AND p.branch = b.branch",
         params![tenant, run],
-        tuple,
-    )?;
-    for (session, branch, after) in spans {
-        set_read_through(tx, tenant, (session, branch), after)?;
-    }
-    Ok(())
+    )
 }
 
 pub(crate) fn set_state(tx: &Tx<'_>, tenant: i64, run: &str, state: DreamState) -> Result<()> {
     let sql = "UPDATE dreams SET state = ?3 WHERE tenant = ?1 AND run = ?2";
-    tx.run(sql, params![tenant, run, state.as_str()])?;
-    Ok(())
+    tx.change(sql, params![tenant, run, state])
 }
 
 /// Sets the state of a dream that no longer counts, and clears its texts.
 pub(crate) fn take_back(tx: &Tx<'_>, tenant: i64, run: &str, state: DreamState) -> Result<()> {
-    tx.run(
+    tx.change(
         "UPDATE dreams SET state = ?3, section = '', source_ids = ''
          WHERE tenant = ?1 AND run = ?2",
-        params![tenant, run, state.as_str()],
-    )?;
-    Ok(())
+        params![tenant, run, state],
+    )
 }

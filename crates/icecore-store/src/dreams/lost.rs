@@ -2,21 +2,21 @@
 
 use icecore_domain::ids::{Scope, Tenant};
 
-use crate::engine::params;
-use crate::engine::tx::Isolation;
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::host::workspace;
-use crate::scopes;
 use crate::store::Store;
 
 /// A memory to dream again because its dreams were lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DreamDue {
     pub scope: Scope,
-    /// The largest budget of the lost dreams.
     pub budget: u64,
     /// The memory's epoch, which rises when more is lost.
     pub epoch: u64,
+}
+
+record! {
+    DreamDue { scope, budget, epoch }
 }
 
 impl Store {
@@ -32,13 +32,11 @@ impl Store {
     /// count as unread, the dream before them is in force, and `dream.lost` is logged.
     pub async fn lost_dreams(&self, limit: usize) -> Result<Vec<DreamDue>> {
         self.read(Isolation::Global, "lost_dreams", move |tx| {
-            let sql = "SELECT tenant, scope, dreams_lost, epoch
-                 FROM scopes INDEXED BY scopes_dreams_lost
-                 WHERE dreams_lost IS NOT NULL ORDER BY tenant, scope LIMIT ?1";
-            tx.all(sql, [limit], |row| {
-                let scope = scopes::scope_of(tx, row.get(0)?, row.get(1)?)?;
-                Ok(DreamDue { scope, budget: row.get(2)?, epoch: row.get(3)? })
-            })
+            let sql = "SELECT t.name, p.memory, p.dreams_lost, p.epoch
+                 FROM scopes p INDEXED BY scopes_dreams_lost
+                 JOIN tenants t ON t.tenant = p.tenant
+                 WHERE p.dreams_lost IS NOT NULL ORDER BY p.tenant, p.scope LIMIT ?1";
+            tx.all(sql, [limit], tuple)
         })
         .await
     }
@@ -49,12 +47,11 @@ impl Store {
         let epoch = due.epoch;
         self.write(&due.scope, "settle_lost_dreams", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(()) };
-            tx.run(
+            tx.change(
                 "UPDATE scopes SET dreams_lost = NULL
                  WHERE tenant = ?1 AND scope = ?2 AND epoch = ?3",
                 params![no.tenant, no.scope, epoch],
-            )?;
-            Ok(())
+            )
         })
         .await
     }
@@ -63,13 +60,7 @@ impl Store {
     /// was noted before.
     pub async fn note_lost_dreams(&self, scope: &Scope, budget: u64) -> Result<()> {
         self.write(scope, "note_lost_dreams", move |tx| {
-            let Some(no) = tx.scope_no()? else { return Ok(()) };
-            tx.run(
-                "UPDATE scopes SET dreams_lost = max(coalesce(dreams_lost, 0), ?3)
-                 WHERE tenant = ?1 AND scope = ?2",
-                params![no.tenant, no.scope, budget],
-            )?;
-            Ok(())
+            tx.scope_no()?.map_or(Ok(()), |no| note(tx, no, budget))
         })
         .await
     }
@@ -89,10 +80,7 @@ impl Store {
         self.read(Isolation::Global, "lost_indexes", move |tx| {
             let sql = "SELECT name FROM tenants INDEXED BY tenants_index_lost
                  WHERE index_lost = 1 ORDER BY tenant LIMIT ?1";
-            tx.all(sql, [limit], |row| {
-                Tenant::new(row.get::<_, String>(0)?)
-                    .map_err(|_| tx.damaged("a stored name of a tenant is not valid"))
-            })
+            tx.all(sql, [limit], column)
         })
         .await
     }
@@ -102,17 +90,19 @@ impl Store {
     pub async fn settle_lost_index(&self, tenant: &Tenant, losses: u64) -> Result<()> {
         self.write(tenant, "settle_lost_index", move |tx| {
             let Some(no) = tx.tenant_no()? else { return Ok(()) };
-            tx.run(
+            tx.change(
                 "UPDATE tenants SET index_lost = 0 WHERE tenant = ?1 AND dream_losses = ?2",
                 params![no, losses],
-            )?;
-            Ok(())
+            )
         })
         .await
     }
 }
 
-/// The payload of `dream.lost`.
-pub(crate) fn lost_event(scope: &Scope, runs: usize) -> String {
-    serde_json::json!({ "memoryRef": scope.memory(), "runs": runs }).to_string()
+pub(crate) fn note(tx: &Tx<'_>, no: ScopeNo, budget: u64) -> Result<()> {
+    tx.change(
+        "UPDATE scopes SET dreams_lost = max(coalesce(dreams_lost, 0), ?3)
+         WHERE tenant = ?1 AND scope = ?2",
+        params![no.tenant, no.scope, budget],
+    )
 }

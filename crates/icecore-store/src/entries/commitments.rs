@@ -5,10 +5,8 @@ use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
-use crate::engine::tx::{Isolation, ScopeNo, Tx};
-use crate::engine::{Error, Params, Row, column, number, params, params_from_iter, tuple};
+use crate::engine::prelude::*;
 use crate::entries::NewEntry;
-use crate::error::{Result, StoreError};
 use crate::outcomes::{self, Claim, Effect};
 use crate::reredact::Reredactor;
 use crate::store::Store;
@@ -19,22 +17,18 @@ pub struct NewCommitment {
     pub intention: Intention,
     pub condition: Condition,
     pub now: Millis,
-    /// The version of the tenant's secrets with which its text was redacted.
     pub secrets_seen: u64,
     /// So many may be pending in a memory.
     pub most_pending: u64,
     /// And so many in all memories of a tenant.
     pub most_pending_tenant: u64,
-    /// The caller's idempotency key, whose outcome is stored in the same step.
     pub claim: Option<Claim>,
 }
 
-/// Where an intention is written.
 #[derive(Debug, Clone)]
 pub enum Intention {
     /// In an entry that is put in the same step. Its own claim is ignored.
     New(NewEntry),
-    /// In an entry in force, by id.
     Entry(String),
 }
 
@@ -70,20 +64,22 @@ pub enum CommitmentState {
 }
 
 impl CommitmentState {
-    pub const ALL: [CommitmentState; 4] = [
-        CommitmentState::Pending,
-        CommitmentState::Fired,
-        CommitmentState::Cancelled,
-        CommitmentState::Void,
-    ];
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Fired, Self::Cancelled, Self::Void];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            CommitmentState::Pending => "pending",
-            CommitmentState::Fired => "fired",
-            CommitmentState::Cancelled => "cancelled",
-            CommitmentState::Void => "void",
+            Self::Pending => "pending",
+            Self::Fired => "fired",
+            Self::Cancelled => "cancelled",
+            Self::Void => "void",
         }
+    }
+}
+
+impl FromSql for CommitmentState {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        let state = Self::ALL.get(usize::from_value(value)?);
+        state.copied().ok_or_else(|| Error::broken(0, "not a state of a commitment"))
     }
 }
 
@@ -92,13 +88,11 @@ pub struct CommitmentRecord {
     /// Unique in the tenant.
     pub id: String,
     pub scope: Scope,
-    /// The id of the entry that is the intention.
     pub entry: String,
     /// The tag and words of a predicate are deleted once it is settled.
     pub condition: Condition,
     pub state: CommitmentState,
     pub created_at: Millis,
-    /// When it fired, was cancelled or became void.
     pub settled_at: Option<Millis>,
     /// Where in the log it was made. Entries that begin later may fulfil it.
     pub made: Position,
@@ -148,16 +142,12 @@ pub struct Look {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fulfilled {
-    /// The commitment's id.
     pub commitment: String,
-    /// The id of the entry that fulfils it.
     pub because: String,
 }
 
-/// The event `commitment.fired`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fired {
-    /// The commitment's id.
     pub commitment: String,
     pub payload: String,
     pub position: Position,
@@ -238,21 +228,68 @@ impl Store {
     ) -> Result<Vec<Scope>> {
         let (after, except) = (after.cloned(), except.to_vec());
         self.read(Isolation::Global, "waiting_memories", move |tx| {
-            waiting(tx, after.as_ref(), &except, limit)
+            let mut skipped = Vec::with_capacity(except.len());
+            for scope in &except {
+                skipped.extend(scopes::scope_no(tx, scope)?.map(|no| (no.tenant, no.scope)));
+            }
+            let mut tenant = match &after {
+                Some(after) => scopes::tenant_no(tx, after)?.unwrap_or(i64::MIN),
+                None => i64::MIN,
+            };
+            let mut found = Vec::new();
+            while found.len() < limit {
+                let next = tx.first(
+                    "SELECT tenant FROM commitments INDEXED BY commitments_waiting
+                     WHERE state = 0 AND due_at IS NULL AND tenant > ?1 ORDER BY tenant LIMIT 1",
+                    [tenant],
+                    column,
+                )?;
+                let Some(next) = next else { break };
+                tenant = next;
+                if let Some(scope) = furthest_behind(tx, tenant, &skipped)? {
+                    found.push(scopes::scope_of(tx, tenant, scope)?);
+                }
+            }
+            Ok(found)
         })
         .await
     }
 
-    /// What a memory's commitments wait for, as of one moment.
     pub async fn watch(&self, scope: &Scope) -> Result<Watch> {
-        self.read(scope, "watch", watch).await
+        self.read(scope, "watch", |tx| {
+            let through = log::head(tx, tx.tenant()?)?;
+            let Some(no) = tx.scope_no()? else {
+                return Ok(Watch { waiting: Vec::new(), after: through, through });
+            };
+            let which = "INDEXED BY commitments_waiting
+                 WHERE k.state = 0 AND k.due_at IS NULL AND k.tenant = ?1 AND k.scope = ?2
+                 ORDER BY k.position";
+            let waiting = find(tx, which, [no.tenant, no.scope], usize::MAX)?;
+            let compared: Position = scopes::field(tx, no, "looked_through")?;
+            let after = waiting.first().map_or(through, |first| first.made.max(compared));
+            Ok(Watch { waiting, after, through })
+        })
+        .await
     }
 
     /// Fires what is fulfilled, as [`Store::fire_commitment`] does, and notes how far the
     /// memory's entries were compared, in one step. Returns what fired.
     pub async fn look_through(&self, scope: &Scope, look: &Look) -> Result<Vec<Fired>> {
         let look = look.clone();
-        self.write(scope, "look_through", move |tx| look_through(tx, &look)).await
+        self.write(scope, "look_through", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
+            let mut fired = Vec::new();
+            for Fulfilled { commitment, because } in &look.fulfilled {
+                fired.extend(fire(tx, commitment, Some(because), look.now)?);
+            }
+            tx.change(
+                "UPDATE scopes SET looked_through = ?3
+                 WHERE tenant = ?1 AND scope = ?2 AND looked_through < ?3",
+                params![no.tenant, no.scope, look.through],
+            )?;
+            Ok(fired)
+        })
+        .await
     }
 
     /// Fires a pending commitment and logs `commitment.fired` with ids alone; `because` is
@@ -312,12 +349,9 @@ fn put(tx: &Tx<'_>, new: NewCommitment) -> Result<CommitmentRecord> {
     // Before the tenant is made, if it is new: its first entry may make it.
     let entry = intended(tx, scope, intention, now)?;
     let no = tx.ensure_scope()?;
-    let made = log::next(tx, scope.tenant())?;
-    let (_, key) = tx.ensure_tenant()?;
-    // As with an entry's id, it reveals nothing.
-    let hash = key.identity_key().hash_name("commitment", &made.to_string());
+    let (id, made) = log::new_id(tx, scope.tenant(), "commitment")?;
     let record = CommitmentRecord {
-        id: format!("c-{}", hex::encode(&hash[..10])),
+        id,
         scope: scope.clone(),
         entry,
         condition,
@@ -341,17 +375,14 @@ fn refuse_too_many(tx: &Tx<'_>, most: u64, most_of_tenant: u64) -> Result<()> {
         );
         tx.one(&sql, params_from_iter(numbers), column)
     };
-    let of_memory = match tx.scope_no()? {
-        Some(no) => pending("tenant = ?1 AND scope = ?2", &[no.tenant, no.scope], most)?,
-        None => 0,
-    };
+    let of_memory = tx
+        .scope_no()?
+        .map_or(Ok(0), |no| pending("tenant = ?1 AND scope = ?2", &[no.tenant, no.scope], most))?;
     if of_memory >= most {
         return Err(StoreError::TooManyCommitments { most });
     }
-    let of_tenant = match tx.tenant_no()? {
-        Some(tenant) => pending("tenant = ?1", &[tenant], most_of_tenant)?,
-        None => 0,
-    };
+    let of_tenant = tx.tenant_no()?;
+    let of_tenant = of_tenant.map_or(Ok(0), |no| pending("tenant = ?1", &[no], most_of_tenant))?;
     if of_tenant >= most_of_tenant {
         return Err(StoreError::TooManyTenantCommitments { most: most_of_tenant });
     }
@@ -378,26 +409,21 @@ fn insert(tx: &Tx<'_>, no: ScopeNo, record: &CommitmentRecord) -> Result<()> {
     payload["condition"] = record.condition.as_str().into();
     let (kind, now) = ("commitment.made", record.created_at);
     log::record(tx, no.tenant, Some(no.scope), kind, &payload.to_string(), now)?;
-    tx.run(
-        "INSERT INTO commitments (tenant, scope, id, entry, state, created_at, due_at, tag,
-                                  mentions, position)
-         VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9)",
-        params![
-            no.tenant,
-            no.scope,
-            record.id,
-            record.entry,
-            now,
-            due_at,
-            tag.map(RedactedText::as_str),
-            mentions.map(RedactedText::as_str),
-            record.made,
-        ],
-    )?;
-    Ok(())
+    let row = fields! {
+        tenant: no.tenant,
+        scope: no.scope,
+        id: record.id,
+        entry: record.entry,
+        state: CommitmentState::Pending as i64,
+        created_at: now,
+        due_at: due_at,
+        tag: tag,
+        mentions: mentions,
+        position: record.made,
+    };
+    tx.insert("commitments", row)
 }
 
-/// The payload of an event that names a commitment.
 fn named(record: &CommitmentRecord) -> Json {
     json!({
         "memoryRef": record.scope.memory(),
@@ -406,49 +432,31 @@ fn named(record: &CommitmentRecord) -> Json {
     })
 }
 
-// Reading
-
 /// Selects commitments `k`; `which` follows the table's name.
 fn select(which: &str) -> String {
     format!(
-        "SELECT k.tenant, k.scope, k.id, k.entry, k.state, k.created_at, k.settled_at, k.due_at,
-                k.tag, k.mentions, k.position
+        "SELECT k.id, (SELECT name FROM tenants t WHERE t.tenant = k.tenant),
+                (SELECT memory FROM scopes s WHERE s.tenant = k.tenant AND s.scope = k.scope),
+                k.entry, k.due_at, k.tag, k.mentions, k.state, k.created_at, k.settled_at,
+                k.position
          FROM commitments k {which}"
     )
 }
 
-fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<CommitmentRecord> {
-    let invalid = |_| tx.damaged("the row of a commitment is not valid");
-    let (tenant, scope) = tuple(row).map_err(invalid)?;
-    read_of(row, scopes::scope_of(tx, tenant, scope)?).map_err(invalid)
+record! {
+    CommitmentRecord { id, scope, entry, condition, state, created_at, settled_at, made }
 }
 
-#[expect(clippy::disallowed_methods, reason = "commitments come from our own rows")]
-fn read_of(row: &Row<'_>, scope: Scope) -> Result<CommitmentRecord> {
-    let text = |column| -> Result<_> {
-        Ok(row.get::<_, Option<String>>(column)?.map(RedactedText::read_back))
-    };
-    let state = CommitmentState::ALL.get(row.get::<_, usize>(4)?);
-    let condition = match row.get(7)? {
-        Some(at) => Condition::Time(at),
-        None => Condition::Predicate { tag: text(8)?, mentions: text(9)? },
-    };
-    Ok(CommitmentRecord {
-        id: row.get(2)?,
-        scope,
-        entry: row.get(3)?,
-        condition,
-        state: *state.ok_or_else(|| Error::broken(4, "not a state"))?,
-        created_at: row.get(5)?,
-        settled_at: row.get(6)?,
-        made: row.get(10)?,
-    })
+impl FromColumns for Condition {
+    fn from_columns(columns: &mut Columns<'_, '_>) -> Result<Self> {
+        let (due_at, tag, mentions): (Option<Millis>, _, _) = columns.get()?;
+        Ok(due_at.map_or(Condition::Predicate { tag, mentions }, Condition::Time))
+    }
 }
 
 fn get(tx: &Tx<'_>, id: &str) -> Result<Option<CommitmentRecord>> {
     let Some(no) = tx.tenant_no()? else { return Ok(None) };
-    let sql = select("WHERE k.tenant = ?1 AND k.id = ?2");
-    Ok(tx.all(&sql, params![no, id], |row| read(tx, row))?.pop())
+    tx.first(&select("WHERE k.tenant = ?1 AND k.id = ?2"), params![no, id], tuple)
 }
 
 /// Up to `limit` commitments. A damaged row must not keep the others from being read, nor
@@ -464,7 +472,7 @@ fn find(
         if found.len() == limit {
             return Ok(false);
         }
-        match read(tx, row) {
+        match tuple(row) {
             Ok(record) => found.push(record),
             Err(error) => tracing::warn!(error = %error, "a damaged commitment is skipped"),
         }
@@ -472,8 +480,6 @@ fn find(
     })?;
     Ok(found)
 }
-
-// Waiting for an entry
 
 /// The memory of a tenant whose entries are furthest behind with being compared.
 fn furthest_behind(tx: &Tx<'_>, tenant: i64, except: &[(i64, i64)]) -> Result<Option<i64>> {
@@ -498,72 +504,6 @@ fn furthest_behind(tx: &Tx<'_>, tenant: i64, except: &[(i64, i64)]) -> Result<Op
     Ok(furthest.map(|(scope, _)| scope))
 }
 
-fn waiting(
-    tx: &Tx<'_>,
-    after: Option<&Tenant>,
-    except: &[Scope],
-    limit: usize,
-) -> Result<Vec<Scope>> {
-    let mut skipped = Vec::with_capacity(except.len());
-    for scope in except {
-        skipped.extend(scopes::scope_no(tx, scope)?.map(|no| (no.tenant, no.scope)));
-    }
-    let mut tenant = match after {
-        Some(after) => scopes::tenant_no(tx, after)?.unwrap_or(i64::MIN),
-        None => i64::MIN,
-    };
-    let mut found = Vec::new();
-    while found.len() < limit {
-        let next = tx.first(
-            "SELECT tenant FROM commitments INDEXED BY commitments_waiting
-             WHERE state = 0 AND due_at IS NULL AND tenant > ?1 ORDER BY tenant LIMIT 1",
-            [tenant],
-            column,
-        )?;
-        let Some(next) = next else { break };
-        tenant = next;
-        if let Some(scope) = furthest_behind(tx, tenant, &skipped)? {
-            found.push(scopes::scope_of(tx, tenant, scope)?);
-        }
-    }
-    Ok(found)
-}
-
-fn watch(tx: &Tx<'_>) -> Result<Watch> {
-    let through = log::head(tx, tx.tenant()?)?;
-    let Some(no) = tx.scope_no()? else {
-        return Ok(Watch { waiting: Vec::new(), after: through, through });
-    };
-    let which = "INDEXED BY commitments_waiting
-         WHERE k.state = 0 AND k.due_at IS NULL AND k.tenant = ?1 AND k.scope = ?2
-         ORDER BY k.position";
-    let waiting = find(tx, which, [no.tenant, no.scope], usize::MAX)?;
-    let compared: Position = tx.one(
-        "SELECT looked_through FROM scopes WHERE tenant = ?1 AND scope = ?2",
-        [no.tenant, no.scope],
-        column,
-    )?;
-    let after = waiting.first().map_or(through, |first| first.made.max(compared));
-    Ok(Watch { waiting, after, through })
-}
-
-fn look_through(tx: &Tx<'_>, look: &Look) -> Result<Vec<Fired>> {
-    let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-    let mut fired = Vec::new();
-    for Fulfilled { commitment, because } in &look.fulfilled {
-        fired.extend(fire(tx, commitment, Some(because), look.now)?);
-    }
-    tx.run(
-        "UPDATE scopes SET looked_through = ?3
-         WHERE tenant = ?1 AND scope = ?2 AND looked_through < ?3",
-        params![no.tenant, no.scope, look.through],
-    )?;
-    Ok(fired)
-}
-
-// Settling
-
-/// A pending commitment, with its scope's numbers.
 fn pending(tx: &Tx<'_>, id: &str) -> Result<Option<(ScopeNo, CommitmentRecord)>> {
     match get(tx, id)? {
         Some(record) if record.state == CommitmentState::Pending => {
@@ -605,34 +545,31 @@ fn has_intention(tx: &Tx<'_>, no: ScopeNo, entry: &str, now: Millis) -> Result<b
 }
 
 fn settle(tx: &Tx<'_>, no: ScopeNo, id: &str, state: CommitmentState, now: Millis) -> Result<()> {
-    tx.run(
+    tx.change(
         "UPDATE commitments SET state = ?3, settled_at = ?4, tag = NULL, mentions = NULL
          WHERE tenant = ?1 AND id = ?2 AND state = 0",
         params![no.tenant, id, state as i64, now],
-    )?;
-    Ok(())
+    )
 }
 
 /// Voids the pending commitments of an intention that is being purged.
 pub(crate) fn void(tx: &Tx<'_>, no: ScopeNo, entry: &str, now: Millis) -> Result<()> {
-    tx.run(
+    tx.change(
         "UPDATE commitments INDEXED BY commitments_by_entry
          SET state = ?4, settled_at = ?5, tag = NULL, mentions = NULL
          WHERE tenant = ?1 AND scope = ?2 AND entry = ?3 AND state = 0",
         params![no.tenant, no.scope, entry, CommitmentState::Void as i64, now],
-    )?;
-    Ok(())
+    )
 }
 
 /// Deletes commitments of a memory whose intentions no longer have a row.
 pub(crate) fn forget_erased(tx: &Tx<'_>, no: ScopeNo) -> Result<()> {
-    tx.run(
+    tx.change(
         "DELETE FROM commitments WHERE tenant = ?1 AND scope = ?2 AND NOT EXISTS
            (SELECT 1 FROM entries e WHERE e.tenant = commitments.tenant
               AND e.scope = commitments.scope AND e.id = commitments.entry)",
         [no.tenant, no.scope],
-    )?;
-    Ok(())
+    )
 }
 
 /// Redacts what a tenant's commitments wait for again; returns how many changed. One whose

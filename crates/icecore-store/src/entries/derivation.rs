@@ -12,12 +12,10 @@ use icecore_domain::ids::{Position, Scope};
 use icecore_domain::redact::{Hidden, RedactedText};
 use icecore_domain::time::Millis;
 
-use super::{COLUMNS, LIVES, SUPERSEDED};
+use super::{COLUMNS, IN_FORCE_NOW, LIVES, SUPERSEDED};
 use crate::bounds::{Change, entry_bytes};
-use crate::engine::tx::{Isolation, ScopeNo, Tx};
-use crate::engine::{column, number, params, tuple};
+use crate::engine::prelude::*;
 use crate::entries::EntryRecord;
-use crate::error::Result;
 use crate::store::Store;
 use crate::{entries, log, scopes, secrets, usage};
 
@@ -27,24 +25,13 @@ pub type MakePayload = Arc<dyn Fn(&[String]) -> serde_json::Value + Send + Sync>
 /// Entries to write in place of others, in one step.
 #[derive(Clone)]
 pub struct Derivation {
-    /// What is written, in order.
     pub outputs: Vec<DerivedEntry>,
     pub replaced: Vec<Replaced>,
     pub kind: DerivationKind,
     /// Makes the payload of the derivation's one event, which holds no content.
     pub payload: MakePayload,
     pub now: Millis,
-    /// The version of the tenant's secrets with which the outputs were redacted.
     pub secrets_seen: u64,
-}
-
-impl std::fmt::Debug for Derivation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Derivation")
-            .field("kind", &self.kind)
-            .field("replaced", &self.replaced)
-            .finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +42,6 @@ pub struct DerivedEntry {
     pub tags: Vec<RedactedText>,
     /// It is stored with an earlier time if one of its sources expires sooner.
     pub expires_at: Option<Millis>,
-    /// What redaction hid in it.
     pub hidden: Hidden,
 }
 
@@ -86,7 +72,6 @@ pub enum DerivationKind {
 }
 
 impl DerivationKind {
-    /// The kind of its event.
     pub fn as_str(self) -> &'static str {
         match self {
             DerivationKind::Compacted => "memory.compacted",
@@ -97,11 +82,8 @@ impl DerivationKind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Derived {
-    /// The entries that were written, in order.
     pub outputs: Vec<EntryRecord>,
-    /// The payload of the derivation's event.
     pub payload: String,
-    /// The position of that event.
     pub position: Position,
 }
 
@@ -110,6 +92,10 @@ pub struct Derived {
 pub struct EntryPlace {
     pub created_at: Millis,
     pub began: Position,
+}
+
+record! {
+    EntryPlace { created_at, began }
 }
 
 impl EntryRecord {
@@ -162,7 +148,7 @@ impl Store {
                  WHERE tenant = ?1 AND scope = ?2 AND successor = ?4 AND {SUPERSEDED} AND {LIVES}
                  ORDER BY created_at, began"
             );
-            tx.all(&sql, params![no.tenant, no.scope, now, id], entries::read)
+            tx.all(&sql, params![no.tenant, no.scope, now, id], tuple)
         })
         .await
     }
@@ -193,36 +179,40 @@ impl Store {
     ) -> Result<Vec<EntryPlace>> {
         self.read(scope, "oldest_places", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-            let of = |index: &str, condition: &str| {
-                format!(
-                    "SELECT created_at AS put_at, began AS place FROM entries INDEXED BY {index}
-                     WHERE tenant = ?1 AND scope = ?2 AND {condition} AND {LIVES}
-                       AND (created_at, began) > (?4, ?5)"
-                )
-            };
-            let sql =
-                format!("{} ORDER BY put_at, place LIMIT ?6", in_force(of).join(" UNION ALL "));
-            let (time, began) =
-                after.map_or((i64::MIN, i64::MIN), |at| (at.created_at.0, number(at.began.0)));
-            tx.all(&sql, params![no.tenant, no.scope, now, time, began, limit], |row| {
-                Ok(EntryPlace { created_at: row.get(0)?, began: row.get(1)? })
-            })
+            oldest(tx, no, "ended IS NULL OR successor IS NOT NULL", after, now, limit)
         })
         .await
     }
 }
 
-/// The two queries that find a memory's entries in force, from what makes a query of an index
-/// and a condition: entries that never ended, and entries whose successor has expired.
-fn in_force(query: impl Fn(&str, &str) -> String) -> [String; 2] {
-    [query("entries_shown", "ended IS NULL"), query("entries_back", "superseded_until <= ?3")]
+/// Selects the places of the first `?6` entries in force that meet a condition, oldest
+/// first, after the time `?4` and position `?5`.
+pub(crate) fn oldest_sql(condition: &str) -> String {
+    let places = entries::in_force_now(
+        "created_at AS put_at, began AS place",
+        &format!("(created_at, began) > (?4, ?5) AND ({condition})"),
+    );
+    format!("{places} ORDER BY put_at, place LIMIT ?6")
+}
+
+pub(crate) fn oldest(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    condition: &str,
+    after: Option<EntryPlace>,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<EntryPlace>> {
+    let (time, began) = after.map_or((i64::MIN, -1), |at| (at.created_at.0, number(at.began.0)));
+    let values = params![no.tenant, no.scope, now, time, began, limit];
+    tx.all(&oldest_sql(condition), values, tuple)
 }
 
 /// Selects memories with `?1` entries in force at moment `?3`, none put after `?2`; `?4` of
 /// them. It runs again and again, so it reads no entry, only indexes, and counts no further
 /// than `?1`.
 fn crowded_sql() -> String {
-    let [stayed, back] = in_force(|index, condition| {
+    let [stayed, back] = IN_FORCE_NOW.map(|(index, condition)| {
         format!(
             "SELECT 1 FROM entries INDEXED BY {index} WHERE entries.tenant = p.tenant
                AND entries.scope = p.scope AND {condition} AND {LIVES}"
@@ -238,11 +228,7 @@ fn crowded_sql() -> String {
     )
 }
 
-// Writing
-
-/// When successors expire.
 pub(crate) struct Expiries {
-    /// Of each output.
     outputs: Vec<Option<Millis>>,
     /// Of the successor of each replaced entry, where that is an existing one.
     kept: Vec<Option<Millis>>,
@@ -256,13 +242,18 @@ pub(crate) fn still_there(
 ) -> Result<Option<Expiries>> {
     let mut outputs: Vec<_> = derivation.outputs.iter().map(|output| output.expires_at).collect();
     let mut kept = Vec::with_capacity(derivation.replaced.len());
-    let replaced: BTreeSet<&str> = derivation.replaced.iter().map(|one| one.id.as_str()).collect();
+    let replaced: BTreeSet<&String> = derivation.replaced.iter().map(|one| &one.id).collect();
     if replaced.len() < derivation.replaced.len() {
         return Ok(None);
     }
-    let expiry = |id: &str| match no {
-        Some(no) => expiry_in_force(tx, no, id, derivation.now),
-        None => Ok(None),
+    let in_force = format!(
+        "SELECT expires_at FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?4 AND {LIVES}
+           AND (ended IS NULL OR superseded_until <= ?3)"
+    );
+    // When an entry expires, if it ever does; the outer `None` is one that is not in force.
+    let expiry = |id: &str| -> Result<Option<Option<Millis>>> {
+        let Some(no) = no else { return Ok(None) };
+        tx.first(&in_force, params![no.tenant, no.scope, derivation.now, id], column)
     };
     for one in &derivation.replaced {
         let Some(mine) = expiry(&one.id)? else { return Ok(None) };
@@ -273,7 +264,7 @@ pub(crate) fn still_there(
                 *output = [*output, quoted].into_iter().flatten().min();
                 kept.push(None);
             }
-            Successor::Kept(id) if replaced.contains(id.as_str()) => return Ok(None),
+            Successor::Kept(id) if replaced.contains(id) => return Ok(None),
             Successor::Kept(id) => match expiry(id)? {
                 Some(until) => kept.push(until),
                 None => return Ok(None),
@@ -281,21 +272,6 @@ pub(crate) fn still_there(
         }
     }
     Ok(Some(Expiries { outputs, kept }))
-}
-
-/// When an entry in force expires, if it ever does; the outer `None` is an entry that is not
-/// in force.
-fn expiry_in_force(
-    tx: &Tx<'_>,
-    no: ScopeNo,
-    id: &str,
-    now: Millis,
-) -> Result<Option<Option<Millis>>> {
-    let sql = format!(
-        "SELECT expires_at FROM entries WHERE tenant = ?1 AND scope = ?2 AND id = ?4 AND {LIVES}
-           AND (ended IS NULL OR superseded_until <= ?3)"
-    );
-    tx.first(&sql, params![no.tenant, no.scope, now, id], column)
 }
 
 /// Writes a derivation whose entries are [`still_there`].
@@ -309,8 +285,8 @@ pub(crate) fn write(
     let Derivation { outputs, replaced, kind, payload, now, .. } = derivation;
     let mut written = Vec::with_capacity(outputs.len());
     for (output, expires_at) in outputs.into_iter().zip(expiries.outputs) {
-        let mut record = EntryRecord {
-            id: output.id.map_or_else(|| entries::next_id(tx, scope), Ok)?,
+        let record = EntryRecord {
+            id: output.id.map_or_else(|| entries::new_id(tx, scope), Ok)?,
             content: output.content,
             tags: output.tags,
             created_at: now,
@@ -319,10 +295,9 @@ pub(crate) fn write(
             derived: true,
             successor: None,
         };
-        record.began = entries::insert(tx, scope, no, &record, &output.hidden)?;
         let change = Change::bytes(entry_bytes(&record.content, &record.tags));
+        written.push(entries::insert(tx, scope, no, record, &output.hidden)?);
         usage::change(tx, no.tenant, change)?;
-        written.push(record);
     }
     let ids: Vec<String> = written.iter().map(|entry| entry.id.clone()).collect();
     let payload = payload(&ids).to_string();
@@ -353,25 +328,20 @@ fn supersede(
     from: Position,
     (by, until): (&str, Option<Millis>),
 ) -> Result<()> {
-    tx.run(
+    tx.change(
         "UPDATE entries SET ended = ?4, successor = ?5, superseded_until = ?6, overtaken = ?7
          WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
         params![no.tenant, no.scope, one.id, from, by, until, one.is_overtaken],
-    )?;
-    Ok(())
+    )
 }
 
-/// Notes that an output was made of a source.
 fn quote(tx: &Tx<'_>, no: ScopeNo, source: &str, output: &str) -> Result<()> {
-    tx.run(
+    tx.change(
         "INSERT INTO entry_quotes (tenant, scope, source, output)
          VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
         params![no.tenant, no.scope, source, output],
-    )?;
-    Ok(())
+    )
 }
-
-// Finding what ends or is erased together
 
 /// The entries that end with one that is shown: itself, those that it replaced unless they
 /// were overtaken, and those that were made of any of these. It comes first, the others by
@@ -463,7 +433,6 @@ const SAID_BY: &str = "SELECT id FROM entries INDEXED BY entries_by_successor
     WHERE tenant = ?1 AND scope = ?2 AND successor = ?4 AND overtaken = 0
       AND (superseded_until IS NULL OR superseded_until > ?3)";
 
-/// The ids that one of the statements above selects.
 fn ids(
     tx: &Tx<'_>,
     sql: &str,
@@ -491,13 +460,15 @@ fn reachable(
     Ok(known)
 }
 
-// Ending
-
-/// An entry that replaces another, or replaced it until it expired.
+/// The entry that replaces another, or replaced it until it expired.
 struct SuccessorOf {
     id: String,
     until: Option<Millis>,
     is_overtaken: bool,
+}
+
+record! {
+    SuccessorOf { id, until, is_overtaken }
 }
 
 fn successor(tx: &Tx<'_>, no: ScopeNo, id: &str) -> Result<Option<SuccessorOf>> {
@@ -505,7 +476,7 @@ fn successor(tx: &Tx<'_>, no: ScopeNo, id: &str) -> Result<Option<SuccessorOf>> 
         "SELECT successor, superseded_until, overtaken FROM entries
          WHERE tenant = ?1 AND scope = ?2 AND id = ?3 AND successor IS NOT NULL",
         params![no.tenant, no.scope, id],
-        |row| Ok(SuccessorOf { id: row.get(0)?, until: row.get(1)?, is_overtaken: row.get(2)? }),
+        tuple,
     )
 }
 
@@ -569,7 +540,7 @@ fn update_expiry_below(tx: &Tx<'_>, no: ScopeNo, id: &str) -> Result<()> {
 pub(crate) fn let_go(tx: &Tx<'_>, no: ScopeNo, id: &str, now: Millis) -> Result<usize> {
     let heir = successor(tx, no, id)?.filter(|one| one.until.is_none_or(|until| until > now));
     let back = hand_over(tx, no, id, heir.as_ref())?;
-    tx.run(
+    tx.change(
         "UPDATE entries SET successor = NULL, superseded_until = NULL, overtaken = 0
          WHERE tenant = ?1 AND scope = ?2 AND id = ?3",
         params![no.tenant, no.scope, id],
@@ -590,7 +561,7 @@ pub(crate) fn forget(tx: &Tx<'_>, no: ScopeNo, id: &str) -> Result<()> {
         "DELETE FROM entry_quotes WHERE tenant = ?1 AND scope = ?2 AND source = ?3",
         "DELETE FROM entry_quotes WHERE tenant = ?1 AND scope = ?2 AND output = ?3",
     ] {
-        tx.run(sql, params![no.tenant, no.scope, id])?;
+        tx.change(sql, params![no.tenant, no.scope, id])?;
     }
     Ok(())
 }

@@ -12,13 +12,12 @@ use icecore_domain::ids::{Principal, Scope, TurnId};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::time::Millis;
 use icecore_domain::workspace::FilePath;
+use serde_json::json;
 
 use super::Selector;
 use crate::dreams::{COUNTS, DreamState, archives};
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{column, number, params, tuple};
+use crate::engine::prelude::*;
 use crate::entries::commitments;
-use crate::error::Result;
 use crate::host::workspace;
 use crate::host::workspace::{Expect, INDEX_FILES};
 use crate::store::Store;
@@ -47,19 +46,14 @@ impl Store {
             let mut lost = falling(tx, no, &touched)?;
             lost.retain(|dream| dream.counts);
             let Some(first) = lost.last() else { return Ok(0) };
+            let stays = format!(
+                "SELECT 1 FROM dreams INDEXED BY dreams_by_archive
+                 WHERE tenant = ?1 AND scope = ?2 AND archive = ?3 AND number < ?4 AND {COUNTS}"
+            );
             let mut going = BTreeSet::new();
             for dream in &lost {
-                let stays = || {
-                    tx.finds(
-                        &format!(
-                            "SELECT 1 FROM dreams INDEXED BY dreams_by_archive
-                             WHERE tenant = ?1 AND scope = ?2 AND archive = ?3 AND number < ?4
-                               AND {COUNTS}"
-                        ),
-                        params![no.tenant, no.scope, dream.archive, first.number],
-                    )
-                };
-                if archives::has_key(tx, no, &dream.archive)? && !stays()? {
+                let values = params![no.tenant, no.scope, dream.archive, first.number];
+                if archives::has_key(tx, no, &dream.archive)? && !tx.finds(&stays, values)? {
                     going.insert(&dream.archive);
                 }
             }
@@ -81,7 +75,6 @@ pub(crate) enum Going {
     Erased,
 }
 
-/// The dreams that wrote these entries.
 pub(crate) fn by_entries<'a>(
     tx: &Tx<'_>,
     no: ScopeNo,
@@ -165,7 +158,7 @@ pub(crate) fn lose(
     if falling.is_empty() {
         return Ok(0);
     }
-    tx.run("UPDATE tenants SET dream_losses = dream_losses + 1 WHERE tenant = ?1", [no.tenant])?;
+    tx.change("UPDATE tenants SET dream_losses = dream_losses + 1 WHERE tenant = ?1", [no.tenant])?;
     let dropped = drop_outputs(tx, no, &falling, going)?;
     if falling.iter().any(|dream| dream.told) {
         lose_index(tx, scope, no, now)?;
@@ -176,19 +169,14 @@ pub(crate) fn lose(
     }
     take_back(tx, no, &lost, now)?;
     let budget = lost.iter().map(|dream| dream.budget).max().unwrap_or_default();
-    tx.run(
-        "UPDATE scopes SET dreams_lost = max(coalesce(dreams_lost, 0), ?3)
-         WHERE tenant = ?1 AND scope = ?2",
-        [no.tenant, no.scope, budget],
-    )?;
-    let payload = dreams::lost_event(scope, lost.len());
+    dreams::note_lost(tx, no, budget)?;
+    let payload = json!({ "memoryRef": scope.memory(), "runs": lost.len() }).to_string();
     log::record(tx, no.tenant, Some(no.scope), "dream.lost", &payload, now)?;
     entries::keep_from(tx, no, 0)?;
     rows::raise_epoch(tx, no)?;
     Ok(dropped)
 }
 
-/// A dream that goes.
 struct Falling {
     number: i64,
     run: String,
@@ -197,11 +185,14 @@ struct Falling {
     told: bool,
     previous: Option<String>,
     output: String,
-    archive: Vec<u8>,
-    budget: i64,
+    archive: Checksum,
+    budget: u64,
 }
 
-/// Whether the archive of a dream `d` can be read.
+record! {
+    Falling { number, run, counts, previous, output, archive, budget, has_key, told }
+}
+
 const HAS_KEY: &str = "EXISTS (SELECT 1 FROM archives a
      WHERE a.tenant = d.tenant AND a.scope = d.scope AND a.checksum = d.archive
        AND a.sealed_key IS NOT NULL)";
@@ -219,7 +210,7 @@ fn falling(tx: &Tx<'_>, no: ScopeNo, touched: &Touched) -> Result<Vec<Falling>> 
         [no.tenant, no.scope, *first],
         column,
     )?;
-    let mut found = tx.all(
+    let mut found: Vec<Falling> = tx.all(
         &format!(
             "SELECT number, run, {COUNTS}, previous, output, archive, budget, {HAS_KEY},
                index_updated != 0 AND state != 'erased'
@@ -227,19 +218,7 @@ fn falling(tx: &Tx<'_>, no: ScopeNo, touched: &Touched) -> Result<Vec<Falling>> 
              WHERE d.tenant = ?1 AND d.scope = ?2 AND d.number > ?3 ORDER BY number DESC"
         ),
         [no.tenant, no.scope, readable],
-        |row| {
-            Ok(Falling {
-                number: row.get(0)?,
-                run: row.get(1)?,
-                counts: row.get(2)?,
-                previous: row.get(3)?,
-                output: row.get(4)?,
-                archive: row.get(5)?,
-                budget: row.get(6)?,
-                has_key: row.get(7)?,
-                told: row.get(8)?,
-            })
-        },
+        tuple,
     )?;
     let is_touched = |dream: &Falling| touched.contains(&dream.number);
     let counted = found.iter().filter(|dream| dream.counts && is_touched(dream));
@@ -283,9 +262,7 @@ fn take_back(tx: &Tx<'_>, no: ScopeNo, lost: &[&Falling], now: Millis) -> Result
         dreams::set_state(tx, no.tenant, previous, DreamState::InForce)?;
     }
     for dream in lost {
-        if let Ok(checksum) = <[u8; 32]>::try_from(dream.archive.as_slice()) {
-            archives::let_go(tx, no, &Checksum(checksum), archives::Why::Erased, now)?;
-        }
+        archives::let_go(tx, no, &dream.archive, archives::Why::Erased, now)?;
     }
     Ok(())
 }
@@ -300,7 +277,7 @@ fn lose_index(tx: &Tx<'_>, scope: &Scope, no: ScopeNo, now: Millis) -> Result<()
         is_lost |= workspace::delete(tx, &place, &path, Expect::Anything, now)?;
     }
     if is_lost {
-        tx.run("UPDATE tenants SET index_lost = 1 WHERE tenant = ?1", [no.tenant])?;
+        tx.change("UPDATE tenants SET index_lost = 1 WHERE tenant = ?1", [no.tenant])?;
     }
     Ok(())
 }

@@ -8,10 +8,8 @@ use icecore_domain::time::Millis;
 use super::Selector;
 use super::dreams::{self, Going};
 use crate::bounds::Change;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Owned, column, params, tuple};
+use crate::engine::prelude::*;
 use crate::entries::{commitments, derivation};
-use crate::error::Result;
 use crate::log::hidden;
 use crate::store::Store;
 use crate::turns::{recalled, rows};
@@ -43,10 +41,7 @@ impl Store {
                 entries::keep_from(tx, no, 0)?;
                 // An index may have been made without it. Kept answers stay: nothing is
                 // erased.
-                tx.run(
-                    "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
-                    [no.tenant, no.scope],
-                )?;
+                rows::bump_epoch(tx, no)?;
             }
             let touched = dreams::by_entries(tx, no, ending.iter().map(String::as_str))?;
             dreams::lose(tx, (scope, no), &touched, Going::Deleted, now)?;
@@ -68,7 +63,39 @@ impl Store {
         ended_by: Millis,
         limit: usize,
     ) -> Result<u64> {
-        self.write(scope, "purge_entries", move |tx| purge(tx, now, ended_by, limit)).await
+        self.write(scope, "purge_entries", move |tx| {
+            let Some(no) = tx.scope_no()? else { return Ok(0) };
+            let due = purgeable(tx, no, now, ended_by, limit)?;
+            if due.is_empty() {
+                return Ok(0);
+            }
+            for doomed in &due {
+                delete(tx, no, doomed)?;
+                commitments::void(tx, no, &doomed.id, now)?;
+            }
+            // No read as of any position saw what another stood for when it expired.
+            let last_end = due.iter().filter_map(|doomed| doomed.deleted).max().unwrap_or(0);
+            tx.change(
+                "UPDATE scopes SET epoch = epoch + 1, entries_from = max(entries_from, ?3)
+                 WHERE tenant = ?1 AND scope = ?2",
+                [no.tenant, no.scope, last_end],
+            )?;
+            recalled::lose(tx, no)?;
+            let payload =
+                serde_json::json!({ "memoryRef": tx.scope()?.memory(), "entries": due.len() });
+            log::record(
+                tx,
+                no.tenant,
+                Some(no.scope),
+                "memory.expired",
+                &payload.to_string(),
+                now,
+            )?;
+            let touched = dreams::by_entries(tx, no, due.iter().map(|doomed| doomed.id.as_str()))?;
+            dreams::lose(tx, (tx.scope()?, no), &touched, Going::Deleted, now)?;
+            Ok(due.len() as u64)
+        })
+        .await
     }
 
     /// Erases entries by id, tag or age; returns how many. An entry named by its id takes
@@ -112,7 +139,6 @@ impl Store {
     }
 }
 
-/// An entry to delete.
 struct Doomed {
     id: String,
     began: i64,
@@ -120,29 +146,8 @@ struct Doomed {
     deleted: Option<i64>,
 }
 
-fn purge(tx: &Tx<'_>, now: Millis, ended_by: Millis, limit: usize) -> Result<u64> {
-    let Some(no) = tx.scope_no()? else { return Ok(0) };
-    let due = purgeable(tx, no, now, ended_by, limit)?;
-    if due.is_empty() {
-        return Ok(0);
-    }
-    for doomed in &due {
-        delete(tx, no, doomed)?;
-        commitments::void(tx, no, &doomed.id, now)?;
-    }
-    // No read as of any position saw what another stood for when it expired.
-    let last_end = due.iter().filter_map(|doomed| doomed.deleted).max().unwrap_or(0);
-    tx.run(
-        "UPDATE scopes SET epoch = epoch + 1, entries_from = max(entries_from, ?3)
-         WHERE tenant = ?1 AND scope = ?2",
-        [no.tenant, no.scope, last_end],
-    )?;
-    recalled::lose(tx, no)?;
-    let payload = serde_json::json!({ "memoryRef": tx.scope()?.memory(), "entries": due.len() });
-    log::record(tx, no.tenant, Some(no.scope), "memory.expired", &payload.to_string(), now)?;
-    let touched = dreams::by_entries(tx, no, due.iter().map(|doomed| doomed.id.as_str()))?;
-    dreams::lose(tx, (tx.scope()?, no), &touched, Going::Deleted, now)?;
-    Ok(due.len() as u64)
+record! {
+    Doomed { began, id, deleted }
 }
 
 fn purgeable(
@@ -163,10 +168,7 @@ fn purgeable(
              ORDER BY 1 LIMIT ?5"
         ),
         params![no.tenant, no.scope, now, ended_by, limit],
-        |row| {
-            let (began, id, deleted) = tuple(row)?;
-            Ok(Doomed { id, began, deleted })
-        },
+        tuple,
     )
 }
 
@@ -193,14 +195,13 @@ fn forget_named(tx: &Tx<'_>, no: ScopeNo, selector: &Selector) -> Result<()> {
         Selector::Subject { tag, .. } => ("tag = ?3", Owned::from(tag.as_str().to_owned())),
         Selector::Before(at) => ("created_at < ?3", Owned::from(at.0)),
     };
-    tx.run(
+    tx.change(
         &format!(
             "DELETE FROM commitments INDEXED BY commitments_by_entry
              WHERE tenant = ?1 AND scope = ?2 AND {condition}"
         ),
         params![no.tenant, no.scope, value],
-    )?;
-    Ok(())
+    )
 }
 
 /// The ids of the entries that a selector names, and of those that go with them.

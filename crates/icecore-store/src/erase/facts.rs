@@ -7,9 +7,8 @@ use icecore_domain::time::Millis;
 use super::Selector;
 use super::dreams::{self, Going, Touched};
 use crate::answers;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Kind, Owned, column, params};
-use crate::error::Result;
+use crate::engine::Kind;
+use crate::engine::prelude::*;
 use crate::log::hidden;
 use crate::store::Store;
 use crate::turns::rows;
@@ -56,7 +55,6 @@ pub(super) fn touched(
     Named::by(selector, quoting).touched(tx, no)
 }
 
-/// The facts and verdicts that an erasure names.
 struct Named {
     condition: &'static str,
     value: Owned,

@@ -8,9 +8,7 @@ use super::dreams::{self, Going, Touched};
 use super::turns::{Lost, still_as_read, swap_pack, swap_texts, take_out};
 use super::{Rewrite, RewrittenTurn};
 use crate::bounds::Change;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{params, tuple};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::log::hidden;
 use crate::store::Store;
 use crate::turns::rows;
@@ -29,7 +27,7 @@ impl Store {
     /// body is in its row and not given, or the other way round.
     pub async fn rewrite(&self, scope: &Scope, rewrite: Rewrite) -> Result<bool> {
         self.write(scope, "rewrite", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, rewrite.session)? else {
+            let Some(no) = rows::owned(tx, rewrite.session)? else {
                 return Ok(false);
             };
             if !still_as_read(tx, no, &rewrite.seen())? || !bodies_fit(tx, no.tenant, &rewrite)? {
@@ -59,13 +57,16 @@ fn bodies_fit(tx: &Tx<'_>, tenant: i64, rewrite: &Rewrite) -> Result<bool> {
     Ok(true)
 }
 
-/// A turn that can be rewritten.
 struct Present {
     ordinal: i64,
     tokens: i64,
     position: i64,
     /// Bytes of its body, if that is in its row.
     body: Option<i64>,
+}
+
+record! {
+    Present { ordinal, tokens, position, body }
 }
 
 fn present(
@@ -80,10 +81,7 @@ fn present(
          WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq = ?3 AND t.branch = ?4
            AND t.flags & ?5 = 0",
         params![tenant, rewrite.session, turn.seq, rewrite.branch, ERASED | EXPIRED],
-        |row| {
-            let (ordinal, tokens, position, body) = tuple(row)?;
-            Ok(Present { ordinal, tokens, position, body })
-        },
+        tuple,
     )
 }
 
@@ -93,14 +91,14 @@ fn rewrite_rows(tx: &Tx<'_>, no: ScopeNo, rewrite: &Rewrite, larger: &mut i64) -
     let mut changed = BTreeMap::new();
     for turn in &rewrite.turns {
         let Some(found) = present(tx, no.tenant, rewrite, turn)? else { continue };
-        tx.run(
+        tx.change(
             "UPDATE turns SET tokens = ?4 WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
             params![no.tenant, rewrite.session, turn.seq, turn.tokens],
         )?;
         if let Some(body) = &turn.body {
             let body = rows::write_body(body);
             *larger += body.len() as i64 - found.body.unwrap_or(0);
-            tx.run(
+            tx.change(
                 "UPDATE bodies SET body = ?4 WHERE tenant = ?1 AND session = ?2 AND seq = ?3",
                 params![no.tenant, rewrite.session, turn.seq, body],
             )?;

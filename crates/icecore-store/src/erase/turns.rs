@@ -9,9 +9,7 @@ use icecore_domain::time::Millis;
 use super::dreams::{self, Going, Touched};
 use super::{Erasure, Seen, Selected, Selector};
 use crate::bounds::Change;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Owned, column, number, params, tuple};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::layers::{NewPack, TextBody};
 use crate::log::hidden;
 use crate::store::Store;
@@ -42,7 +40,7 @@ impl Store {
     /// read, or if a turn to erase lies in a closed micro that is not among those given.
     pub async fn erase(&self, scope: &Scope, erasure: Erasure) -> Result<bool> {
         self.write(scope, "erase", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, erasure.session)? else {
+            let Some(no) = rows::owned(tx, erasure.session)? else {
                 return Ok(false);
             };
             if !still_as_read(tx, no, &erasure.seen())? {
@@ -208,7 +206,6 @@ impl Emptied {
         Self(ranges)
     }
 
-    /// Whether one of the ranges holds this one.
     fn covers(&self, first: Ordinal, last: Ordinal) -> bool {
         let begun = self.0.partition_point(|(from, _)| *from <= first);
         begun > 0 && last <= self.0[begun - 1].1
@@ -244,11 +241,14 @@ fn every_pack_is_named(tx: &Tx<'_>, no: ScopeNo, seen: &Seen<'_>) -> Result<bool
     Ok(true)
 }
 
-/// A turn without tombstone.
 struct Erasable {
     ordinal: Ordinal,
     tokens: i64,
     is_expired: bool,
+}
+
+record! {
+    Erasable { ordinal, tokens, is_expired }
 }
 
 /// The turn of the branch, unless it is a tombstone.
@@ -266,10 +266,7 @@ fn erasable(
                AND flags & {ERASED} = 0"
         ),
         params![tenant, session, seq, branch],
-        |row| {
-            let (ordinal, tokens, is_expired) = tuple(row)?;
-            Ok(Erasable { ordinal, tokens, is_expired })
-        },
+        tuple,
     )
 }
 
@@ -289,13 +286,13 @@ fn erase_rows(tx: &Tx<'_>, no: ScopeNo, erasure: &Erasure, change: &mut Change) 
     }
     let mut touched = take_out(tx, no, (erasure.session, erasure.branch), &gone)?;
     // Hashes of names that no turn bears any more.
-    tx.run(
+    tx.change(
         "DELETE FROM speakers WHERE tenant = ?1 AND session = ?2 AND speaker NOT IN (
              SELECT DISTINCT speaker FROM turns WHERE tenant = ?1 AND session = ?2)",
         params![no.tenant, erasure.session],
     )?;
     if erasure.forget_name {
-        tx.run(
+        tx.change(
             "UPDATE sessions SET name = NULL WHERE tenant = ?1 AND session = ?2 AND turns <= 0",
             params![no.tenant, erasure.session],
         )?;
@@ -340,7 +337,7 @@ fn erase_turn(tx: &Tx<'_>, tenant: i64, session: SessionNo, seq: Seq) -> Result<
         key,
     )?;
     facts::erase_quoting(tx, tenant, number(session.0), number(seq.0))?;
-    tx.run(
+    tx.change(
         &format!(
             "UPDATE turns SET flags = (flags & 3) | {ERASED}, tokens = 0, at = 0, speaker = 0
              WHERE tenant = ?1 AND session = ?2 AND seq = ?3"
@@ -375,7 +372,7 @@ pub(super) fn take_out(
                 AND t.session = ?2 AND t.branch = ?3 AND t.seq >= {level}_first_seq AND {level}_first_seq > 0)"
         )
     });
-    tx.run(
+    tx.change(
         &format!(
             "UPDATE branches SET version = version + 1, unsettled = 1, {}
              WHERE tenant = ?1 AND session = ?2 AND branch = ?3",
@@ -385,7 +382,7 @@ pub(super) fn take_out(
     )?;
     let turns: i64 = changed.values().map(|lost| lost.turns).sum();
     let tokens: i64 = changed.values().map(|lost| lost.tokens).sum();
-    tx.run(
+    tx.change(
         "UPDATE sessions SET turns = turns - ?3, tokens = tokens - ?4
          WHERE tenant = ?1 AND session = ?2",
         params![tenant, session, turns, tokens],
@@ -420,12 +417,12 @@ fn revise_chunks(
         let held = || changed.range(ordinal..=last).map(|(_, lost)| lost);
         let turns: i64 = held().map(|lost| lost.turns).sum();
         let tokens: i64 = held().map(|lost| lost.tokens).sum();
-        tx.run(
+        tx.change(
             "UPDATE chunks SET turns = turns - ?6, tokens = tokens - ?7, revision = revision + ?8
              WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
             params![tenant, session, branch, level, first, turns, tokens, held().count()],
         )?;
-        tx.run(
+        tx.change(
             "DELETE FROM summaries
              WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND level = ?4 AND first = ?5",
             params![tenant, session, branch, level, first],
@@ -434,14 +431,13 @@ fn revise_chunks(
         from = last + 1;
     }
     let Some(first) = first_revised else { return Ok(()) };
-    tx.run(
+    tx.change(
         &format!(
             "UPDATE branches SET {level}_through = min({level}_through, ?4)
              WHERE tenant = ?1 AND session = ?2 AND branch = ?3"
         ),
         params![tenant, session, branch, first - 1],
-    )?;
-    Ok(())
+    )
 }
 
 #[cfg(test)]

@@ -9,11 +9,9 @@ use icecore_domain::time::Millis;
 
 use super::compressed;
 use super::demotion::PACK_KEY;
-use crate::engine::tx::{Isolation, ScopeNo, Tx};
-use crate::engine::{Row, params, tuple, values};
-use crate::error::{Result, StoreError};
+use crate::engine::prelude::*;
+use crate::keys::TenantKey;
 use crate::pack::{PackKey, TextFormat};
-use crate::scopes;
 use crate::store::Store;
 use crate::turns::rows;
 
@@ -27,7 +25,6 @@ pub struct TextBody {
 #[derive(Debug, Clone)]
 pub struct MicroBody {
     pub id: ChunkId,
-    /// Rises when erasure changes the body.
     pub revision: u32,
     pub first_seq: Seq,
     pub last_seq: Seq,
@@ -37,12 +34,10 @@ pub struct MicroBody {
     pub place: BodyPlace,
 }
 
-/// The one place of a body.
 #[derive(Debug, Clone)]
 pub enum BodyPlace {
     /// In the turns' rows, also when all of them are tombstones.
     Rows,
-    /// In the store, as text.
     Text(TextBody),
     /// In a pack, as the member of this micro.
     Pack(PackRecord),
@@ -57,7 +52,6 @@ pub struct PackRecord {
     pub id: ChunkId,
     pub name: String,
     pub key: PackKey,
-    /// The object's size.
     pub bytes: u64,
     /// SHA-256 of the object as it lies there.
     pub sha256: [u8; 32],
@@ -132,7 +126,6 @@ impl Store {
         .await
     }
 
-    /// All packs of a tenant, or of all, by session.
     pub async fn packs(&self, tenant: Option<&Tenant>) -> Result<Vec<PackRecord>> {
         self.read(tenant, "packs", |tx| {
             let sql = format!(
@@ -154,7 +147,7 @@ impl Tx<'_> {
         first: Ordinal,
         last: Ordinal,
     ) -> Result<Vec<MicroBody>> {
-        let Some(no) = rows::owned(self, self.scope()?, session)? else { return Ok(Vec::new()) };
+        let Some(no) = rows::owned(self, session)? else { return Ok(Vec::new()) };
         // Chunks tile, so those that overlap the range begin with the last that begins at or
         // before it.
         let sql = format!(
@@ -177,14 +170,13 @@ impl Tx<'_> {
         let key = |&(session, branch, ordinal): &_| {
             values![no.tenant, session, branch, ordinal, no.scope]
         };
-        let keys: Vec<_> = places.iter().map(key).collect();
         let spans: Vec<Vec<(Ordinal, Ordinal)>> = self.each(
             "SELECT k.first, k.last FROM chunks k
              WHERE k.tenant = ?1 AND k.session = ?2 AND k.branch = ?3 AND k.level = 0
                AND k.first <= ?4 AND EXISTS (SELECT 1 FROM sessions o
                  WHERE o.tenant = ?1 AND o.session = ?2 AND o.scope = ?5)
              ORDER BY k.first DESC LIMIT 1",
-            &keys,
+            places.iter().map(key),
             tuple,
         )?;
         let mut micros = BTreeSet::new();
@@ -193,14 +185,12 @@ impl Tx<'_> {
             micros.extend(holding.map(|(first, _)| (session, branch, first)));
         }
         let key = |&(session, branch, first): &_| values![no.tenant, session, branch, first];
-        let keys: Vec<_> = micros.iter().map(key).collect();
         let sql = format!(
             "{MICROS}
              WHERE c.tenant = ?1 AND c.session = ?2 AND c.branch = ?3 AND c.level = 0
                AND c.first = ?4"
         );
-        let found = self.each(&sql, &keys, read_micro)?;
-        complete(self, no, found.into_iter().flatten().collect())
+        complete(self, no, self.all_of(&sql, micros.iter().map(key), read_micro)?)
     }
 }
 
@@ -213,7 +203,7 @@ struct Micro {
 
 const MICROS: &str =
     "SELECT c.session, c.branch, c.first, c.last, c.first_seq, c.last_seq, c.revision,
-       w.warm_through, x.text, x.packed, x.format, c.turns
+       c.turns, w.warm_through, x.text, x.packed, x.format
      FROM chunks c JOIN branches w ON w.tenant = c.tenant AND w.session = c.session
           AND w.branch = c.branch
      LEFT JOIN texts x ON x.tenant = c.tenant AND x.session = c.session
@@ -221,29 +211,27 @@ const MICROS: &str =
 
 /// A micro, without the pack that may hold its body.
 fn read_micro(row: &Row<'_>) -> Result<Micro> {
-    let (session, branch) = (row.get(0)?, row.get(1)?);
-    let (first, last) = (row.get(2)?, row.get(3)?);
+    let mut columns = Columns::of(row);
+    let (session, branch, first, last) = columns.get()?;
     let id = ChunkId { session, branch, level: Level::Micro, first, last };
-    let warm_through: Ordinal = row.get(7)?;
-    let place = match row.get(8)? {
+    let (first_seq, last_seq, revision, turns, warm_through) = columns.get()?;
+    let place = match columns.get()? {
         _ if last > warm_through => BodyPlace::Rows,
-        Some(bytes) => BodyPlace::Text(read_text(&id, row, bytes)?),
+        Some(bytes) => BodyPlace::Text(read_text(&id, bytes, &mut columns)?),
         None => BodyPlace::Gone,
     };
-    let (first_seq, last_seq, revision) = (row.get(4)?, row.get(5)?, row.get(6)?);
     let present = Vec::new();
-    let body = MicroBody { id, revision, first_seq, last_seq, present, place };
-    Ok(Micro { body, turns: row.get(11)? })
+    Ok(Micro { body: MicroBody { id, revision, first_seq, last_seq, present, place }, turns })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the text comes from our own rows")]
-fn read_text(id: &ChunkId, row: &Row<'_>, bytes: Vec<u8>) -> Result<TextBody> {
-    let format = match row.get(10)? {
+fn read_text(id: &ChunkId, bytes: Vec<u8>, columns: &mut Columns<'_, '_>) -> Result<TextBody> {
+    let text = compressed::decompress(id, bytes, columns.get()?)?;
+    let format = match columns.get()? {
         0 => TextFormat::Ctf,
         1 => TextFormat::Jsonl,
         other => return Err(compressed::damaged(id, format!("unknown format {other}"))),
     };
-    let text = compressed::decompress(id, bytes, row.get(9)?)?;
     Ok(TextBody { format, text: RedactedText::read_back(text) })
 }
 
@@ -268,7 +256,7 @@ fn complete(tx: &Tx<'_>, no: ScopeNo, mut micros: Vec<Micro>) -> Result<Vec<Micr
         "SELECT ordinal FROM turns WHERE tenant = ?1 AND session = ?2 AND branch = ?3
            AND seq >= ?4 AND seq <= ?5 AND flags & {gone} = 0 ORDER BY seq"
     );
-    let found = tx.each(&sql, &keys, |row| Ok(row.get(0)?))?;
+    let found = tx.each(&sql, keys, column)?;
     for (micro, present) in partial.into_iter().zip(found) {
         micro.body.present = present;
     }
@@ -288,7 +276,7 @@ fn find_packs(tx: &Tx<'_>, no: ScopeNo, micros: &mut [Micro]) -> Result<()> {
          WHERE p.tenant = ?1 AND p.session = ?2 AND p.branch = ?3
            AND p.first <= ?4 AND p.last >= ?5 ORDER BY p.first DESC LIMIT 1"
     );
-    let packs = tx.each(&sql, &keys, |row| read_pack(tx, row))?;
+    let packs = tx.each(&sql, keys, |row| read_pack(tx, row))?;
     for (micro, pack) in cold.into_iter().zip(packs) {
         micro.place = pack.into_iter().next().map_or(BodyPlace::Gone, BodyPlace::Pack);
     }
@@ -296,31 +284,34 @@ fn find_packs(tx: &Tx<'_>, no: ScopeNo, micros: &mut [Micro]) -> Result<()> {
 }
 
 const PACKS: &str =
-    "SELECT p.session, p.branch, p.first, p.last, p.name, p.bytes, p.sha256, p.created_at,
-       p.sealed_key, t.sealed_key, t.name, s.memory
+    "SELECT t.name, s.memory, t.sealed_key, p.sealed_key, p.name, p.session, p.branch, p.first,
+       p.last, p.bytes, p.sha256, p.created_at
      FROM packs p JOIN tenants t ON t.tenant = p.tenant
      JOIN sessions o ON o.tenant = p.tenant AND o.session = p.session
      JOIN scopes s ON s.tenant = o.tenant AND s.scope = o.scope";
 
 fn read_pack(tx: &Tx<'_>, row: &Row<'_>) -> Result<PackRecord> {
-    let (session, branch) = (row.get(0)?, row.get(1)?);
-    let (first, last) = (row.get(2)?, row.get(3)?);
-    let scope = scopes::stored_scope(row.get(10)?, row.get(11)?)
-        .ok_or_else(|| tx.damaged("a stored name of a tenant or memory is not valid"))?;
-    let tenant_key = tx.keys().open(tx, scope.tenant(), row.get(9)?)?;
-    let (name, sealed): (String, Vec<u8>) = (row.get(4)?, row.get(8)?);
-    let key = tenant_key.open(PACK_KEY, &sealed).and_then(|key| key.try_into().ok());
-    let key = key.map(PackKey::from_bytes).ok_or_else(|| StoreError::PackDamaged {
-        name: name.clone(),
+    let mut columns = Columns::of(row);
+    let (scope, tenant_key): (Scope, Vec<u8>) = columns.get()?;
+    let tenant_key = tx.keys().open(tx, scope.tenant(), tenant_key)?;
+    let (sealed, name): (Vec<u8>, String) = columns.get()?;
+    let key = open_key(&tenant_key, PACK_KEY, &sealed, &name)?;
+    let (session, branch, first, last) = columns.get()?;
+    let id = ChunkId { session, branch, level: Level::Macro, first, last };
+    let (bytes, sha256, created_at) = columns.get()?;
+    Ok(PackRecord { scope, id, name, key, bytes, sha256, created_at })
+}
+
+/// Opens the sealed key of the pack or archive of this name.
+pub(crate) fn open_key(
+    tenant_key: &TenantKey,
+    label: &str,
+    sealed: &[u8],
+    name: &str,
+) -> Result<PackKey> {
+    let key = tenant_key.open(label, sealed).and_then(|key| key.try_into().ok());
+    key.map(PackKey::from_bytes).ok_or_else(|| StoreError::PackDamaged {
+        name: name.to_owned(),
         reason: "its sealed key does not open".to_owned(),
-    })?;
-    Ok(PackRecord {
-        scope,
-        id: ChunkId { session, branch, level: Level::Macro, first, last },
-        name,
-        key,
-        bytes: row.get(5)?,
-        sha256: row.get(6)?,
-        created_at: row.get(7)?,
     })
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use icecore_domain::chunk::ChunkId;
 
-use crate::error::{Result, StoreError};
+use crate::engine::{Result, StoreError};
 
 const COMPRESSION_LEVEL: i32 = 6;
 

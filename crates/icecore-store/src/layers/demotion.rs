@@ -6,16 +6,13 @@ use icecore_domain::time::Millis;
 
 use super::{PackRecord, TextBody, compressed, move_watermark, unrevised, watermark};
 use crate::bounds::Change;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{column, number, params, tuple};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::pack::{PackKey, TextFormat};
 use crate::store::Store;
 use crate::turns::rows::EXPIRED;
 use crate::turns::{recalled, rows};
 use crate::{log, usage};
 
-/// Label under which pack keys are sealed.
 pub(super) const PACK_KEY: &str = "pack";
 
 /// Micros that leave the hot tier, oldest first, without a gap.
@@ -23,7 +20,6 @@ pub(super) const PACK_KEY: &str = "pack";
 pub struct WarmDemotion {
     pub session: SessionNo,
     pub branch: Branch,
-    /// The watermark as the caller saw it.
     pub seen_through: Ordinal,
     /// The micros, with the revision that was read, and their text (none where every turn of
     /// it was erased).
@@ -33,9 +29,7 @@ pub struct WarmDemotion {
 /// A macro whose micros leave the warm tier.
 #[derive(Debug, Clone)]
 pub struct ColdDemotion {
-    /// The macro.
     pub id: ChunkId,
-    /// The watermark as the caller saw it.
     pub seen_through: Ordinal,
     /// Its micros with the revisions that were read.
     pub micros: Vec<(ChunkId, u32)>,
@@ -43,7 +37,6 @@ pub struct ColdDemotion {
     pub now: Millis,
 }
 
-/// Where a cold body goes.
 #[derive(Debug, Clone)]
 pub enum ColdBody {
     /// Into this pack, already written and read back.
@@ -55,13 +48,10 @@ pub enum ColdBody {
     Dropped,
 }
 
-/// A pack that was written.
 #[derive(Debug, Clone)]
 pub struct NewPack {
-    /// Its random name.
     pub name: String,
     pub key: PackKey,
-    /// The object's size.
     pub bytes: u64,
     /// SHA-256 of the object as it lies there.
     pub sha256: [u8; 32],
@@ -104,7 +94,7 @@ impl Store {
 
 fn demote_to_warm(tx: &Tx<'_>, demotion: &WarmDemotion) -> Result<bool> {
     let WarmDemotion { session, branch, seen_through, ref micros } = *demotion;
-    let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(false) };
+    let Some(no) = rows::owned(tx, session)? else { return Ok(false) };
     let at = (session, branch);
     let revisions = micros.iter().map(|(id, revision, _)| (id, *revision));
     let is_as_seen = watermark(tx, no.tenant, at, "warm_through")? == Some(seen_through)
@@ -136,13 +126,9 @@ pub(crate) fn put_text(tx: &Tx<'_>, tenant: i64, id: &ChunkId, body: &TextBody) 
         TextFormat::Ctf => 0,
         TextFormat::Jsonl => 1,
     };
-    tx.run(
-        "INSERT INTO texts (tenant, session, branch, first, format, packed, text)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-         ON CONFLICT (tenant, session, branch, first) DO UPDATE
-           SET format = excluded.format, packed = excluded.packed, text = excluded.text",
-        params![tenant, id.session, id.branch, id.first, format, packed, bytes],
-    )?;
+    let ChunkId { session, branch, first, .. } = *id;
+    let row = fields! { tenant, session, branch, first, format, packed, text: bytes };
+    tx.upsert("texts", 4, row)?;
     Ok(bytes.len() as i64)
 }
 
@@ -168,7 +154,7 @@ fn delete_bodies(tx: &Tx<'_>, tenant: i64, id: &ChunkId) -> Result<i64> {
 
 fn demote_to_cold(tx: &Tx<'_>, demotion: &ColdDemotion) -> Result<bool> {
     let ColdDemotion { id, seen_through, ref micros, ref body, now } = *demotion;
-    let Some(no) = rows::owned(tx, tx.scope()?, id.session)? else { return Ok(false) };
+    let Some(no) = rows::owned(tx, id.session)? else { return Ok(false) };
     let at = (id.session, id.branch);
     let revisions = micros.iter().map(|(id, revision)| (id, *revision));
     let is_as_seen = watermark(tx, no.tenant, at, "cold_through")? == Some(seen_through)
@@ -216,18 +202,19 @@ pub(crate) fn put_pack(
 ) -> Result<()> {
     let (_, key) = tx.ensure_tenant()?;
     let sealed = key.seal(PACK_KEY, pack.key.as_bytes());
-    tx.run(
-        "INSERT INTO packs (tenant, session, branch, first, last, name, sealed_key, bytes, sha256, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-         ON CONFLICT (tenant, session, branch, first) DO UPDATE
-           SET last = excluded.last, name = excluded.name, sealed_key = excluded.sealed_key,
-             bytes = excluded.bytes, sha256 = excluded.sha256, created_at = excluded.created_at",
-        params![
-            tenant, id.session, id.branch, id.first, id.last, pack.name, sealed, pack.bytes,
-            pack.sha256, now
-        ],
-    )?;
-    Ok(())
+    let row = fields! {
+        tenant,
+        session: id.session,
+        branch: id.branch,
+        first: id.first,
+        last: id.last,
+        name: pack.name,
+        sealed_key: sealed,
+        bytes: pack.bytes,
+        sha256: pack.sha256,
+        created_at: now,
+    };
+    tx.upsert("packs", 4, row)
 }
 
 /// Marks the turns of a macro expired and logs it; answers how many.

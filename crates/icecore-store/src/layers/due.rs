@@ -2,9 +2,7 @@
 
 use icecore_domain::ids::{Branch, Scope, SessionNo, Tenant};
 
-use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{column, params};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::scopes;
 use crate::store::Store;
 use crate::turns::rows;
@@ -16,18 +14,14 @@ pub struct DueBranch {
     pub branch: Branch,
 }
 
-impl Store {
-    /// Branches, of any tenant, that an append, an erasure or dropped summaries changed
-    /// since they were last settled. What the worker itself moves is no such change.
-    pub async fn unsettled(&self, limit: usize) -> Result<Vec<DueBranch>> {
-        self.read(Isolation::Global, "unsettled", move |tx| {
-            unsettled_in(tx, (i64::MIN, i64::MAX), limit)
-        })
-        .await
-    }
+record! {
+    DueBranch { scope, session, branch }
+}
 
-    /// As [`Store::unsettled`], of one tenant: the first that has any and is not among
-    /// `tenants`.
+impl Store {
+    /// Branches that an append, an erasure or dropped summaries changed since they were
+    /// last settled: those of the first tenant that has any and is not among `tenants`.
+    /// What the worker itself moves is no such change.
     pub async fn unsettled_beside(
         &self,
         tenants: &[Tenant],
@@ -35,7 +29,20 @@ impl Store {
     ) -> Result<Vec<DueBranch>> {
         let tenants = tenants.to_vec();
         self.read(Isolation::Global, "unsettled_beside", move |tx| {
-            unsettled_beside(tx, &tenants, limit)
+            let passed =
+                tenants.iter().filter_map(|tenant| scopes::tenant_no(tx, tenant).transpose());
+            let passed = passed.collect::<Result<Vec<i64>>>()?;
+            // From tenant to tenant, however many branches each has.
+            let next = "SELECT b.tenant FROM branches b INDEXED BY branches_unsettled
+                 WHERE b.unsettled = 1 AND b.tenant > ?1 ORDER BY b.tenant LIMIT 1";
+            let mut after = i64::MIN;
+            while let Some(tenant) = tx.first(next, [after], column)? {
+                if !passed.contains(&tenant) {
+                    return unsettled(tx, tenant, limit);
+                }
+                after = tenant;
+            }
+            Ok(Vec::new())
         })
         .await
     }
@@ -71,13 +78,12 @@ impl Store {
         seen: u64,
     ) -> Result<()> {
         self.write(scope, "settle", move |tx| {
-            let Some(no) = rows::owned(tx, tx.scope()?, session)? else { return Ok(()) };
-            tx.run(
+            let Some(no) = rows::owned(tx, session)? else { return Ok(()) };
+            tx.change(
                 "UPDATE branches SET unsettled = 0
                  WHERE tenant = ?1 AND session = ?2 AND branch = ?3 AND version = ?4",
                 params![no.tenant, session, branch, seen],
-            )?;
-            Ok(())
+            )
         })
         .await
     }
@@ -85,43 +91,21 @@ impl Store {
     /// Marks every branch unsettled, so that changed settings take effect.
     pub async fn unsettle_all(&self) -> Result<()> {
         self.write(Isolation::Global, "unsettle_all", |tx| {
-            tx.run("UPDATE branches SET unsettled = 1", [])?;
-            Ok(())
+            tx.change("UPDATE branches SET unsettled = 1", [])
         })
         .await
     }
 }
 
-fn unsettled_beside(tx: &Tx<'_>, tenants: &[Tenant], limit: usize) -> Result<Vec<DueBranch>> {
-    let mut passed = Vec::new();
-    for tenant in tenants {
-        passed.extend(scopes::tenant_no(tx, tenant)?);
-    }
-    // From tenant to tenant, however many branches each has.
-    let next = "SELECT b.tenant FROM branches b INDEXED BY branches_unsettled
-         WHERE b.unsettled = 1 AND b.tenant > ?1 ORDER BY b.tenant LIMIT 1";
-    let mut after = i64::MIN;
-    while let Some(tenant) = tx.first(next, [after], column)? {
-        if !passed.contains(&tenant) {
-            return unsettled_in(tx, (tenant, tenant), limit);
-        }
-        after = tenant;
-    }
-    Ok(Vec::new())
-}
-
-/// Of the tenants with these numbers, from the first to the last.
-fn unsettled_in(tx: &Tx<'_>, (from, to): (i64, i64), limit: usize) -> Result<Vec<DueBranch>> {
+fn unsettled(tx: &Tx<'_>, tenant: i64, limit: usize) -> Result<Vec<DueBranch>> {
     tx.all(
-        "SELECT b.tenant, o.scope, b.session, b.branch
+        "SELECT t.name, p.memory, b.session, b.branch
          FROM branches b INDEXED BY branches_unsettled
          JOIN sessions o ON o.tenant = b.tenant AND o.session = b.session
-         WHERE b.unsettled = 1 AND b.tenant BETWEEN ?1 AND ?2
-         ORDER BY b.tenant, b.session, b.branch LIMIT ?3",
-        params![from, to, limit],
-        |row| {
-            let scope = scopes::scope_of(tx, row.get(0)?, row.get(1)?)?;
-            Ok(DueBranch { scope, session: row.get(2)?, branch: row.get(3)? })
-        },
+         JOIN scopes p ON p.tenant = o.tenant AND p.scope = o.scope
+         JOIN tenants t ON t.tenant = b.tenant
+         WHERE b.unsettled = 1 AND b.tenant = ?1 ORDER BY b.session, b.branch LIMIT ?2",
+        params![tenant, limit],
+        tuple,
     )
 }

@@ -2,14 +2,16 @@
 
 use icecore_domain::redact::Hidden;
 
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Params, Row, params};
-use crate::error::Result;
+use crate::engine::prelude::*;
 
-/// Adds to the counts at a position.
-pub(crate) fn put_hidden(tx: &Tx<'_>, no: ScopeNo, position: i64, hidden: &Hidden) -> Result<()> {
+pub(crate) fn put_hidden(
+    tx: &Tx<'_>,
+    no: ScopeNo,
+    position: impl ToSql,
+    hidden: &Hidden,
+) -> Result<()> {
     for (kind, count) in hidden {
-        tx.run(
+        tx.change(
             "INSERT INTO hidden (tenant, position, scope, kind, count) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (tenant, position, kind) DO UPDATE SET count = hidden.count + ?5",
             params![no.tenant, position, no.scope, kind, count],
@@ -22,11 +24,9 @@ pub(crate) fn put_hidden(tx: &Tx<'_>, no: ScopeNo, position: i64, hidden: &Hidde
 /// tenant.
 pub(crate) fn forget_hidden(tx: &Tx<'_>, positions: &str, values: impl Params) -> Result<()> {
     let delete = format!("DELETE FROM hidden WHERE tenant = ?1 AND position IN ({positions})");
-    tx.run(&delete, values)?;
-    Ok(())
+    tx.change(&delete, values)
 }
 
-/// Counts from a column that holds them as a JSON object.
 pub(crate) fn read_hidden(row: &Row<'_>, column: usize) -> Result<Hidden> {
     let json: String = row.get(column)?;
     Ok(serde_json::from_str(&json).unwrap_or_default())

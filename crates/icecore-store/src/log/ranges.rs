@@ -7,9 +7,7 @@
 
 use icecore_domain::time::Millis;
 
-use crate::engine::tx::Tx;
-use crate::engine::{Value, column, params_from_iter, tuple, values};
-use crate::error::Result;
+use crate::engine::prelude::*;
 
 /// Rows of `runs` that are read at a time. Each has at least one turn, and most have more.
 const PAGE: usize = 64;
@@ -17,7 +15,6 @@ const PAGE: usize = 64;
 /// Consecutive turns of a session that also follow each other in the log.
 pub(crate) struct TurnRange {
     session: i64,
-    /// `seq` of the first turn.
     begin: i64,
     /// One past the `seq` of the last.
     end: i64,
@@ -32,7 +29,6 @@ impl TurnRange {
     }
 }
 
-/// The log of one memory, or of all memories of a tenant.
 #[derive(Clone, Copy)]
 pub(crate) struct LogOf {
     pub(crate) tenant: i64,

@@ -9,9 +9,7 @@ use icecore_domain::identity::Link;
 use icecore_domain::ids::{Branch, Ordinal, Position, Scope, Seq, SessionNo};
 
 use crate::bounds::Change;
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Value, column, params, tuple, values};
-use crate::error::{Result, StoreError};
+use crate::engine::prelude::*;
 use crate::log::Outcome;
 use crate::store::Store;
 use crate::turns::links::LinkedBefore;
@@ -73,7 +71,6 @@ struct OpenSession<'b> {
     touched: Vec<Branch>,
     added: Vec<Added<'b>>,
     chunks: Vec<[Value<'b>; 11]>,
-    /// The number of the batch's policy.
     policy: i64,
     /// The stored turns that this batch may ask for, by lookup.
     known: BTreeMap<i64, Known>,
@@ -88,7 +85,6 @@ struct OpenSession<'b> {
 /// A turn's place in the tree of its session.
 type Node = (Branch, Ordinal);
 
-/// A turn to insert.
 struct Added<'b> {
     turn: &'b NewTurn,
     body: Vec<u8>,
@@ -118,13 +114,11 @@ impl<'b> OpenSession<'b> {
         let states = rows::branches(tx, scope.tenant, no)?;
         let known = read_known(tx, scope.tenant, no, last_seq, batch)?;
         let links = links::before(tx, scope, no, batch)?;
-        let followed = match batch.after {
-            None => None,
-            Some(link) => {
-                let found = links::in_session(tx, scope, no, link)?;
-                Some(found.ok_or_else(|| no_parent(0, "the message before", batch))?)
-            }
-        };
+        let followed = batch.after.map(|link| -> Result<_> {
+            let found = links::in_session(tx, scope, no, link)?;
+            found.ok_or_else(|| no_parent(0, "the message before", batch))
+        });
+        let followed = followed.transpose()?;
         Ok(Self {
             batch,
             scope,
@@ -352,19 +346,10 @@ impl<'b> OpenSession<'b> {
         Ok(Ordinal(ordinal))
     }
 
-    /// Remembers a turn to insert.
     fn note(&mut self, tx: &Tx<'_>, turn: &'b NewTurn, place: AppendedTurn) -> Result<()> {
-        let speaker = match &turn.speaker {
-            Some(hash) => self.speaker(tx, hash)?,
-            None => 0,
-        };
-        let mut flags = 0;
-        if has_id(turn) {
-            flags |= HAS_CLIENT_ID;
-        }
-        if turn.session_given {
-            flags |= SESSION_GIVEN;
-        }
+        let speaker = turn.speaker.map_or(Ok(0), |hash| self.speaker(tx, &hash))?;
+        let flags =
+            i64::from(has_id(turn)) * HAS_CLIENT_ID + i64::from(turn.session_given) * SESSION_GIVEN;
         if let Some(link) = turn.link {
             let before = self.links.entry(link).or_default();
             self.is_answered |= turn.is_answer || before.is_answered;
@@ -430,7 +415,7 @@ impl<'b> OpenSession<'b> {
             .iter()
             .map(|added| [tenant, session, added.place.seq.into(), added.body.as_slice().into()]);
         insert(tx, "bodies", ["tenant", "session", "seq", "body"], bodies)?;
-        tx.run(
+        tx.change(
             "UPDATE sessions SET name = ?3, turns = ?4, tokens = ?5, last_seq = ?6,
                 updated_at = ?7, current = ?8
              WHERE tenant = ?1 AND session = ?2",
@@ -444,14 +429,13 @@ impl<'b> OpenSession<'b> {
                 self.batch.now,
                 self.current,
             ],
-        )?;
-        Ok(())
+        )
     }
 
     fn write_branch(&self, tx: &Tx<'_>, state: &BranchState) -> Result<()> {
         let record = &state.record;
         let tail = &record.tail;
-        tx.run(
+        tx.change(
             "INSERT INTO branches (tenant, session, branch, fork_branch, fork_ordinal, policy, length,
                 head_seq, micro_first, mini_first, macro_first, micro_first_seq, mini_first_seq, macro_first_seq,
                 micro_tokens, mini_tokens, macro_tokens)
@@ -479,8 +463,7 @@ impl<'b> OpenSession<'b> {
                 state.tokens[1],
                 state.tokens[2],
             ],
-        )?;
-        Ok(())
+        )
     }
 
     /// Writes the turns, from position `first` on, and what is found by their positions or
@@ -507,11 +490,16 @@ impl<'b> OpenSession<'b> {
         insert(tx, "turns", TURN_COLUMNS, turns)?;
         let (count, now) = (self.added.len(), self.batch.now);
         let first_seq = Seq(self.last_seq.0 - count as u64 + 1);
-        tx.run(
-            "INSERT INTO runs (tenant, first, scope, session, first_seq, count, at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![self.scope.tenant, first, self.scope.scope, self.no, first_seq, count, now],
-        )?;
+        let row = fields! {
+            tenant: self.scope.tenant,
+            first: first,
+            scope: self.scope.scope,
+            session: self.no,
+            first_seq: first_seq,
+            count: count,
+            at: now,
+        };
+        tx.insert("runs", row)?;
         let hidden = (first..).zip(&self.added).flat_map(|(position, added)| {
             let hidden = added.turn.hidden.iter();
             hidden.map(move |(kind, count)| {
@@ -577,11 +565,11 @@ fn read_known(
     if last_seq == Seq(0) {
         return Ok(lookups.into_iter().map(|lookup| (lookup, Known::new())).collect());
     }
-    let keys: Vec<_> = lookups.iter().map(|lookup| values![tenant, session, *lookup]).collect();
+    let keys = lookups.iter().map(|lookup| values![tenant, session, *lookup]);
     let found = tx.each(
         "SELECT seq, branch, ordinal, flags, identity FROM turns INDEXED BY turns_by_lookup
          WHERE tenant = ?1 AND session = ?2 AND lookup = ?3 ORDER BY seq",
-        &keys,
+        keys,
         |row| {
             let (seq, branch, ordinal, flags, body): (_, _, _, i64, _) = tuple(row)?;
             let is_erased = flags & ERASED != 0;
@@ -661,16 +649,24 @@ fn new_session(
     batch: &AppendBatch,
     name_hash: &[u8; 16],
 ) -> Result<SessionNo> {
-    let session = tx.one(
+    let session: SessionNo = tx.one(
         "UPDATE tenants SET sessions = sessions + 1 WHERE tenant = ?1 RETURNING sessions",
         [no.tenant],
         column,
     )?;
-    tx.run(
-        "INSERT INTO sessions (tenant, session, scope, name, name_hash, turns, tokens, last_seq, updated_at, current)
-         VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6, 0)",
-        params![no.tenant, session, no.scope, batch.session.as_str(), *name_hash, batch.now],
-    )?;
+    let row = fields! {
+        tenant: no.tenant,
+        session: session,
+        scope: no.scope,
+        name: batch.session.as_str(),
+        name_hash: *name_hash,
+        turns: 0,
+        tokens: 0,
+        last_seq: 0,
+        updated_at: batch.now,
+        current: Branch::MAIN,
+    };
+    tx.insert("sessions", row)?;
     Ok(session)
 }
 

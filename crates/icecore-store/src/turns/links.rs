@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, SessionNo, TurnId};
 
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Row, number, params, values};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::log::Outcome;
 use crate::store::Store;
 use crate::turns::{
@@ -28,33 +26,17 @@ impl Store {
         self.read(scope, "linked", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
             let (first, last) = session.map_or((0, i64::MAX), |one| (number(one.0), number(one.0)));
-            let keys: Vec<_> = links
-                .iter()
-                .map(|link| values![no.tenant, no.scope, link, first, last, MOST_LINKED])
-                .collect();
-            let found = tx.each(
-                "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags, b.length, l.answered,
-                   l.hollow, l.link
+            let key = |link| values![no.tenant, no.scope, link, first, last, MOST_LINKED];
+            let sql = "SELECT l.link, t.session, t.seq, t.branch, t.ordinal, t.flags,
+                   t.ordinal = b.length, l.answered, l.hollow
                  FROM links l
                  JOIN turns t ON t.tenant = l.tenant AND t.session = l.session AND t.seq = l.seq
                  JOIN branches b ON b.tenant = t.tenant AND b.session = t.session
                    AND b.branch = t.branch
                  WHERE l.tenant = ?1 AND l.scope = ?2 AND l.link = ?3
                    AND l.session BETWEEN ?4 AND ?5
-                 ORDER BY l.session DESC LIMIT ?6",
-                &keys,
-                |row| {
-                    let place = read_place(row)?;
-                    Ok(LinkedTurn {
-                        link: row.get(8)?,
-                        place,
-                        is_head: place.ordinal == row.get(5)?,
-                        is_answered: row.get(6)?,
-                        is_hollow: row.get(7)?,
-                    })
-                },
-            )?;
-            Ok(found.into_iter().flatten().collect())
+                 ORDER BY l.session DESC LIMIT ?6";
+            tx.all_of(sql, links.iter().map(key), tuple)
         })
         .await
     }
@@ -64,15 +46,11 @@ impl Store {
         let ids = ids.to_vec();
         self.read(scope, "places", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-            let key = |id: &TurnId| values![no.tenant, id.session, id.seq, no.scope];
-            let found = tx.each(
-                "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags FROM turns t
+            let sql = "SELECT t.session, t.seq, t.branch, t.ordinal, t.flags FROM turns t
                  JOIN sessions o ON o.tenant = t.tenant AND o.session = t.session AND o.scope = ?4
-                 WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq = ?3",
-                &ids.iter().map(key).collect::<Vec<_>>(),
-                read_place,
-            )?;
-            Ok(found.into_iter().flatten().collect())
+                 WHERE t.tenant = ?1 AND t.session = ?2 AND t.seq = ?3";
+            let keys = ids.iter().map(|id| values![no.tenant, id.session, id.seq, no.scope]);
+            tx.all_of(sql, keys, tuple)
         })
         .await
     }
@@ -100,11 +78,11 @@ pub(crate) fn before(
     let answered = tx.each(
         "SELECT 1 FROM links
          WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND answered != 0 LIMIT 1",
-        &keys,
+        keys.clone(),
         |_| Ok(()),
     )?;
-    let keys: Vec<_> = keys.into_iter().map(|key| [key, values![session]].concat()).collect();
-    let here = tx.each(IN_SESSION, &keys, read_known)?;
+    let keys = keys.into_iter().map(|key| [key, values![session]].concat());
+    let here = tx.each(IN_SESSION, keys, read_known)?;
     let before = here.into_iter().zip(answered).map(|(here, answered)| LinkedBefore {
         here: here.into_iter().next(),
         is_answered: !answered.is_empty(),
@@ -129,12 +107,11 @@ pub(crate) fn note_answered(
     session: SessionNo,
     link: Link,
 ) -> Result<()> {
-    tx.run(
+    tx.change(
         "UPDATE links SET answered = 1
          WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND session = ?4",
         params![no.tenant, no.scope, link, session],
-    )?;
-    Ok(())
+    )
 }
 
 const IN_SESSION: &str =
@@ -143,21 +120,24 @@ const IN_SESSION: &str =
      WHERE l.tenant = ?1 AND l.scope = ?2 AND l.link = ?3 AND l.session = ?4";
 
 fn read_known(row: &Row<'_>) -> Result<(AppendedTurn, bool)> {
-    let TurnPlace { id, branch, ordinal, state } = read_place(row)?;
+    let (TurnPlace { id, branch, ordinal, state }, is_answered) = tuple(row)?;
     let outcome = match state {
         TurnState::Erased => Outcome::Forgotten,
         TurnState::Present | TurnState::Expired => Outcome::Known,
     };
-    Ok((AppendedTurn { outcome, seq: id.seq, branch, ordinal }, row.get(5)?))
+    Ok((AppendedTurn { outcome, seq: id.seq, branch, ordinal }, is_answered))
 }
 
-fn read_place(row: &Row<'_>) -> Result<TurnPlace> {
-    Ok(TurnPlace {
-        id: TurnId { session: row.get(0)?, seq: row.get(1)? },
-        branch: row.get(2)?,
-        ordinal: row.get(3)?,
-        state: rows::turn_state(row.get(4)?),
-    })
+record! {
+    TurnPlace { id, branch, ordinal, state }
+    LinkedTurn { link, place, is_head, is_answered, is_hollow }
+}
+
+/// The flags of a turn.
+impl FromSql for TurnState {
+    fn from_value(value: Value<'_>) -> Result<Self> {
+        i64::from_value(value).map(rows::turn_state)
+    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,7 @@ use icecore_domain::identity::Link;
 use icecore_domain::ids::{Scope, SessionNo};
 use icecore_domain::redact::RedactedText;
 
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{column, params, values};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::secrets;
 use crate::store::Store;
 use crate::turns::{NewRecalled, rows};
@@ -27,20 +25,14 @@ impl Store {
             if rows::scope_head(tx, tx.scope()?)?.epoch != recalled.epoch {
                 return Ok(false);
             }
+            let NewRecalled { session, link, epoch, ref text, .. } = recalled;
             let put = tx.run(
                 "INSERT INTO recalled (tenant, scope, link, session, epoch, text)
                  SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM links
                    WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND session = ?4)
                  ON CONFLICT (tenant, scope, link, session) DO UPDATE SET epoch = ?5, text = ?6
                    WHERE recalled.epoch != ?5",
-                params![
-                    no.tenant,
-                    no.scope,
-                    recalled.link,
-                    recalled.session,
-                    recalled.epoch,
-                    recalled.text.as_str(),
-                ],
+                params![no.tenant, no.scope, link, session, epoch, text],
             )?;
             Ok(put > 0)
         })
@@ -58,39 +50,22 @@ impl Store {
         self.read(scope, "recalled", move |tx| {
             let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
             let epoch = rows::scope_head(tx, tx.scope()?)?.epoch;
-            let keys: Vec<_> = links
-                .iter()
-                .map(|link| values![no.tenant, no.scope, link, session, epoch])
-                .collect();
-            let found = tx.each(
-                "SELECT text FROM recalled
-                 WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND session = ?4 AND epoch = ?5",
-                &keys,
-                column,
-            )?;
-            let recalled = links.iter().zip(found).filter_map(|(link, found)| {
-                found.into_iter().next().map(|text| (*link, read_back(text)))
-            });
-            Ok(recalled.collect())
+            let key = |link| values![no.tenant, no.scope, link, session, epoch];
+            let sql = "SELECT link, text FROM recalled
+                 WHERE tenant = ?1 AND scope = ?2 AND link = ?3 AND session = ?4 AND epoch = ?5";
+            tx.all_of(sql, links.iter().map(key), tuple)
         })
         .await
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it comes from our own rows")]
-fn read_back(text: String) -> RedactedText {
-    RedactedText::read_back(text)
-}
-
 /// Deletes the records of a tenant. Their texts may hold parts of a new secret, which no
 /// redactor finds.
 pub(crate) fn lose_all(tx: &Tx<'_>, tenant: i64) -> Result<()> {
-    tx.run("DELETE FROM recalled WHERE tenant = ?1", [tenant])?;
-    Ok(())
+    tx.change("DELETE FROM recalled WHERE tenant = ?1", [tenant])
 }
 
 /// Deletes the records of a memory from which something was erased.
 pub(crate) fn lose(tx: &Tx<'_>, no: ScopeNo) -> Result<()> {
-    tx.run("DELETE FROM recalled WHERE tenant = ?1 AND scope = ?2", [no.tenant, no.scope])?;
-    Ok(())
+    tx.change("DELETE FROM recalled WHERE tenant = ?1 AND scope = ?2", [no.tenant, no.scope])
 }

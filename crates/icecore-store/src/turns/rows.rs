@@ -1,16 +1,12 @@
 //! Reading sessions, branches and turns.
 
-use icecore_domain::cut::{CutPolicy, OpenTail};
-use icecore_domain::identity::{IdentityKey, TurnIdentity};
-use icecore_domain::ids::{
-    Branch, Ordinal, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId,
-};
+use icecore_domain::cut::OpenTail;
+use icecore_domain::identity::IdentityKey;
+use icecore_domain::ids::{Branch, Position, Scope, Seq, SessionName, SessionNo, Tenant, TurnId};
 use icecore_domain::redact::{RedactedText, RedactedTurn};
 use icecore_domain::turn_jsonl;
 
-use crate::engine::tx::{ScopeNo, Tx};
-use crate::engine::{Error, Params, Row, number, params, tuple, values};
-use crate::error::Result;
+use crate::engine::prelude::*;
 use crate::keys::TenantKey;
 use crate::log::ranges::LogOf;
 use crate::store::Store;
@@ -57,7 +53,6 @@ impl Store {
         self.read(scope, "session_by_hash", move |tx| session_hashed(tx, hash)).await
     }
 
-    /// The session of that number, if it is in this scope.
     pub async fn session_by_number(
         &self,
         scope: &Scope,
@@ -113,7 +108,7 @@ impl Store {
         branch: Branch,
     ) -> Result<Option<BranchRecord>> {
         self.read(scope, "branch", move |tx| {
-            let Some(no) = owned(tx, tx.scope()?, session)? else { return Ok(None) };
+            let Some(no) = owned(tx, session)? else { return Ok(None) };
             let mut records = branches(tx, no.tenant, session)?.into_iter().map(|one| one.record);
             Ok(records.find(|record| record.branch == branch))
         })
@@ -156,9 +151,8 @@ impl Store {
             let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
             let log = LogOf { tenant: no.tenant, scope: Some(no.scope) };
             let ranges = log.turns_after(tx, number(after.0), limit)?;
-            let keys: Vec<_> = ranges.iter().map(|range| range.key(no.tenant)).collect();
-            let found = tx.each(&turns_of_range_sql(), &keys, read_turn)?;
-            Ok(found.into_iter().flatten().collect())
+            let keys = ranges.iter().map(|range| range.key(no.tenant));
+            tx.all_of(&turns_of_range_sql(), keys, read_turn)
         })
         .await
     }
@@ -190,16 +184,11 @@ fn session_hashed(tx: &Tx<'_>, hash: [u8; 16]) -> Result<Option<SessionRecord>> 
 
 fn sessions_at(tx: &Tx<'_>, sessions: &[SessionNo]) -> Result<Vec<SessionRecord>> {
     let Some(no) = tx.scope_no()? else { return Ok(Vec::new()) };
-    let key = |session: &SessionNo| values![no.tenant, *session, no.scope];
-    let found = tx.each(
-        &format!(
-            "SELECT {SESSION_COLUMNS} FROM sessions
-             WHERE tenant = ?1 AND session = ?2 AND scope = ?3"
-        ),
-        &sessions.iter().map(key).collect::<Vec<_>>(),
-        read_session,
-    )?;
-    with_branches(tx, no, found.into_iter().flatten().collect())
+    let sql = format!(
+        "SELECT {SESSION_COLUMNS} FROM sessions WHERE tenant = ?1 AND session = ?2 AND scope = ?3"
+    );
+    let keys = sessions.iter().map(|session| values![no.tenant, *session, no.scope]);
+    with_branches(tx, no, tx.all_of(&sql, keys, read_session)?)
 }
 
 fn find_sessions(
@@ -209,27 +198,21 @@ fn find_sessions(
     values: impl Params,
 ) -> Result<Vec<SessionRecord>> {
     let sql = format!("SELECT {SESSION_COLUMNS} FROM sessions WHERE {which}");
-    let found = tx.all(&sql, values, read_session)?;
-    with_branches(tx, no, found)
+    with_branches(tx, no, tx.all(&sql, values, read_session)?)
 }
 
 fn read_session(row: &Row<'_>) -> Result<SessionRecord> {
-    let name: Option<String> = row.get(1)?;
+    let mut columns = Columns::of(row);
     Ok(SessionRecord {
-        no: row.get(0)?,
-        name: name.and_then(stored_session_name),
-        turns: row.get(2)?,
-        tokens: row.get(3)?,
-        last_seq: row.get(4)?,
-        updated_at: row.get(5)?,
-        current: row.get(6)?,
+        no: columns.get()?,
+        name: columns.get::<Option<RedactedText>>()?.and_then(|name| SessionName::new(name).ok()),
+        turns: columns.get()?,
+        tokens: columns.get()?,
+        last_seq: columns.get()?,
+        updated_at: columns.get()?,
+        current: columns.get()?,
         branches: Vec::new(),
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "the name comes from our own rows")]
-fn stored_session_name(name: String) -> Option<SessionName> {
-    SessionName::new(RedactedText::read_back(name)).ok()
 }
 
 fn with_branches(
@@ -237,8 +220,8 @@ fn with_branches(
     no: ScopeNo,
     mut records: Vec<SessionRecord>,
 ) -> Result<Vec<SessionRecord>> {
-    let keys: Vec<_> = records.iter().map(|record| values![no.tenant, record.no]).collect();
-    let found = tx.each(BRANCHES, &keys, read_branch)?;
+    let keys = records.iter().map(|record| values![no.tenant, record.no]);
+    let found = tx.each(BRANCHES, keys, tuple::<BranchState>)?;
     for (record, branches) in records.iter_mut().zip(found) {
         record.branches = branches.into_iter().map(|state| state.record).collect();
     }
@@ -256,46 +239,24 @@ pub(crate) struct BranchState {
     pub(crate) tokens: [u64; 3],
 }
 
-const BRANCHES: &str = "SELECT branch, fork_branch, fork_ordinal, b.policy, length, head_seq,
-            micro_first, mini_first, macro_first, micro_first_seq, mini_first_seq, macro_first_seq,
-            micro_tokens, mini_tokens, macro_tokens, warm_through, cold_through,
-            micro_through, mini_through, macro_through, version, p.micro, p.mini, p.macro, p.max_tokens
+record! {
+    BranchState { policy, first_seqs, tokens, record }
+    BranchRecord {
+        branch, fork, tail, head_seq, warm_through, cold_through, summarized_through, version
+    }
+    OpenTail { length, micro_first, mini_first, macro_first, micro_tokens, policy }
+}
+
+const BRANCHES: &str = "SELECT b.policy, micro_first_seq, mini_first_seq, macro_first_seq,
+        micro_tokens, mini_tokens, macro_tokens, branch, fork_branch, fork_ordinal, length,
+        micro_first, mini_first, macro_first, micro_tokens, p.micro, p.mini, p.macro,
+        p.max_tokens, head_seq, warm_through, cold_through, micro_through, mini_through,
+        macro_through, version
      FROM branches b JOIN policies p ON p.policy = b.policy
      WHERE tenant = ?1 AND session = ?2 ORDER BY branch";
 
 pub(crate) fn branches(tx: &Tx<'_>, tenant: i64, session: SessionNo) -> Result<Vec<BranchState>> {
-    tx.all(BRANCHES, params![tenant, session], read_branch)
-}
-
-fn read_branch(row: &Row<'_>) -> Result<BranchState> {
-    let fork: (Option<Branch>, Option<Ordinal>) = (row.get(1)?, row.get(2)?);
-    Ok(BranchState {
-        policy: row.get(3)?,
-        first_seqs: [row.get(9)?, row.get(10)?, row.get(11)?],
-        tokens: [row.get(12)?, row.get(13)?, row.get(14)?],
-        record: BranchRecord {
-            branch: row.get(0)?,
-            fork: fork.0.zip(fork.1),
-            tail: OpenTail {
-                length: row.get(4)?,
-                micro_first: row.get(6)?,
-                mini_first: row.get(7)?,
-                macro_first: row.get(8)?,
-                micro_tokens: row.get(12)?,
-                policy: CutPolicy {
-                    micro_turns: row.get(21)?,
-                    mini_turns: row.get(22)?,
-                    macro_turns: row.get(23)?,
-                    micro_max_tokens: row.get(24)?,
-                },
-            },
-            head_seq: row.get(5)?,
-            warm_through: row.get(15)?,
-            cold_through: row.get(16)?,
-            summarized_through: [row.get(17)?, row.get(18)?, row.get(19)?],
-            version: row.get(20)?,
-        },
-    })
+    tx.all(BRANCHES, params![tenant, session], tuple)
 }
 
 /// Keeps only turns of the memory with number `?4`.
@@ -305,8 +266,8 @@ const OF_SCOPE: &str =
 /// Selects turns `t` of session `?2` of tenant `?1`, as [`read_turn`] reads them.
 fn turns_sql(from: &str, condition: &str) -> String {
     format!(
-        "SELECT t.session, t.seq, t.position, t.branch, t.ordinal, t.tokens, t.flags, t.at,
-           t.lookup, t.identity, b.body
+        "SELECT t.session, t.seq, t.position, t.branch, t.ordinal, t.tokens, t.at, t.lookup,
+           t.identity, t.flags, b.body
          FROM {from}
          LEFT JOIN bodies b ON b.tenant = t.tenant AND b.session = t.session AND b.seq = t.seq
          WHERE t.tenant = ?1 AND t.session = ?2 AND {condition}"
@@ -320,7 +281,7 @@ fn turns_of_range_sql() -> String {
 impl Tx<'_> {
     /// As [`Store::turns`].
     pub fn turns(&self, query: &TurnQuery) -> Result<Vec<TurnRow>> {
-        let Some(no) = owned(self, self.scope()?, query.session)? else { return Ok(Vec::new()) };
+        let Some(no) = owned(self, query.session)? else { return Ok(Vec::new()) };
         let order = if query.newest { "DESC" } else { "ASC" };
         let sql = turns_sql(
             "turns t",
@@ -351,27 +312,24 @@ impl Tx<'_> {
     /// As [`Store::turns_at`].
     pub fn turns_at(&self, ids: &[TurnId]) -> Result<Vec<TurnRow>> {
         let Some(no) = self.scope_no()? else { return Ok(Vec::new()) };
-        let key = |id: &TurnId| values![no.tenant, id.session, id.seq, no.scope];
-        let found = self.each(
-            &turns_sql(&format!("turns t {OF_SCOPE}"), "t.seq = ?3"),
-            &ids.iter().map(key).collect::<Vec<_>>(),
-            read_turn,
-        )?;
-        Ok(found.into_iter().flatten().collect())
+        let sql = turns_sql(&format!("turns t {OF_SCOPE}"), "t.seq = ?3");
+        let keys = ids.iter().map(|id| values![no.tenant, id.session, id.seq, no.scope]);
+        self.all_of(&sql, keys, read_turn)
     }
 }
 
 fn read_turn(row: &Row<'_>) -> Result<TurnRow> {
-    let flags: i64 = row.get(6)?;
-    let body: Option<Vec<u8>> = row.get(10)?;
+    let mut columns = Columns::of(row);
+    let (id, position, branch, ordinal, tokens, at) = columns.get()?;
+    let (identity, flags, body): (_, i64, Option<Vec<u8>>) = columns.get()?;
     Ok(TurnRow {
-        id: TurnId { session: row.get(0)?, seq: row.get(1)? },
-        position: row.get(2)?,
-        branch: row.get(3)?,
-        ordinal: row.get(4)?,
-        tokens: row.get(5)?,
-        at: row.get(7)?,
-        identity: TurnIdentity { lookup: row.get(8)?, body: row.get(9)? },
+        id,
+        position,
+        branch,
+        ordinal,
+        tokens,
+        at,
+        identity,
         has_client_id: flags & HAS_CLIENT_ID != 0,
         session_given: flags & SESSION_GIVEN != 0,
         state: turn_state(flags),
@@ -425,8 +383,8 @@ const SCOPE_HEAD: &str = "SELECT p.epoch, p.summaries, p.facts,
      FROM tenants t JOIN scopes p ON p.tenant = t.tenant WHERE t.name = ?1 AND p.memory = ?2";
 
 /// The scope's numbers, if the session is in it.
-pub(crate) fn owned(tx: &Tx<'_>, scope: &Scope, session: SessionNo) -> Result<Option<ScopeNo>> {
-    let Some(no) = scopes::scope_no(tx, scope)? else { return Ok(None) };
+pub(crate) fn owned(tx: &Tx<'_>, session: SessionNo) -> Result<Option<ScopeNo>> {
+    let Some(no) = tx.scope_no()? else { return Ok(None) };
     let is_owned = tx.finds(
         "SELECT 1 FROM sessions WHERE tenant = ?1 AND session = ?2 AND scope = ?3",
         params![no.tenant, session, no.scope],
@@ -434,13 +392,19 @@ pub(crate) fn owned(tx: &Tx<'_>, scope: &Scope, session: SessionNo) -> Result<Op
     Ok(is_owned.then_some(no))
 }
 
-/// Marks that something of the scope was erased: whatever was cached of it is invalid.
-pub(crate) fn raise_epoch(tx: &Tx<'_>, no: ScopeNo) -> Result<()> {
-    outcomes::forget_texts(tx, no.tenant)?;
-    tx.run(
+/// Marks that an index of the scope may be wrong; what was cached of it stays.
+pub(crate) fn bump_epoch(tx: &Tx<'_>, no: ScopeNo) -> Result<()> {
+    tx.change(
         "UPDATE scopes SET epoch = epoch + 1 WHERE tenant = ?1 AND scope = ?2",
         [no.tenant, no.scope],
-    )?;
+    )
+}
+
+/// Marks that something of the scope was erased: whatever
+/// was cached of it is invalid.
+pub(crate) fn raise_epoch(tx: &Tx<'_>, no: ScopeNo) -> Result<()> {
+    outcomes::forget_texts(tx, no.tenant)?;
+    bump_epoch(tx, no)?;
     turns::recalled::lose(tx, no)
 }
 

@@ -366,7 +366,7 @@ pub(super) async fn a_dream_compares_before_it_is_kept(store: &Store) {
     ];
     for dream in changed {
         let kept = store.keep_dream(&scope(), dream.clone()).await.unwrap();
-        assert_eq!(kept, Kept::Changed, "{dream:?}: {:?} {:?}", dream.entries, dream.spans);
+        assert_eq!(kept, Kept::Changed, "{:?} {:?}", dream.entries, dream.spans);
     }
     assert_eq!(kinds_after(store, before).await, "turn.appended turn.appended");
     assert_eq!(shown(store).await, "1+ in-force");

@@ -219,7 +219,7 @@ pub(super) async fn the_expired_and_the_long_ended_are_purged(store: &Store) {
 fn outcome(operation: &str) -> NewOutcome {
     let (operation, key) = (operation.to_owned(), "k".to_owned());
     let body = OutcomeBody::Ids("answer".to_owned());
-    NewOutcome { operation, key, request: [1; 32], code: 200, body }
+    NewOutcome { claim: Claim { operation, key, request: [1; 32], code: 200 }, body }
 }
 
 pub(super) async fn a_purge_leaves_other_answers_alone(store: &Store) {

@@ -282,7 +282,8 @@ pub(super) async fn kept_answers_that_may_quote_go(store: &Store) {
     ];
     for (operation, body) in bodies {
         let (operation, key) = (operation.to_owned(), "k".to_owned());
-        let outcome = NewOutcome { operation, key, request: [1; 32], code: 200, body };
+        let outcome =
+            NewOutcome { claim: Claim { operation, key, request: [1; 32], code: 200 }, body };
         store.put_outcome(scope().tenant(), outcome, NOW).await.unwrap();
     }
     erase(store, session, &[1]).await;

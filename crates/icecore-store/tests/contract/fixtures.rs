@@ -508,3 +508,14 @@ pub(crate) async fn memories(store: &Store, tenant: &Tenant) -> Vec<String> {
     let scopes = store.scopes(tenant).await.unwrap();
     scopes.iter().map(|scope| scope.memory().to_owned()).collect()
 }
+
+/// The unsettled branches of every tenant, one tenant after the other.
+pub(crate) async fn unsettled(store: &Store) -> Vec<DueBranch> {
+    let (mut tenants, mut found) = (Vec::new(), Vec::new());
+    loop {
+        let next = store.unsettled_beside(&tenants, 99).await.unwrap();
+        let Some(first) = next.first() else { return found };
+        tenants.push(first.scope.tenant().clone());
+        found.extend(next);
+    }
+}

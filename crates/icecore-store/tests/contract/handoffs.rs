@@ -1,11 +1,11 @@
 //! Handoffs, what providers counted, what models answered and what it cost.
 
-use crate::entries::entry_id;
 use icecore_domain::ids::{Branch, Ordinal, Position, Seq, SessionNo, Tenant, TurnId};
 use icecore_domain::redact::RedactedText;
 
 use super::fixtures::*;
 use crate::error::StoreError;
+use crate::log::id_at;
 use crate::store::Store;
 use crate::*;
 
@@ -140,7 +140,7 @@ pub(super) async fn handoffs_have_ids_of_their_own(store: &Store) {
     assert_eq!(kept.id.len(), 22, "{}", kept.id);
     assert!(kept.id.starts_with("h-") && kept.id[2..].bytes().all(|b| b.is_ascii_hexdigit()));
     let key = store.identity_key(&acme()).await.unwrap();
-    assert_ne!(kept.id[2..], entry_id(&key, kept.position)[2..]);
+    assert_ne!(kept.id[2..], id_at(&key, "entry", kept.position)[2..]);
 }
 
 pub(super) async fn a_handoff_compares_before_it_is_kept(store: &Store) {

@@ -84,7 +84,7 @@ pub(super) async fn nothing_is_written_under_a_lost_lease(store: &Store) {
     held.append(&scope, batch("s", &[say("three")])).await.unwrap();
     assert_eq!(take(store, "b", 10).await, Some(2));
     let head = store.head(scope.tenant()).await.unwrap();
-    let branch = store.unsettled(1).await.unwrap().remove(0);
+    let branch = store.unsettled_beside(&[], 1).await.unwrap().remove(0);
     let (session, main) = (branch.session, branch.branch);
 
     assert!(is_lost(held.append(&scope, batch("s", &[say("four")])).await));

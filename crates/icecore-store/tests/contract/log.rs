@@ -181,7 +181,7 @@ pub(super) async fn entries_expire_and_are_erased(store: &Store) {
     put(store, "quoted").await;
     let (operation, key) = ("PUT /memory".to_owned(), "k".to_owned());
     let body = OutcomeBody::Text("content of quoted".to_owned());
-    let outcome = NewOutcome { operation, key, request: [1; 32], code: 200, body };
+    let outcome = NewOutcome { claim: Claim { operation, key, request: [1; 32], code: 200 }, body };
     store.put_outcome(scope().tenant(), outcome, NOW).await.unwrap();
     assert_eq!(erase(Selector::Entry("quoted".to_owned()), false).await, 1);
     let kept = store.outcome(scope().tenant(), "PUT /memory", "k", NOW).await.unwrap();
@@ -240,7 +240,7 @@ pub(super) async fn outcomes_are_kept_for_a_day(store: &Store) {
 
     let (operation, key) = ("POST /forget".to_owned(), "k".to_owned());
     let body = OutcomeBody::Ids("receipt".to_owned());
-    let outcome = NewOutcome { operation, key, request: [2; 32], code: 200, body };
+    let outcome = NewOutcome { claim: Claim { operation, key, request: [2; 32], code: 200 }, body };
     store.put_outcome(&tenant("new"), outcome, NOW).await.unwrap();
     let found = store.outcome(&tenant("new"), "POST /forget", "k", NOW).await.unwrap().unwrap();
     assert_eq!((found.request, found.code, found.body.as_str()), ([2; 32], 200, "receipt"));
@@ -248,7 +248,7 @@ pub(super) async fn outcomes_are_kept_for_a_day(store: &Store) {
 
 pub(super) async fn what_is_of_a_tenant_alone_is_logged(store: &Store) {
     let (acme, payload) = (tenant("acme"), r#"{"reason":"role"}"#.to_owned());
-    let at = store.log_of_tenant(&acme, LogKind::Denied, payload.clone(), NOW).await.unwrap();
+    let at = store.log(&acme, LogKind::Denied, payload.clone(), NOW).await.unwrap();
     assert_eq!(events(store, None, 0, 9).await, format!("{at} auth.denied"));
     assert_eq!(events(store, Some("notes"), 0, 9).await, "");
     let found = store.events(&acme, None, Position(0), 9).await.unwrap();

@@ -115,10 +115,11 @@ pub(super) async fn what_was_made_of_a_rewritten_turn_goes(store: &Store) {
     let bodies = [OutcomeBody::Ids, OutcomeBody::Text].map(|body| body("{}".to_owned()));
     for (operation, body) in operations.into_iter().zip(bodies) {
         let (operation, key) = (operation.to_owned(), "k".to_owned());
-        let outcome = NewOutcome { operation, key, request: [1; 32], code: 200, body };
+        let outcome =
+            NewOutcome { claim: Claim { operation, key, request: [1; 32], code: 200 }, body };
         store.put_outcome(scope().tenant(), outcome, NOW).await.unwrap();
     }
-    for due in store.unsettled(9).await.unwrap() {
+    for due in unsettled(store).await {
         let seen = store.branch(&due.scope, due.session, due.branch).await.unwrap().unwrap();
         store.settle(&due.scope, due.session, due.branch, seen.version).await.unwrap();
     }
@@ -258,7 +259,8 @@ pub(super) async fn what_was_told_is_redacted_again(store: &Store) {
         ("POST /context", "read", OutcomeBody::Text(FIRST.to_owned())),
     ] {
         let (operation, key) = (operation.to_owned(), key.to_owned());
-        let outcome = NewOutcome { operation, key, request: [1; 32], code: 201, body };
+        let outcome =
+            NewOutcome { claim: Claim { operation, key, request: [1; 32], code: 201 }, body };
         store.put_outcome(&tenant("acme"), outcome, NOW).await.unwrap();
     }
     let head = store.head(&tenant("acme")).await.unwrap();

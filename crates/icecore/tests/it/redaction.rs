@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use icecore::{
-    ApiKeyRecord, Append, CommitmentRequest, CompactRequest, CompactionRequest, ConditionRequest,
-    ConsolidationTrigger, Content, ContextRequest, DreamRequest, EntryQuery, EntryRef,
-    ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, FollowRequest, ForgetRequest,
-    HistoryFit, ImportPlan, IntentionRequest, KeyActor, KeyRevocation, KeyRotation, Memory,
-    MemoryError, Mode, NewEntryRequest, NewForkRequest, NewOutcome, NewRunEvent, NewRunRequest,
-    NewRunValue, OutcomeBody, ProviderCount, RawTurn, Redactor, Repeat, RunError, RunPut,
-    RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput, json::JsonText,
+    ApiKeyRecord, Append, Claim, CommitmentRequest, CompactRequest, CompactionRequest,
+    ConditionRequest, ConsolidationTrigger, Content, ContextRequest, DreamRequest, EntryQuery,
+    EntryRef, ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, FollowRequest,
+    ForgetRequest, HistoryFit, ImportPlan, IntentionRequest, KeyActor, KeyRevocation, KeyRotation,
+    Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest, NewOutcome, NewRunEvent,
+    NewRunRequest, NewRunValue, OutcomeBody, ProviderCount, RawTurn, Redactor, Repeat, RunError,
+    RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput,
+    json::JsonText,
 };
 use icecore_domain::redact::corpus;
 use icecore_models::ChatClient;
@@ -189,10 +190,12 @@ async fn write(bench: &Bench, name: &str) {
         "put_outcome" => {
             for body in [OutcomeBody::Ids, OutcomeBody::Text] {
                 let outcome = NewOutcome {
-                    operation: "POST /x".to_owned(),
-                    key: "k".to_owned(),
-                    request: [0; 32],
-                    code: 200,
+                    claim: Claim {
+                        operation: "POST /x".to_owned(),
+                        key: "k".to_owned(),
+                        request: [0; 32],
+                        code: 200,
+                    },
                     body: body(secret.clone()),
                 };
                 memory.put_outcome(me().tenant(), outcome).await.unwrap();

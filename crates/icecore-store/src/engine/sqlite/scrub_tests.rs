@@ -128,7 +128,7 @@ async fn nothing_rewritten_is_left_in_any_file() {
     store.put_commitment(&memory, new_commitment(intention, waits)).await.unwrap();
     let body = OutcomeBody::Ids(format!("{{\"session\":\"{VALUE}\"}}"));
     let (operation, key) = ("POST /turns".to_owned(), VALUE.to_owned());
-    let outcome = NewOutcome { operation, key, request: [1; 32], code: 201, body };
+    let outcome = NewOutcome { claim: Claim { operation, key, request: [1; 32], code: 201 }, body };
     store.put_outcome(&tenant("acme"), outcome, NOW).await.unwrap();
     for content in [format!("a {VALUE}"), format!("b {VALUE}")] {
         let file = contract::new_file(&format!("of-{VALUE}.md"), &content);

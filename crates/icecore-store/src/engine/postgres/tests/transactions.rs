@@ -302,19 +302,19 @@ fn many_at_once_are_answered_in_their_order() {
             use engine::Value::{Blob, Integer, Null, Text};
             let each: Vec<Vec<engine::Value<'_>>> =
                 numbers.iter().map(|n| vec![Integer(*n)]).collect();
-            let found: Vec<Vec<i64>> = tx.each("SELECT ?1 + 1", &each, column)?;
+            let found: Vec<Vec<i64>> = tx.each("SELECT ?1 + 1", each, column)?;
             let expected: Vec<Vec<i64>> = numbers.iter().map(|n| vec![n + 1]).collect();
             assert_eq!(found, expected);
             // None, several in the query's order, and the same twice.
             let each: Vec<_> = [0, 3, 1, 3].map(|n| vec![Integer(n)]).into();
             let down = "SELECT n FROM generate_series(1, ?1) n ORDER BY n DESC";
-            let found: Vec<Vec<i64>> = tx.each(down, &each, column)?;
+            let found: Vec<Vec<i64>> = tx.each(down, each, column)?;
             assert_eq!(found, [vec![], vec![3, 2, 1], vec![1], vec![3, 2, 1]]);
             // Nothing is found by what is null, and a value keeps its NUL.
             let each = [vec![Text("a\0"), Integer(1)], vec![Null(engine::Kind::Text), Integer(2)]];
             let same = "SELECT ?1, ?2 WHERE ?1 = ?1";
             let found =
-                tx.each(same, &each, |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+                tx.each(same, each, |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
             assert_eq!(found, [vec![("a\0".to_owned(), 1)], vec![]]);
             let names: Vec<String> = numbers.iter().map(|n| format!("n{n}\0")).collect();
             let rows: Vec<_> = names

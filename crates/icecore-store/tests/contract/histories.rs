@@ -1026,7 +1026,7 @@ async fn view(store: &Store) -> Vec<String> {
     let mut lines = Vec::new();
     let mut see = |what: String| lines.push(what);
     see(format!("{:?}", store.tenants().await.unwrap()));
-    see(format!("{:?}", store.unsettled(99).await.unwrap()));
+    see(format!("{:?}", unsettled(store).await));
     for pack in store.packs(None).await.unwrap() {
         see(format!("{pack:?} {:?}", pack.key.as_bytes()));
     }
