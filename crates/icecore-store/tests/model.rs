@@ -5,6 +5,8 @@
 //! histories run on both, and after every step everything that the model knows must be
 //! what the store answers.
 
+#![cfg(test)]
+
 use std::collections::BTreeMap;
 
 use icecore_domain::chunk::Level;

@@ -84,7 +84,7 @@ impl Keyring {
     /// the connection must be writing to. It stays the store's until that has ended.
     pub(crate) fn seal(&self, tx: &Tx<'_>, key: &TenantKey) -> Result<Vec<u8>> {
         // Before ours, which others here wait for.
-        tx.hold_master_key().map_err(StoreError::from)?;
+        tx.hold_master_key()?;
         let mut keys = self.keys();
         self.current(tx, &mut keys).map(|master| master.seal(key))
     }

@@ -80,12 +80,15 @@ impl LogOf {
 
     /// A page of runs that begin at `from` or later: position and session of the first turn,
     /// its `seq`, how many turns there are, and when they were appended.
-    fn runs_from(self, tx: &Tx<'_>, from: i64) -> Result<Vec<(i64, i64, i64, i64, Millis)>> {
+    fn runs_from(self, tx: &Tx<'_>, from: i64) -> Result<Vec<AppendRun>> {
         let sql = if self.scope.is_some() { RUNS_OF_SCOPE } else { RUNS_OF_TENANT };
         let values = [self.tenant, from, PAGE as i64].into_iter().chain(self.scope);
         tx.all(sql, params_from_iter(values), tuple)
     }
 }
+
+/// Position and session of the first turn, its `seq`, how many turns, and when.
+type AppendRun = (i64, i64, i64, i64, Millis);
 
 const RUNS_OF_TENANT: &str = "SELECT first, session, first_seq, count, at FROM runs
      WHERE tenant = ?1 AND first >= ?2 ORDER BY first LIMIT ?3";

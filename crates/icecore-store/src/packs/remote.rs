@@ -91,7 +91,11 @@ impl Remote {
 
     pub(super) async fn keep_copy(&self, file: &str, bytes: &Bytes) -> Result<(), StoreError> {
         let (file, bytes) = (file.to_owned(), bytes.clone());
-        self.cached(move |cache| Ok(cache.put(&file, &bytes))).await.map(drop)
+        let put = move |cache: &Cache| {
+            cache.put(&file, &bytes);
+            Ok(())
+        };
+        self.cached(put).await.map(drop)
     }
 
     pub(super) async fn remove_copy(&self, file: &str) -> Result<(), StoreError> {

@@ -222,7 +222,7 @@ fn text_that_postgres_cannot_hold_is_kept() {
             assert_eq!(inner, "x\0y");
             Ok(())
         };
-        work().map_err(StoreError::from)
+        work()
     })
     .unwrap();
 }

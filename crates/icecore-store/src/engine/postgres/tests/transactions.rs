@@ -12,7 +12,7 @@ use crate::testing::postgres::{Stop, own_server};
 /// Fails with a code of the server's.
 fn raise(tx: &Tx<'_>, code: &str) -> Result<()> {
     let sql = format!("DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '{code}'; END $$");
-    tx.execute_batch(&sql).map_err(StoreError::from)
+    tx.execute_batch(&sql)
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn make_tenant(tx: &Tx<'_>, name: &str) -> Result<i64> {
         tx.run(sql, params![number, name])?;
         Ok(number)
     };
-    make().map_err(StoreError::from)
+    make()
 }
 
 /// The locks that a transaction holds, as the server tells.
@@ -341,7 +341,7 @@ fn many_at_once_are_answered_in_their_order() {
             assert_eq!(found, (1000, 0));
             Ok(())
         };
-        work().map_err(StoreError::from)
+        work()
     })
     .unwrap();
 }
@@ -352,9 +352,7 @@ fn what_takes_too_long_is_told_by_its_name() {
     let options =
         PostgresOptions { statement_seconds: 1, lock_seconds: 1, ..PostgresOptions::default() };
     let store = connect_with(database.url(), options).unwrap();
-    let slow = read(&store, &Isolation::Global, |tx| {
-        tx.execute_batch("SELECT pg_sleep(600)").map_err(StoreError::from)
-    });
+    let slow = read(&store, &Isolation::Global, |tx| tx.execute_batch("SELECT pg_sleep(600)"));
     let error = slow.unwrap_err();
     assert!(error.to_string().contains("`postgres.statement_seconds`"), "{error}");
     // One who waits for a lock that another holds.

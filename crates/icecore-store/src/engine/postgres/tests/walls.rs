@@ -78,7 +78,7 @@ impl Table {
 fn fill(store: &Store, tables: &[Table]) {
     write(store, &Isolation::Global, |tx| {
         let mut due: Vec<&Table> = tables.iter().filter(|table| table.is_tenants()).collect();
-        let run = |sql: &str| tx.execute_batch(sql).map_err(StoreError::from);
+        let run = |sql: &str| tx.execute_batch(sql);
         run("SET CONSTRAINTS ALL DEFERRED")?;
         while !due.is_empty() {
             let before = due.len();
