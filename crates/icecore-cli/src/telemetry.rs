@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::StatusCode;
+use icecore_http::BlockingClient;
 use icecore_settings::settings;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Array, KeyValue, Value};
@@ -28,6 +30,9 @@ use crate::settings::{Env, Settings};
 
 /// How long the collector may take, and how long the end waits for it.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A collector answers with a few bytes.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 settings! {
     /// Where the host sends its traces.
@@ -104,7 +109,7 @@ fn exporter(endpoint: &str, headers: &str) -> Outcome<opentelemetry_otlp::SpanEx
     opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
-        .with_http_client(Client::new(endpoint))
+        .with_http_client(Client::new(endpoint).map_err(|_| refused("cannot be used"))?)
         .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
         .with_headers(parse_headers(headers))
         .with_timeout(PATIENCE)
@@ -121,21 +126,29 @@ fn parse_headers(text: &str) -> HashMap<String, String> {
 
 /// Our HTTP client. It blocks, on the thread that sends traces and does nothing else.
 struct Client {
-    agent: ureq::Agent,
+    client: BlockingClient,
     /// Whether it was said that the collector is away.
     is_told: AtomicBool,
 }
 
 impl Client {
-    fn new(endpoint: &str) -> Self {
-        Self { agent: icecore_models::http_agent(endpoint), is_told: AtomicBool::new(false) }
+    fn new(endpoint: &str) -> Result<Self, String> {
+        let client = BlockingClient::new(endpoint)?;
+        Ok(Self { client, is_told: AtomicBool::new(false) })
     }
 
-    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
-        let request = request.map(|body| body.to_vec());
-        let request = self.agent.configure_request(request).timeout_global(Some(PATIENCE)).build();
-        let (parts, mut body) = self.agent.run(request)?.into_parts();
-        Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (parts, body) = request.into_parts();
+        let url = parts.uri.to_string();
+        let answer = self.client.call(
+            |client| client.request(parts.method, url).headers(parts.headers).body(body),
+            PATIENCE,
+            MAX_ANSWER_BYTES,
+        )?;
+        let mut response = Response::new(answer.body.into());
+        *response.status_mut() = StatusCode::from_u16(answer.status)?;
+        *response.headers_mut() = answer.headers;
+        Ok(response)
     }
 
     /// Says once that it does not work, and again after it has worked.

@@ -20,20 +20,7 @@ pub enum Protocol {
     Anthropic,
 }
 
-impl Protocol {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Protocol::OpenAi => "openai",
-            Protocol::Anthropic => "anthropic",
-        }
-    }
-
-    /// The protocol of a word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Protocol::OpenAi, Protocol::Anthropic].into_iter().find(|one| one.as_str() == word)
-    }
-}
+crate::words!(Protocol { OpenAi = "openai", Anthropic = "anthropic" });
 
 /// What tokens cost: millionths of the currency for a million tokens, so that one dollar
 /// for a million tokens is 1,000,000.
@@ -61,11 +48,8 @@ impl Prices {
 /// A model as its settings describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatProfile {
-    /// What the settings call it.
     pub name: String,
-    /// What its server calls it.
     pub model: String,
-    /// How it is spoken to.
     pub protocol: Protocol,
     /// Hash of all that decides its answers: server, protocol, model, options.
     pub identity: [u8; 32],
@@ -73,7 +57,6 @@ pub struct ChatProfile {
     pub window: u64,
     /// Tokens of it that are kept free for the answer.
     pub reserve: u64,
-    /// What it costs.
     pub prices: Prices,
     /// Whether its server keeps the beginning of a request at hand for the next that
     /// begins alike.
@@ -98,14 +81,12 @@ pub struct Usage {
     pub input: u64,
     /// Tokens read from a cache.
     pub cached_input: u64,
-    /// Tokens written.
     pub output: u64,
 }
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
-    /// By itself.
     Stop,
     /// It had no more tokens to write with.
     Length,
@@ -118,11 +99,9 @@ pub enum Finish {
 /// What a model answered. Not yet redacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatReply {
-    /// What it wrote.
     pub text: String,
     /// Tools it wants called, in the form of a turn's `toolCalls`.
     pub tool_calls: Option<JsonText>,
-    /// How it ended.
     pub finish: Finish,
     /// What it took, if the provider said.
     pub usage: Option<Usage>,
@@ -135,7 +114,6 @@ pub enum ChatError {
     /// The request does not fit the model's window. The provider may say by how much.
     #[error("the request does not fit the window of `{model}`{}", limit_told(*limit))]
     Overflow {
-        /// The model.
         model: String,
         /// The window, if the provider named it.
         limit: Option<u64>,
@@ -144,64 +122,24 @@ pub enum ChatError {
         /// What of an answer had come before.
         partial: String,
     },
-    /// The key is missing, wrong or not enough.
     #[error("`{model}` refused the key: {reason}")]
-    Denied {
-        /// The model.
-        model: String,
-        /// What the provider said.
-        reason: String,
-    },
-    /// The server does not know the model.
+    Denied { model: String, reason: String },
     #[error("`{model}` is not known to its server: {reason}")]
-    UnknownModel {
-        /// The model.
-        model: String,
-        /// What the provider said.
-        reason: String,
-    },
-    /// Too many requests, also after waiting.
+    UnknownModel { model: String, reason: String },
     #[error("`{model}` has no room for more requests{}", wait_told(*retry_after))]
     Busy {
-        /// The model.
         model: String,
         /// When it may be asked again.
         retry_after: Option<Duration>,
     },
-    /// It does not answer, or not in time.
     #[error("`{model}` does not answer: {reason}")]
-    Unavailable {
-        /// The model.
-        model: String,
-        /// What happened.
-        reason: String,
-    },
-    /// The answer broke off.
+    Unavailable { model: String, reason: String },
     #[error("the answer of `{model}` broke off: {reason}")]
-    CutOff {
-        /// The model.
-        model: String,
-        /// What happened.
-        reason: String,
-        /// What had come.
-        partial: String,
-    },
-    /// It answered something that is no answer.
+    CutOff { model: String, reason: String, partial: String },
     #[error("`{model}` gave a wrong answer: {reason}")]
-    Malformed {
-        /// The model.
-        model: String,
-        /// What was wrong.
-        reason: String,
-    },
-    /// It refused the request as it is.
+    Malformed { model: String, reason: String },
     #[error("`{model}` refused the request: {reason}")]
-    Refused {
-        /// The model.
-        model: String,
-        /// What the provider said.
-        reason: String,
-    },
+    Refused { model: String, reason: String },
 }
 
 fn limit_told(limit: Option<u64>) -> String {

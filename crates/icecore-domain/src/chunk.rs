@@ -15,24 +15,7 @@ pub enum Level {
     Macro,
 }
 
-impl Level {
-    /// All levels, smallest first.
-    pub const ALL: [Level; 3] = [Level::Micro, Level::Mini, Level::Macro];
-
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Level::Micro => "micro",
-            Level::Mini => "mini",
-            Level::Macro => "macro",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Level> {
-        Level::ALL.into_iter().find(|level| level.as_str() == word)
-    }
-}
+crate::words!(Level { Micro = "micro", Mini = "mini", Macro = "macro" });
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,7 +38,6 @@ impl Tier {
     /// All tiers, youngest first.
     pub const ALL: [Tier; 3] = [Tier::Hot, Tier::Warm, Tier::Cold];
 
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Tier::Hot => "hot",
@@ -76,15 +58,10 @@ impl fmt::Display for Tier {
 /// Displayed as `<level>-<session>.<branch>.<first>-<last>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId {
-    /// Which session.
     pub session: SessionNo,
-    /// Which branch of it.
     pub branch: Branch,
-    /// Which layer.
     pub level: Level,
-    /// First ordinal covered.
     pub first: Ordinal,
-    /// Last ordinal covered.
     pub last: Ordinal,
 }
 

@@ -29,7 +29,7 @@ mod property_tests;
 #[cfg(test)]
 mod sample_tests;
 
-pub use summaries::{SummaryRow, decode_summaries, encode_summaries};
+pub use summaries::{SummaryRow, encode_summaries};
 pub use write::encode;
 
 use crate::turn::RawTurn;
@@ -42,17 +42,22 @@ pub fn decode(text: &str) -> Result<Vec<RawTurn>, CtfError> {
     }
 }
 
+/// Decodes summaries from CTF 1 or 2, by the header.
+pub fn decode_summaries(text: &str) -> Result<Vec<SummaryRow>, CtfError> {
+    match header::version(text)? {
+        header::Version::One => v1::decode_summaries(text),
+        header::Version::Two => summaries::decode(text),
+    }
+}
+
 /// Why CTF text cannot be read. Rows are counted from 1, without the header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CtfError {
-    /// No CTF header at the start.
     #[error("not CTF: the text does not begin with `#CTF v`")]
     NotCtf,
-    /// A version we do not know.
     #[error("CTF version `{0}` is not known; this reader knows 1 and 2")]
     UnknownVersion(String),
-    /// A header that declares no schema we can follow.
     #[error("CTF header: {0}")]
     Header(String),
     /// Fewer rows than declared, or a last row without its end.
@@ -60,61 +65,33 @@ pub enum CtfError {
     Truncated {
         /// Rows by the header.
         declared: u64,
-        /// Rows that end.
         found: u64,
     },
-    /// More rows than declared.
     #[error("CTF has extra rows: the header declares {declared}, there are {found}")]
     ExtraRows {
         /// Rows by the header.
         declared: u64,
-        /// Rows there are.
         found: u64,
     },
-    /// The bytes are not those that were written.
     #[error("CTF is damaged: its checksum is {found:08x} and the header says {declared:08x}")]
-    Checksum {
-        /// By the header.
-        declared: u32,
-        /// Of the text.
-        found: u32,
-    },
-    /// A row with too few or too many cells.
+    Checksum { declared: u32, found: u32 },
     #[error("CTF row {row} has {found} cells instead of {expected}")]
     Columns {
-        /// Which row.
         row: u64,
         /// Cells by the header.
         expected: usize,
-        /// Cells there are.
         found: usize,
     },
-    /// A code that the header does not declare.
     #[error("CTF row {row}: the header declares no speaker `{code}`")]
-    UnknownCode {
-        /// Which row.
-        row: u64,
-        /// The code.
-        code: String,
-    },
-    /// A backslash followed by something that means nothing.
+    UnknownCode { row: u64, code: String },
     #[error("CTF row {row}: `{escape}` in `{field}` is not an escape")]
     Escape {
-        /// Which row.
         row: u64,
-        /// Which column.
         field: &'static str,
         /// The backslash and what follows.
         escape: String,
     },
     /// A cell whose value is not one of its kind.
     #[error("CTF row {row}: `{field}`: {reason}")]
-    Value {
-        /// Which row.
-        row: u64,
-        /// Which column.
-        field: &'static str,
-        /// What is wrong.
-        reason: String,
-    },
+    Value { row: u64, field: &'static str, reason: String },
 }

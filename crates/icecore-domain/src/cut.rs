@@ -33,10 +33,8 @@ impl Default for CutPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// A size of nothing.
     #[error("`{0}` must be at least 1")]
     Zero(&'static str),
-    /// Micros do not fit in a mini.
     #[error("`micro_chunk_size` ({micro}) must be at most `mini_chunk_interval` ({mini})")]
     MicroOverMini {
         /// Turns in a micro.
@@ -44,7 +42,6 @@ pub enum PolicyError {
         /// Turns in a mini.
         mini: u32,
     },
-    /// Minis would straddle macros.
     #[error(
         "`macro_chunk_interval` ({macro_}) must be a multiple of `mini_chunk_interval` ({mini})"
     )]
@@ -106,9 +103,7 @@ pub struct OpenTail {
 pub struct Cut {
     /// Micro, mini or macro.
     pub level: Level,
-    /// First ordinal.
     pub first: u64,
-    /// Last ordinal.
     pub last: u64,
 }
 

@@ -27,7 +27,6 @@ impl Vector {
         Some(Self(scaled.collect()))
     }
 
-    /// Its components.
     pub fn components(&self) -> &[i8] {
         &self.0
     }
@@ -41,7 +40,6 @@ impl Vector {
 /// Which model made a vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
-    /// What `embedding_model` says.
     pub name: String,
     /// Hash of all that decides its answers.
     pub hash: [u8; 32],
@@ -59,27 +57,15 @@ impl fmt::Display for ModelId {
 /// Why texts could not be embedded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbedError {
-    /// The model is elsewhere and does not answer.
     #[error("the embedding model `{model}` does not answer: {reason}")]
-    Unavailable {
-        /// Its name.
-        model: String,
-        /// What happened.
-        reason: String,
-    },
+    Unavailable { model: String, reason: String },
     /// It answered something that is no vector of its kind.
     #[error("the embedding model `{model}` gave a wrong answer: {reason}")]
-    Wrong {
-        /// Its name.
-        model: String,
-        /// What was wrong.
-        reason: String,
-    },
+    Wrong { model: String, reason: String },
 }
 
 /// Turns texts into vectors. Blocking: call it off the async threads.
 pub trait Embedder: Send + Sync {
-    /// Which model.
     fn model(&self) -> &ModelId;
 
     /// One vector for each text, in order; equal texts give equal vectors.

@@ -20,15 +20,10 @@ pub const COMPACTED_FROM: &str = "compacted-from:";
 /// An entry as plans read it, its secrets hidden.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// Its id.
     pub id: &'a str,
-    /// What it says.
     pub content: &'a str,
-    /// Its tags.
     pub tags: &'a [&'a str],
-    /// When it was put.
     pub created_at: Millis,
-    /// When it ends by itself.
     pub expires_at: Option<Millis>,
 }
 

@@ -45,36 +45,7 @@ pub enum FactKind {
     Event,
 }
 
-impl FactKind {
-    /// All of them, in order.
-    pub const ALL: [FactKind; 7] = [
-        FactKind::Identity,
-        FactKind::Preference,
-        FactKind::Decision,
-        FactKind::Constraint,
-        FactKind::Instruction,
-        FactKind::Plan,
-        FactKind::Event,
-    ];
-
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FactKind::Identity => "identity",
-            FactKind::Preference => "preference",
-            FactKind::Decision => "decision",
-            FactKind::Constraint => "constraint",
-            FactKind::Instruction => "instruction",
-            FactKind::Plan => "plan",
-            FactKind::Event => "event",
-        }
-    }
-
-    /// The kind of that word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
-    }
-}
+crate::words!(FactKind { Identity = "identity", Preference = "preference", Decision = "decision", Constraint = "constraint", Instruction = "instruction", Plan = "plan", Event = "event" });
 
 /// What says the same: hash of normalised subject, attribute and value. Its hex
 /// is the fact's id, so that a verdict outlives a rebuild.
@@ -117,13 +88,11 @@ impl std::fmt::Display for FactKey {
 /// A fact as found, not yet looked through for secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// What kind.
     pub kind: FactKind,
     /// Whom or what it is about; `user` where nobody is named.
     pub subject: String,
     /// Which property of the subject; empty where values stand side by side.
     pub attribute: String,
-    /// The value.
     pub value: String,
     /// The fact as a sentence that can stand alone.
     pub text: String,
@@ -136,14 +105,12 @@ pub struct Fact {
 /// A fact as kept: every text of it was looked through for secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactedFact {
-    /// What kind.
     pub kind: FactKind,
     /// Whom or what it is about; `user` where nobody is named.
     pub subject: RedactedText,
     /// Which property of the subject; a newer value of it supersedes an older.
     /// Empty where values stand side by side.
     pub attribute: RedactedText,
-    /// The value.
     pub value: RedactedText,
     /// The fact as a sentence that can stand alone.
     pub text: RedactedText,
@@ -208,23 +175,7 @@ pub enum Verdict {
     Rejected,
 }
 
-impl Verdict {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Added => "added",
-            Verdict::Confirmed => "confirmed",
-            Verdict::Rejected => "rejected",
-        }
-    }
-
-    /// The verdict of that word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Verdict::Added, Verdict::Confirmed, Verdict::Rejected]
-            .into_iter()
-            .find(|verdict| verdict.as_str() == word)
-    }
-}
+crate::words!(Verdict { Added = "added", Confirmed = "confirmed", Rejected = "rejected" });
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,6 @@ pub enum Following {
 }
 
 impl Following {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Continues => "continues",
@@ -32,7 +31,6 @@ impl Following {
 /// A session in which the longest known beginning of a history is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// The session.
     pub session: SessionNo,
     /// Whether that beginning ends at the head of a branch.
     pub is_head: bool,

@@ -16,29 +16,16 @@ pub const MAX_NAME_BYTES: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Nothing was given.
     #[error("a {kind} needs a name, and the one given is empty")]
-    Empty {
-        /// What the name is for.
-        kind: &'static str,
-    },
-    /// Longer than [`MAX_NAME_BYTES`].
+    Empty { kind: &'static str },
     #[error("the name of a {kind} is at most {MAX_NAME_BYTES} bytes, this one has {bytes}")]
-    TooLong {
-        /// What the name is for.
-        kind: &'static str,
-        /// Its length.
-        bytes: usize,
-    },
+    TooLong { kind: &'static str, bytes: usize },
     /// The name of a memory that reads as a way through directories.
     #[error("the name of a memory may not begin with a slash or hold `..` between slashes")]
     Path,
     /// Holds a control character, which no terminal or URL shows faithfully.
     #[error("the name of a {kind} may not hold control characters")]
-    Control {
-        /// What the name is for.
-        kind: &'static str,
-    },
+    Control { kind: &'static str },
 }
 
 /// Checks the rules that every name obeys.
@@ -61,9 +48,10 @@ pub fn check_name(kind: &'static str, name: &str) -> Result<(), NameError> {
 pub fn check_memory(name: &str) -> Result<(), NameError> {
     check_name("memory", name)?;
     let is_slash = |c: char| matches!(c, '/' | '\\');
-    match name.starts_with(is_slash) || name.split(is_slash).any(|part| part == "..") {
-        true => Err(NameError::Path),
-        false => Ok(()),
+    if name.starts_with(is_slash) || name.split(is_slash).any(|part| part == "..") {
+        Err(NameError::Path)
+    } else {
+        Ok(())
     }
 }
 
@@ -75,7 +63,6 @@ impl Tenant {
         Ok(Self(name))
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -165,7 +152,6 @@ impl Scope {
         &self.tenant
     }
 
-    /// Which memory.
     pub fn memory(&self) -> &str {
         &self.memory
     }
@@ -191,7 +177,6 @@ impl SessionName {
         Ok(Self(name.into_string()))
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -263,9 +248,7 @@ numbers!(Position, Seq, Ordinal, SessionNo);
 /// The id that a turn has when its client gave none: `turn-<session>.<seq>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TurnId {
-    /// Which session.
     pub session: SessionNo,
-    /// Which turn of it.
     pub seq: Seq,
 }
 

@@ -17,10 +17,8 @@ pub struct JsonText(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
-    /// Not JSON.
     #[error("not valid JSON: {0}")]
     Invalid(String),
-    /// Too deep.
     #[error("JSON nested deeper than {MAX_JSON_DEPTH} levels")]
     TooDeep,
 }
@@ -65,7 +63,6 @@ impl JsonText {
         Self("{}".to_owned())
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -108,10 +105,7 @@ impl JsonText {
                     if is_key && let Some(last) = keys.last_mut() {
                         *last = Some(text.clone());
                     }
-                    let place = match is_key {
-                        true => TextPlace::Key,
-                        false => place_under(&keys),
-                    };
+                    let place = if is_key { TextPlace::Key } else { place_under(&keys) };
                     match replace(place, &text) {
                         Some(new) => out.push_str(&quote(&new)),
                         None => out.push_str(literal),

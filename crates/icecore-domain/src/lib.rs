@@ -5,27 +5,20 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | [`ids`] | who and where: tenants, scopes, sessions, branches, positions |
-//! | [`turn`], [`turn_jsonl`] | one message, and the line it travels in |
-//! | [`json`] | JSON text kept in its own spelling |
-//! | [`identity`] | when two turns are the same turn |
+//! | [`ids`], [`time`], [`tokens`] | who and where, when, how much |
+//! | [`turn`], [`turn_jsonl`], [`json`], [`identity`] | one message, the line it travels in, JSON in its own spelling, when two turns are the same |
 //! | [`redact`] | text whose secrets were looked for |
-//! | [`tokens`] | counting, by a named counter |
-//! | [`cut`], [`chunk`] | where micros, minis and macros end, and what they are |
-//! | [`ctf`] | the Compact Turn Format |
-//! | [`compaction`], [`consolidation`] | many entries pressed into one; the same said once |
-//! | [`chat`] | a model that talks: what it is asked, how it fails |
-//! | [`handoff`] | two views of a session: what a model still sees of it |
-//! | [`follow`] | which session a client's history goes on with |
-//! | [`dream`] | what is due, distilled under a hard budget |
-//! | [`schedule`] | when something is done by itself |
+//! | [`text`] | words, sentences, speakers, dates, cues, what a text bears out |
+//! | [`cut`], [`chunk`], [`tier`], [`ctf`] | where micros, minis and macros end, what stays hot, the Compact Turn Format |
+//! | [`source`] | what summaries and dreams are made from |
+//! | [`fact`] | what is worth knowing by itself, and what a person says of it |
 //! | [`summary`] | extractive summaries, themes, key facts |
-//! | [`fact`] | what is worth knowing by itself, and what a person thinks of it |
-//! | [`embed`] | text as a point in meaning, by a model with an identity |
-//! | [`tier`] | what stays hot |
-//! | [`when`] | dates in running text, resolved against a moment |
+//! | [`entries`] | many entries compacted into one; the same said once |
+//! | [`dream`] | what is due, distilled within a budget of tokens |
+//! | [`handoff`], [`follow`] | what a model still sees of a session; which session a client's history goes on with |
+//! | [`chat`], [`embed`] | a model that talks; text as a point in meaning |
 //! | [`window`] | the context for one prompt within a budget |
-//! | [`workspace`] | files beside the memory: whose, and under which paths |
+//! | [`schedule`], [`retry`], [`workspace`] | when something is done by itself, and again; files beside the memory |
 
 pub mod chat;
 pub mod chunk;
@@ -34,6 +27,7 @@ pub mod cut;
 pub mod dream;
 pub mod embed;
 pub mod entries;
+mod enum_words;
 pub mod fact;
 pub mod follow;
 pub mod handoff;
@@ -41,6 +35,7 @@ pub mod identity;
 pub mod ids;
 pub mod json;
 pub mod redact;
+pub mod retry;
 pub mod schedule;
 pub mod source;
 pub mod summary;

@@ -32,10 +32,11 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 pub use self::kind::{Edge, Kind, Proof};
+pub use self::marker::TagKey;
 pub use self::pii::pii_kinds;
 pub use self::secret::{
     MAX_SECRET_BYTES, MAX_SECRET_NAME_CHARS, MAX_SECRETS, MIN_SECRET_CHARS, Secret, SecretError,
-    SecretName, TagKey,
+    SecretName,
 };
 pub use self::stream::{MAX_HELD_BYTES, RedactedStream};
 
@@ -68,7 +69,6 @@ pub struct NotClean;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{id}` is no kind of personal data; there are `all`, {}", known_pii())]
 pub struct UnknownPii {
-    /// What was asked for.
     pub id: String,
 }
 
@@ -109,7 +109,6 @@ pub struct RedactedJson(JsonText);
 pub struct RedactedTurn(RawTurn);
 
 impl RedactedText {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -148,7 +147,6 @@ impl fmt::Display for RedactedText {
 }
 
 impl RedactedJson {
-    /// The value.
     pub fn json(&self) -> &JsonText {
         &self.0
     }
@@ -160,7 +158,6 @@ impl RedactedJson {
 }
 
 impl RedactedTurn {
-    /// Its fields.
     pub fn fields(&self) -> &RawTurn {
         &self.0
     }

@@ -22,7 +22,6 @@ use crate::time::Millis;
 pub enum Timing {
     /// All that a line names.
     Cron(CronLine),
-    /// One.
     Once(Millis),
 }
 

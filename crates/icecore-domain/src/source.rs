@@ -23,39 +23,11 @@ pub enum SourceKind {
     Macro,
 }
 
-impl SourceKind {
-    /// All of them.
-    pub const ALL: [SourceKind; 6] = [
-        SourceKind::Archive,
-        SourceKind::Entry,
-        SourceKind::Turn,
-        SourceKind::Micro,
-        SourceKind::Mini,
-        SourceKind::Macro,
-    ];
-
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SourceKind::Archive => "archive",
-            SourceKind::Entry => "entry",
-            SourceKind::Turn => "turn",
-            SourceKind::Micro => "micro",
-            SourceKind::Mini => "mini",
-            SourceKind::Macro => "macro",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Self> {
-        SourceKind::ALL.into_iter().find(|kind| kind.as_str() == word)
-    }
-}
+crate::words!(SourceKind { Archive = "archive", Entry = "entry", Turn = "turn", Micro = "micro", Mini = "mini", Macro = "macro" });
 
 /// Something as it is given to the distiller. Its secrets are hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// What it is.
     pub kind: SourceKind,
     /// The name of its session; empty for what is of none.
     pub session: String,
@@ -72,9 +44,7 @@ pub struct Source {
 pub struct Part {
     /// `user`, `assistant`, …; empty for what nobody said.
     pub role: String,
-    /// Who, where known.
     pub name: Option<String>,
-    /// What.
     pub text: String,
     /// When, by the message's own time; none where only the host's clock knows.
     pub at: Option<Millis>,
@@ -83,15 +53,11 @@ pub struct Part {
 /// A fact that was drawn from a source, or that a person told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFact {
-    /// Of what kind.
     pub kind: FactKind,
     /// About what, as in [`crate::fact::Fact`].
     pub subject: String,
-    /// Which property of it.
     pub attribute: String,
-    /// What that is.
     pub value: String,
-    /// The fact as a sentence.
     pub text: String,
     /// By the message's own time; none where only the host's clock knows.
     pub at: Option<Millis>,

@@ -50,9 +50,7 @@ const MIN_SUMMARY_TOKENS: u32 = 20;
 /// Text that stands for one chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// A few sentences.
     pub text: String,
-    /// Keyphrases.
     pub themes: Vec<String>,
     /// Sentences worth keeping by themselves.
     pub key_facts: Vec<String>,
@@ -64,7 +62,6 @@ pub struct Summary {
 pub struct RedactedSummary(Summary);
 
 impl RedactedSummary {
-    /// Its parts.
     pub fn parts(&self) -> &Summary {
         &self.0
     }

@@ -8,7 +8,6 @@ pub struct Millis(pub i64);
 
 /// Where the time comes from. The domain only ever receives it.
 pub trait Clock: Send + Sync {
-    /// The present moment.
     fn now(&self) -> Millis;
 }
 

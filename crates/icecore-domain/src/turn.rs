@@ -26,17 +26,13 @@ pub struct RawTurn {
     pub id: Option<String>,
     /// `user`, `assistant`, `system`, `tool`, or another word.
     pub role: String,
-    /// What was said.
     pub content: Content,
-    /// Who spoke.
     pub name: Option<String>,
     /// When, as the client spelled it.
     pub timestamp: Option<Timestamp>,
-    /// The model that answered.
     pub model: Option<String>,
     /// The turns that this one follows; the first decides the branch.
     pub parent_ids: Option<Vec<String>>,
-    /// Free labels.
     pub tags: Option<Vec<String>>,
     /// A number from 0 to 1.
     pub confidence: Option<JsonText>,
@@ -150,29 +146,19 @@ impl Timestamp {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnError {
-    /// The content is over [`MAX_CONTENT_BYTES`].
     #[error(
         "content has {bytes} bytes, and a turn's content is at most {MAX_CONTENT_BYTES} (1 MiB)"
     )]
-    ContentTooLarge {
-        /// Its size.
-        bytes: usize,
-    },
+    ContentTooLarge { bytes: usize },
     /// The other fields are over [`MAX_FIELDS_BYTES`].
     #[error(
         "fields beside content have {bytes} bytes, at most {MAX_FIELDS_BYTES} (1 MiB) are kept"
     )]
-    FieldsTooLarge {
-        /// Their size.
-        bytes: usize,
-    },
-    /// No role was given.
+    FieldsTooLarge { bytes: usize },
     #[error("`role` is missing or empty; use user, assistant, system, tool or another word")]
     NoRole,
-    /// An unknown field with a name that is taken.
     #[error("an unknown field has the name of another field")]
     FieldName,
-    /// An id that no route or command could name.
     #[error("`id` {0}")]
     Id(crate::ids::NameError),
 }

@@ -17,7 +17,6 @@ use crate::turn::{Content, RawTurn, Timestamp, TurnError};
 pub struct TurnLine {
     /// `session`, where the line has one.
     pub session: Option<String>,
-    /// The rest.
     pub turn: RawTurn,
 }
 
@@ -25,35 +24,18 @@ pub struct TurnLine {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// Not a JSON object.
     #[error("not a JSON object: {0}")]
     NotAnObject(String),
-    /// The same field twice.
     #[error("field `{0}` stands there twice")]
     Repeated(String),
-    /// A required field is missing.
     #[error("field `{0}` is missing")]
     Missing(&'static str),
-    /// A field of the wrong type.
     #[error("field `{field}` must be {expected}")]
-    Field {
-        /// Which.
-        field: &'static str,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// A timestamp that is none.
+    Field { field: &'static str, expected: &'static str },
     #[error(transparent)]
     Timestamp(#[from] crate::time::TimestampError),
-    /// JSON that we cannot keep.
     #[error("field `{field}`: {source}")]
-    Json {
-        /// Which.
-        field: String,
-        /// Why.
-        source: crate::json::JsonError,
-    },
-    /// A limit of every turn.
+    Json { field: String, source: crate::json::JsonError },
     #[error(transparent)]
     Turn(#[from] TurnError),
 }

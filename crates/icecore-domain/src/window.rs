@@ -18,14 +18,12 @@ pub enum WindowKind {
     Turn,
     /// A summary of a chunk.
     Summary,
-    /// A fact.
     Fact,
     /// A line of what a dream came to.
     Distillate,
 }
 
 impl WindowKind {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             WindowKind::Turn => "turn",
@@ -39,17 +37,14 @@ impl WindowKind {
 /// Something that may go into a window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// What it is.
     pub kind: WindowKind,
     /// The turn's, chunk's or fact's id.
     pub id: String,
     /// `hot`, `warm` or `cold`.
     pub tier: &'static str,
-    /// A turn's role.
     pub role: Option<String>,
     /// Who speaks, or what a summary is of.
     pub label: String,
-    /// What it says.
     pub text: String,
     /// Where in the text the part begins that matters most, in bytes: what is
     /// kept if it must be cut.
@@ -58,7 +53,6 @@ pub struct Candidate {
     pub known_tokens: u32,
     /// When, or when what it stands for began.
     pub at: Millis,
-    /// Its conversation.
     pub group: u64,
     /// The first and last `seq` that it stands for.
     pub span: (u64, u64),
@@ -66,28 +60,23 @@ pub struct Candidate {
     pub sources: Vec<String>,
     /// Worth beside others of its kind; equal worth goes to the newer.
     pub score: f64,
-    /// Why it would be here.
     pub reason: String,
 }
 
 /// An item that is in the window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowItem {
-    /// What it is.
     pub kind: WindowKind,
     /// The turn's, chunk's or fact's id.
     pub id: String,
     /// `hot`, `warm` or `cold`.
     pub tier: &'static str,
-    /// A turn's role.
     pub role: Option<String>,
     /// Tokens of its own lines.
     pub tokens: u32,
     /// Worth beside others of its kind.
     pub score: f64,
-    /// Why it is here.
     pub reason: String,
-    /// Its lines in the window.
     pub text: String,
     /// Ids of the turns it comes from.
     pub sources: Vec<String>,
@@ -96,7 +85,6 @@ pub struct WindowItem {
 /// A context.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Window {
-    /// The text.
     pub text: String,
     /// Its tokens; at most the budget.
     pub tokens: u32,
@@ -352,9 +340,10 @@ impl Packing<'_> {
         let focus = if item.text.is_char_boundary(item.focus) { item.focus } else { 0 };
         let before = if focus > 0 { ELLIPSIS } else { "" };
         let head = self.counter.prefix(&item.text[focus..], tokens).trim_end();
-        let reason = match item.reason.ends_with(CUT) {
-            true => item.reason.clone(),
-            false => format!("{}{CUT}", item.reason),
+        let reason = if item.reason.ends_with(CUT) {
+            item.reason.clone()
+        } else {
+            format!("{}{CUT}", item.reason)
         };
         Candidate {
             text: format!("{before}{}{ELLIPSIS}", head.trim_end_matches(ELLIPSIS)),
@@ -367,9 +356,10 @@ impl Packing<'_> {
 
     /// Tokens of the line with the item's date, unless that stands there already.
     fn date_tokens(&self, item: &Candidate) -> u32 {
-        match self.days.contains(&item.at.to_date()) {
-            true => 0,
-            false => self.counter.count(&date_line(item.at)),
+        if self.days.contains(&item.at.to_date()) {
+            0
+        } else {
+            self.counter.count(&date_line(item.at))
         }
     }
 
@@ -494,14 +484,8 @@ mod tests {
         let ids: Vec<&str> = window.items.iter().map(|item| item.id.as_str()).collect();
         assert_eq!(
             ids,
-            ["1-10", "11-20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30"].map(
-                |id| {
-                    match id.contains('-') {
-                        true => id.to_owned(),
-                        false => format!("t{id}"),
-                    }
-                }
-            )
+            ["1-10", "11-20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30"]
+                .map(|id| { if id.contains('-') { id.to_owned() } else { format!("t{id}") } })
         );
         assert_eq!(window.text.lines().next(), Some("[1970-01-01]"));
         assert!(window.tokens <= 420 && window.tokens == CharCounter.count(&window.text));

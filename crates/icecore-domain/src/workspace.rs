@@ -56,19 +56,13 @@ impl Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// Nothing was given.
     #[error("a file needs a path, and the one given is empty")]
     Empty,
-    /// Longer than [`MAX_PATH_BYTES`].
     #[error("a file's path is at most {MAX_PATH_BYTES} bytes, this one has {bytes}")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
     /// A first character that is neither a letter nor a digit.
     #[error("a file's path begins with an ASCII letter or digit")]
     Start,
-    /// A character that no path has.
     #[error("a file's path has only ASCII letters, digits, `.`, `_`, `-` and `/`")]
     Character,
     /// A segment that is empty, `.` or `..`.
@@ -89,9 +83,10 @@ pub fn check_path(path: &str) -> Result<(), PathError> {
         Some(_) if !path.bytes().all(is_allowed) => return Err(PathError::Character),
         Some(_) => {}
     }
-    match path.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
-        true => Err(PathError::Segment),
-        false => Ok(()),
+    if path.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+        Err(PathError::Segment)
+    } else {
+        Ok(())
     }
 }
 
@@ -119,7 +114,6 @@ impl FilePath {
         Ok(Self(path.into_string()))
     }
 
-    /// The path.
     pub fn as_str(&self) -> &str {
         &self.0
     }

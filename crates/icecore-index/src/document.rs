@@ -39,20 +39,14 @@ pub struct Document {
 pub enum Source {
     /// A turn of a conversation.
     Turn {
-        /// In which session.
         session: SessionNo,
-        /// Which of its turns.
         seq: Seq,
-        /// On which branch.
         branch: Branch,
     },
     /// The summary of a chunk.
     Summary {
-        /// In which session.
         session: SessionNo,
-        /// On which branch.
         branch: Branch,
-        /// Of which level.
         level: Level,
         /// First turn of the chunk.
         first: Ordinal,
@@ -62,9 +56,7 @@ pub enum Source {
         /// Where in the log it was put first.
         began: Position,
     },
-    /// A fact.
     Fact {
-        /// Which.
         number: u64,
     },
 }
@@ -72,35 +64,14 @@ pub enum Source {
 /// What a document is, without saying which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DocKind {
-    /// A turn.
     Turn,
     /// A summary of a chunk.
     Summary,
-    /// An entry.
     Entry,
-    /// A fact.
     Fact,
 }
 
-impl DocKind {
-    /// All of them.
-    pub const ALL: [DocKind; 4] = [DocKind::Turn, DocKind::Summary, DocKind::Entry, DocKind::Fact];
-
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DocKind::Turn => "turn",
-            DocKind::Summary => "summary",
-            DocKind::Entry => "entry",
-            DocKind::Fact => "fact",
-        }
-    }
-
-    /// The kind of that word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
-    }
-}
+icecore_domain::words!(DocKind { Turn = "turn", Summary = "summary", Entry = "entry", Fact = "fact" });
 
 impl Source {
     /// What kind of thing it is.
@@ -118,9 +89,7 @@ impl Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Role {
-    /// A person.
     User,
-    /// A model.
     Assistant,
     /// The host's instructions.
     System,

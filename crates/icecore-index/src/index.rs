@@ -8,44 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use icecore_domain::ids::Scope;
-use icecore_settings::{MOST, settings};
 
 use crate::disk::{self, Cached, Files};
 use crate::error::IndexError;
 use crate::scope::ScopeIndex;
-
-settings! {
-    /// Limits on the work and the memory of an index.
-    #[derive(PartialEq, Eq, Copy)]
-    pub struct IndexSettings {
-        /// A memory with fewer documents has no index files.
-        #[setting(advanced)]
-        tail_docs: usize = 1_000, 1..=1_000_000;
-        /// The most documents that are left uncommitted.
-        #[setting(none)]
-        tail_most: usize = 20_000;
-        /// Memories whose index is open at a time.
-        #[setting(advanced)]
-        open_scopes: usize = 64, 1..=100_000;
-        /// RAM for open indexes; beyond it those not in use are closed.
-        open_bytes: usize = 512 << 20, 1 << 20..=MOST;
-        /// Disk space for indexes; beyond it the index used longest ago goes first; 0: no limit.
-        cache_bytes: u64 = 16 << 30;
-        /// Up to this many vectors are compared exactly. Signs are faster from 10,000
-        /// on; 20,000 exact comparisons take half a millisecond and miss nothing.
-        #[setting(none)]
-        exact_rows: usize = 20_000;
-        /// Up to this many vectors are in RAM, 256 bytes each; of more, only their signs.
-        #[setting(advanced)]
-        memory_rows: usize = 200_000, 0..=100_000_000;
-        /// Above `exact_rows`, how many vectors are compared exactly after a look at signs.
-        #[setting(none)]
-        rescore: usize = 400;
-        /// RAM of the text index's writer, in bytes.
-        #[setting(none)]
-        writer_bytes: usize = 50_000_000;
-    }
-}
+use crate::settings::IndexSettings;
 
 /// What became of a cache on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,7 +28,6 @@ pub struct Shrunk {
 pub struct Index {
     root: Option<PathBuf>,
     settings: IndexSettings,
-    /// Least used first.
     open: Mutex<Vec<(Scope, Arc<ScopeIndex>)>>,
     /// Held to write while a scope's files are deleted, so that nobody opens
     /// half of them.
@@ -76,7 +42,6 @@ impl Index {
         Self { root, settings, open: Mutex::new(Vec::new()), opening: RwLock::new(()) }
     }
 
-    /// What bounds it.
     pub fn settings(&self) -> IndexSettings {
         self.settings
     }

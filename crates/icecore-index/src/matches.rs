@@ -15,7 +15,6 @@ const B: f32 = 0.75;
 pub(crate) struct Matches {
     /// The terms that are somewhere, rarest first if there were too many.
     pub(crate) terms: Vec<String>,
-    /// What each is worth.
     pub(crate) idf: Vec<f32>,
     postings: Vec<Posting>,
 }

@@ -26,7 +26,6 @@ pub(crate) struct Payload {
     pub position: u64,
     pub summaries: u64,
     pub facts: u64,
-    /// Counts commits.
     pub generation: u64,
     pub docs: usize,
     pub columns: Prefix,

@@ -40,7 +40,6 @@ pub struct Plan {
 pub(crate) struct Cues {
     /// Somebody asks about themselves.
     pub(crate) first_person: bool,
-    /// A time.
     pub(crate) when: bool,
     /// Help with a task, for which standing wishes matter.
     pub(crate) request: bool,
@@ -211,10 +210,7 @@ fn without_names(
         end = word.range.end;
     }
     kept.push_str(&query[end..]);
-    match kept.chars().any(char::is_alphanumeric) {
-        true => kept,
-        false => query.to_owned(),
-    }
+    if kept.chars().any(char::is_alphanumeric) { kept } else { query.to_owned() }
 }
 
 impl Cues {

@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 
 use icecore_domain::embed::Vector;
 
-use crate::document::{Doc, Source};
+use crate::document::Doc;
 use crate::error::IndexError;
 use crate::matches::Matches;
 use crate::plan::Plan;
-use crate::signals::{Raw, Scratch, Table, WINDOW, place, score};
+use crate::signals::{Ranked, Raw, Scratch, Table, WINDOW, place};
 use crate::signs::Signs;
 use crate::snapshot::Snapshot;
-use crate::weights::{SIGNALS, Signal};
+use crate::weights::Mode;
 
 /// Documents taken by words before anything else is looked at.
 const BY_WORDS: usize = 100;
@@ -30,122 +30,13 @@ const STANDING: usize = 128;
 /// Turns this far before and after a match are candidates themselves.
 const REACH: usize = 2;
 
-/// By words, by meaning, or both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// Both, and what a conversation offers.
-    #[default]
-    Hybrid,
-    /// Words alone.
-    Lexical,
-    /// Vectors alone.
-    Semantic,
-}
-
-impl Mode {
-    /// All of them.
-    pub const ALL: [Mode; 3] = [Mode::Hybrid, Mode::Lexical, Mode::Semantic];
-
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Mode::Hybrid => "hybrid",
-            Mode::Lexical => "lexical",
-            Mode::Semantic => "semantic",
-        }
-    }
-
-    /// The mode of that word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
-    }
-}
-
 /// What is wanted of a ranking.
 pub struct Wanted<'a> {
     /// At most so many.
     pub limit: usize,
-    /// By what.
     pub mode: Mode,
     /// Which documents may be among them.
     pub keep: &'a dyn Fn(Doc) -> bool,
-}
-
-/// A document and what speaks for it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ranked {
-    /// Its number.
-    pub doc: Doc,
-    /// What it is.
-    pub source: Source,
-    /// The sum of its weighted signals.
-    pub score: f32,
-    /// The signals themselves.
-    pub signals: [f32; SIGNALS],
-    /// How many of its content terms there are.
-    pub length: u32,
-    /// Words of the query that it holds itself.
-    pub matched: Vec<String>,
-    pub(crate) mode: Mode,
-}
-
-impl Ranked {
-    /// One of its signals.
-    pub fn signal(&self, signal: Signal) -> f32 {
-        self.signals[signal as usize]
-    }
-
-    /// Takes account of what only the text tells: words that are neighbours in
-    /// the query and in it.
-    pub fn read(&mut self, plan: &Plan, text: &str) {
-        // A pair takes two words, and which it holds is known.
-        if self.matched.len() > 1 {
-            self.signals[Signal::Pairs as usize] = plan.pairs_in(text);
-            self.score = score(&self.signals, self.mode);
-        }
-    }
-
-    /// Why it is here, in a line.
-    pub fn reason(&self) -> String {
-        let has = |signal: Signal| self.signal(signal) > 0.0;
-        let mut reasons = Vec::new();
-        if has(Signal::Instruction) && self.signal(Signal::Instruction) > 0.1 {
-            reasons.push("a standing instruction".to_owned());
-        }
-        if has(Signal::Preference) && self.signal(Signal::Preference) > 0.1 {
-            reasons.push("a preference".to_owned());
-        }
-        match self.matched.as_slice() {
-            [] => {}
-            words => reasons.push(format!("shares {}", quoted(words))),
-        }
-        if self.signal(Signal::Semantic) > 0.5 {
-            reasons.push("near in meaning".to_owned());
-        }
-        if has(Signal::Speaker) {
-            reasons.push("said by whom the query names".to_owned());
-        }
-        if has(Signal::Date) {
-            reasons.push("of the time the query names".to_owned());
-        }
-        if self.matched.is_empty() && self.signal(Signal::Window) > 0.2 {
-            reasons.push("beside turns that match".to_owned());
-        }
-        if reasons.is_empty() {
-            reasons.push("beside what matches".to_owned());
-        }
-        reasons.join("; ")
-    }
-}
-
-/// A few words in quotes.
-fn quoted(words: &[String]) -> String {
-    const SHOWN: usize = 4;
-    let shown: Vec<String> = words.iter().take(SHOWN).map(|word| format!("“{word}”")).collect();
-    match words.len().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }
 
 /// Ranks documents, best first: see [`sort`].

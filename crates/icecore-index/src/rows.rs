@@ -28,7 +28,6 @@ pub(crate) struct Rows {
     codes: Vec<u64>,
     /// Where the first rows are when they are not in memory, and how many.
     stored: Option<(File, usize)>,
-    /// The other rows.
     memory: Vec<i8>,
 }
 

@@ -9,10 +9,10 @@ use crate::columns::Record;
 use crate::disk::{Files, Loaded};
 use crate::document::{Doc, Document, keys};
 use crate::error::IndexError;
-use crate::index::IndexSettings;
 use crate::payload::{FORMAT, Payload, Prefix, RowsPayload};
 use crate::rows::{Effort, Rows};
 use crate::segments::{Claim, Segments, Unusable, Writer};
+use crate::settings::IndexSettings;
 use crate::snapshot::{Snapshot, check_dims};
 use crate::tail::Tail;
 use crate::watermark::Watermark;
@@ -22,7 +22,6 @@ use crate::watermark::Watermark;
 pub struct Batch {
     /// What the index reflected when the documents were gathered.
     pub from: Watermark,
-    /// What it reflects with them.
     pub to: Watermark,
     /// Who made the vectors; `None` where the documents have none, so that they
     /// wait for [`ScopeIndex::push_vectors`].
@@ -141,7 +140,6 @@ impl ScopeIndex {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it reflects.
     pub fn watermark(&self) -> Watermark {
         self.read().watermark
     }

@@ -591,9 +591,10 @@ fn dropping_a_scope_leaves_no_file_and_no_name() {
             continue;
         }
         drop(open);
-        match close {
-            true => Index::open(Some(root.path().to_owned()), eager()).drop_scope(&scope(memory)),
-            false => index.drop_scope(&scope(memory)),
+        if close {
+            Index::open(Some(root.path().to_owned()), eager()).drop_scope(&scope(memory))
+        } else {
+            index.drop_scope(&scope(memory))
         }
         .unwrap();
         assert!(files_under(root.path()).len() < before);

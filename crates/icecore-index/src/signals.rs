@@ -6,10 +6,9 @@ use crate::document::{Doc, Role, Source};
 use crate::error::IndexError;
 use crate::matches::{Matches, saturate};
 use crate::plan::Plan;
-use crate::rank::{Mode, Ranked};
 use crate::signs::Signs;
 use crate::snapshot::Snapshot;
-use crate::weights::{SIGNALS, Signal};
+use crate::weights::{Mode, SIGNALS, Signal};
 
 /// How far a window reaches.
 pub(crate) const WINDOW: i32 = 3;
@@ -296,6 +295,80 @@ impl<'a> Table<'a> {
             matched: matched.collect(),
             mode,
         }
+    }
+}
+
+/// A document and what speaks for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    pub doc: Doc,
+    pub source: Source,
+    /// The sum of its weighted signals.
+    pub score: f32,
+    pub signals: [f32; SIGNALS],
+    /// How many of its content terms there are.
+    pub length: u32,
+    /// Words of the query that it holds itself.
+    pub matched: Vec<String>,
+    pub(crate) mode: Mode,
+}
+
+impl Ranked {
+    /// One of its signals.
+    pub fn signal(&self, signal: Signal) -> f32 {
+        self.signals[signal as usize]
+    }
+
+    /// Takes account of what only the text tells: words that are neighbours in
+    /// the query and in it.
+    pub fn read(&mut self, plan: &Plan, text: &str) {
+        // A pair takes two words, and which it holds is known.
+        if self.matched.len() > 1 {
+            self.signals[Signal::Pairs as usize] = plan.pairs_in(text);
+            self.score = score(&self.signals, self.mode);
+        }
+    }
+
+    /// Why it is here, in a line.
+    pub fn reason(&self) -> String {
+        let has = |signal: Signal| self.signal(signal) > 0.0;
+        let mut reasons = Vec::new();
+        if has(Signal::Instruction) && self.signal(Signal::Instruction) > 0.1 {
+            reasons.push("a standing instruction".to_owned());
+        }
+        if has(Signal::Preference) && self.signal(Signal::Preference) > 0.1 {
+            reasons.push("a preference".to_owned());
+        }
+        match self.matched.as_slice() {
+            [] => {}
+            words => reasons.push(format!("shares {}", quoted(words))),
+        }
+        if self.signal(Signal::Semantic) > 0.5 {
+            reasons.push("near in meaning".to_owned());
+        }
+        if has(Signal::Speaker) {
+            reasons.push("said by whom the query names".to_owned());
+        }
+        if has(Signal::Date) {
+            reasons.push("of the time the query names".to_owned());
+        }
+        if self.matched.is_empty() && self.signal(Signal::Window) > 0.2 {
+            reasons.push("beside turns that match".to_owned());
+        }
+        if reasons.is_empty() {
+            reasons.push("beside what matches".to_owned());
+        }
+        reasons.join("; ")
+    }
+}
+
+/// A few words in quotes.
+fn quoted(words: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown: Vec<String> = words.iter().take(SHOWN).map(|word| format!("“{word}”")).collect();
+    match words.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

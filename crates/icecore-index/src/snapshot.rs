@@ -44,7 +44,6 @@ impl Snapshot {
         }
     }
 
-    /// What it reflects.
     pub fn watermark(&self) -> Watermark {
         self.watermark
     }
@@ -75,7 +74,6 @@ impl Snapshot {
         self.columns.source(doc)
     }
 
-    /// Its time.
     pub fn at(&self, doc: Doc) -> Millis {
         self.columns.at(doc)
     }

@@ -42,7 +42,6 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// All of them, in order.
     pub const ALL: [Signal; SIGNALS] = [
         Signal::Lexical,
         Signal::Semantic,
@@ -116,3 +115,15 @@ impl Signal {
         }
     }
 }
+
+/// By words, by meaning, or both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Both, and what a conversation offers.
+    #[default]
+    Hybrid,
+    Lexical,
+    Semantic,
+}
+
+icecore_domain::words!(Mode { Hybrid = "hybrid", Lexical = "lexical", Semantic = "semantic" });

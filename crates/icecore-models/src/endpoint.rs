@@ -8,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
+use icecore_domain::retry::Backoff;
+use icecore_http::BlockingClient;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::endpoint_wire::{self as wire, Reply};
-use crate::http;
 
 /// Where a server is and how to treat it.
 #[derive(Debug, Clone)]
@@ -89,27 +90,17 @@ impl fmt::Debug for ApiKey {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// The address is none.
     #[error("the embeddings address `{base_url}` is not http:// or https:// with a host")]
-    Address {
-        /// What was given.
-        base_url: String,
-    },
+    Address { base_url: String },
     /// A name or password in the address would show in messages.
     #[error("the embeddings address holds credentials; give the key apart")]
     Credentials,
-    /// A key must fit in a header.
     #[error("the key for {base_url} has characters that no header may have")]
-    Key {
-        /// The server.
-        base_url: String,
-    },
-    /// A size that must not be zero.
+    Key { base_url: String },
     #[error("`{setting}` must not be zero")]
-    Zero {
-        /// Which.
-        setting: &'static str,
-    },
+    Zero { setting: &'static str },
+    #[error("cannot set up connections to the embeddings server: {0}")]
+    Setup(String),
     /// It was asked for the length of its vectors, and that failed.
     #[error("cannot learn the dimensions of the embedding model")]
     Probe(#[source] EmbedError),
@@ -120,7 +111,7 @@ pub enum EndpointError {
 pub struct EndpointEmbedder {
     config: EndpointConfig,
     url: String,
-    agent: ureq::Agent,
+    client: BlockingClient,
     id: ModelId,
 }
 
@@ -136,9 +127,9 @@ impl EndpointEmbedder {
     pub fn connect(config: EndpointConfig) -> Result<Self, EndpointError> {
         check(&config)?;
         let base = config.base_url.trim_end_matches('/').to_owned();
-        let agent = http::agent(&base);
+        let client = BlockingClient::new(&base).map_err(EndpointError::Setup)?;
         let id = ModelId { name: config.model.clone(), hash: [0; 32], dims: 0 };
-        let mut new = Self { url: format!("{base}/embeddings"), agent, id, config };
+        let mut new = Self { url: format!("{base}/embeddings"), client, id, config };
         new.id.dims = match new.config.dims {
             Some(dims) => dims,
             None => new.probe().map_err(EndpointError::Probe)?,
@@ -159,34 +150,34 @@ impl EndpointEmbedder {
     fn request(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let deadline = Instant::now() + self.config.timeout;
         let body = wire::request(&self.config.model, texts);
-        let mut pause = self.config.retry_pause;
-        for tries_left in (0..TRIES).rev() {
-            let (reason, wanted) = match self.send(&body, deadline) {
+        let pause = self.config.retry_pause;
+        let mut backoff = Backoff { tries: TRIES - 1, pause, factor: 4, longest: LONGEST_PAUSE };
+        loop {
+            let (reason, asked) = match self.send(&body, deadline) {
                 Reply::Rows(rows) => return self.in_order(rows, texts.len()),
                 Reply::Wrong(reason) => return Err(self.wrong(&reason)),
                 Reply::Unavailable(reason) => return Err(self.unavailable(&reason)),
                 Reply::Busy { reason, wait } => (reason, wait),
             };
-            let wait = wanted.map_or(pause, |wanted| wanted.max(pause));
             let left = deadline.saturating_duration_since(Instant::now());
-            if tries_left == 0 || wait > LONGEST_PAUSE || wait >= left {
-                return Err(self.unavailable(&reason));
+            match backoff.next(asked, left) {
+                Some(pause) => thread::sleep(pause),
+                None => return Err(self.unavailable(&reason)),
             }
-            thread::sleep(wait);
-            pause *= 4;
         }
-        unreachable!("the last try returns")
     }
 
     fn send(&self, body: &[u8], deadline: Instant) -> Reply {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut request = self.agent.post(&self.url).header("content-type", "application/json");
-        if let Some(key) = &self.config.api_key {
-            // The copy in the request's headers is dropped with the request.
-            request = request.header("authorization", key.after("Bearer ").as_str());
-        }
-        let response = request.config().timeout_global(Some(left)).build().send(body);
-        wire::read_reply(response)
+        let make = |client: &reqwest::Client| {
+            let request = client.post(&self.url).header("content-type", "application/json");
+            let request = request.body(body.to_vec());
+            match &self.config.api_key {
+                Some(key) => request.header("authorization", key.after("Bearer ").as_str()),
+                None => request,
+            }
+        };
+        wire::read_reply(self.client.call(make, left, wire::MAX_ANSWER_BYTES))
     }
 
     /// The rows by the index that each of them bears.
@@ -267,7 +258,7 @@ fn check(config: &EndpointConfig) -> Result<(), EndpointError> {
     if let Some((setting, _)) = sizes.iter().find(|(_, zero)| *zero) {
         return Err(EndpointError::Zero { setting });
     }
-    let authority = http::authority(&config.base_url)
+    let authority = icecore_http::authority(&config.base_url)
         .ok_or_else(|| EndpointError::Address { base_url: config.base_url.clone() })?;
     if authority.contains('@') {
         return Err(EndpointError::Credentials);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use icecore_http::{Answer as HttpAnswer, CallError};
+use reqwest::header::HeaderMap;
 use serde::{Deserialize, Serialize};
-use ureq::http::Response;
-use ureq::{Body, Error};
 
 /// More than any batch needs: 64 texts of 4,096 dimensions are about 6 MB.
-const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+pub(crate) const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// Of a server's own words, as many as fit a line.
 const MAX_MESSAGE_CHARS: usize = 200;
@@ -50,39 +50,23 @@ pub(crate) fn request(model: &str, texts: &[&str]) -> Vec<u8> {
 }
 
 /// Says what an answer, or the lack of one, means.
-pub(crate) fn read_reply(response: Result<Response<Body>, Error>) -> Reply {
-    let mut response = match response {
-        Ok(response) => response,
-        Err(error) => return failed(&error),
-    };
-    let status = response.status().as_u16();
-    let wait = retry_after(&response);
-    let body = match response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec() {
-        Ok(body) => body,
-        Err(error) => return failed(&error),
+pub(crate) fn read_reply(answer: Result<HttpAnswer, CallError>) -> Reply {
+    let HttpAnswer { status, headers, body } = match answer {
+        Ok(answer) => answer,
+        // A kept connection that the server has closed meanwhile looks like this.
+        Err(error @ CallError::Broken(_)) => {
+            return Reply::Busy { reason: error.to_string(), wait: None };
+        }
+        Err(error @ CallError::TooLong) => return Reply::Wrong(error.to_string()),
+        Err(error) => return Reply::Unavailable(error.to_string()),
     };
     match status {
         200..=299 => rows(&body),
-        408 | 429 | 500 | 502..=504 => Reply::Busy { reason: told(status, &body), wait },
-        _ => Reply::Wrong(told(status, &body)),
-    }
-}
-
-fn failed(error: &Error) -> Reply {
-    match error {
-        Error::Timeout(_) => Reply::Unavailable("no answer in time".to_owned()),
-        // A kept connection that the server has closed meanwhile looks like this.
-        Error::Io(error) if is_broken(error) => {
-            Reply::Busy { reason: format!("the connection broke: {}", error.kind()), wait: None }
+        408 | 429 | 500 | 502..=504 => {
+            Reply::Busy { reason: with_status(status, &body), wait: retry_after(&headers) }
         }
-        Error::BodyExceedsLimit(_) => Reply::Wrong("an answer without end".to_owned()),
-        other => Reply::Unavailable(other.to_string()),
+        _ => Reply::Wrong(with_status(status, &body)),
     }
-}
-
-fn is_broken(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 fn rows(body: &[u8]) -> Reply {
@@ -96,7 +80,7 @@ fn rows(body: &[u8]) -> Reply {
 }
 
 /// The status with the server's own words, where it has any.
-fn told(status: u16, body: &[u8]) -> String {
+fn with_status(status: u16, body: &[u8]) -> String {
     match message(body) {
         Some(message) => format!("status {status}: {message}"),
         None => format!("status {status}"),
@@ -113,7 +97,7 @@ fn message(body: &[u8]) -> Option<String> {
 }
 
 /// Only seconds: a date would need a clock.
-fn retry_after(response: &Response<Body>) -> Option<Duration> {
-    let seconds = response.headers().get("retry-after")?.to_str().ok()?.trim().parse().ok()?;
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get("retry-after")?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }

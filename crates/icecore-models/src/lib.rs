@@ -8,8 +8,6 @@ mod chat;
 mod endpoint;
 #[cfg(feature = "endpoint")]
 mod endpoint_wire;
-#[cfg(feature = "endpoint")]
-mod http;
 #[cfg(feature = "local-models")]
 mod local;
 mod model_file;
@@ -28,10 +26,6 @@ pub use chat::{
 };
 #[cfg(feature = "endpoint")]
 pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
-#[cfg(feature = "endpoint")]
-pub use http::agent as http_agent;
-#[cfg(feature = "chat")]
-pub use http::client as http_client;
 #[cfg(feature = "local-models")]
 pub use local::{LocalEmbedder, LocalModel, LocalModelError};
 pub use model_file::ModelFileError;

@@ -28,44 +28,25 @@ const MAX_DIMS: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelFileError {
-    /// It is missing or unreadable.
     #[error("cannot read the model file {}", path.display())]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// It begins like no model.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("this is not a model file")]
     Foreign,
-    /// It was written by another version of the format.
     #[error("the model file has format {found}, this reads {VERSION}")]
-    Version {
-        /// The version it claims.
-        found: u32,
-    },
-    /// Its end is missing.
+    Version { found: u32 },
     #[error("the model file is cut short: {found_bytes} of {needed_bytes} bytes")]
     Truncated {
         /// Bytes its header promises.
         needed_bytes: usize,
-        /// Bytes there are.
         found_bytes: usize,
     },
-    /// Its bytes are not those that were written.
     #[error("the model file is damaged: its checksum does not match")]
     Damaged,
     /// Its header does not describe a model that this code can run.
     #[error("the model file's header is wrong: {reason}")]
-    Header {
-        /// What is wrong.
-        reason: String,
-    },
-    /// A piece weighs more than the format allows.
+    Header { reason: String },
     #[error("the model file has a weight over {MAX_WEIGHT}")]
     Weight,
-    /// Its vectors have another length than is wanted.
     #[error("the model has {found} dimensions, wanted are {wanted}")]
     Dimensions {
         /// Dimensions that were asked for.

@@ -145,9 +145,12 @@ fn merge_short(piece: &[u8], mut each: impl FnMut(usize)) {
         }
         parts.copy_within(at + 2..=count, at + 1);
         count -= 1;
-        let pair_from = |at: usize| match at + 2 <= count {
-            true => rank(&piece[usize::from(parts[at].0)..usize::from(parts[at + 2].0)]),
-            false => NO_TOKEN,
+        let pair_from = |at: usize| {
+            if at + 2 <= count {
+                rank(&piece[usize::from(parts[at].0)..usize::from(parts[at + 2].0)])
+            } else {
+                NO_TOKEN
+            }
         };
         let (here, before) = (pair_from(at), at.checked_sub(1).map(pair_from));
         parts[at].1 = here;

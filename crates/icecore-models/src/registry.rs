@@ -14,9 +14,7 @@ use crate::static_table::{BUNDLED_MODEL, StaticEmbedder};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no embedding model `{name}`; there is {}", choices.join(", "))]
 pub struct UnknownModel {
-    /// What was asked for.
     pub name: String,
-    /// What there is.
     pub choices: Vec<String>,
 }
 
@@ -46,17 +44,10 @@ pub fn by_name(name: &str) -> Result<Arc<dyn Embedder>, UnknownModel> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Nothing has that name.
     #[error(transparent)]
     Unknown(#[from] UnknownModel),
-    /// It is installed, and cannot be loaded.
     #[error("cannot load the embedding model `{name}`")]
-    Local {
-        /// Its name.
-        name: String,
-        /// Why.
-        source: LocalModelError,
-    },
+    Local { name: String, source: LocalModelError },
 }
 
 /// The model of that name, inside the program or installed in `models`. One

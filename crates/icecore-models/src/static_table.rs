@@ -38,7 +38,6 @@ pub struct TokenVector<'a> {
 }
 
 impl<'a> TokenVector<'a> {
-    /// Its direction.
     pub fn components(self) -> impl ExactSizeIterator<Item = i8> + 'a {
         self.row.iter().map(|byte| byte.cast_signed())
     }

@@ -41,7 +41,6 @@ pub type BehaviourBy = Arc<dyn Fn(&UpstreamRequest) -> Behaviour + Send + Sync>;
 /// What the server is.
 #[derive(Clone)]
 pub struct UpstreamConfig {
-    /// How it speaks.
     pub protocol: Protocol,
     /// Tokens of request and answer together that it takes.
     pub window: u64,
@@ -54,7 +53,6 @@ pub struct UpstreamConfig {
     pub count_percent: u64,
     /// The models that it knows; none means any.
     pub models: Vec<String>,
-    /// The key that it wants.
     pub key: Option<String>,
     /// Characters of a piece of a stream.
     pub piece_chars: usize,
@@ -174,7 +172,6 @@ pub enum Behaviour {
     HangUp,
     /// 429, with a `Retry-After`.
     Busy {
-        /// Its value.
         retry_after: Option<String>,
     },
     /// This status, with words of its own.
@@ -199,7 +196,6 @@ pub enum Behaviour {
     UnknownModel,
     /// A key that it does not take.
     Denied,
-    /// Points elsewhere.
     Redirect(String),
     /// An error in the midst of a stream, after this much.
     ErrorAfter(String),
@@ -212,7 +208,6 @@ pub enum Behaviour {
 pub struct UpstreamRequest {
     /// `POST` or `GET`.
     pub method: String,
-    /// The path.
     pub path: String,
     /// Names in small letters, and values.
     pub headers: Vec<(String, String)>,
@@ -232,7 +227,6 @@ impl UpstreamRequest {
         self.headers.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str())
     }
 
-    /// Its messages.
     pub fn messages(&self) -> &[Value] {
         self.json.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
@@ -314,7 +308,6 @@ impl Upstream {
         format!("http://{}/v1", self.address)
     }
 
-    /// Its address alone.
     pub fn root(&self) -> String {
         format!("http://{}", self.address)
     }

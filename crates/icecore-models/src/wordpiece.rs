@@ -26,7 +26,6 @@ pub(crate) struct WordPiece {
 /// Pieces found, with room to work that is kept from text to text.
 #[derive(Default)]
 pub(crate) struct Pieces {
-    /// Their numbers.
     pub(crate) numbers: Vec<u32>,
     hashes: Vec<u64>,
 }

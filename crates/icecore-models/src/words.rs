@@ -2,7 +2,7 @@
 //!
 //! Runs of letters and digits in lower case without accents; any other visible
 //! sign is a word of its own. `docs/format-model.md` has the rules, and what
-//! the words become is left to [`crate::wordpiece`].
+//! the words become is left to `wordpiece`.
 
 use unicode_normalization::char::{decompose_canonical, is_combining_mark};
 

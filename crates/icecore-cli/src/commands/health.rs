@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use icecore_http::{BlockingClient, CallError};
 use serde_json::json;
 
 use crate::args::HealthArgs;
@@ -12,26 +13,26 @@ use crate::settings::Settings;
 /// A host that takes longer is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(4);
 
+/// A host that lives says so in fewer bytes.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
 /// Asks a host and tells what it says.
 pub fn run(args: &HealthArgs, settings: &Settings, printer: &Printer) -> Outcome<Status> {
     let here = format!("http://{}", settings.file.server.listen);
     let base = args.url.as_deref().unwrap_or(&here).trim_end_matches('/');
     let path = if args.ready { "/readyz" } else { "/healthz" };
-    let asked = icecore_models::http_agent(base)
-        .get(format!("{base}{path}"))
-        .config()
-        .timeout_global(Some(PATIENCE))
-        .build()
-        .call();
+    let asked = BlockingClient::new(base).map_err(CallError::Invalid).and_then(|client| {
+        client.call(|client| client.get(format!("{base}{path}")), PATIENCE, MAX_ANSWER_BYTES)
+    });
     let (trouble, hint) = match asked {
-        Ok(answer) if answer.status().is_success() => {
+        Ok(answer) if (200..300).contains(&answer.status) => {
             printer.talk("The host is well");
             if printer.is_json() {
                 printer.json(&json!({ "ok": true }))?;
             }
             return Ok(Status::Done);
         }
-        Ok(answer) => (format!("it answers {}", answer.status().as_u16()), "its log says why"),
+        Ok(answer) => (format!("it answers {}", answer.status), "its log says why"),
         Err(error) => (error.to_string(), "is `icecore serve` running there? name it with --url"),
     };
     if printer.is_json() {

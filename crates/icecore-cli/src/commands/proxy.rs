@@ -1,6 +1,5 @@
 //! `icecore proxy`: the compacting proxy alone, for one person on this machine.
 
-use icecore_models::http_client;
 use icecore_server::{Alone, Listener, ServeError, ServerOptions, UpstreamKey};
 use icecore_server::{TenantUpstreams, UpstreamOptions};
 use serde_json::json;
@@ -85,7 +84,7 @@ fn upstream(given: &str) -> Outcome<String> {
     }
     let is_host = !authority.is_empty() && !authority.starts_with(':');
     let can_be_asked = || {
-        let client = http_client(given, std::time::Duration::from_secs(1));
+        let client = icecore_http::client(given, std::time::Duration::from_secs(1));
         client.is_ok_and(|client| client.get(given).build().is_ok())
     };
     match is_host && can_be_asked() {

@@ -52,11 +52,9 @@ pub(super) struct Verified<'a> {
     /// The words of the first header cell after the checksum, and the value of
     /// each: `("step", "60")`.
     pub(super) words: Vec<(&'a str, &'a str)>,
-    /// The other header cells.
     pub(super) cells: Vec<&'a str>,
     /// What follows the header, each row with its line end.
     pub(super) rows: &'a str,
-    /// How many rows that is.
     pub(super) row_count: u64,
 }
 

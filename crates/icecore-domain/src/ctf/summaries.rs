@@ -1,22 +1,18 @@
 //! Chunk summaries as rows.
 
+use super::CtfError;
 use super::escape::{push_list, push_text, read_list, read_text};
-use super::header::{self, Verified, Version};
+use super::header::{self, Verified};
 use super::read::{Cells, bad_escape, lines};
-use super::{CtfError, v1};
 
 /// One chunk's summary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SummaryRow {
-    /// The chunk.
     pub chunk_id: String,
-    /// The first turn it covers.
     pub first: u64,
     /// The last turn it covers, or, from version 1, the number written there.
     pub last: u64,
-    /// The text.
     pub summary: String,
-    /// Keyphrases.
     pub themes: Vec<String>,
 }
 
@@ -37,11 +33,8 @@ pub fn encode_summaries(rows: &[SummaryRow]) -> String {
     header::seal(out)
 }
 
-/// Decodes summaries from CTF 1 or 2, by the header.
-pub fn decode_summaries(text: &str) -> Result<Vec<SummaryRow>, CtfError> {
-    if header::version(text)? == Version::One {
-        return v1::decode_summaries(text);
-    }
+/// Decodes summaries from CTF 2.
+pub(super) fn decode(text: &str) -> Result<Vec<SummaryRow>, CtfError> {
     let verified = Verified::open(text, "summaries")?;
     if verified.words.len() != 2 || verified.word("fields") != Some(FIELDS) {
         return Err(CtfError::Header(format!("summaries have the fields `{FIELDS}`")));

@@ -59,7 +59,6 @@ impl Checksum {
 /// A source as an archive names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveSource {
-    /// What it is.
     pub kind: SourceKind,
     /// [`Source::hash`], or the checksum of an earlier archive.
     pub hash: [u8; 32],
@@ -78,7 +77,6 @@ pub struct Archive {
     pub tokenizer: String,
     /// What it was made of, in the order of [`in_order`].
     pub sources: Vec<ArchiveSource>,
-    /// What it says.
     pub distillate: Distillate,
 }
 
@@ -100,9 +98,10 @@ impl Archive {
         let document: Document = serde_json::from_slice(bytes)
             .map_err(|error| ArchiveError(format!("its JSON ends at byte {}", error.column())))?;
         let archive = document.read().map_err(ArchiveError)?;
-        match archive.to_bytes() == bytes {
-            true => Ok(archive),
-            false => Err(ArchiveError("it is not canonical JSON".to_owned())),
+        if archive.to_bytes() == bytes {
+            Ok(archive)
+        } else {
+            Err(ArchiveError("it is not canonical JSON".to_owned()))
         }
     }
 

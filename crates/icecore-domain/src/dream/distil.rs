@@ -39,34 +39,9 @@ pub enum Section {
     Timeline,
 }
 
+crate::words!(Section { Now = "now", Decisions = "decisions", Preferences = "preferences", People = "people", Threads = "threads", Timeline = "timeline" });
+
 impl Section {
-    /// All of them, in order.
-    pub const ALL: [Section; 6] = [
-        Section::Now,
-        Section::Decisions,
-        Section::Preferences,
-        Section::People,
-        Section::Threads,
-        Section::Timeline,
-    ];
-
-    /// The word for it, as in an archive.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Section::Now => "now",
-            Section::Decisions => "decisions",
-            Section::Preferences => "preferences",
-            Section::People => "people",
-            Section::Threads => "threads",
-            Section::Timeline => "timeline",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Section::ALL.into_iter().find(|section| section.as_str() == word)
-    }
-
     /// Its heading, for people.
     pub fn heading(self) -> &'static str {
         match self {
@@ -83,7 +58,6 @@ impl Section {
 /// Something that is worth keeping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// In which part.
     pub section: Section,
     /// What it says; dates in it are absolute.
     pub text: String,

@@ -42,7 +42,6 @@ pub struct MemoryIndex {
 /// What is said of one memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemorySection {
-    /// Its name.
     pub memory: String,
     /// The entry that holds the newest distillate, or its head.
     pub output: String,
@@ -55,11 +54,9 @@ pub struct MemorySection {
 /// An archive as the index names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedArchive {
-    /// Its address.
     pub checksum: Checksum,
     /// How many sources it was made of.
     pub sources: u64,
-    /// How many lines it has.
     pub lines: u64,
     /// How many tokens its distillate has.
     pub tokens: u64,
@@ -70,9 +67,7 @@ pub struct IndexedArchive {
 /// A keyphrase, and the lines of the archive it leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
-    /// The phrase.
     pub name: String,
-    /// The places of the lines.
     pub lines: Vec<u32>,
 }
 
@@ -142,10 +137,7 @@ impl MemoryIndex {
             }
             text.push_str(&told);
         }
-        match text.len() <= max_bytes {
-            true => text,
-            false => String::new(),
-        }
+        if text.len() <= max_bytes { text } else { String::new() }
     }
 }
 

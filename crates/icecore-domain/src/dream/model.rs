@@ -33,7 +33,6 @@ const MAX_LINE_BYTES: usize = 2_000;
 /// What a model is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DistilPrompt {
-    /// What to do.
     pub instructions: String,
     /// The sources, numbered from 1 and fenced. Data, not instructions.
     pub sources: String,
@@ -162,10 +161,7 @@ pub fn merge(
     let (mut low, mut high) = (0, order.len());
     while low < high {
         let middle = (low + high).div_ceil(2);
-        match fits(middle) {
-            true => low = middle,
-            false => high = middle - 1,
-        }
+        if fits(middle) { low = middle } else { high = middle - 1 }
     }
     while low > 0 && !fits(low) {
         low -= 1;

@@ -41,13 +41,10 @@ pub struct Plan {
 /// Why nothing is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is nothing due.
     #[error("nothing is due")]
     Nothing,
-    /// The budget covers less than it must.
     #[error("a budget of {budget} tokens covers too little: it takes {minimum}")]
     TooSmall {
-        /// What was given.
         budget: u64,
         /// The smallest budget that would do.
         minimum: u64,

@@ -44,7 +44,6 @@ pub struct Limits {
 pub struct CompactionPlan {
     /// The entries that it stands for, by their places.
     pub sources: Vec<usize>,
-    /// What it says.
     pub text: String,
     /// The tags that all of them have.
     pub tags: Vec<String>,
@@ -57,10 +56,8 @@ pub struct CompactionPlan {
 /// may be replaced.
 pub fn plan(entries: &[Entry<'_>], limits: &Limits) -> Option<CompactionPlan> {
     let free = (0..entries.len()).filter(|at| !entries[*at].is_left_alone());
-    let mut sources: Vec<usize> = match limits.apart {
-        true => largest_group(entries, free),
-        false => free.collect(),
-    };
+    let mut sources: Vec<usize> =
+        if limits.apart { largest_group(entries, free) } else { free.collect() };
     sources.truncate(limits.max_input_entries);
     if sources.len() < 2 {
         return None;
@@ -169,9 +166,8 @@ fn lines<'a>(said: impl Iterator<Item = (&'a str, &'a str)>) -> String {
 fn chosen(blocks: &[Block<'_>], budget: usize) -> String {
     let texts: Vec<&str> = blocks.iter().map(|block| block.text).collect();
     // Sentences of one text go on one line, with a stop between them if need be.
-    let cost = |sentence: &str, is_first: bool| match is_first {
-        true => sentence.len() + DAY_BYTES + "\n".len(),
-        false => sentence.len() + ". ".len(),
+    let cost = |sentence: &str, is_first: bool| {
+        if is_first { sentence.len() + DAY_BYTES + "\n".len() } else { sentence.len() + ". ".len() }
     };
     let mut said: Vec<(&str, usize, String)> = Vec::new();
     for one in choose_sentences(&texts, budget, cost) {
@@ -183,9 +179,10 @@ fn chosen(blocks: &[Block<'_>], budget: usize) -> String {
             None => said.push((&blocks[one.text].day, one.text, one.sentence)),
         }
     }
-    match said.is_empty() {
-        true => best_cut(&texts, budget),
-        false => lines(said.iter().map(|(day, _, line)| (*day, line.as_str()))),
+    if said.is_empty() {
+        best_cut(&texts, budget)
+    } else {
+        lines(said.iter().map(|(day, _, line)| (*day, line.as_str())))
     }
 }
 

@@ -38,7 +38,6 @@ const MAX_STATEMENT_WORDS: usize = 48;
 /// What says how entries are put together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConsolidationPlan {
-    /// Entries to write.
     pub outputs: Vec<Merged>,
     /// Entries that are in force no more, by their places, in order.
     pub replaced: Vec<(usize, Stands)>,
@@ -56,7 +55,6 @@ impl ConsolidationPlan {
 /// An entry made of others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
-    /// What it says.
     pub text: String,
     /// Its tags: those that each of the others has.
     pub tags: Vec<String>,

@@ -87,10 +87,8 @@ fn is_in_time(token: &Token, whens: &[When]) -> bool {
 /// "in", "on", "since the" before a time.
 fn leads_time(tokens: &[Token], at: usize, whens: &[When]) -> bool {
     let leads = |word: &str| {
-        matches!(
-            word,
-            "in" | "on" | "since" | "the" | "over" | "by" | "back" | "during" | "earlier" | "later"
-        )
+        ["in", "on", "since", "the", "over", "by", "back", "during", "earlier", "later"]
+            .contains(&word)
     };
     let mut after = at;
     while tokens.get(after).is_some_and(|token| leads(&token.word)) && after < at + 3 {
@@ -134,107 +132,38 @@ fn word(tokens: &[Token], at: usize) -> &str {
 }
 
 fn is_subject(word: &str) -> bool {
-    matches!(
-        word,
-        "i" | "we"
-            | "my"
-            | "our"
-            | "he"
-            | "she"
-            | "it"
-            | "they"
-            | "you"
-            | "your"
-            | "this"
-            | "that"
-            | "there"
-            | "it's"
-            | "that's"
-            | "he's"
-            | "she's"
-            | "there's"
-            | "his"
-            | "her"
-            | "their"
-    )
+    [
+        "i", "we", "my", "our", "he", "she", "it", "they", "you", "your", "this", "that", "there",
+        "it's", "that's", "he's", "she's", "there's", "his", "her", "their",
+    ]
+    .contains(&word)
 }
 
 fn is_asking(word: &str) -> bool {
-    matches!(
-        word,
-        "can"
-            | "could"
-            | "would"
-            | "will"
-            | "how"
-            | "what"
-            | "do"
-            | "does"
-            | "did"
-            | "is"
-            | "are"
-            | "was"
-            | "were"
-            | "should"
-            | "any"
-            | "which"
-            | "where"
-            | "who"
-            | "why"
-            | "what's"
-            | "whose"
-            | "have"
-            | "has"
-            | "am"
-            | "how's"
-            | "may"
-            | "when's"
-            | "where's"
-            | "who's"
-    )
+    [
+        "can", "could", "would", "will", "how", "what", "do", "does", "did", "is", "are", "was",
+        "were", "should", "any", "which", "where", "who", "why", "what's", "whose", "have", "has",
+        "am", "how's", "may", "when's", "where's", "who's",
+    ]
+    .contains(&word)
 }
 
 fn is_supposing(word: &str) -> bool {
-    matches!(
-        word,
-        "if" | "whether"
-            | "unless"
-            | "suppose"
-            | "supposing"
-            | "imagine"
-            | "wish"
-            | "maybe"
-            | "perhaps"
-            | "pretend"
-            | "say"
-            | "lest"
-            | "hypothetically"
-    )
+    [
+        "if", "whether", "unless", "suppose", "supposing", "imagine", "wish", "maybe", "perhaps",
+        "pretend", "say", "lest", "hypothetically",
+    ]
+    .contains(&word)
 }
 
 fn starts_clause(tokens: &[Token], at: usize) -> bool {
     let (this, next) = (word(tokens, at), word(tokens, at + 1));
     let opens = |word: &str| is_subject(word) || is_asking(word) || is_supposing(word);
-    let links = matches!(
-        this,
-        "and"
-            | "but"
-            | "so"
-            | "because"
-            | "since"
-            | "as"
-            | "while"
-            | "though"
-            | "although"
-            | "or"
-            | "plus"
-            | "then"
-            | "given"
-            | "considering"
-            | "when"
-            | "until"
-            | "where"
-    );
+    let links = [
+        "and", "but", "so", "because", "since", "as", "while", "though", "although", "or", "plus",
+        "then", "given", "considering", "when", "until", "where",
+    ]
+    .contains(&this);
     opens(this)
         || matches!(this, "please" | "considering" | "hoping" | "especially" | "thanks" | "who")
         || links && (opens(next) || matches!(next, "please" | "that" | "if" | "also" | "now"))
@@ -243,76 +172,27 @@ fn starts_clause(tokens: &[Token], at: usize) -> bool {
 
 /// "… and I …": a clause without a pause before it.
 fn joins_clause(tokens: &[Token], at: usize) -> bool {
-    let link = matches!(
-        word(tokens, at),
-        "and" | "but" | "so" | "because" | "since" | "though" | "although"
-    );
-    link && matches!(
-        word(tokens, at + 1),
-        "i" | "we" | "my" | "our" | "he" | "she" | "it" | "they" | "it's"
-    ) || matches!(word(tokens, at), "but" | "because" | "although") && word(tokens, at + 1) != "not"
+    let link =
+        ["and", "but", "so", "because", "since", "though", "although"].contains(&word(tokens, at));
+    link && ["i", "we", "my", "our", "he", "she", "it", "they", "it's"]
+        .contains(&word(tokens, at + 1))
+        || matches!(word(tokens, at), "but" | "because" | "although")
+            && word(tokens, at + 1) != "not"
 }
 
 /// The first token that is no conjunction, interjection or filler.
 fn skip_openers(tokens: &[Token], part: &Range<usize>) -> usize {
     let is_opener = |word: &str| {
-        matches!(
-            word,
-            "and"
-                | "but"
-                | "so"
-                | "because"
-                | "since"
-                | "as"
-                | "yeah"
-                | "yes"
-                | "yep"
-                | "oh"
-                | "well"
-                | "also"
-                | "actually"
-                | "plus"
-                | "considering"
-                | "given"
-                | "hey"
-                | "hi"
-                | "wow"
-                | "honestly"
-                | "personally"
-                | "ok"
-                | "okay"
-                | "hmm"
-                | "sure"
-                | "though"
-                | "although"
-                | "while"
-                | "anyway"
-                | "btw"
-                | "fyi"
-                | "no"
-                | "right"
-                | "cool"
-                | "awesome"
-                | "great"
-                | "nice"
-                | "hello"
-                | "then"
-                | "thanks"
-                | "aw"
-                | "haha"
-                | "true"
-                | "definitely"
-                | "absolutely"
-                | "totally"
-                | "luckily"
-                | "unfortunately"
-                | "fortunately"
-                | "sadly"
-                | "recently"
-                | "lately"
-                | "currently"
-                | "thankfully"
-        )
+        [
+            "and", "but", "so", "because", "since", "as", "yeah", "yes", "yep", "oh", "well",
+            "also", "actually", "plus", "considering", "given", "hey", "hi", "wow", "honestly",
+            "personally", "ok", "okay", "hmm", "sure", "though", "although", "while", "anyway",
+            "btw", "fyi", "no", "right", "cool", "awesome", "great", "nice", "hello", "then",
+            "thanks", "aw", "haha", "true", "definitely", "absolutely", "totally", "luckily",
+            "unfortunately", "fortunately", "sadly", "recently", "lately", "currently",
+            "thankfully",
+        ]
+        .contains(&word)
     };
     let mut at = part.start;
     while at < part.end && is_opener(&tokens[at].word) {

@@ -66,9 +66,10 @@ pub fn extract(said: &Said<'_>, previous: Option<&Said<'_>>) -> Vec<Fact> {
 
 /// The name, else `user`.
 fn subject_of(said: &Said<'_>) -> String {
-    match said.name.is_some_and(|name| !name.trim().is_empty()) {
-        true => speaker_of(said).into_owned(),
-        false => "user".to_owned(),
+    if said.name.is_some_and(|name| !name.trim().is_empty()) {
+        speaker_of(said).into_owned()
+    } else {
+        "user".to_owned()
     }
 }
 
@@ -196,10 +197,7 @@ fn read_clause(
 fn trimmed(clause: &Clause, tokens: &[Token]) -> Option<Clause> {
     let mut clause = clause.clone();
     let leads_over = |word: &str| {
-        matches!(
-            word,
-            "and" | "or" | "even" | "so" | "just" | "but" | "too" | "though" | "lol" | "haha"
-        )
+        ["and", "or", "even", "so", "just", "but", "too", "though", "lol", "haha"].contains(&word)
     };
     while clause.tokens.len() > 1 && leads_over(&tokens[clause.tokens.end - 1].word) {
         clause.tokens.end -= 1;
@@ -209,11 +207,8 @@ fn trimmed(clause: &Clause, tokens: &[Token]) -> Option<Clause> {
 
 /// How a form fits.
 struct Matched<'a> {
-    /// The token after its words.
     after: usize,
-    /// The last of its words.
     last: &'a str,
-    /// The number among them.
     number: &'a str,
 }
 
@@ -441,28 +436,11 @@ fn is_number(word: &str) -> bool {
 
 /// A word that ends a noun phrase.
 fn is_border(word: &str) -> bool {
-    matches!(
-        word,
-        "at" | "in"
-            | "for"
-            | "with"
-            | "of"
-            | "from"
-            | "who"
-            | "and"
-            | "on"
-            | "by"
-            | "based"
-            | "so"
-            | "working"
-            | "living"
-            | "specializing"
-            | "but"
-            | "to"
-            | "that"
-            | "now"
-            | "here"
-    )
+    [
+        "at", "in", "for", "with", "of", "from", "who", "and", "on", "by", "based", "so",
+        "working", "living", "specializing", "but", "to", "that", "now", "here",
+    ]
+    .contains(&word)
 }
 
 /// What a short answer says to a plain question about its speaker.
@@ -490,10 +468,8 @@ fn answer(subject: &str, asked: &Said<'_>, text: &str, at: Millis) -> Option<Fac
     let quote = text.trim().trim_end_matches(['.', '!']);
     let words = tokens(quote);
     let talk = |token: &Token| {
-        matches!(
-            token.word.as_str(),
-            "i" | "it" | "you" | "that" | "not" | "what" | "it's" | "sure" | "hmm"
-        )
+        ["i", "it", "you", "that", "not", "what", "it's", "sure", "hmm"]
+            .contains(&token.word.as_str())
     };
     if !whole
         || words.is_empty()

@@ -207,7 +207,7 @@ pub(super) const FORMS: &[Form] = &[
 
 /// Whether any form begins with `word`.
 pub(super) fn begins_form(word: &str) -> bool {
-    matches!(word, "i" | "we" | "my" | "our" | "the" | "call" | "let")
+    ["i", "we", "my", "our", "the", "call", "let"].contains(&word)
 }
 
 /// Whether `word` names what somebody does or is by trade or calling.
@@ -235,53 +235,15 @@ pub(super) fn is_kin(word: &str) -> bool {
         "wife" | "wives" => "wife",
         _ => word.strip_suffix('s').unwrap_or(word),
     };
-    matches!(
-        one,
-        "mother"
-            | "father"
-            | "mom"
-            | "mum"
-            | "dad"
-            | "grandmother"
-            | "grandfather"
-            | "grandma"
-            | "grandpa"
-            | "child"
-            | "kid"
-            | "son"
-            | "daughter"
-            | "brother"
-            | "sister"
-            | "sibling"
-            | "wife"
-            | "husband"
-            | "partner"
-            | "girlfriend"
-            | "boyfriend"
-            | "dog"
-            | "cat"
-            | "pet"
-            | "puppy"
-            | "kitten"
-            | "turtle"
-            | "rabbit"
-            | "hamster"
-            | "parrot"
-            | "horse"
-            | "twin"
-            | "niece"
-            | "nephew"
-            | "grandchild"
-            | "grandson"
-            | "granddaughter"
-            | "cousin"
-            | "roommate"
-            | "fiancé"
-            | "fiancée"
-            | "stepson"
-            | "stepdaughter"
-            | "puppie"
-    )
+    [
+        "mother", "father", "mom", "mum", "dad", "grandmother", "grandfather", "grandma",
+        "grandpa", "child", "kid", "son", "daughter", "brother", "sister", "sibling", "wife",
+        "husband", "partner", "girlfriend", "boyfriend", "dog", "cat", "pet", "puppy", "kitten",
+        "turtle", "rabbit", "hamster", "parrot", "horse", "twin", "niece", "nephew", "grandchild",
+        "grandson", "granddaughter", "cousin", "roommate", "fiancé", "fiancée", "stepson",
+        "stepdaughter", "puppie",
+    ]
+    .contains(&one)
 }
 
 /// Verbs in the past that do not end in `ed`.

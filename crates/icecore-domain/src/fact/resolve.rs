@@ -23,13 +23,11 @@ pub struct FoundFact {
 /// What a person thinks of a fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
-    /// Which fact.
     pub key: FactKey,
     /// The verdict; of several on one fact the last in time holds.
     pub verdict: Verdict,
     /// The fact as it was when it was judged, for when no turn gives it any more.
     pub fact: Option<RedactedFact>,
-    /// When it was judged.
     pub at: Millis,
 }
 
@@ -46,41 +44,19 @@ pub enum FactStatus {
     Superseded,
 }
 
-impl FactStatus {
-    /// All of them, in order.
-    pub const ALL: [FactStatus; 4] =
-        [FactStatus::Auto, FactStatus::Confirmed, FactStatus::Rejected, FactStatus::Superseded];
-
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FactStatus::Auto => "auto",
-            FactStatus::Confirmed => "confirmed",
-            FactStatus::Rejected => "rejected",
-            FactStatus::Superseded => "superseded",
-        }
-    }
-
-    /// The status of that word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == word)
-    }
-}
+crate::words!(FactStatus { Auto = "auto", Confirmed = "confirmed", Rejected = "rejected", Superseded = "superseded" });
 
 /// A fact with its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFact {
-    /// Its id.
     pub key: FactKey,
     /// The fact. Its `valid_from` is when it began to hold for the last time.
     pub fact: RedactedFact,
-    /// What it is worth now.
     pub status: FactStatus,
     /// What a person said of it, also where it was superseded since.
     pub verdict: Option<Verdict>,
     /// Until when it held.
     pub valid_to: Option<Millis>,
-    /// What took its place.
     pub superseded_by: Option<FactKey>,
     /// The turns that say so, with their words, oldest first.
     pub sources: Vec<(TurnId, RedactedText)>,

@@ -46,11 +46,8 @@ const LAST_TOKENS: u32 = 60;
 /// Something that is known already and need not be read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passage {
-    /// Who said it.
     pub speaker: String,
-    /// What.
     pub text: String,
-    /// When, where known.
     pub at: Option<Millis>,
 }
 
@@ -198,10 +195,7 @@ impl<'a> Draft<'a> {
             if !says_something(&line.text) || !seen.insert(normalise(&line.text)) {
                 continue;
             }
-            let cost = match chosen.is_empty() {
-                true => self.cost(&line),
-                false => self.line_cost(&line),
-            };
+            let cost = if chosen.is_empty() { self.cost(&line) } else { self.line_cost(&line) };
             if used.saturating_add(cost) <= end {
                 used += cost;
                 chosen.push(line);
@@ -246,9 +240,10 @@ impl<'a> Draft<'a> {
 
     /// What a line costs, with the heading where it is the first under it.
     fn cost(&self, line: &HandoffLine) -> u64 {
-        let heading = match self.sections.contains(&line.section) {
-            true => 0,
-            false => self.counter.count(&format!("\n\n## {}", line.section.heading())),
+        let heading = if self.sections.contains(&line.section) {
+            0
+        } else {
+            self.counter.count(&format!("\n\n## {}", line.section.heading()))
         };
         u64::from(heading) + self.line_cost(line)
     }
@@ -353,8 +348,5 @@ fn cut(text: &str, tokens: u32, counter: &dyn TokenCounter) -> String {
     }
     let short = cut_text(&line, tokens, counter);
     let whole = whole_markers(short.trim_end_matches('…'));
-    match whole.len() + '…'.len_utf8() < short.len() {
-        true => format!("{whole}…"),
-        false => short,
-    }
+    if whole.len() + '…'.len_utf8() < short.len() { format!("{whole}…") } else { short }
 }

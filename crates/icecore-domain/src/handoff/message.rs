@@ -35,7 +35,6 @@ const NO_ID: &str = "";
 /// A turn of an API view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The turn.
     pub turn: RedactedTurn,
     /// Its tokens, as [`message_tokens`] counts.
     pub tokens: u64,
@@ -286,7 +285,6 @@ pub fn message_tokens(turn: &RawTurn, counter: &dyn TokenCounter) -> u64 {
 /// What a provider reads of parts beside their text as people read it.
 #[derive(Default)]
 struct Unread {
-    /// Tokens of media.
     media: u64,
     texts: Vec<String>,
 }

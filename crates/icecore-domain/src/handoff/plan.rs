@@ -34,7 +34,6 @@ pub enum Effort {
 /// What is to be planned.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanRequest<'a> {
-    /// The view without its handoff.
     pub messages: &'a [Message],
     /// How many of them, the first, are the system prompt.
     pub system: usize,
@@ -42,15 +41,12 @@ pub struct PlanRequest<'a> {
     pub handoff_tokens: u64,
     /// Tokens of a request beside the messages: tools, and a system prompt that is in no turn.
     pub beside_tokens: u64,
-    /// The window.
     pub window: SessionWindow,
     /// How much more tokens the provider counts than we do, in thousandths: 1,000 is as many.
     pub provider_permille: u64,
-    /// The largest handoff.
     pub most_handoff_tokens: u64,
     /// The share of the window for instructions that were detected, in percent.
     pub instructions_percent: u64,
-    /// How hard to try.
     pub effort: Effort,
 }
 
@@ -90,9 +86,7 @@ pub struct CompactionPlan {
 pub struct ExceedsWindow {
     /// Tokens of the floor.
     pub floor: u64,
-    /// The window.
     pub window: u64,
-    /// What is kept free.
     pub reserve: u64,
 }
 

@@ -25,7 +25,6 @@ use crate::text::fence;
 /// What a model is asked where the view itself is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoffPrompt {
-    /// What to do.
     pub instructions: String,
     /// The transcript, fenced. Data, not instructions.
     pub transcript: String,

@@ -30,21 +30,12 @@ const WORK: &[&str] = &[
 /// Why a reply is no handoff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadReply {
-    /// It says nothing.
     #[error("it is empty")]
     Empty,
-    /// It has none of the headings.
     #[error("it is not in the form that was asked for")]
     Malformed,
-    /// It has more tokens than there is room for.
     #[error("it has {tokens} tokens, and there is room for {most}")]
-    TooLarge {
-        /// What it has.
-        tokens: u64,
-        /// The room.
-        most: u64,
-    },
-    /// Nearly all of it says what no source has.
+    TooLarge { tokens: u64, most: u64 },
     #[error("its sources do not bear it out")]
     Groundless,
 }
@@ -75,17 +66,19 @@ pub fn read_reply(
     let grounds = Grounds::of_texts(sources);
     let said = handoff.lines.len();
     handoff.lines.retain(|line| bear_out_but(&line.text, &grounds, WORK));
-    match handoff.lines.len() * 100 >= said * BORNE_OUT_PERCENT && !handoff.lines.is_empty() {
-        true => Ok(handoff),
-        false => Err(BadReply::Groundless),
+    if handoff.lines.len() * 100 >= said * BORNE_OUT_PERCENT && !handoff.lines.is_empty() {
+        Ok(handoff)
+    } else {
+        Err(BadReply::Groundless)
     }
 }
 
 /// The reply after what a model thought aloud.
 fn without_thoughts(reply: &str) -> &str {
-    match reply.trim_start().starts_with("<think>") {
-        true => reply.split_once("</think>").map_or("", |(_, rest)| rest).trim(),
-        false => reply.trim(),
+    if reply.trim_start().starts_with("<think>") {
+        reply.split_once("</think>").map_or("", |(_, rest)| rest).trim()
+    } else {
+        reply.trim()
     }
 }
 

@@ -39,7 +39,6 @@ pub enum HandoffSection {
 }
 
 impl HandoffSection {
-    /// All of them, in order.
     pub const ALL: [HandoffSection; 9] = [
         HandoffSection::Goal,
         HandoffSection::State,
@@ -52,7 +51,6 @@ impl HandoffSection {
         HandoffSection::Recalled,
     ];
 
-    /// Its heading.
     pub fn heading(self) -> &'static str {
         match self {
             HandoffSection::Goal => "Goal",
@@ -95,7 +93,6 @@ const OTHER_HEADINGS: [(HandoffSection, &str); 10] = [
 /// A line of a handoff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoffLine {
-    /// Where it stands.
     pub section: HandoffSection,
     /// What it says; one line.
     pub text: String,
@@ -217,9 +214,10 @@ pub fn render_recall(passages: &[Passage], tokens: u64, counter: &dyn TokenCount
 /// A passage as a line: when, who, what.
 pub(super) fn passage_line(passage: &Passage) -> String {
     let day = passage.at.map(|at| format!("{} ", at.to_date())).unwrap_or_default();
-    match passage.speaker.is_empty() {
-        true => plain(&format!("{day}{}", passage.text)),
-        false => plain(&format!("{day}{}: {}", passage.speaker, passage.text)),
+    if passage.speaker.is_empty() {
+        plain(&format!("{day}{}", passage.text))
+    } else {
+        plain(&format!("{day}{}: {}", passage.speaker, passage.text))
     }
 }
 
@@ -258,9 +256,10 @@ pub fn render_within(
     counter: &dyn TokenCounter,
 ) -> String {
     let text = render(handoff, number, turns);
-    match !handoff.lines.is_empty() && u64::from(counter.count(&text)) <= tokens {
-        true => text,
-        false => fresh_window(number, turns, handoff.answered().is_some(), tokens, counter),
+    if !handoff.lines.is_empty() && u64::from(counter.count(&text)) <= tokens {
+        text
+    } else {
+        fresh_window(number, turns, handoff.answered().is_some(), tokens, counter)
     }
 }
 

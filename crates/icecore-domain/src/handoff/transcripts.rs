@@ -48,7 +48,6 @@ pub enum TranscriptKind {
 }
 
 impl TranscriptKind {
-    /// All of them.
     pub const ALL: [TranscriptKind; 16] = [
         TranscriptKind::Talk,
         TranscriptKind::Agent,
@@ -74,7 +73,6 @@ impl TranscriptKind {
 pub struct Transcript {
     /// What it is mostly made of.
     pub kind: TranscriptKind,
-    /// The window.
     pub window: SessionWindow,
     /// How the model is spoken to.
     pub protocol: Protocol,

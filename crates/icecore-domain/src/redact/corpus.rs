@@ -29,7 +29,6 @@ const LEAK_CHARS: usize = 6;
 pub struct Case {
     /// The id of the credential's kind, or the family of the negative.
     pub kind: &'static str,
-    /// The text.
     pub text: String,
     /// The bytes that must not survive. None: nothing may be hidden.
     pub secret: Option<Range<usize>>,
@@ -56,7 +55,6 @@ impl Place {
     /// Every place.
     pub const ALL: [Self; 4] = [Self::Start, Self::Middle, Self::End, Self::Unicode];
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Start => "start",

@@ -50,9 +50,10 @@ pub(super) fn blobs<N>(
             let padding = bytes[run.end..].iter().take(2).take_while(|byte| **byte == b'=').count();
             // Over several lines the places are not those of the text.
             let is_wrapped = joined.len() != run.len();
-            let end = match is_wrapped || part.end == joined.len() {
-                true => run.end + padding,
-                false => run.start + part.end,
+            let end = if is_wrapped || part.end == joined.len() {
+                run.end + padding
+            } else {
+                run.start + part.end
             };
             let start = if is_wrapped { run.start } else { run.start + part.start };
             found(start..end, name);
@@ -121,9 +122,10 @@ fn within<N>(run: &[u8], looks: &dyn Fn(&str) -> Option<N>) -> Option<(Range<usi
     });
     found.or_else(|| {
         let standard = parts(run, MIN_RUN_BYTES, |byte| !b"-_".contains(&byte));
-        let url_safe = match run.iter().any(|byte| b"-_".contains(byte)) {
-            true => parts(run, MIN_RUN_BYTES, |byte| !b"+/".contains(&byte)),
-            false => Vec::new(),
+        let url_safe = if run.iter().any(|byte| b"-_".contains(byte)) {
+            parts(run, MIN_RUN_BYTES, |byte| !b"+/".contains(&byte))
+        } else {
+            Vec::new()
         };
         let alphabets =
             [(standard, base64::alphabet::STANDARD), (url_safe, base64::alphabet::URL_SAFE)];
@@ -190,7 +192,6 @@ fn unbase64(run: &[u8], alphabet: &Alphabet) -> Zeroizing<Vec<u8>> {
 
 /// A word of the text in which percent signs were decoded.
 pub(super) struct Unescaped {
-    /// The decoded word.
     pub text: Zeroizing<String>,
     /// For each byte of it, and for its end, where it comes from in the text.
     places: Vec<usize>,

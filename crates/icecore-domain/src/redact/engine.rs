@@ -17,7 +17,6 @@ pub(super) struct Engine {
     kinds: Vec<&'static Kind>,
     patterns: Vec<OnceLock<Regex>>,
     keywords: Keywords,
-    /// The kinds of each keyword.
     owners: Vec<Vec<usize>>,
 }
 
@@ -32,7 +31,6 @@ pub(super) struct Credential {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub kind: usize,
-    /// Where its keyword begins.
     pub at: usize,
 }
 

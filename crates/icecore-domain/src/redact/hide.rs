@@ -9,8 +9,8 @@ use std::ops::Range;
 use super::decode;
 use super::engine::{Engine, on_characters};
 use super::marker;
+use super::marker::TagKey;
 use super::registered::Registered;
-use super::secret::TagKey;
 
 /// Hiding a secret can bare another (what stood before it is now a border), so
 /// what is left is looked at again. Text that still yields secrets after this
@@ -94,9 +94,8 @@ impl Hider<'_> {
 
     /// Writes `text`, which holds no marker, with its secrets replaced.
     fn clean(&self, text: &str, round: u32, out: &mut Output) {
-        match text.is_empty() {
-            true => {}
-            false => self.hide_all(text, &self.secrets(text), round, out),
+        if !text.is_empty() {
+            self.hide_all(text, &self.secrets(text), round, out)
         }
     }
 

@@ -1,5 +1,6 @@
 //! Markers: ours, and the forms that other tools leave.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -7,8 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use memchr::memmem;
 use regex::bytes::{Captures, Regex};
 use sha2::Sha256;
-
-use super::secret::TagKey;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// What a marker says when what it stands for had no name we can keep.
 pub(super) const UNNAMED: &str = "secret";
@@ -116,4 +116,31 @@ pub(super) fn of(name: &str) -> String {
     let mut out = String::new();
     write(&mut out, name);
     out
+}
+/// A tenant's key for the short tags that tell two secrets of a kind apart.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct TagKey([u8; 32]);
+
+impl TagKey {
+    /// A key; the store derives it from the tenant's.
+    pub fn new(key: [u8; 32]) -> Self {
+        Self(key)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl Default for TagKey {
+    /// For text that belongs to no tenant. Anybody can make its tags.
+    fn default() -> Self {
+        Self([0; 32])
+    }
+}
+
+impl fmt::Debug for TagKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TagKey(…)")
+    }
 }

@@ -81,10 +81,8 @@ pub(super) fn judge(kind: &Kind, text: &str, range: Range<usize>) -> (Range<usiz
                     && (quoted || !is_identifier(value))
             }
             Proof::Password => {
-                let is_code = match quoted {
-                    true => is_template(value),
-                    false => is_code(value, &text[range.end..]),
-                };
+                let is_code =
+                    if quoted { is_template(value) } else { is_code(value, &text[range.end..]) };
                 is_password(spoken(text, &range), quoted) && !is_code
             }
             Proof::Strong => {
@@ -131,10 +129,7 @@ fn stands_alone(text: &str, range: Range<usize>) -> bool {
 /// `\n@app.route`.
 fn unescaped(text: &str, range: Range<usize>) -> &str {
     let value = &text[range.clone()];
-    match text[..range.start].ends_with('\\') {
-        true => value.get(1..).unwrap_or_default(),
-        false => value,
-    }
+    if text[..range.start].ends_with('\\') { value.get(1..).unwrap_or_default() } else { value }
 }
 
 /// Whether a word or number goes on into `rest`, read away from it.
@@ -225,9 +220,10 @@ fn unwrapped(text: &str, range: Range<usize>) -> Range<usize> {
 /// wrong!" holds no password, while `password=letmein!` does.
 fn spoken<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
     let before = text[..range.start].trim_end_matches(' ');
-    match before.len() < range.start && before.ends_with(|c: char| c.is_alphabetic()) {
-        true => text[range.clone()].trim_end_matches(['!', '?']),
-        false => &text[range.clone()],
+    if before.len() < range.start && before.ends_with(|c: char| c.is_alphabetic()) {
+        text[range.clone()].trim_end_matches(['!', '?'])
+    } else {
+        &text[range.clone()]
     }
 }
 
@@ -530,10 +526,7 @@ fn is_type_name(value: &str) -> bool {
 fn is_password(value: &str, quoted: bool) -> bool {
     let words = value.split_whitespace().count();
     // The signs of a sentence are none of a password.
-    let value = match words > 1 {
-        true => value.trim_matches(['!', '?', '¿', '¡']),
-        false => value,
-    };
+    let value = if words > 1 { value.trim_matches(['!', '?', '¿', '¡']) } else { value };
     let is_mixed = value.bytes().any(|byte| byte.is_ascii_digit())
         || value.bytes().any(|byte| b"!@#$%^&*+?=~".contains(&byte))
             && value.bytes().any(|byte| byte.is_ascii_alphabetic());

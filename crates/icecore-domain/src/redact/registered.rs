@@ -219,15 +219,16 @@ fn escaped(value: &str) -> Vec<String> {
     let ascii = |upper: bool| {
         let mut out = String::new();
         for c in little.chars() {
-            match c.is_ascii() {
-                true => out.push(c),
-                false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+            if c.is_ascii() {
+                out.push(c)
+            } else {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
                     let _ = if upper {
                         write!(out, "\\u{unit:04X}")
                     } else {
                         write!(out, "\\u{unit:04x}")
                     };
-                }),
+                })
             }
         }
         out

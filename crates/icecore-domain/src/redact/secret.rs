@@ -3,7 +3,7 @@
 use std::fmt;
 
 use thiserror::Error;
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::{marker, patterns, pii_kinds, plausible};
 
@@ -31,34 +31,19 @@ pub struct Secret {
     value: Zeroizing<String>,
 }
 
-/// A tenant's key for the short tags that tell two secrets of a kind apart.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct TagKey([u8; 32]);
-
 /// Why a secret cannot be registered. No message holds the value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SecretError {
-    /// The name would not fit a marker.
     #[error(
         "a secret's name has 1 to {MAX_SECRET_NAME_CHARS} letters, digits, `.`, `_` or `-` and begins with a letter or digit"
     )]
     BadName,
-    /// Too short to be told from ordinary text.
     #[error("a secret has at least {MIN_SECRET_CHARS} characters, this one has {chars}")]
-    TooShort {
-        /// What it has.
-        chars: usize,
-    },
-    /// Longer than any credential.
+    TooShort { chars: usize },
     #[error("a secret has at most {MAX_SECRET_BYTES} bytes, this one has {bytes}")]
-    TooLong {
-        /// What it has.
-        bytes: usize,
-    },
-    /// Hiding it would break markers, or never happen.
+    TooLong { bytes: usize },
     #[error("the value holds a redaction marker, or is part of one")]
     InMarker,
-    /// The marker would tell the value.
     #[error("the name gives away the value")]
     NameTells {
         /// The name that was asked for; shown only as far as it is no secret.
@@ -71,13 +56,13 @@ impl SecretName {
     pub fn new(name: &str) -> Result<Self, SecretError> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-        match begins && name.len() <= MAX_SECRET_NAME_CHARS && name.chars().all(fits) {
-            true => Ok(Self(name.to_owned())),
-            false => Err(SecretError::BadName),
+        if begins && name.len() <= MAX_SECRET_NAME_CHARS && name.chars().all(fits) {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(SecretError::BadName)
         }
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -137,32 +122,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl TagKey {
-    /// A key; the store derives it from the tenant's.
-    pub fn new(key: [u8; 32]) -> Self {
-        Self(key)
-    }
-
-    pub(super) fn bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl Default for TagKey {
-    /// For text that belongs to no tenant. Anybody can make its tags.
-    fn default() -> Self {
-        Self([0; 32])
-    }
-}
-
-impl fmt::Debug for TagKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TagKey(…)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::TagKey;
     use super::*;
 
     fn secret(name: &str, value: &str) -> Result<Secret, SecretError> {

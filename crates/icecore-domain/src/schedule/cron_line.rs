@@ -47,7 +47,6 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them, in order.
     pub const ALL: [Field; 6] = [
         Field::Second,
         Field::Minute,
@@ -57,7 +56,6 @@ impl Field {
         Field::DayOfWeek,
     ];
 
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Field::Second => "second",
@@ -99,47 +97,29 @@ impl Field {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// Too long a line.
     #[error("a cron line has at most {MAX_LINE_CHARS} characters")]
     TooLong,
-    /// Too few or too many fields.
     #[error(
         "a cron line has five fields (minute, hour, day of month, month, day of week) or six with the second first, and `{line}` has {count}"
     )]
-    Fields {
-        /// The line.
-        line: String,
-        /// How many it has.
-        count: usize,
-    },
-    /// An unknown nickname.
+    Fields { line: String, count: usize },
     #[error(
         "`{word}` is no cron line: @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually are"
     )]
-    Nickname {
-        /// What was given.
-        word: String,
-    },
-    /// A field that is wrong.
+    Nickname { word: String },
     #[error("the {} field of the cron line is `{text}`: allowed are {}", .field.as_str(), .field.allowed())]
     Field {
-        /// Which.
         field: Field,
-        /// What stands there.
         text: String,
         /// Where in the line, in characters.
         place: Range<usize>,
     },
-    /// A range that goes down.
     #[error(
         "the {} field of the cron line is `{text}`: a range goes up, so write `{instead}`", .field.as_str()
     )]
     Backwards {
-        /// Which.
         field: Field,
-        /// What stands there.
         text: String,
-        /// What may have been meant.
         instead: String,
         /// Where in the line, in characters.
         place: Range<usize>,
@@ -149,19 +129,12 @@ pub enum ScheduleError {
         "the day of month field of the cron line is `{text}`: no month that the line names has such a day, so it would never be due"
     )]
     Never {
-        /// What stands there.
         text: String,
         /// Where in the line, in characters.
         place: Range<usize>,
     },
-    /// No such time zone.
     #[error("there is no time zone `{name}`{}", meant(.nearest.as_deref()))]
-    Zone {
-        /// What was given.
-        name: String,
-        /// What was probably meant.
-        nearest: Option<String>,
-    },
+    Zone { name: String, nearest: Option<String> },
 }
 
 fn meant(nearest: Option<&str>) -> String {
@@ -228,16 +201,11 @@ impl CronLine {
             return Err(ScheduleError::TooLong);
         }
         let trimmed = line.trim();
-        let fields = match trimmed.starts_with('@') {
-            true => expanded(trimmed)?,
-            false => checked(line)?,
-        };
+        let fields = if trimmed.starts_with('@') { expanded(trimmed)? } else { checked(line)? };
         let never = || never(line, &fields);
         let cron = parse(&fields.join(" ")).ok_or_else(never)?;
-        let text = match trimmed.starts_with('@') {
-            true => trimmed.to_ascii_lowercase(),
-            false => fields.join(" "),
-        };
+        let text =
+            if trimmed.starts_with('@') { trimmed.to_ascii_lowercase() } else { fields.join(" ") };
         let read = Self { text, zone, cron: Arc::new(cron) };
         // One that is never due is a mistake, and shows whenever one looks.
         match read.next_after(Millis(0)) {
@@ -251,7 +219,6 @@ impl CronLine {
         &self.text
     }
 
-    /// Its time zone.
     pub fn zone(&self) -> &Zone {
         &self.zone
     }

@@ -26,10 +26,8 @@ pub enum CatchUp {
 }
 
 impl CatchUp {
-    /// All of them.
     pub const ALL: [CatchUp; 2] = [CatchUp::Once, CatchUp::Skip];
 
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             CatchUp::Once => "once",
@@ -46,7 +44,6 @@ impl CatchUp {
 /// How a schedule stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing<'a> {
-    /// Its id.
     pub id: &'a str,
     /// Every instant up to here was handled.
     pub handled_through: Millis,
@@ -74,7 +71,6 @@ pub struct Plan {
     pub missed: Vec<Millis>,
     /// Older ones that were missed too and are only counted.
     pub counted: u64,
-    /// The instant to run.
     pub run: Option<Millis>,
     /// Every instant up to here is handled then.
     pub handled_through: Millis,

@@ -25,7 +25,6 @@ const NEXT_COST: f64 = 0.5;
 /// A sentence that was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// Which text it is from.
     pub text: usize,
     /// The sentence, on one line.
     pub sentence: String,
@@ -120,7 +119,6 @@ fn by_worth(weighed: &[Weighed<'_>], texts: usize) -> Vec<usize> {
 /// What was taken, by its terms.
 #[derive(Default)]
 struct Taken {
-    /// How many terms each has.
     sizes: Vec<usize>,
     /// How many of them one that is looked at has too.
     shared: Vec<usize>,

@@ -18,7 +18,6 @@ const SAME_TENTHS: usize = 6;
 /// A sentence that states something, and how much it matters.
 #[derive(Debug, Clone)]
 pub(super) struct Fact {
-    /// With its speaker.
     text: String,
     speaker: String,
     weight: u32,

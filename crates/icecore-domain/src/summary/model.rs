@@ -50,7 +50,6 @@ const REPORTING: &[&str] = &[
 /// What a model is asked about a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryPrompt {
-    /// What to do.
     pub instructions: String,
     /// What was said, fenced. Data, not instructions.
     pub said: String,
@@ -285,9 +284,10 @@ fn is_said(facts: &[String], fact: &str) -> bool {
 fn beginning_plainly(text: &str) -> String {
     let end = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
     let first = text[..end].to_lowercase();
-    match REPORTING.contains(&first.as_str()) {
-        true => format!("{first}{}", &text[end..]),
-        false => text.to_owned(),
+    if REPORTING.contains(&first.as_str()) {
+        format!("{first}{}", &text[end..])
+    } else {
+        text.to_owned()
     }
 }
 

@@ -110,9 +110,12 @@ fn cut(weighed: &Weighed<'_>, budget: u32, counter: &dyn TokenCounter) -> String
         "" => String::new(),
         speaker => format!("{speaker}: "),
     };
-    let fitted = |text: &str| match counter.count(text) <= budget {
-        true => text.to_owned(),
-        false => cut_text(text, budget, counter),
+    let fitted = |text: &str| {
+        if counter.count(text) <= budget {
+            text.to_owned()
+        } else {
+            cut_text(text, budget, counter)
+        }
     };
     let says = |text: &str| text.contains(char::is_alphanumeric);
     let told = fitted(&format!("{speaker}{sentence}"));
@@ -120,8 +123,9 @@ fn cut(weighed: &Weighed<'_>, budget: u32, counter: &dyn TokenCounter) -> String
         return told;
     }
     let alone = fitted(&sentence);
-    match says(&alone) {
-        true => alone,
-        false => fitted(sentence.trim_start_matches(|c: char| !c.is_alphanumeric())),
+    if says(&alone) {
+        alone
+    } else {
+        fitted(sentence.trim_start_matches(|c: char| !c.is_alphanumeric()))
     }
 }

@@ -17,20 +17,16 @@ pub(crate) struct Candidate<'a> {
     pub turn: usize,
     /// Which sentence of the turn it is.
     pub index: usize,
-    /// Who said it.
     pub speaker: Cow<'a, str>,
     /// Whether a person did.
     pub voice: Voice,
-    /// What it was cut from.
     pub kind: SentenceKind,
-    /// As said.
     pub sentence: Cow<'a, str>,
 }
 
 /// A candidate with what it weighs.
 #[derive(Debug, Clone)]
 pub(super) struct Weighed<'a> {
-    /// The sentence.
     pub candidate: Candidate<'a>,
     /// Its terms, each once, sorted.
     pub terms: Vec<u64>,

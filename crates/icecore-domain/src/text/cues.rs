@@ -32,7 +32,6 @@ pub(crate) enum Cue {
 /// A phrase found in a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// What it announces.
     pub cue: Cue,
     /// Where it begins, in bytes.
     pub start: usize,

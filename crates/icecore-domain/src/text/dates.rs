@@ -27,9 +27,7 @@ pub const MAX_READ_BYTES: usize = 32 << 10;
 pub struct When {
     /// Where in the text, in bytes.
     pub span: Range<usize>,
-    /// Its first moment.
     pub from: Millis,
-    /// The moment after its last.
     pub to: Millis,
     /// Whether it says something else when said on another day.
     pub relative: bool,
@@ -105,10 +103,8 @@ pub(crate) fn has_year(sentence: &str) -> bool {
 /// A date read from some tokens.
 #[derive(Debug, Clone, Copy)]
 struct Read {
-    /// How many tokens it takes.
     count: usize,
     from: Day,
-    /// The day after.
     to: Day,
     relative: bool,
 }
@@ -422,10 +418,8 @@ impl Reader<'_> {
             return Read::fixed(1 + more, whole(year)?);
         }
         let before = if i > 0 { self.word(i - 1) } else { "" };
-        let told = matches!(
-            before,
-            "in" | "since" | "until" | "till" | "by" | "during" | "of" | "mid" | "early" | "late"
-        );
+        let told = ["in", "since", "until", "till", "by", "during", "of", "mid", "early", "late"]
+            .contains(&before);
         let whole_name = words::is_long_month(self.word(i));
         (told && month.is_some() || whole_name)
             .then(|| self.nearest(i, 1, whole))

@@ -32,7 +32,6 @@ pub(crate) enum SentenceKind {
 /// A sentence of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sentence<'a> {
-    /// What it was cut from.
     pub kind: SentenceKind,
     /// As written, without the marks of lists.
     pub text: Cow<'a, str>,

@@ -15,16 +15,13 @@ pub struct Said<'a> {
     pub role: &'a str,
     /// Who spoke, where known.
     pub name: Option<&'a str>,
-    /// The searchable text.
     pub text: &'a str,
-    /// When.
     pub at: Millis,
 }
 
 /// Whether a speaker talks of themselves: a model that answers does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Voice {
-    /// A person.
     Person,
     /// An assistant without a name.
     Model,

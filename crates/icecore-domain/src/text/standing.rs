@@ -123,20 +123,9 @@ fn order(sentence: &str, tokens: &[Token]) -> u8 {
 
 fn strip_polite<'a>(mut words: &'a [&'a str]) -> &'a [&'a str] {
     while let [first, rest @ ..] = words {
-        let polite = matches!(
-            *first,
-            "please"
-                | "and"
-                | "also"
-                | "so"
-                | "ok"
-                | "okay"
-                | "hey"
-                | "hi"
-                | "but"
-                | "just"
-                | "yes"
-        );
+        let polite =
+            ["please", "and", "also", "so", "ok", "okay", "hey", "hi", "but", "just", "yes"]
+                .contains(first);
         if !polite {
             break;
         }
@@ -153,48 +142,20 @@ fn has(words: &[&str], phrase: &[&str]) -> bool {
 fn is_scoped(words: &[&str]) -> bool {
     words.windows(3).any(|window| {
         let when = matches!(window[0], "when" | "whenever" | "if" | "time" | "anytime" | "once");
-        let speaks = matches!(
-            window[2],
-            "ask"
-                | "request"
-                | "mention"
-                | "say"
-                | "talk"
-                | "discuss"
-                | "want"
-                | "answer"
-                | "reply"
-                | "respond"
-                | "explain"
-                | "write"
-                | "give"
-                | "suggest"
-                | "provide"
-                | "show"
-                | "bring"
-                | "inquire"
-                | "need"
-                | "generate"
-                | "recommend"
-                | "share"
-                | "describe"
-                | "refer"
-        );
+        let speaks = [
+            "ask", "request", "mention", "say", "talk", "discuss", "want", "answer", "reply",
+            "respond", "explain", "write", "give", "suggest", "provide", "show", "bring",
+            "inquire", "need", "generate", "recommend", "share", "describe", "refer",
+        ]
+        .contains(&window[2]);
         when && matches!(window[1], "i" | "you" | "we") && speaks
     }) || words.windows(2).any(|window| {
         matches!(window[0], "when" | "whenever")
-            && matches!(
-                window[1],
-                "answering"
-                    | "responding"
-                    | "explaining"
-                    | "replying"
-                    | "writing"
-                    | "discussing"
-                    | "giving"
-                    | "suggesting"
-                    | "providing"
-            )
+            && [
+                "answering", "responding", "explaining", "replying", "writing", "discussing",
+                "giving", "suggesting", "providing",
+            ]
+            .contains(&window[1])
     })
 }
 
@@ -227,18 +188,8 @@ fn is_order(words: &[&str]) -> bool {
             !is_pronoun(verb)
                 && !verb.ends_with("ing")
                 && !verb.ends_with("ed")
-                && !matches!(
-                    *verb,
-                    "a" | "an"
-                        | "the"
-                        | "been"
-                        | "had"
-                        | "have"
-                        | "mind"
-                        | "thought"
-                        | "knew"
-                        | "in"
-                )
+                && !["a", "an", "the", "been", "had", "have", "mind", "thought", "knew", "in"]
+                    .contains(verb)
         }
         ["do", "not", "ever", ..] => true,
         ["do", "not", verb, ..] => {
@@ -261,10 +212,7 @@ fn is_order(words: &[&str]) -> bool {
 }
 
 fn is_pronoun(word: &str) -> bool {
-    matches!(
-        word,
-        "i" | "we" | "you" | "he" | "she" | "they" | "it" | "my" | "your" | "that" | "this"
-    )
+    ["i", "we", "you", "he", "she", "they", "it", "my", "your", "that", "this"].contains(&word)
 }
 
 /// "From now on, use …" and "When I ask, always …".
@@ -293,30 +241,12 @@ fn orders_after_scope(words: &[&str]) -> bool {
 /// An order to one who answers, not to one who lives.
 fn talks_of_answers(words: &[&str]) -> bool {
     words.iter().any(|word| {
-        matches!(
-            *word,
-            "answer"
-                | "answers"
-                | "reply"
-                | "replies"
-                | "response"
-                | "responses"
-                | "explanation"
-                | "explanations"
-                | "code"
-                | "format"
-                | "bullet"
-                | "bullets"
-                | "cite"
-                | "citation"
-                | "citations"
-                | "sources"
-                | "units"
-                | "examples"
-                | "summary"
-                | "include"
-                | "reference"
-        )
+        [
+            "answer", "answers", "reply", "replies", "response", "responses", "explanation",
+            "explanations", "code", "format", "bullet", "bullets", "cite", "citation", "citations",
+            "sources", "units", "examples", "summary", "include", "reference",
+        ]
+        .contains(word)
     })
 }
 
@@ -328,7 +258,7 @@ fn preference(tokens: &[Token]) -> u8 {
         let before = if at > 0 { words[at - 1] } else { "" };
         // What is supposed or asked of another is no preference.
         let supposed =
-            matches!(before, "if" | "do" | "would" | "you" | "whether" | "when" | "what" | "which");
+            ["if", "do", "would", "you", "whether", "when", "what", "which"].contains(&before);
         let rest = |count: usize| &words[(at + count).min(words.len())..];
         let found = match &words[at..] {
             ["i" | "we", "prefer", ..] if !supposed => 95,
@@ -354,95 +284,29 @@ fn preference(tokens: &[Token]) -> u8 {
 
 /// Words that may stand between a subject and its verb without changing a form.
 pub(crate) fn is_adverb(word: &str) -> bool {
-    matches!(
-        word,
-        "really"
-            | "also"
-            | "just"
-            | "absolutely"
-            | "always"
-            | "usually"
-            | "currently"
-            | "recently"
-            | "actually"
-            | "still"
-            | "definitely"
-            | "totally"
-            | "generally"
-            | "typically"
-            | "personally"
-            | "now"
-            | "finally"
-            | "often"
-            | "mostly"
-            | "truly"
-            | "especially"
-            | "particularly"
-            | "originally"
-            | "strongly"
-            | "much"
-            | "both"
-            | "very"
-            | "super"
-            | "so"
-            | "kinda"
-            | "pretty"
-            | "only"
-            | "even"
-            | "already"
-            | "all"
-            | "sometimes"
-            | "simply"
-            | "primarily"
-            | "mainly"
-    )
+    [
+        "really", "also", "just", "absolutely", "always", "usually", "currently", "recently",
+        "actually", "still", "definitely", "totally", "generally", "typically", "personally",
+        "now", "finally", "often", "mostly", "truly", "especially", "particularly", "originally",
+        "strongly", "much", "both", "very", "super", "so", "kinda", "pretty", "only", "even",
+        "already", "all", "sometimes", "simply", "primarily", "mainly",
+    ]
+    .contains(&word)
 }
 
 /// After "I love", "I can't": talk about the talk, no statement.
 pub(crate) fn is_reaction(words: &[&str]) -> bool {
     let first = words.first().copied().unwrap_or_default();
-    let points = matches!(
-        first,
-        "that"
-            | "it"
-            | "this"
-            | "how"
-            | "your"
-            | "you"
-            | "them"
-            | "those"
-            | "these"
-            | "him"
-            | "her"
-            | "what"
-            | "so"
-            | "too"
-            | "one"
-            | "is"
-            | "was"
-            | "when"
-            | "where"
-            | "if"
-    );
-    let idiom = matches!(
-        first,
-        "wait"
-            | "believe"
-            | "imagine"
-            | "help"
-            | "thank"
-            | "say"
-            | "tell"
-            | "stop"
-            | "stress"
-            | "seem"
-            | "figure"
-            | "express"
-            | "agree"
-            | "remember"
-            | "recommend"
-            | "admit"
-    );
+    let points = [
+        "that", "it", "this", "how", "your", "you", "them", "those", "these", "him", "her", "what",
+        "so", "too", "one", "is", "was", "when", "where", "if",
+    ]
+    .contains(&first);
+    let idiom = [
+        "wait", "believe", "imagine", "help", "thank", "say", "tell", "stop", "stress", "seem",
+        "figure", "express", "agree", "remember", "recommend", "admit",
+    ]
+    .contains(&first);
     points
         || idiom
         || matches!(

@@ -6,7 +6,6 @@ use std::sync::LazyLock;
 /// writes no spaces.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word<'a> {
-    /// As written.
     pub text: &'a str,
     /// Where it begins, in bytes.
     pub start: usize,
@@ -17,13 +16,11 @@ pub(crate) struct Word<'a> {
 /// What a word tells a summarizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WordClass {
-    /// Grammar.
     Stop,
     /// Politeness, praise, agreement.
     Filler,
     /// Common in any conversation: no theme by itself.
     Dull,
-    /// All others.
     Content,
 }
 
@@ -253,7 +250,7 @@ pub(crate) fn compared_words(text: &str) -> Vec<String> {
 pub(crate) fn turning_words(value: &str) -> Vec<String> {
     let plain = normalise(&value.replace("n't", " not").replace("n’t", " not"));
     let turning = |word: &&str| {
-        matches!(*word, "not" | "no" | "never" | "without" | "hate" | "dislike" | "over" | "than")
+        ["not", "no", "never", "without", "hate", "dislike", "over", "than"].contains(word)
             || word.bytes().any(|byte| byte.is_ascii_digit())
     };
     plain.split(' ').filter(turning).map(str::to_owned).collect()

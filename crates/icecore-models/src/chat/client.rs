@@ -10,6 +10,7 @@ use icecore_domain::chat::{
     Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish, Prices, Protocol,
     Usage,
 };
+use icecore_domain::retry::Backoff;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Client, Response};
 use sha2::{Digest as _, Sha256};
@@ -23,7 +24,6 @@ use super::refusal::{self, Refusal};
 use super::sse::{Event, EventReader};
 use super::{anthropic, openai};
 use crate::endpoint::ApiKey;
-use crate::http;
 
 /// A server that wants to be asked again only after a longer time is not waited for: whoever
 /// asked is told of it, and goes on without.
@@ -32,13 +32,10 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Where a model is and how to treat it.
 #[derive(Debug, Clone)]
 pub struct ChatClientConfig {
-    /// What the settings call it.
     pub name: String,
-    /// How it is spoken to.
     pub protocol: Protocol,
     /// Up to and with the version path, such as `http://127.0.0.1:8080/v1`.
     pub base_url: String,
-    /// What the server calls it.
     pub model: String,
     /// Sent as a bearer token, or as `x-api-key` to Anthropic.
     pub api_key: Option<ApiKey>,
@@ -46,7 +43,6 @@ pub struct ChatClientConfig {
     pub window: Option<u64>,
     /// Tokens of it that are kept free for the answer.
     pub reserve: u64,
-    /// What it costs.
     pub prices: Prices,
     /// Whether its server keeps the beginning of a request at hand.
     pub caches_prefix: bool,
@@ -101,54 +97,21 @@ const CONNECT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChatClientError {
-    /// The address is none.
     #[error("the address `{url}` of model `{name}` is not http:// or https:// with a host")]
-    Address {
-        /// The model.
-        name: String,
-        /// What was given.
-        url: String,
-    },
+    Address { name: String, url: String },
     /// A name or password in the address would show in messages.
     #[error("the address of model `{name}` holds credentials; give the key apart")]
-    Credentials {
-        /// The model.
-        name: String,
-    },
-    /// A key must fit in a header.
+    Credentials { name: String },
     #[error("the key of model `{name}` has characters that no header may have")]
-    Key {
-        /// The model.
-        name: String,
-    },
-    /// A number that must not be zero.
+    Key { name: String },
     #[error("`{setting}` of model `{name}` must not be zero")]
-    Zero {
-        /// The model.
-        name: String,
-        /// Which.
-        setting: &'static str,
-    },
-    /// The room for the answer is all there is.
+    Zero { name: String, setting: &'static str },
     #[error(
         "the reserve of {reserve} tokens of model `{name}` leaves nothing of its window of {window}"
     )]
-    Reserve {
-        /// The model.
-        name: String,
-        /// The reserve.
-        reserve: u64,
-        /// The window.
-        window: u64,
-    },
-    /// No connection can be made from here at all.
+    Reserve { name: String, reserve: u64, window: u64 },
     #[error("cannot set up connections for model `{name}`: {reason}")]
-    Setup {
-        /// The model.
-        name: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Setup { name: String, reason: String },
 }
 
 /// A model behind HTTP.
@@ -199,7 +162,7 @@ impl ChatClient {
         };
         let headers =
             headers(&config).ok_or_else(|| ChatClientError::Key { name: name.clone() })?;
-        let client = http::client(&base, config.idle.min(CONNECT))
+        let client = icecore_http::client(&base, config.idle.min(CONNECT))
             .map_err(|reason| ChatClientError::Setup { name, reason })?;
         let url = format!("{base}{path}");
         let is_newer = AtomicBool::new(url.starts_with("https://api.openai.com/"));
@@ -226,8 +189,8 @@ impl ChatClient {
         // Shared by all tries.
         let mut body = Bytes::from(self.body(request));
         let deadline = Instant::now() + self.config.timeout;
-        let mut pause = self.config.retry_pause;
-        let mut tries_left = self.config.retries;
+        let (tries, pause) = (self.config.retries, self.config.retry_pause);
+        let mut backoff = Backoff { tries, pause, factor: 2, longest: LONGEST_WAIT };
         loop {
             let mut draft = Draft::default();
             let once = self.once(body.clone(), request, &mut draft, tell);
@@ -240,17 +203,12 @@ impl ChatClient {
                 body = Bytes::from(self.body(request));
                 continue;
             }
-            let Some(wanted) = failed.again.filter(|_| draft.text.is_empty()) else {
-                return Err(failed.error);
-            };
-            let wait = wanted.map_or(pause, |wanted| wanted.max(pause));
             let left = deadline.saturating_duration_since(Instant::now());
-            if tries_left == 0 || wait >= left || wait > LONGEST_WAIT.max(pause) {
-                return Err(failed.error);
+            let again = failed.again.filter(|_| draft.text.is_empty());
+            match again.and_then(|asked| backoff.next(asked, left)) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(failed.error),
             }
-            tokio::time::sleep(wait).await;
-            tries_left -= 1;
-            pause = pause.saturating_mul(2);
         }
     }
 
@@ -591,7 +549,7 @@ fn final_error(error: ChatError) -> Failed {
 
 fn check(config: &ChatClientConfig, window: u64) -> Result<(), ChatClientError> {
     let name = || config.name.clone();
-    let authority = http::authority(&config.base_url)
+    let authority = icecore_http::authority(&config.base_url)
         .ok_or_else(|| ChatClientError::Address { name: name(), url: config.base_url.clone() })?;
     if authority.contains('@') {
         return Err(ChatClientError::Credentials { name: name() });

@@ -104,12 +104,15 @@ async fn tools_are_called_with_all_their_arguments() {
 #[tokio::test]
 async fn a_server_decides_by_the_request_when_it_was_not_told() {
     for protocol in BOTH {
-        let otherwise: BehaviourBy = Arc::new(|request| match request.text().contains("look") {
-            true => Behaviour::SayAndCall(
-                "I look.".to_owned(),
-                vec![("c1".to_owned(), "read".to_owned(), "{}".to_owned())],
-            ),
-            false => Behaviour::Answer("Nothing to look at.".to_owned()),
+        let otherwise: BehaviourBy = Arc::new(|request| {
+            if request.text().contains("look") {
+                Behaviour::SayAndCall(
+                    "I look.".to_owned(),
+                    vec![("c1".to_owned(), "read".to_owned(), "{}".to_owned())],
+                )
+            } else {
+                Behaviour::Answer("Nothing to look at.".to_owned())
+            }
         });
         let config = UpstreamConfig { protocol, otherwise: Some(otherwise), ..Default::default() };
         let upstream = Upstream::start(config).await;

@@ -7,7 +7,6 @@ use reqwest::Client;
 use serde_json::Value;
 
 use super::client::ChatClientConfig;
-use crate::http;
 
 /// Where Ollama and llama.cpp listen unless they are told otherwise.
 pub const DEFAULT_LOCAL_URLS: [&str; 2] = ["http://127.0.0.1:11434", "http://127.0.0.1:8080"];
@@ -39,10 +38,10 @@ pub async fn discover_local(addresses: &[String]) -> Option<ChatClientConfig> {
 }
 
 async fn look_at(address: &str) -> Option<ChatClientConfig> {
-    http::authority(address)?;
+    icecore_http::authority(address)?;
     let root = address.trim_end_matches('/');
     let root = root.strip_suffix("/v1").unwrap_or(root);
-    let client = http::client(root, CONNECT).ok()?;
+    let client = icecore_http::client(root, CONNECT).ok()?;
     let models = get(&client, &format!("{root}/v1/models")).await?;
     let model = talking_model(&models)?;
     let window = match llama_window(&client, root).await {

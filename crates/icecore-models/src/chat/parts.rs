@@ -11,9 +11,7 @@ use super::draft::Call;
 
 /// One part of a content, with its own spelling.
 pub(super) struct Part<'a> {
-    /// As it came.
     pub(super) raw: &'a str,
-    /// As a tree.
     pub(super) value: Value,
 }
 

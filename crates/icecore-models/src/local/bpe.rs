@@ -17,7 +17,6 @@ const MAX_RUN_BYTES: usize = 4096;
 /// A vocabulary of bytes and joined pairs.
 pub(super) struct Bpe {
     runs: Regex,
-    /// The number of each byte.
     bytes: Vec<u32>,
     /// How early a pair is joined, and what becomes of it.
     pairs: HashMap<(u32, u32), (u32, u32)>,

@@ -45,70 +45,31 @@ const MAX_WORD_CHARS: usize = 100;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalModelError {
-    /// A file is missing or unreadable.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A file could not be written.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("cannot write {}", path.display())]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
     /// A file of settings says something else than it should.
     #[error("{} is not as expected", path.display())]
-    Settings {
-        /// Which.
-        path: PathBuf,
-        /// What was found.
-        source: serde_json::Error,
-    },
+    Settings { path: PathBuf, source: serde_json::Error },
     /// The weights are damaged, or not those of the settings.
     #[error("the model's weights are wrong: {reason}")]
-    Weights {
-        /// What is wrong.
-        reason: String,
-    },
+    Weights { reason: String },
     /// The vocabulary is damaged, or not that of the settings.
     #[error("the model's vocabulary is wrong: {reason}")]
-    Vocabulary {
-        /// What is wrong.
-        reason: String,
-    },
-    /// A kind of model that this code cannot run.
+    Vocabulary { reason: String },
     #[error("{what} is not supported")]
-    Unsupported {
-        /// What it would take.
-        what: String,
-    },
-    /// Its files changed since it was installed.
+    Unsupported { what: String },
     #[error("the model `{name}` is damaged: {file} is not what was installed")]
-    Damaged {
-        /// The model.
-        name: String,
-        /// The file that changed.
-        file: &'static str,
-    },
-    /// The name is taken by another model.
+    Damaged { name: String, file: &'static str },
     #[error("there is another model `{name}` already")]
-    Taken {
-        /// The name.
-        name: String,
-    },
+    Taken { name: String },
 }
 
 /// A model on this machine, known but not loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LocalModel {
-    /// Its identity.
     pub id: ModelId,
-    /// How many layers it has.
     pub layers: usize,
     /// Tokens of a text that it reads; the rest is left out.
     pub max_tokens: usize,

@@ -14,7 +14,7 @@ const PLACE_BITS: u32 = 21;
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
 /// The table of a vocabulary.
-#[cfg_attr(not(test), allow(dead_code, reason = "only the build script builds it"))]
+#[allow(dead_code, reason = "only the build script builds it")]
 pub(crate) fn build(tokens: &[u8]) -> Vec<u8> {
     assert!(tokens.len() < PLACE_MASK as usize, "a place does not fit its bits");
     let mut table = vec![0_u8; SLOTS * 4];

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use icecore::{Protocol, Tenant};
-use icecore_models::{ApiKey, http_client, overflow_of};
+use icecore_models::{ApiKey, overflow_of};
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{First, FirstEvent};
@@ -38,7 +38,7 @@ impl Clients {
         if let Some(client) = clients.get(url) {
             return Ok(client.clone());
         }
-        let client = http_client(url, options.connect_time()).map_err(|reason| {
+        let client = icecore_http::client(url, options.connect_time()).map_err(|reason| {
             ApiError::internal(&format!("cannot set up connections upstream: {reason}"))
         })?;
         // Addresses come from the settings, so there are few.

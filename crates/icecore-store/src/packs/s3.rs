@@ -167,43 +167,13 @@ fn endpoint(settings: &ObjectSettings, bucket: &str) -> String {
     }
 }
 
-/// A client that asks nothing twice by itself, follows no redirect, which would take the
-/// signature elsewhere, and trusts what this machine trusts.
 fn client(settings: &ObjectSettings) -> Result<reqwest::Client, String> {
-    let mut roots = rustls::RootCertStore::empty();
-    if !settings.endpoint.starts_with("http:") {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    let ring = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(ring)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("icecore/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
+    let builder = icecore_http::builder(&settings.endpoint)?
         .http1_only()
         .https_only(!settings.allow_http)
         .connect_timeout(Duration::from_secs(settings.connect_seconds))
-        .timeout(Duration::from_secs(settings.request_seconds))
-        .tls_backend_preconfigured(tls);
-    if is_here(&settings.endpoint) {
-        builder = builder.no_proxy();
-    }
-    builder.build().map_err(|error| error.without_url().to_string())
-}
-
-/// Whether an endpoint is on this machine, where no proxy is asked for it.
-fn is_here(endpoint: &str) -> bool {
-    let address = url::Url::parse(endpoint).ok();
-    match address.as_ref().and_then(url::Url::host) {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
-    }
+        .timeout(Duration::from_secs(settings.request_seconds));
+    icecore_http::build(builder)
 }
 
 /// The client tries again what no answer came to, and what a server says is busy or broken.
@@ -285,13 +255,5 @@ mod tests {
         };
         assert_eq!(endpoint(&of("https://h:9/", true), "b"), "https://h:9");
         assert_eq!(endpoint(&of("https://h:9/", false), "b"), "https://b.h:9");
-    }
-
-    #[test]
-    fn no_proxy_is_asked_for_what_is_here() {
-        for here in ["http://localhost:9", "http://127.0.0.1:9", "http://[::1]:9/"] {
-            assert!(is_here(here), "{here}");
-        }
-        assert!(!is_here("https://s3.example") && !is_here(""));
     }
 }

@@ -71,7 +71,6 @@ struct Field<'a> {
     terms: Vec<Vec<u32>>,
     /// What a term is worth untold.
     worth: Vec<f64>,
-    /// What is left of that.
     left: Vec<f64>,
     taken: Vec<bool>,
     versions: Vec<u32>,

@@ -48,7 +48,6 @@ pub(super) struct Candidate {
 /// What is first in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Greetings, thanks.
     Phatic,
     Plain,
     /// Standing instructions and what a person confirmed.
@@ -62,8 +61,10 @@ pub(super) enum Form {
     Sentence,
     /// A line of the last dream.
     Carried(Option<Key>),
-    /// A fact.
-    Fact { key: Option<Key>, confirmed: bool },
+    Fact {
+        key: Option<Key>,
+        confirmed: bool,
+    },
 }
 
 /// Which property of whom, and what it is.
@@ -77,9 +78,10 @@ pub(super) struct Key {
 impl Candidate {
     /// The line that it would be alone.
     pub fn line_text(&self) -> String {
-        match self.speaker.is_empty() {
-            true => self.text.clone(),
-            false => format!("{}: {}", self.speaker, self.text),
+        if self.speaker.is_empty() {
+            self.text.clone()
+        } else {
+            format!("{}: {}", self.speaker, self.text)
         }
     }
 
@@ -268,10 +270,11 @@ impl Reader {
                 continue;
             }
             let is_first = voice == Voice::Person && is_instruction(&plain);
-            let section = match is_first {
-                true => Section::Preferences,
-                false => section_drawn(drawn, speaker, &plain)
-                    .unwrap_or_else(|| self.section_of_sentence(&plain, voice, part.at, is_open)),
+            let section = if is_first {
+                Section::Preferences
+            } else {
+                section_drawn(drawn, speaker, &plain)
+                    .unwrap_or_else(|| self.section_of_sentence(&plain, voice, part.at, is_open))
             };
             found.push(Candidate {
                 section,

@@ -19,7 +19,6 @@ const MAX_COMPARED: usize = 32;
 struct Seen {
     /// Numbers of its terms, the rarest first.
     by_rarity: Vec<u32>,
-    /// The same, sorted.
     terms: Vec<u32>,
     /// Those that are names or numbers, sorted.
     sharp: Vec<u32>,

@@ -88,7 +88,6 @@ impl Pressing {
 /// What a model is asked about a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PressPrompt {
-    /// What to do.
     pub instructions: String,
     /// The notes, fenced. Data, not instructions.
     pub notes: String,
@@ -108,7 +107,6 @@ impl PressPart {
         Source { kind: SourceKind::Entry, session: String::new(), seq: 0, parts, facts: Vec::new() }
     }
 
-    /// The question.
     pub fn prompt(&self) -> PressPrompt {
         let mark = fence_around(&[self.source()]);
         let tokens = (self.budget / BYTES_A_TOKEN).max(32) as u64;
@@ -176,10 +174,7 @@ impl PressPart {
         let left = self.said.iter().filter(|said| !is_told(said));
         let blocks: Vec<Block<'_>> =
             left.map(|(day, text)| Block { day: day.clone(), text }).collect();
-        match blocks.is_empty() {
-            true => String::new(),
-            false => chosen(&blocks, bytes),
-        }
+        if blocks.is_empty() { String::new() } else { chosen(&blocks, bytes) }
     }
 
     /// What it comes to without a model.

@@ -37,9 +37,7 @@ const TOKENS_A_PAIR: u64 = 12;
 /// Two entries that are near, by their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NearPair {
-    /// The older.
     pub older: usize,
-    /// The newer.
     pub newer: usize,
 }
 
@@ -50,25 +48,10 @@ pub enum Verdict {
     Same,
     /// What the newer says holds instead of what the older says.
     Overtakes,
-    /// Both stay.
     Different,
 }
 
-impl Verdict {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Same => "same",
-            Verdict::Overtakes => "overtakes",
-            Verdict::Different => "different",
-        }
-    }
-
-    /// The verdict of a word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Same, Self::Overtakes, Self::Different].into_iter().find(|one| one.as_str() == word)
-    }
-}
+crate::words!(Verdict { Same = "same", Overtakes = "overtakes", Different = "different" });
 
 /// Pairs of entries that a plan leaves as they are and that are near, nearest first, each
 /// entry in few of them; at most so many.
@@ -133,7 +116,6 @@ fn near_in_group(entries: &[Entry<'_>], places: &[usize], found: &mut Vec<(usize
 /// What a model is asked about some pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgePrompt {
-    /// What to do.
     pub instructions: String,
     /// The pairs, numbered from 1. Data, not instructions.
     pub pairs: String,

@@ -101,9 +101,12 @@ fn is_name(word: &str) -> bool {
     let is_rooted = ["/", "./", "../", "~/"].iter().any(|root| word.starts_with(root))
         && word.matches('/').count() >= 2
         && folder.contains(char::is_alphabetic);
-    let is_file = |ending: &str| match folder.is_empty() {
-        true => ENDINGS.contains(&ending),
-        false => ending.len() <= 6 && ending.contains(char::is_alphabetic),
+    let is_file = |ending: &str| {
+        if folder.is_empty() {
+            ENDINGS.contains(&ending)
+        } else {
+            ending.len() <= 6 && ending.contains(char::is_alphabetic)
+        }
     };
     is_rooted || ending.is_some_and(is_file)
 }

@@ -70,9 +70,8 @@ fn is_rule(sentence: &str) -> bool {
     }
     let words = words(sentence);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let is_polite = |word: &&&str| {
-        matches!(**word, "please" | "and" | "also" | "but" | "so" | "ok" | "okay" | "just")
-    };
+    let is_polite =
+        |word: &&&str| ["please", "and", "also", "but", "so", "ok", "okay", "just"].contains(*word);
     let words = &words[words.iter().take_while(is_polite).count()..];
     if words.len() < 3 {
         return false;

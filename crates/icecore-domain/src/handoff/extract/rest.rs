@@ -53,10 +53,7 @@ pub(super) fn add(source: &HandoffSource<'_>, draft: &mut Draft<'_>) {
         });
     let share = |percent: u64| draft.tokens.saturating_mul(percent) / 100;
     // Where nothing bears on the request, what happened has the room that is left.
-    let past = match source.recalled.is_empty() {
-        true => u64::MAX,
-        false => share(PAST_PERCENT),
-    };
+    let past = if source.recalled.is_empty() { u64::MAX } else { share(PAST_PERCENT) };
     let shares: [(&[Section], u64); 3] =
         [(&KNOWN, share(KNOWN_PERCENT)), (&OPEN, share(OPEN_PERCENT)), (&PAST, past)];
     for (sections, most) in shares {
@@ -115,10 +112,7 @@ fn shortened(text: &str, counter: &dyn TokenCounter) -> String {
         }
         short = longer;
     }
-    match short.is_empty() {
-        true => cut(text, PAST_LINE_TOKENS, counter),
-        false => short,
-    }
+    if short.is_empty() { cut(text, PAST_LINE_TOKENS, counter) } else { short }
 }
 
 /// What of the handoff before is read as a dream's: all that is not told elsewhere.

@@ -30,10 +30,12 @@ enum Shape {
     /// One word: `ghp_…`, a URL.
     Token(String),
     /// A setting: `API_KEY=…`.
-    Named { name: String, value: String },
+    Named {
+        name: String,
+        value: String,
+    },
     /// A header, a command, a sentence.
     Line(String),
-    /// Several lines.
     Block(String),
 }
 
@@ -69,9 +71,10 @@ fn shape(sample: &str) -> Shape {
     if let Some((name, value)) = setting_of(sample) {
         return Shape::Named { name: name.to_owned(), value: value.to_owned() };
     }
-    match sample.contains([' ', '"', '\'']) {
-        true => Shape::Line(sample.to_owned()),
-        false => Shape::Token(sample.to_owned()),
+    if sample.contains([' ', '"', '\'']) {
+        Shape::Line(sample.to_owned())
+    } else {
+        Shape::Token(sample.to_owned())
     }
 }
 

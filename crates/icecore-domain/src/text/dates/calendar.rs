@@ -38,7 +38,6 @@ impl Day {
         Date::new(year, part(month)?, part(day)?).ok().map(Day)
     }
 
-    /// Its first moment.
     pub fn start(self) -> Millis {
         Millis(i64::from(self.days_from(Day(EPOCH))) * DAY_MS)
     }

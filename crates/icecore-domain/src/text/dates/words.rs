@@ -6,7 +6,6 @@ use super::calendar::Unit;
 /// A run of letters or digits.
 #[derive(Debug, Clone)]
 pub(super) struct Token {
-    /// In lower case.
     pub word: String,
     pub start: usize,
     pub end: usize,
@@ -134,35 +133,12 @@ pub(super) fn decade(word: &str) -> Option<i32> {
 
 /// Whether a word after a number says what was counted.
 pub(super) fn is_counted(word: &str) -> bool {
-    matches!(
-        word,
-        "people"
-            | "dollars"
-            | "euros"
-            | "pounds"
-            | "words"
-            | "characters"
-            | "tokens"
-            | "steps"
-            | "rows"
-            | "lines"
-            | "items"
-            | "users"
-            | "miles"
-            | "km"
-            | "kb"
-            | "mb"
-            | "gb"
-            | "ms"
-            | "px"
-            | "kg"
-            | "calories"
-            | "points"
-            | "pages"
-            | "times"
-            | "requests"
-            | "records"
-    )
+    [
+        "people", "dollars", "euros", "pounds", "words", "characters", "tokens", "steps", "rows",
+        "lines", "items", "users", "miles", "km", "kb", "mb", "gb", "ms", "px", "kg", "calories",
+        "points", "pages", "times", "requests", "records",
+    ]
+    .contains(&word)
 }
 
 /// What a verb or a preposition says of past and future.
