@@ -9,8 +9,8 @@ mod anthropic;
 mod catalogue;
 mod client;
 mod draft;
-mod line;
 mod local;
+mod messages;
 mod openai;
 mod overflow;
 mod parts;
@@ -22,7 +22,7 @@ mod sse;
 mod client_tests;
 #[cfg(test)]
 #[cfg(feature = "testing")]
-mod line_tests;
+mod messages_tests;
 #[cfg(test)]
 mod render_tests;
 

@@ -121,7 +121,7 @@ fn for_each_token(piece: &[u8], mut each: impl FnMut(usize)) {
     }
 }
 
-/// The rank of a pair that stands for these bytes.
+/// The rank of the token with these bytes.
 fn rank(bytes: &[u8]) -> u32 {
     let fits = bytes.len() <= MAX_TOKEN_BYTES;
     fits.then(|| table::find(TABLE, TOKENS, bytes)).flatten().unwrap_or(NO_TOKEN)
