@@ -28,6 +28,6 @@ mod render_tests;
 
 pub use catalogue::known_window;
 pub use client::{ChatClient, ChatClientConfig, ChatClientError, UNKNOWN_WINDOW};
-pub use local::{DEFAULT_LOCAL_URLS, discover_local};
+pub use local::discover_local;
 pub use overflow::{Overflow, overflow_of};
 pub use sse::{Event, EventReader, NotText};
