@@ -12,7 +12,7 @@ use icecore::{
     NewRunValue, OutcomeBody, ProviderCount, RawTurn, Redactor, Repeat, RunError, RunPut,
     RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput, json::JsonText,
 };
-use icecore_domain::redact::corpus;
+use icecore_domain::testing::corpus;
 use icecore_models::ChatClient;
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 use icecore_store::StoreError;
