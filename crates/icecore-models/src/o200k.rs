@@ -264,11 +264,11 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as usize % below
         };
-        for _ in 0..20_000 {
+        for _ in 0..5_000 {
             let text: String = (0..draw(14)).map(|_| PARTS[draw(PARTS.len())]).collect();
             compare(&text);
         }
-        for _ in 0..20_000 {
+        for _ in 0..5_000 {
             let letter = |draw: &mut dyn FnMut(usize) -> usize| {
                 let range = [0x80, 0x800, 0x3100, 0x1_f700][draw(4)];
                 char::from_u32(draw(range) as u32).unwrap_or(' ')
