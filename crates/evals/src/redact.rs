@@ -13,7 +13,7 @@ mod told;
 use std::path::PathBuf;
 
 use icecore_domain::redact::Redactor;
-use icecore_domain::redact::corpus;
+use icecore_domain::testing::corpus;
 
 use crate::Result;
 use found::Found;

@@ -31,6 +31,9 @@ use crate::settings::{Env, Settings};
 /// How long the collector may take, and how long the end waits for it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// A collector answers with a few bytes.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
 settings! {
     /// Where the host sends its traces.
     pub struct TelemetrySettings {

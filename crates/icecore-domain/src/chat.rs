@@ -55,7 +55,7 @@ pub struct ChatProfile {
     pub identity: [u8; 32],
     /// Tokens that a request and its answer may have together.
     pub window: u64,
-    /// Tokens of it that are kept free for the answer.
+    /// Tokens of it that are reserved for the answer.
     pub reserve: u64,
     pub prices: Prices,
     /// Whether its server keeps the beginning of a request at hand for the next that
@@ -112,7 +112,7 @@ pub struct ChatReply {
 #[non_exhaustive]
 pub enum ChatError {
     /// The request does not fit the model's window. The provider may say by how much.
-    #[error("the request does not fit the window of `{model}`{}", limit_told(*limit))]
+    #[error("the request does not fit the window of `{model}`{}", limit_clause(*limit))]
     Overflow {
         model: String,
         /// The window, if the provider named it.
@@ -126,7 +126,7 @@ pub enum ChatError {
     Denied { model: String, reason: String },
     #[error("`{model}` is not known to its server: {reason}")]
     UnknownModel { model: String, reason: String },
-    #[error("`{model}` has no room for more requests{}", wait_told(*retry_after))]
+    #[error("`{model}` has no room for more requests{}", wait_clause(*retry_after))]
     Busy {
         model: String,
         /// When it may be asked again.
@@ -142,11 +142,11 @@ pub enum ChatError {
     Refused { model: String, reason: String },
 }
 
-fn limit_told(limit: Option<u64>) -> String {
+fn limit_clause(limit: Option<u64>) -> String {
     limit.map_or_else(String::new, |limit| format!(" of {limit} tokens"))
 }
 
-fn wait_told(wait: Option<Duration>) -> String {
+fn wait_clause(wait: Option<Duration>) -> String {
     wait.map_or_else(String::new, |wait| format!(" for {} s", wait.as_secs()))
 }
 

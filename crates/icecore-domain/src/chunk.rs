@@ -23,7 +23,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// How a chunk's turns are kept.
+/// How a chunk's turns are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// Turns as they are.

@@ -10,15 +10,15 @@ mod clause;
 mod echo;
 mod extract;
 mod forms;
+mod read_back;
 mod render;
 mod resolve;
-mod retell;
 
 pub use echo::{CONTEXT_CLOSE, CONTEXT_OPEN, KnownTexts};
 pub use extract::{MAX_FACTS_A_TURN, MAX_READ_CHARS, extract};
 pub use resolve::{FactStatus, FoundFact, Judged, KnownFact, resolve};
 
-pub(crate) use retell::read_back;
+pub(crate) use read_back::read_back;
 
 use sha2::{Digest, Sha256};
 
@@ -102,7 +102,7 @@ pub struct Fact {
     pub valid_from: Millis,
 }
 
-/// A fact as kept: every text of it was looked through for secrets.
+/// A fact whose texts were all redacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactedFact {
     pub kind: FactKind,
@@ -167,7 +167,7 @@ impl RedactedFact {
 /// What a person thinks of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// A person told it.
+    /// A person stated it.
     Added,
     /// A person agrees.
     Confirmed,

@@ -43,7 +43,7 @@ pub struct Candidate {
 pub enum Decision {
     /// It goes on with a session, or forks it.
     Follows(SessionNo, Following),
-    /// It begins a session, for it is none's, or for all that is told.
+    /// It begins a session: it continues none that is known.
     Begins,
     /// It begins a session behind a beginning that was forgotten, and stays so.
     BeginsBehind,

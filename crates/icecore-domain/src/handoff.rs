@@ -32,7 +32,7 @@ pub use prompt::{HandoffPrompt, INSTRUCTION};
 pub use reply::{BadReply, read_reply};
 pub use text::{
     HANDOFF_MARK, Handoff, HandoffLine, HandoffSection, RECALL_MARK, fresh_window, is_marked,
-    parse, render, render_recall, render_within,
+    parse, render, render_recall,
 };
 
 /// A turn with this tag survives every compaction byte for byte.

@@ -1,4 +1,4 @@
-//! JSON text kept in its own spelling.
+//! JSON text in its original spelling.
 //!
 //! What a provider sent comes back as it was sent: numbers with their digits,
 //! strings with their escapes, objects with their order. So we keep the text and

@@ -39,6 +39,8 @@ pub mod retry;
 pub mod schedule;
 pub mod source;
 pub mod summary;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod text;
 pub mod tier;
 pub mod time;

@@ -5,8 +5,6 @@
 //! before writing" is a thing that compiles, not a thing to remember.
 
 mod checksum;
-#[cfg(any(test, feature = "testing"))]
-pub mod corpus;
 mod decode;
 mod engine;
 mod hide;
@@ -18,7 +16,7 @@ mod patterns;
 mod pii;
 mod plausible;
 mod registered;
-mod samples;
+pub(crate) mod samples;
 mod secret;
 mod stream;
 

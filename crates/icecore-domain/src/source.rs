@@ -35,7 +35,7 @@ pub struct Source {
     pub seq: u64,
     /// What was said in it, in order.
     pub parts: Vec<Part>,
-    /// What is known to follow from it.
+    /// The facts drawn from it.
     pub facts: Vec<SourceFact>,
 }
 
@@ -50,7 +50,7 @@ pub struct Part {
     pub at: Option<Millis>,
 }
 
-/// A fact that was drawn from a source, or that a person told.
+/// A fact that was drawn from a source, or that a person stated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFact {
     pub kind: FactKind,

@@ -47,7 +47,7 @@ pub const MACRO_SUMMARY_TOKENS: u32 = 160;
 /// Below this a summary says nothing.
 const MIN_SUMMARY_TOKENS: u32 = 20;
 
-/// Text that stands for one chunk.
+/// The summary of one chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
     pub text: String,

@@ -62,7 +62,7 @@ impl Default for Content {
 }
 
 impl Content {
-    /// Its size as kept.
+    /// Its size in bytes as stored.
     pub fn byte_count(&self) -> usize {
         match self {
             Content::Text(text) => text.len(),
@@ -124,7 +124,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Reads `text`; it is kept as it is.
+    /// Parses `text` and keeps its spelling.
     pub fn parse(text: impl Into<String>) -> Result<Self, crate::time::TimestampError> {
         let text = text.into();
         let at = Millis::parse_rfc3339(&text)?;

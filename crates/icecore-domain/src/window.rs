@@ -51,10 +51,10 @@ pub struct Candidate {
     pub focus: usize,
     /// Tokens of the text as far as they are known; 0 where they are not.
     pub known_tokens: u32,
-    /// When, or when what it stands for began.
+    /// Its time, or the time of the first turn that it covers.
     pub at: Millis,
     pub group: u64,
-    /// The first and last `seq` that it stands for.
+    /// The first and last `seq` that it covers.
     pub span: (u64, u64),
     /// Ids of the turns it comes from, or the range of them.
     pub sources: Vec<String>,
@@ -153,7 +153,7 @@ pub fn pack(offer: Offer, budget: u32, counter: &dyn TokenCounter) -> Window {
         Packing { counter, budget, spent: 0, chosen: Vec::new(), days: BTreeSet::new() };
     // What turns would fill is held back for distilled lines, which then need not say
     // again what a turn says.
-    let kept = packing.kept_for(&offer.distilled);
+    let kept = packing.reserved_for(&offer.distilled);
     packing.budget = budget - kept;
     let share = u64::from(packing.budget) * u64::from(offer.recent_percent.min(100)) / 100;
     let rest = packing.take_recent(offer.recent, share as u32);
@@ -169,7 +169,7 @@ pub fn pack(offer: Offer, budget: u32, counter: &dyn TokenCounter) -> Window {
         if packing.is_full() {
             break;
         }
-        if !packing.tells_of(&turn) && !packing.take_whole(&turn, budget) {
+        if !packing.covers(&turn) && !packing.take_whole(&turn, budget) {
             packing.take_cut(&turn, budget);
             break;
         }
@@ -208,8 +208,8 @@ impl Packing<'_> {
         self.budget - self.spent.min(self.budget) < SMALLEST_CUT_TOKENS
     }
 
-    /// Whether something chosen stands for a turn that `item` stands for.
-    fn tells_of(&self, item: &Candidate) -> bool {
+    /// Whether something chosen covers a turn that `item` covers.
+    fn covers(&self, item: &Candidate) -> bool {
         self.chosen.iter().any(|(chosen, _)| chosen.overlaps(item))
     }
 
@@ -237,7 +237,7 @@ impl Packing<'_> {
             if self.is_full() || misses == MAX_RELEVANT_MISSES {
                 break;
             }
-            if !self.tells_of(item) && !self.take_whole(item, self.budget) {
+            if !self.covers(item) && !self.take_whole(item, self.budget) {
                 passed = passed.or(Some(item));
                 misses += 1;
             }
@@ -248,7 +248,7 @@ impl Packing<'_> {
     }
 
     /// Tokens that are held back for distilled lines: no more than these have.
-    fn kept_for(&self, distilled: &Distilled) -> u32 {
+    fn reserved_for(&self, distilled: &Distilled) -> u32 {
         if !distilled.is_first {
             return 0;
         }
@@ -291,7 +291,7 @@ impl Packing<'_> {
             if self.is_full() || misses == MAX_MISSES {
                 break;
             }
-            if !self.tells_of(&summary)
+            if !self.covers(&summary)
                 && !self.take_whole(&summary, budget)
                 && !self.take_cut(&summary, budget)
             {

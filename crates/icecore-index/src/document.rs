@@ -28,7 +28,7 @@ pub struct Document {
     pub speaker: Option<String>,
     /// Bits that mean something to the caller.
     pub signs: u32,
-    /// The text, which is looked through and not kept.
+    /// The text, which is indexed and not stored.
     pub text: String,
     /// One vector for each passage, all by one model. Those of zeros are left out.
     pub vectors: Vec<Vector>,

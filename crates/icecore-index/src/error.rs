@@ -21,8 +21,8 @@ pub enum IndexError {
     Epoch { have: u64, given: u64 },
     #[error("a batch may not move a watermark backwards")]
     Backwards,
-    /// The vectors are of another model than those that are kept.
-    #[error("the index has vectors of {}, not of {}", told(have), told(given))]
+    /// The vectors are of another model than those in the index.
+    #[error("the index has vectors of {}, not of {}", named(have), named(given))]
     OtherModel { have: Option<Box<ModelId>>, given: Option<Box<ModelId>> },
     #[error("vectors were given without their model")]
     NoModel,
@@ -38,6 +38,6 @@ pub enum IndexError {
     Full,
 }
 
-fn told(model: &Option<Box<ModelId>>) -> String {
+fn named(model: &Option<Box<ModelId>>) -> String {
     model.as_ref().map_or_else(|| "no model".to_owned(), |model| format!("`{model}`"))
 }

@@ -29,7 +29,7 @@ pub struct Index {
     root: Option<PathBuf>,
     settings: IndexSettings,
     open: Mutex<Vec<(Scope, Arc<ScopeIndex>)>>,
-    /// Held to write while a scope's files are deleted, so that nobody opens
+    /// Locked for writing while a scope's files are deleted, so that nobody opens
     /// half of them.
     opening: RwLock<()>,
 }
@@ -67,7 +67,7 @@ impl Index {
     }
 
     /// Closes a scope and deletes its files at once, whether it was open or not.
-    /// Whoever still holds it holds an empty index.
+    /// Handles to it that are still in use see an empty index.
     pub fn drop_scope(&self, scope: &Scope) -> Result<(), IndexError> {
         let _opening = self.opening.write().unwrap_or_else(PoisonError::into_inner);
         let mut open = self.lock();

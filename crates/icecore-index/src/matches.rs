@@ -8,7 +8,7 @@ use crate::snapshot::Snapshot;
 /// How soon a repeated word stops to count.
 const K1: f32 = 1.2;
 
-/// How much a long text is held against it.
+/// How much the length of a text counts against it.
 const B: f32 = 0.75;
 
 /// A query's terms with all their postings.

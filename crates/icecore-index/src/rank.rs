@@ -30,7 +30,7 @@ const STANDING: usize = 128;
 /// Turns this far before and after a match are candidates themselves.
 const REACH: usize = 2;
 
-/// What is wanted of a ranking.
+/// The parameters of a ranking.
 pub struct Wanted<'a> {
     /// At most so many.
     pub limit: usize,

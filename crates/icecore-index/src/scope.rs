@@ -62,7 +62,7 @@ pub enum Commit {
 pub struct ScopeIndex {
     settings: IndexSettings,
     state: RwLock<Snapshot>,
-    /// Held by whoever changes what is committed. Taken before `state`.
+    /// Locked while what is committed changes; before `state`.
     disk: Mutex<Disk>,
 }
 
@@ -131,7 +131,7 @@ impl ScopeIndex {
         disk.cursor = cursor;
     }
 
-    /// What can be found now. Feeding waits while this is held.
+    /// What can be found now. Feeding waits while the guard lives.
     pub fn read(&self) -> RwLockReadGuard<'_, Snapshot> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -82,7 +82,7 @@ impl Segments {
         if index.schema() != schema().0 {
             return Err(Unusable::Damaged("another schema".to_owned()));
         }
-        // Nobody deletes segments while this is held.
+        // This lock keeps others from deleting segments.
         let _lock = index.directory().acquire_lock(&META_LOCK)?;
         let metas = index.load_metas()?;
         let payload = match &metas.payload {

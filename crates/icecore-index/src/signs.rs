@@ -1,4 +1,4 @@
-//! What the form of a turn tells before anybody asks: bits kept with it.
+//! Query-independent features of a turn, as bits stored with it.
 //!
 //! Only general English forms, no vocabulary of any subject. They say what a
 //! turn could be the answer to; words and vectors say whether it is.
@@ -33,7 +33,7 @@ const PREFERENCE_SHIFT: u32 = 8;
 const ASKING_SHIFT: u32 = 12;
 const NIBBLE: u32 = 15;
 
-/// What the form of a document tells.
+/// The features of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Signs(pub u32);
 

@@ -29,7 +29,7 @@ pub enum Signal {
     Own,
     /// The query names a day near it.
     Date,
-    /// The query asks for a time, and it tells one.
+    /// The query asks for a time, and the document names one.
     When,
     /// It is a standing instruction, near in meaning.
     Instruction,

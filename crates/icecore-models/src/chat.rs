@@ -9,8 +9,8 @@ mod anthropic;
 mod catalogue;
 mod client;
 mod draft;
-mod line;
 mod local;
+mod messages;
 mod openai;
 mod overflow;
 mod parts;
@@ -22,12 +22,12 @@ mod sse;
 mod client_tests;
 #[cfg(test)]
 #[cfg(feature = "testing")]
-mod line_tests;
+mod messages_tests;
 #[cfg(test)]
 mod render_tests;
 
 pub use catalogue::known_window;
 pub use client::{ChatClient, ChatClientConfig, ChatClientError, UNKNOWN_WINDOW};
-pub use local::{DEFAULT_LOCAL_URLS, discover_local};
+pub use local::discover_local;
 pub use overflow::{Overflow, overflow_of};
 pub use sse::{Event, EventReader, NotText};

@@ -21,8 +21,8 @@ mod words;
 
 #[cfg(feature = "chat")]
 pub use chat::{
-    ChatClient, ChatClientConfig, ChatClientError, DEFAULT_LOCAL_URLS, Event, EventReader, NotText,
-    Overflow, UNKNOWN_WINDOW, discover_local, known_window, overflow_of,
+    ChatClient, ChatClientConfig, ChatClientError, Event, EventReader, NotText, Overflow,
+    UNKNOWN_WINDOW, discover_local, known_window, overflow_of,
 };
 #[cfg(feature = "endpoint")]
 pub use endpoint::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};

@@ -47,13 +47,6 @@ pub enum ModelFileError {
     Header { reason: String },
     #[error("the model file has a weight over {MAX_WEIGHT}")]
     Weight,
-    #[error("the model has {found} dimensions, wanted are {wanted}")]
-    Dimensions {
-        /// Dimensions that were asked for.
-        wanted: usize,
-        /// Dimensions of the model.
-        found: usize,
-    },
 }
 
 /// A model's bytes, with the places of their parts.

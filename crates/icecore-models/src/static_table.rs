@@ -72,14 +72,6 @@ impl StaticEmbedder {
         Self::new(ModelFile::checked(Cow::Owned(bytes))?)
     }
 
-    /// The same, unless its vectors have another length than `dims`.
-    pub fn with_dims(self, dims: usize) -> Result<Self, ModelFileError> {
-        if self.id.dims != dims {
-            return Err(ModelFileError::Dimensions { wanted: dims, found: self.id.dims });
-        }
-        Ok(self)
-    }
-
     fn new(file: ModelFile) -> Result<Self, ModelFileError> {
         let pieces = WordPiece::new(file.vocabulary(), file.header.max_word_chars);
         if pieces.len() != file.header.vocab {

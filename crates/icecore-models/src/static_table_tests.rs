@@ -137,13 +137,6 @@ fn a_header_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn other_dimensions_are_an_error_with_both_numbers() {
-    let model = StaticEmbedder::from_bytes(small_model(unchanged)).unwrap();
-    let error = model.with_dims(256).unwrap_err();
-    assert_eq!(error.to_string(), "the model has 3 dimensions, wanted are 256");
-}
-
-#[test]
 fn a_missing_file_is_named() {
     let error = StaticEmbedder::open(Path::new("no/such.icemodel")).unwrap_err();
     assert_eq!(error.to_string(), "cannot read the model file no/such.icemodel");

@@ -56,9 +56,9 @@ pub struct UpstreamConfig {
     pub key: Option<String>,
     /// Characters of a piece of a stream.
     pub piece_chars: usize,
-    /// What it answers when it was not told.
+    /// The default answer.
     pub answer: AnswerBy,
-    /// What it does when it was not told; goes before `answer`.
+    /// The default behaviour; overrides `answer`.
     pub otherwise: Option<BehaviourBy>,
     /// What it says of itself beside `/v1/models`.
     pub kind: ServerKind,

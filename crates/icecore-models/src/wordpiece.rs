@@ -18,7 +18,7 @@ pub(crate) struct WordPiece {
     longest_piece: usize,
     /// In characters. A word beyond it has no pieces.
     longest_word: usize,
-    /// Stands for a word that has no pieces, where the model wants that.
+    /// The piece for words without pieces, if the model has one.
     #[cfg(feature = "local-models")]
     unknown: Option<u32>,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use icecore_domain::redact::Redactor;
-use icecore_domain::redact::corpus::Case;
+use icecore_domain::testing::corpus::Case;
 
 use crate::Result;
 use crate::data::Dataset;

@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-use icecore_domain::redact::corpus::Case;
+use icecore_domain::testing::corpus::Case;
 use serde::Deserialize;
 use serde_json::json;
 

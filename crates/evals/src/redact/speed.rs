@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use icecore_domain::redact::Redactor;
-use icecore_domain::redact::corpus::Case;
+use icecore_domain::testing::corpus::Case;
 use serde_json::json;
 
 use super::found;

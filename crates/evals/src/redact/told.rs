@@ -1,6 +1,6 @@
 //! The figures as tables, and as one JSON document.
 
-use icecore_domain::redact::corpus::Case;
+use icecore_domain::testing::corpus::Case;
 use serde_json::{Value, json};
 
 use super::found::{Count, Counts, Data};

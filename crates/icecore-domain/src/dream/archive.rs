@@ -105,7 +105,7 @@ impl Archive {
         }
     }
 
-    /// The own times of what it tells of, the first and the last.
+    /// The earliest and the latest time of its lines.
     pub fn between(&self) -> Option<(Millis, Millis)> {
         let times = || self.distillate.lines.iter().filter_map(|line| line.at);
         Some((times().min()?, times().max()?))

@@ -70,7 +70,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The day that is told with it: what is true now needs none.
+    /// The day shown with it; lines about the present show none.
     fn day(&self) -> Option<String> {
         let tells =
             matches!(self.section, Section::Decisions | Section::Threads | Section::Timeline);
@@ -188,7 +188,7 @@ pub fn distil(
     Distiller::new(sources, carried, counter).within(output_tokens, counter)
 }
 
-/// What sources say, best first, before it is known how much of it can be told.
+/// What sources say, best first, before the budget is known.
 pub(crate) struct Distiller {
     candidates: Vec<read::Candidate>,
     order: Vec<choose::Ranked>,
@@ -215,7 +215,7 @@ impl Distiller {
         self
     }
 
-    /// Without those of a text that is told already.
+    /// Without candidates whose text is covered already.
     pub(crate) fn without(mut self, mut is_told: impl FnMut(&str) -> bool) -> Self {
         self.order.retain(|ranked| !is_told(&self.candidates[ranked.at].text));
         self

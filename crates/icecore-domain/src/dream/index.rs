@@ -17,7 +17,7 @@ use crate::time::Millis;
 /// What the index calls its format.
 pub const INDEX_FORMAT: &str = "icecore-memory-index/1";
 
-/// Where the readable form is, where one is kept.
+/// The path of the readable form, if there is one.
 pub const INDEX_MARKDOWN_PATH: &str = "MEMORY-INDEX.md";
 
 /// Topics of one memory.
@@ -39,7 +39,7 @@ pub struct MemoryIndex {
     pub memories: Vec<MemorySection>,
 }
 
-/// What is said of one memory.
+/// The section of one memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemorySection {
     pub memory: String,
@@ -60,7 +60,7 @@ pub struct IndexedArchive {
     pub lines: u64,
     /// How many tokens its distillate has.
     pub tokens: u64,
-    /// The own times of what it tells of, the first and the last.
+    /// The earliest and the latest time of its lines.
     pub between: Option<(Millis, Millis)>,
 }
 

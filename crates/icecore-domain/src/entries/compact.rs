@@ -1,4 +1,4 @@
-//! Many entries pressed into one that stands for them.
+//! Many entries compacted into one.
 //!
 //! What they say is put together by day, each thing once. It stays whole where that
 //! is short enough; of more, the sentences that say most are kept
@@ -13,7 +13,7 @@ use crate::summary::choose_sentences;
 use crate::text::{ELLIPSIS, compared_words, whole_markers};
 use crate::time::Millis;
 
-/// Up to so many bytes all is kept whole.
+/// Up to this size everything is kept verbatim.
 pub const WHOLE_BYTES: usize = 4 << 10;
 
 /// Of more than that, one part in so many is kept.
@@ -29,7 +29,7 @@ const DAY_BYTES: usize = 12;
 /// What bounds a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Entries that one stands for at most.
+    /// The most entries that become one.
     pub max_input_entries: usize,
     /// Bytes of what is written, as UTF-8.
     pub max_output_bytes: usize,
@@ -108,7 +108,7 @@ struct Block<'a> {
     text: &'a str,
 }
 
-/// What an entry says: one thing, or what it stands for already.
+/// The notes of an entry: one, or those of the entries it was compacted from.
 fn blocks<'a>(entry: &Entry<'a>) -> Vec<Block<'a>> {
     let day = entry.created_at.to_date();
     let text = entry.content.trim();

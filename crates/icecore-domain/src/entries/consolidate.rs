@@ -10,7 +10,7 @@
 //! 3. Of two entries that each state one fact, about the same property with another
 //!    value, the newer stays.
 //!
-//! What is tagged differently was set apart by whoever put it, and stays apart.
+//! Entries with different tags stay apart.
 //! Intentions stay as they are. So a second pass over the result plans nothing.
 
 pub mod model;
@@ -41,7 +41,7 @@ pub struct ConsolidationPlan {
     pub outputs: Vec<Merged>,
     /// Entries that are in force no more, by their places, in order.
     pub replaced: Vec<(usize, Stands)>,
-    /// Those of them that say something else than what stands for them.
+    /// Those whose replacement says something else.
     pub overtaken: BTreeSet<usize>,
 }
 
@@ -62,7 +62,7 @@ pub struct Merged {
     pub expires_at: Option<Millis>,
 }
 
-/// What stands for an entry.
+/// What replaces an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stands {
     /// One that is written, by its place.
@@ -78,7 +78,7 @@ pub fn plan(entries: &[Entry<'_>], max_bytes: usize) -> ConsolidationPlan {
     for places in by_tags(entries, |_| true) {
         let nodes = places.iter().map(|at| Node::new(*at, &entries[*at])).collect();
         for node in settled(nodes, max_bytes) {
-            node.tell(entries, &mut made);
+            node.add_to(entries, &mut made);
         }
     }
     made.replaced.sort_unstable_by_key(|(at, _)| *at);
@@ -90,9 +90,9 @@ pub fn plan(entries: &[Entry<'_>], max_bytes: usize) -> ConsolidationPlan {
 struct Node {
     /// The entry that it is; none if it is new.
     kept: Option<usize>,
-    /// The entries that it stands for, itself among them.
+    /// The entries that it replaces, and itself.
     members: Vec<usize>,
-    /// Those that it stands for although it does not say what they say.
+    /// Replaced entries that say something else.
     overtaken: Vec<usize>,
     text: String,
     words: Vec<String>,
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Also stands for what `other` does.
+    /// Replaces what `other` replaces.
     fn take(&mut self, other: Node) {
         self.members.extend(other.members);
         self.overtaken.extend(other.overtaken);
@@ -140,7 +140,7 @@ impl Node {
         }
     }
 
-    fn tell(self, entries: &[Entry<'_>], made: &mut ConsolidationPlan) {
+    fn add_to(self, entries: &[Entry<'_>], made: &mut ConsolidationPlan) {
         let stands = match self.kept {
             Some(at) => Stands::Kept(at),
             None => Stands::Output(made.outputs.len()),

@@ -19,7 +19,7 @@ pub const MAX_FACTS_A_TURN: usize = 6;
 
 /// A longer quote is no fact but a story.
 const MAX_QUOTE_BYTES: usize = 240;
-/// How surely an order must be a standing one to be kept as a fact.
+/// From this strength on a standing instruction becomes a fact.
 const SURE_INSTRUCTION: u8 = 70;
 /// A value that is kept by its name ends here.
 const MAX_NAME_WORDS: usize = 5;
@@ -101,7 +101,7 @@ fn read_sentence(subject: &str, sentence: &str, at: Millis) -> Vec<Fact> {
     clauses.into_iter().filter_map(read).collect()
 }
 
-/// A standing instruction is kept whole: its condition is what makes it one.
+/// A standing instruction, with its condition.
 fn instruction(subject: &str, sentence: &str, at: Millis) -> Option<Fact> {
     if sentence.len() > MAX_QUOTE_BYTES || instruction_strength(sentence) < SURE_INSTRUCTION {
         return None;
@@ -277,7 +277,7 @@ impl<'a> Reading<'a> {
                 !self.whens.is_empty()
                     && (form.attribute == "deadline" || self.untimed(matched.after) > 0)
             }
-            Rest::Relative => tells_of_kin(&words),
+            Rest::Relative => mentions_kin(&words),
             Rest::Past => {
                 let past = |when: &&When| when.from <= at && self.is_of_event(when);
                 self.untimed(matched.after) > 0 && self.whens.iter().copied().any(|w| past(&w))
@@ -416,7 +416,7 @@ fn points_away(words: &[&str]) -> bool {
 }
 
 /// "my sister works …", "my dog's name is …": a relative, and soon a verb.
-fn tells_of_kin(words: &[&str]) -> bool {
+fn mentions_kin(words: &[&str]) -> bool {
     const VERBS: [&str; 10] = [
         "works", "lives", "named", "called", "name", "studies", "plays", "has", "turned", "teaches",
     ];

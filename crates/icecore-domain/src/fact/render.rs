@@ -40,13 +40,13 @@ pub(super) const PRESENT: &[(&str, &str)] = &[
 /// Verbs that are the same for all.
 const SAME: &[&str] = &["will", "would", "can", "must", "was", "could"];
 
-/// What `quote` says, told of `subject`; else the quote after the subject's name.
+/// `quote` in the third person about `subject`, or the quote after the subject's name.
 ///
 /// `head` is the index of the clause's subject among its tokens, whose offsets
 /// count from the front of `quote`.
 pub(super) fn stand_alone(subject: &str, quote: &str, tokens: &[Token], head: usize) -> String {
     let who = if subject == "user" { "The user" } else { subject };
-    match retold(who, quote, tokens, head) {
+    match in_third_person(who, quote, tokens, head) {
         Some(text) => end(text),
         None => end(format!("{who}: {quote}")),
     }
@@ -60,7 +60,7 @@ fn end(mut text: String) -> String {
 }
 
 /// The quote with the speaker in the third person, where that is safe.
-fn retold(who: &str, quote: &str, tokens: &[Token], head: usize) -> Option<String> {
+fn in_third_person(who: &str, quote: &str, tokens: &[Token], head: usize) -> Option<String> {
     let mut text = quote.get(..tokens.get(head)?.start)?.to_owned();
     let opening = !text.is_empty();
     let mut copied = tokens[head].start;

@@ -1,4 +1,4 @@
-//! From what was found in many turns to what is known.
+//! Merging the facts found in many turns, and deciding which hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub struct Judged {
 pub enum FactStatus {
     /// Found, not judged.
     Auto,
-    /// Told or agreed to by a person.
+    /// Stated or confirmed by a person.
     Confirmed,
     /// A person disagrees.
     Rejected,
@@ -55,7 +55,7 @@ pub struct KnownFact {
     pub status: FactStatus,
     /// What a person said of it, also where it was superseded since.
     pub verdict: Option<Verdict>,
-    /// Until when it held.
+    /// When a newer value took its place.
     pub valid_to: Option<Millis>,
     pub superseded_by: Option<FactKey>,
     /// The turns that say so, with their words, oldest first.
@@ -78,7 +78,7 @@ pub fn resolve(mut found: Vec<FoundFact>, verdicts: &[Judged]) -> Vec<KnownFact>
     for judged in told {
         if let Some(fact) = &judged.fact {
             let group = groups.entry(group_of(fact)).or_default();
-            group.push(Merged::told(fact.clone(), judged.key));
+            group.push(Merged::by_person(fact.clone(), judged.key));
         }
     }
     for one in found {
@@ -86,7 +86,7 @@ pub fn resolve(mut found: Vec<FoundFact>, verdicts: &[Judged]) -> Vec<KnownFact>
         let key = one.fact.key();
         match group.position(key, one.fact.value.as_str()) {
             Some(at) => group.add(at, one, key),
-            None => group.push(Merged::found(one, key)),
+            None => group.push(Merged::from_turn(one, key)),
         }
     }
     let mut known: Vec<KnownFact> = groups
@@ -167,13 +167,13 @@ struct Merged {
 }
 
 impl Merged {
-    fn told(fact: RedactedFact, key: FactKey) -> Self {
+    fn by_person(fact: RedactedFact, key: FactKey) -> Self {
         let terms = own_terms(fact.value.as_str());
         Merged { said: vec![fact.valid_from], fact, keys: vec![key], terms, sources: Vec::new() }
     }
 
-    fn found(one: FoundFact, key: FactKey) -> Self {
-        let mut merged = Merged::told(one.fact.clone(), key);
+    fn from_turn(one: FoundFact, key: FactKey) -> Self {
+        let mut merged = Merged::by_person(one.fact.clone(), key);
         merged.sources.push((one.source, one.fact.quote));
         merged
     }

@@ -38,7 +38,7 @@ const MAX_REQUESTS: usize = 2;
 /// A request with fewer words that carry it is no goal.
 const GOAL_TERMS: usize = 3;
 
-/// Tokens of an answer that is told.
+/// The most tokens of an answer in a handoff.
 const ANSWER_TOKENS: u32 = 120;
 /// Tokens of what a model said last.
 const LAST_TOKENS: u32 = 60;

@@ -9,7 +9,7 @@ use super::{MESSAGE_TOKENS, Message, floor_after, request_tokens};
 pub struct SessionWindow {
     /// Tokens of request and answer together.
     pub window: u64,
-    /// Tokens of it that are kept free for the answer.
+    /// Tokens of it that are reserved for the answer.
     pub reserve: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct CompactionPlan {
     /// stands behind the last request, the answer to it, or results that no model has seen,
     /// where there is room.
     pub kept: Vec<usize>,
-    /// Places of what the handoff stands for.
+    /// Places of the messages that the handoff replaces.
     pub distilled: Vec<usize>,
     /// Where the last request of a person stands; among `kept`.
     pub request: Option<usize>,

@@ -1,4 +1,4 @@
-//! What a model is told to write a handoff.
+//! The instructions by which a model writes a handoff.
 
 /// The last message of a request that is otherwise the view itself.
 pub const INSTRUCTION: &str = "This conversation is about to be cut down to what you write now. \

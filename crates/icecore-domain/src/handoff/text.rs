@@ -246,23 +246,6 @@ pub fn render(handoff: &Handoff, number: u64, turns: u64) -> String {
     text
 }
 
-/// The text of a handoff within so many tokens: that of [`render`] if it fits and says
-/// something, else that of [`fresh_window`], which may be empty.
-pub fn render_within(
-    handoff: &Handoff,
-    number: u64,
-    turns: u64,
-    tokens: u64,
-    counter: &dyn TokenCounter,
-) -> String {
-    let text = render(handoff, number, turns);
-    if !handoff.lines.is_empty() && u64::from(counter.count(&text)) <= tokens {
-        text
-    } else {
-        fresh_window(number, turns, handoff.answered().is_some(), tokens, counter)
-    }
-}
-
 /// Reads a text as [`render`] writes it, perhaps changed by a person. Lines before the
 /// first heading that is known stand under [`HandoffSection::State`].
 pub fn parse(text: &str) -> Handoff {

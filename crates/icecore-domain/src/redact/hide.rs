@@ -22,7 +22,7 @@ const MAX_ROUNDS: u32 = 5;
 pub(super) struct Hider<'a> {
     pub engine: &'a Engine,
     pub registered: Option<&'a Registered>,
-    /// Where markers are to be told apart, the key of their tags.
+    /// The key of the markers' tags, where markers have tags.
     pub tag_key: Option<&'a TagKey>,
 }
 

@@ -1,4 +1,4 @@
-//! Tells letters drawn at random from words, by the pairs that they form.
+//! Distinguishes random letters from words by their pairs of letters.
 
 /// The letters that often follow each letter of the alphabet in words and names
 /// of code: of all pairs in those that were counted, one in 2,500 or more.

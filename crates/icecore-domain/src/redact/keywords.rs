@@ -48,7 +48,7 @@ impl Keywords {
         }
     }
 
-    /// Tells where each keyword begins and which it is, those of three bytes and
+    /// Reports where each keyword begins and which it is, those of three bytes and
     /// more in order of place, then the shorter ones.
     pub(super) fn find(&self, text: &[u8], tell: &mut dyn FnMut(usize, usize)) {
         let mut from = 0;

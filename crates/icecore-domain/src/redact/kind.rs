@@ -27,7 +27,7 @@ pub struct Kind {
     pub allow: &'static [&'static str],
     /// A template of text with a secret that is hidden; see [`Kind::sample`].
     pub hides: &'static str,
-    /// A template of text that looks alike and is kept.
+    /// A template of similar text that is not hidden.
     pub keeps: &'static str,
 }
 

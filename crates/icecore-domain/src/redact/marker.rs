@@ -10,7 +10,7 @@ use regex::bytes::{Captures, Regex};
 use sha2::Sha256;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// What a marker says when what it stands for had no name we can keep.
+/// The name in a marker whose secret has no usable name.
 pub(super) const UNNAMED: &str = "secret";
 
 const MAX_NAME_BYTES: usize = 64;
@@ -97,7 +97,7 @@ pub(super) fn write(out: &mut String, name: &str) {
     out.push(']');
 }
 
-/// Writes the marker of `name` with a tag that tells `secret` from others.
+/// Writes the marker of `name` with a tag that depends on `secret`.
 pub(super) fn write_tagged(out: &mut String, name: &str, key: &TagKey, secret: &str) {
     write(out, &format!("{name}:{}", tag(key, secret)));
 }

@@ -1,4 +1,4 @@
-//! Tells a value that is probably a secret from one that only stands where a
+//! Distinguishes a value that is probably a secret from one that only stands where a
 //! secret could: a placeholder, a piece of code, a sentence.
 
 use std::ops::Range;

@@ -30,12 +30,12 @@ const CLASSES: [(char, &str); 12] = [
 ];
 
 /// `template` with its classes drawn from `seed`.
-pub(super) fn expand(template: &str, seed: u64) -> String {
+pub(crate) fn expand(template: &str, seed: u64) -> String {
     expand_marked(template, seed).0
 }
 
 /// As [`expand`], and where what was drawn stands.
-pub(super) fn expand_marked(template: &str, seed: u64) -> (String, Vec<Range<usize>>) {
+pub(crate) fn expand_marked(template: &str, seed: u64) -> (String, Vec<Range<usize>>) {
     let template = template.replace("{uuid}", UUID);
     let mut state = seed;
     let mut out = String::new();
@@ -65,7 +65,7 @@ pub(super) fn expand_marked(template: &str, seed: u64) -> (String, Vec<Range<usi
 /// are the most. What begins or ends them and is far shorter than the longest is
 /// an account or a number.
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn longest_part(text: &str, drawn: &[Range<usize>]) -> Range<usize> {
+pub(crate) fn longest_part(text: &str, drawn: &[Range<usize>]) -> Range<usize> {
     const MAX_GAP_BYTES: usize = 4;
     const MIN_SECRET_BYTES: usize = 6;
     let secret = drawn
@@ -90,7 +90,7 @@ pub(super) fn longest_part(text: &str, drawn: &[Range<usize>]) -> Range<usize> {
 
 /// `template` drawn until what stands between its marks passes `check`. Without
 /// marks it is drawn once.
-pub(super) fn expand_until(template: &str, seed: u64, check: impl Fn(&str) -> bool) -> String {
+pub(crate) fn expand_until(template: &str, seed: u64, check: impl Fn(&str) -> bool) -> String {
     let mut state = seed;
     let mut out = String::new();
     for _ in 0..MAX_DRAWS {
@@ -136,7 +136,7 @@ fn draw(out: &mut String, count: usize, (class, letters): (char, &str), state: &
 }
 
 /// The splitmix64 step.
-pub(super) fn next(state: &mut u64) -> u64 {
+pub(crate) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

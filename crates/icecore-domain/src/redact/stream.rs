@@ -168,7 +168,7 @@ fn word_start(text: &str, end: usize) -> usize {
     text.as_bytes()[..end].iter().rposition(u8::is_ascii_whitespace).map_or(0, |at| at + 1)
 }
 
-/// Tells which keywords may still become secrets.
+/// Which keywords may still become secrets.
 struct Prospects {
     engine: Arc<Engine>,
     automata: Vec<Option<(DFA, Cache)>>,

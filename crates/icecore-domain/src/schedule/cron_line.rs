@@ -93,7 +93,7 @@ impl Field {
     }
 }
 
-/// A schedule that is none.
+/// Invalid cron expression or time zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {

@@ -120,7 +120,7 @@ fn by_worth(weighed: &[Weighed<'_>], texts: usize) -> Vec<usize> {
 #[derive(Default)]
 struct Taken {
     sizes: Vec<usize>,
-    /// How many of them one that is looked at has too.
+    /// Scratch: how many terms the sentence in question shares with each.
     shared: Vec<usize>,
     by_term: BTreeMap<u64, Vec<usize>>,
     without_terms: Vec<String>,

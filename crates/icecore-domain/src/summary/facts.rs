@@ -5,7 +5,7 @@ use crate::text::{
     own_terms, shared_count,
 };
 
-/// Facts kept of one chunk.
+/// The most key facts of one chunk.
 pub const MAX_KEY_FACTS: usize = 10;
 
 /// A fact is a short sentence.

@@ -37,7 +37,7 @@ const MAX_REPLY_BYTES: usize = 64 << 10;
 /// With less room than this for what was said there is nothing to ask.
 const MIN_SAID_TOKENS: u64 = 40;
 
-/// What stands for the rest of what was cut.
+/// Marks where a text was cut.
 const CUT: &str = " […]";
 
 /// Words that a summary may begin a sentence with, though nobody said them.
@@ -162,7 +162,7 @@ impl SummaryTask {
     ) -> Option<Summary> {
         let grounds = [self.source.grounds()];
         let holds = |text: &str| bear_out(&beginning_plainly(text), grounds.iter());
-        let told = Told::read(&reply[..reply.floor_char_boundary(MAX_REPLY_BYTES)]);
+        let told = ReplyLines::read(&reply[..reply.floor_char_boundary(MAX_REPLY_BYTES)]);
         let said = told.summary.join(" ");
         let found: Vec<String> = sentences(&said)
             .iter()
@@ -176,7 +176,7 @@ impl SummaryTask {
         let mut key_facts: Vec<String> = Vec::new();
         for fact in told.facts.iter().map(|fact| one_line(fact)) {
             let is_fact = fact.len() <= MAX_FACT_BYTES && !is_question(&fact) && holds(&fact);
-            if self.wants_facts && is_fact && !is_said(&key_facts, &fact) {
+            if self.wants_facts && is_fact && !is_repeated(&key_facts, &fact) {
                 key_facts.push(fact);
             }
         }
@@ -187,7 +187,7 @@ impl SummaryTask {
         let mut themes: Vec<String> = Vec::new();
         for theme in told.themes.iter().map(|theme| one_line(theme)) {
             let words = theme.split_whitespace().count();
-            // A name is told by its capital.
+            // The check knows names by their capitals.
             let is_theme =
                 (1..=MAX_THEME_WORDS).contains(&words) && bear_out(&theme, grounds.iter());
             let theme = theme.to_lowercase();
@@ -270,7 +270,7 @@ fn within(
 }
 
 /// Whether one of the facts says the same.
-fn is_said(facts: &[String], fact: &str) -> bool {
+fn is_repeated(facts: &[String], fact: &str) -> bool {
     let terms = own_terms(fact);
     facts.iter().any(|known| {
         let other = own_terms(known);
@@ -293,13 +293,13 @@ fn beginning_plainly(text: &str) -> String {
 
 /// The lines of a reply, by what they are.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
+struct ReplyLines {
     summary: Vec<String>,
     facts: Vec<String>,
     themes: Vec<String>,
 }
 
-impl Told {
+impl ReplyLines {
     fn read(reply: &str) -> Self {
         let mut told = Self::default();
         let mut label = None;

@@ -4,7 +4,7 @@ use crate::text::{
     TermCounts, WordClass, class_of, fold, for_each_word, is_unspaced, own_terms, stem, term,
 };
 
-/// Themes kept of one chunk.
+/// The most themes of one chunk.
 pub const MAX_THEMES: usize = 5;
 /// Words in a theme.
 const MAX_WORDS: usize = 3;
@@ -31,7 +31,7 @@ pub(super) struct Themes {
     ignored: Vec<u64>,
 }
 
-/// A phrase and how much it tells.
+/// A phrase with its score.
 struct Phrase {
     text: String,
     terms: Vec<u64>,

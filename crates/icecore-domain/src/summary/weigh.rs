@@ -1,4 +1,4 @@
-//! How much each sentence tells.
+//! How much each sentence is worth to a reader.
 
 use std::borrow::Cow;
 
@@ -239,7 +239,7 @@ fn add_terms(read: &mut [(Weighed<'_>, f64)]) {
         for &term in &weighed.terms {
             let count = counts.count(term);
             rare += rarity(count) / most;
-            // Of what is said once nothing else in the chunk speaks.
+            // A term that occurs once is not central.
             central += f64::from(count - 1) * rarity(count) / most;
         }
         // Long sentences have more of everything, and cost more: the root is

@@ -9,7 +9,7 @@ use crate::time::Millis;
 /// Of the words that carry a line, so many in a hundred must be its sources' own.
 const OWN_WORDS_PERCENT: usize = 40;
 
-/// Words that a sentence may begin with, or be held together by, whatever its sources.
+/// Words that need no source: sentences begin with them and are joined by them.
 const ORDINARY: &[&str] = &[
     "a", "about", "according", "after", "again", "agreed", "all", "also", "although", "always",
     "an", "and", "any", "are", "as", "asked", "at", "avoid", "be", "because", "been", "before",
@@ -26,7 +26,7 @@ const ORDINARY: &[&str] = &[
     "without", "works", "would", "yes", "yet", "you", "your",
 ];
 
-/// Numbers by the words for them. What is told by one word is told by the other.
+/// Numbers by their words; `7` and `seven` count as the same.
 const NUMBER_WORDS: &[(&str, u32)] = &[
     ("zero", 0),
     ("one", 1),
@@ -80,7 +80,7 @@ pub(crate) struct Grounds {
     dates: BTreeSet<Date>,
 }
 
-/// A date, or what is told of one.
+/// A date, or the known part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Date {
     year: Option<u32>,
@@ -144,13 +144,13 @@ impl Grounds {
         self.dates.insert(date);
     }
 
-    /// Whether it has a date that this one tells no more than.
+    /// Whether a known date agrees with this one and is at least as precise.
     fn has_date(&self, date: &Date) -> bool {
         let has_year = |year: u32| self.numbers.contains(&year.to_string());
         self.dates.iter().any(|known| {
             let is_year = match (date.year, known.year) {
                 (Some(told), Some(known)) => told == known,
-                // It was told apart.
+                // The year stands elsewhere.
                 (Some(told), None) => has_year(told),
                 (None, _) => true,
             };
@@ -218,8 +218,8 @@ fn dates_near_months(text: &str) -> Vec<Date> {
     dates
 }
 
-/// The dates that a line tells: a month's name with a day or a year at it, or in digits.
-fn told_dates(text: &str) -> Vec<Date> {
+/// The dates that a line states: a month's name with a day or a year at it, or in digits.
+fn stated_dates(text: &str) -> Vec<Date> {
     let words: Vec<&str> = words_of(text).map(|word| word.text).collect();
     let mut dates = iso_dates(text);
     for (place, word) in words.iter().enumerate() {
@@ -285,7 +285,8 @@ fn is_borne_out<'a>(
     }) {
         return false;
     }
-    if !told_dates(text).iter().all(|date| sources.clone().any(|grounds| grounds.has_date(date))) {
+    if !stated_dates(text).iter().all(|date| sources.clone().any(|grounds| grounds.has_date(date)))
+    {
         return false;
     }
     let (mut carrying, mut own) = (0, 0);
@@ -296,7 +297,7 @@ fn is_borne_out<'a>(
         if !numbers_of(&lower).all(|number| has_number(&number)) {
             return false;
         }
-        // `one` stands for much else than a number.
+        // `one` is often no number.
         let number = number_of_word(&lower).filter(|number| *number != 1);
         if number.is_some_and(|number| !has_number(&number.to_string())) {
             return false;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// What every marker of ours begins with.
 pub(crate) const MARKER: &str = "[REDACTED:";
 
-/// A longer marker there is not.
+/// The longest marker.
 const MAX_MARKER_BYTES: usize = 80;
 
 /// Whether a sentence of `text` begins or ends within a marker.

@@ -56,7 +56,7 @@ fn boundary_before(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// One line that stands for a whole text of code or data.
+/// One line in place of a whole text of code or data.
 pub(crate) fn dump(what: &str, line_count: usize) -> Sentence<'static> {
     let lines = if line_count == 1 { "line" } else { "lines" };
     let text = format!("[{what}, {line_count} {lines}]");

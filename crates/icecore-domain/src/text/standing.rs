@@ -1,4 +1,4 @@
-//! How surely a turn tells how to answer, or what its speaker prefers.
+//! How surely a text is a standing instruction, or states a preference.
 //!
 //! Read off the form alone, cheaply, for every turn that is indexed.
 
@@ -12,7 +12,7 @@ use super::words::{Token, tokens};
 /// How surely, from 0 (not at all) to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standing {
-    /// That it tells how to answer from now on.
+    /// That it is an instruction for all answers from now on.
     pub instruction: u8,
     /// That it says what its speaker prefers.
     pub preference: u8,
@@ -65,7 +65,7 @@ pub(crate) fn instruction_strength(sentence: &str) -> u8 {
     order(sentence, &tokens(sentence))
 }
 
-/// How surely an order must be a standing one to be kept before all else.
+/// From this strength on a standing instruction goes before everything else.
 const SURE_INSTRUCTION: u8 = 70;
 
 /// Whether it is surely a standing order.
@@ -217,11 +217,11 @@ fn is_pronoun(word: &str) -> bool {
 
 /// "From now on, use …" and "When I ask, always …".
 fn has_order_after(words: &[&str]) -> bool {
-    (1..words.len().min(14)).any(|at| !is_told_of(words, at) && is_order(&words[at..]))
+    (1..words.len().min(14)).any(|at| !is_reported(words, at) && is_order(&words[at..]))
 }
 
-/// "I will always …", "she never …": told of somebody, not ordered.
-fn is_told_of(words: &[&str], at: usize) -> bool {
+/// "I will always …", "she never …": a report, not an order.
+fn is_reported(words: &[&str], at: usize) -> bool {
     const LEADS: [&str; 8] = ["will", "would", "to", "can", "should", "could", "who", "start"];
     let nearby = &words[at.saturating_sub(2)..at];
     nearby.iter().any(|word| is_pronoun(word) || LEADS.contains(word))
@@ -232,7 +232,7 @@ fn orders_after_scope(words: &[&str]) -> bool {
     const ORDERS: [&str; 5] = ["please", "always", "never", "make", "do"];
     let ordered = |at: usize| {
         ORDERS.contains(&words[at])
-            && !is_told_of(words, at)
+            && !is_reported(words, at)
             && is_order(strip_polite(&words[at..]))
     };
     words.first().is_some_and(|first| SCOPES.contains(first)) && (1..words.len()).any(ordered)

@@ -13,7 +13,7 @@ pub(crate) struct Word<'a> {
     pub unspaced: bool,
 }
 
-/// What a word tells a summarizer.
+/// How much a word says about the topic of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WordClass {
     Stop,
@@ -178,7 +178,7 @@ pub(crate) fn stem(folded: &str) -> &str {
     }
 }
 
-/// A number that stands for a term (FNV-1a; equal on every machine).
+/// The hash of a term (FNV-1a; equal on every machine).
 pub(crate) fn term(stem: &str) -> u64 {
     stem.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

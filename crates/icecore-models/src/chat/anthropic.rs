@@ -6,7 +6,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::draft::{Draft, End, Trouble, json_value};
-use super::line::{Asked, Held, Line, Piece, Speaker, lines};
+use super::messages::{CallWithResult, ChatMessage, Piece, ResultContent, Speaker, messages};
 use super::parts::{self, Part};
 
 /// The path beside the base.
@@ -45,11 +45,11 @@ struct Message {
 /// that a longer conversation begins with the bytes of a shorter one; only the mark for
 /// the cache moves.
 pub(super) fn body(model: &str, request: &ChatRequest, caches_prefix: bool) -> String {
-    let lines = lines(&request.messages);
-    let system_count = lines.iter().take_while(|line| line.speaker == Speaker::System).count();
-    let (system, rest) = lines.split_at(system_count);
+    let all = messages(&request.messages);
+    let system_count = all.iter().take_while(|message| message.speaker == Speaker::System).count();
+    let (system, rest) = all.split_at(system_count);
     let mut system: Vec<String> = system.iter().flat_map(blocks).collect();
-    let mut messages = messages(rest);
+    let mut messages = turns_of(rest);
     let tools = request.tools.as_ref().map(|tools| tools.json().as_str());
     let tools = tools.filter(|tools| *tools != "[]");
     if caches_prefix {
@@ -77,13 +77,13 @@ pub(super) fn body(model: &str, request: &ChatRequest, caches_prefix: bool) -> S
 
 /// Messages that take turns, user first. The results of a model's calls begin the message
 /// behind it.
-fn messages(lines: &[Line<'_>]) -> Vec<Message> {
+fn turns_of(given: &[ChatMessage<'_>]) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
-    for line in lines {
-        let role = if line.speaker == Speaker::Model { "assistant" } else { "user" };
-        let calls = line.calls.iter().map(tool_use);
-        add(&mut messages, role, blocks(line).into_iter().chain(calls).collect());
-        add(&mut messages, "user", line.calls.iter().map(tool_result).collect());
+    for message in given {
+        let role = if message.speaker == Speaker::Model { "assistant" } else { "user" };
+        let calls = message.calls.iter().map(tool_use);
+        add(&mut messages, role, blocks(message).into_iter().chain(calls).collect());
+        add(&mut messages, "user", message.calls.iter().map(tool_result).collect());
     }
     // No message of a model's may end in a thought, or be nothing else.
     for message in &mut messages {
@@ -108,8 +108,8 @@ fn add(messages: &mut Vec<Message>, role: &'static str, blocks: Vec<String>) {
     }
 }
 
-fn blocks(line: &Line<'_>) -> Vec<String> {
-    line.said.iter().filter_map(|piece| block(piece, line.speaker)).collect()
+fn blocks(message: &ChatMessage<'_>) -> Vec<String> {
+    message.pieces.iter().filter_map(|piece| block(piece, message.speaker)).collect()
 }
 
 /// A piece in this protocol's words. Blank texts are left out: the protocol refuses them,
@@ -173,10 +173,10 @@ fn image(part: &Part<'_>) -> Option<String> {
     Some(format!("{{\"type\":\"image\",\"source\":{source}}}"))
 }
 
-fn tool_result(asked: &Asked<'_>) -> String {
-    let content = match &asked.result.held {
-        Held::Text(text) => quote(text),
-        Held::Parts(parts) => {
+fn tool_result(asked: &CallWithResult<'_>) -> String {
+    let content = match &asked.result.content {
+        ResultContent::Text(text) => quote(text),
+        ResultContent::Parts(parts) => {
             let blocks: Vec<String> = parts.iter().filter_map(|part| shown(part, true)).collect();
             if blocks.is_empty() { "\"\"".to_owned() } else { format!("[{}]", blocks.join(",")) }
         }
@@ -188,7 +188,7 @@ fn tool_result(asked: &Asked<'_>) -> String {
     )
 }
 
-fn tool_use(asked: &Asked<'_>) -> String {
+fn tool_use(asked: &CallWithResult<'_>) -> String {
     let call = &asked.call;
     let input = match serde_json::from_str::<Value>(&call.arguments) {
         Ok(Value::Object(_)) => call.arguments.clone(),
@@ -248,9 +248,9 @@ pub(super) fn take_event(draft: &mut Draft, data: &str) -> Result<String, Troubl
             text("/content_block/id").clone_into(&mut call.id);
             text("/content_block/name").clone_into(&mut call.name);
         }
-        "content_block_start" => return Ok(said(draft, text("/content_block/text"))),
+        "content_block_start" => return Ok(append_text(draft, text("/content_block/text"))),
         "content_block_delta" => match text("/delta/type") {
-            "text_delta" => return Ok(said(draft, text("/delta/text"))),
+            "text_delta" => return Ok(append_text(draft, text("/delta/text"))),
             "input_json_delta" => {
                 draft.call(number).arguments.push_str(text("/delta/partial_json"));
             }
@@ -288,7 +288,7 @@ pub(super) fn take_whole(draft: &mut Draft, body: &str) -> Result<String, Troubl
         match block.get("type").and_then(Value::as_str) {
             Some("text") => {
                 let piece = block.get("text").and_then(Value::as_str).unwrap_or_default();
-                text.push_str(&said(draft, piece));
+                text.push_str(&append_text(draft, piece));
             }
             Some("tool_use") => {
                 *draft.call(number as u64) = parts::call_of(&block.to_string());
@@ -302,7 +302,7 @@ pub(super) fn take_whole(draft: &mut Draft, body: &str) -> Result<String, Troubl
     Ok(text)
 }
 
-fn said(draft: &mut Draft, text: &str) -> String {
+fn append_text(draft: &mut Draft, text: &str) -> String {
     draft.text.push_str(text);
     text.to_owned()
 }

@@ -25,8 +25,7 @@ use super::sse::{Event, EventReader};
 use super::{anthropic, openai};
 use crate::endpoint::ApiKey;
 
-/// A server that wants to be asked again only after a longer time is not waited for: whoever
-/// asked is told of it, and goes on without.
+/// A server that asks for a longer pause is not tried again; the caller gets the error.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Where a model is and how to treat it.
@@ -41,7 +40,7 @@ pub struct ChatClientConfig {
     pub api_key: Option<ApiKey>,
     /// Tokens of request and answer together; without, what is known of the model.
     pub window: Option<u64>,
-    /// Tokens of it that are kept free for the answer.
+    /// Tokens of it that are reserved for the answer.
     pub reserve: u64,
     pub prices: Prices,
     /// Whether its server keeps the beginning of a request at hand.
@@ -472,7 +471,7 @@ impl ChatClient {
         Failed { error: ChatError::Unavailable { model, reason }, again }
     }
 
-    /// Asked again only if nothing of it was told.
+    /// Tried again only if none of its text was passed on.
     fn cut_off(&self, reason: &str, draft: &mut Draft) -> Failed {
         let error = ChatError::CutOff {
             model: self.config.name.clone(),

@@ -117,7 +117,7 @@ impl Call {
     }
 }
 
-/// Reads JSON; of what is wrong with it, no word of its own is told.
+/// Parses JSON; errors never quote the input.
 pub(super) fn json_value(text: &str) -> Result<Value, Trouble> {
     serde_json::from_str(text).map_err(|error| {
         let reason = if error.is_eof() { "JSON that breaks off" } else { "no JSON" };

@@ -8,9 +8,6 @@ use serde_json::Value;
 
 use super::client::ChatClientConfig;
 
-/// Where Ollama and llama.cpp listen unless they are told otherwise.
-pub const DEFAULT_LOCAL_URLS: [&str; 2] = ["http://127.0.0.1:11434", "http://127.0.0.1:8080"];
-
 /// A server on this machine connects at once, or is not there.
 const CONNECT: Duration = Duration::from_millis(500);
 

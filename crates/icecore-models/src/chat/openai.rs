@@ -5,7 +5,7 @@ use icecore_domain::json::quote;
 use serde_json::Value;
 
 use super::draft::{Draft, End, Trouble, json_value};
-use super::line::{Asked, Line, Piece, Speaker, lines};
+use super::messages::{self, CallWithResult, ChatMessage, Piece, Speaker};
 use super::parts::Part;
 
 /// The path beside the base.
@@ -33,7 +33,8 @@ pub(super) fn body(model: &str, request: &ChatRequest, tokens: AnswerTokens) -> 
         body.push_str(",\"tools\":");
         body.push_str(tools);
     }
-    let messages: Vec<String> = lines(&request.messages).iter().flat_map(messages).collect();
+    let messages: Vec<String> =
+        messages::messages(&request.messages).iter().flat_map(written).collect();
     body.push_str(",\"messages\":[");
     body.push_str(&messages.join(","));
     let named = match tokens {
@@ -47,31 +48,33 @@ pub(super) fn body(model: &str, request: &ChatRequest, tokens: AnswerTokens) -> 
     body
 }
 
-/// A line as messages: its own, and directly behind it the results of its calls.
-fn messages(line: &Line<'_>) -> Vec<String> {
-    let role = match line.speaker {
+/// A message as the provider wants it, directly followed by the results of its calls.
+fn written(message: &ChatMessage<'_>) -> Vec<String> {
+    let role = match message.speaker {
         Speaker::System => "system",
         Speaker::User => "user",
         Speaker::Model => "assistant",
     };
-    let mut fields = vec![format!("\"role\":\"{role}\""), format!("\"content\":{}", content(line))];
-    if let Some(name) = line.name.filter(|name| is_name(name)) {
+    let mut fields =
+        vec![format!("\"role\":\"{role}\""), format!("\"content\":{}", content(message))];
+    if let Some(name) = message.name.filter(|name| is_name(name)) {
         fields.push(format!("\"name\":{}", quote(name)));
     }
-    if !line.calls.is_empty() {
-        let call =
-            |asked: &Asked<'_>| asked.raw.map_or_else(|| asked.call.to_json(), str::to_owned);
-        let calls: Vec<String> = line.calls.iter().map(call).collect();
+    if !message.calls.is_empty() {
+        let call = |asked: &CallWithResult<'_>| {
+            asked.raw.map_or_else(|| asked.call.to_json(), str::to_owned)
+        };
+        let calls: Vec<String> = message.calls.iter().map(call).collect();
         fields.push(format!("\"tool_calls\":[{}]", calls.join(",")));
     }
     let own = format!("{{{}}}", fields.join(","));
-    std::iter::once(own).chain(line.calls.iter().map(result)).collect()
+    std::iter::once(own).chain(message.calls.iter().map(result)).collect()
 }
 
-fn result(asked: &Asked<'_>) -> String {
+fn result(asked: &CallWithResult<'_>) -> String {
     format!(
         "{{\"role\":\"tool\",\"content\":{},\"tool_call_id\":{}}}",
-        quote(&asked.result.held.words()),
+        quote(&asked.result.content.words()),
         quote(&asked.call.id)
     )
 }
@@ -83,13 +86,13 @@ fn is_name(name: &str) -> bool {
 }
 
 /// A text, or a list of parts that is not empty; null only where tools are called.
-fn content(line: &Line<'_>) -> String {
-    if let [Piece::Text(text)] = line.said.as_slice() {
+fn content(message: &ChatMessage<'_>) -> String {
+    if let [Piece::Text(text)] = message.pieces.as_slice() {
         return quote(text);
     }
     let parts: Vec<String> =
-        line.said.iter().filter_map(|piece| part_of(piece, line.speaker)).collect();
-    match (parts.is_empty(), line.calls.is_empty()) {
+        message.pieces.iter().filter_map(|piece| part_of(piece, message.speaker)).collect();
+    match (parts.is_empty(), message.calls.is_empty()) {
         (false, _) => format!("[{}]", parts.join(",")),
         (true, false) => "null".to_owned(),
         (true, true) => "\"\"".to_owned(),
@@ -100,7 +103,7 @@ fn content(line: &Line<'_>) -> String {
 /// model refuse; of anybody else it is text.
 fn part_of(piece: &Piece<'_>, speaker: Speaker) -> Option<String> {
     let part = match piece {
-        Piece::Text(text) => return said(text),
+        Piece::Text(text) => return text_part(text),
         Piece::Part(part) if part.is_thought() => return None,
         Piece::Part(part) => part,
     };
@@ -115,11 +118,11 @@ fn part_of(piece: &Piece<'_>, speaker: Speaker) -> Option<String> {
         "refusal" if speaker == Speaker::Model && !part.text_of("refusal").is_empty() => {
             Some(part.raw.to_owned())
         }
-        _ => said(&part.words()),
+        _ => text_part(&part.words()),
     }
 }
 
-fn said(text: &str) -> Option<String> {
+fn text_part(text: &str) -> Option<String> {
     (!text.trim().is_empty()).then(|| text_part(text))
 }
 
@@ -136,7 +139,7 @@ fn image(part: &Part<'_>) -> Option<String> {
         (Some(url), _) | (None, Some(url)) => url.to_owned(),
         (None, None) => match (text("/source/media_type"), text("/source/data")) {
             (Some(kind), Some(data)) => format!("data:{kind};base64,{data}"),
-            _ => return said(&part.words()),
+            _ => return text_part(&part.words()),
         },
     };
     Some(format!("{{\"type\":\"image_url\",\"image_url\":{{\"url\":{}}}}}", quote(&url)))

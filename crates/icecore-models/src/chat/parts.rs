@@ -60,12 +60,12 @@ impl<'a> Part<'a> {
     }
 
     /// What a result holds, in its own spelling.
-    pub(super) fn held(&self) -> Option<&'a str> {
+    pub(super) fn content(&self) -> Option<&'a str> {
         let fields = fields(self.raw);
         let inner = fields.get("functionResponse").map(|inner| self::fields(inner.get()));
         let fields = inner.unwrap_or(fields);
         let names = ["content", "output", "result", "response"];
-        names.iter().find_map(|name| fields.get(*name).map(|held| held.get()))
+        names.iter().find_map(|name| fields.get(*name).map(|content| content.get()))
     }
 }
 

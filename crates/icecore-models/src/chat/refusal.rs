@@ -53,7 +53,7 @@ pub(super) fn of_status(
     if let Some(overflow) = overflow_of(status, body) {
         return Refusal::Overflow(overflow);
     }
-    let reason = told(status, body, hide);
+    let reason = described(status, body, hide);
     let lower = body.to_lowercase();
     let wait = wait.or_else(|| wait_within(body));
     let is_unpaid = is_unpaid(status, wait, &lower);
@@ -72,7 +72,7 @@ pub(super) fn of_status(
     }
 }
 
-/// Whether nothing more may be spent. Limits in time are told in like words: Gemini says
+/// Whether nothing more may be spent. Limits in time are described in like words: Gemini says
 /// "check your plan and billing details" of a minute's limit.
 fn is_unpaid(status: u16, wait: Option<Duration>, body: &str) -> bool {
     let says = |words: &[&str]| words.iter().any(|word| body.contains(word));
@@ -116,7 +116,7 @@ fn names_no_model(body: &str) -> bool {
 }
 
 /// The status with the server's own words, where it has any.
-fn told(status: u16, body: &str, hide: &dyn Fn(&str) -> String) -> String {
+fn described(status: u16, body: &str, hide: &dyn Fn(&str) -> String) -> String {
     match message(body, hide) {
         Some(message) => format!("status {status}: {message}"),
         None => format!("status {status}"),

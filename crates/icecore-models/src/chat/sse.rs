@@ -49,8 +49,8 @@ impl EventReader {
         Ok(last.or_else(|| self.end_event()))
     }
 
-    /// Bytes that are held for an event that is not over yet.
-    pub fn held_bytes(&self) -> usize {
+    /// Bytes of the event that is not complete yet.
+    pub fn buffered_bytes(&self) -> usize {
         self.line.len() + self.event.data.len()
     }
 

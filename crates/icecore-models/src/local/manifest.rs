@@ -1,4 +1,4 @@
-//! What is known of a model beside its weights: sizes, name, pooling.
+//! The metadata of a model: sizes, name, pooling.
 //!
 //! Gathered from the files that such models come with, and kept as one
 //! `icecore.json` beside the weights once installed.

@@ -85,7 +85,7 @@ impl Line {
         self.behave(behaviour, &request).await
     }
 
-    /// What it does when it was not told.
+    /// The default behaviour.
     fn untold(&self, request: &UpstreamRequest) -> Behaviour {
         let config = &self.shared.config;
         match &config.otherwise {

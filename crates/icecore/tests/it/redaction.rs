@@ -13,7 +13,7 @@ use icecore::{
     RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput,
     json::JsonText,
 };
-use icecore_domain::redact::corpus;
+use icecore_domain::testing::corpus;
 use icecore_models::ChatClient;
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 use icecore_store::StoreError;

@@ -11,7 +11,7 @@ use crate::tokens::TokenCounter;
 // dream-evidence` reports on, none held out. They favour short sentences with names,
 // numbers, dates and cues, and whole turns over single sentences of many.
 
-/// What each time a term was told before leaves of its worth.
+/// Each earlier use of a term leaves this share of its worth.
 const AGAIN: f64 = 0.5;
 /// What a line costs beside the tokens of its text: its mark, its speaker, its day, and
 /// that a reader has to find into it.
@@ -63,7 +63,7 @@ pub(super) fn order(candidates: &[Candidate], counter: &dyn TokenCounter) -> Vec
     order
 }
 
-/// What there is to choose from, and what was told.
+/// The candidates, and which were taken.
 struct Field<'a> {
     candidates: &'a [Candidate],
     tokens: Vec<u32>,

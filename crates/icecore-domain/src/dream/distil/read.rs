@@ -178,7 +178,7 @@ struct Drawn {
     terms: Vec<u64>,
 }
 
-/// Where the facts stand that a sentence tells whole; in the first of their sections.
+/// The first section among those of the facts that a sentence states completely.
 fn section_drawn(drawn: &[Drawn], speaker: &str, sentence: &str) -> Option<Section> {
     if drawn.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What is said twice becomes one, with the sources of both.
+//! Merges candidates that say the same, with the sources of both.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ pub(super) fn settle(candidates: &mut Vec<Candidate>) {
         let values = merge_values(candidates, &group, &mut gone);
         overtake(candidates, values, &mut gone, &mut overtaken);
     }
-    drop_told(candidates, &overtaken, &mut gone);
+    drop_restated(candidates, &overtaken, &mut gone);
     let mut at = 0;
     candidates.retain(|_| {
         at += 1;
@@ -89,7 +89,7 @@ fn is_confirmed(one: &Candidate) -> bool {
 }
 
 /// Sentences that say no more than what was overtaken go with it.
-fn drop_told(candidates: &[Candidate], overtaken: &[usize], gone: &mut [bool]) {
+fn drop_restated(candidates: &[Candidate], overtaken: &[usize], gone: &mut [bool]) {
     let mut by_source: BTreeMap<u32, Vec<Vec<u64>>> = BTreeMap::new();
     for at in overtaken {
         let one = &candidates[*at];

@@ -157,14 +157,14 @@ impl PressPart {
         if told.len() == orders {
             return None;
         }
-        let rest = self.untold(&told, self.budget.saturating_sub(bytes));
+        let rest = self.left_out(&told, self.budget.saturating_sub(bytes));
         told.extend(rest.lines().filter_map(dated));
         told.sort_by_key(|(day, _)| *day);
         Some(lines(told.into_iter()))
     }
 
-    /// What stands for the notes that no line tells, in so many bytes.
-    fn untold(&self, told: &[(&str, &str)], bytes: usize) -> String {
+    /// Sentences of the notes that no line covers, in so many bytes.
+    fn left_out(&self, told: &[(&str, &str)], bytes: usize) -> String {
         let is_told = |said: &(String, String)| {
             let alone = PressPart { said: vec![said.clone()], budget: 0 };
             let grounds = [alone.source().grounds()];

@@ -1,4 +1,4 @@
-//! Entries that are near and not decided: a model says whether one stands for the other.
+//! Similar entries that the rules leave apart: a model says whether one replaces the other.
 //!
 //! It is asked about pairs, and answers each with one word. Whatever else it answers
 //! means that they are different. Two that differ by a number or a negation never say the

@@ -1,4 +1,4 @@
-//! Secrets told in a sentence.
+//! Secrets that a sentence states.
 
 use crate::redact::kind::{Edge, Kind, Proof};
 

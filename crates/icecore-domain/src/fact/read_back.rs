@@ -1,4 +1,4 @@
-//! Reading a fact back from the sentence that told it.
+//! Reading a fact back from the sentence that was made of it.
 
 use super::render::PRESENT;
 use super::{Fact, extract};
@@ -24,7 +24,7 @@ pub(crate) fn read_back(text: &str, at: Millis) -> Option<Fact> {
     })
 }
 
-/// What is said of another, as they would say it themselves.
+/// A sentence about somebody, in the first person.
 fn first_person(rest: &str) -> String {
     let (verb, after) = rest.split_once(' ').unwrap_or((rest, ""));
     let own = PRESENT.iter().find(|(_, third)| *third == verb).map_or(verb, |(own, _)| *own);

@@ -225,14 +225,14 @@ fn what_real_servers_refuse_is_refused() {
     let used = || json!({"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]});
     let result = json!({"type": "tool_result", "tool_use_id": "c", "content": "x"});
     let text = json!({"type": "text", "text": "x"});
-    let brought = || json!({"role": "user", "content": [result.clone(), text.clone()]});
-    assert!(!wrong(Protocol::Anthropic, json!([hi(), used(), brought()])));
+    let results = || json!({"role": "user", "content": [result.clone(), text.clone()]});
+    assert!(!wrong(Protocol::Anthropic, json!([hi(), used(), results()])));
     for messages in [
         json!([]),
         json!([said("assistant", "x")]),
         json!([hi(), used()]),
         json!([hi(), used(), hi()]),
-        json!([hi(), brought()]),
+        json!([hi(), results()]),
         json!([hi(), used(), {"role": "user", "content": [text, result]}]),
         json!([said("user", " ")]),
         json!([{"role": "user", "content": [{"type": "text", "text": ""}]}]),

@@ -19,7 +19,7 @@ use memchr::memmem;
 
 use self::draw::Draw;
 pub use self::spellings::SETTINGS;
-use super::{Kind, Redactor};
+use crate::redact::{Kind, Redactor};
 
 /// So many characters of a secret in a row are a leak.
 const LEAK_CHARS: usize = 6;

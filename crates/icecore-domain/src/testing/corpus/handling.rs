@@ -1,9 +1,10 @@
 //! Negatives that people write: about secrets, around secrets, in place of
 //! secrets. The words are all there; the secret is not.
 
+use super::Family;
 use super::draw::Draw;
 use super::machine::one;
-use super::{Family, Redactor};
+use crate::redact::Redactor;
 
 /// How each family is made.
 #[rustfmt::skip]

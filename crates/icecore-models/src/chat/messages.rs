@@ -1,5 +1,5 @@
-//! A conversation as both protocols can be written from it: who speaks, what is said, and
-//! with every call its result.
+//! A conversation in the form that both protocols are written from: messages by speaker,
+//! and with every tool call its result.
 //!
 //! Servers refuse a call that no result follows at once, and a result without its call.
 //! What people say while a tool runs comes between them, a call may be given up, and a
@@ -16,13 +16,13 @@ use serde_json::Value;
 use super::draft::Call;
 use super::parts::{self, Part};
 
-/// Stands for the result of a call that has none.
+/// The result of a call without one.
 const NO_RESULT: &str = "(No result of this call is known.)";
 
-/// Stands before a result whose call is not there, which is then said as words.
+/// Precedes a result without a call, which is sent as text.
 const STRAY: &str = "(A tool's result; its call is not here.)";
 
-/// Stands for the name of a call that has none.
+/// The name of a call without one.
 const NO_NAME: &str = "unknown";
 
 /// Who speaks.
@@ -44,48 +44,48 @@ impl Speaker {
     }
 }
 
-/// What somebody says, and the tools called for with it.
-pub(super) struct Line<'a> {
+/// One message, with its tool calls.
+pub(super) struct ChatMessage<'a> {
     pub(super) speaker: Speaker,
     pub(super) name: Option<&'a str>,
-    pub(super) said: Vec<Piece<'a>>,
-    pub(super) calls: Vec<Asked<'a>>,
+    pub(super) pieces: Vec<Piece<'a>>,
+    pub(super) calls: Vec<CallWithResult<'a>>,
 }
 
-/// A piece of what is said.
+/// A piece of a message.
 pub(super) enum Piece<'a> {
     Text(Cow<'a, str>),
     /// Neither a call nor a result.
     Part(Part<'a>),
 }
 
-/// A call and what came of it.
-pub(super) struct Asked<'a> {
+/// A tool call and its result.
+pub(super) struct CallWithResult<'a> {
     /// Its id is no other's, and is not empty.
     pub(super) call: Call,
     /// As it came, if it has OpenAI's form.
     pub(super) raw: Option<&'a str>,
-    pub(super) result: Outcome<'a>,
+    pub(super) result: CallResult<'a>,
 }
 
-/// What came of a call.
-pub(super) struct Outcome<'a> {
-    pub(super) held: Held<'a>,
+/// The result of a tool call.
+pub(super) struct CallResult<'a> {
+    pub(super) content: ResultContent<'a>,
     pub(super) is_error: bool,
 }
 
-/// What a result holds.
-pub(super) enum Held<'a> {
+/// The content of a result.
+pub(super) enum ResultContent<'a> {
     Text(Cow<'a, str>),
     Parts(Vec<Part<'a>>),
 }
 
-impl Held<'_> {
+impl ResultContent<'_> {
     /// What a person would read of it.
     pub(super) fn words(&self) -> Cow<'_, str> {
         match self {
-            Held::Text(text) => Cow::Borrowed(text),
-            Held::Parts(parts) => {
+            ResultContent::Text(text) => Cow::Borrowed(text),
+            ResultContent::Parts(parts) => {
                 let words = parts.iter().map(Part::words).filter(|words| !words.is_empty());
                 Cow::Owned(words.collect::<Vec<_>>().join("\n"))
             }
@@ -93,72 +93,75 @@ impl Held<'_> {
     }
 }
 
-/// A result on its way to its call.
-struct Brought<'a> {
+/// A result before its call is found.
+struct LooseResult<'a> {
     /// The call's id as it was given; empty if it was not.
     id: String,
-    outcome: Outcome<'a>,
+    outcome: CallResult<'a>,
 }
 
-/// A call that no result has answered yet.
-struct Open {
-    line: usize,
+/// A call without a result so far.
+struct OpenCall {
+    message: usize,
     call: usize,
     /// As it was given.
     id: String,
 }
 
-/// The lines of a conversation. A longer conversation has the lines of a shorter one,
-/// but for results that came late.
-pub(super) fn lines(turns: &[RedactedTurn]) -> Vec<Line<'_>> {
-    let mut lines: Vec<Line<'_>> = Vec::new();
-    let mut open: Vec<Open> = Vec::new();
+/// The messages of a conversation. A longer conversation begins with the messages of a
+/// shorter one, except for results that came late.
+pub(super) fn messages(turns: &[RedactedTurn]) -> Vec<ChatMessage<'_>> {
+    let mut messages: Vec<ChatMessage<'_>> = Vec::new();
+    let mut open: Vec<OpenCall> = Vec::new();
     let mut ids = BTreeSet::new();
     for turn in turns.iter().map(RedactedTurn::fields) {
-        let (mut line, brought) = read(turn);
-        for (call, asked) in line.calls.iter_mut().enumerate() {
-            open.push(Open { line: lines.len(), call, id: asked.call.id.clone() });
+        let (mut message, results) = read(turn);
+        for (call, asked) in message.calls.iter_mut().enumerate() {
+            open.push(OpenCall { message: messages.len(), call, id: asked.call.id.clone() });
             name_call(asked, &mut ids);
         }
-        let brings = !brought.is_empty();
-        lines.push(line);
+        let has_results = !results.is_empty();
+        messages.push(message);
         let mut strays = Vec::new();
-        for one in brought {
+        for one in results {
             match answered(&open, &one.id).map(|at| open.remove(at)) {
-                Some(open) => lines[open.line].calls[open.call].result = one.outcome,
-                None => strays.extend(stray(&one.outcome.held)),
+                Some(open) => messages[open.message].calls[open.call].result = one.outcome,
+                None => strays.extend(stray(&one.outcome.content)),
             }
         }
-        if let Some(line) = lines.last_mut() {
-            line.said.splice(0..0, strays);
+        if let Some(message) = messages.last_mut() {
+            message.pieces.splice(0..0, strays);
         }
-        if brings && lines.last().is_some_and(|line| line.said.is_empty() && line.calls.is_empty())
+        if has_results
+            && messages
+                .last()
+                .is_some_and(|message| message.pieces.is_empty() && message.calls.is_empty())
         {
-            lines.pop();
+            messages.pop();
         }
     }
-    lines
+    messages
 }
 
 /// The open call that a result answers. One without an id answers the next call without
 /// one, or else the next of the last calls.
-fn answered(open: &[Open], id: &str) -> Option<usize> {
+fn answered(open: &[OpenCall], id: &str) -> Option<usize> {
     if !id.is_empty() {
-        let line = open.iter().rfind(|call| call.id == id)?.line;
-        return open.iter().position(|call| call.id == id && call.line == line);
+        let message = open.iter().rfind(|call| call.id == id)?.message;
+        return open.iter().position(|call| call.id == id && call.message == message);
     }
-    let last = open.last()?.line;
+    let last = open.last()?.message;
     let nameless = open.iter().position(|call| call.id.is_empty());
-    nameless.or_else(|| open.iter().position(|call| call.line == last))
+    nameless.or_else(|| open.iter().position(|call| call.message == last))
 }
 
-fn stray<'a>(held: &Held<'_>) -> Option<Piece<'a>> {
-    let words = held.words();
+fn stray<'a>(content: &ResultContent<'_>) -> Option<Piece<'a>> {
+    let words = content.words();
     (!words.trim().is_empty()).then(|| Piece::Text(Cow::Owned(format!("{STRAY}\n{words}"))))
 }
 
 /// Gives a call an id that no other has, by nothing but what came before it.
-fn name_call(asked: &mut Asked<'_>, ids: &mut BTreeSet<String>) {
+fn name_call(asked: &mut CallWithResult<'_>, ids: &mut BTreeSet<String>) {
     let given = match asked.call.id.as_str() {
         "" => format!("call-{}", ids.len() + 1),
         given => given.to_owned(),
@@ -176,37 +179,37 @@ fn name_call(asked: &mut Asked<'_>, ids: &mut BTreeSet<String>) {
     asked.call.id = id;
 }
 
-/// A turn as a line, and the results that it brings.
-fn read(turn: &RawTurn) -> (Line<'_>, Vec<Brought<'_>>) {
+/// A turn as a message, and the results in it.
+fn read(turn: &RawTurn) -> (ChatMessage<'_>, Vec<LooseResult<'_>>) {
     let speaker = Speaker::of(&turn.role);
-    let mut line =
-        Line { speaker, name: turn.name.as_deref(), said: Vec::new(), calls: Vec::new() };
-    let mut brought = Vec::new();
+    let mut message =
+        ChatMessage { speaker, name: turn.name.as_deref(), pieces: Vec::new(), calls: Vec::new() };
+    let mut results = Vec::new();
     for call in raw_calls(turn) {
-        line.add_call(call, Some(call));
+        message.add_call(call, Some(call));
     }
     match &turn.content {
         Content::Null => {}
         Content::Text(text) if text.is_empty() => {}
-        Content::Text(text) => line.said.push(Piece::Text(Cow::Borrowed(text))),
+        Content::Text(text) => message.pieces.push(Piece::Text(Cow::Borrowed(text))),
         Content::Parts(json) => {
             for part in parts::parts(json.as_str()) {
                 if part.is_call() {
-                    line.add_call(part.raw, None);
+                    message.add_call(part.raw, None);
                 } else if part.is_result() {
-                    brought.push(brought_by(&part, turn));
+                    results.push(result_in(&part, turn));
                 } else {
-                    line.said.push(Piece::Part(part));
+                    message.pieces.push(Piece::Part(part));
                 }
             }
         }
     }
     let is_tools = matches!(turn.role.as_str(), "tool" | "function");
     let is_result = is_tools || turn.tool_call_id.is_some() && speaker == Speaker::User;
-    if is_result && brought.is_empty() {
-        brought.push(all_of(turn, std::mem::take(&mut line.said)));
+    if is_result && results.is_empty() {
+        results.push(all_of(turn, std::mem::take(&mut message.pieces)));
     }
-    (line, brought)
+    (message, results)
 }
 
 /// The calls beside the content, in whichever form they are.
@@ -219,46 +222,50 @@ fn raw_calls(turn: &RawTurn) -> Vec<&str> {
     calls.filter(|call| call.starts_with('{')).collect()
 }
 
-impl<'a> Line<'a> {
-    /// Only a model calls tools: of anybody else it is words. Some clients tell a call
-    /// beside the content and in it.
-    fn add_call(&mut self, told: &str, raw: Option<&'a str>) {
-        let call = parts::call_of(told);
+impl<'a> ChatMessage<'a> {
+    /// Only a model calls tools: of anybody else it is words. Some clients send a call
+    /// both beside the content and in it.
+    fn add_call(&mut self, json: &str, raw: Option<&'a str>) {
+        let call = parts::call_of(json);
         if self.speaker != Speaker::Model {
             let words = format!("{} {}", call.name, call.arguments);
-            self.said.push(Piece::Text(Cow::Owned(words.trim().to_owned())));
+            self.pieces.push(Piece::Text(Cow::Owned(words.trim().to_owned())));
             return;
         }
-        let is_same = |asked: &Asked<'_>| !call.id.is_empty() && asked.call.id == call.id;
+        let is_same = |asked: &CallWithResult<'_>| !call.id.is_empty() && asked.call.id == call.id;
         if raw.is_some() || !self.calls.iter().any(is_same) {
-            let held = Held::Text(Cow::Borrowed(NO_RESULT));
-            self.calls.push(Asked { call, raw, result: Outcome { held, is_error: false } });
+            let content = ResultContent::Text(Cow::Borrowed(NO_RESULT));
+            self.calls.push(CallWithResult {
+                call,
+                raw,
+                result: CallResult { content, is_error: false },
+            });
         }
     }
 }
 
-fn brought_by<'a>(part: &Part<'a>, turn: &RawTurn) -> Brought<'a> {
+fn brought_by<'a>(part: &Part<'a>, turn: &RawTurn) -> LooseResult<'a> {
     let mut id = part.answers();
     if id.is_empty() {
         id = turn.tool_call_id.clone().unwrap_or_default();
     }
-    let held = part.held().unwrap_or("\"\"");
-    let held = match serde_json::from_str(held) {
-        Ok(Value::String(text)) => Held::Text(Cow::Owned(text)),
-        Ok(Value::Array(_)) => Held::Parts(parts::parts(held)),
-        Ok(Value::Null) => Held::Text(Cow::Borrowed("")),
-        _ => Held::Text(Cow::Borrowed(held)),
+    let content = part.content().unwrap_or("\"\"");
+    let content = match serde_json::from_str(content) {
+        Ok(Value::String(text)) => ResultContent::Text(Cow::Owned(text)),
+        Ok(Value::Array(_)) => ResultContent::Parts(parts::parts(content)),
+        Ok(Value::Null) => ResultContent::Text(Cow::Borrowed("")),
+        _ => ResultContent::Text(Cow::Borrowed(content)),
     };
     let is_error = part.value.get("is_error") == Some(&Value::Bool(true));
-    Brought { id, outcome: Outcome { held, is_error } }
+    LooseResult { id, outcome: CallResult { content, is_error } }
 }
 
 /// A turn that is a result as a whole.
-fn all_of<'a>(turn: &'a RawTurn, said: Vec<Piece<'a>>) -> Brought<'a> {
-    let held = match &turn.content {
-        Content::Text(text) => Held::Text(Cow::Borrowed(text)),
-        Content::Null => Held::Text(Cow::Borrowed("")),
-        Content::Parts(_) => Held::Parts(
+fn all_of<'a>(turn: &'a RawTurn, pieces: Vec<Piece<'a>>) -> LooseResult<'a> {
+    let content = match &turn.content {
+        Content::Text(text) => ResultContent::Text(Cow::Borrowed(text)),
+        Content::Null => ResultContent::Text(Cow::Borrowed("")),
+        Content::Parts(_) => ResultContent::Parts(
             said.into_iter()
                 .filter_map(|piece| match piece {
                     Piece::Part(part) => Some(part),
@@ -268,5 +275,5 @@ fn all_of<'a>(turn: &'a RawTurn, said: Vec<Piece<'a>>) -> Brought<'a> {
         ),
     };
     let id = turn.tool_call_id.clone().unwrap_or_default();
-    Brought { id, outcome: Outcome { held, is_error: false } }
+    LooseResult { id, outcome: CallResult { content, is_error: false } }
 }

@@ -1,0 +1,3 @@
+//! What tests here and elsewhere measure the domain on.
+
+pub mod corpus;
