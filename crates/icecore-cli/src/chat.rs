@@ -22,7 +22,6 @@ mod work;
 
 use std::time::Duration;
 
-use icecore_settings::settings;
 use tokio::sync::mpsc;
 
 use crate::failure::{Failure, Outcome};
@@ -32,14 +31,6 @@ use terminal::Terminal;
 
 pub use state::Model;
 pub use work::{Desk, Hands, spent};
-
-settings! {
-    /// How people chat at a terminal.
-    pub struct ChatSettings {
-        /// Tokens of memory that are sent along with a request; 0: none.
-        recall_tokens: u32 = 800, 0..=100_000;
-    }
-}
 
 /// How often the spinner moves while something is done.
 const TICK: Duration = Duration::from_millis(120);

@@ -8,8 +8,9 @@ use icecore::{
     RawTurn, Rescanned, SecretRecord, StoredTurn, Timestamp,
 };
 use icecore_server::{NewKey, wire};
-use icecore_settings::Row;
 use serde_json::{Value, json};
+
+use crate::settings::Origin;
 
 /// A turn as a line that says what was given by default too. What the client
 /// said under one of our names goes before what we would say.
@@ -162,6 +163,6 @@ pub fn check(report: &CheckReport) -> Value {
 }
 
 /// One setting.
-pub fn setting(shown: &Row, origin: &str) -> Value {
-    json!({ "key": shown.key, "value": shown.value, "origin": origin })
+pub fn setting(name: &str, value: &str, origin: &Origin) -> Value {
+    json!({ "key": name, "value": value, "origin": origin.to_string() })
 }

@@ -31,9 +31,8 @@ use icecore_models::ApiKey;
 use crate::app::{App, Needs, Talk};
 use crate::args::{Cli, Command, Global, LogFormat, RedactArgs};
 use crate::failure::{Failure, Outcome, Status};
-use crate::models::ModelSettings;
 use crate::printer::Printer;
-use crate::settings::{Env, Settings};
+use crate::settings::{Env, ModelSettings, Settings};
 use crate::telemetry::Telemetry;
 
 fn main() -> ExitCode {

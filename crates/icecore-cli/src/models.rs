@@ -1,7 +1,6 @@
 //! From what the settings say of models to something that embeds, and to models that
 //! talk.
 
-mod settings;
 mod talking;
 
 use std::path::{Path, PathBuf};
@@ -13,11 +12,8 @@ use icecore_models::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
 
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::printer::Printer;
-use crate::settings::Settings;
+use crate::settings::{EmbeddingProvider, EmbeddingSettings, Settings};
 
-pub use settings::{
-    EmbeddingProvider, EmbeddingSettings, LOCAL_MODEL, ModelChoices, ModelSettings,
-};
 pub use talking::{chatting, priced, reserve, talking, used, window};
 
 /// Where models are installed.

@@ -4,6 +4,8 @@
 //! the defaults. Below `main` nothing reads an environment variable. Settings that do not go
 //! together are refused here, before a command opens, writes or listens.
 
+mod models;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,56 +17,60 @@ use icecore::{
 use icecore_host::HostSettings;
 use icecore_models::ApiKey;
 use icecore_server::ServerOptions;
-use icecore_settings::{Row, SettingError, rows, set, settings, variables};
+use icecore_settings::{SettingError, rows, set, settings, variables};
 use zeroize::Zeroizing;
 
 use crate::args::Global;
-use crate::chat::ChatSettings;
-use crate::models::{EmbeddingSettings, ModelChoices};
-use crate::telemetry::TelemetrySettings;
+
+pub use models::{EmbeddingProvider, EmbeddingSettings, LOCAL_MODEL, ModelChoices, ModelSettings};
 
 settings! {
     /// The settings file, table by table.
     pub struct FileSettings {
-        #[setting(at "memory.")]
-        memory: MemorySettings;
+        memory: MemorySettings => at "memory.";
         /// Where vectors come from.
-        #[setting(at "memory.embedding_")]
-        embedding: EmbeddingSettings;
+        embedding: EmbeddingSettings => at "memory.embedding_";
         /// `icecore chat`, at a terminal.
-        #[setting(at "chat.")]
-        chat: ChatSettings;
+        chat: ChatSettings => at "chat.";
         /// What a tenant may spend on models, and the models there are.
-        #[setting(at "models.")]
-        models: ModelChoices;
+        models: ModelChoices => at "models.";
         /// Limits on the work and the memory of search.
-        #[setting(at "index.")]
-        index: IndexSettings;
+        index: IndexSettings => at "index.";
         /// The database of `--store postgres://…`.
-        #[setting(at "postgres.")]
-        postgres: PostgresOptions;
+        postgres: PostgresOptions => at "postgres.";
         /// Credentials and registered secrets are always hidden. Personal data is hidden where its
         /// kinds are listed.
-        #[setting(at "redaction.")]
-        redaction: RedactionSettings;
+        redaction: RedactionSettings => at "redaction.";
         /// Files that agents share beside the memory.
-        #[setting(at "workspace.")]
-        workspace: WorkspaceSettings;
-        #[setting(at "bounds.")]
-        bounds: BoundSettings;
+        workspace: WorkspaceSettings => at "workspace.";
+        bounds: BoundSettings => at "bounds.";
         /// Where packs and archives are stored; see docs/object-storage.md. The keys for S3 come
         /// from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.
-        #[setting(at "objects.")]
-        objects: ObjectSettings;
+        objects: ObjectSettings => at "objects.";
         /// `icecore serve`.
-        #[setting(at "serve.")]
-        server: ServerOptions;
+        server: ServerOptions => at "serve.";
         /// How the host behaves towards OpenWOP.
-        #[setting(at "openwop.")]
-        host: HostSettings;
+        host: HostSettings => at "openwop.";
         /// Where the host sends its traces.
-        #[setting(at "telemetry.")]
-        telemetry: TelemetrySettings;
+        telemetry: TelemetrySettings => at "telemetry.";
+    }
+
+    /// How people chat at a terminal.
+    pub struct ChatSettings {
+        /// Tokens of memory that are sent along with a request; 0: none.
+        recall_tokens: u32 = 800, 0..=100_000;
+    }
+
+    /// Where the host sends its traces.
+    pub struct TelemetrySettings {
+        /// A collector that speaks OTLP over HTTP, up to and without `/v1/traces`; empty: none.
+        otlp_endpoint: String => env "OTEL_EXPORTER_OTLP_ENDPOINT";
+        /// The environment variable that holds headers for it: `name=value,name=value`.
+        otlp_headers_env: String;
+        /// The host's name there.
+        service_name: String = "icecore".to_owned() => env "OTEL_SERVICE_NAME";
+        /// The share of requests that is sent.
+        sample_percent: u32 = 100, 0..=100;
     }
 }
 
@@ -339,11 +345,16 @@ impl Settings {
         self.origins.contains_key(key)
     }
 
-    /// Every setting of the file with its value and where that comes from.
-    pub fn rows(&self) -> Vec<(Row, Origin)> {
+    /// Every setting of the file: its name, its value and where that comes from.
+    pub fn rows(&self) -> Vec<(String, String, Origin)> {
+        let origin = |name: &String| self.origins.get(name).cloned().unwrap_or(Origin::Default);
         let rows = rows(&mut self.file.clone()).into_iter();
-        let origin = |row: &Row| self.origins.get(&row.key).cloned().unwrap_or(Origin::Default);
-        rows.map(|row| (origin(&row), row)).map(|(origin, row)| (row, origin)).collect()
+        rows.map(|row| (row.name(), row.value))
+            .map(|(name, value)| {
+                let origin = origin(&name);
+                (name, value, origin)
+            })
+            .collect()
     }
 }
 
@@ -642,9 +653,9 @@ mod tests {
         let env = Env { variables: variables(given), ..env() };
         match resolve(Global::default(), typed, &env, text) {
             Ok(settings) => {
-                let rows = settings.rows();
-                let (row, origin) = rows.iter().find(|(row, _)| row.key == key).unwrap();
-                format!("{} by {origin}", row.value)
+                let mut rows = settings.rows().into_iter();
+                let (_, value, origin) = rows.find(|(name, ..)| name == key).unwrap();
+                format!("{value} by {origin}")
             }
             Err(error) => format!("{}; {}", error.message(), error.hint().unwrap_or_default()),
         }

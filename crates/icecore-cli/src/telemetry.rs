@@ -13,7 +13,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::StatusCode;
 use icecore_http::BlockingClient;
-use icecore_settings::settings;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Array, KeyValue, Value};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -30,25 +29,6 @@ use crate::settings::{Env, Settings};
 
 /// How long the collector may take, and how long the end waits for it.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-/// A collector answers with a few bytes.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
-
-settings! {
-    /// Where the host sends its traces.
-    pub struct TelemetrySettings {
-        /// A collector that speaks OTLP over HTTP, up to and without `/v1/traces`; empty: none.
-        #[setting(env "OTEL_EXPORTER_OTLP_ENDPOINT")]
-        otlp_endpoint: String;
-        /// The environment variable that holds headers for it: `name=value,name=value`.
-        otlp_headers_env: String;
-        /// The host's name there.
-        #[setting(env "OTEL_SERVICE_NAME")]
-        service_name: String = "icecore".to_owned();
-        /// The share of requests that is sent.
-        sample_percent: u32 = 100, 0..=100;
-    }
-}
 
 /// A collector answers with a few bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;

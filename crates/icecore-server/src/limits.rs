@@ -17,35 +17,26 @@ settings! {
         /// The most items of a page of a list.
         page: usize = 500, 1..=10_000;
         /// Items of a page when no `limit` is given; at most `serve.page`.
-        #[setting(advanced)]
-        page_default: usize = 100, 1..=10_000;
+        page_default: usize = 100, 1..=10_000 => advanced;
         /// Content of a page of turns; one turn at least. It is large since a caller may take a
         /// short page for the last one.
-        #[setting(advanced)]
-        page_bytes: usize = 32 << 20, 1..=1 << 40;
+        page_bytes: usize = 32 << 20, 1..=1 << 40 => advanced;
         /// Turns that one request may add.
-        #[setting(advanced)]
-        turns_per_request: usize = 10_000, 1..=1_000_000;
+        turns_per_request: usize = 10_000, 1..=1_000_000 => advanced;
         /// The largest budget of a context.
-        #[setting(advanced)]
-        context_tokens: u32 = 1_000_000, 1..=4_294_967_295;
+        context_tokens: u32 = 1_000_000, 1..=4_294_967_295 => advanced;
         /// The length of an `Idempotency-Key`.
-        #[setting(none)]
-        idempotency_key_bytes: usize = 255;
+        idempotency_key_bytes: usize = 255 => none;
         /// Requests worked on at once; more wait in a queue.
         concurrent_requests: usize = 256, 1..=65_536;
         /// The longest that a request waits in the queue before it is answered 503.
-        #[setting(advanced)]
-        queue_seconds: u64 = 10, 1..=3_600;
+        queue_seconds: u64 = 10, 1..=3_600 => advanced;
         /// RAM for large request bodies in all; at least `serve.body_bytes`.
-        #[setting(advanced)]
-        buffered_bytes: usize = 256 << 20, 1..=1 << 40;
+        buffered_bytes: usize = 256 << 20, 1..=1 << 40 => advanced;
         /// The largest view or expanded chunk.
-        #[setting(advanced)]
-        answer_bytes: usize = 64 << 20, 1..=1 << 40;
+        answer_bytes: usize = 64 << 20, 1..=1 << 40 => advanced;
         /// RAM for answers that clients are reading.
-        #[setting(advanced)]
-        answers_bytes: usize = 256 << 20, 1..=1 << 40;
+        answers_bytes: usize = 256 << 20, 1..=1 << 40 => advanced;
         /// One tenant's share of `concurrent_requests`, of RAM and of streams.
         tenant_percent: u32 = 50, 1..=100;
         /// Open connections. For one more, one that waits for its client is closed: without a
@@ -56,44 +47,33 @@ settings! {
         /// Requests of one key at once.
         rate_burst: u32 = 40_000, 1..=10_000_000;
         /// Requests of one client address without a valid key, on average; 0: no limit.
-        #[setting(advanced)]
-        rate_denied_per_second: u32 = 100, 0..=1_000_000;
+        rate_denied_per_second: u32 = 100, 0..=1_000_000 => advanced;
         /// The same, at once.
-        #[setting(advanced)]
-        rate_denied_burst: u32 = 200, 1..=10_000_000;
+        rate_denied_burst: u32 = 200, 1..=10_000_000 => advanced;
         /// The longest that a request waits for another under the same `Idempotency-Key`.
-        #[setting(advanced)]
-        idempotency_wait_seconds: u64 = 10, 0..=3_600;
+        idempotency_wait_seconds: u64 = 10, 0..=3_600 => advanced;
         /// Followers of the event log at once.
         event_streams: usize = 64, 1..=65_536;
         /// The longest that work on a request may take.
         request_seconds: u64 = 60, 1..=86_400;
         /// How long a connection without a request stays open.
-        #[setting(advanced)]
-        idle_seconds: u64 = 60, 1..=86_400;
+        idle_seconds: u64 = 60, 1..=86_400 => advanced;
         /// The longest that sending a request's head may take.
-        #[setting(advanced)]
-        header_seconds: u64 = 20, 1..=86_400;
+        header_seconds: u64 = 20, 1..=86_400 => advanced;
         /// The largest head of a request.
-        #[setting(advanced)]
-        header_bytes: usize = 64 << 10, 8 << 10..=256 << 10;
+        header_bytes: usize = 64 << 10, 8 << 10..=256 << 10 => advanced;
         /// The longest that sending a request's body may take.
-        #[setting(advanced)]
-        body_seconds: u64 = 30, 1..=86_400;
+        body_seconds: u64 = 30, 1..=86_400 => advanced;
         /// The longest that reading an answer, or the next piece of a stream, may take.
-        #[setting(advanced)]
-        write_seconds: u64 = 60, 1..=86_400;
+        write_seconds: u64 = 60, 1..=86_400 => advanced;
         /// How long accepted requests have to finish when the server stops.
         shutdown_seconds: u64 = 30, 0..=86_400;
         /// The largest body that goes on to a provider.
-        #[setting(key "proxy.body_bytes")]
-        proxy_body_bytes: usize = 32 << 20, 1..=1 << 30;
+        proxy_body_bytes: usize = 32 << 20, 1..=1 << 30 => key "proxy.body_bytes";
         /// Requests that are with their providers at once.
-        #[setting(key "proxy.streams")]
-        proxy_streams: usize = 512, 1..=65_536;
+        proxy_streams: usize = 512, 1..=65_536 => key "proxy.streams";
         /// Beyond this many branches with unfinished background work the host is not ready.
-        #[setting(advanced)]
-        ready_pending: u64 = 10_000, 0..=MOST;
+        ready_pending: u64 = 10_000, 0..=MOST => advanced;
     }
 }
 

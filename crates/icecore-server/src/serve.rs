@@ -43,11 +43,9 @@ settings! {
         /// that rebind theirs.
         allowed_hosts: Vec<String>;
         /// Limits; an error that comes from one names it.
-        #[setting(at "serve.")]
-        limits: Limits;
+        limits: Limits => at "serve.";
         /// The compacting proxy.
-        #[setting(at "proxy.")]
-        proxy: ProxyOptions;
+        proxy: ProxyOptions => at "proxy.";
     }
 }
 

@@ -9,16 +9,13 @@
 //!         /// Books that fit.
 //!         books: u32 = 40, 1..=1_000;
 //!         /// The longest loan.
-//!         #[setting(advanced)]
-//!         loan_seconds: u64 = 86_400, 1..=31_536_000;
+//!         loan_seconds: u64 = 86_400, 1..=31_536_000 => advanced;
 //!     }
-//! }
-//! settings! {
+//!
 //!     /// The file.
 //!     pub struct File {
 //!         /// The shelf in the hall.
-//!         #[setting(at "shelf.")]
-//!         shelf: Shelf;
+//!         shelf: Shelf => at "shelf.";
 //!     }
 //! }
 //!
@@ -39,6 +36,8 @@
 //! A crate declares the settings that it obeys, and checks what no single one of them
 //! shows. This crate knows no file, no environment and no setting.
 
+#![allow(missing_docs, reason = "the names of plain fields and variants say what they are")]
+
 mod page;
 mod reading;
 mod value;
@@ -56,11 +55,9 @@ pub const MOST: u64 = i64::MAX as u64;
 /// What a declaration says of a setting or a group of them, beside its value.
 #[derive(Debug, Clone, Default)]
 pub struct Spec {
-    /// The field's name.
     pub name: &'static str,
     /// Its documentation, line by line.
     pub about: &'static [&'static str],
-    /// The numbers that it may be.
     pub range: Option<Range>,
     /// Where a group begins, such as `dreams.`.
     pub prefix: Option<&'static str>,
@@ -68,59 +65,46 @@ pub struct Spec {
     pub inner_prefix: &'static str,
     /// The full name, where it is not the prefix of the group and the field's name.
     pub full_name: Option<&'static str>,
-    /// Whether it stands under `[advanced]`.
     pub is_advanced: bool,
     /// Environment variables that give it, beside the one that its name makes.
     pub variables: &'static [&'static str],
 }
 
-/// The words of `#[setting(…)]`.
+/// The words behind `=>` in a declaration, with their texts.
 impl Spec {
-    /// Begins a group at a prefix.
-    pub fn at(mut self, prefix: &[&'static str]) -> Self {
-        self.prefix = prefix.first().copied();
-        self
+    pub fn at(self, texts: &[&'static str]) -> Self {
+        Self { prefix: texts.first().copied(), ..self }
     }
 
-    /// Begins a group at the prefix of the one around it and this.
-    pub fn under(mut self, prefix: &[&'static str]) -> Self {
-        self.inner_prefix = prefix.first().copied().unwrap_or_default();
-        self
+    pub fn under(self, texts: &[&'static str]) -> Self {
+        Self { inner_prefix: texts.first().copied().unwrap_or_default(), ..self }
     }
 
-    /// Gives a setting its full name.
-    pub fn key(mut self, name: &[&'static str]) -> Self {
-        self.full_name = name.first().copied();
-        self
+    pub fn key(self, texts: &[&'static str]) -> Self {
+        Self { full_name: texts.first().copied(), ..self }
     }
 
-    /// Puts a setting under `[advanced]`.
-    pub fn advanced(mut self, _: &[&'static str]) -> Self {
-        self.is_advanced = true;
-        self
+    pub fn env(self, variables: &'static [&'static str]) -> Self {
+        Self { variables, ..self }
     }
 
-    /// Names other environment variables for it.
-    pub fn env(mut self, variables: &'static [&'static str]) -> Self {
-        self.variables = variables;
-        self
+    pub fn advanced(self, _: &[&'static str]) -> Self {
+        Self { is_advanced: true, ..self }
     }
+}
 
-    #[doc(hidden)]
+impl Spec {
+    /// What the settings of this group begin with.
     pub fn prefix_in(&self, prefix: &str) -> String {
         format!("{}{}", self.prefix.unwrap_or(prefix), self.inner_prefix)
     }
 
-    fn key_under(&self, prefix: &str) -> String {
-        let advanced = if self.is_advanced { "advanced." } else { "" };
-        match self.full_name {
-            Some(name) => format!("{advanced}{name}"),
-            None => format!("{advanced}{prefix}{}", self.name),
-        }
+    fn key_in(&self, prefix: &str) -> String {
+        let name = self.full_name.map_or_else(|| format!("{prefix}{}", self.name), str::to_owned);
+        if self.is_advanced { format!("advanced.{name}") } else { name }
     }
 
-    /// Its documentation in one line.
-    pub fn sentence(&self) -> String {
+    fn sentence(&self) -> String {
         let lines = self.about.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
         lines.collect::<Vec<_>>().join(" ")
     }
@@ -129,30 +113,11 @@ impl Spec {
 /// What a walk comes to.
 pub enum Visit<'a> {
     /// A group of settings begins.
-    Group {
-        /// What its settings begin with, such as `dreams.`.
-        prefix: &'a str,
-        /// Its declaration.
-        spec: &'a Spec,
-    },
-    /// A setting.
-    Setting {
-        /// Its full name, such as `dreams.model`.
-        key: &'a str,
-        /// Its declaration.
-        spec: &'a Spec,
-        /// Its value.
-        value: &'a mut dyn Value,
-    },
-    /// Tables that the user names.
-    Tables {
-        /// What stands before the name, such as `models`.
-        path: &'a str,
-        /// Their declaration.
-        spec: &'a Spec,
-        /// The tables.
-        tables: &'a mut dyn Tables,
-    },
+    Group { prefix: &'a str, spec: &'a Spec },
+    /// A setting, with its full name.
+    Setting { key: &'a str, spec: &'a Spec, value: &'a mut dyn Value },
+    /// Tables that the user names, and what stands before the name.
+    Tables { path: &'a str, spec: &'a Spec, tables: &'a mut dyn Tables },
 }
 
 /// A setting, or a group of them. [`settings!`] implements it for structs.
@@ -163,7 +128,7 @@ pub trait Section {
 
 impl<T: Value> Section for T {
     fn walk(&mut self, prefix: &str, spec: &Spec, visit: &mut dyn FnMut(Visit<'_>)) {
-        visit(Visit::Setting { key: &spec.key_under(prefix), spec, value: self });
+        visit(Visit::Setting { key: &spec.key_in(prefix), spec, value: self });
     }
 }
 
@@ -203,33 +168,32 @@ where
     }
 }
 
-/// Declares a struct of settings: `name: type = default, least..=most;` with a doc comment,
-/// which is the setting's sentence everywhere. Without a default a field has its type's.
-///
-/// `#[setting(…)]` says more:
+/// Declares a struct of settings: `name: type = default, least..=most => words;` with a doc
+/// comment, which is the setting's sentence everywhere. Without a default a field has its
+/// type's. The words behind `=>`, with commas between them, say more:
 ///
 /// | word | the field |
 /// |---|---|
+/// | `advanced` | stands under `[advanced]` |
 /// | `at "dreams."` | is a group whose settings begin with that |
 /// | `under "openai_"` | is a group whose settings have that behind the prefix around it |
 /// | `key "chat.model"` | has that full name |
-/// | `advanced` | stands under `[advanced]` |
 /// | `env "AWS_REGION" "AWS_DEFAULT_REGION"` | is given by these variables too |
 /// | `tables "models"` | is a map of tables with names of the user's choice |
-/// | `tables "bounds.tenants" like everyone` | the same; a table begins as that field |
+/// | `tables "bounds.tenants" of everyone` | the same; a table begins as that field |
 /// | `none` | is no setting |
 #[macro_export]
 macro_rules! settings {
-    (
+    ($(
         $(#[$meta:meta])*
         $vis:vis struct $name:ident {
             $(
                 $(#[doc = $doc:literal])*
-                $(#[setting($($how:tt)*)])?
-                $field:ident: $ty:ty $(= $default:expr $(, $range:expr)?)?;
+                $field:ident: $ty:ty $(= $default:expr $(, $range:expr)?)?
+                    $(=> $($word:ident $($text:literal)* $(of $base:ident)?),+)?;
             )*
         }
-    ) => {
+    )*) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone)]
         $vis struct $name {
@@ -252,17 +216,17 @@ macro_rules! settings {
                 let prefix = &spec.prefix_in(prefix);
                 visit($crate::Visit::Group { prefix, spec });
                 $($crate::__walk!(
-                    [$($($how)*)?] self $field prefix visit
+                    [$($($word $($text)* $(of $base)?),+)?] self $field prefix visit
                     $crate::Spec {
                         name: stringify!($field),
                         about: &[$($doc),*],
-                        range: $crate::__range!($($($range)?)?),
+                        range: None $($(.or(Some($range)))?)?,
                         ..Default::default()
                     }
                 );)*
             }
         }
-    };
+    )*};
 }
 
 #[doc(hidden)]
@@ -278,24 +242,13 @@ macro_rules! __default {
 
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __range {
-    () => {
-        None
-    };
-    ($range:expr) => {
-        Some($range)
-    };
-}
-
-#[doc(hidden)]
-#[macro_export]
 macro_rules! __walk {
     ([none] $($rest:tt)*) => {};
     ([tables $path:literal] $this:ident $field:ident $prefix:ident $visit:ident $spec:expr) => {
         $crate::__walk!([tables $path from Default::default()] $this $field $visit $spec)
     };
     (
-        [tables $path:literal like $base:ident]
+        [tables $path:literal of $base:ident]
         $this:ident $field:ident $prefix:ident $visit:ident $spec:expr
     ) => {
         $crate::__walk!([tables $path from $this.$base.clone()] $this $field $visit $spec)

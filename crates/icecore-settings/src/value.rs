@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::MOST;
 
-/// The numbers that a setting may be; of a text, its length in characters.
+/// The numbers that a setting may be.
 pub type Range = RangeInclusive<u64>;
 
 /// A value that a file or a variable can give.
@@ -18,176 +18,92 @@ pub trait Value {
     fn show(&self) -> toml::Value;
 }
 
-macro_rules! number {
-    ($($number:ty)*) => {$(
-        impl Value for $number {
-            fn expected(&self, range: Option<&Range>) -> String {
-                let (least, most) = range.map_or((0, <$number>::MAX as u64), |range| {
-                    (*range.start(), *range.end())
-                });
-                match most {
-                    MOST.. => format!("a whole number of at least {least}"),
-                    most => format!("a whole number from {least} to {most}"),
-                }
+/// Implements [`Value`] by three expressions: what it must be, how it is read, how it is shown.
+macro_rules! values {
+    ($($kind:ty, |$range:ident| $expected:expr, |$given:ident| $read:expr, |$value:ident| $show:expr;)*) => {$(
+        impl Value for $kind {
+            fn expected(&self, $range: Option<&Range>) -> String {
+                $expected
             }
 
-            fn read(&mut self, given: &toml::Value, range: Option<&Range>) -> bool {
-                let number = given.as_integer().and_then(|number| u64::try_from(number).ok());
-                let number = number.filter(|number| range.is_none_or(|range| range.contains(number)));
-                let number = number.and_then(|number| <$number>::try_from(number).ok());
-                number.map(|number| *self = number).is_some()
+            fn read(&mut self, $given: &toml::Value, $range: Option<&Range>) -> bool {
+                let read: Option<Self> = $read;
+                read.map(|value| *self = value).is_some()
             }
 
             fn show(&self) -> toml::Value {
-                toml::Value::Integer(i64::try_from(*self).unwrap_or(i64::MAX))
+                let $value = self;
+                $show.into()
             }
         }
     )*};
 }
 
-number!(u8 u32 u64 usize);
-
-impl Value for bool {
-    fn expected(&self, _: Option<&Range>) -> String {
-        "`true` or `false`".to_owned()
-    }
-
-    fn read(&mut self, given: &toml::Value, _: Option<&Range>) -> bool {
-        given.as_bool().map(|flag| *self = flag).is_some()
-    }
-
-    fn show(&self) -> toml::Value {
-        (*self).into()
-    }
-}
-
-impl Value for String {
-    fn expected(&self, _: Option<&Range>) -> String {
-        "a string".to_owned()
-    }
-
-    fn read(&mut self, given: &toml::Value, _: Option<&Range>) -> bool {
-        given.as_str().map(|text| text.clone_into(self)).is_some()
-    }
-
-    fn show(&self) -> toml::Value {
-        self.as_str().into()
-    }
-}
-
-/// Without a text it is an empty string.
-impl Value for Option<String> {
-    fn expected(&self, _: Option<&Range>) -> String {
-        "a string".to_owned()
-    }
-
-    fn read(&mut self, given: &toml::Value, _: Option<&Range>) -> bool {
-        let text = given.as_str();
-        text.map(|text| *self = (!text.is_empty()).then(|| text.to_owned())).is_some()
-    }
-
-    fn show(&self) -> toml::Value {
-        self.as_deref().unwrap_or_default().into()
-    }
-}
-
-/// Without a number it is 0.
-impl Value for Option<u64> {
-    fn expected(&self, range: Option<&Range>) -> String {
-        self.unwrap_or_default().expected(range)
-    }
-
-    fn read(&mut self, given: &toml::Value, range: Option<&Range>) -> bool {
-        let mut number = 0_u64;
-        let is_read = number.read(given, range);
-        if is_read {
-            *self = Some(number).filter(|number| *number > 0);
+macro_rules! numbers {
+    ($($number:ty)*) => {
+        values! {
+            $($number,
+                |range| number_in(range.unwrap_or(&(0..=<$number>::MAX as u64))),
+                |given| number(given, range).and_then(|number| number.try_into().ok()),
+                |value| i64::try_from(*value).unwrap_or(i64::MAX);)*
         }
-        is_read
-    }
+    };
+}
 
-    fn show(&self) -> toml::Value {
-        self.unwrap_or_default().show()
+numbers!(u8 u32 u64 usize);
+
+values! {
+    bool, |_range| "`true` or `false`".to_owned(), |given| given.as_bool(), |value| *value;
+    String, |_range| "a string".to_owned(), |given| text(given), |value| value.as_str();
+    // Without a text, a path or a number it is empty or 0.
+    Option<String>,
+        |_range| "a string".to_owned(),
+        |given| text(given).map(|text| Some(text).filter(|text| !text.is_empty())),
+        |value| value.as_deref().unwrap_or_default();
+    Option<PathBuf>,
+        |_range| "a path".to_owned(),
+        |given| text(given).map(|text| (!text.is_empty()).then(|| text.into())),
+        |value| value.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    Option<u64>,
+        |range| number_in(range.unwrap_or(&(0..=MOST))),
+        |given| number(given, range).map(|number| Some(number).filter(|number| *number > 0)),
+        |value| value.unwrap_or_default() as i64;
+    Vec<String>,
+        |_range| "a list of strings".to_owned(),
+        |given| given.as_array().and_then(|list| list.iter().map(text).collect()),
+        |value| value.clone();
+    Money, |_range| MONEY.to_owned(), |given| money(given), |value| value.0 as f64 / 1e6;
+    Option<Money>,
+        |_range| MONEY.to_owned(),
+        |given| money(given).map(Some),
+        |value| value.unwrap_or_default().show();
+}
+
+fn number_in(range: &Range) -> String {
+    match (range.start(), range.end()) {
+        (least, &(MOST..)) => format!("a whole number of at least {least}"),
+        (least, most) => format!("a whole number from {least} to {most}"),
     }
 }
 
-/// Without a path it is an empty string.
-impl Value for Option<PathBuf> {
-    fn expected(&self, _: Option<&Range>) -> String {
-        "a path".to_owned()
-    }
-
-    fn read(&mut self, given: &toml::Value, _: Option<&Range>) -> bool {
-        let path = given.as_str();
-        path.map(|path| *self = (!path.is_empty()).then(|| PathBuf::from(path))).is_some()
-    }
-
-    fn show(&self) -> toml::Value {
-        self.as_ref().map(|path| path.display().to_string()).unwrap_or_default().into()
-    }
+fn number(given: &toml::Value, range: Option<&Range>) -> Option<u64> {
+    let number = given.as_integer().and_then(|number| u64::try_from(number).ok());
+    number.filter(|number| range.is_none_or(|range| range.contains(number)))
 }
 
-impl Value for Vec<String> {
-    fn expected(&self, _: Option<&Range>) -> String {
-        "a list of strings".to_owned()
-    }
-
-    fn read(&mut self, given: &toml::Value, _: Option<&Range>) -> bool {
-        let words = given.as_array().map(|list| list.iter().map(|word| word.as_str()));
-        let words = words.and_then(Iterator::collect::<Option<Vec<_>>>);
-        words.map(|words| *self = words.into_iter().map(str::to_owned).collect()).is_some()
-    }
-
-    fn show(&self) -> toml::Value {
-        self.clone().into()
-    }
+fn text(given: &toml::Value) -> Option<String> {
+    given.as_str().map(str::to_owned)
 }
 
 /// An amount in millionths of a currency. A file has it as a decimal number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Money(pub u64);
 
-impl Value for Money {
-    fn expected(&self, _: Option<&Range>) -> String {
-        "a number from 0 to 1000000000, such as 0.25".to_owned()
-    }
+const MONEY: &str = "a number from 0 to 1000000000, such as 0.25";
 
-    fn read(&mut self, given: &toml::Value, _: Option<&Range>) -> bool {
-        let number = match given {
-            toml::Value::Integer(whole) => *whole as f64,
-            toml::Value::Float(number) => *number,
-            _ => f64::NAN,
-        };
-        let is_amount = (0.0..=1e9).contains(&number);
-        if is_amount {
-            self.0 = (number * 1e6).round() as u64;
-        }
-        is_amount
-    }
-
-    fn show(&self) -> toml::Value {
-        (self.0 as f64 / 1e6).into()
-    }
-}
-
-/// Without an amount it is 0.
-impl Value for Option<Money> {
-    fn expected(&self, range: Option<&Range>) -> String {
-        self.unwrap_or_default().expected(range)
-    }
-
-    fn read(&mut self, given: &toml::Value, range: Option<&Range>) -> bool {
-        let mut amount = Money::default();
-        let is_read = amount.read(given, range);
-        if is_read {
-            *self = Some(amount);
-        }
-        is_read
-    }
-
-    fn show(&self) -> toml::Value {
-        self.unwrap_or_default().show()
-    }
+fn money(given: &toml::Value) -> Option<Money> {
+    let amount = given.as_float().or_else(|| given.as_integer().map(|whole| whole as f64))?;
+    (0.0..=1e9).contains(&amount).then_some(Money((amount * 1e6).round() as u64))
 }
 
 /// The host of an address that is `http://` or `https://` and holds no credentials.

@@ -17,15 +17,12 @@ settings! {
     #[derive(PartialEq, Eq)]
     pub struct ObjectSettings {
         /// `s3://BUCKET/PREFIX` or `file:///DIRECTORY`; empty: files beside the store.
-        #[setting(env "ICECORE_OBJECTS")]
-        url: String;
+        url: String => env "ICECORE_OBJECTS";
         /// The server that speaks S3, such as `https://s3.example:9000`; empty: Amazon's of the
         /// region.
-        #[setting(env "AWS_ENDPOINT_URL_S3" "AWS_ENDPOINT_URL")]
-        endpoint: String;
+        endpoint: String => env "AWS_ENDPOINT_URL_S3" "AWS_ENDPOINT_URL";
         /// The region that requests are signed for.
-        #[setting(env "AWS_REGION" "AWS_DEFAULT_REGION")]
-        region: String = "us-east-1".to_owned();
+        region: String = "us-east-1".to_owned() => env "AWS_REGION" "AWS_DEFAULT_REGION";
         /// Allows an endpoint without TLS.
         allow_http: bool = false;
         /// The bucket is in the path; `false`: in the host's name.
@@ -33,20 +30,15 @@ settings! {
         /// Disk space for copies of objects from elsewhere; 0: no copies.
         cache_bytes: u64 = 1 << 30;
         /// The longest that connecting may take.
-        #[setting(advanced)]
-        connect_seconds: u64 = 5, 1..=3_600;
+        connect_seconds: u64 = 5, 1..=3_600 => advanced;
         /// The longest that one request and its answer may take.
-        #[setting(advanced)]
-        request_seconds: u64 = 30, 1..=3_600;
+        request_seconds: u64 = 30, 1..=3_600 => advanced;
         /// How long a failed request is retried; 0: not at all.
-        #[setting(advanced)]
-        retry_seconds: u64 = 20, 0..=3_600;
+        retry_seconds: u64 = 20, 0..=3_600 => advanced;
         /// Larger objects are uploaded in parts. S3 takes parts of 5 MiB to 5 GiB.
-        #[setting(advanced)]
-        multipart_bytes: u64 = 16 << 20, 5 << 20..=5 << 30;
+        multipart_bytes: u64 = 16 << 20, 5 << 20..=5 << 30 => advanced;
         /// The size of a part.
-        #[setting(advanced)]
-        part_bytes: u64 = 8 << 20, 5 << 20..=5 << 30;
+        part_bytes: u64 = 8 << 20, 5 << 20..=5 << 30 => advanced;
     }
 }
 

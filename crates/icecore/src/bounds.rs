@@ -24,26 +24,19 @@ settings! {
     pub struct BoundSettings {
         /// At `turns` and `bytes` nothing more is stored until something is forgotten; reading,
         /// `forget` and `export` go on. A day is one of UTC. See docs/bounds.md for what counts.
-        #[setting(at "bounds.")]
-        everyone: TenantBounds;
+        everyone: TenantBounds => at "bounds.";
         /// A tenant may have bounds of its own. What its table leaves out is as above.
-        #[setting(tables "bounds.tenants" like everyone)]
-        tenants: BTreeMap<Tenant, TenantBounds>;
+        tenants: BTreeMap<Tenant, TenantBounds> => tables "bounds.tenants" of everyone;
         /// Requests of a tenant that a host counts before it writes them down. Each host counts a
         /// day's use by itself, so a bound of a day is exceeded by at most one step for each other
         /// host. A step is never more than a hundredth of the bound.
-        #[setting(advanced)]
-        step_requests: u64 = 100, 1..=1_000_000;
+        step_requests: u64 = 100, 1..=1_000_000 => advanced;
         /// The same for tokens.
-        #[setting(advanced)]
-        step_tokens: u64 = 10_000, 1..=1_000_000_000;
+        step_tokens: u64 = 10_000, 1..=1_000_000_000 => advanced;
         /// After this long a host writes in any case.
-        #[setting(advanced)]
-        step_seconds: u64 = 10, 1..=3_600;
+        step_seconds: u64 = 10, 1..=3_600 => advanced;
     }
-}
 
-settings! {
     /// What a tenant may keep and use; 0 is without a bound.
     #[derive(PartialEq, Eq, Copy)]
     pub struct TenantBounds {

@@ -52,14 +52,11 @@ settings! {
     #[derive(PartialEq, Eq)]
     pub struct CommitmentSettings {
         /// Pending commitments of a memory.
-        #[setting(advanced)]
-        pending: u64 = MAX_PENDING_COMMITMENTS, 0..=10_000;
+        pending: u64 = MAX_PENDING_COMMITMENTS, 0..=10_000 => advanced;
         /// Pending commitments of all memories of a tenant.
-        #[setting(advanced)]
-        pending_tenant: u64 = 10_000, 0..=1_000_000;
+        pending_tenant: u64 = 10_000, 0..=1_000_000 => advanced;
         /// How long a commitment that fired, was cancelled or is void can be read.
-        #[setting(advanced)]
-        retention_seconds: u64 = 30 * 24 * 3_600, 0..=3_153_600_000;
+        retention_seconds: u64 = 30 * 24 * 3_600, 0..=3_153_600_000 => advanced;
     }
 }
 

@@ -33,23 +33,19 @@ settings! {
         /// Tokens that a dream may read and write together.
         max_token_budget: u64 = 64_000, 1..=100_000_000;
         /// Tokens that a dream may write.
-        #[setting(advanced)]
-        output_tokens: u64 = 8_000, 1..=1_000_000;
+        output_tokens: u64 = 8_000, 1..=1_000_000 => advanced;
         /// The share of new material that a dream must cover.
         min_coverage_percent: u8 = 10, 0..=100;
         /// How long superseded archives are kept; 0: for ever.
         archive_retention_days: u32 = 90, 0..=36_500;
         /// A dreamer that was silent for this long is dead.
-        #[setting(advanced)]
-        lease_seconds: u64 = 30, 1..=3_600;
+        lease_seconds: u64 = 30, 1..=3_600 => advanced;
         /// Writes a readable MEMORY-INDEX.md beside the index.
         index_markdown: bool = false;
         /// The share of a context that distilled memory may take.
-        #[setting(advanced)]
-        context_percent: u8 = 15, 0..=100;
+        context_percent: u8 = 15, 0..=100 => advanced;
         /// The longest that a model may take to answer.
-        #[setting(advanced)]
-        model_seconds: u64 = 60, 1..=86_400;
+        model_seconds: u64 = 60, 1..=86_400 => advanced;
     }
 }
 

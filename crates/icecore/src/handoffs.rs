@@ -50,11 +50,9 @@ settings! {
         /// Tokens of the largest handoff.
         handoff_tokens: u64 = 8_000, 1..=1_000_000;
         /// The share of the window for instructions that were detected.
-        #[setting(advanced)]
-        instructions_percent: u64 = 10, 0..=100;
+        instructions_percent: u64 = 10, 0..=100 => advanced;
         /// The share of a handoff for what bears on the last request.
-        #[setting(advanced)]
-        recall_percent: u64 = 40, 0..=100;
+        recall_percent: u64 = 40, 0..=100 => advanced;
     }
 }
 

@@ -43,8 +43,7 @@ settings! {
     #[derive(PartialEq, Eq)]
     pub struct WorkerSettings {
         /// A host that was silent for this long is dead, and others do its work.
-        #[setting(advanced)]
-        lease_seconds: u64 = 10, 1..=3_600;
+        lease_seconds: u64 = 10, 1..=3_600 => advanced;
     }
 }
 

@@ -37,28 +37,22 @@ settings! {
         /// How far ahead the first time may be.
         horizon_days: u32 = 90, 1..=3_650;
         /// A memory written to so recently is in use, and its dream waits.
-        #[setting(advanced)]
-        idle_seconds: u64 = 5, 0..=86_400;
+        idle_seconds: u64 = 5, 0..=86_400 => advanced;
         /// How long a dream waits for that.
-        #[setting(advanced)]
-        wait_seconds: u64 = 3_600, 0..=604_800;
+        wait_seconds: u64 = 3_600, 0..=604_800 => advanced;
         /// A later time is missed, unless the schedule catches up.
-        #[setting(advanced)]
-        late_seconds: u64 = 60, 0..=604_800;
+        late_seconds: u64 = 60, 0..=604_800 => advanced;
         /// A host that was silent for this long is dead.
-        #[setting(advanced)]
-        lease_seconds: u64 = 30, 1..=3_600;
+        lease_seconds: u64 = 30, 1..=3_600 => advanced;
         /// Ticks that a host works on at once.
-        #[setting(advanced)]
-        running: usize = 4, 1..=1_024;
+        running: usize = 4, 1..=1_024 => advanced;
         /// Tokens of a tenant's dreams from midnight UTC, beyond which scheduled ones wait;
         /// 0: no limit.
         tokens_a_day: u64 = 0, 0..=MOST;
         /// How long ticks can be read.
         retention_days: u32 = 30, 1..=36_500;
         /// Ticks of a schedule that can be read, the newest.
-        #[setting(advanced)]
-        ticks_kept: u64 = 100_000, 1..=10_000_000;
+        ticks_kept: u64 = 100_000, 1..=10_000_000 => advanced;
     }
 }
 

@@ -47,74 +47,54 @@ settings! {
     pub struct MemorySettings {
         /// Turns are cut into micros, minis and macros. A macro is a whole number of minis; new
         /// sizes begin at the next macro.
-        #[setting(at "memory.")]
-        cuts: CutSettings;
+        cuts: CutSettings => at "memory.";
         /// Closed micros that stay hot.
         hot_chunks: u32 = 2, 0..=1_000_000;
         /// Beyond this many tokens closed micros leave the hot tier.
-        #[setting(advanced)]
-        hot_max_tokens: u64 = 50_000, 0..=MOST;
+        hot_max_tokens: u64 = 50_000, 0..=MOST => advanced;
         /// The form of warm bodies: ctf (Compact Turn Format) or json.
-        #[setting(advanced)]
-        warm_format: WarmFormat;
+        warm_format: WarmFormat => advanced;
         /// Cold bodies: summary_only (in packs) or ctf (in the store).
-        #[setting(advanced)]
-        cold_format: ColdFormat;
+        cold_format: ColdFormat => advanced;
         /// Summarizes closed chunks.
         auto_summarize: bool = true;
         /// Keeps key facts with summaries.
-        #[setting(advanced)]
-        auto_extract_facts: bool = true;
+        auto_extract_facts: bool = true => advanced;
         /// Makes vectors; without them search is by words alone.
         auto_embed: bool = true;
         /// Summarizes a chunk only when it leaves the hot tier.
-        #[setting(advanced)]
-        defer_summarization: bool = true;
+        defer_summarization: bool = true => advanced;
         /// Keeps the bodies of cold turns.
-        #[setting(advanced)]
-        archive_cold_content: bool = true;
+        archive_cold_content: bool = true => advanced;
         /// How long the bodies of cold turns are kept; 0: for ever.
         cold_retention_days: u32 = 0, 0..=1_000_000;
         /// Long-term entries.
-        #[setting(at "memory.entry_")]
-        entries: EntrySettings;
+        entries: EntrySettings => at "memory.entry_";
         /// A memory of many entries is compacted while it is quiet: its oldest become one.
-        #[setting(at "memory.compact_")]
-        compaction: CompactionSettings;
+        compaction: CompactionSettings => at "memory.compact_";
         /// Intentions that come due.
-        #[setting(at "openwop.commitments_")]
-        commitments: CommitmentSettings;
+        commitments: CommitmentSettings => at "openwop.commitments_";
         /// Distillation of a memory within a budget of tokens.
-        #[setting(at "dreams.")]
-        dreams: DreamSettings;
+        dreams: DreamSettings => at "dreams.";
         /// Work that comes by itself; see docs/schedules.md.
-        #[setting(at "schedules.")]
-        schedules: ScheduleSettings;
+        schedules: ScheduleSettings => at "schedules.";
         /// What a model sees of a session is compacted when the next request would not fit.
-        #[setting(at "sessions.")]
-        handoffs: HandoffSettings;
+        handoffs: HandoffSettings => at "sessions.";
         /// How hosts over one store share background work.
-        #[setting(at "worker.")]
-        worker: WorkerSettings;
+        worker: WorkerSettings => at "worker.";
     }
-}
 
-settings! {
     /// Where turns are cut into chunks.
     #[derive(PartialEq, Eq)]
     pub struct CutSettings {
         /// Turns in a micro.
-        #[setting(key "memory.micro_chunk_size")]
-        micro_turns: u32 = 10, 1..=10_000;
+        micro_turns: u32 = 10, 1..=10_000 => key "memory.micro_chunk_size";
         /// Turns in a mini.
-        #[setting(key "memory.mini_chunk_interval")]
-        mini_turns: u32 = 25, 1..=100_000;
+        mini_turns: u32 = 25, 1..=100_000 => key "memory.mini_chunk_interval";
         /// Turns in a macro.
-        #[setting(key "memory.macro_chunk_interval")]
-        macro_turns: u32 = 100, 1..=100_000;
+        macro_turns: u32 = 100, 1..=100_000 => key "memory.macro_chunk_interval";
         /// A micro ends before it would pass this many tokens.
-        #[setting(advanced)]
-        micro_max_tokens: u32 = 8_000, 1..=4_294_967_295;
+        micro_max_tokens: u32 = 8_000, 1..=4_294_967_295 => advanced;
     }
 }
 
@@ -136,43 +116,31 @@ settings! {
         /// The largest content of an entry, as UTF-8.
         bytes: usize = 65_536, 1..=1 << 20;
         /// Tags that an entry may have.
-        #[setting(advanced)]
-        tags: usize = 64, 0..=10_000;
+        tags: usize = 64, 0..=10_000 => advanced;
         /// Characters of a tag.
-        #[setting(advanced)]
-        tag_chars: usize = 256, 1..=10_000;
+        tag_chars: usize = 256, 1..=10_000 => advanced;
         /// What a list's `tokenBudget` counts: chars or o200k_base.
-        #[setting(advanced)]
-        budget_counter: BudgetCounter;
+        budget_counter: BudgetCounter => advanced;
         /// How long a deleted entry can be read as of a moment before. After at most twice that it
         /// is gone from the store.
-        #[setting(advanced)]
-        snapshot_seconds: u64 = 3_600, 0..=31_536_000;
+        snapshot_seconds: u64 = 3_600, 0..=31_536_000 => advanced;
     }
-}
 
-settings! {
     /// When entries are compacted, and how.
     #[derive(PartialEq, Eq)]
     pub struct CompactionSettings {
         /// A memory of this many entries is compacted; 0: never.
         entries: u64 = 1_000, 0..=10_000_000;
         /// A memory is compacted after this long without a new entry.
-        #[setting(advanced)]
-        idle_seconds: u64 = 600, 0..=31_536_000;
+        idle_seconds: u64 = 600, 0..=31_536_000 => advanced;
         /// The newest entries, which compaction leaves as they are.
-        #[setting(advanced)]
-        keep_entries: usize = 100, 0..=10_000_000;
+        keep_entries: usize = 100, 0..=10_000_000 => advanced;
         /// Entries that compaction merges into one.
-        #[setting(advanced)]
-        input_entries: usize = 1_000, 2..=MAX_COMPACTED_ENTRIES as u64;
+        input_entries: usize = 1_000, 2..=MAX_COMPACTED_ENTRIES as u64 => advanced;
         /// Bytes of the merged entry, as UTF-8; at most `memory.entry_bytes`.
-        #[setting(advanced)]
-        output_bytes: usize = 65_536, 1..=1 << 20;
+        output_bytes: usize = 65_536, 1..=1 << 20 => advanced;
     }
-}
 
-settings! {
     /// What is hidden besides credentials and registered secrets, and how.
     #[derive(PartialEq, Eq)]
     pub struct RedactionSettings {

@@ -39,8 +39,7 @@ settings! {
         /// Files of one workspace.
         files: u64 = 256, 1..=100_000;
         /// Versions of a file that are kept, the last among them.
-        #[setting(advanced)]
-        versions: u64 = 20, 1..=100_000;
+        versions: u64 = 20, 1..=100_000 => advanced;
     }
 }
 

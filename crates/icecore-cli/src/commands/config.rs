@@ -1,8 +1,8 @@
 //! `icecore config`: effective settings with their origin.
 
-use icecore_settings::Row;
 use serde_json::json;
 
+use crate::app::DEFAULT_MEMORY;
 use crate::draw::table;
 use crate::failure::{Outcome, Status};
 use crate::hush;
@@ -28,18 +28,18 @@ pub fn example(printer: &Printer) -> Outcome<Status> {
 pub fn show(settings: &Settings, printer: &Printer) -> Outcome<Status> {
     let mut rows = all(settings);
     // An address may hold a password.
-    rows.iter_mut().for_each(|(shown, _)| shown.value = hush::said(&shown.value).into_owned());
+    rows.iter_mut().for_each(|(_, value, _)| *value = hush::said(value).into_owned());
     if printer.is_json() {
         let list: Vec<_> =
-            rows.iter().map(|(shown, origin)| json::setting(shown, &origin.to_string())).collect();
+            rows.iter().map(|(name, value, origin)| json::setting(name, value, origin)).collect();
         printer.json(&json!({ "settings": list }))?;
         return Ok(Status::Done);
     }
     let cells: Vec<Vec<String>> = rows
         .iter()
-        .map(|(shown, origin)| vec![shown.key.clone(), shown.value.clone(), origin.to_string()])
+        .map(|(name, value, origin)| vec![name.clone(), value.clone(), origin.to_string()])
         .collect();
-    for (line, (_, origin)) in table(&cells, &[]).iter().zip(&rows) {
+    for (line, (.., origin)) in table(&cells, &[]).iter().zip(&rows) {
         let line = match origin {
             Origin::Default => printer.paint(Tone::Dim, line),
             _ => line.clone(),
@@ -49,38 +49,36 @@ pub fn show(settings: &Settings, printer: &Printer) -> Outcome<Status> {
     Ok(Status::Done)
 }
 
-fn all(settings: &Settings) -> Vec<(Row, Origin)> {
-    let plain = |key: &str, value: String| Row { key: key.to_owned(), value };
+fn all(settings: &Settings) -> Vec<(String, String, Origin)> {
     let typed = |given: bool| if given { Origin::Flag } else { Origin::Default };
-    let config = match &settings.config {
-        Some(path) => path.display().to_string(),
-        None => "none".to_owned(),
-    };
+    let (data, flags) = (&settings.data, &settings.flags);
+    let config = settings.config.as_ref().map(|path| path.display().to_string());
+    let memory = settings.memory.clone();
     // The key itself is never shown.
     let (key, key_origin) = match settings.master_key {
         Some(_) => ("(hidden)".to_owned(), Origin::Env("ICECORE_MASTER_KEY".to_owned())),
-        None => (settings.data.join("master.key").display().to_string(), Origin::Default),
+        None => (data.join("master.key").display().to_string(), Origin::Default),
     };
-    let mut rows = vec![
-        (plain("data", settings.data.display().to_string()), settings.data_origin.clone()),
-        (plain("store", store(settings)), settings.store_origin.clone()),
-        (plain("config", config), settings.config_origin.clone()),
-        (plain("tenant", settings.tenant.clone()), typed(settings.flags.tenant.is_some())),
+    let before = [
+        ("data", data.display().to_string(), settings.data_origin.clone()),
+        ("store", store(settings), settings.store_origin.clone()),
+        ("config", config.unwrap_or_else(|| "none".to_owned()), settings.config_origin.clone()),
+        ("tenant", settings.tenant.clone(), typed(flags.tenant.is_some())),
         (
-            plain("memory", settings.memory.clone().unwrap_or_else(|| "default".to_owned())),
+            "memory",
+            memory.unwrap_or_else(|| DEFAULT_MEMORY.to_owned()),
             typed(settings.memory.is_some()),
         ),
-        (plain("master key", key), key_origin),
+        ("master key", key, key_origin),
     ];
-    if let Some(keys) = &settings.object_keys {
-        // Nor is that one; its name is.
-        rows.push((
-            plain("objects key", keys.id.clone()),
-            Origin::Env("AWS_ACCESS_KEY_ID".to_owned()),
-        ));
-    }
-    rows.extend(settings.rows());
-    rows
+    // Nor is that one; its name is.
+    let objects = settings
+        .object_keys
+        .as_ref()
+        .map(|keys| ("objects key", keys.id.clone(), Origin::Env("AWS_ACCESS_KEY_ID".to_owned())));
+    let before = before.into_iter().chain(objects);
+    let before = before.map(|(name, value, origin)| (name.to_owned(), value, origin));
+    before.chain(settings.rows()).collect()
 }
 
 /// The store without its password.
@@ -126,7 +124,7 @@ mod tests {
         let mut all = FileSettings::default();
         let given = icecore_settings::read(&mut all, &uncommented(&text)).unwrap();
         assert_eq!(rows(&mut all), defaults);
-        let missing: Vec<_> = defaults.iter().filter(|row| !given.contains(&row.key)).collect();
+        let missing: Vec<_> = defaults.iter().filter(|row| !given.contains(&row.name())).collect();
         assert!(missing.is_empty(), "{missing:?}");
         FileSettings::parse(&uncommented(&text)).unwrap();
     }

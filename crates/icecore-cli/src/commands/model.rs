@@ -10,11 +10,9 @@ use crate::args::{ModelAction, ModelArgs};
 use crate::draw::{bytes, number, table};
 use crate::failure::{Failure, Outcome, Status};
 use crate::hush;
-use crate::models::{
-    EmbeddingProvider, LOCAL_MODEL, ModelChoices, ModelSettings, models_dir, reserve, used, window,
-};
+use crate::models::{models_dir, reserve, used, window};
 use crate::printer::{Printer, Tone};
-use crate::settings::Settings;
+use crate::settings::{EmbeddingProvider, LOCAL_MODEL, ModelChoices, ModelSettings, Settings};
 
 /// A model that can be used by name.
 struct Known {

@@ -11,11 +11,10 @@ use std::time::Duration;
 use icecore::{ChatModel, ModelChain, Models, Tenant};
 use icecore_models::{ApiKey, ChatClient, ChatClientConfig, discover_local, known_window};
 
-use super::settings::{LOCAL_MODEL, ModelChoices, ModelSettings};
 use crate::app;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
-use crate::settings::Settings;
+use crate::settings::{LOCAL_MODEL, ModelChoices, ModelSettings, Settings};
 
 /// Of a window, at most this share is kept free for answers where the settings do not
 /// say how much.

@@ -4,14 +4,13 @@ use icecore::{Tenant, TenantBounds};
 use icecore_settings::{read, rows};
 
 use super::*;
-use crate::models::LOCAL_MODEL;
 
 /// What a file gives, or why it cannot be used.
 fn check(text: &str, expected: &str) {
     let found = match resolve(Global::default(), &[], &env(), Some(text)) {
         Ok(settings) => {
-            let given = settings.rows().into_iter().filter(|(_, origin)| *origin == Origin::File);
-            let given = given.map(|(row, _)| format!("{} = {}", row.key, row.value));
+            let given = settings.rows().into_iter().filter(|(.., origin)| *origin == Origin::File);
+            let given = given.map(|(name, value, _)| format!("{name} = {value}"));
             given.collect::<Vec<_>>().join(", ")
         }
         Err(error) => {
@@ -46,16 +45,16 @@ fn another(value: &str) -> Vec<String> {
 fn every_setting_is_read_by_its_name_and_no_other_changes() {
     let before = rows(&mut FileSettings::default());
     for row in &before {
-        let (table, key) = row.key.rsplit_once('.').unwrap();
+        let (table, key) = (&row.table, &row.key);
         let given = another(&row.value).into_iter().find_map(|value| {
             let mut file = FileSettings::default();
             read(&mut file, &format!("[{table}]\n{key} = {value}")).ok()?;
             Some((value, rows(&mut file)))
         });
-        let (value, after) = given.unwrap_or_else(|| panic!("{} takes nothing else", row.key));
+        let (value, after) = given.unwrap_or_else(|| panic!("{} takes nothing else", row.name()));
         let changed: Vec<_> = before.iter().zip(&after).filter(|(a, b)| a != b).collect();
-        assert_eq!(changed.len(), 1, "{} = {value}: {changed:?}", row.key);
-        assert_eq!(changed[0].1.key, row.key);
+        assert_eq!(changed.len(), 1, "{} = {value}: {changed:?}", row.name());
+        assert_eq!(changed[0].1.name(), row.name());
     }
 }
 
@@ -336,9 +335,9 @@ fn mistakes_about_models_are_named() {
 /// The value of a setting, and whether the file gives it.
 fn value(text: &str, key: &str) -> (String, bool) {
     let settings = resolve(Global::default(), &[], &env(), Some(text)).unwrap();
-    let rows = settings.rows();
-    let (row, origin) = rows.iter().find(|(row, _)| row.key == key).unwrap();
-    (row.value.clone(), *origin == Origin::File)
+    let mut rows = settings.rows().into_iter();
+    let (_, value, origin) = rows.find(|(name, ..)| name == key).unwrap();
+    (value, origin == Origin::File)
 }
 
 #[test]

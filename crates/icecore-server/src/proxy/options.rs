@@ -12,11 +12,9 @@ settings! {
     /// [`Limits`](crate::Limits).
     pub struct ProxyOptions {
         /// Where chats go on to from /openai/v1 and /anthropic/v1. Clients show a key of ours.
-        #[setting(at "proxy.")]
-        upstreams: TenantUpstreams;
+        upstreams: TenantUpstreams => at "proxy.";
         /// Providers of one tenant; what its table leaves out is as above.
-        #[setting(tables "proxy.tenants")]
-        tenants: BTreeMap<String, TenantUpstreams>;
+        tenants: BTreeMap<String, TenantUpstreams> => tables "proxy.tenants";
         /// Tokens of a request and its answer; 0: what `[models.NAME]` declares or is known of the
         /// model, else `sessions.window`.
         window: Option<u64> = None, 0..=1_000_000_000;
@@ -24,8 +22,7 @@ settings! {
         /// `sessions.reserve`.
         reserve: Option<u64> = None, 0..=1_000_000_000;
         /// Windows of models, by the name that a request has for them.
-        #[setting(none)]
-        windows: BTreeMap<String, u64>;
+        windows: BTreeMap<String, u64> => none;
         /// Tokens of memory that may be put before a request; 0: none.
         recall_tokens: u32 = 0, 0..=1_000_000;
         /// Sends requests on untouched while the store fails.
@@ -37,28 +34,21 @@ settings! {
         /// The longest that making a request fit may take; then it is refused, and stored.
         compaction_seconds: u64 = 600, 1..=86_400;
         /// The longest that connecting to a provider may take.
-        #[setting(advanced)]
-        connect_seconds: u64 = 10, 1..=3_600;
+        connect_seconds: u64 = 10, 1..=3_600 => advanced;
         /// The longest wait until an answer begins.
         first_byte_seconds: u64 = 600, 1..=86_400;
         /// The longest wait for the next piece of an answer.
         idle_seconds: u64 = 300, 1..=86_400;
     }
-}
 
-settings! {
     /// One tenant's providers.
     pub struct TenantUpstreams {
         /// The one that speaks OpenAI's protocol.
-        #[setting(under "openai_")]
-        openai: UpstreamOptions;
+        openai: UpstreamOptions => under "openai_";
         /// The one that speaks Anthropic's.
-        #[setting(under "anthropic_")]
-        anthropic: UpstreamOptions;
+        anthropic: UpstreamOptions => under "anthropic_";
     }
-}
 
-settings! {
     /// A provider.
     pub struct UpstreamOptions {
         /// The provider's address up to and with the version path, such as
@@ -69,8 +59,7 @@ settings! {
         /// The secret that is its key, registered by the caller's tenant.
         key_secret: String;
         /// What it is shown.
-        #[setting(none)]
-        key: UpstreamKey;
+        key: UpstreamKey => none;
     }
 }
 

@@ -55,18 +55,14 @@ settings! {
     #[derive(PartialEq, Eq)]
     pub struct ModelChoices {
         /// Models that work on the memory.
-        #[setting(at "memory.")]
-        memory: MemoryModels;
+        memory: MemoryModels => at "memory.";
         /// The model that writes handoffs; empty: none.
-        #[setting(key "sessions.distiller_model")]
-        handoff_model: String;
+        handoff_model: String => key "sessions.distiller_model";
         /// The model that dreams ask; empty: none.
-        #[setting(key "dreams.model")]
-        dream_model: String;
+        dream_model: String => key "dreams.model";
         /// The model that `icecore chat` talks to; empty: the only one, or the one that writes
         /// handoffs.
-        #[setting(key "chat.model")]
-        chat_model: String;
+        chat_model: String => key "chat.model";
         /// Tokens that a tenant's models may read and write from midnight UTC; 0: no limit.
         tokens_a_day: u64 = 0, 0..=MOST;
         /// What they may cost on that day, in the currency of the prices; 0: no limit.
@@ -76,12 +72,9 @@ settings! {
             ["http://127.0.0.1:11434", "http://127.0.0.1:8080"].map(str::to_owned).to_vec();
         /// A table for every model that talks. NAME is what the settings call it; `local` is the
         /// server on this machine.
-        #[setting(tables "models")]
-        tables: BTreeMap<String, ModelSettings>;
+        tables: BTreeMap<String, ModelSettings> => tables "models";
     }
-}
 
-settings! {
     /// The models that work on the memory.
     #[derive(PartialEq, Eq)]
     pub struct MemoryModels {
@@ -93,15 +86,12 @@ settings! {
         /// The model that consolidates entries; empty: none.
         consolidation_model: String;
     }
-}
 
-settings! {
     /// A model that talks.
     #[derive(PartialEq, Eq)]
     pub struct ModelSettings {
         /// NAME.
-        #[setting(none)]
-        name: String;
+        name: String => none;
         /// The protocol of the server: openai or anthropic.
         protocol: ModelProtocol;
         /// The server's address up to and with the version path, such as
@@ -133,9 +123,7 @@ settings! {
         /// Tells that the server caches the beginning of a request.
         caches_prefix: bool = false;
     }
-}
 
-settings! {
     /// Where vectors come from.
     #[derive(PartialEq, Eq)]
     pub struct EmbeddingSettings {
@@ -149,20 +137,16 @@ settings! {
         /// The environment variable that holds the endpoint's key; empty: no key.
         key_env: String;
         /// Threads of an installed model; 0: all cores.
-        #[setting(advanced)]
-        threads: usize = 0, 0..=1_024;
+        threads: usize = 0, 0..=1_024 => advanced;
         /// The length of the endpoint's vectors. 0 asks it at the start, so give it where the server
         /// may be away then.
         dims: usize = 0, 0..=65_536;
         /// The longest that one request to the endpoint may take.
-        #[setting(advanced)]
-        timeout_seconds: u64 = 30, 1..=3_600;
+        timeout_seconds: u64 = 30, 1..=3_600 => advanced;
         /// Texts in one request to the endpoint.
-        #[setting(advanced)]
-        batch_texts: usize = 64, 1..=10_000;
+        batch_texts: usize = 64, 1..=10_000 => advanced;
         /// Characters of a text that are sent to the endpoint.
-        #[setting(advanced)]
-        text_chars: usize = 8_000, 1..=1_000_000;
+        text_chars: usize = 8_000, 1..=1_000_000 => advanced;
     }
 }
 
