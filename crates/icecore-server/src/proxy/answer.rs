@@ -116,7 +116,7 @@ impl Reading {
                         Err(_) => self.is_malformed = true,
                     }
                 }
-                self.is_too_large = reader.held_bytes() > self.left.max(MOST_EVENT_BYTES);
+                self.is_too_large = reader.buffered_bytes() > self.left.max(MOST_EVENT_BYTES);
                 events.iter().for_each(|event| self.event(event));
             }
         }
@@ -456,7 +456,7 @@ mod tests {
         let mut reading = Reading::new(Protocol::OpenAi, true, 100);
         (0..100_000).for_each(|_| reading.take(b"data: no end of line "));
         let Form::Events(reader) = &reading.form else { panic!() };
-        assert!(reader.held_bytes() < MOST_EVENT_BYTES + 100);
+        assert!(reader.buffered_bytes() < MOST_EVENT_BYTES + 100);
         assert_eq!(reading.finish(None).interrupted, Some(SIZE));
     }
 
