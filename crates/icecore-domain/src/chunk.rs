@@ -34,18 +34,7 @@ pub enum Tier {
     Cold,
 }
 
-impl Tier {
-    /// All tiers, youngest first.
-    pub const ALL: [Tier; 3] = [Tier::Hot, Tier::Warm, Tier::Cold];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Tier::Hot => "hot",
-            Tier::Warm => "warm",
-            Tier::Cold => "cold",
-        }
-    }
-}
+crate::words!(Tier { Hot = "hot", Warm = "warm", Cold = "cold" });
 
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

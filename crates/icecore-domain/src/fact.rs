@@ -45,7 +45,10 @@ pub enum FactKind {
     Event,
 }
 
-crate::words!(FactKind { Identity = "identity", Preference = "preference", Decision = "decision", Constraint = "constraint", Instruction = "instruction", Plan = "plan", Event = "event" });
+crate::words!(FactKind {
+    Identity = "identity", Preference = "preference", Decision = "decision",
+    Constraint = "constraint", Instruction = "instruction", Plan = "plan", Event = "event",
+});
 
 /// What says the same: hash of normalised subject, attribute and value. Its hex
 /// is the fact's id, so that a verdict outlives a rebuild.

@@ -18,15 +18,7 @@ pub enum Following {
     Begins,
 }
 
-impl Following {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Continues => "continues",
-            Self::Forks => "forks",
-            Self::Begins => "begins",
-        }
-    }
-}
+crate::words!(Following { Continues = "continues", Forks = "forks", Begins = "begins" });
 
 /// A session in which the longest known beginning of a history is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

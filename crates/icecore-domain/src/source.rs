@@ -23,7 +23,10 @@ pub enum SourceKind {
     Macro,
 }
 
-crate::words!(SourceKind { Archive = "archive", Entry = "entry", Turn = "turn", Micro = "micro", Mini = "mini", Macro = "macro" });
+crate::words!(SourceKind {
+    Archive = "archive", Entry = "entry", Turn = "turn", Micro = "micro", Mini = "mini",
+    Macro = "macro",
+});
 
 /// Something as it is given to the distiller. Its secrets are hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,16 +23,9 @@ pub enum WindowKind {
     Distillate,
 }
 
-impl WindowKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WindowKind::Turn => "turn",
-            WindowKind::Summary => "summary",
-            WindowKind::Fact => "fact",
-            WindowKind::Distillate => "distillate",
-        }
-    }
-}
+crate::words!(WindowKind {
+    Turn = "turn", Summary = "summary", Fact = "fact", Distillate = "distillate",
+});
 
 /// Something that may go into a window.
 #[derive(Debug, Clone, PartialEq)]

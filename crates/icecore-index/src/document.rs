@@ -71,7 +71,9 @@ pub enum DocKind {
     Fact,
 }
 
-icecore_domain::words!(DocKind { Turn = "turn", Summary = "summary", Entry = "entry", Fact = "fact" });
+icecore_domain::words!(DocKind {
+    Turn = "turn", Summary = "summary", Entry = "entry", Fact = "fact",
+});
 
 impl Source {
     /// What kind of thing it is.

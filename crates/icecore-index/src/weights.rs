@@ -41,44 +41,14 @@ pub enum Signal {
     Opening,
 }
 
+icecore_domain::words!(Signal {
+    Lexical = "lexical", Semantic = "semantic", Window = "window", Coverage = "coverage",
+    Thread = "thread", Pairs = "pairs", Speaker = "speaker", Own = "own", Date = "date",
+    When = "when", Instruction = "instruction", Preference = "preference", Question = "question",
+    Opening = "opening",
+});
+
 impl Signal {
-    pub const ALL: [Signal; SIGNALS] = [
-        Signal::Lexical,
-        Signal::Semantic,
-        Signal::Window,
-        Signal::Coverage,
-        Signal::Thread,
-        Signal::Pairs,
-        Signal::Speaker,
-        Signal::Own,
-        Signal::Date,
-        Signal::When,
-        Signal::Instruction,
-        Signal::Preference,
-        Signal::Question,
-        Signal::Opening,
-    ];
-
-    /// Its name in an answer.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Signal::Lexical => "lexical",
-            Signal::Semantic => "semantic",
-            Signal::Window => "window",
-            Signal::Coverage => "coverage",
-            Signal::Thread => "thread",
-            Signal::Pairs => "pairs",
-            Signal::Speaker => "speaker",
-            Signal::Own => "own",
-            Signal::Date => "date",
-            Signal::When => "when",
-            Signal::Instruction => "instruction",
-            Signal::Preference => "preference",
-            Signal::Question => "question",
-            Signal::Opening => "opening",
-        }
-    }
-
     /// What it is worth when words and vectors both count.
     pub fn weight(self) -> f32 {
         match self {

@@ -162,37 +162,38 @@ fn merge_short(piece: &[u8], mut each: impl FnMut(usize)) {
 }
 
 fn merge_long(piece: &[u8], mut each: impl FnMut(usize)) {
-    let length = piece.len();
+    let length = piece.len() as u32;
     // The parts as a list: where the one that begins here ends, and where the one before
     // it begins. A part that was merged into another ends nowhere.
-    let mut ends: Vec<usize> = (1..=length).collect();
-    let mut befores: Vec<usize> = (0..length).map(|at| at.saturating_sub(1)).collect();
-    let mut queue = BinaryHeap::with_capacity(length);
-    let pair = |start: usize, end: usize| match rank(&piece[start..end]) {
+    let mut ends: Vec<u32> = (1..=length).collect();
+    let mut befores: Vec<u32> = (0..length).map(|at| at.saturating_sub(1)).collect();
+    let pair = |start: u32, end: u32| match rank(&piece[start as usize..end as usize]) {
         NO_TOKEN => None,
         rank => Some(Reverse((rank, start, end))),
     };
-    queue.extend((0..length - 1).filter_map(|at| pair(at, at + 2)));
+    let pairs: Vec<_> = (0..length - 1).filter_map(|at| pair(at, at + 2)).collect();
+    let mut queue = BinaryHeap::from(pairs);
     while let Some(Reverse((_, start, end))) = queue.pop() {
-        let middle = ends[start];
+        let middle = ends[start as usize];
         // The pair is still there if its two parts are.
-        if middle >= end || ends[middle] != end {
+        if middle >= end || ends[middle as usize] != end {
             continue;
         }
-        ends[start] = end;
-        ends[middle] = 0;
+        ends[start as usize] = end;
+        ends[middle as usize] = 0;
         if end < length {
-            befores[end] = start;
-            queue.extend(pair(start, ends[end]));
+            befores[end as usize] = start;
+            queue.extend(pair(start, ends[end as usize]));
         }
         if start > 0 {
-            queue.extend(pair(befores[start], end));
+            queue.extend(pair(befores[start as usize], end));
         }
     }
     let mut start = 0;
     while start < length {
-        each(ends[start] - start);
-        start = ends[start];
+        let end = ends[start as usize];
+        each((end - start) as usize);
+        start = end;
     }
 }
 

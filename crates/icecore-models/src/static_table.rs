@@ -25,7 +25,8 @@ const _: () = assert!(BLOCK_PIECES as i64 * u16::MAX as i64 * 128 <= i32::MAX as
 /// A static embedding table.
 pub struct StaticEmbedder {
     file: ModelFile,
-    pieces: WordPiece,
+    /// Made when a text is embedded first.
+    pieces: OnceLock<WordPiece>,
     id: ModelId,
 }
 
@@ -52,7 +53,7 @@ impl StaticEmbedder {
         static SHARED: OnceLock<Arc<StaticEmbedder>> = OnceLock::new();
         let make = || {
             let file = ModelFile::trusted(Cow::Borrowed(BUNDLED));
-            Arc::new(file.and_then(Self::new).expect("the model in the binary is well formed"))
+            Arc::new(Self::trusted(file.expect("the model in the binary is well formed")))
         };
         SHARED.get_or_init(make).clone()
     }
@@ -73,14 +74,24 @@ impl StaticEmbedder {
     }
 
     fn new(file: ModelFile) -> Result<Self, ModelFileError> {
-        let pieces = WordPiece::new(file.vocabulary(), file.header.max_word_chars);
-        if pieces.len() != file.header.vocab {
-            let reason = format!("{} pieces, not {}", pieces.len(), file.header.vocab);
+        let new = Self::trusted(file);
+        let (found, vocab) = (new.pieces().len(), new.file.header.vocab);
+        if found != vocab {
+            let reason = format!("{found} pieces, not {vocab}");
             return Err(ModelFileError::Header { reason });
         }
+        Ok(new)
+    }
+
+    fn trusted(file: ModelFile) -> Self {
         let (name, dims) = (file.header.name.clone(), file.header.dims);
         let id = ModelId { name, hash: file.digest(), dims };
-        Ok(Self { file, pieces, id })
+        Self { file, pieces: OnceLock::new(), id }
+    }
+
+    fn pieces(&self) -> &WordPiece {
+        let make = || WordPiece::new(self.file.vocabulary(), self.file.header.max_word_chars);
+        self.pieces.get_or_init(make)
     }
 
     /// The numbers of the pieces that a text is embedded by.
@@ -119,7 +130,7 @@ impl StaticEmbedder {
     }
 
     fn find_pieces(&self, text: &str, found: &mut Pieces) {
-        self.pieces.pieces(self.file.vocabulary(), text, self.file.header.max_tokens, found);
+        self.pieces().pieces(self.file.vocabulary(), text, self.file.header.max_tokens, found);
     }
 }
 

@@ -39,7 +39,10 @@ pub enum Section {
     Timeline,
 }
 
-crate::words!(Section { Now = "now", Decisions = "decisions", Preferences = "preferences", People = "people", Threads = "threads", Timeline = "timeline" });
+crate::words!(Section {
+    Now = "now", Decisions = "decisions", Preferences = "preferences", People = "people",
+    Threads = "threads", Timeline = "timeline",
+});
 
 impl Section {
     /// Its heading, for people.

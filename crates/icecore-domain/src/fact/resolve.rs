@@ -44,7 +44,9 @@ pub enum FactStatus {
     Superseded,
 }
 
-crate::words!(FactStatus { Auto = "auto", Confirmed = "confirmed", Rejected = "rejected", Superseded = "superseded" });
+crate::words!(FactStatus {
+    Auto = "auto", Confirmed = "confirmed", Rejected = "rejected", Superseded = "superseded",
+});
 
 /// A fact with its history.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -38,31 +38,17 @@ pub enum HandoffSection {
     Recalled,
 }
 
-impl HandoffSection {
-    pub const ALL: [HandoffSection; 9] = [
-        HandoffSection::Goal,
-        HandoffSection::State,
-        HandoffSection::Decisions,
-        HandoffSection::Instructions,
-        HandoffSection::People,
-        HandoffSection::Files,
-        HandoffSection::Tasks,
-        HandoffSection::Facts,
-        HandoffSection::Recalled,
-    ];
+crate::words!(HandoffSection {
+    Goal = "Goal", State = "State", Decisions = "Decisions",
+    Instructions = "Constraints and standing instructions", People = "People and things",
+    Files = "Files", Tasks = "Open tasks", Facts = "Facts",
+    Recalled = "Recalled for the request that follows",
+});
 
-    pub fn heading(self) -> &'static str {
-        match self {
-            HandoffSection::Goal => "Goal",
-            HandoffSection::State => "State",
-            HandoffSection::Decisions => "Decisions",
-            HandoffSection::Instructions => "Constraints and standing instructions",
-            HandoffSection::People => "People and things",
-            HandoffSection::Files => "Files",
-            HandoffSection::Tasks => "Open tasks",
-            HandoffSection::Facts => "Facts",
-            HandoffSection::Recalled => "Recalled for the request that follows",
-        }
+impl HandoffSection {
+    /// Its heading.
+    pub const fn heading(self) -> &'static str {
+        self.as_str()
     }
 
     /// The section of a heading, whatever its case and punctuation.

@@ -25,16 +25,9 @@ pub enum CatchUp {
     Skip,
 }
 
+crate::words!(CatchUp { Once = "once", Skip = "skip" });
+
 impl CatchUp {
-    pub const ALL: [CatchUp; 2] = [CatchUp::Once, CatchUp::Skip];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            CatchUp::Once => "once",
-            CatchUp::Skip => "skip",
-        }
-    }
-
     /// By its word.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str() == word)

@@ -244,7 +244,7 @@ impl<'a> ChatMessage<'a> {
     }
 }
 
-fn brought_by<'a>(part: &Part<'a>, turn: &RawTurn) -> LooseResult<'a> {
+fn result_in<'a>(part: &Part<'a>, turn: &RawTurn) -> LooseResult<'a> {
     let mut id = part.answers();
     if id.is_empty() {
         id = turn.tool_call_id.clone().unwrap_or_default();
@@ -266,7 +266,8 @@ fn all_of<'a>(turn: &'a RawTurn, pieces: Vec<Piece<'a>>) -> LooseResult<'a> {
         Content::Text(text) => ResultContent::Text(Cow::Borrowed(text)),
         Content::Null => ResultContent::Text(Cow::Borrowed("")),
         Content::Parts(_) => ResultContent::Parts(
-            said.into_iter()
+            pieces
+                .into_iter()
                 .filter_map(|piece| match piece {
                     Piece::Part(part) => Some(part),
                     Piece::Text(_) => None,

@@ -103,7 +103,7 @@ fn content(message: &ChatMessage<'_>) -> String {
 /// model refuse; of anybody else it is text.
 fn part_of(piece: &Piece<'_>, speaker: Speaker) -> Option<String> {
     let part = match piece {
-        Piece::Text(text) => return text_part(text),
+        Piece::Text(text) => return spoken_text(text),
         Piece::Part(part) if part.is_thought() => return None,
         Piece::Part(part) => part,
     };
@@ -118,11 +118,11 @@ fn part_of(piece: &Piece<'_>, speaker: Speaker) -> Option<String> {
         "refusal" if speaker == Speaker::Model && !part.text_of("refusal").is_empty() => {
             Some(part.raw.to_owned())
         }
-        _ => text_part(&part.words()),
+        _ => spoken_text(&part.words()),
     }
 }
 
-fn text_part(text: &str) -> Option<String> {
+fn spoken_text(text: &str) -> Option<String> {
     (!text.trim().is_empty()).then(|| text_part(text))
 }
 
@@ -139,7 +139,7 @@ fn image(part: &Part<'_>) -> Option<String> {
         (Some(url), _) | (None, Some(url)) => url.to_owned(),
         (None, None) => match (text("/source/media_type"), text("/source/data")) {
             (Some(kind), Some(data)) => format!("data:{kind};base64,{data}"),
-            _ => return text_part(&part.words()),
+            _ => return spoken_text(&part.words()),
         },
     };
     Some(format!("{{\"type\":\"image_url\",\"image_url\":{{\"url\":{}}}}}", quote(&url)))
