@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use icecore::{ScheduleRequest, ScheduleTask};
+use icecore_host::schedules::{ScheduleRequest, ScheduleTask};
 use icecore_store::testing::{OneThread, SeededNames};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinHandle;
@@ -215,12 +215,13 @@ async fn begin(world: &Arc<World>) {
     for tenant in 0..world.plan.tenants {
         let made = async {
             let scope = memory.scope(&world.principal(tenant), MEMORY).await?;
-            memory.add_schedule(&scope, ScheduleRequest::cron("*/7 * * * * *")).await?;
+            let schedules = world::hosting(&memory).schedules;
+            schedules.add(&scope, ScheduleRequest::cron("*/7 * * * * *")).await?;
             let consolidation = ScheduleRequest {
                 task: ScheduleTask::Consolidate,
                 ..ScheduleRequest::cron("*/5 * * * * *")
             };
-            memory.add_schedule(&scope, consolidation).await
+            schedules.add(&scope, consolidation).await
         };
         if let Err(error) = made.await {
             world.story.break_promise(format_args!("no schedule can be made: {error:?}"));

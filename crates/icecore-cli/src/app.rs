@@ -1,6 +1,11 @@
 //! What every command has at hand: the memory, whose it is, and the way out.
 
-use icecore::{Memory, MemoryBuilder, Models, Principal, Scope, Tenant};
+use std::sync::Arc;
+
+use icecore::{IndexFile, Memory, MemoryBuilder, Models, Principal, Scope, Tenant};
+use icecore_host::bounds::Bounds;
+use icecore_host::settings::WorkspaceSettings;
+use icecore_host::{Host, HostSettings};
 
 use crate::failure::{Failure, Outcome};
 use crate::hush;
@@ -18,6 +23,8 @@ pub struct App {
     pub settings: Settings,
     /// The memory.
     pub memory: Memory,
+    /// What a host adds to it.
+    pub host: Host,
     /// On whose behalf.
     pub principal: Principal,
     /// Which memory of theirs.
@@ -68,12 +75,18 @@ pub fn builder(settings: &Settings) -> Outcome<MemoryBuilder> {
     Ok(builder
         .settings(settings.file.memory.clone())
         .index(settings.file.index)
-        .workspace(settings.file.workspace)
-        .bounds(settings.file.bounds.clone())
+        .index_file(index_file(&settings.file.host.workspace))
+        .admission(Arc::new(Bounds::new(settings.file.bounds.clone())))
         .redactor(redactor)
         .logs(hush::logs())
         .objects(settings.file.objects.clone(), settings.object_keys.clone())
         .master_key(settings.master_key.clone()))
+}
+
+/// The index of a tenant's memories is a file of its workspace.
+fn index_file(workspace: &WorkspaceSettings) -> Option<IndexFile> {
+    let &WorkspaceSettings { enabled, file_bytes, files, versions } = workspace;
+    enabled.then_some(IndexFile { bytes: file_bytes, files, versions })
 }
 
 impl App {
@@ -96,7 +109,10 @@ impl App {
         let memory = builder.open(&settings.data).await?;
         let name = settings.memory.as_deref().unwrap_or(DEFAULT_MEMORY);
         let scope = memory.scope(&principal, name).await?;
-        Ok(Self { settings, memory, principal, scope, printer })
+        // Only `serve` keeps writers out.
+        let hosting = HostSettings { read_only: false, ..settings.file.host.clone() };
+        let host = Host::new(memory.clone(), hosting);
+        Ok(Self { settings, memory, host, principal, scope, printer })
     }
 
     /// What a person should know about an answer.
@@ -120,7 +136,7 @@ impl App {
         // One long branch would leave a bar of branches at nothing.
         let bar = Bar::spinner(&self.printer, "settling");
         tokio::select! {
-            settled = self.memory.settle(|done, left| bar.at(done, done + left)) => {
+            settled = self.host.settle(|done, left| bar.at(done, done + left)) => {
                 settled?;
                 Ok(())
             }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use icecore::{MemoryError, StoreError};
+use icecore_host::schedules::SchedulingError;
 
 use crate::printer::Printer;
 use crate::settings::SettingsError;
@@ -52,6 +53,15 @@ pub type Outcome<T> = Result<T, Failure>;
 impl From<MemoryError> for Failure {
     fn from(error: MemoryError) -> Self {
         Failure::Memory(error)
+    }
+}
+
+impl From<SchedulingError> for Failure {
+    fn from(error: SchedulingError) -> Self {
+        match error {
+            SchedulingError::Memory(error) => Failure::Memory(error),
+            error => Failure::Refused(error.to_string(), None),
+        }
     }
 }
 

@@ -4,9 +4,10 @@
 use icecore::json::quote;
 use icecore::turn_jsonl::write_fields;
 use icecore::{
-    AddedSecret, ApiKeyRecord, CheckReport, ChunkInfo, EntryRecord, ImportReport, PackReport,
-    RawTurn, Rescanned, SecretRecord, StoredTurn, Timestamp,
+    AddedSecret, CheckReport, ChunkInfo, EntryRecord, ImportReport, PackReport, RawTurn, Rescanned,
+    SecretRecord, StoredTurn, Timestamp,
 };
+use icecore_host::keys::ApiKeyRecord;
 use icecore_server::{NewKey, wire};
 use serde_json::{Value, json};
 

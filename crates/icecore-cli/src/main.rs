@@ -176,7 +176,7 @@ async fn with_memory(command: Command, settings: Settings, printer: Printer) -> 
     let done = match App::open(settings, printer, needs).await {
         Ok(app) => {
             let done = dispatch(command, &app).await;
-            app.memory.write_usage().await;
+            app.host.bounds.write().await;
             done
         }
         Err(failure) => Err(failure),

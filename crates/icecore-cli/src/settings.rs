@@ -11,10 +11,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use icecore::{
-    BoundSettings, IndexSettings, MemorySettings, ObjectKeys, ObjectSettings, PostgresOptions,
-    RedactionSettings, WorkspaceSettings,
+    IndexSettings, MemorySettings, ObjectKeys, ObjectSettings, PostgresOptions, RedactionSettings,
 };
 use icecore_host::HostSettings;
+use icecore_host::settings::BoundSettings;
 use icecore_models::ApiKey;
 use icecore_server::ServerOptions;
 use icecore_settings::{SettingError, rows, set, settings, variables};
@@ -41,8 +41,6 @@ settings! {
         /// Credentials and registered secrets are always hidden. Personal data is hidden where its
         /// kinds are listed.
         redaction: RedactionSettings => at "redaction.";
-        /// Files that agents share beside the memory.
-        workspace: WorkspaceSettings => at "workspace.";
         bounds: BoundSettings => at "bounds.";
         /// Where packs and archives are stored; see docs/object-storage.md. The keys for S3 come
         /// from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.

@@ -9,8 +9,6 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::host::Host;
-
 /// A side of memory that an agent may ask for (RFC 0080 §A).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dimension {
@@ -449,58 +447,6 @@ impl Capabilities {
     }
 }
 
-impl Host {
-    /// What this host can do now, behind a door through which bodies of
-    /// `body_bytes` come.
-    pub fn capabilities(&self, body_bytes: usize) -> Capabilities {
-        Capabilities::of(&self.means(body_bytes))
-    }
-
-    fn means(&self, body_bytes: usize) -> Means {
-        let (entries, workspace) = (self.memory.entry_settings(), self.memory.workspace());
-        let compaction = self.memory.compaction_settings();
-        let commitments = self.memory.commitment_settings();
-        let dreams = self.memory.dream_settings();
-        Means {
-            writable: !self.settings.read_only,
-            semantic: self.memory.model().is_some(),
-            entry_bytes: entries.bytes,
-            budget_counter: self.memory.entry_budget_counter(),
-            compaction: (compaction.entries > 0).then(|| CompactionMeans {
-                input_entries: compaction.input_entries,
-                // What it writes is an entry.
-                output_bytes: compaction.output_bytes.min(entries.bytes),
-            }),
-            distillation: DistillationMeans {
-                max_token_budget: dreams.max_token_budget,
-                archive_retention_days: dreams.archive_retention_days,
-                scheduled: self.is_scheduled(),
-            },
-            schedule_horizon: self
-                .is_scheduled()
-                .then(|| self.memory.schedule_settings().horizon()),
-            workspace: workspace.enabled.then(|| WorkspaceMeans {
-                // A larger one could not arrive.
-                file_bytes: workspace.file_bytes.min(body_bytes),
-                files: workspace.files,
-                versions: workspace.versions,
-            }),
-            workflows: self.workflows().into_iter().map(str::to_owned).collect(),
-            conformance: self.settings.conformance,
-            run_retention_seconds: self.settings.run_retention_seconds,
-            commitments: commitments.pending > 0 && commitments.pending_tenant > 0,
-            agents: self.agents.count(),
-        }
-    }
-}
-
-impl Host {
-    /// Whether this host dreams by itself, on schedules.
-    fn is_scheduled(&self) -> bool {
-        !self.settings.read_only && self.memory.schedule_settings().per_tenant > 0
-    }
-}
-
 const LONG_TERM: &str = "long-term";
 
 /// RFCs also write `capabilities.memory.search`.
@@ -611,7 +557,8 @@ fn replay(means: &Means) -> Option<ReplayFamily> {
         supported: true,
         modes: vec!["replay"],
         retention: ReplayWindow { window_seconds: means.run_retention_seconds },
-        side_effect_suppression: "recorded-outcome",
+        // A replay repeats what was recorded and acts on nothing, but no test can witness it.
+        side_effect_suppression: "none",
     })
 }
 
@@ -761,7 +708,7 @@ pub(crate) mod tests {
                 "supported": true,
                 "modes": ["replay"],
                 "retention": {"windowSeconds": 604_800},
-                "sideEffectSuppression": "recorded-outcome",
+                "sideEffectSuppression": "none",
             },
         });
         assert_eq!(json!(able.families()), expected);

@@ -1,30 +1,22 @@
-//! How an OpenWOP memory host behaves: runs of workflows that use memory, the agents
-//! that are installed, commitments, and what the host says of itself.
+//! What a host adds to memory: API keys, outcomes of requests, limits per tenant, runs,
+//! schedules, commitments, workspace files, and the rules of the OpenWOP protocol.
 //!
-//! Knows the protocol's rules, and neither HTTP nor SQL.
+//! [`Host`] has a handle for each. Knows neither HTTP nor SQL.
 
-mod agents;
-mod capabilities;
-mod dreams;
-mod engine;
+pub mod agents;
+pub mod bounds;
+pub mod capabilities;
+pub mod commitments;
+mod error;
 mod host;
-mod plan;
-mod probes;
-mod runs;
-mod settings;
-mod workflow;
+pub mod keys;
+pub mod outcomes;
+pub mod runs;
+pub mod schedules;
+pub mod settings;
+mod upkeep;
+pub mod workspace;
 
-pub use agents::{AgentEntry, Agents, AgentsError, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MemoryShape};
-pub use capabilities::{
-    AgentsFamily, AttributionBlock, Capabilities, CommitmentsBlock, CompactionBlock,
-    CompactionMeans, ConsolidationBlock, Dimension, DistillationBlock, DistillationMeans, Families,
-    InjectionBudgetBlock, ManifestRuntimeBlock, Means, MemoryFamily, ReplayFamily, ReplayWindow,
-    RetentionBlock, SearchBlock, SecretsFamily, WorkspaceFamily, WorkspaceMeans,
-};
-pub use engine::Stepped;
+pub use agents::AgentsError;
 pub use host::Host;
-pub use runs::{
-    ForkRequest, MAX_RUN_EVENTS, MAX_RUN_ID_CHARS, RunEvent, RunEvents, RunOwner, RunRequest,
-    RunView, RunsError,
-};
 pub use settings::HostSettings;

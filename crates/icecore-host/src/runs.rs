@@ -1,21 +1,39 @@
-//! Runs of workflows: made, read, followed, called off and repeated.
+//! Runs of workflows: made, read, followed, cancelled and repeated.
 //!
 //! A run names the entries that it wrote and found, and never quotes them. They are
 //! looked up whenever it is read, so that what was forgotten is gone from it too.
+//! `engine` works on runs until they end.
 
+mod dream;
+mod engine;
+mod fixtures;
+mod plan;
+mod step;
+mod workflow;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use icecore::extend::{self, in_pieces, write_redacted};
 use icecore::json::JsonText;
-use icecore::{
-    Claim, EntryRecord, EntryRef, MemoryError, Millis, NewForkRequest, NewRunRequest, Principal,
-    RunEventRecord, RunRecord, RunStatus, RunStepRequest, RunValue,
+use icecore::{Claim, EntryRecord, Memory, MemoryError, Millis, Principal, Redactor, Tenant};
+pub use icecore_store::{
+    EntryRef, ForkOf, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue,
+    RunVariable,
 };
+use icecore_store::{NewFork, NewRun, Store};
 use serde_json::{Map, Value, json};
+use tokio::sync::{Notify, broadcast};
 use tokio::time::Instant;
 
-use crate::dreams;
-use crate::host::Host;
-use crate::plan::event;
+use crate::error::wraps_memory;
+use crate::settings::HostSettings;
+
+pub use engine::Stepped;
+use plan::event;
+use step::{Step, redacted};
+use workflow::Workflow;
 
 /// Characters of a run's id.
 pub const MAX_RUN_ID_CHARS: usize = 64;
@@ -72,54 +90,20 @@ pub struct ForkRequest {
     pub claim: Option<Claim>,
 }
 
-/// Whose run it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunOwner {
-    /// The tenant.
-    pub tenant: String,
-    /// Which of its workspaces.
-    pub workspace: String,
-    /// Who asked for it, by an opaque id.
-    pub principal: String,
-}
-
 /// A run as it is read now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunView {
-    /// As it is kept; the files that it began with are there.
+    /// As it is stored; the files that it began with are there.
     pub record: RunRecord,
-    /// Whose it is.
-    pub owner: RunOwner,
     /// What it leaves behind, with entries as they are now.
     pub variables: Map<String, Value>,
-}
-
-/// An event of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunEvent {
-    /// `RUN:SEQUENCE`, the same whenever it is read.
-    pub event_id: String,
-    /// Of which run.
-    pub run_id: String,
-    /// For example `node.completed`.
-    pub kind: String,
-    /// A JSON object that quotes nothing.
-    pub payload: Value,
-    /// When it happened.
-    pub timestamp: Millis,
-    /// Its number in the run, from 0.
-    pub sequence: u64,
-    /// At which node.
-    pub node_id: Option<String>,
-    /// The event that it repeats.
-    pub causation_id: Option<String>,
 }
 
 /// Events of a run, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunEvents {
     /// The events.
-    pub events: Vec<RunEvent>,
+    pub events: Vec<RunEventRecord>,
     /// Whether none comes after them.
     pub is_complete: bool,
 }
@@ -159,11 +143,13 @@ pub enum RunsError {
     Forbidden,
     /// A run past its retention, or one that was forgotten.
     #[error(
-        "what the run held is gone: it ended longer ago than runs are kept (`run_retention_seconds`), or was forgotten"
+        "the run is not kept any more: it ended longer ago than runs are kept (`run_retention_seconds`), or was forgotten"
     )]
     Expired {
         /// Which run.
         run: String,
+        /// From when on it could not be read.
+        boundary: Millis,
         /// From where it was to be repeated, if it was.
         from_seq: Option<u64>,
     },
@@ -195,23 +181,60 @@ pub enum RunsError {
     Memory(#[from] MemoryError),
 }
 
+wraps_memory!(RunsError);
+
 type Result<T> = std::result::Result<T, RunsError>;
 
-impl Host {
+/// The runs of all tenants. Clones share everything.
+#[derive(Clone)]
+pub struct Runs {
+    memory: Memory,
+    settings: Arc<HostSettings>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The workflows of this host, by id.
+    workflows: BTreeMap<String, Workflow>,
+    /// There may be something to do.
+    wake: Notify,
+    /// In which run something happened.
+    news: broadcast::Sender<RunKey>,
+    /// Since when this host looks after runs.
+    since: Millis,
+}
+
+/// A run of any tenant.
+type RunKey = (Tenant, String);
+
+/// News that are kept for slow listeners.
+const NEWS: usize = 1_024;
+
+impl Runs {
+    pub(crate) fn new(memory: Memory, settings: Arc<HostSettings>) -> Self {
+        let mut workflows = workflow::built_in();
+        if settings.conformance {
+            workflows.extend(workflow::fixtures());
+        }
+        let (news, _) = broadcast::channel(NEWS);
+        let shared = Shared { workflows, wake: Notify::new(), news, since: memory.now() };
+        Self { memory, settings, shared: Arc::new(shared) }
+    }
+
+    fn store(&self) -> &Store {
+        extend::store(&self.memory)
+    }
+
     /// The workflows that can be run here, by id.
-    pub fn workflows(&self) -> Vec<&str> {
-        self.runs.workflows.keys().map(String::as_str).collect()
+    pub fn workflows(&self) -> impl Iterator<Item = &str> {
+        self.shared.workflows.keys().map(String::as_str)
     }
 
     /// Makes a run. It sees memory, and the files of the principal's workspace, as they
-    /// are now, and is worked on by [`Host::work_until`].
-    pub async fn create_run(
-        &self,
-        principal: &Principal,
-        request: RunRequest,
-    ) -> Result<RunRecord> {
+    /// are now. The secrets in its inputs are hidden.
+    pub async fn create(&self, principal: &Principal, request: RunRequest) -> Result<RunRecord> {
         self.refuse_read_only()?;
-        if !self.runs.workflows.contains_key(&request.workflow_id) {
+        if !self.shared.workflows.contains_key(&request.workflow_id) {
             return Err(RunsError::UnknownWorkflow);
         }
         check_id(&request.id)?;
@@ -222,62 +245,71 @@ impl Host {
         if !request.inputs.as_str().starts_with('{') {
             return Err(RunsError::BadInputs);
         }
-        let inputs = dreams::inputs(&request)?;
-        let RunRequest { id, workflow_id, principal_id, claim, .. } = request;
-        let run = NewRunRequest {
-            id,
-            workflow: workflow_id,
-            principal: principal_id,
-            inputs,
-            most_unfinished: self.settings.runs_unfinished,
-            claim,
-        };
-        let made = self.memory.create_run(principal, run).await?;
+        let inputs = dream::inputs(&request)?;
+        let made = write_redacted(|| self.create_once(principal, &request, &inputs)).await?;
         // Only a hint: what is to be done stands in the store.
-        self.runs.wake.notify_one();
+        self.shared.wake.notify_one();
         Ok(made)
+    }
+
+    async fn create_once(
+        &self,
+        principal: &Principal,
+        request: &RunRequest,
+        inputs: &JsonText,
+    ) -> std::result::Result<RunRecord, MemoryError> {
+        let known = self.memory.redactor(principal.tenant()).await?;
+        let name = |name: &str| known.redactor.name(name).into_string();
+        let run = NewRun {
+            id: name(&request.id),
+            workflow: name(&request.workflow_id),
+            principal: name(&request.principal_id),
+            inputs: redacted(&known.redactor, inputs).await?,
+            events: Vec::new(),
+            most_unfinished: self.settings.runs_unfinished,
+            now: self.memory.now(),
+            secrets_seen: known.version,
+            claim: request.claim.clone(),
+        };
+        Ok(self.store().create_run(&principal.workspace(), run).await?)
     }
 
     /// A run with what it leaves behind. Entries that are gone are null, and left out
     /// of lists.
-    pub async fn run(&self, principal: &Principal, id: &str) -> Result<RunView> {
-        let record = self.own_run(principal, id).await?;
-        self.refuse_expired(&record, None)?;
+    pub async fn get(&self, principal: &Principal, id: &str) -> Result<RunView> {
+        let record = self.kept(principal, id).await?;
         let mut variables = Map::new();
         for variable in &record.variables {
             let value = self.value(principal, &variable.value).await?;
             variables.insert(variable.name.clone(), value);
         }
-        let owner = owner_of(principal, &record);
-        Ok(RunView { record, owner, variables })
+        Ok(RunView { record, variables })
     }
 
     /// Events of a run after a number, in order; from the first without one. At most
     /// [`MAX_RUN_EVENTS`] are answered; 0 asks for as many.
-    pub async fn run_events(
+    pub async fn events(
         &self,
         principal: &Principal,
         id: &str,
         after: Option<u64>,
         limit: usize,
     ) -> Result<RunEvents> {
-        // First how it stands, then what happened: what is complete then stays so.
-        let record = self.own_run(principal, id).await?;
-        self.refuse_expired(&record, None)?;
+        // First its status, then its events: what is complete then stays so.
+        let record = self.kept(principal, id).await?;
         let limit = match limit {
             0 => MAX_RUN_EVENTS,
             limit => limit.min(MAX_RUN_EVENTS),
         };
-        let events = self.memory.run_events(principal, id, after, limit).await?;
-        let told = events.last().map(|event| event.sequence).or(after);
-        let next = told.map_or(0, |sequence| sequence.saturating_add(1));
+        let events = self.events_after(principal.tenant(), &record.id, after, limit).await?;
+        let last = events.last().map(|event| event.sequence).or(after);
+        let next = last.map_or(0, |sequence| sequence.saturating_add(1));
         let is_complete = record.status.is_terminal() && next >= record.events;
-        let events = events.into_iter().map(|event| RunEvent::new(id, event)).collect();
         Ok(RunEvents { events, is_complete })
     }
 
-    /// As [`Host::run_events`], but where there is none yet it waits for one, for so
-    /// long at most. Who has to end before that may drop it.
+    /// As [`Runs::events`], but waits for an event if there is none yet, at most for
+    /// `timeout`. The future may be dropped at any time.
     pub async fn wait_for_events(
         &self,
         principal: &Principal,
@@ -288,9 +320,9 @@ impl Host {
     ) -> Result<RunEvents> {
         let deadline = Instant::now() + timeout.min(MAX_WAIT);
         // Before it is read, so that nothing happens unheard between.
-        let mut news = self.runs.news.subscribe();
+        let mut news = self.shared.news.subscribe();
         loop {
-            let found = self.run_events(principal, id, after, limit).await?;
+            let found = self.events(principal, id, after, limit).await?;
             let left = deadline.saturating_duration_since(Instant::now());
             if !found.events.is_empty() || found.is_complete || left.is_zero() {
                 return Ok(found);
@@ -310,26 +342,18 @@ impl Host {
         }
     }
 
-    /// Calls off a run. What it has written stays; it writes nothing more.
-    pub async fn cancel_run(&self, principal: &Principal, id: &str) -> Result<RunRecord> {
+    /// Cancels a run. What it has written stays; it writes nothing more.
+    pub async fn cancel(&self, principal: &Principal, id: &str) -> Result<RunRecord> {
         for _ in 0..CANCEL_TRIES {
-            let record = self.own_run(principal, id).await?;
-            self.refuse_expired(&record, None)?;
+            let record = self.kept(principal, id).await?;
             if record.status.is_terminal() {
                 return Err(RunsError::Ended { status: record.status });
             }
-            let step = RunStepRequest {
-                run: record.id,
-                seen: record.events,
-                puts: Vec::new(),
-                events: vec![event("run.cancelled", None, json!({}))],
-                variables: Vec::new(),
-                status: RunStatus::Cancelled,
-                error: None,
-            };
+            let step = Step::of(&record, vec![event("run.cancelled", None, json!({}))]);
+            let step = Step { status: RunStatus::Cancelled, ..step };
             // Nothing is answered where the run went on meanwhile.
-            if let Some(cancelled) = self.memory.step_run(principal, step).await? {
-                self.runs.tell(principal.tenant(), id);
+            if let Some(cancelled) = self.write(principal.tenant(), &step).await? {
+                self.tell(principal.tenant(), id);
                 return Ok(cancelled);
             }
         }
@@ -337,56 +361,125 @@ impl Host {
     }
 
     /// Makes a run that repeats one which has ended: what happened there, with the same
-    /// ids and times. It is the same owner's and is kept for as long as that one; it
+    /// ids and times. It has the same owner and is kept for as long as that one; it
     /// reads no memory and writes none.
-    pub async fn fork_run(&self, principal: &Principal, request: ForkRequest) -> Result<RunRecord> {
+    pub async fn fork(&self, principal: &Principal, request: ForkRequest) -> Result<RunRecord> {
         self.refuse_read_only()?;
-        let ForkRequest { id, source, from_seq, claim } = request;
-        let record = self.own_run(principal, &source).await?;
+        let from_seq = request.from_seq;
+        let record = self.own(principal, &request.source).await?;
         if from_seq > record.events {
             return Err(RunsError::InvalidFromSeq { from_seq, max: record.events });
         }
-        self.refuse_expired(&record, Some(from_seq))?;
+        self.refuse_expired(principal.tenant(), &record, Some(from_seq)).await?;
         if !record.status.is_terminal() {
             return Err(RunsError::Active);
         }
-        check_id(&id)?;
-        let expired = || RunsError::Expired { run: record.id.clone(), from_seq: Some(from_seq) };
-        let fork = NewForkRequest { id, source, from_seq, claim };
+        check_id(&request.id)?;
+        let tenant = principal.tenant();
+        let redactor = self.memory.redactor(tenant).await?.redactor;
+        let name = |name: &str| redactor.name(name).into_string();
+        let fork = NewFork {
+            id: name(&request.id),
+            source: name(&request.source),
+            from_seq,
+            now: self.memory.now(),
+            claim: request.claim,
+        };
+        let mut made = self.store().fork_run(tenant, fork).await?;
+        self.hide(tenant, made.iter_mut()).await?;
         // It had ended: if it cannot be repeated any more, it went meanwhile.
-        self.memory.fork_run(principal, fork).await?.ok_or_else(expired)
+        made.ok_or_else(|| self.expired(&record, Some(from_seq)))
     }
 
     fn refuse_read_only(&self) -> Result<()> {
         if self.settings.read_only { Err(RunsError::ReadOnly) } else { Ok(()) }
     }
 
+    /// A run of the principal's own workspace that has not expired.
+    async fn kept(&self, principal: &Principal, id: &str) -> Result<RunRecord> {
+        let record = self.own(principal, id).await?;
+        self.refuse_expired(principal.tenant(), &record, None).await?;
+        Ok(record)
+    }
+
     /// A run of the principal's own workspace.
-    async fn own_run(&self, principal: &Principal, id: &str) -> Result<RunRecord> {
+    async fn own(&self, principal: &Principal, id: &str) -> Result<RunRecord> {
         check_id(id).map_err(|_| RunsError::NotFound)?;
-        let found = self.memory.run(principal, id).await?.ok_or(RunsError::NotFound)?;
+        let found = self.find(principal.tenant(), id).await?.ok_or(RunsError::NotFound)?;
         match found.workspace == principal.workspace().name() {
             true => Ok(found),
             false => Err(RunsError::Forbidden),
         }
     }
 
-    /// A run is past its retention from the moment on, whether or not it was let go.
-    fn refuse_expired(&self, record: &RunRecord, from_seq: Option<u64>) -> Result<()> {
-        let is_past = record.ended_at.is_some_and(|at| at <= self.kept_since());
-        match record.expired_at.is_some() || is_past {
-            true => Err(RunsError::Expired { run: record.id.clone(), from_seq }),
-            false => Ok(()),
+    /// A run of the tenant, in whichever workspace, also one past its retention.
+    async fn find(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+    ) -> std::result::Result<Option<RunRecord>, MemoryError> {
+        let id = self.memory.redactor(tenant).await?.redactor.name(id);
+        let mut found = self.store().run(tenant, id.as_str()).await?;
+        self.hide(tenant, found.iter_mut()).await?;
+        Ok(found)
+    }
+
+    async fn events_after(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> std::result::Result<Vec<RunEventRecord>, MemoryError> {
+        let mut events = self.store().run_events(tenant, id, after, limit).await?;
+        if let Some(redactor) = extend::read_redactor(&self.memory, tenant).await? {
+            let size = |event: &RunEventRecord| event.payload.len();
+            in_pieces(&mut events, size, move |event| {
+                event.payload = match JsonText::parse(&event.payload) {
+                    Ok(json) => redactor.json(&json).as_str().to_owned(),
+                    Err(_) => redactor.text(&event.payload).into_string(),
+                };
+                Ok(())
+            })
+            .await?;
         }
+        Ok(events)
+    }
+
+    /// Refuses a run past its retention. The first refusal lets go of it, so that no later
+    /// start with a longer retention brings it back.
+    async fn refuse_expired(
+        &self,
+        tenant: &Tenant,
+        record: &RunRecord,
+        from_seq: Option<u64>,
+    ) -> Result<()> {
+        let is_past = record.ended_at.is_some_and(|at| at <= self.kept_since());
+        if record.expired_at.is_none() && !is_past {
+            return Ok(());
+        }
+        if record.expired_at.is_none() {
+            self.store().expire_run(tenant, &record.id, self.memory.now()).await?;
+        }
+        Err(self.expired(record, from_seq))
+    }
+
+    fn expired(&self, record: &RunRecord, from_seq: Option<u64>) -> RunsError {
+        let now = self.memory.now();
+        let retention = i64::try_from(self.settings.run_retention_seconds).unwrap_or(i64::MAX);
+        let kept_until = |ended: Millis| ended.0.saturating_add(retention.saturating_mul(1_000));
+        let boundary = record.ended_at.map_or(now.0, kept_until);
+        let boundary = Millis(boundary.min(record.expired_at.unwrap_or(now).0));
+        RunsError::Expired { run: record.id.clone(), boundary, from_seq }
     }
 
     /// Runs that ended then or before are past their retention.
-    pub(crate) fn kept_since(&self) -> Millis {
+    fn kept_since(&self) -> Millis {
         self.seconds_ago(self.settings.run_retention_seconds)
     }
 
-    /// Runs that were let go then or before are not named any more.
-    pub(crate) fn named_since(&self) -> Millis {
+    /// Runs that expired then or before are not named any more.
+    fn named_since(&self) -> Millis {
         let kept = self.settings.run_retention_seconds.saturating_mul(NAMED_RETENTIONS);
         self.seconds_ago(kept.max(NAMED_SECONDS))
     }
@@ -394,6 +487,28 @@ impl Host {
     fn seconds_ago(&self, seconds: u64) -> Millis {
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
         Millis(self.memory.now().0.saturating_sub(seconds.saturating_mul(1_000)))
+    }
+
+    /// Tells followers of a run that something happened in it.
+    fn tell(&self, tenant: &Tenant, run: &str) {
+        // Nobody may be listening.
+        let _ = self.shared.news.send((tenant.clone(), run.to_owned()));
+    }
+
+    /// Hides what is secret in runs that were read.
+    async fn hide(
+        &self,
+        tenant: &Tenant,
+        runs: impl Iterator<Item = &mut RunRecord>,
+    ) -> std::result::Result<(), MemoryError> {
+        let Some(redactor) = extend::read_redactor(&self.memory, tenant).await? else {
+            return Ok(());
+        };
+        in_pieces(runs, bytes_of, move |run| {
+            hide_in(&redactor, run);
+            Ok(())
+        })
+        .await
     }
 
     /// What a variable holds, as it is now.
@@ -431,28 +546,25 @@ impl Host {
     }
 }
 
-impl RunEvent {
-    fn new(run: &str, event: RunEventRecord) -> Self {
-        let RunEventRecord { sequence, at, kind, node, cause, payload } = event;
-        Self {
-            event_id: format!("{run}:{sequence}"),
-            run_id: run.to_owned(),
-            kind,
-            payload: serde_json::from_str(&payload).unwrap_or_else(|_| json!({})),
-            timestamp: at,
-            sequence,
-            node_id: node,
-            causation_id: cause,
+fn hide_in(redactor: &Redactor, run: &mut RunRecord) {
+    run.inputs = redactor.redacted_json(run.inputs.json());
+    // As in a list of files, one whose path holds a secret is not named.
+    run.files.retain(|file| redactor.text(file.path.as_str()).as_str() == file.path.as_str());
+    for variable in &mut run.variables {
+        variable.name = redactor.text(&variable.name).into_string();
+        if let RunValue::Json(json) = &mut variable.value {
+            *json = redactor.redacted_json(json.json());
         }
     }
 }
 
-pub(crate) fn owner_of(principal: &Principal, record: &RunRecord) -> RunOwner {
-    RunOwner {
-        tenant: principal.tenant().as_str().to_owned(),
-        workspace: record.workspace.clone(),
-        principal: record.principal.clone(),
-    }
+fn bytes_of(run: &RunRecord) -> usize {
+    let bytes = |variable: &RunVariable| match &variable.value {
+        RunValue::Json(json) => json.json().as_str().len(),
+        _ => 0,
+    };
+    let files: usize = run.files.iter().map(|file| file.path.as_str().len()).sum();
+    run.inputs.json().as_str().len() + files + run.variables.iter().map(bytes).sum::<usize>()
 }
 
 /// An entry as the protocol shows it.

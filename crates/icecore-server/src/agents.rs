@@ -4,7 +4,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore_host::AgentEntry;
+use icecore_host::agents::AgentEntry;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -41,8 +41,8 @@ pub(crate) async fn list(
     Reader(caller): Reader,
 ) -> Result<Response, ApiError> {
     installed(&app)?;
-    let able = app.openwop.capabilities(app.limits.body_bytes);
-    let agents = app.openwop.inventory(caller.tenant(), &able).await?;
+    let able = app.host.capabilities(app.limits.body_bytes);
+    let agents = app.host.inventory(caller.tenant(), &able).await?;
     Ok(wire::ok(wire::text(&Inventory { total: agents.len(), agents })))
 }
 
@@ -64,15 +64,15 @@ pub(crate) async fn get(
     Segment(id): Segment,
 ) -> Result<Response, ApiError> {
     installed(&app)?;
-    let able = app.openwop.capabilities(app.limits.body_bytes);
-    let agent = app.openwop.agent(&id, caller.tenant(), &able).await?;
+    let able = app.host.capabilities(app.limits.body_bytes);
+    let agent = app.host.agent(&id, caller.tenant(), &able).await?;
     let agent = agent.ok_or_else(|| ApiError::missing("no agent has that id"))?;
     Ok(wire::ok(wire::text(&agent)))
 }
 
 /// Without agents there is no inventory, rather than an empty one: so it is advertised.
 fn installed(app: &App) -> Result<(), ApiError> {
-    match app.openwop.agents().count() {
+    match app.host.agents().count() {
         0 => Err(ApiError::new(
             StatusCode::NOT_IMPLEMENTED,
             "capability_not_provided",

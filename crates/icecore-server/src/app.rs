@@ -21,8 +21,8 @@ use crate::work;
 /// The state behind every route.
 pub(crate) struct App {
     pub(crate) memory: Memory,
-    /// How the memory is served by the protocol's rules.
-    pub(crate) openwop: Host,
+    /// What a host adds to the memory.
+    pub(crate) host: Host,
     pub(crate) limits: Limits,
     /// Under which names we may be called.
     pub(crate) hosts: Hosts,
@@ -58,29 +58,29 @@ pub(crate) type Shared = Arc<App>;
 impl App {
     #[cfg(test)]
     pub(crate) fn new(
-        openwop: impl Into<Host>,
+        host: impl Into<Host>,
         limits: Limits,
         address: std::net::SocketAddr,
         closing: watch::Receiver<bool>,
     ) -> Shared {
         let proxy = Proxy::new(crate::proxy::ProxyOptions::default(), None, &limits);
-        Self::under(openwop.into(), limits, Hosts::at(address, Vec::new()), proxy, closing)
+        Self::under(host.into(), limits, Hosts::at(address, Vec::new()), proxy, closing)
     }
 
     /// As [`App::new`], called by other names, with a proxy.
     pub(crate) fn under(
-        openwop: Host,
+        host: Host,
         limits: Limits,
         hosts: Hosts,
         proxy: Proxy,
         closing: watch::Receiver<bool>,
     ) -> Shared {
-        let memory = openwop.memory().clone();
+        let memory = host.memory.clone();
         Arc::new(Self {
             begun: memory.now(),
             metrics: Metrics::default(),
             memory,
-            openwop,
+            host,
             hosts,
             rates: Rates::new(&limits),
             keys: KeyRing::default(),

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use axum::extract::MatchedPath;
 use axum::http::request::Parts;
-use icecore::{ApiKeyRecord, Millis, Tenant};
+use icecore::{Millis, Tenant};
+use icecore_host::keys::ApiKeyRecord;
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -178,7 +179,7 @@ async fn write(app: &App, denied: Vec<Denied>) {
             "routes": routes.collect::<Vec<_>>(),
         });
         let payload = payload.to_string();
-        let written = app.memory.log_denied(&slot.tenant, &payload, at).await;
+        let written = app.host.keys.log_denied(&slot.tenant, &payload, at).await;
         if let Err(error) = written {
             app.denials.unlogged.fetch_add(count, Ordering::Relaxed);
             tracing::warn!(%error, "a denial could not be written into the log");

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use icecore::{KeyState, MemoryError, Millis, Principal, Protocol, Scope, Tenant};
+use icecore::{MemoryError, Millis, Principal, Protocol, Scope, Tenant};
+use icecore_host::keys::KeyState;
 use sha2::{Digest, Sha256};
 
 use crate::app::{App, Shared};
@@ -132,7 +133,7 @@ impl FromRequestParts<Shared> for Writer {
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
         let caller = authenticate(parts, app, Role::Writer).await?;
-        match app.openwop.settings().read_only {
+        match app.host.settings().read_only {
             true => Err(ApiError::new(
                 StatusCode::FORBIDDEN,
                 "forbidden",
@@ -193,7 +194,7 @@ async fn authenticate(parts: &Parts, app: &App, needed: Role) -> Result<Caller, 
     // Whatever a good key asks for counts, also what its role does not allow.
     if matches!(verdict, Ok(()) | Err(Reason::Role)) {
         app.rates.admit(hash)?;
-        app.memory.admit_request(&key.record.tenant).await?;
+        app.host.bounds.admit_request(&key.record.tenant).await?;
     }
     match verdict {
         Ok(()) => {

@@ -3,10 +3,12 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{
-    CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentState, Condition,
-    ConditionRequest, IntentionRequest, MemoryError, Millis, StoreError, StoredOutcome,
+use icecore::{MemoryError, Millis, StoreError};
+use icecore_host::commitments::{
+    CommitmentError, CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentState,
+    Condition, ConditionRequest, IntentionRequest,
 };
+use icecore_host::outcomes::StoredOutcome;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
@@ -153,12 +155,13 @@ pub(crate) async fn add(
         }
         request.claim = Some(attempt.claim());
     }
-    match (app.memory.commit(&scope, request).await, attempt) {
+    match (app.host.commitments.add(&scope, request).await, attempt) {
         (Ok(made), _) => Ok(wire::json(StatusCode::CREATED, json!(answer(made)).to_string())),
         // Another process was faster under the same key.
-        (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
-            replay_made(&app, &caller, attempt.of_another(&app).await?).await
-        }
+        (
+            Err(CommitmentError::Memory(MemoryError::Store(StoreError::ClaimTaken))),
+            Some(attempt),
+        ) => replay_made(&app, &caller, attempt.of_another(&app).await?).await,
         (Err(error), _) => Err(error.into()),
     }
 }
@@ -196,7 +199,7 @@ async fn replay_made(
 }
 
 async fn find(app: &App, caller: &Caller, id: &str) -> Result<CommitmentRecord, ApiError> {
-    let found = app.memory.commitment(caller.tenant(), id).await?;
+    let found = app.host.commitments.get(caller.tenant(), id).await?;
     found.ok_or_else(|| ApiError::missing("there is no such commitment"))
 }
 
@@ -226,7 +229,7 @@ pub(crate) async fn list(
         find(&app, &caller, id).await?;
     }
     let query = CommitmentQuery { memory, state, before, limit };
-    let found = app.memory.commitments(caller.tenant(), &query).await?;
+    let found = app.host.commitments.list(caller.tenant(), &query).await?;
     let body = CommitmentsAnswer { commitments: found.into_iter().map(answer).collect() };
     Ok(wire::ok(json!(body).to_string()))
 }
@@ -270,7 +273,7 @@ pub(crate) async fn cancel(
     Writer(caller): Writer,
     Segment(id): Segment,
 ) -> Result<Response, ApiError> {
-    match app.memory.cancel_commitment(caller.tenant(), &id).await? {
+    match app.host.commitments.cancel(caller.tenant(), &id).await? {
         true => Ok(wire::ok(json!(CommitmentCancelled { id, cancelled: true }).to_string())),
         false => Err(ApiError::missing("there is no such commitment that is pending")),
     }

@@ -3,7 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{Consolidation, ConsolidationTrigger, MAX_TOLD_IDS, OutcomeBody};
+use icecore::{Consolidation, ConsolidationTrigger, MAX_TOLD_IDS};
+use icecore_host::outcomes::OutcomeBody;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;

@@ -1,13 +1,13 @@
 //! `GET /.well-known/openwop`: what this host can do, worked out when it is asked.
 //!
-//! What that is, [`Capabilities`](icecore_host::Capabilities) decides; here it gets
+//! What that is, [`Capabilities`](icecore_host::capabilities::Capabilities) decides; here it gets
 //! its place on the wire. Families are at the root, where the protocol reads them now,
 //! and once more under `capabilities`, where earlier versions of it do.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore_host::Families;
+use icecore_host::capabilities::Families;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -75,7 +75,7 @@ struct MemoryQuery {
 
 impl Discovery {
     fn of(app: &App) -> Self {
-        let able = app.openwop.capabilities(app.limits.body_bytes);
+        let able = app.host.capabilities(app.limits.body_bytes);
         Self {
             protocol_version: PROTOCOL_VERSION,
             implementation: Implementation { name: "icecore", version: env!("CARGO_PKG_VERSION") },

@@ -5,8 +5,9 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use icecore::{
     EntryQuery, EntryRank, EntryRecord, MemoryError, Millis, NewEntryRequest, Position, Scope,
-    StoreError, StoredOutcome,
+    StoreError,
 };
+use icecore_host::outcomes::StoredOutcome;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;

@@ -9,10 +9,11 @@ use std::time::Duration;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use icecore::{
-    EntryError, MAX_CONTENT_BYTES, MemoryError, ScheduleError, SchedulingError, StoreError,
-    TurnError, turn_jsonl::LineError,
+    EntryError, MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError,
 };
-use icecore_host::RunsError;
+use icecore_host::commitments::CommitmentError;
+use icecore_host::runs::RunsError;
+use icecore_host::schedules::{ScheduleError, SchedulingError};
 use serde_json::{Value, json};
 
 use crate::request_id;
@@ -182,10 +183,16 @@ impl From<MemoryError> for ApiError {
             | MemoryError::Line { .. }
             | MemoryError::File { .. } => Self::invalid(message),
             MemoryError::DayBoundReached {
-                bound, most, used, more, ends_at, wait_millis, ..
+                setting,
+                most,
+                used,
+                more,
+                ends_at,
+                wait_millis,
+                ..
             } => {
                 let details = json!({
-                    "limit": bound.setting(),
+                    "limit": setting,
                     "most": most,
                     "used": used,
                     "asked": more,
@@ -275,12 +282,18 @@ impl From<MemoryError> for ApiError {
                 Self::new(StatusCode::CONFLICT, "archive_holds_secret", message)
             }
             MemoryError::EntriesChanged => Self::later("entries_changed", message),
-            MemoryError::Commitment(error) => Self::invalid(error.to_string()),
-            MemoryError::Schedule(error) => error.into(),
-            MemoryError::Workspace(error) => error.into(),
             MemoryError::Store(error) => error.into(),
             // The enum may grow; what we do not know is ours to explain.
             _ => Self::internal(&message),
+        }
+    }
+}
+
+impl From<CommitmentError> for ApiError {
+    fn from(error: CommitmentError) -> Self {
+        match error {
+            CommitmentError::Memory(error) => error.into(),
+            error => Self::invalid(error.to_string()),
         }
     }
 }
@@ -289,6 +302,7 @@ impl From<SchedulingError> for ApiError {
     fn from(error: SchedulingError) -> Self {
         let message = error.to_string();
         match error {
+            SchedulingError::Memory(error) => error.into(),
             SchedulingError::Horizon { horizon, .. } => {
                 Self::new(StatusCode::BAD_REQUEST, "schedule_horizon_exceeded", message)
                     .with(json!({ "maxFutureHorizon": horizon }))
@@ -352,8 +366,12 @@ impl From<RunsError> for ApiError {
             }
             RunsError::Forbidden => Self::new(StatusCode::FORBIDDEN, "run_forbidden", message),
             RunsError::ReadOnly => Self::new(StatusCode::FORBIDDEN, "forbidden", message),
-            RunsError::Expired { run, from_seq } => {
-                let mut details = json!({ "sourceRunId": run, "reason": "retention_expired" });
+            RunsError::Expired { run, boundary, from_seq } => {
+                let mut details = json!({
+                    "sourceRunId": run,
+                    "reason": "retention_expired",
+                    "retentionBoundary": boundary.to_string(),
+                });
                 if let Some(from_seq) = from_seq {
                     details["fromSeq"] = json!(from_seq);
                 }
@@ -597,7 +615,8 @@ mod tests {
     fn day_bound_reached() -> MemoryError {
         MemoryError::DayBoundReached {
             tenant: acme(),
-            bound: icecore::DayBound::Tokens,
+            unit: "tokens",
+            setting: "bounds.tokens_a_day",
             most: 9,
             used: 8,
             more: 2,

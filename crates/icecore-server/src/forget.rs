@@ -3,7 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{ForgetRequest, Millis, OutcomeBody};
+use icecore::{ForgetRequest, Millis};
+use icecore_host::outcomes::OutcomeBody;
 use utoipa::ToSchema;
 
 use crate::app::Shared;

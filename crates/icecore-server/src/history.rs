@@ -184,5 +184,6 @@ pub(crate) async fn stats(
 ) -> Result<Response, ApiError> {
     let memory = caller.filter(&app, params.memory()?).await?;
     let stats = app.memory.stats(caller.tenant(), memory.as_deref()).await?;
-    Ok(wire::ok(wire::text(&wire::Stats::of(memory.as_deref(), &stats))))
+    let usage = app.host.bounds.usage(caller.tenant()).await?;
+    Ok(wire::ok(wire::text(&wire::Stats::of(memory.as_deref(), &stats, &usage))))
 }

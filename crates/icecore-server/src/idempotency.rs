@@ -22,9 +22,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use icecore::{
-    Claim, Erasures, NewOutcome, OutcomeBody, Position, StoreError, StoredOutcome, Tenant,
-};
+use icecore::{Claim, Position, StoreError, Tenant};
+use icecore_host::outcomes::{Erasures, NewOutcome, OutcomeBody, StoredOutcome};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 
@@ -87,10 +86,10 @@ impl Attempt {
         let Some(key) = &posted.key else { return Ok(None) };
         let (memory, tenant) = (&app.memory, caller.tenant());
         let parts: [&[u8]; 2] = [operation.as_bytes(), key.as_bytes()];
-        let key = hex::encode(memory.request_hash(tenant, "idempotency key", &parts).await?);
+        let key = hex::encode(memory.keyed_hash(tenant, "idempotency key", &parts).await?);
         let Posted { path, query, conditions, bytes, .. } = posted;
         let parts: [&[u8]; 4] = [path.as_bytes(), query.as_bytes(), conditions, bytes];
-        let request = memory.request_hash(tenant, "request", &parts).await?;
+        let request = memory.keyed_hash(tenant, "request", &parts).await?;
         let ticket = app.gates.ticket(key.clone());
         let (open, refused) = match enter(app, &ticket, &posted.work).await {
             Ok(open) => (Some(open), None),
@@ -122,7 +121,7 @@ impl Attempt {
     /// same key is refused.
     pub(crate) async fn earlier(&self, app: &App) -> Result<Option<StoredOutcome>, ApiError> {
         self.check()?;
-        let found = app.memory.outcome(&self.tenant, self.operation, &self.key).await?;
+        let found = app.host.outcomes.find(&self.tenant, self.operation, &self.key).await?;
         match found {
             Some(outcome) if outcome.request != self.request => Err(mismatch()),
             found => Ok(found),
@@ -152,7 +151,7 @@ impl Attempt {
     ) -> Result<(), ApiError> {
         let claim = Claim { code: status.as_u16(), ..self.claim() };
         let outcome = NewOutcome { claim, body };
-        Ok(app.memory.put_outcome(&self.tenant, outcome).await?)
+        Ok(app.host.outcomes.put(&self.tenant, outcome).await?)
     }
 }
 
@@ -242,7 +241,7 @@ struct Ground {
 impl Ground {
     /// The ground as it is now, told from a head that was there.
     async fn read(app: &App, tenant: &Tenant, after: Position) -> Result<Ground, ApiError> {
-        let (erasures, secrets) = app.memory.grounds(tenant, after).await?;
+        let (erasures, secrets) = app.host.outcomes.grounds(tenant, after).await?;
         Ok(Ground { after, erasures, secrets })
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{ApiKeyRecord, KeyActor, KeyRevocation, Millis, OutcomeBody, Redactor};
+use icecore::{Millis, Redactor};
+use icecore_host::keys::{ApiKeyRecord, KeyActor, KeyRevocation};
+use icecore_host::outcomes::OutcomeBody;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -153,7 +155,7 @@ pub(crate) async fn list(
     params: Params,
 ) -> Result<Response, ApiError> {
     let limit = params.limit(&app)?.unwrap_or(app.limits.page);
-    let keys = app.memory.api_keys(Some(caller.tenant())).await?;
+    let keys = app.host.keys.list(Some(caller.tenant())).await?;
     let first = match params.text("after")? {
         None => 0,
         Some(id) => keys.iter().position(|key| key.id == id).map_or(keys.len(), |at| at + 1),
@@ -222,7 +224,7 @@ pub(crate) async fn revoke(
         by: actor(&caller),
         at: app.memory.now(),
     };
-    let revoked = app.memory.revoke_api_key(revocation).await?.ok_or_else(no_key)?;
+    let revoked = app.host.keys.revoke(revocation).await?.ok_or_else(no_key)?;
     app.keys.forget(&revoked.id);
     tell(&caller, &revoked.id, "a key was revoked");
     let redactor = app.memory.redactor(caller.tenant()).await?.redactor;

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use icecore::{ApiKeyRecord, MemoryError};
+use icecore::MemoryError;
+use icecore_host::keys::ApiKeyRecord;
 use subtle::ConstantTimeEq;
 
 use crate::app::App;
@@ -44,7 +45,7 @@ pub(crate) async fn find(app: &App, hash: &[u8; 32]) -> Result<Option<Arc<KnownK
     }
     // Taken before the store is asked: what changes meanwhile is seen in time.
     let began = Instant::now();
-    let record = app.memory.api_key(hash).await?;
+    let record = app.host.keys.find(hash).await?;
     let known = |record: ApiKeyRecord| Some(KnownKey { role: Role::parse(&record.role)?, record });
     let key = record.and_then(known).map(Arc::new);
     if let Some(key) = &key {

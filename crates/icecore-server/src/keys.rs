@@ -4,10 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use icecore::{
-    ApiKeyRecord, KeyActor, KeyRotation, KeyState, Memory, MemoryError, Millis, RedactedText,
-    Tenant,
-};
+use icecore::{Memory, MemoryError, Millis, RedactedText, Tenant};
+use icecore_host::keys::{ApiKeyRecord, KeyActor, KeyRotation, KeyState, Keys};
 
 use crate::auth::{Role, hash_key};
 use crate::error::ApiError;
@@ -27,6 +25,10 @@ pub const MAX_OVERLAP_SECONDS: u64 = 30 * 24 * 3600;
 
 /// The longest name of a key, in characters.
 const MAX_NAME_CHARS: usize = 100;
+
+fn keys_of(memory: &Memory) -> Keys {
+    Keys::new(memory.clone())
+}
 
 /// Where the admin key is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +102,7 @@ pub(crate) async fn create_key_by(
         expires_at: terms.expires_at,
         revoked_at: None,
     };
-    memory.put_api_key(record.clone(), hash_key(&key), by).await?;
+    keys_of(memory).add(record.clone(), hash_key(&key), by).await?;
     Ok(NewKey { key, record })
 }
 
@@ -150,7 +152,7 @@ pub(crate) async fn rotate_key_by(
         by,
         at: memory.now(),
     };
-    let rotated = memory.rotate_api_key(rotation).await?;
+    let rotated = keys_of(memory).rotate(rotation).await?;
     Ok(rotated.map(|rotated| (NewKey { key, record: rotated.new }, rotated.old)))
 }
 
@@ -162,7 +164,7 @@ pub(crate) async fn rotate_key_by(
 pub async fn ensure_admin_key(memory: &Memory, data_dir: &Path) -> Result<AdminKey, ServeError> {
     let path = data_dir.join(ADMIN_KEY_FILE);
     if let Some(key) = read_key(&path)? {
-        let found = memory.api_key(&hash_key(key.trim())).await?;
+        let found = keys_of(memory).find(&hash_key(key.trim())).await?;
         if let Some(fault) = fault(found.as_ref(), memory.now()) {
             tracing::warn!("the key in `admin.key` {fault}; remove the file to get a new one");
         }
@@ -189,7 +191,7 @@ fn fault(found: Option<&ApiKeyRecord>, now: Millis) -> Option<&'static str> {
 /// The id of the key in `admin.key`, if there is one and the store knows it.
 pub async fn admin_key_id(memory: &Memory, data_dir: &Path) -> Result<Option<String>, ServeError> {
     let Some(key) = read_key(&data_dir.join(ADMIN_KEY_FILE))? else { return Ok(None) };
-    Ok(memory.api_key(&hash_key(key.trim())).await?.map(|key| key.id))
+    Ok(keys_of(memory).find(&hash_key(key.trim())).await?.map(|key| key.id))
 }
 
 impl From<ServeError> for ApiError {

@@ -10,10 +10,8 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{
-    AllUsage, BoundRefusals, Counters, ModelCounts, Protocol, StoreTimings, TIME_BOUNDS_SECONDS,
-    Times,
-};
+use icecore::{Counters, ModelCounts, Protocol, StoreTimings, TIME_BOUNDS_SECONDS, Times};
+use icecore_host::bounds::{AllUsage, BoundRefusals};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -315,10 +313,10 @@ async fn written(app: &App) -> Result<String, std::fmt::Error> {
         let help = "Branches whose summaries, facts or index are not up to date";
         gauge(&mut present, "pending_branches", help, pending as i64);
     }
-    let refusals = app.memory.counters().bound_refusals;
+    let refusals = app.host.bounds.refusals();
     engine(app.memory.counters(), &mut present);
     bounds(refusals, &mut present);
-    if let Ok(all) = app.memory.all_usage().await {
+    if let Ok(all) = app.host.bounds.all_usage().await {
         usage(&all, &mut present);
     }
     process(app, &mut present);

@@ -88,7 +88,7 @@ pub(crate) fn router(app: Shared) -> Router {
         .route("/anthropic/v1/messages/count_tokens", post(proxy::count_tokens))
         .route("/docs", get(docs::page))
         .route("/", get(docs::welcome));
-    let all = match app.openwop.settings().conformance {
+    let all = match app.host.settings().conformance {
         true => all.merge(seams::router()),
         false => all,
     };

@@ -7,8 +7,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use icecore::json::JsonText;
-use icecore::{MemoryError, Millis, RunRecord, StoreError, StoredOutcome};
-use icecore_host::{ForkRequest, Host, RunEvent, RunRequest, RunView, RunsError};
+use icecore::{MemoryError, Millis, StoreError, Tenant};
+use icecore_host::Host;
+use icecore_host::outcomes::StoredOutcome;
+use icecore_host::runs::RunRecord;
+use icecore_host::runs::{ForkRequest, RunEventRecord, RunEvents, RunRequest, RunView, RunsError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -187,17 +190,17 @@ pub(crate) struct RunEventsAnswer {
     is_complete: bool,
 }
 
-impl From<RunView> for RunAnswer {
-    fn from(view: RunView) -> Self {
-        let RunView { record, owner, variables } = view;
+impl RunAnswer {
+    pub(crate) fn of(tenant: &Tenant, view: RunView) -> Self {
+        let RunView { record, variables } = view;
         let fork = record.fork;
         Self {
             workflow_id: record.workflow,
             status: record.status.as_str().to_owned(),
             owner: RunOwner {
-                tenant: owner.tenant,
-                workspace: owner.workspace,
-                principal: owner.principal,
+                tenant: tenant.as_str().to_owned(),
+                workspace: record.workspace,
+                principal: record.principal,
             },
             variables,
             workspace: record
@@ -218,17 +221,18 @@ impl From<RunView> for RunAnswer {
     }
 }
 
-impl From<RunEvent> for RunEventRow {
-    fn from(event: RunEvent) -> Self {
+impl RunEventRow {
+    fn of(run: &str, event: RunEventRecord) -> Self {
         Self {
-            event_id: event.event_id,
-            run_id: event.run_id,
+            // The same whenever it is read.
+            event_id: format!("{run}:{}", event.sequence),
+            run_id: run.to_owned(),
             r#type: event.kind,
-            payload: event.payload,
-            timestamp: event.timestamp.to_rfc3339(),
+            payload: serde_json::from_str(&event.payload).unwrap_or_else(|_| json!({})),
+            timestamp: event.at.to_rfc3339(),
             sequence: event.sequence,
-            node_id: event.node_id,
-            causation_id: event.causation_id,
+            node_id: event.node,
+            causation_id: event.cause,
         }
     }
 }
@@ -343,7 +347,7 @@ pub(crate) async fn create(
         }
         request.claim = Some(attempt.claim());
     }
-    match (app.openwop.create_run(caller.principal(), request).await, attempt) {
+    match (app.host.runs.create(caller.principal(), request).await, attempt) {
         (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, MadeRun::from(&run).into_json())),
         (Err(error), attempt) => otherwise(&app, error, attempt).await,
     }
@@ -380,8 +384,8 @@ pub(crate) async fn read(
     Reader(caller): Reader,
     Segment(id): Segment,
 ) -> Result<Response, ApiError> {
-    let view = app.openwop.run(caller.principal(), &id).await?;
-    Ok(wire::ok(json!(RunAnswer::from(view)).to_string()))
+    let view = app.host.runs.get(caller.principal(), &id).await?;
+    Ok(wire::ok(json!(RunAnswer::of(caller.tenant(), view)).to_string()))
 }
 
 /// Stops a run that has not ended. What it wrote stays.
@@ -402,7 +406,7 @@ pub(crate) async fn cancel(
     Writer(caller): Writer,
     Segment(id): Segment,
 ) -> Result<Response, ApiError> {
-    let run = app.openwop.cancel_run(caller.principal(), &id).await?;
+    let run = app.host.runs.cancel(caller.principal(), &id).await?;
     Ok(wire::ok(MadeRun::from(&run).into_json()))
 }
 
@@ -444,7 +448,7 @@ pub(crate) async fn fork(
         }
         request.claim = Some(attempt.claim());
     }
-    match (app.openwop.fork_run(caller.principal(), request).await, attempt) {
+    match (app.host.runs.fork(caller.principal(), request).await, attempt) {
         (Ok(run), _) => Ok(wire::json(StatusCode::CREATED, MadeRun::from(&run).into_json())),
         (Err(error), attempt) => otherwise(&app, error, attempt).await,
     }
@@ -492,21 +496,19 @@ pub(crate) async fn events(
     let last = last_event(&headers)?;
     if wants_stream(&headers) {
         // Whether there is such a run is said before the stream begins.
-        app.openwop.run(caller.principal(), &id).await?;
+        app.host.runs.get(caller.principal(), &id).await?;
         let after = last.map(|position| position.0);
-        let run = RunLog { host: app.openwop.clone(), caller: caller.clone(), id, after };
+        let run = RunLog { host: app.host.clone(), caller: caller.clone(), id, after };
         return follow(&app, &caller, run);
     }
-    let found = app.openwop.run_events(caller.principal(), &id, None, 0).await?;
-    Ok(wire::ok(json!(answer(found)).to_string()))
+    let found = app.host.runs.events(caller.principal(), &id, None, 0).await?;
+    Ok(wire::ok(json!(answer(&id, found)).to_string()))
 }
 
-fn answer(found: icecore_host::RunEvents) -> RunEventsAnswer {
-    let is_complete = found.is_complete;
-    RunEventsAnswer {
-        events: found.events.into_iter().map(RunEventRow::from).collect(),
-        is_complete,
-    }
+fn answer(run: &str, found: RunEvents) -> RunEventsAnswer {
+    let RunEvents { events, is_complete } = found;
+    let events = events.into_iter().map(|event| RunEventRow::of(run, event)).collect();
+    RunEventsAnswer { events, is_complete }
 }
 
 /// A place among the events of a run.
@@ -520,12 +522,12 @@ struct RunLog {
 impl Followed for RunLog {
     async fn next(&mut self) -> Result<News, ApiError> {
         let principal = self.caller.principal();
-        let found = self.host.run_events(principal, &self.id, self.after, 0).await?;
+        let found = self.host.runs.events(principal, &self.id, self.after, 0).await?;
         self.after = found.events.last().map(|event| event.sequence).or(self.after);
         let is_last = found.is_complete;
-        let row = |event: RunEvent| {
+        let row = |event: RunEventRecord| {
             let (sequence, kind) = (event.sequence, event.kind.clone());
-            piece(sequence, &kind, &json!(RunEventRow::from(event)).to_string())
+            piece(sequence, &kind, &json!(RunEventRow::of(&self.id, event)).to_string())
         };
         Ok(News { pieces: found.events.into_iter().map(row).collect(), is_last })
     }
@@ -561,7 +563,7 @@ pub(crate) async fn poll(
         return Err(ApiError::invalid(message));
     }
     let wait = Duration::from_secs(seconds);
-    let news = |wait| app.openwop.wait_for_events(caller.principal(), &id, after, 0, wait);
+    let news = |wait| app.host.runs.wait_for_events(caller.principal(), &id, after, 0, wait);
     let news = async {
         tokio::select! {
             found = news(wait) => found,
@@ -571,5 +573,5 @@ pub(crate) async fn poll(
     };
     // Who waits holds no place meanwhile.
     let found = work.aside(news).await??;
-    Ok(wire::ok(json!(answer(found)).to_string()))
+    Ok(wire::ok(json!(answer(&id, found)).to_string()))
 }

@@ -3,9 +3,11 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{
-    CatchUp, MemoryError, Millis, NextTick, OutcomeBody, ScheduleRecord, ScheduleRequest,
-    ScheduleTask, ScheduleTiming, Scope, StoreError, StoredOutcome, TimingRequest,
+use icecore::{MemoryError, Millis, Scope, StoreError};
+use icecore_host::outcomes::{OutcomeBody, StoredOutcome};
+use icecore_host::schedules::{
+    CatchUp, NextTick, ScheduleRecord, ScheduleRequest, ScheduleTask, ScheduleTiming,
+    SchedulingError, TimingRequest,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -124,15 +126,16 @@ pub(crate) async fn add(
         }
         request.claim = Some(attempt.claim());
     }
-    match (app.memory.add_schedule(&scope, request.clone()).await, attempt) {
+    match (app.host.schedules.add(&scope, request.clone()).await, attempt) {
         (Ok(made), _) => {
             let body = wire::text(&wire::ScheduleRow::of(&made, None));
             Ok(wire::json(StatusCode::CREATED, body))
         }
         // Another process was faster under the same key.
-        (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
-            replay_made(&scope, &request, attempt.of_another(&app).await?)
-        }
+        (
+            Err(SchedulingError::Memory(MemoryError::Store(StoreError::ClaimTaken))),
+            Some(attempt),
+        ) => replay_made(&scope, &request, attempt.of_another(&app).await?),
         (Err(error), _) => Err(error.into()),
     }
 }
@@ -180,7 +183,7 @@ fn missing() -> ApiError {
 }
 
 async fn find(app: &App, caller: &Caller, id: &str) -> Result<ScheduleRecord, ApiError> {
-    let found = app.memory.schedule(caller.tenant(), id).await?;
+    let found = app.host.schedules.get(caller.tenant(), id).await?;
     found.ok_or_else(missing)
 }
 
@@ -200,8 +203,8 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let memory = caller.filter(&app, params.memory()?).await?;
     let mut found = Vec::new();
-    for schedule in app.memory.schedules(caller.tenant(), memory.as_deref()).await? {
-        let last = app.memory.ticks(caller.tenant(), &schedule.id, 1).await?.pop();
+    for schedule in app.host.schedules.list(caller.tenant(), memory.as_deref()).await? {
+        let last = app.host.schedules.ticks(caller.tenant(), &schedule.id, 1).await?.pop();
         found.push((schedule, last));
     }
     Ok(wire::ok(wire::text(&wire::Schedules::of(&found))))
@@ -227,8 +230,8 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     let limit = params.page(&app)?;
     let found = find(&app, &caller, &id).await?;
-    let next = app.memory.next_ticks(caller.tenant(), &id, NEXT).await?.unwrap_or_default();
-    let ticks = app.memory.ticks(caller.tenant(), &id, limit).await?;
+    let next = app.host.schedules.next_ticks(caller.tenant(), &id, NEXT).await?.unwrap_or_default();
+    let ticks = app.host.schedules.ticks(caller.tenant(), &id, limit).await?;
     Ok(wire::ok(wire::text(&wire::ScheduleDetail::of(&found, &next, &ticks))))
 }
 
@@ -246,7 +249,7 @@ pub(crate) async fn remove(
     Writer(caller): Writer,
     Segment(id): Segment,
 ) -> Result<Response, ApiError> {
-    match app.memory.remove_schedule(caller.tenant(), &id).await? {
+    match app.host.schedules.remove(caller.tenant(), &id).await? {
         true => Ok(wire::ok(wire::text(&wire::ScheduleRemoved { id, removed: true }))),
         false => Err(missing()),
     }
@@ -267,7 +270,7 @@ pub(crate) async fn pause(
     Segment(id): Segment,
     posted: Posted,
 ) -> Result<Response, ApiError> {
-    change(&app, &caller, PAUSE, &posted, app.memory.pause_schedule(caller.tenant(), &id)).await
+    change(&app, &caller, PAUSE, &posted, app.host.schedules.pause(caller.tenant(), &id)).await
 }
 
 /// Lets a schedule go on with the first instant from now.
@@ -285,7 +288,7 @@ pub(crate) async fn resume(
     Segment(id): Segment,
     posted: Posted,
 ) -> Result<Response, ApiError> {
-    change(&app, &caller, RESUME, &posted, app.memory.resume_schedule(caller.tenant(), &id)).await
+    change(&app, &caller, RESUME, &posted, app.host.schedules.resume(caller.tenant(), &id)).await
 }
 
 async fn change(
@@ -293,7 +296,7 @@ async fn change(
     caller: &Caller,
     operation: &'static str,
     posted: &Posted,
-    changing: impl Future<Output = Result<Option<ScheduleRecord>, MemoryError>>,
+    changing: impl Future<Output = Result<Option<ScheduleRecord>, SchedulingError>>,
 ) -> Result<Response, ApiError> {
     let attempt = Attempt::begin(app, caller, operation, posted).await?;
     if let Some(attempt) = &attempt

@@ -14,7 +14,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use icecore::{Memory, MemoryError, StoreError};
+use icecore::{MemoryError, StoreError};
 use icecore_host::Host;
 use icecore_settings::{SettingError, settings};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -129,13 +129,13 @@ pub async fn serve(
 /// Runs the compacting proxy alone, on behalf of one person on this machine: no key of ours
 /// is asked for. All else is as with [`serve`].
 pub async fn serve_proxy(
-    memory: Memory,
+    host: impl Into<Host>,
     alone: Alone,
     listener: impl Into<Listener>,
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    run(memory.into(), listener.into(), options, Some(alone), shutdown).await
+    run(host.into(), listener.into(), options, Some(alone), shutdown).await
 }
 
 async fn run(
@@ -179,7 +179,7 @@ async fn run(
     sweeper.abort();
     let _ = tokio::time::timeout(WORKER_GRACE, log).await;
     audit::finish(&app).await;
-    app.memory.write_usage().await;
+    app.host.bounds.write().await;
     // The worker ends by itself; if it panicked there is nothing left to save.
     let _ = worker.await;
     Ok(())
@@ -303,11 +303,11 @@ async fn work(host: Host, closing: watch::Receiver<bool>) {
             let halt = closed(stop.clone());
             let memory = async {
                 match host.settings().read_only {
-                    true => host.memory().keep_until(halt).await,
-                    false => host.memory().work_until(halt).await,
+                    true => host.memory.keep_until(halt).await,
+                    false => host.memory.work_until(halt).await,
                 }
             };
-            let both = async { tokio::join!(memory, host.work_until(closed(stop))) };
+            let both = async { tokio::join!(memory, host.run_until(closed(stop))) };
             tokio::select! {
                 _ = both => {}
                 () = async {

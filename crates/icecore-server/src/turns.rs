@@ -5,9 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{
-    Append, MemoryError, Scope, Seq, StoreError, StoredOutcome, Tenant, TurnInput, turn_jsonl,
-};
+use icecore::{Append, MemoryError, Scope, Seq, StoreError, Tenant, TurnInput, turn_jsonl};
+use icecore_host::outcomes::StoredOutcome;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 

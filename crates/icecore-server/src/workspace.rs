@@ -7,10 +7,9 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{
-    FileInfo, FileMatch, FileWrite, MemoryError, Millis, Position, StoreError, StoredOutcome,
-    Tenant, WorkspaceError, WorkspaceFile,
-};
+use icecore::{MemoryError, Millis, Position, StoreError, Tenant};
+use icecore_host::outcomes::StoredOutcome;
+use icecore_host::workspace::{FileInfo, FileMatch, FileWrite, WorkspaceError, WorkspaceFile};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
@@ -34,7 +33,7 @@ impl FromRequestParts<Shared> for FileReader {
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
         let Reader(caller) = Reader::from_request_parts(parts, app).await?;
-        match app.openwop.settings().read_only {
+        match app.host.settings().read_only {
             true => Err(not_provided()),
             false => Ok(Self(caller)),
         }
@@ -45,7 +44,7 @@ impl FromRequestParts<Shared> for FileWriter {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, ApiError> {
-        if app.openwop.settings().read_only {
+        if app.host.settings().read_only {
             Reader::from_request_parts(parts, app).await?;
             return Err(not_provided());
         }
@@ -168,7 +167,7 @@ pub(crate) async fn list(
     params: Params,
 ) -> Result<Response, ApiError> {
     let prefix = params.text("prefix")?.unwrap_or_default();
-    let files = app.memory.files(caller.principal(), prefix).await?;
+    let files = app.host.files.list(caller.principal(), prefix).await?;
     Ok(wire::ok(json!(FilesAnswer::from(files)).to_string()))
 }
 
@@ -197,7 +196,7 @@ pub(crate) async fn read(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let version = params.number("version")?;
-    let file = app.memory.file(caller.principal(), &path, version).await?;
+    let file = app.host.files.get(caller.principal(), &path, version).await?;
     if has(&headers, &file.info.etag) {
         return Ok(tagged(StatusCode::NOT_MODIFIED.into_response(), &file.info.etag));
     }
@@ -239,10 +238,13 @@ pub(crate) async fn put(
         }
         write.claim = Some(attempt.claim());
     }
-    match (app.memory.put_file(caller.principal(), write.clone()).await, attempt) {
+    match (app.host.files.put(caller.principal(), write.clone()).await, attempt) {
         (Ok(file), _) => Ok(answer(file)),
         // Another process was faster under the same key.
-        (Err(MemoryError::Store(StoreError::ClaimTaken)), Some(attempt)) => {
+        (
+            Err(WorkspaceError::Memory(MemoryError::Store(StoreError::ClaimTaken))),
+            Some(attempt),
+        ) => {
             let outcome = attempt.of_another(&app).await?;
             replay_put(&app, caller.tenant(), &write, &outcome).await
         }
@@ -272,7 +274,7 @@ async fn replay_put(
         .map_err(|_| ApiError::internal(&"a kept outcome cannot be read"))?;
     let written = Position(position.unwrap_or_default());
     let etag = etag.unwrap_or_else(|| FileInfo::etag_of(version, written));
-    let (content, content_type) = app.memory.shown_file(tenant, write).await?;
+    let (content, content_type) = app.host.files.shown(tenant, write).await?;
     let path = app.memory.shown(tenant, &write.path).into_string();
     let content_type = content_type.into_string();
     let updated_at = Millis(updated_at);
@@ -309,7 +311,7 @@ pub(crate) async fn delete(
         FileMatch::Absent => FileMatch::Anything,
         expect => expect,
     };
-    app.memory.delete_file(caller.principal(), &path, &expect).await?;
+    app.host.files.delete(caller.principal(), &path, &expect).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -380,6 +382,7 @@ impl From<WorkspaceError> for ApiError {
                 Self::new(StatusCode::CONFLICT, "workspace_conflict", message)
                     .with(json!({ "currentVersion": current }))
             }
+            WorkspaceError::Memory(error) => error.into(),
             _ => Self::invalid(message),
         }
     }

@@ -8,8 +8,8 @@ use icecore_domain::chunk::ChunkId;
 use icecore_domain::ids::{Ordinal, Scope, Seq, SessionNo, Tenant};
 use icecore_domain::time::Clock;
 use icecore_store::{
-    BodyPlace, BranchRecord, MicroBody, PackObject, PackRecord, Packs, StoreError, TurnQuery,
-    TurnRow, TurnState,
+    BodyPlace, BranchRecord, MicroBody, PackObject, PackRecord, Packs, StoreError, StoreTimings,
+    TurnQuery, TurnRow, TurnState,
 };
 
 use crate::bodies::{decode, with_packs};
@@ -76,7 +76,32 @@ const NAMES_A_PAGE: usize = 10_000;
 /// Turns whose texts are read at once.
 const TEXT_PAGE: u64 = 2_000;
 
+/// Note that is written to find out whether the store takes writes.
+const PROBE: &str = "probe";
+
 impl Memory {
+    /// Whether the store takes writes and answers reads, by doing both. Returns how many
+    /// branches have derived work to do.
+    pub async fn probe(&self) -> Result<u64> {
+        self.inner.store.put_note(PROBE, &self.now().0.to_string()).await?;
+        self.pending().await
+    }
+
+    /// How many branches have derived work to do.
+    pub async fn pending(&self) -> Result<u64> {
+        Ok(self.inner.store.unsettled_count(None, None).await?)
+    }
+
+    /// How long the store's work took so far, in this process.
+    pub fn store_timings(&self) -> StoreTimings {
+        self.inner.store.timings()
+    }
+
+    /// Leaves nothing in the store's files that was deleted.
+    pub async fn scrub(&self) -> Result<()> {
+        Ok(self.inner.store.scrub().await?)
+    }
+
     /// Verifies every invariant of the store and every body in every tier.
     /// Derived work that is merely due is no failure. With `repair`, objects
     /// that nothing points to are removed, and what tenants keep is counted anew.

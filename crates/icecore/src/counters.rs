@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use icecore_domain::redact::{Hidden, Redactor, pii_kinds};
-use icecore_store::{KeptBound, Spending, StoreError};
+use icecore_store::Spending;
 
-use crate::bounds::{BoundRefusals, DayBound};
-use crate::error::MemoryError;
 use crate::memory::Memory;
 use crate::models::Purpose;
 
@@ -39,8 +37,6 @@ pub struct Counters {
     /// Tokens that contexts and views did not have to hold, thanks to what stands for
     /// them.
     pub saved_tokens: u64,
-    /// What was refused at bounds of tenants.
-    pub bound_refusals: BoundRefusals,
 }
 
 /// What models were asked for one purpose.
@@ -74,7 +70,6 @@ pub(crate) struct Counting {
     models: Mutex<BTreeMap<&'static str, ModelCounts>>,
     model_fallbacks: AtomicU64,
     saved_tokens: AtomicU64,
-    bound_refusals: Mutex<BoundRefusals>,
 }
 
 impl Default for Counting {
@@ -91,7 +86,6 @@ impl Default for Counting {
             models: Mutex::default(),
             model_fallbacks: AtomicU64::default(),
             saved_tokens: AtomicU64::default(),
-            bound_refusals: Mutex::default(),
         }
     }
 }
@@ -148,22 +142,6 @@ impl Counting {
         self.saved_tokens.fetch_add(tokens, Ordering::Relaxed);
     }
 
-    /// Counts an error that is a bound of a tenant.
-    pub(crate) fn refused(&self, error: &MemoryError) {
-        let mut refusals = self.bound_refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        match error {
-            MemoryError::DayBoundReached { bound: DayBound::Requests, .. } => {
-                refusals.requests += 1
-            }
-            MemoryError::DayBoundReached { bound: DayBound::Tokens, .. } => refusals.tokens += 1,
-            MemoryError::Store(StoreError::BoundReached { bound, .. }) => match bound {
-                KeptBound::Turns => refusals.turns += 1,
-                KeptBound::Bytes => refusals.bytes += 1,
-            },
-            _ => {}
-        }
-    }
-
     fn read(&self) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let hidden = self.hidden.iter().map(|(kind, count)| (*kind, read(count)));
@@ -177,7 +155,6 @@ impl Counting {
             models: self.models.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             model_fallbacks: read(&self.model_fallbacks),
             saved_tokens: read(&self.saved_tokens),
-            bound_refusals: *self.bound_refusals.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 }

@@ -211,7 +211,7 @@ impl Memory {
         let (budget, output) = (budget.to_be_bytes(), output.to_be_bytes());
         let model = model.identity();
         let parts = [&bytes[..], &budget, &output, model.as_bytes()];
-        self.request_hash(tenant, "distilled", &parts).await
+        self.keyed_hash(tenant, "distilled", &parts).await
     }
 
     /// What an archive holds that was made of the same, if it is still to be had.

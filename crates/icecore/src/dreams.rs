@@ -198,8 +198,8 @@ impl Memory {
         holder: &str,
         tell: &mut Tell<'_>,
     ) -> Result<Dream> {
-        // A workspace that is full goes without an index.
-        let mut has_index = request.index && self.inner.workspace.enabled;
+        // A tenant with too many files goes without an index.
+        let mut has_index = request.index && self.inner.index_file.is_some();
         let done = swapped!(async {
             let kept = match self.draft(scope, request, asked, tell).await {
                 Ok(Drafted::Unchanged(record)) => return self.unchanged(*record).await.map(Some),
@@ -224,7 +224,7 @@ impl Memory {
                 | Err(MemoryError::EntriesChanged)
                 | Err(MemoryError::Store(StoreError::FileConflict { .. })) => Ok(None),
                 Err(MemoryError::Store(StoreError::TooManyFiles { most })) if has_index => {
-                    tracing::warn!(%scope, most, "a dream goes without an index: the workspace is full");
+                    tracing::warn!(%scope, most, "a dream goes without an index: there are too many files");
                     has_index = false;
                     Ok(None)
                 }

@@ -41,7 +41,7 @@ pub struct NewEntryRequest {
     pub tags: Vec<String>,
     /// When it ends by itself, to the millisecond. Never put off.
     pub expires_at: Option<Millis>,
-    /// The caller's idempotency key.
+    /// What else the transaction stores, so that the request can be repeated safely.
     pub claim: Option<Claim>,
 }
 
@@ -176,42 +176,44 @@ impl Memory {
     /// Puts an entry, its secrets hidden in content and tags. Once this resolves it
     /// survives a crash.
     pub async fn put_entry(&self, scope: &Scope, request: NewEntryRequest) -> Result<EntryRecord> {
-        let tags = checked(&request, self.entry_settings())?;
-        write_redacted(|| self.put_entry_once(scope, &request, &tags)).await
+        write_redacted(|| self.put_entry_once(scope, &request)).await
     }
 
     async fn put_entry_once(
         &self,
         scope: &Scope,
         request: &NewEntryRequest,
-        tags: &[String],
     ) -> Result<EntryRecord> {
-        let now = self.now();
+        let known = self.redactor(scope.tenant()).await?;
+        let entry = self.redacted_entry(&known, request, self.now()).await?;
+        let admitted = self.admit_text(scope.tenant(), entry.content.as_str()).await?;
+        let put = self.written(self.inner.store.put_entry(scope, entry).await)?;
+        admitted.store_all();
+        self.inner.wake.notify_one();
+        Ok(put)
+    }
+
+    /// An entry as it is stored: checked, its secrets hidden.
+    pub(crate) async fn redacted_entry(
+        &self,
+        known: &TenantRedactor,
+        request: &NewEntryRequest,
+        now: Millis,
+    ) -> Result<NewEntry> {
+        let tags = checked(request, self.entry_settings())?;
         if request.expires_at.is_some_and(|at| at <= now) {
             return Err(EntryError::Expired.into());
         }
-        let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
+        let redactor = known.redactor.clone();
         let id = request.id.as_deref().map(|id| entry_id(&redactor, id)).transpose()?;
-        let (content, tags) = (request.content.clone(), tags.to_vec());
+        let content = request.content.clone();
         let (content, tags, hidden) = match content.len() <= INLINE_BYTES {
             true => hide(&redactor, &content, &tags),
             false => off_thread(move || hide(&redactor, &content, &tags)).await?,
         };
-        let entry = NewEntry {
-            id,
-            content,
-            tags,
-            expires_at: request.expires_at,
-            now,
-            secrets_seen: version,
-            hidden,
-            claim: request.claim.clone(),
-        };
-        let taking = self.take_text(scope.tenant(), entry.content.as_str()).await?;
-        let put = self.within_bounds(self.inner.store.put_entry(scope, entry).await)?;
-        taking.keep_all();
-        self.inner.wake.notify_one();
-        Ok(put)
+        let (expires_at, secrets_seen) = (request.expires_at, known.version);
+        let claim = request.claim.clone();
+        Ok(NewEntry { id, content, tags, expires_at, now, secrets_seen, hidden, claim })
     }
 
     /// What an entry says and is tagged with once it is stored: its secrets hidden,

@@ -7,11 +7,7 @@ use icecore_domain::turn::TurnError;
 use icecore_index::IndexError;
 use icecore_store::StoreError;
 
-use crate::bounds::DayBound;
-use crate::commitments::CommitmentError;
 use crate::entries::EntryError;
-use crate::schedules::SchedulingError;
-use crate::workspace::WorkspaceError;
 
 /// An operation that did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -136,15 +132,6 @@ pub enum MemoryError {
     /// Entries were put together again and again, and each time one had gone meanwhile.
     #[error("the entries of this memory change too fast to be put together; nothing was written")]
     EntriesChanged,
-    /// A workspace file that cannot be used so.
-    #[error(transparent)]
-    Workspace(#[from] WorkspaceError),
-    /// A commitment that cannot be made.
-    #[error(transparent)]
-    Commitment(#[from] CommitmentError),
-    /// A schedule that cannot be made.
-    #[error(transparent)]
-    Schedule(#[from] SchedulingError),
     /// What must stay of a session does not fit the window; nothing was sent or written.
     #[error("{0}")]
     RequestExceedsWindow(icecore_domain::handoff::ExceedsWindow),
@@ -203,15 +190,15 @@ pub enum MemoryError {
     },
     /// A tenant that has had all it may use on a day.
     #[error(
-        "tenant `{tenant}` has used {used} of {most} {} today (`{}`), and this takes {more}",
-        bound.as_str(),
-        bound.setting()
+        "tenant `{tenant}` has used {used} of {most} {unit} today (`{setting}`), and this takes {more}"
     )]
     DayBoundReached {
         /// Whose.
         tenant: Tenant,
-        /// Of what.
-        bound: DayBound,
+        /// Of what: requests or tokens.
+        unit: &'static str,
+        /// The setting that says how much.
+        setting: &'static str,
         /// How much it may use.
         most: u64,
         /// How much it has used, by all that this host knows.
@@ -445,19 +432,16 @@ impl MemoryError {
             MemoryError::ModelBudget { .. } => {
                 Some("`models.tokens_a_day` and `models.money_a_day` are the limits; `icecore stats` shows what was spent".to_owned())
             }
-            MemoryError::DayBoundReached { bound, most, more, .. } if more > most => Some(format!(
-                "it is more than a whole day's: give it in parts, or have `{}` raised; nothing was written",
-                bound.setting()
+            MemoryError::DayBoundReached { setting, most, more, .. } if more > most => Some(format!(
+                "it is more than a whole day's: give it in parts, or have `{setting}` raised; nothing was written"
             )),
-            MemoryError::DayBoundReached { bound, ends_at, .. } => Some(format!(
-                "try again after {ends_at}, or have `{}` raised; nothing was written",
-                bound.setting()
+            MemoryError::DayBoundReached { setting, ends_at, .. } => Some(format!(
+                "try again after {ends_at}, or have `{setting}` raised; nothing was written"
             )),
             MemoryError::EntriesChanged => Some("try again when fewer are deleted".to_owned()),
             MemoryError::Index(_) => {
                 Some("it is derived from the turns; `icecore reindex` makes it anew".to_owned())
             }
-            MemoryError::Workspace(error) => error.hint(),
             MemoryError::Store(error) => error.hint(),
             _ => None,
         }
@@ -493,9 +477,7 @@ pub(crate) fn not_redacted(why: impl std::fmt::Display) -> MemoryError {
 pub(crate) type Result<T> = std::result::Result<T, MemoryError>;
 
 /// Runs work that would hold up the async threads somewhere else.
-pub(crate) async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
+pub async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     #[cfg(all(debug_assertions, feature = "testing"))]
     if icecore_store::testing::is_one_thread() {
         return Ok(work());

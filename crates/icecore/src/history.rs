@@ -17,7 +17,6 @@ use icecore_store::{
     TurnQuery, TurnRow, TurnState,
 };
 
-use crate::bounds::TenantUsage;
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::{INLINE_BYTES, Memory, session_name};
 use crate::models::ModelStats;
@@ -127,9 +126,6 @@ pub struct Stats {
     pub tokenizer: &'static str,
     /// What models cost and saved.
     pub models: ModelStats,
-    /// What the tenant keeps and used today beside what it may, whatever memory is asked
-    /// for.
-    pub usage: TenantUsage,
 }
 
 /// Sessions and turns are read in pages of this size.
@@ -656,6 +652,11 @@ impl Memory {
         Ok(events)
     }
 
+    /// The position of the last event of a tenant.
+    pub async fn head(&self, tenant: &Tenant) -> Result<Position> {
+        Ok(self.inner.store.head(tenant).await?)
+    }
+
     /// What is there, of one memory or of a tenant.
     pub async fn stats(&self, tenant: &Tenant, memory: Option<&str>) -> Result<Stats> {
         let inner = self.inner.clone();
@@ -667,7 +668,6 @@ impl Memory {
             disk_bytes,
             tokenizer: self.inner.counter.name(),
             models: self.model_stats(tenant, memory).await?,
-            usage: self.usage(tenant).await?,
         })
     }
 }

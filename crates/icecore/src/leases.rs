@@ -21,9 +21,6 @@ use crate::memory::Memory;
 /// Lease of whoever lets go of what is past its time.
 pub(crate) const SWEEPING: &str = "sweep";
 
-/// Lease of whoever fires commitments.
-pub(crate) const COMMITMENTS: &str = "commitments";
-
 /// Lease of whoever compacts crowded memories.
 pub(crate) const COMPACTION: &str = "compaction";
 

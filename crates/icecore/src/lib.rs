@@ -22,11 +22,10 @@
 //!
 //! Knows how memory behaves, and no SQL and no wire format.
 
+mod admission;
 mod archives;
 mod bodies;
-mod bounds;
 mod check;
-mod commitments;
 mod compaction;
 mod consolidation;
 mod context;
@@ -35,11 +34,12 @@ mod distiller;
 mod dreams;
 mod entries;
 mod error;
+#[doc(hidden)]
+pub mod extend;
 mod forget;
 mod handoffs;
 mod histories;
 mod history;
-mod hosting;
 mod import;
 mod indexing;
 mod learn;
@@ -53,22 +53,14 @@ mod pieces;
 mod recollection;
 mod redream;
 mod rescan;
-mod runs;
-mod schedules;
 mod search;
 mod secrets;
 mod settings;
 mod veil;
 mod worker;
-mod workspace;
 
 pub use archives::ArchiveReport;
-pub use bounds::{BoundRefusals, BoundSettings, DayBound, TenantBounds, TenantUsage};
 pub use check::{CheckReport, PackReport};
-pub use commitments::{
-    COMMITMENT_TAG, CommitmentError, CommitmentRequest, CommitmentSettings, ConditionRequest,
-    IntentionRequest, MAX_MENTIONS_CHARS, MAX_PENDING_COMMITMENTS,
-};
 pub use compaction::{Compaction, CompactionRequest, MAX_COMPACTED_ENTRIES, MAX_TOLD_IDS};
 pub use consolidation::{
     CONSOLIDATION_WINDOW, Consolidation, ConsolidationTrigger, MAX_CONSOLIDATED_ENTRIES,
@@ -113,40 +105,30 @@ pub use icecore_domain::redact::{
     Hidden, Kind, MAX_SECRET_BYTES, Proof, RedactedStream, RedactedText, RedactedTurn, Redactor,
     SecretError, UnknownPii,
 };
-pub use icecore_domain::schedule::{CatchUp, Field as CronField, ScheduleError};
 pub use icecore_domain::time::{Clock, Millis};
 pub use icecore_domain::tokens::TokenCounter;
 pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, TurnError};
 pub use icecore_domain::window::{WindowItem, WindowKind};
-pub use icecore_domain::workspace::{MAX_PATH_BYTES, PathError};
 pub use icecore_domain::{ctf, json, turn_jsonl};
 pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
 pub use icecore_store::{
-    AllUsage, ApiKeyRecord, Appended, AppendedTurn, ArchiveRecord, BodyPlace, Claim,
-    CommitmentQuery, CommitmentRecord, CommitmentState, Condition, DreamFigures, DreamQuery,
-    DreamRecord, DreamState, DreamTrigger, EntryRecord, EntryRef, Erasures, EventRecord, ForkOf,
-    HandoffTrigger, KeptBound, KeyActor, KeyRevocation, KeyRotation, KeyState, LogKind, NewOutcome,
-    NewRunEvent, NextTick, ObjectKeys, ObjectPlace, ObjectSettings, Outcome, OutcomeBody,
-    PostgresOptions, Rotated, RotatedKey, RunError, RunEventRecord, RunFile, RunRecord, RunStatus,
-    RunValue, RunVariable, ScheduleRecord, ScheduleTask, ScheduleTiming, SecretRecord, Spending,
-    Store, StoreError, StoreStats, StoreTimings, StoredOutcome, TIME_BOUNDS_SECONDS, TickOutcome,
-    TickRecord, Times, TurnState, Usage as KeptUsage,
+    Appended, AppendedTurn, ArchiveRecord, BodyPlace, Claim, DreamFigures, DreamQuery, DreamRecord,
+    DreamState, DreamTrigger, EntryRecord, EventRecord, HandoffTrigger, KeptBound, LogKind,
+    ObjectKeys, ObjectPlace, ObjectSettings, Outcome, PostgresOptions, Rotated, SecretRecord,
+    Spending, Store, StoreError, StoreStats, StoreTimings, TIME_BOUNDS_SECONDS, Times, TurnState,
 };
 pub use icecore_store::{Backup, BackupOf, BackupReport, Doing, MigrationReport, Moved, Restored};
 pub use import::{ImportPlan, ImportReport, Progress, Repeat};
 pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use leases::WorkerSettings;
 pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
+pub use memory_index::IndexFile;
 pub use models::{
     BreakEven, FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS,
     ModelChain, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits, spending,
 };
 pub use moving::{migrate, open_backup};
 pub use rescan::Rescanned;
-pub use runs::{NewForkRequest, NewRunRequest, NewRunValue, RunPut, RunStepRequest};
-pub use schedules::{
-    MAX_JITTER_MILLIS, ScheduleRequest, ScheduleSettings, SchedulingError, TimingRequest,
-};
 pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
 pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
 pub use settings::{
@@ -154,6 +136,3 @@ pub use settings::{
     PiiKinds, RedactionSettings, WarmFormat, reserve_conflict,
 };
 pub use worker::{Settled, TENANTS_AT_ONCE};
-pub use workspace::{
-    FileInfo, FileMatch, FileWrite, WorkspaceError, WorkspaceFile, WorkspaceSettings,
-};

@@ -16,14 +16,13 @@ use icecore_domain::turn::RawTurn;
 use icecore_index::{Index, IndexSettings};
 use icecore_store::{
     AppendBatch, Appended, Claim, Fence, NewTurn, ObjectKeys, ObjectSettings, Outcome, Packs,
-    ParentRef, Store, StoreError,
+    ParentRef, Store,
 };
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::admission::Admission;
 use crate::archives::ArchiveCache;
 use crate::bodies::PackCache;
-use crate::bounds::{BoundSettings, Metering};
-use crate::commitments::Order;
 use crate::compaction::Resting;
 use crate::consolidation::Consolidating;
 use crate::counters::Counting;
@@ -34,15 +33,14 @@ use crate::histories::MessageCounts;
 use crate::indexing::Indexing;
 use crate::learn::LearnedCache;
 use crate::leases::Leases;
+use crate::memory_index::IndexFile;
 use crate::models::{Asking, Models};
 #[cfg(feature = "postgres")]
 use crate::opening::Shared;
 use crate::opening::clock_or_own;
-use crate::schedules::Scheduling;
 use crate::secrets::{LogRedactor, Redactors, TenantRedactor};
 use crate::secrets::{TENANTS_AT_HAND, write_redacted};
 use crate::settings::MemorySettings;
-use crate::workspace::{Tidying, WorkspaceSettings};
 
 /// A memory of any number of tenants, over one store.
 ///
@@ -83,7 +81,8 @@ pub(crate) struct Parts {
     pub(crate) counter: Arc<dyn TokenCounter>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: MemorySettings,
-    pub(crate) workspace: WorkspaceSettings,
+    /// How the index of a tenant's memories is kept; `None` where it is not.
+    pub(crate) index_file: Option<IndexFile>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) wake: Notify,
     /// Rises whenever something may have changed.
@@ -95,19 +94,12 @@ pub(crate) struct Parts {
     pub(crate) learned: LearnedCache,
     pub(crate) embedder: Option<Arc<dyn Embedder>>,
     pub(crate) counters: Counting,
-    pub(crate) tidying: Tidying,
-    pub(crate) commitment_order: Mutex<Order>,
     pub(crate) resting: Resting,
     pub(crate) consolidating: Consolidating,
-    pub(crate) schedule_wake: Notify,
-    /// Places to work on ticks at.
-    pub(crate) schedule_places: Semaphore,
-    pub(crate) scheduling: Scheduling,
     pub(crate) leases: Leases,
     has_noticed_settings: AtomicBool,
     identity_keys: Mutex<LruCache<Tenant, IdentityKey>>,
-    pub(crate) bounds: BoundSettings,
-    pub(crate) metering: Metering,
+    pub(crate) admission: Option<Arc<dyn Admission>>,
 }
 
 /// The machine's clock.
@@ -125,7 +117,7 @@ impl Clock for SystemClock {
 /// comes with the feature `models`.
 pub struct MemoryBuilder {
     settings: MemorySettings,
-    workspace: WorkspaceSettings,
+    index_file: Option<IndexFile>,
     pub(crate) clock: Option<Arc<dyn Clock>>,
     counter: Option<Arc<dyn TokenCounter>>,
     pub(crate) master_key: Option<String>,
@@ -141,14 +133,14 @@ pub struct MemoryBuilder {
     pub(crate) may_be_half_moved: bool,
     pub(crate) objects: ObjectSettings,
     pub(crate) object_keys: Option<ObjectKeys>,
-    bounds: BoundSettings,
+    admission: Option<Arc<dyn Admission>>,
 }
 
 impl Default for MemoryBuilder {
     fn default() -> Self {
         Self {
             settings: MemorySettings::default(),
-            workspace: WorkspaceSettings::default(),
+            index_file: Some(IndexFile::default()),
             clock: None,
             #[cfg(feature = "models")]
             counter: Some(Arc::new(icecore_models::O200k::default())),
@@ -170,7 +162,7 @@ impl Default for MemoryBuilder {
             may_be_half_moved: false,
             objects: ObjectSettings::default(),
             object_keys: None,
-            bounds: BoundSettings::default(),
+            admission: None,
         }
     }
 }
@@ -182,15 +174,15 @@ impl MemoryBuilder {
         self
     }
 
-    /// What bounds workspace files.
-    pub fn workspace(mut self, settings: WorkspaceSettings) -> Self {
-        self.workspace = settings;
+    /// How dreams keep the index of a tenant's memories; `None` keeps none.
+    pub fn index_file(mut self, index_file: Option<IndexFile>) -> Self {
+        self.index_file = index_file;
         self
     }
 
-    /// What tenants may keep and use; everything by default.
-    pub fn bounds(mut self, settings: BoundSettings) -> Self {
-        self.bounds = settings;
+    /// What decides whether a tenant may take in more; everything is admitted by default.
+    pub fn admission(mut self, admission: Arc<dyn Admission>) -> Self {
+        self.admission = Some(admission);
         self
     }
 
@@ -260,8 +252,10 @@ impl MemoryBuilder {
         let counter = self.counter.unwrap_or_else(|| Arc::new(icecore_domain::tokens::CharCounter));
         let index = Index::open(data_dir.as_ref().map(|dir| dir.join("index")), self.index);
         let auto_embed = self.settings.auto_embed;
-        let schedule_places = self.settings.schedules.running.max(1);
-        store.set_bounds(self.bounds.kept());
+        let clock = clock_or_own(self.clock);
+        if let Some(admission) = &self.admission {
+            admission.opened(&store, &clock);
+        }
         let parts = Parts {
             archives: self.archives.unwrap_or_else(|| packs.archives()),
             packs,
@@ -274,9 +268,9 @@ impl MemoryBuilder {
             message_counts: MessageCounts::default(),
             redactors: Redactors::new(self.redactor, self.logs),
             counter,
-            clock: clock_or_own(self.clock),
+            clock,
             settings: self.settings,
-            workspace: self.workspace,
+            index_file: self.index_file,
             data_dir,
             wake: Notify::new(),
             news: watch::Sender::new(0),
@@ -286,18 +280,12 @@ impl MemoryBuilder {
             learned: LearnedCache::default(),
             embedder: self.embedder.filter(|_| auto_embed),
             counters: Counting::default(),
-            tidying: Tidying::default(),
-            commitment_order: Mutex::default(),
             resting: Resting::default(),
             consolidating: Consolidating::default(),
-            schedule_wake: Notify::new(),
-            schedule_places: Semaphore::new(schedule_places),
-            scheduling: Scheduling::default(),
             leases: Leases::default(),
             has_noticed_settings: AtomicBool::new(false),
             identity_keys: Mutex::new(LruCache::new(TENANTS_AT_HAND)),
-            bounds: self.bounds,
-            metering: Metering::default(),
+            admission: self.admission,
         };
         Memory { inner: Arc::new(Inner { store, parts: Arc::new(parts), sight: None }) }
     }
@@ -310,7 +298,7 @@ const SETTINGS_NOTE: &str = "settled-with";
 const MODEL_NOTE: &str = "embedded-with";
 
 /// Batches larger than this are prepared off the async threads.
-pub(crate) const INLINE_BYTES: usize = 16 << 10;
+pub const INLINE_BYTES: usize = 16 << 10;
 
 /// A turn to append, with how it is to be recognised.
 #[derive(Debug, Clone)]
@@ -337,7 +325,7 @@ pub struct Append {
     pub turns: Vec<TurnInput>,
     /// Adds turns even if they were forgotten.
     pub insist: bool,
-    /// The caller's idempotency key.
+    /// What else the transaction stores, so that the request can be repeated safely.
     pub claim: Option<Claim>,
 }
 
@@ -507,12 +495,12 @@ impl Memory {
             turns.iter().map(|turn| (turn.tokens, turn.hidden.clone())).collect();
         let policy = self.inner.settings.cuts.policy();
         let batch = AppendBatch { session, turns, after, insist, policy, now, claim, secrets_seen };
-        let taking = self.take_tokens(scope.tenant(), tokens_of(&weights)).await?;
-        let appended = self.within_bounds(self.inner.store.append(scope, batch).await)?;
+        let admitted = self.admit(scope.tenant(), tokens_of(&weights)).await?;
+        let appended = self.written(self.inner.store.append(scope, batch).await)?;
         // Only a hint. The worker works out what is due from the store itself, so
         // a wake lost in a crash costs a delay and no chunk.
         self.inner.wake.notify_one();
-        taking.keep(self.count_added(&appended, &weights));
+        admitted.store(self.count_added(&appended, &weights));
         Ok((appended, ids))
     }
 
@@ -527,15 +515,6 @@ impl Memory {
             added += u64::from(*tokens);
         }
         added
-    }
-
-    /// What a write answered, counted where a bound refused it.
-    pub(crate) fn within_bounds<T>(
-        &self,
-        written: std::result::Result<T, StoreError>,
-    ) -> Result<T> {
-        let written = written.map_err(MemoryError::from);
-        written.inspect_err(|error| self.inner.counters.refused(error))
     }
 
     /// Does all that needs no lock: checks, hashes, redacts and counts.
@@ -554,9 +533,9 @@ impl Memory {
         off_thread(move || prepare_all(&inner, &key, &redactor.redactor, turns, now)).await?
     }
 
-    /// A keyed hash of something a caller sent, by which it is recognised when it
-    /// comes again. Nothing can be guessed from it without the tenant's own key.
-    pub async fn request_hash(
+    /// A hash of `parts` under the tenant's own key, without which nothing can be guessed
+    /// from it.
+    pub async fn keyed_hash(
         &self,
         tenant: &Tenant,
         kind: &str,
@@ -630,7 +609,7 @@ impl Memory {
         self.inner.clock.now()
     }
 
-    /// The store, for tests; a release build does not have it.
+    /// The store, for tests; a release build does not have it. See also [`crate::extend`].
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn store(&self) -> &Store {

@@ -1,4 +1,4 @@
-//! The index of a tenant's memories as a workspace file: read, and written again.
+//! The index of a tenant's memories, kept as a file beside them: read, and written again.
 
 use std::collections::BTreeSet;
 
@@ -15,28 +15,49 @@ use icecore_store::{
 use crate::error::{MemoryError, Result};
 use crate::memory::Memory;
 use crate::secrets::{TenantRedactor, swapped};
-use crate::workspace::WorkspaceError;
 
 /// Dreams that are read at once.
 const DREAMS: usize = 256;
 
+/// Limits of the file that a tenant's index is kept in, and of the files beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexFile {
+    /// Bytes of the index.
+    pub bytes: usize,
+    /// Files that a tenant may have in all.
+    pub files: u64,
+    /// Versions of the index that are kept, the newest included.
+    pub versions: u64,
+}
+
+impl Default for IndexFile {
+    fn default() -> Self {
+        Self { bytes: 1 << 20, files: 256, versions: 20 }
+    }
+}
+
 impl Memory {
+    fn index_limits(&self) -> IndexFile {
+        self.inner.index_file.unwrap_or_default()
+    }
+
     /// What the index says of a memory, if there is one.
     pub(crate) async fn index_section(&self, scope: &Scope) -> Result<Option<MemorySection>> {
-        let Some(file) = self.index_file(scope.tenant()).await? else { return Ok(None) };
-        let index = MemoryIndex::parse(&file.content);
+        let Some(text) = self.index_text(scope.tenant()).await? else { return Ok(None) };
+        let index = MemoryIndex::parse(&text);
         Ok(index.memories.into_iter().find(|section| section.memory == scope.memory()))
     }
 
-    async fn index_file(&self, tenant: &Tenant) -> Result<Option<crate::WorkspaceFile>> {
-        let operator = Principal::local_operator(tenant.clone());
-        match self.file(&operator, INDEX_PATH, None).await {
-            Ok(file) => Ok(Some(file)),
-            Err(MemoryError::Workspace(WorkspaceError::NotFound { .. } | WorkspaceError::Off)) => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
+    /// The text of a tenant's index, without what is secret by now.
+    async fn index_text(&self, tenant: &Tenant) -> Result<Option<String>> {
+        if self.inner.index_file.is_none() {
+            return Ok(None);
         }
+        let (_, Some(file)) = self.seen(tenant, INDEX_PATH).await? else { return Ok(None) };
+        Ok(Some(match self.veil_of(tenant).await? {
+            Some(veil) => veil.text(&file.content).into_string(),
+            None => file.content.into_string(),
+        }))
     }
 
     /// The dreams in force of a tenant.
@@ -85,13 +106,13 @@ impl Memory {
     }
 
     /// Writes the index of a tenant from its dreams in force, where it was lost. A
-    /// workspace that is full or switched off goes without.
+    /// tenant that has too many files goes without, as does one whose index is not kept.
     pub(crate) async fn write_index_anew(&self, tenant: &Tenant) -> Result<()> {
         let store = &self.inner.store;
         let written = swapped!(async {
             let losses = store.dream_losses(tenant).await?;
             let settled = async || Ok(Some(store.settle_lost_index(tenant, losses).await?));
-            if !self.inner.workspace.enabled {
+            if self.inner.index_file.is_none() {
                 return settled().await;
             }
             let (expect, there) = self.seen(tenant, INDEX_PATH).await?;
@@ -105,7 +126,7 @@ impl Memory {
                     tracing::warn!(
                         tenant = tenant.as_str(),
                         most,
-                        "the index is not written again: the workspace is full"
+                        "the index is not written again: there are too many files"
                     );
                     settled().await
                 }
@@ -121,7 +142,7 @@ impl Memory {
         tenant: &Tenant,
         archives: &[ArchiveRecord],
     ) -> Result<()> {
-        if !self.inner.workspace.enabled {
+        if self.inner.index_file.is_none() {
             return Ok(());
         }
         let written = swapped!(async {
@@ -174,7 +195,7 @@ impl Memory {
     /// Writes the readable index beside the other, where one is kept. It has no older
     /// versions: what was forgotten must not be found in them.
     pub(crate) async fn write_markdown(&self, tenant: &Tenant) {
-        if !self.inner.settings.dreams.index_markdown || !self.inner.workspace.enabled {
+        if !self.inner.settings.dreams.index_markdown || self.inner.index_file.is_none() {
             return;
         }
         if let Err(error) = self.try_to_write_markdown(tenant).await {
@@ -191,7 +212,7 @@ impl Memory {
                 None => self.index_of_dreams(tenant).await?,
             };
             let known = self.redactor(tenant).await?;
-            let most = self.inner.workspace.file_bytes;
+            let most = self.index_limits().bytes;
             let (content, hidden) =
                 known.redactor.text_counted(&cleaned(&known.redactor, index).to_markdown(most));
             if there.is_some_and(|file| file.content == content) {
@@ -225,7 +246,7 @@ impl Memory {
         index: MemoryIndex,
         expect: Expect,
     ) -> Result<NewFile> {
-        let text = cleaned(&known.redactor, index).to_text(self.inner.workspace.file_bytes);
+        let text = cleaned(&known.redactor, index).to_text(self.index_limits().bytes);
         let text = known.redactor.text_counted(&text);
         let file = self.own_file(&known, INDEX_PATH, text, expect)?;
         Ok(NewFile { content_type: known.redactor.text("application/json"), ..file })
@@ -238,14 +259,14 @@ impl Memory {
         (content, hidden): (RedactedText, Hidden),
         expect: Expect,
     ) -> Result<NewFile> {
-        let settings = self.inner.workspace;
+        let limits = self.index_limits();
         Ok(NewFile {
             path: own_path(&known.redactor, path)?,
             content,
             content_type: known.redactor.text(DEFAULT_CONTENT_TYPE),
             expect,
-            versions_kept: settings.versions,
-            most_files: settings.files,
+            versions_kept: limits.versions,
+            most_files: limits.files,
             now: self.now(),
             secrets_seen: known.version,
             hidden,

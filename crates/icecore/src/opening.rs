@@ -210,7 +210,6 @@ impl Memory {
         self.inner.store.listen(move |_| {
             if let Some(parts) = parts.upgrade() {
                 parts.wake.notify_one();
-                parts.schedule_wake.notify_one();
                 parts.news.send_modify(|news| *news += 1);
             }
         });

@@ -17,7 +17,7 @@ const ITEM_BYTES: usize = 64;
 ///
 /// Pieces are copied to be worked on, so that whoever stops waiting leaves every
 /// item either as it was or as it shall be.
-pub(crate) async fn in_pieces<'a, T: Clone + Send + 'static>(
+pub async fn in_pieces<'a, T: Clone + Send + 'static>(
     items: impl IntoIterator<Item = &'a mut T>,
     size: impl Fn(&T) -> usize,
     work: impl Fn(&mut T) -> Result<()> + Send + Sync + 'static,

@@ -43,12 +43,30 @@ macro_rules! swapped {
 pub(crate) use swapped;
 
 /// Redacts and writes, again if a secret was registered meanwhile.
-pub(crate) async fn write_redacted<T, Written>(write: impl Fn() -> Written) -> Result<T>
+pub async fn write_redacted<T, E, Written>(write: impl Fn() -> Written) -> std::result::Result<T, E>
 where
-    Written: Future<Output = Result<T>>,
+    E: SecretsChanged,
+    Written: Future<Output = std::result::Result<T, E>>,
 {
-    let written = swapped!(async { write().await.map(Some) })?;
-    written.ok_or_else(|| StoreError::SecretsChanged.into())
+    for _ in 1..ATTEMPTS {
+        match write().await {
+            Err(error) if error.secrets_changed() => {}
+            done => return done,
+        }
+    }
+    write().await
+}
+
+/// Errors that may say that a secret was registered between redacting and writing.
+pub trait SecretsChanged {
+    /// Whether this one does.
+    fn secrets_changed(&self) -> bool;
+}
+
+impl SecretsChanged for MemoryError {
+    fn secrets_changed(&self) -> bool {
+        matches!(self, MemoryError::Store(StoreError::SecretsChanged))
+    }
 }
 
 /// What hides a tenant's secrets, and the version of them that it knows.
@@ -140,7 +158,7 @@ pub struct AddedSecret {
     pub record: SecretRecord,
     /// Whether it looks like an ordinary word, and may hide too much.
     pub is_common: bool,
-    /// Whether the tenant has turns, entries or files that were stored before, which
+    /// Whether the tenant has stored anything before, which
     /// [`Memory::rescan`] looks through.
     pub has_earlier: bool,
 }
@@ -200,7 +218,7 @@ impl Memory {
         }
     }
 
-    /// Registers a secret: from when this resolves no turn, entry, fact or file that
+    /// Registers a secret: from when this resolves nothing that
     /// holds it is written by anybody. `rotate` adds a newer value to a name that
     /// is there; the older ones go on being hidden.
     pub async fn add_secret(

@@ -4,12 +4,10 @@ use icecore_domain::cut::CutPolicy;
 use icecore_domain::redact::{Redactor, UnknownPii, pii_kinds};
 use icecore_settings::{MOST, Range, SettingError, Value, choice, one_of, settings, toml};
 
-use crate::commitments::CommitmentSettings;
 use crate::compaction::MAX_COMPACTED_ENTRIES;
 use crate::dreams::DreamSettings;
 use crate::handoffs::HandoffSettings;
 use crate::leases::WorkerSettings;
-use crate::schedules::ScheduleSettings;
 
 choice! {
     /// The form of warm bodies.
@@ -72,12 +70,8 @@ settings! {
         entries: EntrySettings => at "memory.entry_";
         /// A memory of many entries is compacted while it is quiet: its oldest become one.
         compaction: CompactionSettings => at "memory.compact_";
-        /// Intentions that come due.
-        commitments: CommitmentSettings => at "openwop.commitments_";
         /// Distillation of a memory within a budget of tokens.
         dreams: DreamSettings => at "dreams.";
-        /// Work that comes by itself; see docs/schedules.md.
-        schedules: ScheduleSettings => at "schedules.";
         /// What a model sees of a session is compacted when the next request would not fit.
         handoffs: HandoffSettings => at "sessions.";
         /// How hosts over one store share background work.
@@ -207,7 +201,7 @@ impl MemorySettings {
     }
 
     /// Tells whether branches settled under other settings must be looked at again. Limits on
-    /// entries, commitments, dreams and schedules have no effect on branches.
+    /// entries and dreams have no effect on branches.
     pub(crate) fn fingerprint(&self) -> String {
         let Self { cuts, hot_chunks, hot_max_tokens, warm_format, cold_format, .. } = self;
         let Self { auto_summarize, auto_extract_facts, auto_embed, .. } = self;

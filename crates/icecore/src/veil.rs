@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use icecore_domain::fact::RedactedFact;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_domain::json::JsonText;
-use icecore_domain::redact::{RedactedJson, RedactedText, RedactedTurn, Redactor};
+use icecore_domain::redact::{RedactedText, RedactedTurn, Redactor};
 use icecore_domain::summary::{RedactedSummary, Summary};
 use icecore_store::{ChunkRecord, EntryRecord, EventRecord, SessionRecord, TurnRow};
 
@@ -30,11 +30,15 @@ impl Memory {
 
     /// The same, for what belongs to a tenant and no memory of it.
     pub(crate) async fn veil_of(&self, tenant: &Tenant) -> Result<Option<Veil>> {
+        Ok(self.read_redactor(tenant).await?.map(Veil))
+    }
+
+    /// The redactor that stored text must go through when it is read, unless a rescan has
+    /// already been through all of it.
+    pub(crate) async fn read_redactor(&self, tenant: &Tenant) -> Result<Option<Redactor>> {
         let known = self.redactor(tenant).await?;
-        match self.is_rescanned(tenant, &known).await? {
-            true => Ok(None),
-            false => Ok(Some(Veil(known.redactor))),
-        }
+        let is_clean = self.is_rescanned(tenant, &known).await?;
+        Ok((!is_clean).then_some(known.redactor))
     }
 
     /// Whether all that is stored was looked through with these secrets.
@@ -48,7 +52,7 @@ impl Memory {
     }
 
     /// Tenants with secrets that what they have stored was not looked through for,
-    /// and how many turns they have. `told` are those that were answered before, with
+    /// and how many texts they have stored. `told` are those that were answered before, with
     /// the version of their secrets: each is answered once.
     pub(crate) async fn new_rescans(
         &self,
@@ -60,9 +64,12 @@ impl Memory {
             if told.get(&tenant) == Some(&version) {
                 continue;
             }
-            let turns = store.stats(&tenant, None, self.now()).await?.turns;
             told.insert(tenant.clone(), version);
-            found.push((tenant, turns));
+            let stats = store.stats(&tenant, None, self.now()).await?;
+            let texts = stats.turns + stats.entries + stats.verdicts + stats.files;
+            if texts > 0 {
+                found.push((tenant, texts));
+            }
         }
         Ok(found)
     }
@@ -192,10 +199,6 @@ impl Veil {
             Ok(json) => self.0.json(&json).as_str().to_owned(),
             Err(_) => self.0.text(payload).into_string(),
         };
-    }
-
-    pub(crate) fn json(&self, json: &RedactedJson) -> RedactedJson {
-        self.0.redacted_json(json.json())
     }
 
     pub(crate) fn text_of(&self, text: &str) -> RedactedText {

@@ -30,9 +30,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::bodies::{damaged, decode_text, encode, with_packs};
-use crate::commitments::Round;
 use crate::error::{MemoryError, Result, not_redacted, off_thread};
-use crate::leases::{COMMITMENTS, COMPACTION, REDREAMING, SWEEPING};
+use crate::leases::{COMPACTION, REDREAMING, SWEEPING};
 use crate::memory::{Inner, Memory};
 use crate::models::{About, Made, Purpose};
 use crate::redream::Waits;
@@ -72,12 +71,6 @@ const UPKEEP: Duration = Duration::from_secs(1);
 
 /// How often packs that a crash left behind are looked for.
 const SWEEP: Duration = Duration::from_secs(3600);
-
-/// Between rounds of commitments, while there is something to do.
-const BREATH: Duration = Duration::from_millis(20);
-
-/// How often commitments are looked for that ended long ago.
-const COMMITMENT_PURGES: Duration = Duration::from_secs(60);
 
 /// How often memories are looked for that have many entries.
 const COMPACTIONS: Duration = Duration::from_secs(10);
@@ -169,8 +162,6 @@ impl Memory {
         let mut done = self.settle_branches(tell, |_| true, false).await?;
         done.expired = self.expire().await? + self.expire_archives().await?;
         done.purged = self.purge_entries().await?;
-        self.purge_commitments().await?;
-        self.write_usage().await;
         if done.did_something() {
             self.inner.store.tidy().await?;
         }
@@ -364,8 +355,7 @@ impl Memory {
         self.work(stop, true).await;
     }
 
-    /// As [`Memory::work_until`], for a host on which nobody writes: nothing is
-    /// compacted, and no commitment or schedule fires.
+    /// As [`Memory::work_until`], where nobody may write: nothing is compacted.
     pub async fn keep_until(&self, stop: impl Future<Output = ()>) {
         self.work(stop, false).await;
     }
@@ -382,15 +372,9 @@ impl Memory {
             stopping,
             self.settle_until(closed.clone(), &is_untidy),
             self.keep_up_until(closed.clone(), &is_untidy),
-            self.keep_commitments_until(closed.clone(), writes),
-            self.write_usage_until(closed.clone()),
             async {
                 if writes {
-                    tokio::join!(
-                        self.compact_until(closed.clone()),
-                        self.redream_until(closed.clone()),
-                        self.keep_schedules_until(closed)
-                    );
+                    tokio::join!(self.compact_until(closed.clone()), self.redream_until(closed));
                 }
             },
         );
@@ -419,47 +403,6 @@ impl Memory {
                 () = tokio::time::sleep(pause) => {}
             }
         }
-    }
-
-    /// Fires commitments, where that `writes`, as their time or what they wait for comes.
-    /// However much is put, there is a pause between rounds.
-    async fn keep_commitments_until(&self, mut closed: watch::Receiver<bool>, writes: bool) {
-        let mut purges = Every::new(COMMITMENT_PURGES);
-        loop {
-            if purges.is_due()
-                && let Err(error) =
-                    self.on_duty(COMMITMENTS, async |memory| memory.purge_commitments().await).await
-            {
-                tracing::warn!(error = %error, "commitments that ended long ago could not be removed");
-            }
-            let round = match writes {
-                true => self.fire_in_turn().await,
-                false => Ok(Round { fired: 0, is_idle: true }),
-            };
-            let pause = match round {
-                Ok(round) if round.is_idle => POLL,
-                Ok(_) => BREATH,
-                Err(error) => {
-                    tracing::warn!(error = %error, "commitments could not be looked after, will try again");
-                    POLL
-                }
-            };
-            tokio::select! {
-                biased;
-                _ = closed.wait_for(|closed| *closed) => return,
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
-    }
-
-    /// A round of commitments, if there is anything to do and no other host does it.
-    async fn fire_in_turn(&self) -> Result<Round> {
-        let idle = Round { fired: 0, is_idle: true };
-        if !self.has_due_commitments().await? {
-            return Ok(idle);
-        }
-        let round = self.on_duty(COMMITMENTS, async |memory| memory.fire_round().await).await?;
-        Ok(round.unwrap_or(idle))
     }
 
     /// Does what is due by time alone.
@@ -579,11 +522,11 @@ impl Memory {
     async fn tell_of_rescans(&self, told: &mut BTreeMap<Tenant, u64>) {
         match self.new_rescans(told).await {
             Ok(found) => {
-                for (tenant, turns) in found {
+                for (tenant, texts) in found {
                     tracing::warn!(
                         tenant = tenant.as_str(),
-                        turns,
-                        "secrets were registered after turns were stored: these turns are redacted whenever they are read, until `icecore redact --rescan`"
+                        texts,
+                        "secrets were registered after texts were stored: these are redacted whenever they are read, until `icecore redact --rescan`"
                     );
                 }
             }
@@ -1267,19 +1210,13 @@ mod tests {
         (memory, scopes)
     }
 
-    /// What upkeep asks of the store in a minute in which nothing happens, but for what a
-    /// host asks about commitments and schedules.
+    /// What upkeep asks of the store in a minute in which nothing happens.
     async fn idle(tenants: usize) -> BTreeMap<&'static str, u64> {
         let calls = Arc::new(Calls::default());
         let (memory, _) = memory_of(&calls, tenants).await;
         calls.take();
         memory.work_until(tokio::time::sleep(Duration::from_millis(59_500))).await;
-        let mut asked = calls.take();
-        let is_of_host = |op: &str| {
-            ["commitment", "waiting", "schedule", "tick"].iter().any(|word| op.contains(word))
-        };
-        asked.retain(|op, _| !is_of_host(op));
-        asked
+        calls.take()
     }
 
     #[tokio::test(start_paused = true)]

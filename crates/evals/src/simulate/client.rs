@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use icecore::{
-    Append, Claim, CommitmentRequest, ConditionRequest, ContextRequest, DocKind, DreamRequest,
-    EntryQuery, EventRecord, FactQuery, ForgetRequest, IntentionRequest, Memory, MemoryError,
-    Millis, NewEntryRequest, Position, RawTurn, Remembered, Scope, SearchRequest, StoreError,
-    TurnInput,
+    Append, Claim, ContextRequest, DocKind, DreamRequest, EntryQuery, EventRecord, FactQuery,
+    ForgetRequest, Memory, MemoryError, Millis, NewEntryRequest, Position, RawTurn, Remembered,
+    Scope, SearchRequest, StoreError, TurnInput,
+};
+use icecore_host::commitments::{
+    CommitmentError, CommitmentRequest, ConditionRequest, IntentionRequest,
 };
 
 use super::dice::Dice;
 use super::ledger::{Fate, Given};
-use super::world::{MEMORY, World};
+use super::world::{MEMORY, World, hosting};
 
 /// How often something is asked for before it is given up.
 const TRIES: usize = 12;
@@ -367,7 +369,13 @@ impl Client {
                 condition: ConditionRequest::Time(at),
                 claim: Some(claim("/commitments", &key)),
             };
-            async move { memory.commit(&scope, request).await }
+            async move {
+                match hosting(&memory).commitments.add(&scope, request).await {
+                    Err(CommitmentError::Memory(error)) => Err(error),
+                    Err(error) => Err(MemoryError::Internal(error.to_string())),
+                    Ok(made) => Ok(made),
+                }
+            }
         };
         match self.ask(act).await {
             Asked::Done(_) | Asked::Refused(MemoryError::Store(StoreError::ClaimTaken)) => {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use icecore::{
-    CommitmentQuery, CommitmentState, EntryQuery, EventRecord, FactQuery, Memory, MemoryError,
-    Position, Scope, Seq, StoredTurn,
+    EntryQuery, EventRecord, FactQuery, Memory, MemoryError, Position, Scope, Seq, StoredTurn,
 };
+use icecore_host::commitments::{CommitmentQuery, CommitmentState};
 use icecore_store::TurnQuery;
 
 use super::client::everything;
@@ -73,8 +73,8 @@ async fn judge_all(world: &World, followers: &[Follower]) -> Result<(), MemoryEr
         let scope = memory.scope(&world.principal(tenant), MEMORY).await?;
         turns(world, &memory, &scope, tenant).await?;
         texts(world, &memory, &scope, tenant).await?;
-        commitments(world, &memory, tenant).await?;
-        ticks(world, &memory, tenant).await?;
+        commitments(world, tenant).await?;
+        ticks(world, tenant).await?;
         derived(world, &memory, &scope).await?;
     }
     for (tenant, seen) in followers {
@@ -195,7 +195,7 @@ async fn texts(
 }
 
 /// What fired did so once, and nothing is left that should have.
-async fn commitments(world: &World, memory: &Memory, tenant: usize) -> Result<(), MemoryError> {
+async fn commitments(world: &World, tenant: usize) -> Result<(), MemoryError> {
     let name = world.tenant(tenant);
     let events = world.store.events(&name, None, Position(0), usize::MAX >> 1).await?;
     let fired = |id: &str| {
@@ -203,7 +203,7 @@ async fn commitments(world: &World, memory: &Memory, tenant: usize) -> Result<()
             |event: &&EventRecord| event.kind == "commitment.fired" && event.payload.contains(id);
         events.iter().filter(is_of).count()
     };
-    for one in memory.commitments(&name, &CommitmentQuery::newest(1_000)).await? {
+    for one in world.store.commitments(&name, &CommitmentQuery::newest(1_000)).await? {
         let times = fired(&one.id);
         let expected = usize::from(one.state == CommitmentState::Fired);
         if times != expected {
@@ -214,11 +214,11 @@ async fn commitments(world: &World, memory: &Memory, tenant: usize) -> Result<()
 }
 
 /// Every instant has one tick, and what it made is there.
-async fn ticks(world: &World, memory: &Memory, tenant: usize) -> Result<(), MemoryError> {
+async fn ticks(world: &World, tenant: usize) -> Result<(), MemoryError> {
     let name = world.tenant(tenant);
     let mut runs = BTreeSet::new();
-    for schedule in memory.schedules(&name, None).await? {
-        let ticks = memory.ticks(&name, &schedule.id, 10_000).await?;
+    for schedule in world.store.schedules(&name, None).await? {
+        let ticks = world.store.ticks(&name, &schedule.id, 10_000).await?;
         let unfinished = ticks.iter().filter(|tick| tick.outcome.is_none()).count();
         if unfinished > 1 {
             world

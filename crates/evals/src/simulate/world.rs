@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use icecore::{
     Clock, CompactionSettings, CutSettings, DreamSettings, EntrySettings, Memory, MemorySettings,
-    Millis, Principal, ScheduleSettings, Tenant, WorkerSettings,
+    Millis, Principal, Tenant, WorkerSettings,
 };
 use icecore_domain::tokens::CharCounter;
+use icecore_host::settings::{HostSettings, ScheduleSettings};
 use icecore_store::{Packs, Store};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -187,7 +188,10 @@ impl World {
         let clock = HostClock { begun: self.begun, skew, jump: Arc::clone(&self.jump) };
         let memory = builder(clock).over(store, self.packs.clone(), None);
         let worker = memory.clone();
-        let working = tokio::spawn(async move { worker.work_until(pending()).await });
+        let working = tokio::spawn(async move {
+            let hosting = hosting(&worker);
+            tokio::join!(worker.work_until(pending()), hosting.run_until(pending()));
+        });
         (Arc::new(Host { memory, line }), working)
     }
 
@@ -238,6 +242,18 @@ impl World {
     }
 }
 
+/// What a host adds to a memory, with short waits.
+pub fn hosting(memory: &Memory) -> icecore_host::Host {
+    let schedules = ScheduleSettings {
+        idle_seconds: 1,
+        wait_seconds: 5,
+        lease_seconds: 5,
+        ..ScheduleSettings::default()
+    };
+    let settings = HostSettings { schedules, ..HostSettings::default() };
+    icecore_host::Host::new(memory.clone(), settings)
+}
+
 /// A memory with everything small, so that all of it happens in a short history.
 fn builder(clock: HostClock) -> icecore::MemoryBuilder {
     let cuts =
@@ -257,12 +273,6 @@ fn builder(clock: HostClock) -> icecore::MemoryBuilder {
             lease_seconds: 5,
             min_coverage_percent: 0,
             ..DreamSettings::default()
-        },
-        schedules: ScheduleSettings {
-            idle_seconds: 1,
-            wait_seconds: 5,
-            lease_seconds: 5,
-            ..ScheduleSettings::default()
         },
         worker: WorkerSettings { lease_seconds: 3 },
         ..MemorySettings::default()

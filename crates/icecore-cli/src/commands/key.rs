@@ -5,9 +5,8 @@ mod master;
 
 use std::time::Duration;
 
-use icecore::{
-    ApiKeyRecord, KeyActor, KeyRevocation, KeyState, Memory, Millis, StoreError, Tenant,
-};
+use icecore::{Memory, Millis, StoreError, Tenant};
+use icecore_host::keys::{ApiKeyRecord, KeyActor, KeyRevocation, KeyState};
 use icecore_server::{KeyTerms, MAX_OVERLAP_SECONDS, NewKey, Role, ServeError};
 use serde_json::json;
 
@@ -28,7 +27,8 @@ pub async fn run(args: KeyArgs, settings: &Settings, printer: &Printer) -> Outco
     let memory = builder(settings)?.embedder(None).open(&settings.data).await?;
     // Without a word about whose, keys are looked for among all.
     let named = settings.flags.tenant.as_ref().map(|_| principal.tenant().clone());
-    let keys = Keys { memory, named, settings, printer };
+    let keys = icecore_host::keys::Keys::new(memory.clone());
+    let keys = Keys { memory, keys, named, settings, printer };
     match args.action {
         KeyAction::Create(args) => keys.create(args, principal.tenant()).await,
         KeyAction::List => keys.list().await,
@@ -51,6 +51,7 @@ impl From<KeyRole> for Role {
 /// The keys of a store, or of the tenant that was named.
 struct Keys<'a> {
     memory: Memory,
+    keys: icecore_host::keys::Keys,
     named: Option<Tenant>,
     settings: &'a Settings,
     printer: &'a Printer,
@@ -85,8 +86,7 @@ impl Keys<'_> {
     }
 
     async fn list(&self) -> Outcome<Status> {
-        let keys = self.memory.api_keys(self.named.as_ref()).await;
-        let keys = keys.map_err(icecore::MemoryError::from)?;
+        let keys = self.keys.list(self.named.as_ref()).await?;
         if self.printer.is_json() {
             let keys: Vec<_> = keys.iter().map(json::key).collect();
             self.printer.json(&json!({ "keys": keys }))?;
@@ -115,8 +115,7 @@ impl Keys<'_> {
         let (tenant, keeps_an_admin) = (self.named.clone(), false);
         let revocation =
             KeyRevocation { id: id.clone(), tenant, keeps_an_admin, by: KeyActor::Operator, at };
-        let revoked = self.memory.revoke_api_key(revocation).await;
-        let revoked = revoked.map_err(icecore::MemoryError::from)?.ok_or_else(|| unknown(&id))?;
+        let revoked = self.keys.revoke(revocation).await?.ok_or_else(|| unknown(&id))?;
         if self.printer.is_json() {
             self.printer.json(&json::key(&revoked))?;
         }
@@ -165,8 +164,7 @@ impl Keys<'_> {
 
     async fn warn_of_no_admin(&self, revoked: &ApiKeyRecord) -> Outcome<()> {
         let (tenant, now) = (&revoked.tenant, self.memory.now());
-        let keys = self.memory.api_keys(Some(tenant)).await;
-        let keys = keys.map_err(icecore::MemoryError::from)?;
+        let keys = self.keys.list(Some(tenant)).await?;
         let admin = Role::Admin.as_str();
         let is_admin = |key: &ApiKeyRecord| key.role == admin && key.state(now) == KeyState::Valid;
         if revoked.role == admin && !keys.iter().any(is_admin) {

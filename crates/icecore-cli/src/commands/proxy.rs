@@ -25,7 +25,7 @@ pub async fn run(args: ProxyArgs, settings: Settings, printer: Printer) -> Outco
     }
     let app = App::open(settings, printer, Needs { vectors: true, talk: Talk::Yes }).await?;
     let done = serve(&app, upstream, listener, wanted).await;
-    app.memory.write_usage().await;
+    app.host.bounds.write().await;
     done
 }
 
@@ -47,7 +47,7 @@ async fn serve(app: &App, upstream: String, listener: Listener, wanted: &str) ->
     };
     let options = options(&app.settings, upstream);
     let served =
-        icecore_server::serve_proxy(app.memory.clone(), alone, listener, options, shutdown).await;
+        icecore_server::serve_proxy(app.host.clone(), alone, listener, options, shutdown).await;
     served.map_err(|error| match error {
         ServeError::NotLoopback { .. } => not_here(wanted),
         error => serve::failure(error),

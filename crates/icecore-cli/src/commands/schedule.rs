@@ -1,8 +1,8 @@
 //! `icecore schedule`: what comes by itself, and when.
 
-use icecore::{
-    CatchUp, MemoryError, ScheduleRecord, ScheduleRequest, ScheduleTask, ScheduleTiming,
-    SchedulingError, TickOutcome, TickRecord, TimingRequest,
+use icecore_host::schedules::{
+    CatchUp, ScheduleRecord, ScheduleRequest, ScheduleTask, ScheduleTiming, SchedulingError,
+    TickOutcome, TickRecord, TimingRequest,
 };
 use icecore_server::wire;
 use serde_json::json;
@@ -24,11 +24,11 @@ pub async fn run(args: ScheduleArgs, app: &App) -> Outcome<Status> {
         ScheduleAction::Remove { id } => remove(&id, app).await,
         ScheduleAction::Next { id } => next(&id, app).await,
         ScheduleAction::Pause { id } => {
-            let changed = app.memory.pause_schedule(app.scope.tenant(), &id).await?;
+            let changed = app.host.schedules.pause(app.scope.tenant(), &id).await?;
             tell(changed, &id, "rests", app)
         }
         ScheduleAction::Resume { id } => {
-            let changed = app.memory.resume_schedule(app.scope.tenant(), &id).await?;
+            let changed = app.host.schedules.resume(app.scope.tenant(), &id).await?;
             tell(changed, &id, "goes on", app)
         }
     }
@@ -44,8 +44,8 @@ fn none(id: &str) -> Failure {
 async fn list(app: &App) -> Outcome<Status> {
     let tenant = app.scope.tenant();
     let mut found = Vec::new();
-    for schedule in app.memory.schedules(tenant, app.named_memory()).await? {
-        let last = app.memory.ticks(tenant, &schedule.id, 1).await?.pop();
+    for schedule in app.host.schedules.list(tenant, app.named_memory()).await? {
+        let last = app.host.schedules.ticks(tenant, &schedule.id, 1).await?.pop();
         found.push((schedule, last));
     }
     if app.printer.is_json() {
@@ -127,7 +127,7 @@ async fn add(args: ScheduleAddArgs, app: &App) -> Outcome<Status> {
         jitter_millis: args.jitter,
         claim: None,
     };
-    let made = app.memory.add_schedule(&app.scope, request).await;
+    let made = app.host.schedules.add(&app.scope, request).await;
     let made = made.map_err(|error| pointed(error, line.as_deref()))?;
     if app.printer.is_json() {
         app.printer.line(&wire::text(&wire::ScheduleRow::of(&made, None)))?;
@@ -140,9 +140,9 @@ async fn add(args: ScheduleAddArgs, app: &App) -> Outcome<Status> {
 }
 
 /// An error about a field, with the line and a mark under the field.
-fn pointed(error: MemoryError, line: Option<&str>) -> Failure {
+fn pointed(error: SchedulingError, line: Option<&str>) -> Failure {
     let place = match &error {
-        MemoryError::Schedule(SchedulingError::Timing(wrong)) => wrong.place(),
+        SchedulingError::Timing(wrong) => wrong.place(),
         _ => None,
     };
     let (Some(line), Some(place)) = (line, place) else { return error.into() };
@@ -152,7 +152,7 @@ fn pointed(error: MemoryError, line: Option<&str>) -> Failure {
 }
 
 async fn remove(id: &str, app: &App) -> Outcome<Status> {
-    if !app.memory.remove_schedule(app.scope.tenant(), id).await? {
+    if !app.host.schedules.remove(app.scope.tenant(), id).await? {
         return Err(none(id));
     }
     match app.printer.is_json() {
@@ -164,8 +164,8 @@ async fn remove(id: &str, app: &App) -> Outcome<Status> {
 
 async fn next(id: &str, app: &App) -> Outcome<Status> {
     let tenant = app.scope.tenant();
-    let schedule = app.memory.schedule(tenant, id).await?.ok_or_else(|| none(id))?;
-    let next = app.memory.next_ticks(tenant, id, NEXT).await?.unwrap_or_default();
+    let schedule = app.host.schedules.get(tenant, id).await?.ok_or_else(|| none(id))?;
+    let next = app.host.schedules.next_ticks(tenant, id, NEXT).await?.unwrap_or_default();
     if app.printer.is_json() {
         let next: Vec<String> = next.iter().map(|at| at.to_rfc3339()).collect();
         app.printer.json(&json!({ "id": id, "next": next }))?;

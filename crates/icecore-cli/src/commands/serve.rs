@@ -1,6 +1,7 @@
 //! `icecore serve`: the host.
 
-use icecore_host::{Agents, AgentsError, Host};
+use icecore_host::agents::Agents;
+use icecore_host::{AgentsError, Host};
 use icecore_server::{ListenError, Listener, ServeError, ServerOptions, ensure_admin_key};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,7 +23,7 @@ pub async fn run(args: &ServeArgs, mut settings: Settings, printer: Printer) -> 
     let listener = Listener::bind(&settings.file.server.listen).await.map_err(unheard)?;
     let app = App::open(settings, printer, Needs { vectors: true, talk: Talk::Yes }).await?;
     let done = serve(&app, listener).await;
-    app.memory.write_usage().await;
+    app.host.bounds.write().await;
     done
 }
 

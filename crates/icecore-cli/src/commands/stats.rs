@@ -20,18 +20,18 @@ pub async fn run(args: StatsArgs, app: &App) -> Outcome<Status> {
         draw(path, app).await?;
     }
     let stats = app.memory.stats(app.scope.tenant(), app.named_memory()).await?;
+    let usage = app.host.bounds.usage(app.scope.tenant()).await?;
     if app.printer.is_json() {
-        app.printer.line(&wire::text(&wire::Stats::of(app.named_memory(), &stats)))?;
+        app.printer.line(&wire::text(&wire::Stats::of(app.named_memory(), &stats, &usage)))?;
         return Ok(Status::Done);
     }
     for line in layers::picture(&stats, &whose(app), &app.settings.file.memory, &app.printer) {
         app.printer.line(&line)?;
     }
     let tenant = app.scope.tenant().as_str();
-    for told in [
-        usage::picture(&stats.usage, tenant, &app.printer),
-        models::picture(&stats.models, &app.printer),
-    ] {
+    for told in
+        [usage::picture(&usage, tenant, &app.printer), models::picture(&stats.models, &app.printer)]
+    {
         if !told.is_empty() {
             app.printer.line("")?;
         }

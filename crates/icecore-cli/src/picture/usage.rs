@@ -7,7 +7,7 @@
 //!   requests today         12
 //! ```
 
-use icecore::TenantUsage;
+use icecore_host::bounds::TenantUsage;
 
 use crate::draw::{bytes, number, table};
 use crate::printer::{Printer, Tone};

@@ -1,6 +1,7 @@
 //! What a settings file may say, and what is said of its mistakes.
 
-use icecore::{Tenant, TenantBounds};
+use icecore::Tenant;
+use icecore_host::settings::TenantBounds;
 use icecore_settings::{read, rows};
 
 use super::*;

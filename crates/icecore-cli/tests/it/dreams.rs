@@ -158,7 +158,8 @@ fn index(data: &Path) -> Option<String> {
     runtime.block_on(async {
         let memory = Memory::open(data).await.unwrap();
         let me = Principal::local_operator(Tenant::new("default").unwrap());
-        memory.file(&me, INDEX_PATH, None).await.ok().map(|file| file.content)
+        let host = icecore_host::Host::from(memory);
+        host.files.get(&me, INDEX_PATH, None).await.ok().map(|file| file.content)
     })
 }
 

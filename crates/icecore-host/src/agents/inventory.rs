@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use icecore::{Redactor, Tenant};
+use icecore::Redactor;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::manifest::Manifest;
 use super::{Agents, Installed};
 use crate::capabilities::{Capabilities, Dimension};
-use crate::host::Host;
 
 /// One agent of the inventory.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -103,29 +102,6 @@ impl Agents {
         let redactor = Redactor::standard();
         let own = self.installed.values().filter(|agent| !agent.is_fixture);
         own.filter_map(|agent| warning(agent, able, &redactor)).collect()
-    }
-}
-
-impl Host {
-    /// Every agent, as a caller of that tenant may see it.
-    pub async fn inventory(
-        &self,
-        tenant: &Tenant,
-        able: &Capabilities,
-    ) -> Result<Vec<AgentEntry>, icecore::MemoryError> {
-        let redactor = self.memory.redactor(tenant).await?.redactor;
-        Ok(self.agents.inventory(able, &redactor))
-    }
-
-    /// One agent, as a caller of that tenant may see it.
-    pub async fn agent(
-        &self,
-        id: &str,
-        tenant: &Tenant,
-        able: &Capabilities,
-    ) -> Result<Option<AgentEntry>, icecore::MemoryError> {
-        let redactor = self.memory.redactor(tenant).await?.redactor;
-        Ok(self.agents.find(id, able, &redactor))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use icecore::RunStatus;
-use icecore_host::RunsError;
+use icecore_host::runs::{RunStatus, RunsError};
 use icecore_store::Store;
 use icecore_store::hooks::Failing;
 use serde_json::{Map, Value};
@@ -36,7 +35,7 @@ async fn live(
     workflow: &str,
 ) -> std::result::Result<(), RunsError> {
     let host = host_over(store, clock, settings());
-    host.create_run(&me(), request("r", workflow)).await?;
+    host.runs.create(&me(), request("r", workflow)).await?;
     finish(&host, clock, "r").await
 }
 
@@ -71,7 +70,7 @@ async fn a_crash_at_any_write_costs_a_delay_and_nothing_else() {
                 assert!(lived.is_err(), "{at}");
 
                 // A client that heard nothing asks again.
-                match bench.host.create_run(&me(), request("r", workflow)).await {
+                match bench.host.runs.create(&me(), request("r", workflow)).await {
                     Ok(_) | Err(RunsError::Memory(_)) => {}
                     Err(error) => panic!("{at}: {error}"),
                 }

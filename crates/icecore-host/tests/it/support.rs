@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use icecore::json::JsonText;
-use icecore::{
-    Clock, EntryQuery, EntryRecord, Memory, Millis, NewEntryRequest, Principal, RunRecord, Tenant,
-};
-use icecore_host::{ForkRequest, Host, HostSettings, RunEvent, RunRequest, RunsError, Stepped};
+use icecore::{Clock, EntryQuery, EntryRecord, Memory, Millis, NewEntryRequest, Principal, Tenant};
+use icecore_host::runs::{ForkRequest, RunEventRecord, RunRecord, RunRequest, RunsError, Stepped};
+use icecore_host::{Host, HostSettings};
 use icecore_store::{Packs, Store};
+use serde_json::Value;
 
 pub(crate) const ROUNDTRIP: &str = "conformance-agent-memory-roundtrip";
 pub(crate) const ROUNDTRIP_REF: &str = "conformance/agent-memory-roundtrip";
@@ -17,9 +17,10 @@ pub(crate) const TTL_REF: &str = "conformance/agent-memory-ttl";
 pub(crate) const NOOP: &str = "conformance-noop";
 
 /// 2026-01-01T00:00:00Z.
-const START: i64 = 1_767_225_600_000;
+pub(crate) const START: i64 = 1_767_225_600_000;
 
 /// A clock that stands still until it is moved.
+#[derive(Default)]
 pub(crate) struct HandClock(AtomicI64);
 
 impl HandClock {
@@ -43,6 +44,24 @@ pub(crate) struct Bench {
     pub(crate) clock: Arc<HandClock>,
     pub(crate) host: Host,
     _dir: Option<tempfile::TempDir>,
+}
+
+/// An event with its payload read.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) kind: String,
+    pub(crate) payload: Value,
+    pub(crate) at: Millis,
+    pub(crate) sequence: u64,
+    pub(crate) node: Option<String>,
+    pub(crate) cause: Option<String>,
+}
+
+impl From<RunEventRecord> for Event {
+    fn from(event: RunEventRecord) -> Self {
+        let RunEventRecord { kind, payload, at, sequence, node, cause } = event;
+        Self { payload: serde_json::from_str(&payload).unwrap(), kind, at, sequence, node, cause }
+    }
 }
 
 pub(crate) fn principal(tenant: &str) -> Principal {
@@ -96,11 +115,11 @@ impl Bench {
     }
 
     pub(crate) fn memory(&self) -> &Memory {
-        self.host.memory()
+        &self.host.memory
     }
 
     pub(crate) async fn create(&self, id: &str, workflow: &str) -> RunRecord {
-        self.host.create_run(&me(), request(id, workflow)).await.unwrap()
+        self.host.runs.create(&me(), request(id, workflow)).await.unwrap()
     }
 
     /// Makes a run and works on it until it ends.
@@ -114,19 +133,20 @@ impl Bench {
     }
 
     pub(crate) async fn step(&self, id: &str) -> Stepped {
-        self.host.step_run(me().tenant(), id).await.unwrap()
+        self.host.runs.step(me().tenant(), id).await.unwrap()
     }
 
     pub(crate) async fn record(&self, id: &str) -> RunRecord {
-        self.host.run(&me(), id).await.unwrap().record
+        self.host.runs.get(&me(), id).await.unwrap().record
     }
 
-    pub(crate) async fn variables(&self, id: &str) -> serde_json::Map<String, serde_json::Value> {
-        self.host.run(&me(), id).await.unwrap().variables
+    pub(crate) async fn variables(&self, id: &str) -> serde_json::Map<String, Value> {
+        self.host.runs.get(&me(), id).await.unwrap().variables
     }
 
-    pub(crate) async fn events(&self, id: &str) -> Vec<RunEvent> {
-        self.host.run_events(&me(), id, None, 0).await.unwrap().events
+    pub(crate) async fn events(&self, id: &str) -> Vec<Event> {
+        let found = self.host.runs.events(&me(), id, None, 0).await.unwrap().events;
+        found.into_iter().map(Event::from).collect()
     }
 
     /// What happened, like `node.started memory.written`.
@@ -157,7 +177,7 @@ pub(crate) fn host_over(store: Store, clock: &Arc<HandClock>, settings: HostSett
 /// Works on a run until it ends, moving the clock to where it waits for.
 pub(crate) async fn finish(host: &Host, clock: &HandClock, id: &str) -> Result<(), RunsError> {
     loop {
-        match host.step_run(me().tenant(), id).await? {
+        match host.runs.step(me().tenant(), id).await? {
             Stepped::On => {}
             Stepped::Waits(until) => clock.move_to(until),
             Stepped::Ended => return Ok(()),

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::{
-    CommitmentRecord, CommitmentRequest, ConditionRequest, IntentionRequest, Millis,
-    NewEntryRequest, Position, Scope,
+use icecore::{Millis, NewEntryRequest, Position, Scope};
+use icecore_host::commitments::{
+    CommitmentRecord, CommitmentRequest, ConditionRequest, IntentionRequest,
 };
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ pub(super) async fn fire(
     let is_waiting = matches!(condition, ConditionRequest::Predicate { .. });
     let intended = IntentionRequest::Text(intention.clone());
     let request = CommitmentRequest { intention: intended, condition, claim: None };
-    let made = app.memory.commit(&scope, request).await?;
+    let made = app.host.commitments.add(&scope, request).await?;
     if is_waiting {
         let tags = vec![tag];
         let request =
@@ -61,7 +61,7 @@ pub(super) async fn fire(
     }
     let event = fired(&app, &scope, &made).await?;
     // Once more, and the count is what the log says.
-    app.memory.fire_commitments().await?;
+    app.host.commitments.fire_due().await?;
     let count = events_of(&app, &scope, &made).await?.len();
     let mut body = json!({ "event": event, "fireCount": count });
     if with_canary {
@@ -75,7 +75,7 @@ pub(super) async fn fire(
 async fn fired(app: &App, scope: &Scope, made: &CommitmentRecord) -> Result<Value, ApiError> {
     let wait = async {
         loop {
-            app.memory.fire_commitments().await?;
+            app.host.commitments.fire_due().await?;
             if let Some(event) = events_of(app, scope, made).await?.into_iter().next() {
                 return Ok(event);
             }

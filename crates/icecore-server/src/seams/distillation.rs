@@ -141,7 +141,7 @@ fn event(dream: &Dream) -> Result<Value, ApiError> {
 
 /// The index as it lies in the workspace.
 async fn index_file(app: &App, caller: &Caller) -> Result<Value, ApiError> {
-    let file = app.memory.file(caller.principal(), INDEX_PATH, None).await?;
+    let file = app.host.files.get(caller.principal(), INDEX_PATH, None).await?;
     Ok(json!({
         "path": file.info.path,
         "version": file.info.version,

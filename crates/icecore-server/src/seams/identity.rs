@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore_host::RunRequest;
+use icecore_host::runs::RunRequest;
 use serde_json::json;
 
 use crate::app::{App, Shared};
@@ -26,7 +26,7 @@ async fn run_of(app: &App, caller: &Caller) -> Result<String, ApiError> {
         principal_id: caller.key_id().to_owned(),
         claim: None,
     };
-    Ok(app.openwop.create_run(caller.principal(), request).await?.id)
+    Ok(app.host.runs.create(caller.principal(), request).await?.id)
 }
 
 /// A run of the caller's own.
@@ -35,8 +35,8 @@ pub(super) async fn owned_run(
     Writer(caller): Writer,
 ) -> Result<Response, ApiError> {
     let id = run_of(&app, &caller).await?;
-    let view = app.openwop.run(caller.principal(), &id).await?;
-    Ok(wire::ok(json!(RunAnswer::from(view)).to_string()))
+    let view = app.host.runs.get(caller.principal(), &id).await?;
+    Ok(wire::ok(json!(RunAnswer::of(caller.tenant(), view)).to_string()))
 }
 
 /// Reads such a run as somebody who works elsewhere in the same tenant; the refusal is
@@ -52,6 +52,6 @@ pub(super) async fn cross_read(
         .clone()
         .at_work_in(elsewhere)
         .map_err(|_| ApiError::internal(&"a workspace of the seams cannot be called so"))?;
-    let view = app.openwop.run(&other, &id).await?;
-    Ok(wire::ok(json!(RunAnswer::from(view)).to_string()))
+    let view = app.host.runs.get(&other, &id).await?;
+    Ok(wire::ok(json!(RunAnswer::of(caller.tenant(), view)).to_string()))
 }

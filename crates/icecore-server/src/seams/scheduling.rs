@@ -2,7 +2,8 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::{CatchUp, Millis, ScheduleRequest, ScheduleTask, TickOutcome, TimingRequest};
+use icecore::Millis;
+use icecore_host::schedules::{CatchUp, ScheduleRequest, ScheduleTask, TickOutcome, TimingRequest};
 use serde_json::json;
 
 use crate::app::Shared;
@@ -47,17 +48,17 @@ pub(super) async fn tick(
         catch_up: CatchUp::Once,
         ..ScheduleRequest::cron("")
     };
-    let made = app.memory.add_schedule(&scope, request).await?;
+    let made = app.host.schedules.add(&scope, request).await?;
     let tenant = caller.tenant();
     let now = Millis(first.0 + (instants as i64 - 1) * 1_000);
-    let fired = app.memory.fire_schedule(tenant, &made.id, now).await;
+    let fired = app.host.schedules.fire(tenant, &made.id, now).await;
     // Once more: what was handled is not handled again.
-    let again = app.memory.fire_schedule(tenant, &made.id, now).await;
-    let ticks = app.memory.ticks(tenant, &made.id, MOST as usize).await;
-    app.memory.remove_schedule(tenant, &made.id).await?;
+    let again = app.host.schedules.fire(tenant, &made.id, now).await;
+    let ticks = app.host.schedules.ticks(tenant, &made.id, MOST as usize).await;
+    app.host.schedules.remove(tenant, &made.id).await?;
     fired?;
     again?;
-    let ran = |tick: &&icecore::TickRecord| {
+    let ran = |tick: &&icecore_host::schedules::TickRecord| {
         matches!(tick.outcome, Some(TickOutcome::Ran | TickOutcome::Unchanged))
     };
     let ticks = ticks?;

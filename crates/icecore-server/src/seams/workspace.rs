@@ -1,12 +1,13 @@
 //! Workspace files as whatever owner the suite names.
 //!
-//! The owners live in tenants that are there for this alone, so that the seam does not
-//! reach the files of those who have keys.
+//! Each owner is a workspace of the caller's own tenant that is there for this alone, so
+//! that the seam reaches neither another tenant nor the caller's own files.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use icecore::{FileMatch, FileWrite, Principal, Tenant};
+use icecore::Principal;
+use icecore_host::workspace::{FileMatch, FileWrite};
 use serde_json::json;
 
 use crate::app::{App, Shared};
@@ -33,13 +34,13 @@ pub(super) async fn operate(
     match fields.text("op")?.as_deref() {
         Some("list") => {
             let prefix = fields.text("prefix")?.unwrap_or_default();
-            let files = app.memory.files(&owner, &prefix).await?;
+            let files = app.host.files.list(&owner, &prefix).await?;
             Ok(wire::ok(json!(FilesAnswer::from(files)).to_string()))
         }
         Some("get") => {
             let version = fields.limit("version", u32::MAX as usize, "version")?;
             let (path, version) = (path()?, version.map(|version| version as u64));
-            let file = app.memory.file(&owner, &path, version).await?;
+            let file = app.host.files.get(&owner, &path, version).await?;
             Ok(wire::ok(json!(FileAnswer::from(file)).to_string()))
         }
         Some("put") => {
@@ -51,33 +52,28 @@ pub(super) async fn operate(
                 expect,
                 claim: None,
             };
-            let written = app.memory.put_file(&owner, file).await?;
+            let written = app.host.files.put(&owner, file).await?;
             Ok(wire::ok(json!(FileAnswer::from(written)).to_string()))
         }
         Some("delete") => {
-            app.memory.delete_file(&owner, &path()?, &expect).await?;
+            app.host.files.delete(&owner, &path()?, &expect).await?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         _ => Err(ApiError::invalid("field `op` must be `list`, `get`, `put` or `delete`")),
     }
 }
 
-/// Whoever the suite means, in a tenant that is there for this alone. What it is called
-/// is stored, and so goes through the caller's redactor as every name does.
+/// The workspace that stands for an owner. Its name is stored, and so goes through the
+/// caller's redactor as every name does.
 async fn owner(app: &App, caller: &Caller, fields: &Fields<'_>) -> Result<Principal, ApiError> {
     let redactor = app.memory.redactor(caller.tenant()).await?.redactor;
     let named = |name: &str| match fields.text(name)? {
-        Some(given) => Ok(redactor.name(&given)),
+        Some(given) => Ok(given),
         None => Err(ApiError::invalid(format!("field `{name}` is missing"))),
     };
-    let wrong = |name: &str| ApiError::invalid(format!("field `{name}` cannot be a name"));
-    let tenant = format!("conformance sample {}", named("tenant")?.as_str());
-    let tenant = Tenant::new(tenant).map_err(|_| wrong("tenant"))?;
-    // Whoever runs the host may call a tenant as they like.
-    if !app.memory.api_keys(Some(&tenant)).await?.is_empty() {
-        let message = "this tenant has keys of its own";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
-    }
-    let workspace = named("workspace")?;
-    Principal::key_holder(tenant).at_work_in(workspace).map_err(|_| wrong("workspace"))
+    // As JSON, so that no two owners have the same name.
+    let owner = json!([named("tenant")?, named("workspace")?]);
+    let workspace = redactor.name(&format!("conformance sample {owner}"));
+    let wrong = |_| ApiError::invalid("fields `tenant` and `workspace` cannot be names");
+    caller.principal().clone().at_work_in(workspace).map_err(wrong)
 }

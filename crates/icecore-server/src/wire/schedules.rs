@@ -1,6 +1,7 @@
 //! Schedules and their ticks.
 
-use icecore::{Millis, ScheduleRecord, ScheduleTiming, TickOutcome, TickRecord};
+use icecore::Millis;
+use icecore_host::schedules::{ScheduleRecord, ScheduleTiming, TickOutcome, TickRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 

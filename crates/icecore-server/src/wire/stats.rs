@@ -65,8 +65,8 @@ struct UsedOf {
     bound: Option<u64>,
 }
 
-impl From<&icecore::TenantUsage> for TenantUsage {
-    fn from(usage: &icecore::TenantUsage) -> Self {
+impl From<&icecore_host::bounds::TenantUsage> for TenantUsage {
+    fn from(usage: &icecore_host::bounds::TenantUsage) -> Self {
         let of = |used, bound: u64| UsedOf { used, bound: (bound > 0).then_some(bound) };
         let (used, bounds) = (&usage.used, &usage.bounds);
         Self {
@@ -188,7 +188,11 @@ struct Levels {
 
 impl<'a> Stats<'a> {
     /// The counts of `memory`, or of all where none is named.
-    pub fn of(memory: Option<&'a str>, stats: &'a icecore::Stats) -> Self {
+    pub fn of(
+        memory: Option<&'a str>,
+        stats: &'a icecore::Stats,
+        usage: &icecore_host::bounds::TenantUsage,
+    ) -> Self {
         let store = &stats.store;
         Self {
             memory_ref: memory,
@@ -211,7 +215,7 @@ impl<'a> Stats<'a> {
             disk_bytes: stats.disk_bytes,
             tokenizer: stats.tokenizer,
             models: ModelCounts::from(&stats.models),
-            usage: TenantUsage::from(&stats.usage),
+            usage: TenantUsage::from(usage),
         }
     }
 }

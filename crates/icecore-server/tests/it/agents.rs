@@ -130,11 +130,14 @@ async fn the_inventory_follows_what_the_host_can_do() {
     let manifests =
         manifests(&[json!({"requiresCapabilities": ["memory.search.semantic", "workspace"]})]);
     let dir = tempfile::tempdir().unwrap();
-    let off = icecore::WorkspaceSettings { enabled: false, ..Default::default() };
-    let builder = Memory::builder().workspace(off).embedder(None);
+    let off = icecore_host::settings::WorkspaceSettings { enabled: false, ..Default::default() };
+    let builder = Memory::builder().index_file(None).embedder(None);
     let memory = crate::place::open(builder, dir.path()).await;
-    let settings =
-        HostSettings { agents: Some(manifests.path().to_owned()), ..HostSettings::default() };
+    let settings = HostSettings {
+        agents: Some(manifests.path().to_owned()),
+        workspace: off,
+        ..HostSettings::default()
+    };
     let host = Host::behaving(memory, dir.path(), settings).await;
     let agent = &list(&host).await["agents"][0];
     assert_eq!(agent["degraded"], json!(["memory.search.semantic", "workspace"]));

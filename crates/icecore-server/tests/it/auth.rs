@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use icecore::{Clock, KeyRevocation, Millis};
+use icecore::{Clock, Millis};
+use icecore_host::keys::KeyRevocation;
 use icecore_server::{
     ADMIN_KEY_FILE, KeyTerms, Role, create_key, create_key_with, ensure_admin_key,
 };
@@ -329,7 +330,7 @@ async fn a_key_revoked_elsewhere_ends_within_seconds() {
     });
     apart(move || is_told.recv().unwrap()).await;
     let revocation = KeyRevocation {
-        by: icecore::KeyActor::Operator,
+        by: icecore_host::keys::KeyActor::Operator,
         id: made.record.id.clone(),
         tenant: None,
         keeps_an_admin: false,

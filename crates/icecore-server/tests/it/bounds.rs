@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use icecore::{BoundSettings, Memory, TenantBounds};
+use icecore::Memory;
 use icecore_host::HostSettings;
+use icecore_host::bounds::Bounds;
+use icecore_host::settings::{BoundSettings, TenantBounds};
 use serde_json::{Value, json};
 
 use crate::client::{Answer, HandClock, Host};
@@ -12,9 +14,9 @@ use crate::client::{Answer, HandClock, Host};
 const REST_OF_DAY_SECONDS: i64 = 6_400;
 
 async fn bounded(clock: &Arc<HandClock>, dir: &std::path::Path, everyone: TenantBounds) -> Host {
-    let bounds = BoundSettings { everyone, ..BoundSettings::default() };
-    let memory =
-        crate::place::open(Memory::builder().clock(clock.clone()).bounds(bounds), dir).await;
+    let bounds = Bounds::new(BoundSettings { everyone, ..BoundSettings::default() });
+    let builder = Memory::builder().clock(clock.clone()).admission(Arc::new(bounds));
+    let memory = crate::place::open(builder, dir).await;
     Host::behaving(memory, dir, HostSettings::default()).await
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Host {
     pub(crate) address: SocketAddr,
     pub(crate) key: String,
     pub(crate) memory: Memory,
+    /// What is served.
+    pub(crate) served: icecore_host::Host,
     stop: Option<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -135,7 +137,7 @@ impl Host {
         dir: &Path,
         options: ServerOptions,
     ) -> Host {
-        let memory = served.memory().clone();
+        let (memory, behind) = (served.memory.clone(), served.clone());
         let key = ensure_admin_key(&memory, dir).await.unwrap();
         let key = std::fs::read_to_string(key.path).unwrap().trim().to_owned();
         let listener = tokio::net::TcpListener::bind(listen).await.unwrap();
@@ -147,7 +149,7 @@ impl Host {
             };
             serve(served, listener, options, until).await.unwrap();
         });
-        Host { address, key, memory, stop: Some(stop), task }
+        Host { address, key, memory, served: behind, stop: Some(stop), task }
     }
 
     /// The proxy alone, without a host around it.
@@ -155,14 +157,16 @@ impl Host {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let served = memory.clone();
+        let served = icecore_host::Host::from(memory.clone());
+        let behind = served.clone();
         let task = tokio::spawn(async move {
             let until = async {
                 let _ = stopped.await;
             };
             serve_proxy(served, alone, listener, options, until).await.unwrap();
         });
-        Host { address, key: String::new(), memory, stop: Some(stop), task }
+        let key = String::new();
+        Host { address, key, memory, served: behind, stop: Some(stop), task }
     }
 
     /// As [`Host::call`], with another key.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use icecore::{Clock, MAX_PENDING_COMMITMENTS, Memory};
+use icecore::{Clock, Memory};
 use icecore_server::Role;
 use serde_json::{Value, json};
 
@@ -175,21 +175,21 @@ async fn a_moment_fires_once_with_the_worker_and_tells_ids_alone() {
     assert_eq!(intended["content"], "water the ferns");
     assert_eq!(intended["tags"], json!(["commitment"]));
     clock.advance(999);
-    assert_eq!(host.memory.fire_commitments().await.unwrap(), 0);
+    assert_eq!(host.served.commitments.fire_due().await.unwrap(), 0);
     assert_eq!(state(&host, &id).await, "pending");
     clock.advance(1);
     // The worker and others at once.
     let firing: Vec<_> = (0..4)
         .map(|_| {
-            let memory = host.memory.clone();
-            tokio::spawn(async move { memory.fire_commitments().await.unwrap() })
+            let commitments = host.served.commitments.clone();
+            tokio::spawn(async move { commitments.fire_due().await.unwrap() })
         })
         .collect();
     for one in firing {
         assert!(one.await.unwrap() <= 1);
     }
     assert_eq!(until_settled(&host, &id).await, "fired");
-    assert_eq!(host.memory.fire_commitments().await.unwrap(), 0);
+    assert_eq!(host.served.commitments.fire_due().await.unwrap(), 0);
     let told = fired(&host).await;
     assert_eq!(told.len(), 1, "{told:?}");
     let payload = &told[0]["payload"];
@@ -222,8 +222,8 @@ async fn two_hosts_over_one_directory_fire_once() {
         let door = if turn % 2 == 0 { &host } else { &second };
         put(door, "done", &[&format!("t-{turn}")]).await;
     }
-    let (one, two) = (host.memory.clone(), second.memory.clone());
-    let (one, two) = tokio::join!(one.fire_commitments(), two.fire_commitments());
+    let (one, two) = (&host.served.commitments, &second.served.commitments);
+    let (one, two) = tokio::join!(one.fire_due(), two.fire_due());
     one.unwrap();
     two.unwrap();
     for id in &made {
@@ -256,7 +256,7 @@ async fn a_predicate_holds_by_tag_and_by_words() {
     let theirs = r#"{"content":"June report","tags":["report","late"]}"#;
     assert_eq!(host.by(&stranger, "POST", "/entries", theirs).await.status, 201);
     put(&host, "a report", &["reports"]).await;
-    host.memory.fire_commitments().await.unwrap();
+    host.served.commitments.fire_due().await.unwrap();
     for id in [&tagged, &said, &both] {
         assert_eq!(state(&host, id).await, "pending");
     }
@@ -268,7 +268,7 @@ async fn a_predicate_holds_by_tag_and_by_words() {
     put(&host, "the report again", &["late"]).await;
     assert_eq!(until_settled(&host, &both).await, "fired");
     put(&host, "the report of June again", &["late", "report"]).await;
-    host.memory.fire_commitments().await.unwrap();
+    host.served.commitments.fire_due().await.unwrap();
     let told = fired(&host).await;
     assert_eq!(told.len(), 3);
     for event in &told {
@@ -316,7 +316,7 @@ async fn what_is_called_off_deleted_or_forgotten_does_not_fire() {
     }
     clock.advance(1_000);
     put(&host, "now", &["go"]).await;
-    host.memory.fire_commitments().await.unwrap();
+    host.served.commitments.fire_due().await.unwrap();
     assert_eq!(until_settled(&host, &deleted).await, "void");
     assert_eq!(state(&host, &cancelled).await, "cancelled");
     for id in [&forgotten, &waiting] {
@@ -341,7 +341,7 @@ async fn an_intention_that_another_stands_for_still_fires() {
     let brief = host.post("/entries", &body).await.json()["id"].as_str().unwrap().to_owned();
     let brief = committed(&host, json!({ "memoryId": brief, "at": at })).await;
     clock.advance(1_000);
-    host.memory.fire_commitments().await.unwrap();
+    host.served.commitments.fire_due().await.unwrap();
     for id in &made {
         assert_eq!(until_settled(&host, id).await, "fired");
     }
@@ -390,18 +390,19 @@ async fn so_many_are_pending_and_no_more() {
     let me = icecore::Principal::key_holder(tenant);
     let scope = host.memory.scope(&me, "default").await.unwrap();
     let never = icecore::Millis::parse_rfc3339(NEVER).unwrap();
-    for _ in 0..MAX_PENDING_COMMITMENTS {
-        let request = icecore::CommitmentRequest {
-            intention: icecore::IntentionRequest::Entry(entry.clone()),
-            condition: icecore::ConditionRequest::Time(never),
+    let most = icecore_host::settings::CommitmentSettings::default().pending;
+    for _ in 0..most {
+        let request = icecore_host::commitments::CommitmentRequest {
+            intention: icecore_host::commitments::IntentionRequest::Entry(entry.clone()),
+            condition: icecore_host::commitments::ConditionRequest::Time(never),
             claim: None,
         };
-        host.memory.commit(&scope, request).await.unwrap();
+        host.served.commitments.add(&scope, request).await.unwrap();
     }
     let body = json!({"memoryId": entry, "at": NEVER});
     let refused = commit(&host, body.clone()).await;
     assert_eq!(refused.code(), "409 too_many_commitments");
-    assert_eq!(refused.json()["details"]["most"], MAX_PENDING_COMMITMENTS);
+    assert_eq!(refused.json()["details"]["most"], most);
     let text = json!({"intention": "one more", "at": NEVER});
     assert_eq!(commit(&host, text).await.code(), "409 too_many_commitments");
     assert_eq!(host.get("/entries").await.json()["entries"].as_array().unwrap().len(), 1);

@@ -277,7 +277,7 @@ const COVERED: [(&str, &[&str]); 128] = [
         "schedule-beyond-horizon",
         &[
             "schedules::a_bad_schedule_is_refused_with_its_place",
-            "icecore/schedules::what_cannot_be_a_schedule_is_refused",
+            "icecore-host/schedules::what_cannot_be_a_schedule_is_refused",
         ],
     ),
     ("schedule-delay-beyond-horizon", &["schedules::a_bad_schedule_is_refused_with_its_place"]),

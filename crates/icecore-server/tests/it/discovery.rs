@@ -1,7 +1,8 @@
 //! What the host says of itself, and that it is true.
 
-use icecore::{CompactionSettings, Memory, MemorySettings, WorkspaceSettings};
+use icecore::{CompactionSettings, Memory, MemorySettings};
 use icecore_host::HostSettings;
+use icecore_host::settings::WorkspaceSettings;
 use icecore_server::Limits;
 use serde_json::{Value, json};
 
@@ -65,7 +66,7 @@ fn usual() -> Value {
             "supported": true,
             "modes": ["replay"],
             "retention": {"windowSeconds": 604_800},
-            "sideEffectSuppression": "recorded-outcome",
+            "sideEffectSuppression": "none",
         },
     })
 }
@@ -134,9 +135,9 @@ async fn who_has_it_is_not_sent_it_again() {
 async fn it_follows_the_settings() {
     let dir = tempfile::tempdir().unwrap();
     let limits = WorkspaceSettings { enabled: true, file_bytes: 4096, files: 3, versions: 1 };
-    let memory =
-        crate::place::open(Memory::builder().workspace(limits).embedder(None), dir.path()).await;
-    let host = Host::over(memory, dir.path()).await;
+    let memory = crate::place::open(Memory::builder().embedder(None), dir.path()).await;
+    let settings = HostSettings { workspace: limits, ..HostSettings::default() };
+    let host = Host::behaving(memory, dir.path(), settings).await;
     let document = ask(&host, &[NO_KEY]).await.json();
     let workspace = json!({
         "supported": true,
@@ -253,8 +254,9 @@ async fn the_query_api_that_is_named_is_there() {
 async fn what_is_switched_off_is_not_named() {
     let dir = tempfile::tempdir().unwrap();
     let off = WorkspaceSettings { enabled: false, ..WorkspaceSettings::default() };
-    let memory = crate::place::open(Memory::builder().workspace(off), dir.path()).await;
-    let host = Host::over(memory, dir.path()).await;
+    let memory = crate::place::open(Memory::builder().index_file(None), dir.path()).await;
+    let settings = HostSettings { workspace: off, ..HostSettings::default() };
+    let host = Host::behaving(memory, dir.path(), settings).await;
     let document = ask(&host, &[NO_KEY]).await.json();
     assert_eq!(document.get("workspace"), None);
     assert_eq!(document["memory"]["distillation"]["indexEmitted"], false);

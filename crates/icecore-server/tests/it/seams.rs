@@ -99,6 +99,57 @@ async fn seams_are_there_for_conformance_and_for_writers_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_seam_and_no_fixture_writes_for_another_tenant() {
+    let (_dir, host) = in_conformance().await;
+    let writer = format!("Bearer {}", host.key_of("acme", Role::Writer).await);
+    let ask = async |method: &str, path: &str, body: Value| {
+        let answer = host.ask(method, path, &[("Authorization", &writer)], &body.to_string()).await;
+        assert!(answer.status < 300 || path == CROSS, "{method} {path}: {answer:?}");
+        answer
+    };
+    let entries = json!([{"id": "a", "content": "one"}, {"id": "b", "content": "two"}]);
+    ask("POST", SEED, json!({"memoryRef": "m", "entries": entries, "tenant": "rival"})).await;
+    ask("POST", COMPACT, json!({"memoryRef": "m", "tenant": "rival"})).await;
+    ask("POST", CONSOLIDATE, json!({"memoryRef": "m", "tenant": "rival"})).await;
+    ask("POST", DISTIL, json!({"memoryRef": "conformance-distill", "tenant": "rival"})).await;
+    ask("POST", FIRE, json!({"memoryRef": "m", "condition": "predicate"})).await;
+    ask("POST", TICK, json!({"scenario": "single-tick"})).await;
+    let file = json!({"op": "put", "tenant": "rival", "workspace": "w", "path": "a.md",
+        "content": "x"});
+    ask("POST", FILES, file).await;
+    ask("GET", OWNED, json!({})).await;
+    ask("POST", CROSS, json!({})).await;
+    let document = host.ask("GET", "/.well-known/openwop", &[], "").await.json();
+    let fixtures = document["fixtures"].as_array().unwrap();
+    assert_eq!(fixtures.len(), 7);
+    for workflow in fixtures {
+        let run = json!({"workflowId": workflow, "tenantId": "rival"});
+        let made = ask("POST", "/v1/runs", run).await.json();
+        let events = format!("/v1/runs/{}/events/poll?timeout=5", made["runId"].as_str().unwrap());
+        let mut last = String::new();
+        loop {
+            let found = ask("GET", &format!("{events}{last}"), json!({})).await.json();
+            if found["isComplete"] == true {
+                break;
+            }
+            if let Some(event) = found["events"].as_array().unwrap().last() {
+                last = format!("&lastSequence={}", event["sequence"]);
+            }
+        }
+    }
+    let mut tenants = host.memory.store().tenants().await.unwrap();
+    tenants.sort();
+    // The one who asked, and the one of the host's own key.
+    assert_eq!(tenants, [Tenant::new("acme").unwrap(), Tenant::new("default").unwrap()]);
+    let own = host.memory.store().head(&Tenant::new("default").unwrap()).await.unwrap();
+    let keys = host.get("/events").await.json();
+    let kinds = |event: &Value| event["type"].as_str().unwrap().to_owned();
+    let kinds: BTreeSet<String> = keys["events"].as_array().unwrap().iter().map(kinds).collect();
+    assert!(own.0 > 0 && kinds.iter().all(|kind| kind.starts_with("key.")), "{kinds:?}");
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_read_only_host_has_no_use_for_them() {
     let settings = HostSettings { conformance: true, read_only: true, ..HostSettings::default() };
     let (_dir, host) = behaving(settings).await;

@@ -1,6 +1,8 @@
 //! Workspace files over the wire.
 
-use icecore::{Memory, WorkspaceSettings};
+use icecore::Memory;
+use icecore_host::HostSettings;
+use icecore_host::settings::WorkspaceSettings;
 use icecore_server::Role;
 use serde_json::{Value, json};
 
@@ -305,8 +307,9 @@ async fn limits_are_named() {
 
     let dir = tempfile::tempdir().unwrap();
     let limits = WorkspaceSettings { files: 1, ..WorkspaceSettings::default() };
-    let memory = crate::place::open(Memory::builder().workspace(limits), dir.path()).await;
-    let host = Host::over(memory, dir.path()).await;
+    let memory = crate::place::open(Memory::builder(), dir.path()).await;
+    let settings = HostSettings { workspace: limits, ..HostSettings::default() };
+    let host = Host::behaving(memory, dir.path(), settings).await;
     assert_eq!(put(&host, "a.md", "x", &[]).await.status, 200);
     let crowded = put(&host, "b.md", "x", &[]).await;
     assert_eq!(crowded.code(), "413 workspace_too_large");

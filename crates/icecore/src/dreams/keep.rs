@@ -23,7 +23,6 @@ use crate::archives::pointer;
 use crate::compaction::{MAX_TOLD_IDS, looked_at, run_tag};
 use crate::error::{MemoryError, Result, off_thread};
 use crate::memory::Memory;
-use crate::runs::told;
 use crate::secrets::TenantRedactor;
 
 /// The one node of a dream's workflow.
@@ -256,7 +255,7 @@ impl Memory {
     pub(super) async fn take_back(&self, record: &DreamRecord) -> Result<Option<DreamRecord>> {
         let scope = &record.scope;
         let TenantRedactor { redactor, version } = self.deriving_redactor(scope).await?;
-        let index = match record.index_updated && self.inner.workspace.enabled {
+        let index = match record.index_updated && self.inner.index_file.is_some() {
             true => {
                 let previous = match &record.previous {
                     Some(run) => self.inner.store.dream(scope.tenant(), run).await?,
@@ -367,8 +366,18 @@ impl Told<'_> {
         events.push(event("node.completed", &at_node, json!({})));
         events.push(event("run.completed", &None, json!({})));
         let redactor = &self.draft.redactor;
-        events.iter().map(|event| told(redactor, event)).collect()
+        events.iter().map(|event| redacted_event(redactor, event)).collect()
     }
+}
+
+/// An event as it is stored. It has nothing to hide, since events quote nothing.
+fn redacted_event(redactor: &Redactor, event: &NewRunEvent) -> NewRunEvent {
+    let payload = match JsonText::parse(&event.payload) {
+        Ok(json) => redactor.json(&json).as_str().to_owned(),
+        Err(_) => redactor.text(&event.payload).into_string(),
+    };
+    let node = event.node.as_ref().map(|node| redactor.name(node).into_string());
+    NewRunEvent { kind: event.kind, node, payload }
 }
 
 fn json_text(value: &Value) -> Result<JsonText> {

@@ -167,7 +167,7 @@ impl Memory {
         let parts: Vec<&[u8]> = std::iter::once(&ask.model.profile().identity[..])
             .chain(written.iter().map(Vec::as_slice))
             .collect();
-        Ok((self.request_hash(ask.scope.tenant(), "answer", &parts).await?, counted))
+        Ok((self.keyed_hash(ask.scope.tenant(), "answer", &parts).await?, counted))
     }
 
     async fn known_answer(&self, ask: &Ask<'_>, key: [u8; 32]) -> Result<Option<Answered>> {

@@ -106,6 +106,6 @@ impl Memory {
         let models = self.inner.models.consolidation.0.iter();
         let identities: Vec<u8> = models.flat_map(|model| model.profile().identity).collect();
         let parts = [&identities[..], pair.older.as_bytes(), pair.newer.as_bytes()];
-        self.request_hash(about.scope.tenant(), "verdict", &parts).await
+        self.keyed_hash(about.scope.tenant(), "verdict", &parts).await
     }
 }

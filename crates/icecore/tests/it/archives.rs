@@ -8,7 +8,7 @@ use icecore::{
     ForgetRequest, MemoryError, MemorySettings, NewEntryRequest,
 };
 
-use crate::support::{Bench, START, me, said};
+use crate::support::{Bench, START, file, me, put_file, said};
 
 const DAY: i64 = 24 * 3600 * 1000;
 
@@ -30,7 +30,7 @@ async fn text(bench: &Bench, checksum: Checksum) -> String {
 }
 
 async fn index(bench: &Bench) -> MemoryIndex {
-    let file = bench.memory.file(&me(), INDEX_PATH, None).await.unwrap();
+    let file = file(&bench.memory, &me(), INDEX_PATH, None).await.unwrap();
     MemoryIndex::read(&file.content).unwrap()
 }
 
@@ -164,7 +164,7 @@ async fn superseded_archives_past_their_retention_leave_the_index_then_the_disk(
     bench.settle().await;
     assert_eq!(named(index(&bench).await), [second, first]);
     let markdown =
-        async || bench.memory.file(&me(), "MEMORY-INDEX.md", None).await.unwrap().content;
+        async || file(&bench.memory, &me(), "MEMORY-INDEX.md", None).await.unwrap().content;
     assert!(markdown().await.contains(&first.to_string()));
 
     bench.clock.move_to(START + 31 * DAY);
@@ -305,15 +305,8 @@ async fn a_long_chain_that_is_lost_is_dreamt_anew_to_its_end() {
 #[tokio::test]
 async fn a_full_workspace_goes_without_its_index_and_keeps_nobody_else() {
     let dir = tempfile::tempdir().unwrap();
-    let files = icecore::WorkspaceSettings { files: 2, ..icecore::WorkspaceSettings::default() };
-    let memory = icecore::Memory::builder().workspace(files).open(dir.path()).await.unwrap();
-    let write = |path: &str| icecore::FileWrite {
-        path: path.to_owned(),
-        content: "text".to_owned(),
-        content_type: None,
-        expect: icecore::FileMatch::Anything,
-        claim: None,
-    };
+    let files = icecore::IndexFile { files: 2, ..icecore::IndexFile::default() };
+    let memory = icecore::Memory::builder().index_file(Some(files)).open(dir.path()).await.unwrap();
     let others = ["a", "z"]
         .map(|name| icecore::Principal::local_operator(icecore::Tenant::new(name).unwrap()));
     let mut scopes = Vec::new();
@@ -330,7 +323,7 @@ async fn a_full_workspace_goes_without_its_index_and_keeps_nobody_else() {
         scopes.push(scope);
     }
     for path in ["one.md", "two.md"] {
-        memory.put_file(&others[0], write(path)).await.unwrap();
+        put_file(&memory, &others[0], path, "text").await;
     }
     assert_eq!(memory.store().lost_indexes(9).await.unwrap().len(), 2);
     for who in &others {
@@ -339,8 +332,8 @@ async fn a_full_workspace_goes_without_its_index_and_keeps_nobody_else() {
         assert_eq!(receipt.distilled_anew, 1);
     }
     assert!(memory.store().lost_indexes(9).await.unwrap().is_empty());
-    assert!(memory.file(&others[0], INDEX_PATH, None).await.is_err());
-    assert!(memory.file(&others[1], INDEX_PATH, None).await.is_ok());
+    assert!(file(&memory, &others[0], INDEX_PATH, None).await.is_none());
+    assert!(file(&memory, &others[1], INDEX_PATH, None).await.is_some());
 }
 
 #[tokio::test]

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use icecore::{
-    Clock, CommitmentRequest, Compaction, CompactionRequest, CompactionSettings, ConditionRequest,
-    ConsolidationTrigger, EntryQuery, EntryRecord, EntrySettings, EventRecord, ForgetRequest,
-    IntentionRequest, Memory, MemoryBuilder, MemoryError, MemorySettings, Millis, NewEntryRequest,
-    Position, Principal, Scope, SearchRequest, Tenant,
+    Clock, Compaction, CompactionRequest, CompactionSettings, ConsolidationTrigger, EntryQuery,
+    EntryRecord, EntrySettings, EventRecord, ForgetRequest, Memory, MemoryBuilder, MemoryError,
+    MemorySettings, Millis, NewEntryRequest, Position, Principal, Scope, SearchRequest, Tenant,
 };
 use icecore_store::hooks::Failing;
 use icecore_store::testing::Counting;
@@ -427,7 +426,7 @@ async fn what_is_found_by_a_tag_stays_so() {
 }
 
 #[tokio::test]
-async fn where_nobody_writes_the_worker_neither_compacts_nor_fires() {
+async fn where_nobody_writes_the_worker_does_not_compact() {
     let compaction = CompactionSettings {
         entries: 3,
         idle_seconds: 0,
@@ -438,12 +437,6 @@ async fn where_nobody_writes_the_worker_neither_compacts_nor_fires() {
     let settings = MemorySettings { compaction, entries, ..MemorySettings::default() };
     let bench = Bench::with(settings).await;
     put_all(&bench, &["a", "b", "c"]).await;
-    let due = CommitmentRequest {
-        intention: IntentionRequest::Text("call Ana".to_owned()),
-        condition: ConditionRequest::Time(Millis(START + 10)),
-        claim: None,
-    };
-    bench.memory.commit(&bench.scope, due).await.unwrap();
     let expires_at = Some(Millis(START + 10));
     let short = NewEntryRequest { expires_at, ..saying("short") };
     bench.memory.put_entry(&bench.scope, short).await.unwrap();
@@ -459,8 +452,7 @@ async fn where_nobody_writes_the_worker_neither_compacts_nor_fires() {
     tokio::time::timeout(patience, working).await.expect("nothing was purged");
     let mut left = listed(&bench).await;
     left.sort();
-    assert_eq!(left, ["a", "b", "c", "call Ana"]);
-    assert_eq!(events(&bench, "commitment.fired").await, [Value::Null; 0]);
+    assert_eq!(left, ["a", "b", "c"]);
 }
 
 #[tokio::test]

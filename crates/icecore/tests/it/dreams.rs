@@ -5,14 +5,14 @@ use std::sync::Arc;
 use icecore::dream::{Archive, INDEX_PATH, MemoryIndex};
 use icecore::{
     Checksum, Clock, Dream, DreamPhase, DreamQuery, DreamRequest, DreamSettings, DreamState,
-    EntryQuery, FileWrite, Memory, MemoryBuilder, MemoryError, MemorySettings, NewEntryRequest,
-    RawTurn, RunStatus, Scope, SearchRequest,
+    EntryQuery, Memory, MemoryBuilder, MemoryError, MemorySettings, NewEntryRequest, RawTurn,
+    Scope, SearchRequest,
 };
 use icecore_store::hooks::Failing;
-use icecore_store::{Packs, Store};
+use icecore_store::{Packs, RunStatus, Store};
 use serde_json::Value;
 
-use crate::support::{Bench, HandClock, START, me, numbered, said};
+use crate::support::{Bench, HandClock, START, file, me, numbered, put_file, said};
 
 fn saying(content: &str) -> NewEntryRequest {
     NewEntryRequest { content: content.to_owned(), ..NewEntryRequest::default() }
@@ -45,7 +45,7 @@ async fn listed(memory: &Memory, scope: &Scope) -> Vec<String> {
 }
 
 async fn index(bench: &Bench) -> Option<MemoryIndex> {
-    let file = bench.memory.file(&me(), INDEX_PATH, None).await.ok()?;
+    let file = file(&bench.memory, &me(), INDEX_PATH, None).await?;
     Some(MemoryIndex::read(&file.content).unwrap())
 }
 
@@ -193,9 +193,10 @@ async fn a_dream_distils_entries_and_turns_into_an_entry_an_archive_and_the_inde
     );
 
     // The run has ended, with its events.
-    let run = bench.memory.run(&me(), &done.record.run).await.unwrap().unwrap();
+    let store = bench.memory.store();
+    let run = store.run(me().tenant(), &done.record.run).await.unwrap().unwrap();
     assert_eq!((run.status, run.workflow.as_str()), (RunStatus::Completed, "icecore.dream"));
-    let events = bench.memory.run_events(&me(), &run.id, None, 50).await.unwrap();
+    let events = store.run_events(me().tenant(), &run.id, None, 50).await.unwrap();
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     let expected = [
         "run.started", "node.started", "memory.written", "memory.compacted", "node.completed",
@@ -460,18 +461,13 @@ async fn the_index_has_a_section_for_each_memory_and_is_mended() {
     let expected =
         [("m".to_owned(), first.record.archive), ("other".to_owned(), second.record.archive)];
     assert_eq!(sections(&index(&bench).await.unwrap()), expected);
-    let readable = bench.memory.file(&me(), "MEMORY-INDEX.md", None).await.unwrap().content;
+    let readable = file(&bench.memory, &me(), "MEMORY-INDEX.md", None).await.unwrap().content;
     for (name, checksum) in &expected {
         assert!(readable.contains(&format!("## {name}\n")), "{readable}");
         assert!(readable.contains(&checksum.to_string()), "{readable}");
     }
     // Somebody writes something else there.
-    let notes = FileWrite {
-        path: INDEX_PATH.to_owned(),
-        content: "# My notes".to_owned(),
-        ..FileWrite::default()
-    };
-    bench.memory.put_file(&me(), notes).await.unwrap();
+    put_file(&bench.memory, &me(), INDEX_PATH, "# My notes").await;
     put(&bench, &["The tents are blue."]).await;
     let third = dream(&bench).await;
     let mended = index(&bench).await.unwrap();
@@ -479,14 +475,14 @@ async fn the_index_has_a_section_for_each_memory_and_is_mended() {
     assert_eq!(mended.memories[1].archives[0].checksum, second.record.archive);
     // It is the third version: what was dreamt, the notes, what was dreamt; and one for
     // the other memory.
-    assert_eq!(bench.memory.file(&me(), INDEX_PATH, None).await.unwrap().info.version, 4);
+    assert_eq!(file(&bench.memory, &me(), INDEX_PATH, None).await.unwrap().version, 4);
 
     // Where nobody wants it there is none.
     let request = DreamRequest { index: false, ..DreamRequest::manual(None) };
     put(&bench, &["The poles are red."]).await;
     let quiet = bench.memory.dream(&bench.scope, request, |_| {}).await.unwrap();
     assert!(!quiet.record.index_updated);
-    assert_eq!(bench.memory.file(&me(), INDEX_PATH, None).await.unwrap().info.version, 4);
+    assert_eq!(file(&bench.memory, &me(), INDEX_PATH, None).await.unwrap().version, 4);
 }
 
 #[tokio::test]
@@ -503,17 +499,16 @@ async fn what_is_forgotten_is_in_no_version_of_the_readable_index() {
     put(&bench, &["Figs are sold in September."]).await;
     dream(&bench).await;
     let path = "MEMORY-INDEX.md";
-    let readable = bench.memory.file(&me(), path, None).await.unwrap();
+    let readable = file(&bench.memory, &me(), path, None).await.unwrap();
     assert!(readable.content.contains("velociraptor"), "{}", readable.content);
-    assert_eq!(readable.info.version, 2);
-    let older = bench.memory.file(&me(), path, Some(1)).await;
-    assert!(older.is_err(), "{older:?}");
+    assert_eq!(readable.version, 2);
+    assert!(file(&bench.memory, &me(), path, Some(1)).await.is_none());
     let request = icecore::ForgetRequest::Entry(entry.id);
     bench.memory.forget(&me(), Some("m"), &request, false).await.unwrap();
     for path in [path, INDEX_PATH] {
-        let left = bench.memory.file(&me(), path, None).await.unwrap();
+        let left = file(&bench.memory, &me(), path, None).await.unwrap();
         assert!(!left.content.contains("velociraptor"), "{path}: {}", left.content);
-        assert_eq!(left.info.version, 1);
+        assert_eq!(left.version, 1);
     }
     let text = listed(&bench.memory, &bench.scope).await.join("\n");
     assert!(text.contains("Figs") && !text.contains("velociraptor"), "{text}");
@@ -559,30 +554,6 @@ async fn only_what_is_named_is_read() {
     let unknown = DreamRequest { only: Some(vec!["nowhere".to_owned()]), ..only() };
     let refused = bench.memory.dream(&bench.scope, unknown, |_| {}).await.unwrap_err();
     assert!(matches!(refused, MemoryError::NotFound { .. }), "{refused}");
-}
-
-#[tokio::test]
-async fn a_run_that_was_made_before_ends_with_its_dream_and_is_not_dreamt_twice() {
-    let bench = Bench::new().await;
-    put(&bench, &ENTRIES).await;
-    let request = || DreamRequest { run: Some("night-1".to_owned()), ..DreamRequest::manual(None) };
-    let made = icecore::NewRunRequest {
-        id: "night-1".to_owned(),
-        workflow: icecore::DREAM_WORKFLOW.to_owned(),
-        principal: "p".to_owned(),
-        inputs: icecore::json::JsonText::parse("{}").unwrap(),
-        most_unfinished: 9,
-        claim: None,
-    };
-    bench.memory.create_run(&me(), made).await.unwrap();
-    let done = bench.memory.dream(&bench.scope, request(), |_| {}).await.unwrap();
-    assert_eq!(done.record.run, "night-1");
-    let run = bench.memory.run(&me(), "night-1").await.unwrap().unwrap();
-    assert_eq!(run.status, RunStatus::Completed);
-    assert_eq!(run.variables[0].name, "dream");
-    put(&bench, &["The tents are blue."]).await;
-    let again = bench.memory.dream(&bench.scope, request(), |_| {}).await.unwrap();
-    assert_eq!((again.record, again.payload), (done.record, done.payload));
 }
 
 #[tokio::test]
@@ -667,7 +638,7 @@ async fn interrupted_at_any_write_all_is_old_or_new_and_the_retry_comes_to_the_s
             let query = DreamQuery { in_force: true, limit: 9, ..DreamQuery::default() };
             let is_new = !memory.dreams(me().tenant(), &query).await.unwrap().is_empty();
             let after = listed(&memory, &scope).await;
-            let has_index = memory.file(&me(), INDEX_PATH, None).await.is_ok();
+            let has_index = file(&memory, &me(), INDEX_PATH, None).await.is_some();
             assert_eq!(is_new, after != before, "write {nth}");
             assert_eq!(is_new, has_index, "write {nth}");
             // The dead dreamer's lease is past.

@@ -1,10 +1,8 @@
 //! Forgotten means gone, and stays gone.
 
 use icecore::json::JsonText;
-use icecore::{
-    Append, ForgetRequest, Level, Millis, NewForkRequest, NewRunRequest, NewRunValue, Position,
-    RawTurn, RunStatus, RunStepRequest, Tier, TurnInput,
-};
+use icecore::{Append, ForgetRequest, Level, Millis, Position, RawTurn, Tier, TurnInput};
+use icecore_store::{NewFork, NewRun, RunStatus, RunStep, RunValue, RunVariable};
 
 use crate::support::{Bench, START, me, numbered, said, text};
 
@@ -134,34 +132,46 @@ async fn what_runs_held_is_in_no_file_any_more() {
     let bench = Bench::new().await;
     let memory = &bench.memory;
     let note = "a lighthouse on Skomvær";
-    let json = || JsonText::parse(&serde_json::json!({ "note": note }).to_string()).unwrap();
-    let run = NewRunRequest {
+    let known = memory.redactor(me().tenant()).await.unwrap();
+    let json = || {
+        let json = serde_json::json!({ "note": note }).to_string();
+        known.redactor.redacted_json(&JsonText::parse(&json).unwrap())
+    };
+    let (store, now) = (memory.store(), memory.now());
+    let run = NewRun {
         id: "r".to_owned(),
         workflow: "w".to_owned(),
         principal: "key-1".to_owned(),
         inputs: json(),
+        events: Vec::new(),
         most_unfinished: 9,
+        now,
+        secrets_seen: known.version,
         claim: None,
     };
-    memory.create_run(&me(), run).await.unwrap();
-    let step = RunStepRequest {
+    store.create_run(&me().workspace(), run).await.unwrap();
+    let known = memory.redactor(me().tenant()).await.unwrap();
+    let step = RunStep {
         run: "r".to_owned(),
         seen: 0,
-        puts: Vec::new(),
+        writes: Vec::new(),
         events: Vec::new(),
-        variables: vec![("note".to_owned(), NewRunValue::Json(json()))],
+        variables: vec![RunVariable { name: "note".to_owned(), value: RunValue::Json(json()) }],
         status: RunStatus::Completed,
         error: None,
+        now,
+        secrets_seen: known.version,
     };
-    memory.step_run(&me(), step).await.unwrap().unwrap();
+    store.step_run(me().tenant(), step).await.unwrap().unwrap();
     let fork =
-        NewForkRequest { id: "f".to_owned(), source: "r".to_owned(), from_seq: 0, claim: None };
-    memory.fork_run(&me(), fork).await.unwrap().unwrap();
+        NewFork { id: "f".to_owned(), source: "r".to_owned(), from_seq: 0, now, claim: None };
+    store.fork_run(me().tenant(), fork).await.unwrap().unwrap();
     assert!(!on_disk(&bench, note).is_empty());
     let after = Millis(memory.now().0 + 1);
     assert_eq!(forget(&bench, ForgetRequest::Before(after)).await.erased.runs, 2);
     assert_eq!(on_disk(&bench, note), Vec::<std::path::PathBuf>::new());
-    assert!(memory.run(&me(), "f").await.unwrap().is_some(), "that it was there is known");
+    let fork = store.run(me().tenant(), "f").await.unwrap();
+    assert!(fork.is_some(), "that it was there is known");
 }
 
 #[tokio::test]

@@ -3,8 +3,6 @@
 #![cfg(test)]
 
 mod archives;
-mod bounds;
-mod commitments;
 mod compaction;
 mod consolidation;
 mod distilling;
@@ -14,7 +12,6 @@ mod entries;
 mod exchanges;
 mod exchanges_fuzz;
 mod faults;
-mod files;
 mod forgetting;
 mod handoff_loss;
 mod handoffs;
@@ -36,7 +33,6 @@ mod recollection;
 mod redaction;
 mod refusals;
 mod scan;
-mod schedules;
 mod seed_wrongs;
 mod support;
 mod trials;

@@ -2,11 +2,13 @@
 
 use icecore::dream::INDEX_PATH;
 use icecore::{
-    Context, ContextRequest, DreamRequest, DreamSettings, FileMatch, MemoryError, MemorySettings,
+    Context, ContextRequest, DreamRequest, DreamSettings, MemoryError, MemorySettings, Redactor,
     WindowItem, WindowKind,
 };
+use icecore_domain::workspace::FilePath;
+use icecore_store::Expect;
 
-use crate::support::{Bench, me, numbered, said};
+use crate::support::{Bench, me, numbered, put_file, said};
 
 async fn bench() -> Bench {
     let bench = Bench::new().await;
@@ -63,7 +65,9 @@ async fn the_next_session_answers_from_the_index() {
     let told = context(&bench, Some("second"), Some(asked), 400).await;
     assert!(told.text.contains("Good morning."), "{}", told.text);
 
-    bench.memory.delete_file(&me(), INDEX_PATH, &FileMatch::Anything).await.unwrap();
+    let path = FilePath::new(Redactor::standard().text(INDEX_PATH)).unwrap();
+    let (store, now) = (bench.memory.store(), bench.memory.now());
+    assert!(store.delete_file(&me().workspace(), &path, Expect::Anything, now).await.unwrap());
     let told = context(&bench, Some("second"), Some(asked), 400).await;
     assert_eq!(distilled(&told).len(), 0, "without the index nothing comes from there");
 }
@@ -118,12 +122,8 @@ async fn a_damaged_archive_costs_its_lines_alone() {
 #[tokio::test]
 async fn an_index_that_somebody_else_wrote_leads_nowhere() {
     let bench = bench().await;
-    let file = icecore::FileWrite {
-        path: INDEX_PATH.to_owned(),
-        content: r#"{"format":"icecore-memory-index/1","memories":{"m":{}}}"#.to_owned(),
-        ..icecore::FileWrite::default()
-    };
-    bench.memory.put_file(&me(), file).await.unwrap();
+    let index = r#"{"format":"icecore-memory-index/1","memories":{"m":{}}}"#;
+    put_file(&bench.memory, &me(), INDEX_PATH, index).await;
     let told = context(&bench, None, None, 400).await;
     assert!(distilled(&told).is_empty());
 }

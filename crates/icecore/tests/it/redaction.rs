@@ -4,14 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use icecore::{
-    ApiKeyRecord, Append, Claim, CommitmentRequest, CompactRequest, CompactionRequest,
-    ConditionRequest, ConsolidationTrigger, Content, ContextRequest, DreamRequest, EntryQuery,
-    EntryRef, ExchangeRequest, FactQuery, FileMatch, FileWrite, FitRequest, FollowRequest,
-    ForgetRequest, HistoryFit, ImportPlan, IntentionRequest, KeyActor, KeyRevocation, KeyRotation,
-    Memory, MemoryError, Mode, NewEntryRequest, NewForkRequest, NewOutcome, NewRunEvent,
-    NewRunRequest, NewRunValue, OutcomeBody, ProviderCount, RawTurn, Redactor, Repeat, RunError,
-    RunPut, RunStatus, RunStepRequest, SearchRequest, Seq, SessionWindow, TurnInput,
-    json::JsonText,
+    Append, CompactRequest, CompactionRequest, ConsolidationTrigger, Content, ContextRequest,
+    DreamRequest, EntryQuery, ExchangeRequest, FactQuery, FitRequest, FollowRequest, ForgetRequest,
+    HistoryFit, ImportPlan, Memory, MemoryError, Mode, NewEntryRequest, ProviderCount, RawTurn,
+    Redactor, Repeat, SearchRequest, Seq, SessionWindow, TurnInput, json::JsonText,
 };
 use icecore_domain::testing::corpus;
 use icecore_models::ChatClient;
@@ -20,7 +16,7 @@ use icecore_store::StoreError;
 use zeroize::Zeroizing;
 
 use crate::scan::Findings;
-use crate::support::{Bench, START, me, numbered, said, text};
+use crate::support::{Bench, START, me, numbered, put_file, said, text};
 
 /// A value that no pattern knows.
 const REGISTERED: &str = "kumquat4711zebraParade";
@@ -29,27 +25,27 @@ const REGISTERED: &str = "kumquat4711zebraParade";
 #[rustfmt::skip]
 // What copies rows as they are, and what only counts, is among the reads.
 const READS: &[&str] = &[
-    "admit_request", "all_usage", "back_up", "bounds", "news", "restore", "usage", "write_usage",
-    "api_view", "api_view_within", "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "commitment", "commitment_settings", "commitments", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
-    "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts", "file",
-    "files", "find", "follow", "handoff", "in_memory", "model", "next_ticks", "now", "open", "packs", "preview_dream", "redactor",
-    "reminder", "request_hash", "run", "run_events", "schedule", "schedule_settings", "schedules", "search", "secret", "secrets",
-    "session_window", "sessions", "shown", "shown_entry", "shown_file", "shown_name", "stats", "store", "ticks", "turns",
-    "turns_within", "unfinished_runs", "verify_archives", "verify_packs", "view", "view_within",
-    "workspace", "api_key", "api_keys", "grounds", "head", "outcome", "pending", "probe", "scrub",
+    "back_up", "keyed_hash", "news", "restore",
+    "api_view", "api_view_within", "archive", "archives", "budget_size", "builder", "check", "chunk", "chunks", "compaction_settings", "context", "counter", "counters", "dream_record", "dream_settings", "dreams", "entries", "entry",
+    "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts",
+    "find", "follow", "handoff", "in_memory", "model", "now", "open", "packs", "preview_dream", "redactor",
+    "reminder", "search", "secret", "secrets",
+    "session_window", "sessions", "shown", "shown_entry", "shown_name", "stats", "store", "turns",
+    "turns_within", "verify_archives", "verify_packs", "view", "view_within",
+    "head", "pending", "probe", "scrub",
     "store_timings",
 ];
 
 /// Those that do. Each has a case in [`write`].
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "add_schedule", "add_secret", "append", "cancel_commitment", "commit", "compact_due", "compact_entries", "compact_session",
-    "confirm", "consolidate", "create_run", "delete_entry", "delete_file", "dream", "edit_handoff", "exchange", "expire_runs",
-    "fire_commitments", "fire_due_schedules", "fire_schedule", "fit", "fit_history", "forget", "fork_run", "import", "import_text",
-    "keep_history", "keep_reply", "keep_until", "learn", "pause_schedule", "purge_runs", "put_entry", "put_file", "reindex", "reject",
-    "remember", "remove_schedule", "remove_secret", "rescan", "resume_schedule", "scope", "settle",
-    "step_run", "undo_dream", "work_until", "write_spending", "log_denied", "put_api_key",
-    "put_outcome", "revoke_api_key", "rotate_api_key",
+    "add_secret", "append", "compact_due", "compact_entries", "compact_session",
+    "confirm", "consolidate", "delete_entry", "dream", "edit_handoff", "exchange",
+    "fit", "fit_history", "forget", "import", "import_text",
+    "keep_history", "keep_reply", "keep_until", "learn", "put_entry", "reindex", "reject",
+    "remember", "remove_secret", "rescan", "scope", "settle",
+    "undo_dream", "work_until", "write_spending",
+   
 ];
 
 /// A credential that a pattern knows.
@@ -158,88 +154,6 @@ async fn write(bench: &Bench, name: &str) {
         serde_json::json!({"session": secret, "role": "user", "content": secret, "name": secret});
     let plan = ImportPlan { session: secret.clone(), insist: false, repeat: Repeat::Add };
     match name {
-        "add_schedule" | "fire_due_schedules" | "fire_schedule" => {
-            use icecore::{ScheduleRequest, TimingRequest};
-            let line = ScheduleRequest::cron(&secret);
-            assert!(memory.add_schedule(scope, line).await.is_err());
-            let timezone = Some(secret.clone());
-            let timing = TimingRequest::Cron { line: "@hourly".to_owned(), timezone };
-            let zone = ScheduleRequest { timing, ..ScheduleRequest::cron("") };
-            assert!(memory.add_schedule(scope, zone).await.is_err());
-            let named = memory.scope(&me(), &secret).await.unwrap();
-            let request = ScheduleRequest::cron("@hourly");
-            let made = memory.add_schedule(&named, request).await.unwrap();
-            memory.remember(&named, &secret, vec![telling()]).await.unwrap();
-            bench.clock.move_to(START + 3_600_000);
-            match name {
-                "fire_due_schedules" => {
-                    assert_eq!(memory.fire_due_schedules().await.unwrap(), 1);
-                }
-                "fire_schedule" => {
-                    let now = memory.now();
-                    let fired = memory.fire_schedule(me().tenant(), &made.id, now).await;
-                    assert_eq!(fired.unwrap(), 1);
-                }
-                _ => {}
-            }
-        }
-        "log_denied" => {
-            let payload = serde_json::json!({ "routes": [secret] }).to_string();
-            memory.log_denied(me().tenant(), &payload, memory.now()).await.unwrap();
-        }
-        "put_outcome" => {
-            for body in [OutcomeBody::Ids, OutcomeBody::Text] {
-                let outcome = NewOutcome {
-                    claim: Claim {
-                        operation: "POST /x".to_owned(),
-                        key: "k".to_owned(),
-                        request: [0; 32],
-                        code: 200,
-                    },
-                    body: body(secret.clone()),
-                };
-                memory.put_outcome(me().tenant(), outcome).await.unwrap();
-            }
-        }
-        "put_api_key" | "revoke_api_key" | "rotate_api_key" => {
-            let (tenant, at) = (me().tenant().clone(), memory.now());
-            let key = ApiKeyRecord {
-                id: "a".to_owned(),
-                tenant: tenant.clone(),
-                role: "writer".to_owned(),
-                name: Some(memory.shown(&tenant, &secret)),
-                created_at: at,
-                expires_at: None,
-                revoked_at: None,
-            };
-            memory.put_api_key(key, [1; 32], KeyActor::Operator).await.unwrap();
-            let (id, tenant, by) = ("a".to_owned(), Some(tenant), KeyActor::Operator);
-            match name {
-                "revoke_api_key" => {
-                    let revocation = KeyRevocation { id, tenant, keeps_an_admin: false, by, at };
-                    memory.revoke_api_key(revocation).await.unwrap();
-                }
-                "rotate_api_key" => {
-                    let rotation = KeyRotation {
-                        id,
-                        tenant,
-                        new_id: "b".to_owned(),
-                        new_hash: [2; 32],
-                        overlap_millis: 0,
-                        last_admin_overlap_millis: 0,
-                        by,
-                        at,
-                    };
-                    memory.rotate_api_key(rotation).await.unwrap();
-                }
-                _ => {}
-            }
-        }
-        "pause_schedule" => drop(memory.pause_schedule(me().tenant(), &secret).await.unwrap()),
-        "resume_schedule" => drop(memory.resume_schedule(me().tenant(), &secret).await.unwrap()),
-        "remove_schedule" => {
-            assert!(!memory.remove_schedule(me().tenant(), &secret).await.unwrap());
-        }
         "append" => {
             let turns =
                 vec![TurnInput::from(telling()), TurnInput::from(RawTurn::new("user", "b"))];
@@ -403,27 +317,6 @@ async fn write(bench: &Bench, name: &str) {
                 assert!(memory.delete_entry(scope, &put.id).await.unwrap());
             }
         }
-        "commit" | "fire_commitments" | "cancel_commitment" => {
-            let when = ConditionRequest::Predicate {
-                tag: Some(secret.clone()),
-                mentions: Some(secret.clone()),
-            };
-            let intention = IntentionRequest::Text(secret.clone());
-            let request = CommitmentRequest { intention, condition: when.clone(), claim: None };
-            let made = memory.commit(scope, request).await.unwrap();
-            let intention = IntentionRequest::Entry(secret.clone());
-            let request = CommitmentRequest { intention, condition: when, claim: None };
-            hides(memory.commit(scope, request).await.map(drop));
-            assert!(!memory.cancel_commitment(scope.tenant(), &secret).await.unwrap());
-            if name == "fire_commitments" {
-                let (content, tags) = (secret.clone(), vec![secret.clone()]);
-                let entry = NewEntryRequest { content, tags, ..NewEntryRequest::default() };
-                memory.put_entry(scope, entry).await.unwrap();
-                memory.fire_commitments().await.unwrap();
-            } else if name == "cancel_commitment" {
-                assert!(memory.cancel_commitment(scope.tenant(), &made.id).await.unwrap());
-            }
-        }
         "compact_due" | "compact_entries" | "consolidate" => put_together(bench, name).await,
         "forget" => {
             memory.remember(scope, "s", vec![telling()]).await.unwrap();
@@ -480,21 +373,6 @@ async fn write(bench: &Bench, name: &str) {
             let scope = memory.scope(&me(), &secret).await.unwrap();
             memory.remember(&scope, &secret, vec![telling()]).await.unwrap();
         }
-        "put_file" | "delete_file" => {
-            write_files(memory, &secret).await;
-            if name == "delete_file" {
-                memory.delete_file(&me(), "notes.md", &FileMatch::Anything).await.unwrap();
-            }
-        }
-        "create_run" | "step_run" | "fork_run" | "expire_runs" | "purge_runs" => {
-            write_runs(bench, &secret).await;
-            if ["expire_runs", "purge_runs"].contains(&name) {
-                assert_eq!(memory.expire_runs(memory.now()).await.unwrap(), 2);
-            }
-            if name == "purge_runs" {
-                assert_eq!(memory.purge_runs(memory.now()).await.unwrap(), 2);
-            }
-        }
         _ => panic!("`{name}` writes and has no redaction case"),
     }
 }
@@ -525,87 +403,6 @@ async fn put_together(bench: &Bench, name: &str) {
             assert!(made.position.is_some(), "{made:?}");
         }
     }
-}
-
-/// Files with secrets in content, content type, path and tag; and deleted so.
-async fn write_files(memory: &Memory, secret: &str) {
-    let write = |path: &str, content_type: Option<String>, tags: &[&str]| FileWrite {
-        path: path.to_owned(),
-        content: format!("first {secret}\n{secret}"),
-        content_type,
-        expect: match tags {
-            [] => FileMatch::Anything,
-            tags => FileMatch::Tags(tags.iter().map(|&tag| tag.to_owned()).collect()),
-        },
-        claim: None,
-    };
-    let file = memory.put_file(&me(), write("notes.md", None, &[])).await.unwrap();
-    assert!(file.content.contains("[REDACTED:fruit]"), "{}", file.content);
-    for path in [secret.to_owned(), token(), format!("notes/{REGISTERED}.md")] {
-        hides(memory.put_file(&me(), write(&path, None, &[])).await.map(drop));
-        hides(memory.file(&me(), &path, None).await.map(drop));
-        hides(memory.delete_file(&me(), &path, &FileMatch::Anything).await);
-    }
-    for content_type in [secret.to_owned(), format!("text/{REGISTERED}")] {
-        let written = memory.put_file(&me(), write("notes.md", Some(content_type), &[])).await;
-        assert!(written.is_err());
-        hides(written.map(drop));
-    }
-    hides(memory.put_file(&me(), write("notes.md", None, &[secret])).await.map(drop));
-    assert_eq!(memory.files(&me(), secret).await.unwrap(), []);
-}
-
-/// A run with secrets in all that it is given, does and leaves, and one that repeats it.
-async fn write_runs(bench: &Bench, secret: &str) {
-    let (memory, word) = (&bench.memory, || secret.to_owned());
-    let json = || JsonText::parse(&serde_json::json!({ secret: [secret] }).to_string()).unwrap();
-    let run = NewRunRequest {
-        id: word(),
-        workflow: word(),
-        principal: word(),
-        inputs: json(),
-        most_unfinished: 9,
-        claim: None,
-    };
-    let made = memory.create_run(&me(), run.clone()).await.unwrap();
-    hides(memory.create_run(&me(), run).await.map(drop));
-    assert!(made.inputs.json().as_str().contains("[REDACTED:fruit]"), "{made:?}");
-    assert_eq!(memory.run(&me(), secret).await.unwrap().unwrap(), made);
-    let put = RunPut {
-        scope: bench.scope.clone(),
-        id: word(),
-        content: word(),
-        tags: vec![word()],
-        lives_millis: None,
-        node: word(),
-        agent: Some(word()),
-    };
-    let entry = || EntryRef { memory_ref: word(), memory_id: word() };
-    let values = [
-        NewRunValue::Json(json()),
-        NewRunValue::Entry(entry()),
-        NewRunValue::Entries(vec![entry()]),
-        NewRunValue::Content(entry()),
-    ];
-    let named = |(number, value)| (format!("{number} {secret}"), value);
-    let event = |payload: String| NewRunEvent { kind: "x", node: Some(word()), payload };
-    let step = RunStepRequest {
-        run: word(),
-        seen: 0,
-        puts: vec![put],
-        events: vec![event(json().as_str().to_owned()), event(word())],
-        variables: (0..).zip(values).map(named).collect(),
-        status: RunStatus::Failed,
-        error: Some(RunError { code: word(), message: word() }),
-    };
-    assert!(memory.step_run(&me(), step.clone()).await.unwrap().is_some());
-    assert!(memory.step_run(&me(), step).await.unwrap().is_none());
-    assert_eq!(memory.run_events(&me(), secret, None, 9).await.unwrap().len(), 3);
-    let fork =
-        NewForkRequest { id: format!("again {secret}"), source: word(), from_seq: 0, claim: None };
-    assert!(memory.fork_run(&me(), fork.clone()).await.unwrap().is_some());
-    hides(memory.fork_run(&me(), fork).await.map(drop));
-    assert_eq!(memory.unfinished_runs(9).await.unwrap(), []);
 }
 
 /// An error may come of it, but tells no secret.
@@ -679,8 +476,7 @@ async fn careless(bench: &Bench) {
         .await
         .unwrap();
     for content in [format!("the code {REGISTERED}"), "no code".to_owned()] {
-        let file = FileWrite { path: "a.md".to_owned(), content, ..FileWrite::default() };
-        bench.memory.put_file(&me(), file).await.unwrap();
+        put_file(&bench.memory, &me(), "a.md", &content).await;
     }
     bench.settle().await;
 }

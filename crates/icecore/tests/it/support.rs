@@ -7,6 +7,8 @@ use icecore::{
     ChunkInfo, Clock, Level, Memory, MemorySettings, Millis, Principal, RawTurn, Scope, Seq,
     StoredTurn, Tenant, Timestamp,
 };
+use icecore_domain::workspace::{DEFAULT_CONTENT_TYPE, FilePath};
+use icecore_store::{Expect, NewFile};
 
 /// A clock that stands still until it is moved.
 #[derive(Default)]
@@ -123,4 +125,43 @@ pub(crate) fn said(number: usize, content: &str) -> RawTurn {
     let at = Millis(START + number as i64 * 60_000).to_rfc3339();
     turn.timestamp = Some(Timestamp::parse(at).unwrap());
     turn
+}
+
+/// A file beside a tenant's memories, such as their index.
+pub(crate) struct StoredFile {
+    pub(crate) content: String,
+    pub(crate) version: u64,
+}
+
+/// A version of a file, or its last.
+pub(crate) async fn file(
+    memory: &Memory,
+    who: &Principal,
+    path: &str,
+    version: Option<u64>,
+) -> Option<StoredFile> {
+    let redactor = memory.redactor(who.tenant()).await.unwrap().redactor;
+    let path = FilePath::new(redactor.text(path)).unwrap();
+    let found = memory.store().file(&who.workspace(), &path, version).await.unwrap()?;
+    let content = redactor.text(found.content.as_str()).into_string();
+    Some(StoredFile { content, version: found.head.version })
+}
+
+/// Writes a file, as a host does.
+pub(crate) async fn put_file(memory: &Memory, who: &Principal, path: &str, content: &str) {
+    let known = memory.redactor(who.tenant()).await.unwrap();
+    let (content, hidden) = known.redactor.text_counted(content);
+    let file = NewFile {
+        path: FilePath::new(known.redactor.text(path)).unwrap(),
+        content,
+        content_type: known.redactor.text(DEFAULT_CONTENT_TYPE),
+        expect: Expect::Anything,
+        versions_kept: 20,
+        most_files: 256,
+        now: memory.now(),
+        secrets_seen: known.version,
+        hidden,
+        claim: None,
+    };
+    memory.store().put_file(&who.workspace(), file).await.unwrap();
 }

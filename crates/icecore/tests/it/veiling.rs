@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use icecore::{
-    EntryQuery, FileWrite, Memory, MemoryBuilder, NewEntryRequest, Principal, RawTurn, Scope, Seq,
-    Tenant, Tier,
+    EntryQuery, Memory, MemoryBuilder, NewEntryRequest, Principal, RawTurn, Scope, Seq, Tenant,
+    Tier,
 };
 use icecore_store::testing::Counting;
 use icecore_store::{Packs, Store};
@@ -72,9 +72,6 @@ async fn redact_much() {
             ..NewEntryRequest::default()
         };
         memory.put_entry(&scope, entry).await.unwrap();
-        let file =
-            FileWrite { path: name.to_owned(), content: telling(bytes), ..FileWrite::default() };
-        memory.put_file(&me(), file).await.unwrap();
     }
     memory.add_secret(me().tenant(), "fruit", VALUE.to_owned().into(), false).await.unwrap();
     for (name, is_small) in [("small", true), ("large", false)] {
@@ -85,9 +82,6 @@ async fn redact_much() {
         let (entries, at_once) = watched(memory.entries(&scope, &query)).await;
         assert!(entries.unwrap().entries[0].content.as_str().starts_with("[REDACTED:fruit] "));
         assert_eq!(at_once, is_small, "entries, {name}");
-        let (file, at_once) = watched(memory.file(&me(), name, None)).await;
-        assert!(file.unwrap().content.starts_with("[REDACTED:fruit] "));
-        assert_eq!(at_once, is_small, "file, {name}");
     }
 }
 
@@ -113,24 +107,4 @@ async fn decode_much() {
         assert!(turns.iter().enumerate().all(|(n, turn)| text(turn).starts_with(&format!("{n} "))));
         assert_eq!(at_once, is_small, "{name}");
     }
-}
-
-#[tokio::test]
-async fn a_list_of_files_reads_no_content() {
-    let (memory, _, store) = memory().await;
-    for number in 0..9 {
-        let file = FileWrite {
-            path: format!("{number}.md"),
-            content: telling(10),
-            content_type: (number == 0).then(|| format!("text/{VALUE}")),
-            ..FileWrite::default()
-        };
-        memory.put_file(&me(), file).await.unwrap();
-    }
-    memory.add_secret(me().tenant(), "fruit", VALUE.to_owned().into(), false).await.unwrap();
-    store.take_reads();
-    let listed = memory.files(&me(), "").await.unwrap();
-    assert_eq!(listed.len(), 9);
-    assert!(listed.iter().all(|info| info.content_type == "text/markdown"), "{listed:?}");
-    assert_eq!(store.take_reads().get("file"), None);
 }

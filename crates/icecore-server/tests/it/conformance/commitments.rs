@@ -64,7 +64,7 @@ async fn what_was_forgotten_does_not_fire() {
     }
     clock.advance(60_000);
     suite.put_as(memory, json!({"content": "It rains.", "tags": ["rain"]})).await;
-    assert_eq!(suite.host.memory.fire_commitments().await.unwrap(), 0);
+    assert_eq!(suite.host.served.commitments.fire_due().await.unwrap(), 0);
     assert_eq!(suite.told("commitment.fired", memory).await, Vec::<Value>::new());
     let listed = suite.get(&format!("{path}?memoryRef=check%2Fforgotten")).await;
     assert!(!listed.text.contains("pending") && !listed.text.contains("quince"), "{listed:?}");

@@ -28,6 +28,21 @@ impl Store {
         .await
     }
 
+    /// As [`Store::expire_runs`], for one run, if it has ended and not expired yet.
+    pub async fn expire_run(&self, tenant: &Tenant, run: &str, now: Millis) -> Result<()> {
+        let run = run.to_owned();
+        self.write(tenant, "expire_run", move |tx| {
+            let Some(tenant) = tx.tenant_no()? else { return Ok(()) };
+            let ended = "SELECT count(*) FROM workflow_runs WHERE tenant = ?1 AND run = ?2
+                         AND ended_at IS NOT NULL AND expired_at IS NULL";
+            if tx.one(ended, params![tenant, run], column::<u64>)? > 0 {
+                delete_content(tx, tenant, &run, now)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// As [`Store::expire_runs`], for the ended runs of a tenant that were created before a
     /// moment and for all forks of these. A dry run only counts.
     pub async fn erase_runs(

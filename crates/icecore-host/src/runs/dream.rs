@@ -1,14 +1,13 @@
 //! Runs that are dreams: what they are given, and what they leave behind.
 
 use icecore::json::JsonText;
-use icecore::{
-    DREAM_WORKFLOW, Dream, DreamRequest, Memory, MemoryError, NewRunValue, Principal, RunRecord,
-};
+use icecore::{DREAM_WORKFLOW, Dream, DreamRequest, Memory, MemoryError, Principal};
+use icecore_store::RunRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::probes;
-use crate::runs::{RunRequest, RunsError};
+use super::step::NewValue;
+use super::{RunRequest, RunsError, fixtures};
 
 /// The option of a run that bounds its dream (RFC 0062).
 pub(crate) const BUDGET_OPTION: &str = "distillation.tokenBudget";
@@ -95,14 +94,14 @@ pub(crate) async fn dream(
 }
 
 /// What a run says of the dream that stands.
-pub(crate) fn told(dream: &Dream) -> (String, NewRunValue) {
+pub(crate) fn told(dream: &Dream) -> (String, NewValue) {
     let told = json!({
         "runId": dream.record.run,
         "archiveChecksum": dream.record.archive.to_string(),
         "outputId": dream.record.output,
         "unchanged": dream.unchanged,
     });
-    (VARIABLE.to_owned(), probes::value(told))
+    (VARIABLE.to_owned(), fixtures::value(told))
 }
 
 #[cfg(test)]

@@ -6,62 +6,28 @@
 
 mod runner;
 
-use icecore_domain::ids::{Scope, Tenant};
-use icecore_domain::schedule::{
-    CatchUp, CronLine, Plan, ScheduleError, Standing, Timing, Upcoming, Zone, plan, upcoming,
-};
-use icecore_domain::time::Millis;
-use icecore_settings::{MOST, settings};
-use icecore_store::{
-    Claim, Claimed, NewSchedule, NextTick, Packs, ScheduleRecord, ScheduleTask, ScheduleTiming,
-    TickClaim, TickRecord,
+use std::sync::Arc;
+
+use icecore::{Claim, Memory, MemoryError, Millis, Scope, Tenant, extend};
+pub use icecore_domain::schedule::{CatchUp, Field as CronField, ScheduleError};
+use icecore_domain::schedule::{CronLine, Plan, Standing, Timing, Upcoming, Zone, plan, upcoming};
+use icecore_store::{Claimed, NewSchedule, Packs, Store, TickClaim};
+pub use icecore_store::{
+    NextTick, ScheduleRecord, ScheduleTask, ScheduleTiming, TickOutcome, TickRecord,
 };
 
-use crate::error::Result;
-use crate::memory::Memory;
+use crate::commitments::Commitments;
+use crate::error::wraps_memory;
+use crate::settings::ScheduleSettings;
 
-pub(crate) use runner::Scheduling;
-use runner::{Job, PURGED_A_STEP};
+use runner::{Job, PURGED_A_STEP, Shared};
+
+type Result<T> = std::result::Result<T, SchedulingError>;
 
 /// The most that an instant may be put off.
 pub const MAX_JITTER_MILLIS: u64 = 24 * 3_600_000;
 
 const DAY_MILLIS: i64 = 24 * 3_600_000;
-
-settings! {
-    /// Limits on schedules.
-    #[derive(PartialEq, Eq)]
-    pub struct ScheduleSettings {
-        /// Schedules of a tenant that are still to come.
-        per_tenant: u64 = 100, 0..=10_000;
-        /// How far ahead the first time may be.
-        horizon_days: u32 = 90, 1..=3_650;
-        /// A memory written to so recently is in use, and its dream waits.
-        idle_seconds: u64 = 5, 0..=86_400 => advanced;
-        /// How long a dream waits for that.
-        wait_seconds: u64 = 3_600, 0..=604_800 => advanced;
-        /// A later time is missed, unless the schedule catches up.
-        late_seconds: u64 = 60, 0..=604_800 => advanced;
-        /// A host that was silent for this long is dead.
-        lease_seconds: u64 = 30, 1..=3_600 => advanced;
-        /// Ticks that a host works on at once.
-        running: usize = 4, 1..=1_024 => advanced;
-        /// Tokens of a tenant's dreams from midnight UTC, beyond which scheduled ones wait;
-        /// 0: no limit.
-        tokens_a_day: u64 = 0, 0..=MOST;
-        /// How long ticks can be read.
-        retention_days: u32 = 30, 1..=36_500;
-        /// Ticks of a schedule that can be read, the newest.
-        ticks_kept: u64 = 100_000, 1..=10_000_000 => advanced;
-    }
-}
-
-impl ScheduleSettings {
-    /// How far ahead the first instant may be, as an ISO 8601 duration.
-    pub fn horizon(&self) -> String {
-        format!("P{}D", self.horizon_days)
-    }
-}
 
 /// A schedule to make.
 #[derive(Debug, Clone)]
@@ -109,7 +75,7 @@ pub enum TimingRequest {
 }
 
 /// A schedule that cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedulingError {
     /// A line or a time zone that is none.
@@ -140,7 +106,12 @@ pub enum SchedulingError {
     /// Too much jitter.
     #[error("`jitterMs` is at most {MAX_JITTER_MILLIS}")]
     Jitter,
+    /// The memory failed.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
+
+wraps_memory!(SchedulingError);
 
 /// The instants of a schedule as it is kept.
 fn timing_of(kept: &ScheduleTiming) -> std::result::Result<Timing, ScheduleError> {
@@ -156,26 +127,44 @@ fn next_of(next: Upcoming) -> NextTick {
     NextTick { at: next.at, fires_at: next.fires_at }
 }
 
-impl Memory {
-    /// What bounds schedules.
-    pub fn schedule_settings(&self) -> &ScheduleSettings {
-        &self.inner.settings.schedules
+/// The schedules of all tenants. Clones share everything.
+#[derive(Clone)]
+pub struct Schedules {
+    memory: Memory,
+    settings: Arc<ScheduleSettings>,
+    commitments: Commitments,
+    shared: Arc<Shared>,
+}
+
+impl Schedules {
+    pub(crate) fn new(
+        memory: Memory,
+        settings: ScheduleSettings,
+        commitments: Commitments,
+    ) -> Self {
+        let shared = Arc::new(Shared::new(settings.running));
+        Self { memory, settings: Arc::new(settings), commitments, shared }
+    }
+
+    fn store(&self) -> &Store {
+        extend::store(&self.memory)
+    }
+
+    /// Limits of schedules.
+    pub fn settings(&self) -> &ScheduleSettings {
+        &self.settings
     }
 
     /// Makes a schedule; once this resolves it survives a crash.
-    pub async fn add_schedule(
-        &self,
-        scope: &Scope,
-        request: ScheduleRequest,
-    ) -> Result<ScheduleRecord> {
-        let (now, settings) = (self.now(), self.schedule_settings());
+    pub async fn add(&self, scope: &Scope, request: ScheduleRequest) -> Result<ScheduleRecord> {
+        let (now, settings) = (self.memory.now(), &self.settings);
         let timing = checked(&request, now)?;
         let id = format!("s-{}", &Packs::new_name()[..20]);
         let first = upcoming(&timing, &id, request.jitter_millis, now);
         let horizon = now.0.saturating_add(i64::from(settings.horizon_days) * DAY_MILLIS);
         let Some(first) = first.filter(|first| first.at.0 <= horizon) else {
             let at = first.map_or_else(|| "no time".to_owned(), |first| first.at.to_rfc3339());
-            return Err(SchedulingError::Horizon { at, horizon: settings.horizon() }.into());
+            return Err(SchedulingError::Horizon { at, horizon: settings.horizon() });
         };
         let timing = match &timing {
             Timing::Cron(line) => ScheduleTiming::Cron {
@@ -196,57 +185,45 @@ impl Memory {
             most: settings.per_tenant,
             claim: request.claim,
         };
-        let made = self.inner.store.put_schedule(scope, schedule).await?;
-        self.inner.schedule_wake.notify_one();
+        let made = self.store().put_schedule(scope, schedule).await?;
+        self.shared.wake.notify_one();
         Ok(made)
     }
 
     /// A schedule of a tenant by id.
-    pub async fn schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
-        Ok(self.inner.store.schedule(tenant, id).await?)
+    pub async fn get(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        Ok(self.store().schedule(tenant, id).await?)
     }
 
     /// Schedules of a tenant, or of one memory of it, oldest first.
-    pub async fn schedules(
-        &self,
-        tenant: &Tenant,
-        memory: Option<&str>,
-    ) -> Result<Vec<ScheduleRecord>> {
-        Ok(self.inner.store.schedules(tenant, memory).await?)
+    pub async fn list(&self, tenant: &Tenant, memory: Option<&str>) -> Result<Vec<ScheduleRecord>> {
+        Ok(self.store().schedules(tenant, memory).await?)
     }
 
     /// Removes a schedule and all that is known of it; false if there is none. A tick
     /// that runs stops.
-    pub async fn remove_schedule(&self, tenant: &Tenant, id: &str) -> Result<bool> {
-        Ok(self.inner.store.remove_schedule(tenant, id).await?)
+    pub async fn remove(&self, tenant: &Tenant, id: &str) -> Result<bool> {
+        Ok(self.store().remove_schedule(tenant, id).await?)
     }
 
     /// Lets a schedule rest. Instants that come meanwhile are not ticks.
-    pub async fn pause_schedule(
-        &self,
-        tenant: &Tenant,
-        id: &str,
-    ) -> Result<Option<ScheduleRecord>> {
-        Ok(self.inner.store.pause_schedule(tenant, id).await?)
+    pub async fn pause(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        Ok(self.store().pause_schedule(tenant, id).await?)
     }
 
     /// Lets a schedule go on with the first instant from now. A delay whose moment came
     /// meanwhile fires at once.
-    pub async fn resume_schedule(
-        &self,
-        tenant: &Tenant,
-        id: &str,
-    ) -> Result<Option<ScheduleRecord>> {
-        let Some(found) = self.inner.store.schedule(tenant, id).await? else { return Ok(None) };
+    pub async fn resume(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
+        let Some(found) = self.store().schedule(tenant, id).await? else { return Ok(None) };
         let (through, next) = match timing_of(&found.timing) {
             Ok(timing @ Timing::Cron(_)) => {
-                let now = self.now();
+                let now = self.memory.now();
                 (now, upcoming(&timing, id, found.jitter_millis, now).map(next_of))
             }
             _ => (found.handled_through, found.next),
         };
-        let on = self.inner.store.resume_schedule(tenant, id, through, next).await?;
-        self.inner.schedule_wake.notify_one();
+        let on = self.store().resume_schedule(tenant, id, through, next).await?;
+        self.shared.wake.notify_one();
         Ok(on)
     }
 
@@ -257,7 +234,7 @@ impl Memory {
         id: &str,
         count: usize,
     ) -> Result<Option<Vec<Millis>>> {
-        let Some(found) = self.inner.store.schedule(tenant, id).await? else { return Ok(None) };
+        let Some(found) = self.store().schedule(tenant, id).await? else { return Ok(None) };
         let Some(next) = found.next.filter(|_| !found.paused) else { return Ok(Some(Vec::new())) };
         let timing = timing_of(&found.timing).map_err(SchedulingError::from)?;
         Ok(Some(timing.next(Millis(next.at.0 - 1), count)))
@@ -265,20 +242,20 @@ impl Memory {
 
     /// Ticks of a schedule, newest first.
     pub async fn ticks(&self, tenant: &Tenant, id: &str, limit: usize) -> Result<Vec<TickRecord>> {
-        Ok(self.inner.store.ticks(tenant, id, limit).await?)
+        Ok(self.store().ticks(tenant, id, limit).await?)
     }
 
     /// Does what is due of all schedules, of every tenant, one after the other. Answers
     /// how many ticks it worked on.
-    pub async fn fire_due_schedules(&self) -> Result<u64> {
+    pub async fn fire_due(&self) -> Result<u64> {
         let mut count = 0;
         for job in self.left_behind(runner::DUE_A_ROUND).await? {
             self.work_on(job, std::future::pending()).await?;
             count += 1;
         }
-        let now = self.now();
+        let now = self.memory.now();
         // One claim at a time: what is claimed gives signs only while it is worked on.
-        for schedule in self.inner.store.due_schedules(now, runner::DUE_A_ROUND).await? {
+        for schedule in self.store().due_schedules(now, runner::DUE_A_ROUND).await? {
             if let Ok(Some(job)) = self.claim_or_tell(schedule, now).await {
                 self.work_on(job, std::future::pending()).await?;
                 count += 1;
@@ -289,8 +266,8 @@ impl Memory {
 
     /// Does what is due of one schedule, as if it were `now`. Answers how many ticks it
     /// worked on.
-    pub async fn fire_schedule(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<u64> {
-        let Some(found) = self.inner.store.schedule(tenant, id).await? else { return Ok(0) };
+    pub async fn fire(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<u64> {
+        let Some(found) = self.store().schedule(tenant, id).await? else { return Ok(0) };
         let Some(job) = self.claim_one(found, now).await? else { return Ok(0) };
         self.work_on(job, std::future::pending()).await?;
         Ok(1)
@@ -299,9 +276,9 @@ impl Memory {
     /// Claims what is due now, so many at most. One schedule that fails keeps no other
     /// from its turn.
     async fn claim_due(&self, limit: usize) -> Result<ClaimedDue> {
-        let now = self.now();
+        let now = self.memory.now();
         let mut claimed = ClaimedDue::default();
-        for schedule in self.inner.store.due_schedules(now, limit).await? {
+        for schedule in self.store().due_schedules(now, limit).await? {
             match self.claim_or_tell(schedule, now).await {
                 Ok(job) => claimed.jobs.extend(job),
                 Err(_) => claimed.has_failed = true,
@@ -311,7 +288,7 @@ impl Memory {
         Ok(claimed)
     }
 
-    /// As [`Memory::claim_one`], and an error is logged.
+    /// As [`Schedules::claim_one`], and an error is logged.
     async fn claim_or_tell(&self, schedule: ScheduleRecord, now: Millis) -> Result<Option<Job>> {
         let id = schedule.id.clone();
         self.claim_one(schedule, now).await.inspect_err(|error| {
@@ -327,7 +304,7 @@ impl Memory {
             Err(error) => {
                 // It was good once: the time zones of another version may know it.
                 tracing::warn!(schedule = schedule.id, error = %error, "a schedule cannot be read any more and is paused");
-                self.inner.store.pause_schedule(&tenant, &schedule.id).await?;
+                self.store().pause_schedule(&tenant, &schedule.id).await?;
                 return Ok(None);
             }
         };
@@ -336,7 +313,7 @@ impl Memory {
             handled_through: schedule.handled_through,
             catch_up: schedule.catch_up,
             jitter_millis: schedule.jitter_millis,
-            late_millis: self.schedule_settings().late_seconds.saturating_mul(1_000),
+            late_millis: self.settings.late_seconds.saturating_mul(1_000),
         };
         let due = plan(&timing, &standing, now).or_else(|| corrected(&timing, &schedule, now));
         let Some(due) = due else { return Ok(None) };
@@ -350,9 +327,9 @@ impl Memory {
             next: due.next.map(next_of),
             holder: holder.clone(),
             // Signs are of the clock, whatever the moment that was asked for.
-            now: self.now(),
+            now: self.memory.now(),
         };
-        match self.inner.store.claim_ticks(&tenant, &schedule.id, claim).await? {
+        match self.store().claim_ticks(&tenant, &schedule.id, claim).await? {
             Claimed::Run(tick) => Ok(Some(Job { schedule, tick, holder })),
             Claimed::Stale | Claimed::Recorded => Ok(None),
         }
@@ -360,16 +337,16 @@ impl Memory {
 
     /// Deletes ticks that ended longer ago than they are kept.
     async fn purge_ticks(&self) -> Result<()> {
-        let kept = i64::from(self.schedule_settings().retention_days) * DAY_MILLIS;
-        let ended_by = Millis(self.now().0.saturating_sub(kept));
-        let store = &self.inner.store;
+        let kept = i64::from(self.settings.retention_days) * DAY_MILLIS;
+        let ended_by = Millis(self.memory.now().0.saturating_sub(kept));
+        let store = self.store();
         while store.purge_ticks(ended_by, PURGED_A_STEP).await? >= PURGED_A_STEP as u64 {}
         Ok(())
     }
 
     /// Deletes the oldest ticks of schedules that have more than are kept.
     async fn trim_ticks(&self) -> Result<()> {
-        let (store, most) = (&self.inner.store, self.schedule_settings().ticks_kept);
+        let (store, most) = (self.store(), self.settings.ticks_kept);
         while store.trim_ticks(most, PURGED_A_STEP).await? >= PURGED_A_STEP as u64 {}
         Ok(())
     }
@@ -400,7 +377,7 @@ fn corrected(timing: &Timing, schedule: &ScheduleRecord, now: Millis) -> Option<
 }
 
 /// The instants that are asked for, once all else of the request is in order.
-fn checked(request: &ScheduleRequest, now: Millis) -> std::result::Result<Timing, SchedulingError> {
+fn checked(request: &ScheduleRequest, now: Millis) -> Result<Timing> {
     if request.budget == Some(0) {
         return Err(SchedulingError::NoBudget);
     }

@@ -9,26 +9,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use icecore::{
-    EntryQuery, EntryRank, EntryRecord, EntryRef, Memory, MemoryError, Millis, NewEntryRequest,
-    NewRunEvent, NewRunValue, Principal, RunError, RunEventRecord, RunPut, RunRecord, RunStatus,
-    RunStepRequest, StoreError, Tenant,
+    EntryQuery, EntryRank, EntryRecord, MemoryError, Millis, NewEntryRequest, Principal,
+    StoreError, Tenant,
 };
+use icecore_store::{EntryRef, RunError, RunEventRecord, RunRecord, RunStatus};
 use serde_json::json;
-use tokio::sync::{Notify, broadcast};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use zeroize::Zeroizing;
 
-use crate::dreams;
-use crate::host::Host;
-use crate::plan::{self, Next, Progress, event};
-use crate::probes::{self, PLANTED_MILLIS, PLANTED_TAG};
-use crate::runs::{RunsError, owner_of};
-use crate::settings::HostSettings;
-use crate::workflow::{self, MemoryAction, Node, Workflow};
-
-/// News that are kept for who is slow to hear them.
-const NEWS: usize = 1_024;
+use super::plan::{self, Next, Progress, event};
+use super::step::{NewValue, Put, Step};
+use super::workflow::{MemoryAction, Node, Workflow};
+use super::{RunKey, Runs, RunsError, dream, fixtures};
 
 /// Runs that are worked on at once.
 const RUNS_AT_ONCE: usize = 8;
@@ -57,40 +50,11 @@ const UNKNOWN: Duration = Duration::from_secs(60);
 /// And fails when it is as old as this.
 const ORPHANED_MILLIS: i64 = 24 * 3_600 * 1_000;
 
+/// Runs let go in one transaction, so that no other write waits long for it.
+const RUNS_A_STEP: usize = 200;
+
 /// Somebody may write between two reads, but not whenever we read.
 const READS: usize = 4;
-
-/// What all clones of a host share of its runs.
-pub(crate) struct Runs {
-    /// What can be run, by id.
-    pub(crate) workflows: BTreeMap<String, Workflow>,
-    /// There may be something to do.
-    pub(crate) wake: Notify,
-    /// In which run something happened.
-    pub(crate) news: broadcast::Sender<RunKey>,
-    /// Since when this host looks after runs.
-    pub(crate) since: Millis,
-}
-
-/// A run of any tenant.
-pub(crate) type RunKey = (Tenant, String);
-
-impl Runs {
-    pub(crate) fn new(settings: &HostSettings, since: Millis) -> Self {
-        let (news, _) = broadcast::channel(NEWS);
-        let mut workflows = workflow::built_in();
-        if settings.conformance {
-            workflows.extend(workflow::fixtures());
-        }
-        Self { workflows, wake: Notify::new(), news, since }
-    }
-
-    /// Tells whoever follows a run that something happened in it.
-    pub(crate) fn tell(&self, tenant: &Tenant, run: &str) {
-        // Nobody may be listening.
-        let _ = self.news.send((tenant.clone(), run.to_owned()));
-    }
-}
 
 /// What came of looking after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,27 +70,27 @@ pub enum Stepped {
     Ended,
 }
 
-impl Host {
-    /// Works on runs, those that a crash left unfinished among them, until `stop`
-    /// resolves, and lets go of those past their retention. A host that is read-only
-    /// does the second alone.
-    pub async fn work_until(&self, stop: impl Future<Output = ()>) {
+impl Runs {
+    /// Works on runs until `stop` resolves, those that a crash left unfinished among them,
+    /// and lets go of those past their retention. A host that is read-only does the second
+    /// alone.
+    pub(crate) async fn run_until(&self, stop: impl Future<Output = ()>) {
         tokio::select! {
             () = stop => {}
             () = self.work() => {}
-            () = self.expire() => {}
+            () = self.expire_until_dropped() => {}
         }
     }
 
     /// Works on all runs that have not ended, and whose workflow is here, until they
     /// have.
-    pub async fn settle_runs(&self) -> Result<(), RunsError> {
+    pub async fn settle(&self) -> Result<(), RunsError> {
         if self.settings.read_only {
             return Ok(());
         }
         let mut unknown: BTreeSet<RunKey> = BTreeSet::new();
         loop {
-            let mut due = self.memory.unfinished_runs(RUNS_AT_ONCE + unknown.len()).await?;
+            let mut due = self.store().unfinished_runs(RUNS_AT_ONCE + unknown.len()).await?;
             due.retain(|key| !unknown.contains(key));
             if due.is_empty() {
                 return Ok(());
@@ -143,28 +107,49 @@ impl Host {
 
     /// Lets go of what runs held that are past their retention; answers of how many.
     /// Those of which it was let go long ago are not even named any more.
-    pub async fn expire_runs(&self) -> Result<u64, RunsError> {
-        self.memory.purge_runs(self.named_since()).await?;
-        Ok(self.memory.expire_runs(self.kept_since()).await?)
+    pub async fn expire(&self) -> Result<u64, RunsError> {
+        let (named, kept) = (self.named_since(), self.kept_since());
+        self.in_steps(|| self.store().purge_runs(named, RUNS_A_STEP)).await?;
+        let now = self.memory.now();
+        self.in_steps(|| self.store().expire_runs(kept, now, RUNS_A_STEP)).await
+    }
+
+    /// Takes a step after the other until one has less to do than it may.
+    async fn in_steps<F>(&self, step: impl Fn() -> F) -> Result<u64, RunsError>
+    where
+        F: Future<Output = Result<u64, StoreError>>,
+    {
+        let mut gone = 0;
+        loop {
+            let step = step().await?;
+            gone += step;
+            if step < RUNS_A_STEP as u64 {
+                break;
+            }
+        }
+        if gone > 0 {
+            self.store().tidy().await?;
+        }
+        Ok(gone)
     }
 
     /// Does the next thing in a run.
-    pub async fn step_run(&self, tenant: &Tenant, id: &str) -> Result<Stepped, RunsError> {
+    pub async fn step(&self, tenant: &Tenant, id: &str) -> Result<Stepped, RunsError> {
         let principal = Principal::local_operator(tenant.clone());
-        let memory = &self.memory;
         for _ in 0..READS {
-            let Some(run) = memory.run(&principal, id).await? else { return Ok(Stepped::Ended) };
+            let Some(run) = self.find(tenant, id).await? else { return Ok(Stepped::Ended) };
             if run.status.is_terminal() {
                 return Ok(Stepped::Ended);
             }
-            let Some(workflow) = self.runs.workflows.get(&run.workflow) else {
+            let Some(workflow) = self.shared.workflows.get(&run.workflow) else {
                 return self.leave_alone(&principal, &run).await;
             };
-            let events = events_of(memory, &principal, &run).await?;
+            let events = self.all_events(tenant, &run).await?;
             // They were read one after the other, and somebody may have come between.
             if events.len() as u64 == run.events {
                 let progress = Progress::of(&events);
-                let work = Work { memory, principal: &principal, workflow, run: &run, progress };
+                let work =
+                    Work { runs: self, principal: &principal, workflow, run: &run, progress };
                 return self.take_step(&work).await;
             }
         }
@@ -187,10 +172,10 @@ impl Host {
 
     /// A run of which events are missing cannot go on, and fails when it is late.
     async fn give_up(&self, principal: &Principal, id: &str) -> Result<Stepped, RunsError> {
-        if let Some(run) = self.memory.run(principal, id).await?
-            && let Some(workflow) = self.runs.workflows.get(&run.workflow)
+        if let Some(run) = self.find(principal.tenant(), id).await?
+            && let Some(workflow) = self.shared.workflows.get(&run.workflow)
             && !run.status.is_terminal()
-            && plan::is_late(workflow, run.created_at.max(self.runs.since), self.memory.now())
+            && plan::is_late(workflow, run.created_at.max(self.shared.since), self.memory.now())
         {
             self.write_step(principal, failed(&run, None, timed_out())).await?;
             return Ok(Stepped::On);
@@ -200,7 +185,7 @@ impl Host {
     }
 
     async fn take_step(&self, work: &Work<'_>) -> Result<Stepped, RunsError> {
-        let (since, now) = (self.runs.since, self.memory.now());
+        let (since, now) = (self.shared.since, self.memory.now());
         let next = &plan::next(work.workflow, work.run, &work.progress, since, now);
         match next {
             Next::Nothing => return Ok(Stepped::Ended),
@@ -225,10 +210,10 @@ impl Host {
 
     /// Dreams for a run, which ends with it in one.
     async fn dream(&self, work: &Work<'_>, node: &Node) -> Result<Stepped, RunsError> {
-        let done = match dreams::dream(work.memory, work.principal, work.run).await {
+        let done = match dream::dream(&self.memory, work.principal, work.run).await {
             Ok(done) => done,
             Err(MemoryError::DreamUnderWay { .. }) => {
-                let again = work.memory.now().0.saturating_add(dreams::AGAIN_MILLIS);
+                let again = self.memory.now().0.saturating_add(dream::AGAIN_MILLIS);
                 return Ok(Stepped::Waits(Millis(again)));
             }
             Err(error) => match Trouble::from(error) {
@@ -242,30 +227,46 @@ impl Host {
         match done.unchanged {
             // There was nothing to do, and so nothing that it could have ended with.
             true => {
-                let step = work.leaving(node, vec![dreams::told(&done)]);
+                let step = work.leaving(node, vec![dream::told(&done)]);
                 let mut events = step.events;
                 events.push(event("run.completed", None, json!({})));
-                let step = RunStepRequest { events, status: RunStatus::Completed, ..step };
+                let step = Step { events, status: RunStatus::Completed, ..step };
                 self.write_step(work.principal, step).await?;
             }
-            false => self.runs.tell(work.principal.tenant(), &work.run.id),
+            false => self.tell(work.principal.tenant(), &work.run.id),
         }
         Ok(Stepped::On)
     }
 
-    async fn write_step(&self, principal: &Principal, step: RunStepRequest) -> Result<(), Trouble> {
-        let run = step.run.clone();
+    async fn write_step(&self, principal: &Principal, step: Step) -> Result<(), Trouble> {
         // Nothing is answered where somebody else was first: then it is looked again.
-        if self.memory.step_run(principal, step).await?.is_some() {
-            self.runs.tell(principal.tenant(), &run);
+        if self.write(principal.tenant(), &step).await?.is_some() {
+            self.tell(principal.tenant(), &step.run);
         }
         Ok(())
+    }
+
+    async fn all_events(
+        &self,
+        tenant: &Tenant,
+        run: &RunRecord,
+    ) -> Result<Vec<RunEventRecord>, MemoryError> {
+        let mut events: Vec<RunEventRecord> = Vec::new();
+        loop {
+            let after = events.last().map(|event| event.sequence);
+            let more = self.events_after(tenant, &run.id, after, EVENTS_A_READ).await?;
+            let is_all = more.len() < EVENTS_A_READ;
+            events.extend(more);
+            if is_all {
+                return Ok(events);
+            }
+        }
     }
 
     /// Works on a run for as long as it goes on.
     async fn go_on(&self, (tenant, id): &RunKey) -> Result<Stepped, RunsError> {
         loop {
-            match self.step_run(tenant, id).await? {
+            match self.step(tenant, id).await? {
                 Stepped::On => {}
                 other => return Ok(other),
             }
@@ -299,7 +300,7 @@ impl Host {
                         resting.insert(key, Instant::now() + rest);
                     }
                 }
-                () = self.runs.wake.notified() => {}
+                () = self.shared.wake.notified() => {}
                 () = sleep_until(due.min(now + POLL)) => {}
             }
         }
@@ -337,7 +338,7 @@ impl Host {
         }
         // Those that are known already may all come first.
         let limit = RUNS_AT_ONCE + tasks.busy.len() + resting.len();
-        for key in self.memory.unfinished_runs(limit).await? {
+        for key in self.store().unfinished_runs(limit).await? {
             if tasks.is_full() {
                 break;
             }
@@ -348,9 +349,9 @@ impl Host {
         Ok(())
     }
 
-    async fn expire(&self) {
+    async fn expire_until_dropped(&self) {
         loop {
-            if let Err(error) = self.expire_runs().await {
+            if let Err(error) = self.expire().await {
                 tracing::warn!(error = %error, "runs past their retention cannot be let go");
             }
             sleep(EXPIRY).await;
@@ -371,12 +372,12 @@ impl Tasks {
     }
 
     /// Begins to work on a run, unless that is being done.
-    fn begin(&mut self, host: &Host, key: RunKey) {
+    fn begin(&mut self, runs: &Runs, key: RunKey) {
         if self.busy.values().any(|busy| *busy == key) {
             return;
         }
-        let (host, run) = (host.clone(), key.clone());
-        let task = self.set.spawn(async move { host.go_on(&run).await });
+        let (runs, run) = (runs.clone(), key.clone());
+        let task = self.set.spawn(async move { runs.go_on(&run).await });
         self.busy.insert(task.id(), key);
     }
 
@@ -488,47 +489,17 @@ fn node_of<'w>(next: &Next<'w>) -> Option<&'w Node> {
 }
 
 /// A run fails, at a node if at one.
-fn failed(run: &RunRecord, node: Option<&Node>, error: RunError) -> RunStepRequest {
+fn failed(run: &RunRecord, node: Option<&Node>, error: RunError) -> Step {
     let payload = json!({"error": {"code": error.code, "message": error.message}});
     let at_node = node.map(|node| event("node.failed", Some(&node.id), payload.clone()));
     let events = at_node.into_iter().chain([event("run.failed", None, payload)]).collect();
-    let step = step_of(run, events);
-    RunStepRequest { status: RunStatus::Failed, error: Some(error), ..step }
-}
-
-/// A run goes on, with these events.
-fn step_of(run: &RunRecord, events: Vec<NewRunEvent>) -> RunStepRequest {
-    RunStepRequest {
-        run: run.id.clone(),
-        seen: run.events,
-        puts: Vec::new(),
-        events,
-        variables: Vec::new(),
-        status: RunStatus::Running,
-        error: None,
-    }
-}
-
-async fn events_of(
-    memory: &Memory,
-    principal: &Principal,
-    run: &RunRecord,
-) -> Result<Vec<RunEventRecord>, MemoryError> {
-    let mut events: Vec<RunEventRecord> = Vec::new();
-    loop {
-        let after = events.last().map(|event| event.sequence);
-        let more = memory.run_events(principal, &run.id, after, EVENTS_A_READ).await?;
-        let is_all = more.len() < EVENTS_A_READ;
-        events.extend(more);
-        if is_all {
-            return Ok(events);
-        }
-    }
+    let step = Step::of(run, events);
+    Step { status: RunStatus::Failed, error: Some(error), ..step }
 }
 
 /// A step of a run, in the making.
 struct Work<'a> {
-    memory: &'a Memory,
+    runs: &'a Runs,
     principal: &'a Principal,
     workflow: &'a Workflow,
     run: &'a RunRecord,
@@ -536,15 +507,14 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    async fn step(&self, next: &Next<'_>) -> Result<RunStepRequest, Trouble> {
+    async fn step(&self, next: &Next<'_>) -> Result<Step, Trouble> {
         match next {
-            Next::Nothing | Next::Wait(_) | Next::Dream(_) => Ok(step_of(self.run, Vec::new())),
+            Next::Nothing | Next::Wait(_) | Next::Dream(_) => Ok(Step::of(self.run, Vec::new())),
             Next::Begin => {
-                let owner = owner_of(self.principal, self.run);
-                Ok(step_of(self.run, plan::begun(self.workflow, &owner)))
+                Ok(Step::of(self.run, plan::begun(self.workflow, self.principal, self.run)))
             }
-            Next::Pass(node) => Ok(step_of(self.run, plan::completed(self.workflow, node))),
-            Next::PassOn(node) => Ok(self.leaving(node, probes::fields(self.run.inputs.json()))),
+            Next::Pass(node) => Ok(Step::of(self.run, plan::completed(self.workflow, node))),
+            Next::PassOn(node) => Ok(self.leaving(node, fixtures::fields(self.run.inputs.json()))),
             Next::Write(node, action) => self.write(node, action).await,
             Next::Read(node, action) => Ok(self.leaving(node, self.read(node, action).await?)),
             Next::TimeOut(_) => Err(Trouble::Fails(timed_out())),
@@ -553,30 +523,34 @@ impl Work<'_> {
     }
 
     /// A node is done and leaves variables behind.
-    fn leaving(&self, node: &Node, variables: Vec<(String, NewRunValue)>) -> RunStepRequest {
+    fn leaving(&self, node: &Node, variables: Vec<(String, NewValue)>) -> Step {
         let names = variables.iter().map(|(name, _)| name.as_str());
         let mut events = plan::changed(self.workflow, node, names);
         events.extend(plan::completed(self.workflow, node));
-        RunStepRequest { variables, ..step_of(self.run, events) }
+        Step { variables, ..Step::of(self.run, events) }
     }
 
-    async fn write(&self, node: &Node, action: &MemoryAction) -> Result<RunStepRequest, Trouble> {
-        let scope = self.memory.scope(self.principal, &node.memory_ref).await?;
-        let secret = match probes::secret_of(action) {
+    async fn write(&self, node: &Node, action: &MemoryAction) -> Result<Step, Trouble> {
+        let scope = self.runs.memory.scope(self.principal, &node.memory_ref).await?;
+        let secret = match fixtures::secret_of(action) {
             Some(name) => self.secret(name).await?,
             None => Zeroizing::default(),
         };
-        let put = |(number, draft): (usize, probes::Draft)| RunPut {
+        let ends_at = |lives: u64| Millis(self.runs.memory.now().0.saturating_add(lives as i64));
+        let put = |(number, draft): (usize, fixtures::Draft)| Put {
             scope: scope.clone(),
             id: format!("mem-{}-{}-{number}", self.run.id, node.id),
-            content: draft.content,
-            tags: vec!["source:run".to_owned(), self.run_tag()],
-            lives_millis: draft.lives_millis,
+            entry: NewEntryRequest {
+                content: draft.content,
+                tags: vec!["source:run".to_owned(), self.run_tag()],
+                expires_at: draft.lives_millis.map(ends_at),
+                ..NewEntryRequest::default()
+            },
             node: node.id.clone(),
             agent: node.agent.clone(),
         };
-        let puts = (1..).zip(probes::drafts(action, &secret)).map(put).collect();
-        Ok(RunStepRequest { puts, ..step_of(self.run, Vec::new()) })
+        let puts = (1..).zip(fixtures::drafts(action, &secret)).map(put).collect();
+        Ok(Step { puts, ..Step::of(self.run, Vec::new()) })
     }
 
     /// The value of a tenant's secret. One that is not registered is made up here, so
@@ -584,10 +558,10 @@ impl Work<'_> {
     async fn secret(&self, name: &str) -> Result<Zeroizing<String>, Trouble> {
         let tenant = self.principal.tenant();
         for _ in 0..2 {
-            if let Some(value) = self.memory.secret(tenant, name).await? {
+            if let Some(value) = self.runs.memory.secret(tenant, name).await? {
                 return Ok(value);
             }
-            match self.memory.add_secret(tenant, name, random_value()?, false).await {
+            match self.runs.memory.add_secret(tenant, name, random_value()?, false).await {
                 // Somebody else was first.
                 Ok(_) | Err(MemoryError::Store(StoreError::SecretExists { .. })) => {}
                 Err(error) => return Err(error.into()),
@@ -600,7 +574,7 @@ impl Work<'_> {
         &self,
         node: &Node,
         action: &MemoryAction,
-    ) -> Result<Vec<(String, NewRunValue)>, Trouble> {
+    ) -> Result<Vec<(String, NewValue)>, Trouble> {
         let variables = match action {
             MemoryAction::WriteThenRead | MemoryAction::RedactionProbe { .. } => {
                 vec![("memoryReadback", self.readback(node).await?)]
@@ -617,11 +591,11 @@ impl Work<'_> {
     }
 
     /// The entry that a node put, as its memory lists it.
-    async fn readback(&self, node: &Node) -> Result<NewRunValue, Trouble> {
+    async fn readback(&self, node: &Node) -> Result<NewValue, Trouble> {
         let put = self.put(node, 0)?;
         let listed = self.list(&node.memory_ref, EntryQuery::default()).await?;
         match listed.iter().any(|entry| entry.id == put.memory_id) {
-            true => Ok(NewRunValue::Entry(put)),
+            true => Ok(NewValue::Entry(put)),
             false => Err(gone()),
         }
     }
@@ -631,9 +605,9 @@ impl Work<'_> {
         let query = EntryQuery { limit: LISTED, ..EntryQuery::default() };
         let listed = self.list(&node.memory_ref, query).await?;
         Ok(vec![
-            ("memoryList", probes::entries(&node.memory_ref, &listed)),
-            ("freshId", probes::value(json!(fresh.memory_id))),
-            ("expiredId", probes::value(json!(expired.memory_id))),
+            ("memoryList", fixtures::entries(&node.memory_ref, &listed)),
+            ("freshId", fixtures::value(json!(fresh.memory_id))),
+            ("expiredId", fixtures::value(json!(expired.memory_id))),
         ])
     }
 
@@ -641,17 +615,21 @@ impl Work<'_> {
         let put = self.put(node, 0)?;
         let query = || EntryQuery { limit: LISTED, ..EntryQuery::default() };
         let owned = self.list(&node.memory_ref, query()).await?;
-        let foreign = self.foreign(probe_ref, query()).await?;
+        // Neither sees the other's: not this tenant in a memory that is said to be
+        // another's, and not another in this one.
+        let mut foreign = fixtures::named(probe_ref, &self.list(probe_ref, query()).await?);
+        let leaked = self.found_by_another(&node.memory_ref, query()).await?;
+        foreign.extend(fixtures::named(&node.memory_ref, &leaked));
         Ok(vec![
-            ("ownerEntryId", probes::value(json!(put.memory_id))),
-            ("ownerProbe", probes::entries(&node.memory_ref, &owned)),
-            ("crossTenantProbe", probes::entries(probe_ref, &foreign)),
+            ("ownerEntryId", fixtures::value(json!(put.memory_id))),
+            ("ownerProbe", fixtures::entries(&node.memory_ref, &owned)),
+            ("crossTenantProbe", NewValue::Entries(foreign)),
         ])
     }
 
     async fn budgeted(&self, node: &Node, budget: u64, query: &str) -> Result<Variables, Trouble> {
         let memory_ref = &node.memory_ref;
-        let (large, secret) = (self.put(node, probes::LARGE)?, self.put(node, probes::SECRET)?);
+        let (large, secret) = (self.put(node, fixtures::LARGE)?, self.put(node, fixtures::SECRET)?);
         // Runs of other times put the same; the orders are those of this one's entries.
         let mine = || EntryQuery { tag: Some(self.run_tag()), ..EntryQuery::default() };
         let within = || EntryQuery { token_budget: Some(budget), ..mine() };
@@ -660,56 +638,40 @@ impl Work<'_> {
         let fitting = self.list(memory_ref, within()).await?;
         let newest = self.list(memory_ref, mine()).await?;
         let relevant = self.list(memory_ref, by_query).await?;
-        let planted = EntryQuery { tag: Some(PLANTED_TAG.to_owned()), ..within() };
-        let foreign = self.foreign(memory_ref, planted).await?;
+        let foreign = self.found_by_another(memory_ref, within()).await?;
         let total: u64 =
-            fitting.iter().map(|entry| self.memory.budget_size(entry.content.as_str())).sum();
+            fitting.iter().map(|entry| self.runs.memory.budget_size(entry.content.as_str())).sum();
         let is_omitted = fitting.iter().all(|entry| entry.id != large.memory_id);
         Ok(vec![
-            ("tokenBudget", probes::value(json!(budget))),
-            ("budgetedTokenTotal", probes::value(json!(total))),
-            ("overBudgetEntryOmitted", probes::value(json!(is_omitted))),
-            ("overBudgetEntryId", probes::value(json!(large.memory_id))),
-            ("budgetedEntries", probes::entries(memory_ref, &fitting)),
-            ("redactedContentSample", NewRunValue::Content(secret)),
-            ("crossTenantBudgetedProbe", probes::entries(memory_ref, &foreign)),
-            ("recencyOrder", probes::ids(&newest)),
-            ("relevanceOrder", probes::ids(&relevant)),
+            ("tokenBudget", fixtures::value(json!(budget))),
+            ("budgetedTokenTotal", fixtures::value(json!(total))),
+            ("overBudgetEntryOmitted", fixtures::value(json!(is_omitted))),
+            ("overBudgetEntryId", fixtures::value(json!(large.memory_id))),
+            ("budgetedEntries", fixtures::entries(memory_ref, &fitting)),
+            ("redactedContentSample", NewValue::Content(secret)),
+            ("crossTenantBudgetedProbe", fixtures::entries(memory_ref, &foreign)),
+            ("recencyOrder", fixtures::ids(&newest)),
+            ("relevanceOrder", fixtures::ids(&relevant)),
         ])
     }
 
-    /// What the run's tenant finds in a memory under whose name another tenant has an
-    /// entry. The run looks for that one as if it were its own.
-    async fn foreign(
+    /// Which of the run's own entries another tenant finds in a memory of this name: none.
+    /// Whoever looks there writes nothing, and of what is not the run's nothing is named.
+    async fn found_by_another(
         &self,
         memory_ref: &str,
         query: EntryQuery,
     ) -> Result<Vec<EntryRecord>, Trouble> {
-        let planted = self.plant(memory_ref).await?;
-        self.list(memory_ref, EntryQuery { own: vec![planted], ..query }).await
-    }
-
-    /// Sees to it that another tenant has an entry in a memory of this name; answers
-    /// its id. It is the host's, and no write of the run.
-    async fn plant(&self, memory_ref: &str) -> Result<String, Trouble> {
         let mut other = Tenant::new(OTHER_TENANT).map_err(MemoryError::from)?;
         if other == *self.principal.tenant() {
             other = Tenant::new(ANOTHER_TENANT).map_err(MemoryError::from)?;
         }
-        let scope = self.memory.scope(&Principal::local_operator(other), memory_ref).await?;
-        let tag = Some(PLANTED_TAG.to_owned());
-        let query = EntryQuery { limit: 1, tag, ..EntryQuery::default() };
-        if let Some(entry) = self.memory.entries(&scope, &query).await?.entries.pop() {
-            return Ok(entry.id);
-        }
-        let entry = NewEntryRequest {
-            id: None,
-            content: "The ferry is another tenant's.".to_owned(),
-            tags: vec![PLANTED_TAG.to_owned()],
-            expires_at: Some(Millis(self.memory.now().0.saturating_add(PLANTED_MILLIS))),
-            claim: None,
-        };
-        Ok(self.memory.put_entry(&scope, entry).await?.id)
+        let (memory, other) = (&self.runs.memory, Principal::local_operator(other));
+        let scope = memory.scope(&other, memory_ref).await?;
+        let own = self.progress.own();
+        let mut found = memory.entries(&scope, &EntryQuery { own: own.clone(), ..query }).await?;
+        found.entries.retain(|entry| own.contains(&entry.id));
+        Ok(found.entries)
     }
 
     /// Entries as the run sees them: what was there when it began, and what it put.
@@ -718,10 +680,10 @@ impl Work<'_> {
         memory_ref: &str,
         mut query: EntryQuery,
     ) -> Result<Vec<EntryRecord>, Trouble> {
-        let scope = self.memory.scope(self.principal, memory_ref).await?;
+        let scope = self.runs.memory.scope(self.principal, memory_ref).await?;
         query.at = Some(self.run.position);
         query.own.extend(self.progress.own());
-        Ok(self.memory.entries(&scope, &query).await?.entries)
+        Ok(self.runs.memory.entries(&scope, &query).await?.entries)
     }
 
     /// What a node put as its nth, from 0.
@@ -731,8 +693,8 @@ impl Work<'_> {
     }
 
     /// The run sums itself up and ends, in one.
-    async fn finish(&self) -> Result<RunStepRequest, Trouble> {
-        let scope = self.memory.scope(self.principal, &self.workflow.memory_ref()).await?;
+    async fn finish(&self) -> Result<Step, Trouble> {
+        let scope = self.runs.memory.scope(self.principal, &self.workflow.memory_ref()).await?;
         let nodes: Vec<&str> = self.workflow.nodes.iter().map(|node| node.id.as_str()).collect();
         let content = format!(
             "Workflow {} ran to its end. Nodes: {}. Entries put: {}. Variables set: {}.",
@@ -743,18 +705,20 @@ impl Work<'_> {
         );
         let workflow_tag = format!("workflow:{}", self.workflow.id);
         let last = self.workflow.nodes.last();
-        let summary = RunPut {
+        let summary = Put {
             scope,
             id: format!("mem-{}-summary", self.run.id),
-            content,
-            tags: vec!["run-summary".to_owned(), self.run_tag(), workflow_tag],
-            lives_millis: None,
+            entry: NewEntryRequest {
+                content,
+                tags: vec!["run-summary".to_owned(), self.run_tag(), workflow_tag],
+                ..NewEntryRequest::default()
+            },
             node: last.map(|node| node.id.clone()).unwrap_or_default(),
             agent: last.and_then(|node| node.agent.clone()),
         };
         let events = vec![event("run.completed", None, json!({}))];
-        let step = step_of(self.run, events);
-        Ok(RunStepRequest { puts: vec![summary], status: RunStatus::Completed, ..step })
+        let step = Step::of(self.run, events);
+        Ok(Step { puts: vec![summary], status: RunStatus::Completed, ..step })
     }
 
     fn run_tag(&self) -> String {
@@ -762,12 +726,12 @@ impl Work<'_> {
     }
 }
 
-type Variables = Vec<(&'static str, NewRunValue)>;
+type Variables = Vec<(&'static str, NewValue)>;
 
-/// Who has entries that a run must not see.
+/// Who must not see the entries of a run.
 const OTHER_TENANT: &str = "icecore-conformance-other";
 
-/// Who has them where that is the run's own tenant.
+/// The same where that is the run's own tenant.
 const ANOTHER_TENANT: &str = "icecore-conformance-another";
 
 /// What a node put was deleted before it looked.

@@ -5,29 +5,29 @@
 //! is forgotten like any other. What fires tells ids and never what was intended.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-pub use icecore_domain::entries::COMMITMENT_TAG;
-use icecore_domain::ids::{Scope, Tenant};
-use icecore_domain::redact::Redactor;
-use icecore_domain::time::Millis;
-use icecore_settings::settings;
-use icecore_store::{
-    Claim, CommitmentQuery, CommitmentRecord, CommitmentState, Condition, EntryRecord, Fulfilled,
-    Intention, Look, NewCommitment, NewEntry,
+use icecore::extend::{self, off_thread, write_redacted};
+use icecore::{
+    Claim, EntryRecord, Memory, MemoryError, Millis, NewEntryRequest, Redactor, Scope, Tenant,
 };
+pub use icecore_domain::entries::COMMITMENT_TAG;
+pub use icecore_store::{CommitmentQuery, CommitmentRecord, CommitmentState, Condition};
+use icecore_store::{Fulfilled, Intention, Look, NewCommitment, Store};
+use tokio::sync::watch;
 
-use crate::entries::{NewEntryRequest, checked, hide};
-use crate::error::{Result, off_thread};
-use crate::memory::{INLINE_BYTES, Memory};
-use crate::secrets::TenantRedactor;
-use crate::secrets::write_redacted;
+use crate::error::wraps_memory;
+use crate::settings::CommitmentSettings;
+use crate::upkeep::Every;
+
+type Result<T> = std::result::Result<T, CommitmentError>;
+
+/// Lease of the host that fires commitments.
+const LEASE: &str = "commitments";
 
 /// Characters of the words that a commitment waits for.
 pub const MAX_MENTIONS_CHARS: usize = 256;
-
-/// Pending commitments of a memory, where the settings say nothing else.
-pub const MAX_PENDING_COMMITMENTS: u64 = 1_000;
 
 /// Commitments that fire by their moment in one round.
 const DUE_A_ROUND: usize = 256;
@@ -47,22 +47,18 @@ const STUCK_MILLIS: i64 = 5_000;
 /// Settled commitments that are deleted in one step.
 const PURGED_A_STEP: usize = 500;
 
-settings! {
-    /// Limits on commitments.
-    #[derive(PartialEq, Eq)]
-    pub struct CommitmentSettings {
-        /// Pending commitments of a memory.
-        pending: u64 = MAX_PENDING_COMMITMENTS, 0..=10_000 => advanced;
-        /// Pending commitments of all memories of a tenant.
-        pending_tenant: u64 = 10_000, 0..=1_000_000 => advanced;
-        /// How long a commitment that fired, was cancelled or is void can be read.
-        retention_seconds: u64 = 30 * 24 * 3_600, 0..=3_153_600_000 => advanced;
-    }
-}
+/// How often commitments are looked for that ended long ago.
+const PURGES: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether a commitment can fire.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Between rounds, while there is something to do.
+const BREATH: Duration = Duration::from_millis(20);
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+struct Order {
     /// The tenant that had the last one of a round that was full.
     last: Option<Tenant>,
     /// Memories that could not be looked at, and when to try again.
@@ -71,11 +67,11 @@ pub(crate) struct Order {
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Round {
+struct Round {
     /// Commitments that fired.
-    pub(crate) fired: u64,
+    fired: u64,
     /// Whether there was nothing to do.
-    pub(crate) is_idle: bool,
+    is_idle: bool,
 }
 
 /// A commitment to make.
@@ -114,7 +110,7 @@ pub enum ConditionRequest {
 }
 
 /// A commitment that cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitmentError {
     /// Nothing is intended.
@@ -131,112 +127,113 @@ pub enum CommitmentError {
     /// No entry has such a tag.
     #[error("field `when.tag` has 1 to {MAX_MENTIONS_CHARS} characters")]
     Tag,
+    /// The memory failed.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
 
-impl Memory {
-    /// What bounds commitments.
-    pub fn commitment_settings(&self) -> &CommitmentSettings {
-        &self.inner.settings.commitments
+wraps_memory!(CommitmentError);
+
+/// The commitments of all tenants. Clones share everything.
+#[derive(Clone)]
+pub struct Commitments {
+    memory: Memory,
+    settings: CommitmentSettings,
+    order: Arc<Mutex<Order>>,
+}
+
+impl Commitments {
+    pub(crate) fn new(memory: Memory, settings: CommitmentSettings) -> Self {
+        Self { memory, settings, order: Arc::default() }
+    }
+
+    fn store(&self) -> &Store {
+        extend::store(&self.memory)
+    }
+
+    /// Limits of commitments.
+    pub fn settings(&self) -> &CommitmentSettings {
+        &self.settings
     }
 
     /// Makes a commitment; once this resolves it survives a crash.
-    pub async fn commit(
-        &self,
-        scope: &Scope,
-        request: CommitmentRequest,
-    ) -> Result<CommitmentRecord> {
+    pub async fn add(&self, scope: &Scope, request: CommitmentRequest) -> Result<CommitmentRecord> {
         refuse_empty(&request)?;
-        write_redacted(|| self.commit_once(scope, &request)).await
+        write_redacted(|| self.add_once(scope, &request)).await
     }
 
-    async fn commit_once(
+    async fn add_once(
         &self,
         scope: &Scope,
         request: &CommitmentRequest,
     ) -> Result<CommitmentRecord> {
-        let now = self.now();
+        let now = self.memory.now();
         if matches!(request.condition, ConditionRequest::Time(at) if at <= now) {
-            return Err(CommitmentError::Past.into());
+            return Err(CommitmentError::Past);
         }
-        let TenantRedactor { redactor, version } = self.redactor(scope.tenant()).await?;
-        let condition = clean(&redactor, &request.condition);
+        let known = self.memory.redactor(scope.tenant()).await?;
         let intention = match &request.intention {
-            IntentionRequest::Entry(id) => Intention::Entry(redactor.name(id).into_string()),
+            IntentionRequest::Entry(id) => Intention::Entry(known.redactor.name(id).into_string()),
             IntentionRequest::Text(text) => {
-                Intention::New(self.intended(redactor, version, text, now).await?)
+                let entry = NewEntryRequest {
+                    content: text.clone(),
+                    tags: vec![COMMITMENT_TAG.to_owned()],
+                    ..NewEntryRequest::default()
+                };
+                Intention::New(extend::redacted_entry(&self.memory, &known, &entry, now).await?)
             }
         };
-        let CommitmentSettings { pending, pending_tenant, .. } = self.inner.settings.commitments;
-        let commitment = NewCommitment {
-            intention,
-            condition,
-            now,
-            secrets_seen: version,
-            most_pending: pending,
-            most_pending_tenant: pending_tenant,
-            claim: request.claim.clone(),
-        };
-        let intended = match &commitment.intention {
+        let intended = match &intention {
             Intention::New(entry) => entry.content.as_str(),
             Intention::Entry(_) => "",
         };
-        let taking = self.take_text(scope.tenant(), intended).await?;
-        let made = self.within_bounds(self.inner.store.put_commitment(scope, commitment).await)?;
-        taking.keep_all();
-        self.inner.wake.notify_one();
+        let admitted = extend::admit_text(&self.memory, scope.tenant(), intended).await?;
+        let commitment = NewCommitment {
+            condition: clean(&known.redactor, &request.condition),
+            intention,
+            now,
+            secrets_seen: known.version,
+            most_pending: self.settings.pending,
+            most_pending_tenant: self.settings.pending_tenant,
+            claim: request.claim.clone(),
+        };
+        let made = self.store().put_commitment(scope, commitment).await;
+        let made = extend::written(&self.memory, made)?;
+        admitted.store_all();
+        extend::wake(&self.memory);
         Ok(made)
     }
 
-    async fn intended(
-        &self,
-        redactor: Redactor,
-        secrets_seen: u64,
-        text: &str,
-        now: Millis,
-    ) -> Result<NewEntry> {
-        let request = NewEntryRequest {
-            content: text.to_owned(),
-            tags: vec![COMMITMENT_TAG.to_owned()],
-            ..NewEntryRequest::default()
-        };
-        let tags = checked(&request, self.entry_settings())?;
-        let content = request.content;
-        let (content, tags, hidden) = match content.len() <= INLINE_BYTES {
-            true => hide(&redactor, &content, &tags),
-            false => off_thread(move || hide(&redactor, &content, &tags)).await?,
-        };
-        let (id, expires_at, claim) = (None, None, None);
-        Ok(NewEntry { id, content, tags, expires_at, now, secrets_seen, hidden, claim })
-    }
-
     /// A commitment of a tenant by id.
-    pub async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>> {
-        let mut found = self.inner.store.commitment(tenant, id).await?;
-        self.veil_commitments(tenant, found.iter_mut()).await?;
+    pub async fn get(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>> {
+        let mut found = self.store().commitment(tenant, id).await?;
+        self.hide(tenant, found.iter_mut()).await?;
         Ok(found)
     }
 
     /// Commitments of a tenant, newest first, as many as are asked for at most.
-    pub async fn commitments(
+    pub async fn list(
         &self,
         tenant: &Tenant,
         query: &CommitmentQuery,
     ) -> Result<Vec<CommitmentRecord>> {
-        let mut found = self.inner.store.commitments(tenant, query).await?;
-        self.veil_commitments(tenant, found.iter_mut()).await?;
+        let mut found = self.store().commitments(tenant, query).await?;
+        self.hide(tenant, found.iter_mut()).await?;
         Ok(found)
     }
 
-    async fn veil_commitments(
+    async fn hide(
         &self,
         tenant: &Tenant,
         found: impl Iterator<Item = &mut CommitmentRecord>,
     ) -> Result<()> {
-        let Some(veil) = self.veil_of(tenant).await? else { return Ok(()) };
+        let Some(redactor) = extend::read_redactor(&self.memory, tenant).await? else {
+            return Ok(());
+        };
         for one in found {
             if let Condition::Predicate { tag, mentions } = &mut one.condition {
                 for text in [tag, mentions].into_iter().flatten() {
-                    *text = veil.text(text);
+                    *text = redactor.text(text.as_str());
                 }
             }
         }
@@ -244,20 +241,20 @@ impl Memory {
     }
 
     /// Calls off a commitment that is pending; false if there is none.
-    pub async fn cancel_commitment(&self, tenant: &Tenant, id: &str) -> Result<bool> {
-        Ok(self.inner.store.cancel_commitment(tenant, id, self.now()).await?)
+    pub async fn cancel(&self, tenant: &Tenant, id: &str) -> Result<bool> {
+        Ok(self.store().cancel_commitment(tenant, id, self.memory.now()).await?)
     }
 
     /// Fires what is due: by its moment, or because an entry was put that fulfils it.
     /// Answers how many fired. There is a bound to what one call does, and every tenant
     /// has its turn; what is left is the next call's.
-    pub async fn fire_commitments(&self) -> Result<u64> {
+    pub async fn fire_due(&self) -> Result<u64> {
         Ok(self.fire_round().await?.fired)
     }
 
     /// Whether there is anything for a round to do.
-    pub(crate) async fn has_due_commitments(&self) -> Result<bool> {
-        let (store, now) = (&self.inner.store, self.now());
+    async fn has_due(&self) -> Result<bool> {
+        let (store, now) = (self.store(), self.memory.now());
         if !store.due_commitments(now, 1).await?.is_empty() {
             return Ok(true);
         }
@@ -269,10 +266,10 @@ impl Memory {
         Ok(is_half_way || !store.waiting_memories(None, &except, 1).await?.is_empty())
     }
 
-    /// A round of what [`Memory::fire_commitments`] does. What fails keeps nothing else
+    /// A round of what [`Commitments::fire_due`] does. What fails keeps nothing else
     /// from being done; the first such error is answered.
-    pub(crate) async fn fire_round(&self) -> Result<Round> {
-        let (store, now) = (&self.inner.store, self.now());
+    async fn fire_round(&self) -> Result<Round> {
+        let (store, now) = (self.store(), self.memory.now());
         let (mut fired, mut failed) = (0, None);
         let due = store.due_commitments(now, DUE_A_ROUND).await?;
         for one in &due {
@@ -308,9 +305,9 @@ impl Memory {
         failed.map_or(Ok(Round { fired, is_idle }), Err)
     }
 
-    /// As [`Memory::fire_commitments`], for one memory alone.
-    pub(crate) async fn fire_commitments_of(&self, scope: &Scope) -> Result<u64> {
-        let (store, now) = (&self.inner.store, self.now());
+    /// As [`Commitments::fire_due`], for one memory alone.
+    pub(crate) async fn fire_of(&self, scope: &Scope) -> Result<u64> {
+        let (store, now) = (self.store(), self.memory.now());
         let mut query = CommitmentQuery {
             memory: Some(scope.memory().to_owned()),
             state: Some(CommitmentState::Pending),
@@ -347,13 +344,13 @@ impl Memory {
     }
 
     fn order(&self) -> MutexGuard<'_, Order> {
-        self.inner.commitment_order.lock().unwrap_or_else(PoisonError::into_inner)
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Compares the next entries of a memory with all that its commitments wait for, and
     /// fires what they fulfil.
     async fn look(&self, scope: &Scope) -> Result<u64> {
-        let (store, now) = (&self.inner.store, self.now());
+        let (store, now) = (self.store(), self.memory.now());
         let watch = store.watch(scope).await?;
         let mut entries = store.entries_after(scope, watch.after, now, ENTRIES_A_LOOK).await?;
         let through = match entries.last() {
@@ -370,13 +367,64 @@ impl Memory {
         Ok(fired.len() as u64)
     }
 
+    /// Fires commitments as their time or what they wait for comes, unless nobody may write
+    /// here. However much is put, there is a pause between rounds.
+    pub(crate) async fn run_until(&self, mut closed: watch::Receiver<bool>, writes: bool) {
+        let mut purges = Every::new(PURGES);
+        loop {
+            if purges.is_due()
+                && let Err(error) = self.under_lease(async |host| host.purge().await).await
+            {
+                tracing::warn!(error = %error, "commitments that ended long ago could not be removed");
+            }
+            let pause = match self.fire_in_turn(writes).await {
+                Ok(round) if round.is_idle => POLL,
+                Ok(_) => BREATH,
+                Err(error) => {
+                    tracing::warn!(error = %error, "commitments could not be looked after, will try again");
+                    POLL
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// A round, if there is anything to do and no other host does it.
+    async fn fire_in_turn(&self, writes: bool) -> Result<Round> {
+        let idle = Round { fired: 0, is_idle: true };
+        if !writes || !self.has_due().await? {
+            return Ok(idle);
+        }
+        Ok(self.under_lease(async |host| host.fire_round().await).await?.unwrap_or(idle))
+    }
+
+    async fn under_lease<T, W>(&self, work: impl FnOnce(Commitments) -> W) -> Result<Option<T>>
+    where
+        W: Future<Output = Result<T>>,
+    {
+        let work = |memory| {
+            let done = work(Self { memory, ..self.clone() });
+            async move {
+                match done.await {
+                    Err(CommitmentError::Memory(error)) => Err(error),
+                    done => Ok(done),
+                }
+            }
+        };
+        extend::under_lease(&self.memory, LEASE, work).await?.transpose()
+    }
+
     /// Deletes commitments that were settled longer ago than they are kept.
-    pub(crate) async fn purge_commitments(&self) -> Result<u64> {
-        let kept = self.inner.settings.commitments.retention_seconds as i64;
-        let settled_by = Millis(self.now().0.saturating_sub(kept.saturating_mul(1_000)));
+    pub(crate) async fn purge(&self) -> Result<u64> {
+        let kept = self.settings.retention_seconds as i64;
+        let settled_by = Millis(self.memory.now().0.saturating_sub(kept.saturating_mul(1_000)));
         let mut purged = 0;
         loop {
-            let step = self.inner.store.purge_commitments(settled_by, PURGED_A_STEP).await?;
+            let step = self.store().purge_commitments(settled_by, PURGED_A_STEP).await?;
             purged += step;
             if step < PURGED_A_STEP as u64 {
                 return Ok(purged);
@@ -393,18 +441,18 @@ fn told(commitment: &str, condition: &Condition) {
 
 fn refuse_empty(request: &CommitmentRequest) -> Result<()> {
     if matches!(&request.intention, IntentionRequest::Text(text) if text.trim().is_empty()) {
-        return Err(CommitmentError::Empty.into());
+        return Err(CommitmentError::Empty);
     }
     let ConditionRequest::Predicate { tag, mentions } = &request.condition else { return Ok(()) };
     if tag.as_ref().is_some_and(|tag| !(1..=MAX_MENTIONS_CHARS).contains(&tag.chars().count())) {
-        return Err(CommitmentError::Tag.into());
+        return Err(CommitmentError::Tag);
     }
     let is_tag = tag.as_ref().is_some_and(|tag| !tag.trim().is_empty());
     let is_said = mentions.as_ref().is_some_and(|said| !words(said).is_empty());
     let is_short = mentions.as_ref().is_none_or(|said| said.chars().count() <= MAX_MENTIONS_CHARS);
     match (is_tag || is_said) && is_short && (mentions.is_none() || is_said) {
         true => Ok(()),
-        false => Err(CommitmentError::Condition.into()),
+        false => Err(CommitmentError::Condition),
     }
 }
 
@@ -455,11 +503,9 @@ fn may_fulfil(entry: &EntryRecord) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use icecore_domain::ids::{Position, Principal};
-    use icecore_store::CommitmentState;
+    use icecore::{Position, Principal};
 
     use super::*;
-    use crate::error::MemoryError;
 
     fn waiting(tag: Option<&str>, mentions: Option<&str>) -> CommitmentRecord {
         let redactor = Redactor::standard();
@@ -544,11 +590,9 @@ mod tests {
             |intention: &str, condition: ConditionRequest, expected: Option<CommitmentError>| {
                 let intention = IntentionRequest::Text(intention.to_owned());
                 let request = CommitmentRequest { intention, condition, claim: None };
-                let found = match refuse_empty(&request) {
-                    Err(MemoryError::Commitment(error)) => Some(error),
-                    _ => None,
-                };
-                assert_eq!(found, expected, "{request:?}");
+                let told = |error: CommitmentError| error.to_string();
+                let found = refuse_empty(&request).err().map(told);
+                assert_eq!(found, expected.map(told), "{request:?}");
             };
         let when = |tag: Option<&str>, mentions: Option<&str>| ConditionRequest::Predicate {
             tag: tag.map(str::to_owned),

@@ -3,24 +3,20 @@
 use std::fmt;
 
 use icecore::json::JsonText;
-use icecore::{EntryRecord, EntryRef, Millis, NewRunValue};
+use icecore::{EntryRecord, Millis};
+use icecore_store::EntryRef;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::workflow::MemoryAction;
+use super::step::NewValue;
+use super::workflow::MemoryAction;
 
 /// How long the entry lives that is to expire.
 const BRIEF_MILLIS: u64 = 150;
 
 /// How long the entry lives that is to be there still.
 const FRESH_MILLIS: u64 = 3_600_000;
-
-/// The tag of what another tenant has where a run looks.
-pub(crate) const PLANTED_TAG: &str = "cross-tenant-probe";
-
-/// How long that lives.
-pub(crate) const PLANTED_MILLIS: i64 = 3_600_000;
 
 /// Sentences of the entry that is larger than any budget of ours.
 const SENTENCES: usize = 48;
@@ -91,17 +87,17 @@ pub(crate) const LARGE: usize = 2;
 pub(crate) const SECRET: usize = 3;
 
 /// A value of a run's own.
-pub(crate) fn value(value: Value) -> NewRunValue {
+pub(crate) fn value(value: Value) -> NewValue {
     // What was written as JSON can be read as it.
     let text = value.to_string();
-    NewRunValue::Json(JsonText::parse(&text).unwrap_or_else(|_| JsonText::string("")))
+    NewValue::Json(JsonText::parse(&text).unwrap_or_else(|_| JsonText::string("")))
 }
 
 /// The fields of an object, each as it is written. A field that is there twice is set
 /// twice.
-pub(crate) fn fields(object: &JsonText) -> Vec<(String, NewRunValue)> {
+pub(crate) fn fields(object: &JsonText) -> Vec<(String, NewValue)> {
     let Fields(fields) = serde_json::from_str(object.as_str()).unwrap_or_default();
-    let value = |json: &RawValue| JsonText::parse(json.get()).ok().map(NewRunValue::Json);
+    let value = |json: &RawValue| JsonText::parse(json.get()).ok().map(NewValue::Json);
     fields.into_iter().filter_map(|(name, json)| Some((name, value(&json)?))).collect()
 }
 
@@ -132,17 +128,22 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
+/// Entries that were found, as a variable.
+pub(crate) fn entries(memory_ref: &str, found: &[EntryRecord]) -> NewValue {
+    NewValue::Entries(named(memory_ref, found))
+}
+
 /// Entries that were found, by name.
-pub(crate) fn entries(memory_ref: &str, found: &[EntryRecord]) -> NewRunValue {
+pub(crate) fn named(memory_ref: &str, found: &[EntryRecord]) -> Vec<EntryRef> {
     let named = |entry: &EntryRecord| EntryRef {
         memory_ref: memory_ref.to_owned(),
         memory_id: entry.id.clone(),
     };
-    NewRunValue::Entries(found.iter().map(named).collect())
+    found.iter().map(named).collect()
 }
 
 /// The ids of entries, in order.
-pub(crate) fn ids(found: &[EntryRecord]) -> NewRunValue {
+pub(crate) fn ids(found: &[EntryRecord]) -> NewValue {
     let ids: Vec<&str> = found.iter().map(|entry| entry.id.as_str()).collect();
     value(json!(ids))
 }
@@ -155,8 +156,8 @@ mod tests {
     fn fields_keep_their_spelling() {
         let check = |object: &str, expected: &[(&str, &str)]| {
             let found = fields(&JsonText::parse(object).unwrap());
-            let json = |json: &str| NewRunValue::Json(JsonText::parse(json).unwrap());
-            let expected: Vec<(String, NewRunValue)> =
+            let json = |json: &str| NewValue::Json(JsonText::parse(json).unwrap());
+            let expected: Vec<(String, NewValue)> =
                 expected.iter().map(|(name, value)| ((*name).to_owned(), json(value))).collect();
             assert_eq!(found, expected, "{object}");
         };

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use icecore::{EntryRef, Millis, NewRunEvent, RunEventRecord, RunRecord};
+use icecore::{Millis, Principal};
+use icecore_store::{EntryRef, NewRunEvent, RunEventRecord, RunRecord};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::probes;
-use crate::runs::RunOwner;
-use crate::workflow::{Behaviour, MemoryAction, Node, Workflow};
+use super::fixtures;
+use super::workflow::{Behaviour, MemoryAction, Node, Workflow};
 
 /// What has happened in a run so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -136,7 +136,7 @@ pub(crate) fn next<'w>(
     };
     match progress.written_by(node).last() {
         None => Next::Write(node, action),
-        Some(last) => match probes::ready_at(action, last.at) {
+        Some(last) => match fixtures::ready_at(action, last.at) {
             Some(ready_at) if now < ready_at => Next::Wait(ready_at),
             _ => Next::Read(node, action),
         },
@@ -155,9 +155,13 @@ pub(crate) fn event(kind: &'static str, node: Option<&str>, payload: Value) -> N
 }
 
 /// A run begins, with its first node.
-pub(crate) fn begun(workflow: &Workflow, owner: &RunOwner) -> Vec<NewRunEvent> {
-    let RunOwner { tenant, workspace, principal } = owner;
-    let owner = json!({"tenant": tenant, "workspace": workspace, "principal": principal});
+pub(crate) fn begun(
+    workflow: &Workflow,
+    principal: &Principal,
+    run: &RunRecord,
+) -> Vec<NewRunEvent> {
+    let tenant = principal.tenant().as_str();
+    let owner = json!({"tenant": tenant, "workspace": run.workspace, "principal": run.principal});
     let payload = json!({"workflowId": workflow.id, "owner": owner});
     let mut events = vec![event("run.started", None, payload)];
     events.extend(workflow.nodes.first().map(started));
@@ -197,10 +201,11 @@ pub(crate) fn changed<'a>(
 #[cfg(test)]
 mod tests {
     use icecore::json::JsonText;
-    use icecore::{Position, Redactor, RunStatus};
+    use icecore::{Position, Redactor};
+    use icecore_store::RunStatus;
 
+    use super::super::workflow::tests::definition;
     use super::*;
-    use crate::workflow::tests::definition;
 
     fn run(status: RunStatus) -> RunRecord {
         let inputs = JsonText::parse("{}").unwrap();
@@ -247,7 +252,7 @@ mod tests {
         check(None, 1_100, Next::TimeOut(Some(a)));
         let action = &MemoryAction::TtlProbe;
         check(Some(told(100, "node.completed", Some("a"))), 100, Next::Write(b, action));
-        let ready = probes::ready_at(action, Millis(200)).unwrap();
+        let ready = fixtures::ready_at(action, Millis(200)).unwrap();
         check(Some(told(200, "memory.written", Some("b"))), 200, Next::Wait(ready));
         check(None, ready.0, Next::Read(b, action));
         check(Some(told(500, "node.completed", Some("b"))), 500, Next::PassOn(c));

@@ -5,21 +5,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use icecore_domain::ids::{Scope, Tenant};
-use icecore_domain::time::Millis;
-use icecore_store::{
-    DreamTrigger, EntryFilter, MAX_BACKOFF_MILLIS, Packs, ScheduleRecord, ScheduleTask,
-    ScheduleTiming, TakenOver, TickEnd, TickOutcome, TickRecord,
+use icecore::{
+    ConsolidationTrigger, DreamRequest, DreamTrigger, MemoryError, Millis, Scope, Tenant,
 };
-use tokio::sync::{OwnedMutexGuard, watch};
+use icecore_store::{
+    EntryFilter, MAX_BACKOFF_MILLIS, Packs, ScheduleRecord, ScheduleTask, ScheduleTiming,
+    TakenOver, TickEnd, TickOutcome, TickRecord,
+};
+use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
-use super::DAY_MILLIS;
-use crate::consolidation::ConsolidationTrigger;
-use crate::dreams::DreamRequest;
-use crate::error::{MemoryError, Result};
-use crate::memory::Memory;
+use super::{DAY_MILLIS, Result, Schedules};
+use crate::commitments::CommitmentError;
+use crate::upkeep::Every;
 
 /// Schedules that are looked at in one round, and ticks that a host holds at once.
 pub(super) const DUE_A_ROUND: usize = 256;
@@ -51,9 +49,13 @@ const TRIMS: Duration = Duration::from_secs(3_600);
 /// The newest entries of a memory that tell whether it is in use.
 const ENTRIES_LOOKED_AT: usize = 8;
 
-/// What ticks of a host share.
-#[derive(Debug, Default)]
-pub(crate) struct Scheduling {
+/// What the ticks of a host share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Something may be due earlier than was thought.
+    pub(super) wake: Notify,
+    /// Places to work on ticks at.
+    places: Semaphore,
     /// Ticks that wait for a memory or a tenant, rather than for a place.
     waiting: AtomicUsize,
     /// Tenants with a limit of tokens whose scheduled dream is under way.
@@ -63,7 +65,16 @@ pub(crate) struct Scheduling {
 /// A tick that waits, until this is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
-impl Scheduling {
+impl Shared {
+    pub(super) fn new(running: usize) -> Self {
+        Self {
+            wake: Notify::new(),
+            places: Semaphore::new(running.max(1)),
+            waiting: AtomicUsize::default(),
+            dreaming: Mutex::default(),
+        }
+    }
+
     fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(&self.waiting)
@@ -87,6 +98,8 @@ impl Drop for Waiting<'_> {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+type MemoryResult<T> = std::result::Result<T, MemoryError>;
 
 /// A tick to work on.
 #[derive(Debug, Clone)]
@@ -130,18 +143,21 @@ enum Gate {
     Paused,
 }
 
-impl Memory {
+impl Schedules {
     /// Looks after schedules until the host closes.
-    pub(crate) async fn keep_schedules_until(&self, mut closed: watch::Receiver<bool>) {
-        let lease = Duration::from_secs(self.schedule_settings().lease_seconds.max(1));
+    pub(crate) async fn run_until(&self, mut closed: watch::Receiver<bool>) {
+        let lease = Duration::from_secs(self.settings.lease_seconds.max(1));
         let poll = Duration::from_millis(POLL_MILLIS as u64);
         let mut jobs = JoinSet::new();
-        let (mut looked, mut purged, mut trimmed) = (None, None, None);
+        let (mut looks, mut purges) = (Every::new(lease / 3), Every::new(PURGES));
+        let mut trims = Every::new(TRIMS);
+        // Another host may have made a schedule.
+        let mut news = self.memory.news();
         loop {
             while jobs.try_join_next().is_some() {}
             let room = self.room_beside(jobs.len());
             let mut found = Vec::new();
-            if room > 0 && is_time(&mut looked, lease / 3) {
+            if room > 0 && looks.is_due() {
                 match self.left_behind(room).await {
                     Ok(left) => found.extend(left),
                     Err(error) => {
@@ -149,12 +165,12 @@ impl Memory {
                     }
                 }
             }
-            if is_time(&mut purged, PURGES)
+            if purges.is_due()
                 && let Err(error) = self.purge_ticks().await
             {
                 tracing::warn!(error = %error, "ticks that ended long ago could not be removed");
             }
-            if is_time(&mut trimmed, TRIMS)
+            if trims.is_due()
                 && let Err(error) = self.trim_ticks().await
             {
                 tracing::warn!(error = %error, "ticks beyond those that are kept could not be removed");
@@ -171,13 +187,13 @@ impl Memory {
                 }
             };
             for job in found {
-                let (memory, mut closed) = (self.clone(), closed.clone());
+                let (schedules, mut closed) = (self.clone(), closed.clone());
                 jobs.spawn(async move {
                     let closing = async {
                         let _ = closed.wait_for(|closed| *closed).await;
                     };
                     let id = job.schedule.id.clone();
-                    if let Err(error) = memory.work_on(job, closing).await {
+                    if let Err(error) = schedules.work_on(job, closing).await {
                         tracing::warn!(schedule = id, error = %error, "what came of a tick could not be recorded");
                     }
                 });
@@ -190,7 +206,8 @@ impl Memory {
             tokio::select! {
                 biased;
                 _ = closed.wait_for(|closed| *closed) => break,
-                () = self.inner.schedule_wake.notified(), if !has_failed => {}
+                () = self.shared.wake.notified(), if !has_failed => {}
+                Ok(()) = news.changed(), if !has_failed => {}
                 Some(_) = jobs.join_next(), if is_full && !has_failed => {}
                 () = tokio::time::sleep(pause) => {}
             }
@@ -201,17 +218,17 @@ impl Memory {
 
     /// How many more ticks a host may claim that holds so many.
     fn room_beside(&self, held: usize) -> usize {
-        let waiting = self.inner.scheduling.waiting.load(Ordering::Relaxed);
-        let ahead = self.schedule_settings().running.max(1).saturating_mul(AHEAD);
+        let waiting = self.shared.waiting.load(Ordering::Relaxed);
+        let ahead = self.settings.running.max(1).saturating_mul(AHEAD);
         let room = ahead.saturating_sub(held.saturating_sub(waiting));
         room.min(DUE_A_ROUND.saturating_sub(held))
     }
 
     /// How long nothing is due, as far as one can know.
     async fn until_the_next(&self) -> Duration {
-        let now = self.now();
+        let now = self.memory.now();
         let soon = Millis(now.0.saturating_add(POLL_MILLIS));
-        let millis = match self.inner.store.due_schedules(soon, 1).await {
+        let millis = match self.store().due_schedules(soon, 1).await {
             Ok(due) => {
                 let next = due.first().and_then(|one| one.next);
                 next.map_or(POLL_MILLIS, |next| next.fires_at.0.saturating_sub(now.0))
@@ -223,12 +240,12 @@ impl Memory {
 
     /// Ticks that dead hosts left, taken over.
     pub(super) async fn left_behind(&self, limit: usize) -> Result<Vec<Job>> {
-        let lease = self.schedule_settings().lease_seconds.saturating_mul(1_000);
+        let lease = self.settings.lease_seconds.saturating_mul(1_000);
         let mut jobs = Vec::new();
         while jobs.len() < limit {
-            let (now, holder) = (self.now(), Packs::new_name());
+            let (now, holder) = (self.memory.now(), Packs::new_name());
             let dead_since = Millis(now.0.saturating_sub(lease as i64));
-            let taken = self.inner.store.take_over_tick(&holder, dead_since, now).await?;
+            let taken = self.store().take_over_tick(&holder, dead_since, now).await?;
             let Some(TakenOver { schedule, tick }) = taken else { break };
             tracing::info!(schedule = schedule.id, at = %tick.at, attempt = tick.attempts, "a tick was taken over");
             jobs.push(Job { schedule, tick, holder });
@@ -240,7 +257,7 @@ impl Memory {
     /// `closing` resolves: then it is given up, for whoever comes next.
     pub(super) async fn work_on(&self, job: Job, closing: impl Future<Output = ()>) -> Result<()> {
         let Job { schedule, tick, holder } = &job;
-        let (store, tenant) = (&self.inner.store, schedule.scope.tenant());
+        let (store, tenant) = (self.store(), schedule.scope.tenant());
         let ending = tokio::select! {
             biased;
             ending = self.done_with(&job) => ending,
@@ -254,7 +271,7 @@ impl Memory {
                 return Ok(());
             }
         };
-        let now = self.now();
+        let now = self.memory.now();
         let (failures, not_before) = match done.outcome {
             TickOutcome::Ran | TickOutcome::Unchanged => (Some(0), None),
             TickOutcome::Failed => {
@@ -274,12 +291,12 @@ impl Memory {
     /// Gives signs until the tick is not ours any more.
     async fn until_lost(&self, job: &Job) {
         let Job { schedule, tick, holder } = job;
-        let (store, tenant) = (&self.inner.store, schedule.scope.tenant());
-        let lease = self.schedule_settings().lease_seconds.max(1);
+        let (store, tenant) = (self.store(), schedule.scope.tenant());
+        let lease = self.settings.lease_seconds.max(1);
         let pause = Duration::from_millis(lease.saturating_mul(1_000) / 3);
         loop {
             tokio::time::sleep(pause).await;
-            match store.beat_tick(tenant, &schedule.id, tick.at, holder, self.now()).await {
+            match store.beat_tick(tenant, &schedule.id, tick.at, holder, self.memory.now()).await {
                 Ok(true) => {}
                 Ok(false) => return,
                 // The next sign may still come in time.
@@ -290,7 +307,7 @@ impl Memory {
 
     /// Does a tick's task once its turn comes.
     async fn done_with(&self, job: &Job) -> Ending {
-        let began = self.now();
+        let began = self.memory.now();
         if job.tick.attempts > MAX_ATTEMPTS {
             return Ending::Done(Done::failed("abandoned"));
         }
@@ -302,7 +319,7 @@ impl Memory {
                 Err(error) => return self.failed(job, &error),
             }
             let alone = self.alone(job).await;
-            let Ok(place) = self.inner.schedule_places.acquire().await else {
+            let Ok(place) = self.shared.places.acquire().await else {
                 return Ending::Done(Done::failed("internal_error"));
             };
             // That may have taken long.
@@ -312,9 +329,9 @@ impl Memory {
                 Err(error) => return self.failed(job, &error),
             }
             // Apart, so that a task that panics is a task that failed.
-            let (memory, mine) = (self.clone(), job.clone());
+            let (schedules, mine) = (self.clone(), job.clone());
             let mut task = JoinSet::new();
-            task.spawn(async move { memory.perform(&mine).await });
+            task.spawn(async move { schedules.perform(&mine).await });
             let done = task.join_next().await;
             drop((place, alone));
             match done {
@@ -347,35 +364,34 @@ impl Memory {
             return Ending::Done(Done::failed(error.code()));
         }
         // A sign from which on it counts as dead once the wait is over.
-        let lease = self.schedule_settings().lease_seconds.saturating_mul(1_000) as i64;
-        let again = self.now().0.saturating_add(backoff(tick.attempts));
+        let lease = self.settings.lease_seconds.saturating_mul(1_000) as i64;
+        let again = self.memory.now().0.saturating_add(backoff(tick.attempts));
         Ending::Later(Millis(again.saturating_sub(lease)))
     }
 
     /// While a tenant's tokens are limited its scheduled dreams come one after the
     /// other, so that each knows what those before it used.
     async fn alone(&self, job: &Job) -> Option<OwnedMutexGuard<()>> {
-        let is_limited = self.schedule_settings().tokens_a_day > 0;
+        let is_limited = self.settings.tokens_a_day > 0;
         if !is_limited || job.schedule.task != ScheduleTask::Dream {
             return None;
         }
-        let scheduling = &self.inner.scheduling;
-        let _waiting = scheduling.wait();
-        Some(scheduling.dreamer_of(job.schedule.scope.tenant()).lock_owned().await)
+        let _waiting = self.shared.wait();
+        Some(self.shared.dreamer_of(job.schedule.scope.tenant()).lock_owned().await)
     }
 
     fn is_too_late(&self, began: Millis) -> bool {
-        let wait = self.schedule_settings().wait_seconds.saturating_mul(1_000);
-        self.now().0.saturating_sub(began.0) >= wait as i64
+        let wait = self.settings.wait_seconds.saturating_mul(1_000);
+        self.memory.now().0.saturating_sub(began.0) >= wait as i64
     }
 
     async fn wait_at_the_gate(&self) {
-        let _waiting = self.inner.scheduling.wait();
+        let _waiting = self.shared.wait();
         tokio::time::sleep(GATE).await;
     }
 
     /// Waits until nobody writes into a memory; if somebody still does, it is too late.
-    async fn turn(&self, job: &Job, began: Millis) -> Result<Gate> {
+    async fn turn(&self, job: &Job, began: Millis) -> MemoryResult<Gate> {
         loop {
             match self.gate(job).await? {
                 Gate::InUse if !self.is_too_late(began) => self.wait_at_the_gate().await,
@@ -385,10 +401,10 @@ impl Memory {
     }
 
     /// Whether a tick may begin now.
-    async fn gate(&self, job: &Job) -> Result<Gate> {
+    async fn gate(&self, job: &Job) -> MemoryResult<Gate> {
         let schedule = &job.schedule;
         let scope = &schedule.scope;
-        let kept = self.inner.store.schedule(scope.tenant(), &schedule.id).await?;
+        let kept = self.store().schedule(scope.tenant(), &schedule.id).await?;
         if kept.is_some_and(|kept| kept.paused) {
             return Ok(Gate::Paused);
         }
@@ -400,12 +416,12 @@ impl Memory {
     }
 
     /// Whether somebody wrote into a memory just now.
-    async fn is_in_use(&self, scope: &Scope) -> Result<bool> {
-        let idle = self.schedule_settings().idle_seconds.saturating_mul(1_000);
+    async fn is_in_use(&self, scope: &Scope) -> MemoryResult<bool> {
+        let idle = self.settings.idle_seconds.saturating_mul(1_000);
         if idle == 0 {
             return Ok(false);
         }
-        let (store, now) = (&self.inner.store, self.now());
+        let (store, now) = (self.store(), self.memory.now());
         let is_recent = |at: Millis| now.0.saturating_sub(at.0).unsigned_abs() < idle;
         let session = store.recent_sessions(scope, 1).await?;
         if session.first().is_some_and(|session| is_recent(session.updated_at)) {
@@ -417,33 +433,41 @@ impl Memory {
     }
 
     /// A tick's task.
-    async fn perform(&self, job: &Job) -> Result<Done> {
+    async fn perform(&self, job: &Job) -> MemoryResult<Done> {
         let scope = &job.schedule.scope;
         match job.schedule.task {
             ScheduleTask::Dream => self.perform_dream(job).await,
             ScheduleTask::Consolidate => {
-                let done = self.consolidate(scope, ConsolidationTrigger::Scheduled).await?;
+                let done = self.memory.consolidate(scope, ConsolidationTrigger::Scheduled).await?;
                 let outcome = match done.position {
                     Some(_) => TickOutcome::Ran,
                     None => TickOutcome::Unchanged,
                 };
                 Ok(Done::as_is(outcome))
             }
-            ScheduleTask::Commitments => match self.fire_commitments_of(scope).await? {
+            ScheduleTask::Commitments => match self.fire_commitments(scope).await? {
                 0 => Ok(Done::as_is(TickOutcome::Unchanged)),
                 _ => Ok(Done::as_is(TickOutcome::Ran)),
             },
         }
     }
 
-    async fn perform_dream(&self, job: &Job) -> Result<Done> {
+    async fn fire_commitments(&self, scope: &Scope) -> MemoryResult<u64> {
+        match self.commitments.fire_of(scope).await {
+            Ok(fired) => Ok(fired),
+            Err(CommitmentError::Memory(error)) => Err(error),
+            Err(error) => Err(MemoryError::Internal(error.to_string())),
+        }
+    }
+
+    async fn perform_dream(&self, job: &Job) -> MemoryResult<Done> {
         let Job { schedule, tick, .. } = job;
         let (scope, run) = (&schedule.scope, run_of(&schedule.id, tick.at));
         // Whoever had it before may have died right after.
-        if tick.attempts > 1 && self.dream_record(scope.tenant(), &run).await?.is_some() {
+        if tick.attempts > 1 && self.memory.dream_record(scope.tenant(), &run).await?.is_some() {
             return Ok(Done { run: Some(run), ..Done::as_is(TickOutcome::Ran) });
         }
-        let wanted = schedule.budget.unwrap_or(self.inner.settings.dreams.max_token_budget);
+        let wanted = schedule.budget.unwrap_or(self.memory.dream_settings().max_token_budget);
         let Some(budget) = self.left_today(scope, wanted).await? else {
             return Ok(Done::as_is(TickOutcome::OverBudget));
         };
@@ -453,7 +477,7 @@ impl Memory {
             principal: "schedule".to_owned(),
             ..DreamRequest::manual(Some(budget))
         };
-        match self.dream(scope, request, |_| {}).await {
+        match self.memory.dream(scope, request, |_| {}).await {
             Ok(dream) if dream.unchanged => Ok(Done::as_is(TickOutcome::Unchanged)),
             Ok(dream) => Ok(Done { run: Some(dream.record.run), ..Done::as_is(TickOutcome::Ran) }),
             Err(MemoryError::NothingToDream { .. }) => Ok(Done::as_is(TickOutcome::Unchanged)),
@@ -469,14 +493,14 @@ impl Memory {
 
     /// What a dream may use of the tokens that the tenant has left today; none, if there
     /// are none.
-    async fn left_today(&self, scope: &Scope, wanted: u64) -> Result<Option<u64>> {
-        let most = self.schedule_settings().tokens_a_day;
+    async fn left_today(&self, scope: &Scope, wanted: u64) -> MemoryResult<Option<u64>> {
+        let most = self.settings.tokens_a_day;
         if most == 0 {
             return Ok(Some(wanted));
         }
-        let now = self.now();
+        let now = self.memory.now();
         let midnight = Millis(now.0 - now.0.rem_euclid(DAY_MILLIS));
-        let used = self.inner.store.dreamt_tokens(scope.tenant(), midnight).await?;
+        let used = self.store().dreamt_tokens(scope.tenant(), midnight).await?;
         let left = most.saturating_sub(used);
         Ok((left > 0).then_some(wanted.min(left)))
     }
@@ -501,44 +525,38 @@ fn paused(job: &Job) -> Ending {
     }
 }
 
-fn is_time(last: &mut Option<Instant>, pause: Duration) -> bool {
-    let is_time = last.is_none_or(|at| at.elapsed() >= pause);
-    if is_time {
-        *last = Some(Instant::now());
-    }
-    is_time
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entries::NewEntryRequest;
-    use crate::schedules::{ScheduleRequest, ScheduleSettings, TimingRequest};
-    use crate::settings::MemorySettings;
+    use crate::commitments::Commitments;
+    use crate::schedules::{ScheduleRequest, TimingRequest};
+    use crate::settings::{CommitmentSettings, ScheduleSettings};
+    use icecore::{Memory, NewEntryRequest, Principal};
 
-    async fn opened(dir: &std::path::Path) -> Memory {
-        let schedules =
+    fn over(memory: &Memory) -> Schedules {
+        let settings =
             ScheduleSettings { wait_seconds: 0, running: 2, ..ScheduleSettings::default() };
-        let settings = MemorySettings { schedules, ..MemorySettings::default() };
-        Memory::builder().settings(settings).open(dir).await.unwrap()
+        let commitments = Commitments::new(memory.clone(), CommitmentSettings::default());
+        Schedules::new(memory.clone(), settings, commitments)
     }
 
     #[tokio::test]
     async fn who_waited_for_a_place_looks_again_whether_it_may_begin() {
         let dir = tempfile::tempdir().unwrap();
-        let memory = opened(dir.path()).await;
-        let me = crate::Principal::local_operator(Tenant::new("me").unwrap());
+        let memory = Memory::open(dir.path()).await.unwrap();
+        let schedules = over(&memory);
+        let me = Principal::local_operator(Tenant::new("me").unwrap());
         let scope = memory.scope(&me, "m").await.unwrap();
-        let places = memory.inner.schedule_places.acquire_many(2).await.unwrap();
+        let places = schedules.shared.places.acquire_many(2).await.unwrap();
         let request = ScheduleRequest {
             task: ScheduleTask::Consolidate,
             timing: TimingRequest::DelayMillis(1),
             ..ScheduleRequest::cron("")
         };
-        let made = memory.add_schedule(&scope, request).await.unwrap();
+        let made = schedules.add(&scope, request).await.unwrap();
         let at = Millis(made.next.unwrap().at.0 + 1);
         let writing = async {
-            while memory.ticks(me.tenant(), &made.id, 1).await.unwrap().is_empty() {
+            while schedules.ticks(me.tenant(), &made.id, 1).await.unwrap().is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -547,20 +565,20 @@ mod tests {
             memory.put_entry(&scope, request).await.unwrap();
             drop(places);
         };
-        let (fired, ()) = tokio::join!(memory.fire_schedule(me.tenant(), &made.id, at), writing);
+        let (fired, ()) = tokio::join!(schedules.fire(me.tenant(), &made.id, at), writing);
         assert_eq!(fired.unwrap(), 1);
-        let tick = memory.ticks(me.tenant(), &made.id, 1).await.unwrap().remove(0);
+        let tick = schedules.ticks(me.tenant(), &made.id, 1).await.unwrap().remove(0);
         assert_eq!(tick.outcome, Some(TickOutcome::Busy));
     }
 
     #[tokio::test]
     async fn a_host_claims_little_more_than_it_has_places_for() {
         let dir = tempfile::tempdir().unwrap();
-        let memory = opened(dir.path()).await;
-        let room = |held| memory.room_beside(held);
+        let schedules = over(&Memory::open(dir.path()).await.unwrap());
+        let room = |held| schedules.room_beside(held);
         assert_eq!([0, 3, 8, 9].map(room), [8, 5, 0, 0]);
         // Who waits at a gate is in nobody's way, up to a bound.
-        let waiting: Vec<_> = (0..300).map(|_| memory.inner.scheduling.wait()).collect();
+        let waiting: Vec<_> = (0..300).map(|_| schedules.shared.wait()).collect();
         assert_eq!([8, 200, 250, 256, 300].map(room), [8, 8, 6, 0, 0]);
         drop(waiting);
         assert_eq!(room(8), 0);

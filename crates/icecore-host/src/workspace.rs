@@ -1,50 +1,33 @@
 //! Workspace files: small texts that agents share beside the memory.
 //!
-//! A file has a path and versions from 1 on; the last is the file. Its content goes
-//! through the redactor as everything does. A path that holds a secret is refused
-//! rather than rewritten: nobody could find the file again.
-//!
-//! [`Memory::forget`] leaves files alone. They are nobody's turns or entries, and
-//! whoever wrote one can delete it, with all its versions.
+//! A file has a path and versions from 1 on; the last is the file. Secrets are hidden in
+//! its content. A path that holds a secret is refused, since nobody could find the file
+//! under another. Forgetting leaves files alone: their writers can delete them, with all
+//! versions.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use icecore_domain::ids::{Position, Principal, Tenant};
-use icecore_domain::redact::{Hidden, RedactedText, Redactor};
-use icecore_domain::time::Millis;
-use icecore_domain::workspace::{
-    DEFAULT_CONTENT_TYPE, FilePath, MAX_CONTENT_TYPE_BYTES, PathError, Workspace, check_path,
-    is_content_type,
+use icecore::extend::{self, INLINE_BYTES, in_pieces, off_thread, write_redacted};
+use icecore::{
+    Claim, Hidden, Memory, MemoryError, Millis, Position, Principal, RedactedText, Redactor,
+    StoreError, Tenant, TenantRedactor,
 };
-use icecore_settings::settings;
-use icecore_store::{Claim, Expect, FileHead, FileRecord, NewFile, StoreError};
+use icecore_domain::workspace::{
+    DEFAULT_CONTENT_TYPE, FilePath, MAX_CONTENT_TYPE_BYTES, Workspace, check_path, is_content_type,
+};
+pub use icecore_domain::workspace::{MAX_PATH_BYTES, PathError};
+use icecore_store::{Expect, FileHead, FileRecord, NewFile, Store};
 use sha2::{Digest, Sha256};
 
-use crate::error::{MemoryError, Result, off_thread};
-use crate::memory::{INLINE_BYTES, Memory};
-use crate::pieces::in_pieces;
-use crate::secrets::TenantRedactor;
-use crate::secrets::write_redacted;
-use crate::veil::Veil;
+use crate::error::wraps_memory;
+use crate::settings::WorkspaceSettings;
 
-settings! {
-    /// Limits on workspace files.
-    #[derive(PartialEq, Eq, Copy)]
-    pub struct WorkspaceSettings {
-        /// Offers workspace files at all.
-        enabled: bool = true;
-        /// The largest content of a file.
-        file_bytes: usize = 1 << 20, 1..=1 << 28;
-        /// Files of one workspace.
-        files: u64 = 256, 1..=100_000;
-        /// Versions of a file that are kept, the last among them.
-        versions: u64 = 20, 1..=100_000 => advanced;
-    }
-}
+type Result<T> = std::result::Result<T, WorkspaceError>;
 
 /// Something that cannot be done with a workspace file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkspaceError {
     /// Workspaces are switched off.
@@ -90,7 +73,12 @@ pub enum WorkspaceError {
         /// Its last version; 0 where there is none.
         current: u64,
     },
+    /// The memory failed.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
+
+wraps_memory!(WorkspaceError);
 
 impl WorkspaceError {
     /// What a person can do about it.
@@ -101,6 +89,7 @@ impl WorkspaceError {
             WorkspaceError::TooLarge { .. } => "split it into several files",
             WorkspaceError::TooMany { .. } => "delete files that are out of use",
             WorkspaceError::Conflict { .. } => "read the file again and write what follows from it",
+            WorkspaceError::Memory(error) => return error.hint(),
             _ => return None,
         };
         Some(hint.to_owned())
@@ -161,32 +150,44 @@ pub struct WorkspaceFile {
     pub content: String,
 }
 
-impl Memory {
-    /// What bounds workspaces here.
-    pub fn workspace(&self) -> &WorkspaceSettings {
-        &self.inner.workspace
+/// The files of all workspaces. Clones share everything.
+#[derive(Clone)]
+pub struct Files {
+    memory: Memory,
+    settings: WorkspaceSettings,
+    tidying: Arc<Tidying>,
+}
+
+impl Files {
+    pub(crate) fn new(memory: Memory, settings: WorkspaceSettings) -> Self {
+        Self { memory, settings, tidying: Arc::default() }
+    }
+
+    fn store(&self) -> &Store {
+        extend::store(&self.memory)
+    }
+
+    /// Limits of workspaces.
+    pub fn settings(&self) -> &WorkspaceSettings {
+        &self.settings
     }
 
     /// Writes the next version of a file, all or nothing; see [`FileMatch`] for how
     /// two writers keep out of each other's way.
-    pub async fn put_file(&self, principal: &Principal, file: FileWrite) -> Result<WorkspaceFile> {
-        let settings = *self.workspace_on()?;
+    pub async fn put(&self, principal: &Principal, file: FileWrite) -> Result<WorkspaceFile> {
+        self.refuse_off()?;
         check_path(&file.path).map_err(WorkspaceError::from)?;
         let bytes = file.content.len();
-        if bytes > settings.file_bytes {
-            return Err(WorkspaceError::TooLarge { bytes, most: settings.file_bytes }.into());
+        let most = self.settings.file_bytes;
+        if bytes > most {
+            return Err(WorkspaceError::TooLarge { bytes, most });
         }
         let workspace = principal.workspace();
-        write_redacted(|| self.put_file_once(&workspace, &file, &settings)).await
+        write_redacted(|| self.put_once(&workspace, &file)).await
     }
 
-    async fn put_file_once(
-        &self,
-        workspace: &Workspace,
-        file: &FileWrite,
-        settings: &WorkspaceSettings,
-    ) -> Result<WorkspaceFile> {
-        let known = self.redactor(workspace.tenant()).await?;
+    async fn put_once(&self, workspace: &Workspace, file: &FileWrite) -> Result<WorkspaceFile> {
+        let known = self.memory.redactor(workspace.tenant()).await?;
         let path = clean_path(&known.redactor, &file.path)?;
         let content_type = clean_type(&known.redactor, file.content_type.as_deref())?;
         let expect = self.expected(workspace, &path, &file.expect).await?;
@@ -198,28 +199,29 @@ impl Memory {
             content,
             content_type,
             expect,
-            versions_kept: settings.versions,
-            most_files: settings.files,
-            now: self.now(),
+            versions_kept: self.settings.versions,
+            most_files: self.settings.files,
+            now: self.memory.now(),
             secrets_seen,
             hidden,
             claim,
         };
-        let taking = self.take_text(workspace.tenant(), file.content.as_str()).await?;
-        let written = self.inner.store.put_file(workspace, file).await.map_err(refused);
-        let written = written.inspect_err(|error| self.inner.counters.refused(error))?;
-        taking.keep_all();
+        let admitted =
+            extend::admit_text(&self.memory, workspace.tenant(), file.content.as_str()).await?;
+        let written = self.store().put_file(workspace, file).await;
+        let written = extend::written(&self.memory, written).map_err(refused)?;
+        admitted.store_all();
         Ok(written.into())
     }
 
     /// What a written file holds and of which media type it is, its secrets hidden by
     /// what is known of the tenant's secrets here and now.
-    pub async fn shown_file(
+    pub async fn shown(
         &self,
         tenant: &Tenant,
         file: &FileWrite,
     ) -> Result<(RedactedText, RedactedText)> {
-        let known = self.redactor(tenant).await?;
+        let known = self.memory.redactor(tenant).await?;
         let kind = file.content_type.as_deref().unwrap_or(DEFAULT_CONTENT_TYPE);
         let kind = known.redactor.text(kind);
         let (content, _) = redacted(known, file.content.clone()).await?;
@@ -228,35 +230,36 @@ impl Memory {
 
     /// A version of a file, or its last. What was written before a secret was
     /// registered is shown without it.
-    pub async fn file(
+    pub async fn get(
         &self,
         principal: &Principal,
         path: &str,
         version: Option<u64>,
     ) -> Result<WorkspaceFile> {
-        self.workspace_on()?;
+        self.refuse_off()?;
         let workspace = principal.workspace();
         let path = self.known_path(&workspace, path).await?;
-        let found = self.veiled_file(&workspace, &path, version).await?;
+        let found = self.read(&workspace, &path, version).await?;
         found.map(WorkspaceFile::from).ok_or_else(|| not_found(&path))
     }
 
     /// The files whose paths begin with `prefix`, by path. One whose path turned
-    /// out to hold a secret is left out until [`Memory::rescan`] names it anew.
-    pub async fn files(&self, principal: &Principal, prefix: &str) -> Result<Vec<FileInfo>> {
-        self.workspace_on()?;
+    /// out to hold a secret is left out until a rescan names it anew.
+    pub async fn list(&self, principal: &Principal, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.refuse_off()?;
         let workspace = principal.workspace();
-        let mut heads = self.inner.store.files(&workspace, prefix).await?;
-        if let Some(veil) = self.veil_of(workspace.tenant()).await? {
+        let mut heads = self.store().files(&workspace, prefix).await?;
+        if let Some(redactor) = extend::read_redactor(&self.memory, workspace.tenant()).await? {
             let mut shown: Vec<Option<FileHead>> = heads.into_iter().map(Some).collect();
             in_pieces(
                 &mut shown,
                 |_| LISTED_BYTES,
                 move |head| {
-                    *head = head.take().filter(|head| veil.shows_path(head)).map(|mut head| {
-                        veil.head(&mut head);
-                        head
-                    });
+                    *head =
+                        head.take().filter(|head| shows_path(&redactor, head)).map(|mut head| {
+                            hide_type(&redactor, &mut head);
+                            head
+                        });
                     Ok(())
                 },
             )
@@ -268,39 +271,38 @@ impl Memory {
 
     /// Deletes a file with all its versions. One that is written at the same path
     /// later begins at version 1.
-    pub async fn delete_file(
+    pub async fn delete(
         &self,
         principal: &Principal,
         path: &str,
         expect: &FileMatch,
     ) -> Result<()> {
-        self.workspace_on()?;
+        self.refuse_off()?;
         let workspace = principal.workspace();
         let path = self.known_path(&workspace, path).await?;
         let expect = self.expected(&workspace, &path, expect).await?;
-        let store = &self.inner.store;
-        match store.delete_file(&workspace, &path, expect, self.now()).await.map_err(refused)? {
-            true => {
-                self.tidy_soon();
-                Ok(())
-            }
-            false => Err(not_found(&path)),
+        let now = self.memory.now();
+        let deleted = self.store().delete_file(&workspace, &path, expect, now).await;
+        if !deleted.map_err(|error| refused(error.into()))? {
+            return Err(not_found(&path));
         }
+        self.tidy_soon();
+        Ok(())
     }
 
     /// Has what was deleted leave the store's side files, beside all other work. What
     /// somebody who reads holds back is tried again.
     fn tidy_soon(&self) {
-        self.inner.tidying.is_due.store(true, Ordering::SeqCst);
-        let inner = self.inner.clone();
+        self.tidying.is_due.store(true, Ordering::SeqCst);
+        let files = self.clone();
         tokio::spawn(async move {
             // One at a time: whoever waited finds that it was done on the way.
-            let _alone = inner.tidying.alone.lock().await;
-            if !inner.tidying.is_due.swap(false, Ordering::SeqCst) {
+            let _alone = files.tidying.alone.lock().await;
+            if !files.tidying.is_due.swap(false, Ordering::SeqCst) {
                 return;
             }
             for attempt in 0..TIDY_TRIES {
-                match inner.store.tidy().await {
+                match files.store().tidy().await {
                     Ok(true) => return,
                     Ok(false) => tokio::time::sleep(TIDY_PAUSE * 2_u32.pow(attempt)).await,
                     Err(error) => {
@@ -313,33 +315,30 @@ impl Memory {
         });
     }
 
-    fn workspace_on(&self) -> Result<&WorkspaceSettings> {
-        match &self.inner.workspace {
-            settings if settings.enabled => Ok(settings),
-            _ => Err(WorkspaceError::Off.into()),
-        }
+    fn refuse_off(&self) -> Result<()> {
+        if self.settings.enabled { Ok(()) } else { Err(WorkspaceError::Off) }
     }
 
     async fn known_path(&self, workspace: &Workspace, path: &str) -> Result<FilePath> {
         check_path(path).map_err(WorkspaceError::from)?;
-        clean_path(&self.redactor(workspace.tenant()).await?.redactor, path)
+        clean_path(&self.memory.redactor(workspace.tenant()).await?.redactor, path)
     }
 
-    async fn veiled_file(
+    async fn read(
         &self,
         workspace: &Workspace,
         path: &FilePath,
         version: Option<u64>,
     ) -> Result<Option<FileRecord>> {
-        let mut found = self.inner.store.file(workspace, path, version).await?;
+        let mut found = self.store().file(workspace, path, version).await?;
         if found.is_none() {
             return Ok(found);
         }
-        if let Some(veil) = self.veil_of(workspace.tenant()).await? {
+        if let Some(redactor) = extend::read_redactor(&self.memory, workspace.tenant()).await? {
             let size = |file: &FileRecord| file.content.as_str().len();
             in_pieces(found.as_mut(), size, move |file| {
-                file.content = veil.text(&file.content);
-                veil.head(&mut file.head);
+                file.content = redactor.text(file.content.as_str());
+                hide_type(&redactor, &mut file.head);
                 Ok(())
             })
             .await?;
@@ -360,36 +359,33 @@ impl Memory {
             FileMatch::Absent => return Ok(Expect::Absent),
             FileMatch::Tags(tags) => tags,
         };
-        let head = self.inner.store.file(workspace, path, None).await?.map(|file| file.head);
+        let head = self.store().file(workspace, path, None).await?.map(|file| file.head);
         match head {
             // A position is that of one write, so that what was compared here is
             // what is replaced there.
             Some(head) if tags.contains(&etag(&head)) => Ok(Expect::At(head.position)),
             head => {
                 let current = head.map_or(0, |head| head.version);
-                Err(WorkspaceError::Conflict { current }.into())
+                Err(WorkspaceError::Conflict { current })
             }
         }
     }
 }
 
-impl Veil {
-    fn shows_path(&self, head: &FileHead) -> bool {
-        self.text_of(head.path.as_str()).as_str() == head.path.as_str()
-    }
+fn shows_path(redactor: &Redactor, head: &FileHead) -> bool {
+    redactor.text(head.path.as_str()).as_str() == head.path.as_str()
+}
 
-    /// Hides what is secret in all but the content.
-    fn head(&self, head: &mut FileHead) {
-        if self.text(&head.content_type) != head.content_type {
-            // What is left of a media type is none.
-            head.content_type = self.text_of(DEFAULT_CONTENT_TYPE);
-        }
+/// Replaces a media type that holds a secret: what would be left of it is none.
+fn hide_type(redactor: &Redactor, head: &mut FileHead) {
+    if redactor.text(head.content_type.as_str()) != head.content_type {
+        head.content_type = redactor.text(DEFAULT_CONTENT_TYPE);
     }
 }
 
 /// What keeps clearings of the store's side files from coming one after another.
 #[derive(Debug, Default)]
-pub(crate) struct Tidying {
+struct Tidying {
     is_due: AtomicBool,
     alone: tokio::sync::Mutex<()>,
 }
@@ -405,7 +401,7 @@ fn clean_path(redactor: &Redactor, path: &str) -> Result<FilePath> {
     let clean = redactor.text(path);
     match clean.as_str() == path {
         true => Ok(FilePath::new(clean).map_err(WorkspaceError::from)?),
-        false => Err(WorkspaceError::Secret { what: "path" }.into()),
+        false => Err(WorkspaceError::Secret { what: "path" }),
     }
 }
 
@@ -413,12 +409,12 @@ fn clean_path(redactor: &Redactor, path: &str) -> Result<FilePath> {
 fn clean_type(redactor: &Redactor, content_type: Option<&str>) -> Result<RedactedText> {
     let given = content_type.unwrap_or(DEFAULT_CONTENT_TYPE);
     if !is_content_type(given) {
-        return Err(WorkspaceError::ContentType.into());
+        return Err(WorkspaceError::ContentType);
     }
     let clean = redactor.text(given);
     match clean.as_str() == given {
         true => Ok(clean),
-        false => Err(WorkspaceError::Secret { what: "content type" }.into()),
+        false => Err(WorkspaceError::Secret { what: "content type" }),
     }
 }
 
@@ -428,18 +424,20 @@ const LISTED_BYTES: usize = 256;
 async fn redacted(known: TenantRedactor, content: String) -> Result<(RedactedText, Hidden)> {
     match content.len() <= INLINE_BYTES {
         true => Ok(known.redactor.text_counted(&content)),
-        false => off_thread(move || known.redactor.text_counted(&content)).await,
+        false => Ok(off_thread(move || known.redactor.text_counted(&content)).await?),
     }
 }
 
-fn not_found(path: &FilePath) -> MemoryError {
-    WorkspaceError::NotFound { path: path.as_str().to_owned() }.into()
+fn not_found(path: &FilePath) -> WorkspaceError {
+    WorkspaceError::NotFound { path: path.as_str().to_owned() }
 }
 
-fn refused(error: StoreError) -> MemoryError {
+fn refused(error: MemoryError) -> WorkspaceError {
     match error {
-        StoreError::FileConflict { current } => WorkspaceError::Conflict { current }.into(),
-        StoreError::TooManyFiles { most } => WorkspaceError::TooMany { most }.into(),
+        MemoryError::Store(StoreError::FileConflict { current }) => {
+            WorkspaceError::Conflict { current }
+        }
+        MemoryError::Store(StoreError::TooManyFiles { most }) => WorkspaceError::TooMany { most },
         other => other.into(),
     }
 }

@@ -22,17 +22,17 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// The fixtures of the conformance suite, by the ids that it knows.
 const FIXTURES: &[&str] = &[
-    include_str!("../workflows/conformance-agent-memory-cross-tenant.json"),
-    include_str!("../workflows/conformance-agent-memory-injection-budget.json"),
-    include_str!("../workflows/conformance-agent-memory-redaction.json"),
-    include_str!("../workflows/conformance-agent-memory-roundtrip.json"),
-    include_str!("../workflows/conformance-agent-memory-ttl.json"),
-    include_str!("../workflows/conformance-identity.json"),
-    include_str!("../workflows/conformance-noop.json"),
+    include_str!("../../workflows/conformance-agent-memory-cross-tenant.json"),
+    include_str!("../../workflows/conformance-agent-memory-injection-budget.json"),
+    include_str!("../../workflows/conformance-agent-memory-redaction.json"),
+    include_str!("../../workflows/conformance-agent-memory-roundtrip.json"),
+    include_str!("../../workflows/conformance-agent-memory-ttl.json"),
+    include_str!("../../workflows/conformance-identity.json"),
+    include_str!("../../workflows/conformance-noop.json"),
 ];
 
 /// The workflows that are always here.
-const BUILT_IN: &[&str] = &[include_str!("../workflows/icecore-dream.json")];
+const BUILT_IN: &[&str] = &[include_str!("../../workflows/icecore-dream.json")];
 
 /// A workflow that can be run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,16 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use icecore::{
-    CatchUp, Clock, CommitmentRequest, CommitmentState, ConditionRequest, DreamTrigger,
-    IntentionRequest, Memory, MemoryError, MemorySettings, Millis, NewEntryRequest, ScheduleRecord,
-    ScheduleRequest, ScheduleSettings, ScheduleTask, SchedulingError, StoreError, TickOutcome,
+use icecore::{Clock, DreamTrigger, Memory, MemoryError, Millis, NewEntryRequest, StoreError};
+use icecore_host::Host;
+use icecore_host::commitments::{
+    CommitmentRequest, CommitmentState, ConditionRequest, IntentionRequest,
+};
+use icecore_host::schedules::{
+    CatchUp, NextTick, ScheduleRecord, ScheduleRequest, ScheduleTask, SchedulingError, TickOutcome,
     TickRecord, TimingRequest,
 };
+use icecore_host::settings::ScheduleSettings;
 use icecore_store::hooks::{Call, Failing, Hook};
-use icecore_store::{Claimed, NextTick, Packs, Store, TickClaim};
+use icecore_store::{Claimed, Packs, Store, TickClaim};
 
-use crate::support::{Bench, HandClock, START, me};
+use crate::bench::{Bench, HandClock, START, me};
 
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -26,31 +30,26 @@ fn consolidating(line: &str) -> ScheduleRequest {
     ScheduleRequest { task: ScheduleTask::Consolidate, ..ScheduleRequest::cron(line) }
 }
 
-async fn bench_with(schedules: ScheduleSettings) -> Bench {
-    Bench::with(MemorySettings { schedules, ..MemorySettings::default() }).await
-}
-
 async fn put(bench: &Bench, content: &str) {
-    let request = NewEntryRequest { content: content.to_owned(), ..NewEntryRequest::default() };
-    bench.memory.put_entry(&bench.scope, request).await.unwrap();
+    bench.put(content).await;
 }
 
 async fn add(bench: &Bench, request: ScheduleRequest) -> ScheduleRecord {
-    bench.memory.add_schedule(&bench.scope, request).await.unwrap()
+    bench.host.schedules.add(&bench.scope, request).await.unwrap()
 }
 
 async fn refused(bench: &Bench, request: ScheduleRequest) -> String {
-    bench.memory.add_schedule(&bench.scope, request).await.unwrap_err().to_string()
+    bench.host.schedules.add(&bench.scope, request).await.unwrap_err().to_string()
 }
 
 /// Moves the clock and does what is due; answers how many ticks ran.
 async fn fire_at(bench: &Bench, after: i64) -> u64 {
-    bench.clock.move_to(START + after);
-    bench.memory.fire_due_schedules().await.unwrap()
+    bench.clock.move_to(Millis(START + after));
+    bench.host.schedules.fire_due().await.unwrap()
 }
 
 async fn ticks(bench: &Bench, id: &str) -> Vec<TickRecord> {
-    let mut found = bench.memory.ticks(me().tenant(), id, 9_999).await.unwrap();
+    let mut found = bench.host.schedules.ticks(me().tenant(), id, 9_999).await.unwrap();
     found.reverse();
     found
 }
@@ -65,7 +64,7 @@ async fn shown(bench: &Bench, id: &str, unit: i64) -> String {
 }
 
 async fn record(bench: &Bench, id: &str) -> ScheduleRecord {
-    bench.memory.schedule(me().tenant(), id).await.unwrap().unwrap()
+    bench.host.schedules.get(me().tenant(), id).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -82,12 +81,12 @@ async fn a_memory_dreams_by_itself() {
     let run = tick.run.unwrap();
     let dream = bench.memory.dream_record(me().tenant(), &run).await.unwrap().unwrap();
     assert_eq!((dream.trigger, dream.scope), (DreamTrigger::Scheduled, bench.scope.clone()));
-    assert!(bench.memory.run(&me(), &run).await.unwrap().is_some());
+    bench.host.runs.get(&me(), &run).await.unwrap();
     assert_eq!(fire_at(&bench, 2 * HOUR).await, 1);
     assert_eq!(shown(&bench, &made.id, HOUR).await, "1 ran, 2 unchanged");
     // A memory with nothing in it has nothing to dream of.
     let empty = bench.memory.scope(&me(), "empty").await.unwrap();
-    let other = bench.memory.add_schedule(&empty, ScheduleRequest::cron("@hourly")).await.unwrap();
+    let other = bench.host.schedules.add(&empty, ScheduleRequest::cron("@hourly")).await.unwrap();
     fire_at(&bench, 3 * HOUR).await;
     assert_eq!(shown(&bench, &other.id, HOUR).await, "3 unchanged");
     bench.check().await;
@@ -102,7 +101,7 @@ async fn other_tasks_ride_the_same_runner() {
     let condition = ConditionRequest::Time(Millis(START + HOUR));
     let intention = IntentionRequest::Text("call Ana".to_owned());
     let request = CommitmentRequest { intention, condition, claim: None };
-    let call = bench.memory.commit(&bench.scope, request).await.unwrap();
+    let call = bench.host.commitments.add(&bench.scope, request).await.unwrap();
     let merge = add(&bench, consolidating("0 * * * *")).await;
     let task = ScheduleTask::Commitments;
     let fire = add(&bench, ScheduleRequest { task, ..ScheduleRequest::cron("0 * * * *") }).await;
@@ -111,7 +110,7 @@ async fn other_tasks_ride_the_same_runner() {
     for id in [&merge.id, &fire.id] {
         assert_eq!(shown(&bench, id, HOUR).await, "1 ran, 2 unchanged");
     }
-    let call = bench.memory.commitment(me().tenant(), &call.id).await.unwrap().unwrap();
+    let call = bench.host.commitments.get(me().tenant(), &call.id).await.unwrap().unwrap();
     assert_eq!(call.state, CommitmentState::Fired);
 }
 
@@ -124,7 +123,7 @@ async fn a_schedule_fires_commitments_of_its_own_memory() {
     let commit = async |scope: &icecore::Scope, condition| {
         let intention = IntentionRequest::Text("call Ana".to_owned());
         let request = CommitmentRequest { intention, condition, claim: None };
-        bench.memory.commit(scope, request).await.unwrap()
+        bench.host.commitments.add(scope, request).await.unwrap()
     };
     let due = || ConditionRequest::Time(Millis(START + MINUTE));
     let (mine, other, foreign) = (
@@ -147,7 +146,7 @@ async fn a_schedule_fires_commitments_of_its_own_memory() {
         (other, &diary, Pending),
         (foreign, &theirs, Pending),
     ] {
-        let found = bench.memory.commitment(scope.tenant(), &one.id).await.unwrap().unwrap();
+        let found = bench.host.commitments.get(scope.tenant(), &one.id).await.unwrap().unwrap();
         assert_eq!(found.state, state, "{scope:?}");
     }
 }
@@ -200,18 +199,21 @@ async fn a_clock_that_jumps_repeats_nothing() {
 async fn a_paused_schedule_has_no_ticks() {
     let bench = Bench::new().await;
     let (tenant, made) = (me().tenant().clone(), add(&bench, consolidating("0 * * * *")).await);
-    let paused = bench.memory.pause_schedule(&tenant, &made.id).await.unwrap().unwrap();
+    let paused = bench.host.schedules.pause(&tenant, &made.id).await.unwrap().unwrap();
     assert!(paused.paused);
-    assert_eq!(bench.memory.next_ticks(&tenant, &made.id, 10).await.unwrap(), Some(Vec::new()));
+    assert_eq!(
+        bench.host.schedules.next_ticks(&tenant, &made.id, 10).await.unwrap(),
+        Some(Vec::new())
+    );
     assert_eq!(fire_at(&bench, 5 * HOUR).await, 0);
-    bench.memory.resume_schedule(&tenant, &made.id).await.unwrap().unwrap();
+    bench.host.schedules.resume(&tenant, &made.id).await.unwrap().unwrap();
     assert_eq!(fire_at(&bench, 5 * HOUR + MINUTE).await, 0);
     assert_eq!(fire_at(&bench, 6 * HOUR).await, 1);
     assert_eq!(shown(&bench, &made.id, HOUR).await, "6 unchanged");
-    let next = bench.memory.next_ticks(&tenant, &made.id, 10).await.unwrap().unwrap();
+    let next = bench.host.schedules.next_ticks(&tenant, &made.id, 10).await.unwrap().unwrap();
     assert_eq!(next, (7..17).map(|n| Millis(START + n * HOUR)).collect::<Vec<_>>());
-    assert!(bench.memory.remove_schedule(&tenant, &made.id).await.unwrap());
-    assert_eq!(bench.memory.next_ticks(&tenant, &made.id, 10).await.unwrap(), None);
+    assert!(bench.host.schedules.remove(&tenant, &made.id).await.unwrap());
+    assert_eq!(bench.host.schedules.next_ticks(&tenant, &made.id, 10).await.unwrap(), None);
     assert_eq!(fire_at(&bench, 9 * HOUR).await, 0);
 }
 
@@ -233,9 +235,9 @@ async fn a_delay_comes_once() {
     assert!(refused(&bench, delay(u64::MAX)).await.contains("P90D"));
     // One that rested past its moment still comes.
     let late = add(&bench, delay(1_000)).await;
-    bench.memory.pause_schedule(me().tenant(), &late.id).await.unwrap();
+    bench.host.schedules.pause(me().tenant(), &late.id).await.unwrap();
     assert_eq!(fire_at(&bench, 3 * HOUR).await, 0);
-    bench.memory.resume_schedule(me().tenant(), &late.id).await.unwrap();
+    bench.host.schedules.resume(me().tenant(), &late.id).await.unwrap();
     assert_eq!(fire_at(&bench, 3 * HOUR).await, 1);
     // Also where nothing is caught up with.
     let skip = add(&bench, ScheduleRequest { catch_up: CatchUp::Skip, ..delay(1_000) }).await;
@@ -243,9 +245,9 @@ async fn a_delay_comes_once() {
     assert_eq!(ticks(&bench, &skip.id).await[0].outcome, Some(TickOutcome::Unchanged));
 }
 
-fn over(store: Store, clock: &Arc<HandClock>) -> Memory {
+fn over(store: Store, clock: &Arc<HandClock>) -> Host {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
-    Memory::builder().clock(clock).over(store, Packs::in_memory(), None)
+    Host::from(Memory::builder().clock(clock).over(store, Packs::in_memory(), None))
 }
 
 #[tokio::test]
@@ -254,30 +256,30 @@ async fn a_delay_that_fails_is_tried_again() {
     for nth in 1.. {
         let inner: Store = Store::in_memory([7; 32]);
         let clock = Arc::new(HandClock::default());
-        clock.move_to(START);
-        let memory = over(inner.clone(), &clock);
-        let scope = memory.scope(&me(), "m").await.unwrap();
+        clock.move_to(Millis(START));
+        let host = over(inner.clone(), &clock);
+        let scope = host.memory.scope(&me(), "m").await.unwrap();
         for _ in 0..2 {
             let content = "The ferry leaves at nine from the north pier.".to_owned();
             let request = NewEntryRequest { content, ..NewEntryRequest::default() };
-            memory.put_entry(&scope, request).await.unwrap();
+            host.memory.put_entry(&scope, request).await.unwrap();
         }
         let timing = TimingRequest::DelayMillis(1_000);
         let request = ScheduleRequest { timing, ..consolidating("") };
-        let made = memory.add_schedule(&scope, request).await.unwrap();
-        clock.move_to(START + MINUTE);
+        let made = host.schedules.add(&scope, request).await.unwrap();
+        clock.move_to(Millis(START + MINUTE));
         let failing = Failing::instead_of(nth);
         let through = over(inner.hooked(failing.clone()), &clock);
-        let _ = through.fire_due_schedules().await;
-        let tick = async || memory.ticks(me().tenant(), &made.id, 9).await.unwrap().pop();
+        let _ = through.schedules.fire_due().await;
+        let tick = async || host.schedules.ticks(me().tenant(), &made.id, 9).await.unwrap().pop();
         if tick().await.is_some_and(|tick| tick.outcome.is_none()) {
             // Its failure is waited out.
-            clock.move_to(START + MINUTE + 29 * SECOND);
-            assert_eq!(memory.fire_due_schedules().await.unwrap(), 0, "write {nth}");
+            clock.move_to(Millis(START + MINUTE + 29 * SECOND));
+            assert_eq!(host.schedules.fire_due().await.unwrap(), 0, "write {nth}");
             tried_again += 1;
         }
-        clock.move_to(START + 2 * MINUTE);
-        memory.fire_due_schedules().await.unwrap();
+        clock.move_to(Millis(START + 2 * MINUTE));
+        host.schedules.fire_due().await.unwrap();
         let ended = tick().await.unwrap();
         use TickOutcome::{Ran, Unchanged};
         assert!(matches!(ended.outcome, Some(Ran | Unchanged)), "write {nth}: {ended:?}");
@@ -301,7 +303,7 @@ async fn a_delay_that_cannot_work_ends() {
     // One that fails again and again has as many tries as one whose hosts die.
     let made = add(&bench, ScheduleRequest { timing: timing(), ..consolidating("") }).await;
     let at = made.next.unwrap().at;
-    bench.clock.move_to(at.0);
+    bench.clock.move_to(at);
     let (store, tenant) = (bench.memory.store(), me().tenant().clone());
     let claim = TickClaim {
         seen_through: made.handled_through,
@@ -344,22 +346,23 @@ impl Hook for FullDisk {
 async fn a_full_disk_is_not_asked_again_at_once() {
     let bench = Bench::new().await;
     let disk = Arc::new(FullDisk::default());
-    let memory = over(Store::in_memory([7; 32]).hooked(disk.clone()), &bench.clock);
-    let scope = memory.scope(&me(), "m").await.unwrap();
-    let made = memory.add_schedule(&scope, consolidating("0 * * * *")).await.unwrap();
-    bench.clock.move_to(START + HOUR);
+    let host = over(Store::in_memory([7; 32]).hooked(disk.clone()), &bench.clock);
+    let scope = host.memory.scope(&me(), "m").await.unwrap();
+    let made = host.schedules.add(&scope, consolidating("0 * * * *")).await.unwrap();
+    bench.clock.move_to(Millis(START + HOUR));
     disk.is_full.store(true, Ordering::SeqCst);
-    memory.work_until(tokio::time::sleep(Duration::from_millis(900))).await;
+    host.run_until(tokio::time::sleep(Duration::from_millis(900))).await;
     let refused = disk.refused.load(Ordering::SeqCst);
     assert!((1..20).contains(&refused), "{refused}");
     disk.is_full.store(false, Ordering::SeqCst);
-    assert_eq!(memory.fire_due_schedules().await.unwrap(), 1);
-    assert_eq!(memory.ticks(me().tenant(), &made.id, 9).await.unwrap().len(), 1);
+    assert_eq!(host.schedules.fire_due().await.unwrap(), 1);
+    assert_eq!(host.schedules.ticks(me().tenant(), &made.id, 9).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn what_cannot_be_a_schedule_is_refused() {
-    let bench = bench_with(ScheduleSettings { per_tenant: 2, ..Default::default() }).await;
+    let bench =
+        Bench::with_schedules(ScheduleSettings { per_tenant: 2, ..Default::default() }).await;
     let bad = async |line: &str| refused(&bench, ScheduleRequest::cron(line)).await;
     assert!(bad("99 99 * * *").await.contains("the minute field"));
     assert!(bad("0 0 30 2 *").await.contains("the day of month field"));
@@ -376,14 +379,17 @@ async fn what_cannot_be_a_schedule_is_refused() {
     let odd = ScheduleRequest { budget: Some(9), ..consolidating("@daily") };
     assert!(refused(&bench, odd).await.contains("for dreams"));
     let late = ScheduleRequest { jitter_millis: u64::MAX, ..consolidating("@daily") };
-    let error = bench.memory.add_schedule(&bench.scope, late).await.unwrap_err();
-    assert!(matches!(error, MemoryError::Schedule(SchedulingError::Jitter)));
+    let error = bench.host.schedules.add(&bench.scope, late).await.unwrap_err();
+    assert!(matches!(error, SchedulingError::Jitter));
     for _ in 0..2 {
         add(&bench, consolidating("@daily")).await;
     }
-    let error = bench.memory.add_schedule(&bench.scope, consolidating("@daily")).await.unwrap_err();
-    assert!(matches!(error, MemoryError::Store(StoreError::TooManySchedules { most: 2 })));
-    assert_eq!(bench.memory.schedules(me().tenant(), None).await.unwrap().len(), 2);
+    let error = bench.host.schedules.add(&bench.scope, consolidating("@daily")).await.unwrap_err();
+    assert!(matches!(
+        error,
+        SchedulingError::Memory(MemoryError::Store(StoreError::TooManySchedules { most: 2 }))
+    ));
+    assert_eq!(bench.host.schedules.list(me().tenant(), None).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -414,7 +420,8 @@ async fn failures_hold_it_up_and_a_success_forgets_them() {
 
 #[tokio::test]
 async fn a_tenant_has_so_many_tokens_a_day() {
-    let bench = bench_with(ScheduleSettings { tokens_a_day: 400, ..Default::default() }).await;
+    let bench =
+        Bench::with_schedules(ScheduleSettings { tokens_a_day: 400, ..Default::default() }).await;
     let made = add(&bench, ScheduleRequest::cron("0 * * * *")).await;
     for n in 1..=24 {
         put(&bench, &format!("Ferry number {n} leaves at {n} from the north pier, says Ana."))
@@ -432,7 +439,8 @@ async fn a_tenant_has_so_many_tokens_a_day() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dreams_that_come_at_once_share_the_tokens_of_the_day() {
-    let bench = bench_with(ScheduleSettings { tokens_a_day: 300, ..Default::default() }).await;
+    let bench =
+        Bench::with_schedules(ScheduleSettings { tokens_a_day: 300, ..Default::default() }).await;
     let mut made = Vec::new();
     for n in 0..8 {
         let scope = bench.memory.scope(&me(), &format!("m{n}")).await.unwrap();
@@ -442,9 +450,9 @@ async fn dreams_that_come_at_once_share_the_tokens_of_the_day() {
             bench.memory.put_entry(&scope, request).await.unwrap();
         }
         let request = ScheduleRequest::cron("0 * * * *");
-        made.push(bench.memory.add_schedule(&scope, request).await.unwrap().id);
+        made.push(bench.host.schedules.add(&scope, request).await.unwrap().id);
     }
-    bench.clock.move_to(START + HOUR);
+    bench.clock.move_to(Millis(START + HOUR));
     let ended = async || {
         let mut ended = Vec::new();
         for id in &made {
@@ -457,7 +465,7 @@ async fn dreams_that_come_at_once_share_the_tokens_of_the_day() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    bench.memory.work_until(all_ended).await;
+    bench.host.run_until(all_ended).await;
     let ended = ended().await;
     let of = |outcome| ended.iter().filter(|one| **one == outcome).count();
     assert!(of(TickOutcome::Ran) > 1 && of(TickOutcome::OverBudget) > 0, "{ended:?}");
@@ -473,24 +481,24 @@ async fn a_tick_that_waits_is_paused_with_its_schedule() {
         ScheduleRequest { timing: TimingRequest::DelayMillis(HOUR as u64), ..consolidating("") };
     let delay = add(&bench, delay).await;
     let tenant = me().tenant().clone();
-    bench.clock.move_to(START + HOUR);
+    bench.clock.move_to(Millis(START + HOUR));
     for made in [&cron, &delay] {
         put(&bench, "Somebody is at work.").await;
         let pausing = async {
             while ticks(&bench, &made.id).await.is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            bench.memory.pause_schedule(&tenant, &made.id).await.unwrap();
+            bench.host.schedules.pause(&tenant, &made.id).await.unwrap();
         };
         let now = Millis(START + HOUR);
-        let (fired, ()) = tokio::join!(bench.memory.fire_schedule(&tenant, &made.id, now), pausing);
+        let (fired, ()) = tokio::join!(bench.host.schedules.fire(&tenant, &made.id, now), pausing);
         assert_eq!(fired.unwrap(), 1);
     }
     assert_eq!(shown(&bench, &cron.id, HOUR).await, "1 paused");
     assert_eq!(shown(&bench, &delay.id, HOUR).await, "1 running");
     assert_eq!(fire_at(&bench, 2 * HOUR).await, 0, "they rest");
     for made in [&cron, &delay] {
-        bench.memory.resume_schedule(&tenant, &made.id).await.unwrap();
+        bench.host.schedules.resume(&tenant, &made.id).await.unwrap();
     }
     assert_eq!(fire_at(&bench, 2 * HOUR + MINUTE).await, 1);
     assert_eq!(shown(&bench, &delay.id, HOUR).await, "1 ran");
@@ -515,7 +523,7 @@ async fn a_moment_that_is_asked_for_is_no_sign_of_life() {
     };
     let (_, tick) = tokio::join!(
         async {
-            let firing = bench.memory.fire_schedule(&tenant, &made.id, far);
+            let firing = bench.host.schedules.fire(&tenant, &made.id, far);
             tokio::time::timeout(Duration::from_secs(2), firing).await.ok()
         },
         watching
@@ -529,12 +537,13 @@ async fn a_moment_that_is_asked_for_is_no_sign_of_life() {
 #[tokio::test]
 async fn a_memory_in_use_is_waited_for() {
     let schedules = ScheduleSettings { wait_seconds: 0, ..ScheduleSettings::default() };
-    let bench = bench_with(schedules).await;
+    let bench = Bench::with_schedules(schedules).await;
     put(&bench, "The ferry leaves at nine.").await;
     let made = add(&bench, ScheduleRequest::cron("* * * * * *")).await;
     fire_at(&bench, SECOND).await;
     fire_at(&bench, 4 * SECOND).await;
-    bench.add("talk", vec![icecore::RawTurn::new("user", "And from which pier?")]).await;
+    let turns = vec![icecore::RawTurn::new("user", "And from which pier?")];
+    bench.memory.remember(&bench.scope, "talk", turns).await.unwrap();
     fire_at(&bench, 5 * SECOND).await;
     fire_at(&bench, 9 * SECOND).await;
     let last: Vec<_> =
@@ -547,7 +556,7 @@ async fn a_memory_in_use_is_waited_for() {
 
 /// Claims the next instant of an hourly schedule for somebody who then dies.
 async fn die(bench: &Bench, made: &ScheduleRecord, hour: i64) {
-    bench.clock.move_to(START + hour * HOUR);
+    bench.clock.move_to(Millis(START + hour * HOUR));
     let at = Millis(START + (hour + 1) * HOUR);
     let claim = TickClaim {
         seen_through: made.handled_through,
@@ -618,10 +627,11 @@ async fn two_hosts_share_the_ticks() {
     let made = add(&bench, consolidating("* * * * * *")).await;
     let clock: Arc<dyn Clock> = Arc::clone(&bench.clock) as Arc<dyn Clock>;
     let other = Memory::builder().clock(clock).open(bench.dir.path()).await.unwrap();
+    let other = Host::from(other);
     let mut fired = 0;
     for n in 1..=30 {
-        bench.clock.move_to(START + n * SECOND);
-        let (a, b) = tokio::join!(bench.memory.fire_due_schedules(), other.fire_due_schedules());
+        bench.clock.move_to(Millis(START + n * SECOND));
+        let (a, b) = tokio::join!(bench.host.schedules.fire_due(), other.schedules.fire_due());
         fired += a.unwrap() + b.unwrap();
     }
     assert_eq!(fired, 30);
@@ -640,21 +650,22 @@ async fn old_ticks_go_and_schedules_stay() {
     for n in 1..=3 {
         fire_at(&bench, n * DAY).await;
     }
-    bench.clock.move_to(START + 32 * DAY);
+    bench.clock.move_to(Millis(START + 32 * DAY));
     let stop = tokio::time::sleep(Duration::from_millis(300));
-    bench.memory.pause_schedule(me().tenant(), &made.id).await.unwrap();
-    bench.memory.work_until(stop).await;
+    bench.host.schedules.pause(me().tenant(), &made.id).await.unwrap();
+    bench.host.run_until(stop).await;
     assert_eq!(shown(&bench, &made.id, DAY).await, "3 unchanged");
-    assert_eq!(bench.memory.schedule(me().tenant(), &over.id).await.unwrap(), None);
+    assert_eq!(bench.host.schedules.get(me().tenant(), &over.id).await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_schedule_keeps_so_many_ticks() {
-    let bench = bench_with(ScheduleSettings { ticks_kept: 2, ..Default::default() }).await;
+    let bench =
+        Bench::with_schedules(ScheduleSettings { ticks_kept: 2, ..Default::default() }).await;
     let made = add(&bench, consolidating("0 * * * *")).await;
     for n in 1..=4 {
         fire_at(&bench, n * HOUR).await;
     }
-    bench.memory.work_until(tokio::time::sleep(Duration::from_millis(300))).await;
+    bench.host.run_until(tokio::time::sleep(Duration::from_millis(300))).await;
     assert_eq!(shown(&bench, &made.id, HOUR).await, "3 unchanged, 4 unchanged");
 }
