@@ -1,13 +1,11 @@
 //! What can go wrong in a memory.
 
-use icecore_domain::ids::{NameError, Tenant};
+use icecore_domain::ids::{NameError, Position, Tenant};
 use icecore_domain::redact::SecretError;
 use icecore_domain::time::Millis;
 use icecore_domain::turn::TurnError;
 use icecore_index::IndexError;
 use icecore_store::StoreError;
-
-use crate::entries::EntryError;
 
 /// An operation that did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -485,4 +483,66 @@ pub async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'st
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| MemoryError::Internal(error.to_string()))
+}
+
+/// Characters of a query that entries are ranked by.
+pub const MAX_ENTRY_QUERY_CHARS: usize = 4_096;
+
+/// An entry or a question for entries that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EntryError {
+    /// Too much content.
+    #[error("field `content` has {bytes} bytes as UTF-8, and may have {most} (`entry_bytes`)")]
+    ContentTooLarge {
+        /// What it has.
+        bytes: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// Too many tags.
+    #[error("field `tags` has {count} different tags, and may have {most} (`entry_tags`)")]
+    TooManyTags {
+        /// What it has.
+        count: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// A tag of too many characters.
+    #[error(
+        "field `tags[{index}]` has {chars} characters, and may have {most} (`entry_tag_chars`)"
+    )]
+    TagTooLong {
+        /// Which tag.
+        index: usize,
+        /// What it has.
+        chars: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// It would be gone before it is there.
+    #[error("field `expiresAt` is not in the future")]
+    Expired,
+    /// A tag to look for that no entry can have.
+    #[error("parameter `tag` must have 1 to {most} characters (`entry_tag_chars`)")]
+    BadTag {
+        /// The most.
+        most: usize,
+    },
+    /// A ranking by nothing, or by too much.
+    #[error(
+        "`rank=relevance` needs a parameter `query` of 1 to {MAX_ENTRY_QUERY_CHARS} characters"
+    )]
+    BadQuery,
+    /// A position that the log has not reached.
+    #[error("parameter `at` is {at}, and the log goes to {head}")]
+    Ahead {
+        /// What was asked for.
+        at: Position,
+        /// The last there is.
+        head: Position,
+    },
+    /// A budget for nothing.
+    #[error("parameter `tokenBudget` must be at least 1")]
+    NoBudget,
 }

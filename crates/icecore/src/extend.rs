@@ -10,21 +10,21 @@ use icecore_domain::redact::Redactor;
 use icecore_domain::time::{Clock, Millis};
 use icecore_store::{NewEntry, Store, StoreError};
 
-use crate::entries::NewEntryRequest;
 use crate::error::Result;
+use crate::knowledge::entries::NewEntryRequest;
 use crate::memory::Memory;
-use crate::secrets::TenantRedactor;
+use crate::privacy::secrets::TenantRedactor;
 
-pub use crate::admission::{Admission, Admitted, Reserving};
+pub use crate::base::INLINE_BYTES;
+pub use crate::base::admission::{Admission, Admitted, Reserving};
+pub use crate::base::pieces::in_pieces;
 pub use crate::error::off_thread;
-pub use crate::memory::INLINE_BYTES;
-pub use crate::pieces::in_pieces;
-pub use crate::secrets::{SecretsChanged, write_redacted};
+pub use crate::privacy::secrets::{SecretsChanged, write_redacted};
 
 /// The store under a memory. Writes are refused once a memory given by [`under_lease`] has
 /// lost its lease.
 pub fn store(memory: &Memory) -> &Store {
-    &memory.inner.store
+    &memory.store
 }
 
 /// The redactor that stored text of a tenant must go through when it is read; `None` if a
@@ -55,17 +55,17 @@ pub fn written<T>(memory: &Memory, written: std::result::Result<T, StoreError>) 
 
 /// The clock that a memory goes by.
 pub fn clock(memory: &Memory) -> &Arc<dyn Clock> {
-    &memory.inner.clock
+    &memory.clock
 }
 
 /// What decides on admission, if anything does.
 pub fn admission(memory: &Memory) -> Option<Arc<dyn Admission>> {
-    memory.inner.admission.clone()
+    memory.admission.clone()
 }
 
 /// Has upkeep look for work at once: entries were stored.
 pub fn wake(memory: &Memory) {
-    memory.inner.wake.notify_one();
+    memory.wake.notify_one();
 }
 
 /// Runs `work` under the lease `name` and renews it. Returns `None` if another process
@@ -78,5 +78,5 @@ pub async fn under_lease<T, W>(
 where
     W: Future<Output = Result<T>>,
 {
-    memory.on_duty(name, work).await
+    memory.on_duty(name, |upkeep| work(Memory { upkeep })).await
 }

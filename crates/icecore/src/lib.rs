@@ -22,69 +22,34 @@
 //!
 //! Knows how memory behaves, and no SQL and no wire format.
 
-mod admission;
-mod archives;
-mod bodies;
-mod check;
-mod compaction;
-mod consolidation;
+mod base;
 mod context;
-mod counters;
-mod distiller;
 mod dreams;
-mod entries;
 mod error;
 #[doc(hidden)]
 pub mod extend;
-mod forget;
-mod handoffs;
-mod histories;
-mod history;
-mod import;
-mod indexing;
-mod learn;
-mod leases;
+mod facts;
+mod ingest;
+mod knowledge;
+mod layers;
+mod maintenance;
 mod memory;
-mod memory_index;
 mod models;
-mod moving;
-mod opening;
-mod pieces;
-mod recollection;
-mod redream;
-mod rescan;
-mod search;
-mod secrets;
+mod privacy;
+mod recall;
+mod sessions;
 mod settings;
-mod veil;
-mod worker;
 
-pub use archives::ArchiveReport;
-pub use check::{CheckReport, PackReport};
-pub use compaction::{Compaction, CompactionRequest, MAX_COMPACTED_ENTRIES, MAX_TOLD_IDS};
-pub use consolidation::{
-    CONSOLIDATION_WINDOW, Consolidation, ConsolidationTrigger, MAX_CONSOLIDATED_ENTRIES,
+pub use base::counters::{Counters, ModelCounts};
+pub use base::{Purpose, SystemClock};
+pub use context::building::{Context, ContextRequest};
+pub use dreams::archives::ArchiveReport;
+pub use dreams::dreaming::{
+    DREAM_WORKFLOW, Dream, DreamPhase, DreamPreview, DreamProgress, DreamRequest,
 };
-pub use context::{Context, ContextRequest};
-pub use counters::{Counters, ModelCounts};
-pub use distiller::{Distiller, DistillerError};
-pub use dreams::{
-    DREAM_WORKFLOW, Dream, DreamPhase, DreamPreview, DreamProgress, DreamRequest, DreamSettings,
-};
-pub use entries::{
-    EntryError, EntryList, EntryQuery, EntryRank, MAX_ENTRIES, MAX_ENTRY_QUERY_CHARS,
-    NewEntryRequest,
-};
+pub use dreams::memory_index::IndexFile;
 pub use error::MemoryError;
-pub use forget::{Erased, ForgetRequest, Receipt};
-pub use handoffs::{
-    ApiView, CompactRequest, Compacted, ExchangeRequest, Exchanged, FitRequest, Fitted,
-    HandoffInfo, HandoffSettings, Reminder,
-};
-pub use histories::{
-    ClientMessage, FittedHistory, FollowRequest, Followed, HistoryFit, ProviderCount,
-};
-pub use history::{ChunkInfo, Found, SessionInfo, Stats, StoredTurn, View, ViewMessage};
+pub use facts::learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
 pub use icecore_domain::chat::{
     Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish, Prices, Protocol,
     Usage,
@@ -118,21 +83,43 @@ pub use icecore_store::{
     Spending, Store, StoreError, StoreStats, StoreTimings, TIME_BOUNDS_SECONDS, Times, TurnState,
 };
 pub use icecore_store::{Backup, BackupOf, BackupReport, Doing, MigrationReport, Moved, Restored};
-pub use import::{ImportPlan, ImportReport, Progress, Repeat};
-pub use learn::{FactInfo, FactQuery, FactSource, MAX_FACT_CHARS};
-pub use leases::WorkerSettings;
-pub use memory::{Append, Memory, MemoryBuilder, Remembered, SystemClock, TurnInput};
-pub use memory_index::IndexFile;
+pub use ingest::import::{ImportPlan, ImportReport, Progress, Repeat};
+pub use ingest::{Append, Remembered, TurnInput};
+pub use knowledge::compaction::{
+    Compaction, CompactionRequest, MAX_COMPACTED_ENTRIES, MAX_TOLD_IDS,
+};
+pub use knowledge::consolidation::{
+    CONSOLIDATION_WINDOW, Consolidation, ConsolidationTrigger, MAX_CONSOLIDATED_ENTRIES,
+};
+pub use knowledge::entries::{
+    EntryError, EntryList, EntryQuery, EntryRank, MAX_ENTRIES, MAX_ENTRY_QUERY_CHARS,
+    NewEntryRequest,
+};
+pub use layers::history::{ChunkInfo, Found, SessionInfo, StoredTurn, View, ViewMessage};
+pub use layers::steps::Settled;
+pub use maintenance::check::{CheckReport, PackReport};
+pub use maintenance::forget::{Erased, ForgetRequest, Receipt};
+pub use maintenance::moving::{migrate, open_backup};
+pub use maintenance::rescan::Rescanned;
+pub use maintenance::stats::Stats;
+pub use maintenance::worker::TENANTS_AT_ONCE;
+pub use memory::{Memory, MemoryBuilder};
 pub use models::{
     BreakEven, FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MAX_JUDGED_PAIRS, MODEL_PAUSE_SECONDS,
-    ModelChain, ModelStats, Models, Purpose, SUMMARIES_AT_ONCE, SpendLimits, spending,
+    ModelChain, ModelStats, Models, SUMMARIES_AT_ONCE, SpendLimits, spending,
 };
-pub use moving::{migrate, open_backup};
-pub use rescan::Rescanned;
-pub use search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
-pub use secrets::{AddedSecret, LogRedactor, TenantRedactor};
+pub use models::{Distiller, DistillerError};
+pub use privacy::secrets::{AddedSecret, LogRedactor, TenantRedactor};
+pub use recall::search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
+pub use sessions::handoffs::{
+    ApiView, CompactRequest, Compacted, ExchangeRequest, Exchanged, FitRequest, Fitted,
+    HandoffInfo, Reminder,
+};
+pub use sessions::histories::{
+    ClientMessage, FittedHistory, FollowRequest, Followed, HistoryFit, ProviderCount,
+};
 pub use settings::{
-    BudgetCounter, ColdFormat, CompactionSettings, CutSettings, EntrySettings, MemorySettings,
-    PiiKinds, RedactionSettings, WarmFormat, reserve_conflict,
+    BudgetCounter, ColdFormat, CompactionSettings, CutSettings, DreamSettings, EntrySettings,
+    HandoffSettings, MemorySettings, PiiKinds, RedactionSettings, WarmFormat, WorkerSettings,
+    reserve_conflict,
 };
-pub use worker::{Settled, TENANTS_AT_ONCE};

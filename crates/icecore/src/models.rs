@@ -7,6 +7,7 @@
 mod accounts;
 mod ask;
 mod chain;
+mod distiller;
 mod dreams;
 mod judging;
 mod pause;
@@ -17,7 +18,10 @@ mod tally;
 
 use std::sync::Arc;
 
+use crate::privacy::Privacy;
 pub use accounts::{BreakEven, ModelStats};
+
+pub use self::distiller::{Distiller, DistillerError};
 pub(crate) use ask::{Answered, Ask, Asking};
 pub(crate) use chain::About;
 use icecore_domain::chat::{ChatModel, Prices};
@@ -32,33 +36,15 @@ pub use tally::spending;
 /// we do: one in so many.
 const FREE_PART: u64 = 10;
 
-/// What a model is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Purpose {
-    /// Summaries of chunks.
-    Summary,
-    /// Handoffs.
-    Handoff,
-    /// Dreams.
-    Dream,
-    /// Consolidation of entries.
-    Consolidation,
-    /// A person's own conversation.
-    Exchange,
+/// Asks models, within what tenants may spend.
+#[derive(Clone)]
+pub struct ModelCalls {
+    pub(crate) privacy: Privacy,
+    pub(crate) models: Arc<Models>,
+    pub(crate) asking: Arc<Asking>,
 }
 
-impl Purpose {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Purpose::Summary => "summary",
-            Purpose::Handoff => "handoff",
-            Purpose::Dream => "dream",
-            Purpose::Consolidation => "consolidation",
-            Purpose::Exchange => "exchange",
-        }
-    }
-}
+crate::base::over!(ModelCalls, privacy: Privacy);
 
 /// Models in the order in which they are asked. Behind the last stands what needs none.
 #[derive(Debug, Clone, Default)]

@@ -4,10 +4,8 @@ use icecore_domain::cut::CutPolicy;
 use icecore_domain::redact::{Redactor, UnknownPii, pii_kinds};
 use icecore_settings::{MOST, Range, SettingError, Value, choice, one_of, settings, toml};
 
-use crate::compaction::MAX_COMPACTED_ENTRIES;
-use crate::dreams::DreamSettings;
-use crate::handoffs::HandoffSettings;
-use crate::leases::WorkerSettings;
+/// Entries that one compaction looks at, whatever it is asked for.
+pub const MAX_COMPACTED_ENTRIES: usize = 10_000;
 
 choice! {
     /// The form of warm bodies.
@@ -218,4 +216,53 @@ pub fn reserve_conflict(key: &str, reserve: u64, window: u64) -> SettingError {
         format!("`{key}` ({reserve}) leaves nothing of the window of {window} tokens"),
         "give a smaller reserve, or the window that the model has",
     )
+}
+
+settings! {
+    /// Limits on dreams.
+    #[derive(PartialEq, Eq)]
+    pub struct DreamSettings {
+        /// Tokens that a dream may read and write together.
+        max_token_budget: u64 = 64_000, 1..=100_000_000;
+        /// Tokens that a dream may write.
+        output_tokens: u64 = 8_000, 1..=1_000_000 => advanced;
+        /// The share of new material that a dream must cover.
+        min_coverage_percent: u8 = 10, 0..=100;
+        /// How long superseded archives are kept; 0: for ever.
+        archive_retention_days: u32 = 90, 0..=36_500;
+        /// A dreamer that was silent for this long is dead.
+        lease_seconds: u64 = 30, 1..=3_600 => advanced;
+        /// Writes a readable MEMORY-INDEX.md beside the index.
+        index_markdown: bool = false;
+        /// The share of a context that distilled memory may take.
+        context_percent: u8 = 15, 0..=100 => advanced;
+        /// The longest that a model may take to answer.
+        model_seconds: u64 = 60, 1..=86_400 => advanced;
+    }
+}
+
+settings! {
+    /// Limits on sessions.
+    #[derive(PartialEq, Eq)]
+    pub struct HandoffSettings {
+        /// Tokens of a request and its answer, where the model's own are not given.
+        window: u64 = 128_000, 1..=1_000_000_000;
+        /// Tokens of the window that are kept free for the answer.
+        reserve: u64 = 8_192, 1..=1_000_000_000;
+        /// Tokens of the largest handoff.
+        handoff_tokens: u64 = 8_000, 1..=1_000_000;
+        /// The share of the window for instructions that were detected.
+        instructions_percent: u64 = 10, 0..=100 => advanced;
+        /// The share of a handoff for what bears on the last request.
+        recall_percent: u64 = 40, 0..=100 => advanced;
+    }
+}
+
+settings! {
+    /// How hosts share the work.
+    #[derive(PartialEq, Eq)]
+    pub struct WorkerSettings {
+        /// A host that was silent for this long is dead, and others do its work.
+        lease_seconds: u64 = 10, 1..=3_600 => advanced;
+    }
 }

@@ -154,8 +154,12 @@ async fn dense(
     name: &str,
 ) -> Result<(), MemoryError> {
     let name = icecore::SessionName::new(icecore::Redactor::standard().name(name))?;
-    let Some(session) = memory.store().session(scope, &name).await? else { return Ok(()) };
-    let rows = memory.store().turns(scope, &TurnQuery::all(session.no, usize::MAX >> 1)).await?;
+    let Some(session) = icecore::extend::store(&memory).session(scope, &name).await? else {
+        return Ok(());
+    };
+    let rows = icecore::extend::store(&memory)
+        .turns(scope, &TurnQuery::all(session.no, usize::MAX >> 1))
+        .await?;
     for (place, row) in rows.iter().enumerate() {
         if row.id.seq.0 != place as u64 + 1 {
             world.story.break_promise(format_args!("seq {} follows {place} turns", row.id.seq.0));

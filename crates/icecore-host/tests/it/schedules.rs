@@ -304,7 +304,7 @@ async fn a_delay_that_cannot_work_ends() {
     let made = add(&bench, ScheduleRequest { timing: timing(), ..consolidating("") }).await;
     let at = made.next.unwrap().at;
     bench.clock.move_to(at);
-    let (store, tenant) = (bench.memory.store(), me().tenant().clone());
+    let (store, tenant) = (icecore::extend::store(&bench.memory), me().tenant().clone());
     let claim = TickClaim {
         seen_through: made.handled_through,
         missed: Vec::new(),
@@ -469,7 +469,10 @@ async fn dreams_that_come_at_once_share_the_tokens_of_the_day() {
     let ended = ended().await;
     let of = |outcome| ended.iter().filter(|one| **one == outcome).count();
     assert!(of(TickOutcome::Ran) > 1 && of(TickOutcome::OverBudget) > 0, "{ended:?}");
-    let used = bench.memory.store().dreamt_tokens(me().tenant(), Millis(0)).await.unwrap();
+    let used = icecore::extend::store(&bench.memory)
+        .dreamt_tokens(me().tenant(), Millis(0))
+        .await
+        .unwrap();
     assert!(used > 0 && used <= 300, "{used}");
 }
 
@@ -529,7 +532,7 @@ async fn a_moment_that_is_asked_for_is_no_sign_of_life() {
         watching
     );
     assert_eq!((tick.at, tick.heartbeat), (far, Some(Millis(START))));
-    let store = bench.memory.store();
+    let store = icecore::extend::store(&bench.memory);
     let dead_since = Millis(START - 30 * SECOND);
     assert_eq!(store.take_over_tick("x", dead_since, Millis(START)).await.unwrap(), None);
 }
@@ -568,7 +571,10 @@ async fn die(bench: &Bench, made: &ScheduleRecord, hour: i64) {
         holder: "dead".to_owned(),
         now: Millis(START + hour * HOUR),
     };
-    let claimed = bench.memory.store().claim_ticks(me().tenant(), &made.id, claim).await.unwrap();
+    let claimed = icecore::extend::store(&bench.memory)
+        .claim_ticks(me().tenant(), &made.id, claim)
+        .await
+        .unwrap();
     assert!(matches!(claimed, Claimed::Run(_)));
 }
 
@@ -586,7 +592,7 @@ async fn a_dead_host_is_taken_over() {
     // A tick that kills whoever works on it is given up.
     let made = record(&bench, &made.id).await;
     die(&bench, &made, 2).await;
-    let store = bench.memory.store();
+    let store = icecore::extend::store(&bench.memory);
     for n in 2..=5 {
         let now = Millis(START + 2 * HOUR + n * MINUTE);
         let taken = store.take_over_tick("dead", now, now).await.unwrap().unwrap();

@@ -336,7 +336,7 @@ async fn a_key_revoked_elsewhere_ends_within_seconds() {
         keeps_an_admin: false,
         at: host.memory.now(),
     };
-    host.memory.store().revoke_api_key(revocation).await.unwrap().unwrap();
+    icecore::extend::store(&host.memory).revoke_api_key(revocation).await.unwrap().unwrap();
     let mut answer = host.by(&made.key, "GET", "/stats", "").await;
     for _ in 0..100 {
         if answer.status == 401 {

@@ -717,7 +717,7 @@ async fn runs_are_their_owners_on_every_route() {
     // Nothing was called off by any of this.
     for id in [&live, &"run-next-door".to_owned()] {
         let tenant = Tenant::new("default").unwrap();
-        let found = host.memory.store().run(&tenant, id).await.unwrap().unwrap();
+        let found = icecore::extend::store(&host.memory).run(&tenant, id).await.unwrap().unwrap();
         assert!(!found.status.is_terminal());
     }
     host.stop().await;

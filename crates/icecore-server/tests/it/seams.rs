@@ -137,11 +137,12 @@ async fn no_seam_and_no_fixture_writes_for_another_tenant() {
             }
         }
     }
-    let mut tenants = host.memory.store().tenants().await.unwrap();
+    let mut tenants = icecore::extend::store(&host.memory).tenants().await.unwrap();
     tenants.sort();
     // The one who asked, and the one of the host's own key.
     assert_eq!(tenants, [Tenant::new("acme").unwrap(), Tenant::new("default").unwrap()]);
-    let own = host.memory.store().head(&Tenant::new("default").unwrap()).await.unwrap();
+    let own =
+        icecore::extend::store(&host.memory).head(&Tenant::new("default").unwrap()).await.unwrap();
     let keys = host.get("/events").await.json();
     let kinds = |event: &Value| event["type"].as_str().unwrap().to_owned();
     let kinds: BTreeSet<String> = keys["events"].as_array().unwrap().iter().map(kinds).collect();

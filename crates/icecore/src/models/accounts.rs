@@ -11,10 +11,10 @@ use icecore_domain::chat::{Prices, Usage};
 use icecore_domain::ids::Tenant;
 use icecore_store::Spending;
 
-use super::Purpose;
 use super::spend::SAVED;
+use crate::base::Purpose;
 use crate::error::Result;
-use crate::memory::Memory;
+use crate::models::ModelCalls;
 
 /// What models were asked, what that cost and what it saved, of all days.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -43,15 +43,15 @@ pub struct BreakEven {
     pub is_reached: bool,
 }
 
-impl Memory {
+impl ModelCalls {
     /// What models cost and saved, of a tenant or one of its memories.
     pub(crate) async fn model_stats(
         &self,
         tenant: &Tenant,
         memory: Option<&str>,
     ) -> Result<ModelStats> {
-        let mut days = self.inner.store.spending(tenant, memory, i64::MIN).await?;
-        days.extend(self.inner.asking.ledger.unwritten(tenant, memory));
+        let mut days = self.store.spending(tenant, memory, i64::MIN).await?;
+        days.extend(self.asking.ledger.unwritten(tenant, memory));
         let mut sums: BTreeMap<(String, String), Spending> = BTreeMap::new();
         for one in days {
             let sum = sums.entry((one.purpose.clone(), one.model.clone())).or_insert_with(|| {
@@ -68,7 +68,7 @@ impl Memory {
 
     /// What the model costs that sessions are compacted for, or that sums up.
     fn reading_price(&self) -> Option<Prices> {
-        let models = &self.inner.models;
+        let models = &self.models;
         let first = models.handoffs.0.first().or_else(|| models.summaries.0.first());
         let price = first.map(|first| first.profile().prices).or(models.reading_price);
         price.filter(|prices| prices.input > 0)

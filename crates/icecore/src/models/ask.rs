@@ -12,13 +12,14 @@ use icecore_domain::tokens::TokenCounter;
 use icecore_domain::turn_jsonl::write_fields;
 use icecore_store::{NewAnswer, Spending, StoreError};
 
-use super::Purpose;
 use super::pause::Pauses;
 use super::spend::{Ledger, plausible};
 use super::tally;
+use crate::base::INLINE_BYTES;
+use crate::base::Purpose;
 use crate::error::{Result, not_redacted, off_thread};
-use crate::memory::{INLINE_BYTES, Memory};
-use crate::secrets::TenantRedactor;
+use crate::models::ModelCalls;
+use crate::privacy::secrets::TenantRedactor;
 
 /// What is at hand while models are asked.
 #[derive(Debug, Default)]
@@ -71,14 +72,14 @@ pub(crate) struct Answered {
     pub(crate) secrets_seen: u64,
 }
 
-impl Memory {
+impl ModelCalls {
     /// Asks a model, unless its answer is kept, or what may be spent is. What is spent is
     /// noted, whatever comes of it.
     pub(crate) async fn ask(&self, ask: &Ask<'_>) -> Result<Answered> {
         self.ask_telling(ask, &|_| ()).await
     }
 
-    /// As [`Memory::ask`]; `tell` hears pieces of a new answer as they come, which nobody
+    /// As [`ModelCalls::ask`]; `tell` hears pieces of a new answer as they come, which nobody
     /// has redacted.
     #[tracing::instrument(level = "debug", skip_all, fields(purpose = ask.purpose.as_str()))]
     pub(crate) async fn ask_telling(
@@ -92,7 +93,7 @@ impl Memory {
             if let Some(known) = self.known_answer(ask, key).await? {
                 return Ok(known);
             }
-            if let Some(error) = self.inner.asking.pauses.of(ask.model.as_ref(), self.now()) {
+            if let Some(error) = self.asking.pauses.of(ask.model.as_ref(), self.now()) {
                 return Err(error.into());
             }
         }
@@ -102,7 +103,7 @@ impl Memory {
             tell(piece);
         };
         let answer = ask.model.answer(ask.request, &hear).await;
-        let counter = self.inner.counter.as_ref();
+        let counter = self.counter.as_ref();
         let (usage, is_failed) = match &answer {
             Ok(reply) => (used(reply, counted, ask.request.max_tokens, counter), false),
             Err(error) => (lost(error, counted, counter), true),
@@ -112,11 +113,11 @@ impl Memory {
         self.write_spending().await;
         match answer {
             Ok(reply) => {
-                self.inner.asking.pauses.end(ask.model.as_ref());
+                self.asking.pauses.end(ask.model.as_ref());
                 self.redacted_answer(ask, key, reply, usage).await
             }
             Err(error) => {
-                self.inner.asking.pauses.note(ask.model.as_ref(), ask.purpose, &error, self.now());
+                self.asking.pauses.note(ask.model.as_ref(), ask.purpose, &error, self.now());
                 Err(error.into())
             }
         }
@@ -135,7 +136,7 @@ impl Memory {
             secrets_seen: answered.secrets_seen,
             now: self.now(),
         };
-        match self.inner.store.put_answer(ask.scope, answer).await {
+        match self.store.put_answer(ask.scope, answer).await {
             // It may hold what is a secret now: it is asked for again some day.
             Err(StoreError::SecretsChanged) => Ok(()),
             done => Ok(done?),
@@ -156,7 +157,7 @@ impl Memory {
     /// What an answer is kept under, and the tokens of the request as we count.
     async fn key_and_count(&self, ask: &Ask<'_>) -> Result<([u8; 32], u64)> {
         let bytes: usize = ask.request.messages.iter().map(|turn| turn.fields().byte_count()).sum();
-        let counter = Arc::clone(&self.inner.counter);
+        let counter = Arc::clone(&self.counter);
         let (written, counted) = match bytes <= INLINE_BYTES {
             true => (canonical(ask.request), count(ask.request, counter.as_ref())),
             false => {
@@ -171,7 +172,7 @@ impl Memory {
     }
 
     async fn known_answer(&self, ask: &Ask<'_>, key: [u8; 32]) -> Result<Option<Answered>> {
-        let Some(kept) = self.inner.store.answer(ask.scope, &key).await? else { return Ok(None) };
+        let Some(kept) = self.store.answer(ask.scope, &key).await? else { return Ok(None) };
         // Secrets may have been registered since.
         let TenantRedactor { redactor, version } = self.deriving_redactor(ask.scope).await?;
         let (text, _) = redactor.derived_text(kept.as_str()).map_err(not_redacted)?;
@@ -198,7 +199,7 @@ impl Memory {
         })
         .await?;
         let (text, hidden) = text.map_err(not_redacted)?;
-        self.inner.counters.hidden(&hidden);
+        self.counters.hidden(&hidden);
         reply.tool_calls = calls;
         reply.usage = reply.usage.filter(|told| *told == usage);
         Ok(Answered { text, reply, key, is_known: false, secrets_seen: version })

@@ -7,10 +7,11 @@ use icecore_domain::ids::{Scope, SessionNo};
 use icecore_domain::redact::RedactedText;
 use icecore_domain::turn::RawTurn;
 
+use super::ModelChain;
 use super::ask::{Answered, Ask};
-use super::{ModelChain, Purpose};
+use crate::base::Purpose;
 use crate::error::{MemoryError, Result};
-use crate::memory::Memory;
+use crate::models::ModelCalls;
 
 /// A question before it is redacted.
 pub(crate) struct Prompt {
@@ -53,7 +54,7 @@ pub(super) enum Told<T> {
     Silence,
 }
 
-impl Memory {
+impl ModelCalls {
     /// Asks the models of a chain in order until `read` takes an answer, which is kept
     /// then. `prompt` makes the question for a model, or nothing if it is not worth
     /// asking that one. Nothing comes back if none has an answer that holds: then it is
@@ -72,7 +73,7 @@ impl Memory {
         })
     }
 
-    /// As [`Memory::ask_chain`], and tells whether there is anybody to ask.
+    /// As [`ModelCalls::ask_chain`], and tells whether there is anybody to ask.
     pub(super) async fn told_by_chain<T>(
         &self,
         chain: &ModelChain,
@@ -106,7 +107,7 @@ impl Memory {
                 Err(error) => {
                     let is_spent = matches!(error, MemoryError::ModelBudget { .. });
                     self.pass_over(about, &model.profile().name, error)?;
-                    let pause = self.inner.asking.pauses.of(model.as_ref(), self.now());
+                    let pause = self.asking.pauses.of(model.as_ref(), self.now());
                     is_silent &= is_spent || pause.is_some();
                     continue;
                 }
@@ -128,7 +129,7 @@ impl Memory {
             }
         }
         if !chain.0.is_empty() {
-            self.inner.counters.fallback();
+            self.counters.fallback();
         }
         Ok(if is_silent { Told::Silence } else { Told::Useless })
     }
@@ -160,7 +161,7 @@ impl Memory {
                 Ok(())
             }
             MemoryError::ModelBudget { .. } => {
-                if self.inner.asking.is_first_refusal(about.scope.tenant(), self.today()) {
+                if self.asking.is_first_refusal(about.scope.tenant(), self.today()) {
                     tracing::warn!(
                         tenant = about.scope.tenant().as_str(),
                         error = %error,

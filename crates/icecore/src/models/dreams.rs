@@ -8,21 +8,22 @@ use icecore_domain::chat::ChatModel;
 use icecore_domain::dream::DistilPrompt;
 use icecore_domain::ids::Scope;
 
+use super::FREE_PART;
 use super::ask::Ask;
 use super::chain::{Prompt, whole_lines};
-use super::{FREE_PART, Purpose};
-use crate::distiller::{Distiller, DistillerError};
+use super::distiller::{Distiller, DistillerError};
+use crate::base::Purpose;
 use crate::error::Result;
-use crate::memory::Memory;
+use crate::models::ModelCalls;
 
-impl Memory {
+impl ModelCalls {
     /// The models that dreams of a memory ask, in order, but for those that are left
     /// alone at present.
     pub(crate) fn dream_models(&self, scope: &Scope, epoch: u64) -> Vec<Arc<dyn Distiller>> {
-        let models = &self.inner.models.dreams.0;
+        let models = &self.models.dreams.0;
         let up = models
             .iter()
-            .filter(|model| self.inner.asking.pauses.of(model.as_ref(), self.now()).is_none());
+            .filter(|model| self.asking.pauses.of(model.as_ref(), self.now()).is_none());
         let dreamer = |model: &Arc<dyn ChatModel>| -> Arc<dyn Distiller> {
             let (memory, scope, model) = (self.clone(), scope.clone(), Arc::clone(model));
             Arc::new(Dreamer { memory, scope, epoch, model })
@@ -33,7 +34,7 @@ impl Memory {
 
 /// A model that distils for one memory.
 struct Dreamer {
-    memory: Memory,
+    memory: ModelCalls,
     scope: Scope,
     epoch: u64,
     model: Arc<dyn ChatModel>,
@@ -89,7 +90,7 @@ impl Distiller for Dreamer {
         Box::pin(async move {
             let answer = self.answer(prompt).await;
             answer.map_err(|error| {
-                self.memory.inner.counters.fallback();
+                self.memory.counters.fallback();
                 DistillerError(error.to_string())
             })
         })

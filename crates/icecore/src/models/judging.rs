@@ -11,7 +11,7 @@ use icecore_store::{NewAnswer, StoreError};
 
 use super::chain::{About, Prompt, Told};
 use crate::error::Result;
-use crate::memory::Memory;
+use crate::models::ModelCalls;
 
 /// Pairs of entries that one consolidation asks models about. Those that it was told of
 /// before count for nothing.
@@ -25,10 +25,10 @@ pub(crate) struct Pair {
     pub(crate) verdict: Option<Verdict>,
 }
 
-impl Memory {
+impl ModelCalls {
     /// Whether models are asked about entries.
     pub(crate) fn has_consolidation_models(&self) -> bool {
-        !self.inner.models.consolidation.0.is_empty()
+        !self.models.consolidation.0.is_empty()
     }
 
     /// Gives each pair its verdict, as far as it is known or may be asked for. `left` are
@@ -43,7 +43,7 @@ impl Memory {
         let mut unknown = Vec::new();
         for (place, pair) in pairs.iter_mut().enumerate() {
             let key = self.pair_key(about, pair).await?;
-            let kept = self.inner.store.answer(about.scope, &key).await?;
+            let kept = self.store.answer(about.scope, &key).await?;
             pair.verdict = kept.and_then(|word| Verdict::parse(word.as_str()));
             if pair.verdict.is_none() {
                 unknown.push((place, key));
@@ -57,14 +57,14 @@ impl Memory {
                 .collect();
             *left -= some.len();
             let JudgePrompt { instructions, pairs: data, max_tokens } = JudgePrompt::new(&texts);
-            let size = self.inner.counter.count(&data) + self.inner.counter.count(&instructions);
+            let size = self.counter.count(&data) + self.counter.count(&instructions);
             let prompt = |profile: &icecore_domain::chat::ChatProfile| {
                 let fits = u64::from(size) + max_tokens + 64 <= profile.window;
                 let (instructions, data) = (instructions.clone(), data.clone());
                 fits.then_some(Prompt { instructions, data, max_tokens })
             };
             let read = |answer: &str| read_verdicts(answer, texts.len());
-            let chain = &self.inner.models.consolidation;
+            let chain = &self.models.consolidation;
             let verdicts = match self.told_by_chain(chain, about, prompt, read).await? {
                 Told::Taken(verdicts) => verdicts,
                 // These are left as they are; others may do better.
@@ -95,7 +95,7 @@ impl Memory {
             secrets_seen,
             now: self.now(),
         };
-        match self.inner.store.put_answer(about.scope, answer).await {
+        match self.store.put_answer(about.scope, answer).await {
             Err(StoreError::SecretsChanged) => Ok(()),
             done => Ok(done?),
         }
@@ -103,7 +103,7 @@ impl Memory {
 
     /// What is said of two entries is kept for the models that are asked.
     async fn pair_key(&self, about: About<'_>, pair: &Pair) -> Result<[u8; 32]> {
-        let models = self.inner.models.consolidation.0.iter();
+        let models = self.models.consolidation.0.iter();
         let identities: Vec<u8> = models.flat_map(|model| model.profile().identity).collect();
         let parts = [&identities[..], pair.older.as_bytes(), pair.newer.as_bytes()];
         self.keyed_hash(about.scope.tenant(), "verdict", &parts).await

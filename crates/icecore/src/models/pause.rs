@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use icecore_domain::chat::{ChatError, ChatModel, ChatProfile};
 use icecore_domain::time::Millis;
 
-use super::Purpose;
+use crate::base::Purpose;
 
 /// A model that does not answer, has no room, or does not let us in is left alone for so
 /// many seconds, unless its server names another time.

@@ -6,9 +6,9 @@ use icecore_domain::entries::compact::model::{PressPrompt, Pressing};
 
 use super::chain::{About, Prompt};
 use crate::error::{Result, off_thread};
-use crate::memory::Memory;
+use crate::models::ModelCalls;
 
-impl Memory {
+impl ModelCalls {
     /// What models make of what is to be pressed; nothing if none is asked or none
     /// answers. A part that none answers is pressed without.
     pub(crate) async fn pressed_by_models(
@@ -16,10 +16,10 @@ impl Memory {
         about: About<'_>,
         pressing: Pressing,
     ) -> Result<Option<String>> {
-        let chain = &self.inner.models.consolidation;
+        let chain = &self.models.consolidation;
         let windows = chain.0.iter().map(|model| model.profile().window);
         let Some(window) = windows.min() else { return Ok(None) };
-        let counter = Arc::clone(&self.inner.counter);
+        let counter = Arc::clone(&self.counter);
         let parts = off_thread(move || pressing.parts(window, counter.as_ref())).await?;
         let mut texts = Vec::new();
         let mut is_of_model = false;

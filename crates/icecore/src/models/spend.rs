@@ -12,10 +12,10 @@ use icecore_domain::chat::Usage;
 use icecore_domain::ids::{Scope, Tenant};
 use icecore_store::Spending;
 
-use super::Purpose;
 use super::ask::Ask;
+use crate::base::Purpose;
 use crate::error::{MemoryError, Result};
-use crate::memory::Memory;
+use crate::models::ModelCalls;
 
 /// A provider's count is believed if it is no more than so many times ours, and no less
 /// than that part of it.
@@ -108,7 +108,7 @@ fn room_of(spent: &Spending) -> Room {
 /// A question that was sent. If it is dropped before it ended, what it may have taken is
 /// noted all the same.
 pub(super) struct UnderWay<'a> {
-    memory: &'a Memory,
+    memory: &'a ModelCalls,
     ask: &'a Ask<'a>,
     counted: u64,
     room: Room,
@@ -139,9 +139,9 @@ impl UnderWay<'_> {
             spent.output = usage.output;
             spent.cost = cost;
         });
-        self.memory.inner.counters.asked(self.ask.purpose, &spent);
+        self.memory.counters.asked(self.ask.purpose, &spent);
         let scope = self.ask.scope;
-        let mut pages = self.memory.inner.asking.ledger.pages();
+        let mut pages = self.memory.asking.ledger.pages();
         pages.release(scope.tenant(), self.room);
         pages.note(scope, spent);
     }
@@ -152,14 +152,14 @@ impl Drop for UnderWay<'_> {
         if !self.has_ended {
             let heard =
                 std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner));
-            let output = u64::from(self.memory.inner.counter.count(&heard));
+            let output = u64::from(self.memory.counter.count(&heard));
             let usage = Usage { input: self.counted, cached_input: 0, output };
             self.note(usage, true);
         }
     }
 }
 
-impl Memory {
+impl ModelCalls {
     /// Today, in days since 1970 in UTC.
     pub(crate) fn today(&self) -> i64 {
         self.now().0.div_euclid(DAY_MILLIS)
@@ -174,9 +174,9 @@ impl Memory {
         let most = Usage { input: counted, cached_input: 0, output: ask.request.max_tokens };
         let cost = ask.model.profile().prices.cost(most);
         let room = Room { tokens: counted.saturating_add(ask.request.max_tokens), cost };
-        let limits = self.inner.models.limits;
+        let limits = self.models.limits;
         let tenant = ask.scope.tenant();
-        let ledger = &self.inner.asking.ledger;
+        let ledger = &self.asking.ledger;
         let is_limited = limits.tokens_a_day > 0 || limits.cost_a_day > 0;
         let _gate = match is_limited {
             true => Some(ledger.gate.lock().await),
@@ -185,7 +185,7 @@ impl Memory {
         let mut spent = Room::default();
         if is_limited {
             let today = self.today();
-            let written = self.inner.store.spending(tenant, None, today).await?;
+            let written = self.store.spending(tenant, None, today).await?;
             let written = written.iter().filter(|spent| spent.day == today);
             written.for_each(|one| spent.add(room_of(one)));
             spent.add(ledger.pages().unseen(tenant, today));
@@ -204,8 +204,8 @@ impl Memory {
 
     /// Adds to an account without writing it down yet.
     pub(super) fn note_spending(&self, scope: &Scope, purpose: Purpose, spent: Spending) {
-        self.inner.counters.asked(purpose, &spent);
-        self.inner.asking.ledger.pages().note(scope, spent);
+        self.counters.asked(purpose, &spent);
+        self.asking.ledger.pages().note(scope, spent);
     }
 
     /// Counts tokens that a context or a view did not have to hold, thanks to what stands
@@ -214,20 +214,20 @@ impl Memory {
         if tokens == 0 {
             return;
         }
-        self.inner.counters.saved(tokens);
+        self.counters.saved(tokens);
         let spent = Spending {
             day: self.today(),
             purpose: SAVED.to_owned(),
             saved: tokens,
             ..Spending::default()
         };
-        self.inner.asking.ledger.pages().note(scope, spent);
+        self.asking.ledger.pages().note(scope, spent);
     }
 
     /// Writes down what was spent and saved since the last time. What cannot be written
     /// now is kept for the next time.
     pub async fn write_spending(&self) {
-        if self.inner.asking.ledger.pages().unwritten.is_empty() {
+        if self.asking.ledger.pages().unwritten.is_empty() {
             return;
         }
         let memory = self.clone();
@@ -239,7 +239,7 @@ impl Memory {
     }
 
     async fn write_spending_now(&self) {
-        let ledger = &self.inner.asking.ledger;
+        let ledger = &self.asking.ledger;
         let _gate = ledger.gate.lock().await;
         let unwritten = std::mem::take(&mut ledger.pages().unwritten);
         let mut by_scope: BTreeMap<Scope, Vec<Spending>> = BTreeMap::new();
@@ -247,7 +247,7 @@ impl Memory {
             by_scope.entry(scope).or_default().push(spent);
         }
         for (scope, spent) in by_scope {
-            if let Err(error) = self.inner.store.add_spending(&scope, spent.clone()).await {
+            if let Err(error) = self.store.add_spending(&scope, spent.clone()).await {
                 tracing::warn!(error = %error, "what models cost could not be written down, will try again");
                 let mut pages = ledger.pages();
                 spent.into_iter().for_each(|spent| pages.note(&scope, spent));

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::FREE_PART;
 use super::chain::{About, Prompt};
 use crate::error::{MemoryError, Result, not_redacted};
-use crate::memory::Memory;
+use crate::models::ModelCalls;
 
 /// Chunks that models are asked about at once, of one branch.
 pub const SUMMARIES_AT_ONCE: usize = 4;
@@ -26,10 +26,10 @@ pub const SUMMARIES_AT_ONCE: usize = 4;
 /// A summary as it was made: of which chunk, of which revision of it.
 pub(crate) type Made = (ChunkId, u32, RedactedSummary);
 
-impl Memory {
+impl ModelCalls {
     /// Whether models are asked for summaries.
     pub(crate) fn has_summary_models(&self) -> bool {
-        !self.inner.models.summaries.0.is_empty()
+        !self.models.summaries.0.is_empty()
     }
 
     /// The summaries, each by a model if one has a better one. `tasks` are in the same
@@ -69,14 +69,14 @@ impl Memory {
         task: SummaryTask,
         plain: Summary,
     ) -> Result<Option<Summary>> {
-        let counter = Arc::clone(&self.inner.counter);
+        let counter = Arc::clone(&self.counter);
         let prompt = |window: u64| {
             let prompt = task.prompt(window, counter.as_ref())?;
             let (instructions, data) = (prompt.instructions, prompt.said);
             Some(Prompt { instructions, data, max_tokens: prompt.max_tokens })
         };
         let read = |reply: &str| task.read_reply(reply, &plain, counter.as_ref());
-        let chain = &self.inner.models.summaries;
+        let chain = &self.models.summaries;
         let within = |profile: &ChatProfile| prompt(profile.window - profile.window / FREE_PART);
         self.ask_chain(chain, about, within, read).await
     }

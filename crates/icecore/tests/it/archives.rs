@@ -298,7 +298,7 @@ async fn a_long_chain_that_is_lost_is_dreamt_anew_to_its_end() {
     let receipt = bench.memory.forget(&me(), None, &asked, false).await.unwrap();
     assert_eq!(receipt.distilled_anew, 1);
     assert_eq!(in_force(&bench).await.unwrap().figures.remaining, 0);
-    assert!(bench.memory.store().lost_dreams(9).await.unwrap().is_empty());
+    assert!(icecore::extend::store(&bench.memory).lost_dreams(9).await.unwrap().is_empty());
     bench.check().await;
 }
 
@@ -325,13 +325,13 @@ async fn a_full_workspace_goes_without_its_index_and_keeps_nobody_else() {
     for path in ["one.md", "two.md"] {
         put_file(&memory, &others[0], path, "text").await;
     }
-    assert_eq!(memory.store().lost_indexes(9).await.unwrap().len(), 2);
+    assert_eq!(icecore::extend::store(&memory).lost_indexes(9).await.unwrap().len(), 2);
     for who in &others {
         let asked = ForgetRequest::Entry("nothing".to_owned());
         let receipt = memory.forget(who, None, &asked, false).await.unwrap();
         assert_eq!(receipt.distilled_anew, 1);
     }
-    assert!(memory.store().lost_indexes(9).await.unwrap().is_empty());
+    assert!(icecore::extend::store(&memory).lost_indexes(9).await.unwrap().is_empty());
     assert!(file(&memory, &others[0], INDEX_PATH, None).await.is_none());
     assert!(file(&memory, &others[1], INDEX_PATH, None).await.is_some());
 }
@@ -356,7 +356,7 @@ async fn a_secret_in_the_archive_of_turns_that_have_expired_is_dreamt_out_of_it(
     assert_eq!(done.distilled_anew, 1);
     let anew = in_force(&bench).await.unwrap();
     assert!(!text(&bench, anew.archive).await.contains("kumquat4711"));
-    assert!(bench.memory.store().lost_dreams(9).await.unwrap().is_empty());
+    assert!(icecore::extend::store(&bench.memory).lost_dreams(9).await.unwrap().is_empty());
     assert_eq!(bodies(&bench).len(), 1);
 }
 

@@ -163,7 +163,8 @@ async fn a_secret_registered_since_is_hidden_in_the_output() {
     assert!(!made.payload.contains(secret));
     // As it is stored, whoever reads it.
     let now = bench.memory.now();
-    let stored = bench.memory.store().entry(&bench.scope, &made.entry.id, None, now).await;
+    let stored =
+        icecore::extend::store(&bench.memory).entry(&bench.scope, &made.entry.id, None, now).await;
     assert!(!stored.unwrap().unwrap().content.as_str().contains(secret));
     let sources = bench.memory.entry_sources(&bench.scope, &made.entry.id).await.unwrap();
     assert!(sources.iter().all(|entry| !entry.content.as_str().contains(secret)));

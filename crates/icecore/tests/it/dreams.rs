@@ -193,7 +193,7 @@ async fn a_dream_distils_entries_and_turns_into_an_entry_an_archive_and_the_inde
     );
 
     // The run has ended, with its events.
-    let store = bench.memory.store();
+    let store = icecore::extend::store(&bench.memory);
     let run = store.run(me().tenant(), &done.record.run).await.unwrap().unwrap();
     assert_eq!((run.status, run.workflow.as_str()), (RunStatus::Completed, "icecore.dream"));
     let events = store.run_events(me().tenant(), &run.id, None, 50).await.unwrap();
@@ -519,10 +519,10 @@ async fn what_is_forgotten_is_in_no_version_of_the_readable_index() {
 async fn a_preview_writes_nothing_and_tells_what_would_come() {
     let bench = Bench::new().await;
     put(&bench, &ENTRIES).await;
-    let head = bench.memory.store().head(me().tenant()).await.unwrap();
+    let head = icecore::extend::store(&bench.memory).head(me().tenant()).await.unwrap();
     let request = DreamRequest::manual(None);
     let preview = bench.memory.preview_dream(&bench.scope, request).await.unwrap();
-    assert_eq!(bench.memory.store().head(me().tenant()).await.unwrap(), head);
+    assert_eq!(icecore::extend::store(&bench.memory).head(me().tenant()).await.unwrap(), head);
     assert!(!preview.unchanged && preview.before.is_none());
     let done = dream(&bench).await;
     assert_eq!(done.record.archive, preview.checksum);
@@ -585,7 +585,7 @@ async fn two_dreamers_take_turns() {
         holder: "somebody".to_owned(),
         until: icecore::Millis(START + 1_000_000),
     };
-    let store = bench.memory.store();
+    let store = icecore::extend::store(&bench.memory);
     assert!(store.lease_dream(&bench.scope, lease, bench.memory.now()).await.unwrap());
     put(&bench, &["The tents are blue."]).await;
     let refused = dream_error(&bench).await;

@@ -293,7 +293,7 @@ async fn what_ended_long_ago_is_purged_from_every_file() {
     assert_eq!(found(&bench, "heron").await[0], "cobalt heron stays");
     let gone = bench.memory.entries(&bench.scope, &past).await.unwrap_err();
     assert!(matches!(gone, MemoryError::Store(StoreError::SnapshotGone { .. })), "{gone}");
-    let head = bench.memory.store().head(me().tenant()).await.unwrap();
+    let head = icecore::extend::store(&bench.memory).head(me().tenant()).await.unwrap();
     let now = EntryQuery { at: Some(head), ..EntryQuery::default() };
     assert_eq!(listed(&bench, now).await, ["cobalt heron stays"]);
     let ahead = EntryQuery { at: Some(Position(head.0 + 1)), ..EntryQuery::default() };
@@ -431,7 +431,10 @@ async fn press(bench: &Bench, sources: &[&EntryRecord], content: &str) -> EntryR
         now: bench.memory.now(),
         secrets_seen: redactor.version,
     };
-    let derived = bench.memory.store().derive_entries(&bench.scope, derivation).await.unwrap();
+    let derived = icecore::extend::store(&bench.memory)
+        .derive_entries(&bench.scope, derivation)
+        .await
+        .unwrap();
     derived.unwrap().outputs.remove(0)
 }
 

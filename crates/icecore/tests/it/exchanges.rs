@@ -61,9 +61,14 @@ async fn an_answer_is_told_as_it_comes_and_remembered() {
             (answer.role.as_str(), answer.model.as_deref()),
             ("assistant", Some("scripted"))
         );
-        let session = bench.memory.store().sessions(&bench.scope, None, 1).await.unwrap().remove(0);
+        let session = icecore::extend::store(&bench.memory)
+            .sessions(&bench.scope, None, 1)
+            .await
+            .unwrap()
+            .remove(0);
         let name = &model.profile().name;
-        let usage = bench.memory.store().usage(&bench.scope, session.no, session.current, name);
+        let usage = icecore::extend::store(&bench.memory)
+            .usage(&bench.scope, session.no, session.current, name);
         let usage = usage.await.unwrap().unwrap();
         assert_eq!((usage.through.0, usage.handoff), (1, None));
         assert!(usage.tokens > 0 && usage.counted > 0);

@@ -180,7 +180,12 @@ async fn entries_are_purged_while_writers_never_stop() {
             let kept = memory.entry_settings().snapshot_seconds as i64 * 1_000;
             clock.move_to(memory.now().0 + 1 + kept);
             let now = memory.now();
-            while !memory.store().due_entries(now, now, 1).await.unwrap().is_empty() {
+            while !icecore::extend::store(&memory)
+                .due_entries(now, now, 1)
+                .await
+                .unwrap()
+                .is_empty()
+            {
                 tokio::task::yield_now().await;
             }
         }

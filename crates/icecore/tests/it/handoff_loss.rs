@@ -11,7 +11,8 @@ use crate::support::{Bench, me, numbered, said};
 const NOWHERE: Vec<std::path::PathBuf> = Vec::new();
 
 async fn session(bench: &Bench, name: &str) -> SessionRecord {
-    let sessions = bench.memory.store().sessions(&bench.scope, None, 99).await.unwrap();
+    let sessions =
+        icecore::extend::store(&bench.memory).sessions(&bench.scope, None, 99).await.unwrap();
     let is_it = |one: &SessionRecord| one.name.as_ref().is_some_and(|own| own.as_str() == name);
     sessions.into_iter().find(is_it).unwrap()
 }
@@ -22,7 +23,7 @@ async fn redacted(bench: &Bench, words: &str) -> RedactedText {
 
 /// Hands off the main branch of a session up to a turn, in words.
 async fn hand_off(bench: &Bench, name: &str, through: u64, words: &str) -> HandoffRecord {
-    let (store, session) = (bench.memory.store(), session(bench, name).await);
+    let (store, session) = (icecore::extend::store(&bench.memory), session(bench, name).await);
     let path = [(Branch::MAIN, Ordinal(u64::MAX >> 1))];
     let previous = store.handoff(&bench.scope, session.no, &path).await.unwrap();
     let new = NewHandoff {
@@ -50,7 +51,7 @@ async fn hand_off(bench: &Bench, name: &str, through: u64, words: &str) -> Hando
 
 /// Keeps an answer of a model, about a session or about none.
 async fn answer(bench: &Bench, key: u8, of: Option<&str>, words: &str) {
-    let store = bench.memory.store();
+    let store = icecore::extend::store(&bench.memory);
     let session = match of {
         Some(name) => Some(session(bench, name).await.no),
         None => None,
@@ -69,7 +70,7 @@ async fn answer(bench: &Bench, key: u8, of: Option<&str>, words: &str) {
 /// What the handoffs of a session say, oldest first.
 async fn words(bench: &Bench, name: &str) -> Vec<String> {
     let no = session(bench, name).await.no;
-    let found = bench.memory.store().handoffs(&bench.scope, no).await.unwrap();
+    let found = icecore::extend::store(&bench.memory).handoffs(&bench.scope, no).await.unwrap();
     found.into_iter().map(|one| one.text.into_string()).collect()
 }
 
@@ -145,7 +146,8 @@ async fn a_rescan_leaves_no_secret_in_handoffs_and_answers() {
         secrets_seen: 1,
         now: bench.memory.now(),
     };
-    let edited = bench.memory.store().edit_handoff(&bench.scope, edit).await.unwrap();
+    let edited =
+        icecore::extend::store(&bench.memory).edit_handoff(&bench.scope, edit).await.unwrap();
     assert_ne!(edited, KeptHandoff::Changed);
     hand_off(&bench, "told", 4, "half of it is 4711zebra").await;
     let value = "kumquat4711zebra".to_owned().into();

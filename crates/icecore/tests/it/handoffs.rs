@@ -277,8 +277,12 @@ async fn two_at_once_make_one_mark() {
             tokio::join!(memory.compact_session(scope, &one), memory.compact_session(scope, &two));
         let (one, two) = (one.unwrap(), two.unwrap());
         assert_eq!(one.handoff.id, two.handoff.id);
-        let session = memory.store().sessions(scope, None, 1).await.unwrap().remove(0);
-        assert_eq!(memory.store().handoffs(scope, session.no).await.unwrap().len(), 1);
+        let session =
+            icecore::extend::store(&memory).sessions(scope, None, 1).await.unwrap().remove(0);
+        assert_eq!(
+            icecore::extend::store(&memory).handoffs(scope, session.no).await.unwrap().len(),
+            1
+        );
     }
 }
 
@@ -302,8 +306,13 @@ async fn turns_that_come_meanwhile_are_in_the_view() {
     }
     adding.await.unwrap();
     bench.memory.compact_session(&bench.scope, &compact("s")).await.unwrap();
-    let session = bench.memory.store().sessions(&bench.scope, None, 1).await.unwrap().remove(0);
-    let marks = bench.memory.store().handoffs(&bench.scope, session.no).await.unwrap();
+    let session = icecore::extend::store(&bench.memory)
+        .sessions(&bench.scope, None, 1)
+        .await
+        .unwrap()
+        .remove(0);
+    let marks =
+        icecore::extend::store(&bench.memory).handoffs(&bench.scope, session.no).await.unwrap();
     let mut previous = None;
     for mark in &marks {
         // Each was made of the one before, and reaches further.

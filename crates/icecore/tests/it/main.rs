@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod archives;
+mod arrows;
 mod compaction;
 mod consolidation;
 mod distilling;

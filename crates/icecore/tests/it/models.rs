@@ -204,7 +204,8 @@ impl Bench {
 
     /// What was spent, by purpose and model.
     pub(crate) async fn spent(&self) -> BTreeMap<(String, String), Spending> {
-        let spent = self.memory.store().spending(me().tenant(), None, 0).await.unwrap();
+        let spent =
+            icecore::extend::store(&self.memory).spending(me().tenant(), None, 0).await.unwrap();
         let mut sums: BTreeMap<(String, String), Spending> = BTreeMap::new();
         for one in spent {
             sums.entry((one.purpose.clone(), one.model.clone())).or_default().add(&one);

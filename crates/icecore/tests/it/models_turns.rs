@@ -76,7 +76,7 @@ fn other() -> Principal {
 }
 
 async fn due(bench: &Bench, scope: &Scope) -> u64 {
-    bench.memory.store().unsettled_count(Some(scope.tenant()), None).await.unwrap()
+    icecore::extend::store(&bench.memory).unsettled_count(Some(scope.tenant()), None).await.unwrap()
 }
 
 /// Waits until a tenant has nothing due.

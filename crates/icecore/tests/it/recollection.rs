@@ -66,7 +66,7 @@ async fn the_next_session_answers_from_the_index() {
     assert!(told.text.contains("Good morning."), "{}", told.text);
 
     let path = FilePath::new(Redactor::standard().text(INDEX_PATH)).unwrap();
-    let (store, now) = (bench.memory.store(), bench.memory.now());
+    let (store, now) = (icecore::extend::store(&bench.memory), bench.memory.now());
     assert!(store.delete_file(&me().workspace(), &path, Expect::Anything, now).await.unwrap());
     let told = context(&bench, Some("second"), Some(asked), 400).await;
     assert_eq!(distilled(&told).len(), 0, "without the index nothing comes from there");

@@ -157,10 +157,10 @@ async fn warm_format_was_never_read() {
         bench.talk("s", 160).await;
         let session = bench.memory.sessions(&bench.scope).await.unwrap().remove(0);
         assert_eq!(session.turns, 160);
-        let no = bench.memory.store().sessions(&bench.scope, None, 1).await.unwrap()[0].no;
-        let bodies = bench
-            .memory
-            .store()
+        let no =
+            icecore::extend::store(&bench.memory).sessions(&bench.scope, None, 1).await.unwrap()[0]
+                .no;
+        let bodies = icecore::extend::store(&bench.memory)
             .bodies(
                 &bench.scope,
                 no,
