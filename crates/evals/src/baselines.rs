@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use icecore::{TokenCounter, Vector};
+use icecore::models::{TokenCounter, Vector};
 use icecore_models::{O200k, StaticEmbedder};
 
 use crate::data::Turn;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use icecore::{Memory, Mode, Principal, RawTurn, Scope, Tenant};
+use icecore::recall::Mode;
+use icecore::{Memory, Principal, RawTurn, Scope, Tenant};
 use icecore_store::PostgresOptions;
 use icecore_store::testing::postgres::{TestDatabase, TestServer, own_server};
 use indicatif::ProgressBar;

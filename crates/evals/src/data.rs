@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use flate2::read::GzDecoder;
-use icecore::{RawTurn, Timestamp};
+use icecore::RawTurn;
+use icecore::ingest::Timestamp;
 use serde::Deserialize;
 
 use crate::Result;

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use icecore::{DreamRequest, NewEntryRequest};
+use icecore::dreams::DreamRequest;
+use icecore::knowledge::NewEntryRequest;
 use serde_json::{Value, json};
 
 use crate::Result;

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use icecore::{
-    Context, ContextRequest, DocKind, Hit, Memory, Mode, Principal, Scope, SearchRequest, Tenant,
-};
+use icecore::recall::{DocKind, Mode};
+use icecore::{Context, ContextRequest, Hit, Memory, Principal, Scope, SearchRequest, Tenant};
 use tempfile::TempDir;
 
 use crate::Result;

@@ -5,10 +5,10 @@
 
 use std::path::PathBuf;
 
-use icecore::{
-    CompactRequest, HandoffSettings, Memory, MemorySettings, Principal, RawTurn, Scope,
-    SessionWindow, Tenant, TokenCounter,
-};
+use icecore::models::TokenCounter;
+use icecore::sessions::{CompactRequest, SessionWindow};
+use icecore::settings::HandoffSettings;
+use icecore::{Memory, MemorySettings, Principal, RawTurn, Scope, Tenant};
 use icecore_models::O200k;
 
 use crate::Result;

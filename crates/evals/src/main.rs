@@ -61,7 +61,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use data::Dataset;
-use icecore::Signal;
+use icecore::recall::Signal;
 use recall::{Loaded, Options};
 use serde_json::json;
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use icecore::{Mode, Vector};
+use icecore::models::Vector;
+use icecore::recall::Mode;
 use icecore_models::StaticEmbedder;
 use serde::Deserialize;
 use serde_json::{Value, json};

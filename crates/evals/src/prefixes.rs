@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use icecore::{ChatModel, ExchangeRequest, Memory, Principal, RawTurn, Tenant};
+use icecore::models::ChatModel;
+use icecore::sessions::ExchangeRequest;
+use icecore::{Memory, Principal, RawTurn, Tenant};
 use icecore_models::ChatClient;
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use icecore::{Mode, Scope};
+use icecore::Scope;
+use icecore::recall::Mode;
 use icecore_models::O200k;
 use indicatif::ProgressBar;
 

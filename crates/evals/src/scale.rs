@@ -8,7 +8,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use icecore::{Mode, RawTurn, Timestamp};
+use icecore::RawTurn;
+use icecore::ingest::Timestamp;
+use icecore::recall::Mode;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 

@@ -8,7 +8,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use icecore::{Hit, Mode, Signal};
+use icecore::Hit;
+use icecore::recall::{Mode, Signal};
 use serde_json::json;
 
 use crate::Result;

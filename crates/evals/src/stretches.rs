@@ -1,7 +1,7 @@
 //! What 40% of the tokens keep: memories of a hundred turns, and contexts of two
 //! fifths of what these turns cost whole.
 
-use icecore::TokenCounter;
+use icecore::models::TokenCounter;
 use icecore_models::O200k;
 
 use crate::Result;

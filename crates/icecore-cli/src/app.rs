@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use icecore::{IndexFile, Memory, MemoryBuilder, Models, Principal, Scope, Tenant};
+use icecore::dreams::IndexFile;
+use icecore::models::Models;
+use icecore::{Memory, MemoryBuilder, Principal, Scope, Tenant};
 use icecore_host::bounds::Bounds;
 use icecore_host::settings::WorkspaceSettings;
 use icecore_host::{Host, HostSettings};

@@ -414,7 +414,7 @@ pub struct SearchArgs {
     #[arg(value_name = "QUERY")]
     pub query: String,
     /// At most so many hits
-    #[arg(long, value_name = "N", default_value_t = icecore::DEFAULT_HITS)]
+    #[arg(long, value_name = "N", default_value_t = icecore::recall::DEFAULT_HITS)]
     pub limit: usize,
     /// By words, by meaning, or both
     #[arg(long, value_enum, default_value_t = How::Hybrid)]

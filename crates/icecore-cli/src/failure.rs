@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use icecore::{MemoryError, StoreError};
+use icecore::MemoryError;
+use icecore::store::StoreError;
 use icecore_host::schedules::SchedulingError;
 
 use crate::printer::Printer;

@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write};
 use std::panic::PanicHookInfo;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use icecore::LogRedactor;
+use icecore::privacy::LogRedactor;
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;

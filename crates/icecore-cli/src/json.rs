@@ -1,12 +1,14 @@
 //! What `--json` prints beside the answers of the HTTP routes, which are the
 //! server's own types.
 
-use icecore::json::quote;
-use icecore::turn_jsonl::write_fields;
-use icecore::{
-    AddedSecret, CheckReport, ChunkInfo, EntryRecord, ImportReport, PackReport, RawTurn, Rescanned,
-    SecretRecord, StoredTurn, Timestamp,
-};
+use icecore::formats::json::quote;
+use icecore::formats::turn_jsonl::write_fields;
+use icecore::ingest::{ImportReport, Timestamp};
+use icecore::knowledge::EntryRecord;
+use icecore::layers::ChunkInfo;
+use icecore::maintenance::{CheckReport, PackReport, Rescanned};
+use icecore::privacy::{AddedSecret, SecretRecord};
+use icecore::{RawTurn, StoredTurn};
 use icecore_host::keys::ApiKeyRecord;
 use icecore_server::{NewKey, wire};
 use serde_json::{Value, json};

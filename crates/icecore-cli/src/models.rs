@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::Embedder;
+use icecore::models::Embedder;
 use icecore_models::{ApiKey, EndpointConfig, EndpointEmbedder, EndpointError};
 
 use crate::failure::{Failure, Outcome, with_causes};

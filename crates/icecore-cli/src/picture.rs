@@ -7,7 +7,7 @@ pub mod models;
 pub mod plot;
 pub mod usage;
 
-use icecore::Tier;
+use icecore::layers::Tier;
 
 use crate::printer::{Printer, Tone};
 

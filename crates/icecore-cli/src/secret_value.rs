@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io::{IsTerminal, Read, Stdin, Write};
 use std::os::unix::ffi::OsStringExt;
 
-use icecore::{MAX_SECRET_BYTES, SecretError};
+use icecore::privacy::{MAX_SECRET_BYTES, SecretError};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };

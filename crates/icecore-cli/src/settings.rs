@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use icecore::{
-    IndexSettings, MemorySettings, ObjectKeys, ObjectSettings, PostgresOptions, RedactionSettings,
-};
+use icecore::MemorySettings;
+use icecore::recall::IndexSettings;
+use icecore::settings::RedactionSettings;
+use icecore::store::{ObjectKeys, ObjectSettings, PostgresOptions};
 use icecore_host::HostSettings;
 use icecore_host::settings::BoundSettings;
 use icecore_models::ApiKey;

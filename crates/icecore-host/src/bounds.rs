@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use icecore::extend::{Admission, Reserving};
-use icecore::{Clock, KeptBound, MemoryError, Millis, StoreError, SystemClock, Tenant};
+use icecore::store::{KeptBound, StoreError};
+use icecore::{Clock, MemoryError, Millis, SystemClock, Tenant};
 pub use icecore_store::{AllUsage, DayUse, Usage};
 use icecore_store::{KeptBounds, Store, day_of, end_of_day};
 use tokio::sync::watch;

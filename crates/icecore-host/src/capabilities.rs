@@ -4,7 +4,8 @@
 //! Worked out from what is configured and from what the store and the models can do
 //! now. What is switched off is not in it, and so neither advertised nor met.
 
-use icecore::{BudgetCounter, DREAM_WORKFLOW};
+use icecore::dreams::DREAM_WORKFLOW;
+use icecore::settings::BudgetCounter;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

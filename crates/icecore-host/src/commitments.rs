@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use icecore::extend::{self, off_thread, write_redacted};
-use icecore::{
-    Claim, EntryRecord, Memory, MemoryError, Millis, NewEntryRequest, Redactor, Scope, Tenant,
-};
+use icecore::ingest::Claim;
+use icecore::knowledge::{EntryRecord, NewEntryRequest};
+use icecore::privacy::Redactor;
+use icecore::{Memory, MemoryError, Millis, Scope, Tenant};
 pub use icecore_domain::entries::COMMITMENT_TAG;
 pub use icecore_store::{CommitmentQuery, CommitmentRecord, CommitmentState, Condition};
 use icecore_store::{Fulfilled, Intention, Look, NewCommitment, Store};
@@ -503,7 +504,8 @@ fn may_fulfil(entry: &EntryRecord) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use icecore::{Position, Principal};
+    use icecore::Principal;
+    use icecore::ids::Position;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 /// Implements, for an error with a variant `Memory`, what is the same in each.
 macro_rules! wraps_memory {
     ($error:ident) => {
-        impl From<icecore::StoreError> for $error {
-            fn from(error: icecore::StoreError) -> Self {
+        impl From<icecore::store::StoreError> for $error {
+            fn from(error: icecore::store::StoreError) -> Self {
                 $error::Memory(error.into())
             }
         }

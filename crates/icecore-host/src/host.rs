@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use icecore::extend::{self, Admission as _};
-use icecore::{Memory, MemoryError, Settled, Tenant};
+use icecore::layers::Settled;
+use icecore::{Memory, MemoryError, Tenant};
 use tokio::sync::watch;
 
 use crate::agents::{AgentEntry, Agents, AgentsError};

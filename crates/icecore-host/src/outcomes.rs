@@ -1,9 +1,10 @@
 //! Outcomes of requests, so that a request that comes again gets the answer of the first.
 //!
 //! A write stores its outcome itself, in the same transaction: see
-//! [`Claim`](icecore::Claim).
+//! [`Claim`](icecore::ingest::Claim).
 
-use icecore::{Memory, MemoryError, Position, Tenant, extend};
+use icecore::ids::Position;
+use icecore::{Memory, MemoryError, Tenant, extend};
 use icecore_store::Store;
 pub use icecore_store::{Erasures, NewOutcome, OutcomeBody, StoredOutcome};
 

@@ -16,8 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use icecore::extend::{self, in_pieces, write_redacted};
-use icecore::json::JsonText;
-use icecore::{Claim, EntryRecord, Memory, MemoryError, Millis, Principal, Redactor, Tenant};
+use icecore::formats::json::JsonText;
+use icecore::ingest::Claim;
+use icecore::knowledge::EntryRecord;
+use icecore::privacy::Redactor;
+use icecore::{Memory, MemoryError, Millis, Principal, Tenant};
 pub use icecore_store::{
     EntryRef, ForkOf, RunError, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue,
     RunVariable,

@@ -8,7 +8,8 @@ mod runner;
 
 use std::sync::Arc;
 
-use icecore::{Claim, Memory, MemoryError, Millis, Scope, Tenant, extend};
+use icecore::ingest::Claim;
+use icecore::{Memory, MemoryError, Millis, Scope, Tenant, extend};
 pub use icecore_domain::schedule::{CatchUp, Field as CronField, ScheduleError};
 use icecore_domain::schedule::{CronLine, Plan, Standing, Timing, Upcoming, Zone, plan, upcoming};
 use icecore_store::{Claimed, NewSchedule, Packs, Store, TickClaim};

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use icecore::extend::{self, INLINE_BYTES, in_pieces, off_thread, write_redacted};
-use icecore::{
-    Claim, Hidden, Memory, MemoryError, Millis, Position, Principal, RedactedText, Redactor,
-    StoreError, Tenant, TenantRedactor,
-};
+use icecore::ids::Position;
+use icecore::ingest::Claim;
+use icecore::privacy::{Hidden, RedactedText, Redactor, TenantRedactor};
+use icecore::store::StoreError;
+use icecore::{Memory, MemoryError, Millis, Principal, Tenant};
 use icecore_domain::workspace::{
     DEFAULT_CONTENT_TYPE, FilePath, MAX_CONTENT_TYPE_BYTES, Workspace, check_path, is_content_type,
 };

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::Checksum;
+use icecore::dreams::Checksum;
 
 use crate::app::Shared;
 use crate::auth::Reader;

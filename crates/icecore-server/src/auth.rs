@@ -8,7 +8,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use icecore::{MemoryError, Millis, Principal, Protocol, Scope, Tenant};
+use icecore::models::Protocol;
+use icecore::{MemoryError, Millis, Principal, Scope, Tenant};
 use icecore_host::keys::KeyState;
 use sha2::{Digest, Sha256};
 

@@ -11,7 +11,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use icecore::Millis;
-use icecore::json::{JsonText, brief};
+use icecore::formats::json::{JsonText, brief};
 use serde_json::json;
 use serde_json::value::RawValue;
 

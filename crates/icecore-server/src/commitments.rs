@@ -3,7 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{MemoryError, Millis, StoreError};
+use icecore::store::StoreError;
+use icecore::{MemoryError, Millis};
 use icecore_host::commitments::{
     CommitmentError, CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentState,
     Condition, ConditionRequest, IntentionRequest,

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{Consolidation, ConsolidationTrigger, MAX_TOLD_IDS};
+use icecore::knowledge::{Consolidation, ConsolidationTrigger, MAX_TOLD_IDS};
 use icecore_host::outcomes::OutcomeBody;
 use serde::Serialize;
 use serde_json::json;

@@ -3,7 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{Dream, DreamQuery, DreamRecord, DreamRequest, MemoryError, Scope};
+use icecore::dreams::{Dream, DreamQuery, DreamRecord, DreamRequest};
+use icecore::{MemoryError, Scope};
 use icecore_host::outcomes::OutcomeBody;
 use tracing::Instrument;
 use utoipa::ToSchema;

@@ -3,10 +3,10 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{
-    EntryQuery, EntryRank, EntryRecord, MemoryError, Millis, NewEntryRequest, Position, Scope,
-    StoreError,
-};
+use icecore::ids::Position;
+use icecore::knowledge::{EntryQuery, EntryRank, EntryRecord, NewEntryRequest};
+use icecore::store::StoreError;
+use icecore::{MemoryError, Millis, Scope};
 use icecore_host::outcomes::StoredOutcome;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

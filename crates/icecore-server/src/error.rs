@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{
-    EntryError, MAX_CONTENT_BYTES, MemoryError, StoreError, TurnError, turn_jsonl::LineError,
-};
+use icecore::MemoryError;
+use icecore::formats::turn_jsonl::LineError;
+use icecore::ingest::{MAX_CONTENT_BYTES, TurnError};
+use icecore::knowledge::EntryError;
+use icecore::store::StoreError;
 use icecore_host::commitments::CommitmentError;
 use icecore_host::runs::RunsError;
 use icecore_host::schedules::{ScheduleError, SchedulingError};
@@ -551,7 +553,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use icecore::{KeptBound, Tenant};
+    use icecore::Tenant;
+    use icecore::store::KeptBound;
 
     use super::*;
 
@@ -564,7 +567,7 @@ mod tests {
         let reason = "the sealed value does not open".to_owned();
         let failed = MemoryError::CompactionRedactionFailed { reason };
         check(failed, "500 compaction_redaction_failed");
-        let short = icecore::SecretError::TooShort { chars: 3 };
+        let short = icecore::privacy::SecretError::TooShort { chars: 3 };
         check(short.into(), "422 invalid_secret");
         check(StoreError::TooManySecrets.into(), "422 invalid_secret");
         check(StoreError::SecretsChanged.into(), "503 secrets_changed");

@@ -9,7 +9,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use icecore::{EventRecord, Position};
+use icecore::ids::Position;
+use icecore::maintenance::EventRecord;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::app::{App, Shared};

@@ -3,7 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{FactInfo, FactKind, FactQuery, FactStatus, Scope};
+use icecore::Scope;
+use icecore::knowledge::{FactInfo, FactKind, FactQuery, FactStatus};
 use icecore_host::outcomes::{OutcomeBody, StoredOutcome};
 use serde_json::{Value, json};
 use utoipa::ToSchema;

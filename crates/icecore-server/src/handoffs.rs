@@ -2,7 +2,8 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::{CompactRequest, MemoryError, SessionWindow};
+use icecore::MemoryError;
+use icecore::sessions::{CompactRequest, SessionWindow};
 use tracing::Instrument;
 use utoipa::ToSchema;
 

@@ -22,7 +22,10 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use icecore::{Claim, Position, StoreError, Tenant};
+use icecore::Tenant;
+use icecore::ids::Position;
+use icecore::ingest::Claim;
+use icecore::store::StoreError;
 use icecore_host::outcomes::{Erasures, NewOutcome, OutcomeBody, StoredOutcome};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
@@ -428,7 +431,10 @@ mod tests {
         let tenant = Tenant::new("t").unwrap();
         let me = icecore::Principal::local_operator(tenant.clone());
         let scope = app.memory.scope(&me, "m").await.unwrap();
-        let entry = icecore::NewEntryRequest { content: "ferry".to_owned(), ..Default::default() };
+        let entry = icecore::knowledge::NewEntryRequest {
+            content: "ferry".to_owned(),
+            ..Default::default()
+        };
         let id = app.memory.put_entry(&scope, entry).await.unwrap().id;
         let attempt = || {
             let ticket = app.gates.ticket("k".to_owned());

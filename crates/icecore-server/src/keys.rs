@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use icecore::{Memory, MemoryError, Millis, RedactedText, Tenant};
+use icecore::privacy::RedactedText;
+use icecore::{Memory, MemoryError, Millis, Tenant};
 use icecore_host::keys::{ApiKeyRecord, KeyActor, KeyRotation, KeyState, Keys};
 
 use crate::auth::{Role, hash_key};
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_key_is_a_secret_of_a_known_kind() {
-        let redactor = icecore::Redactor::standard();
+        let redactor = icecore::privacy::Redactor::standard();
         let (id, key) = random_key().unwrap();
         for text in [&key, &key[..24], &key[..60], &key.to_uppercase()] {
             let hidden = redactor.text(&format!("use {text}, please")).into_string();

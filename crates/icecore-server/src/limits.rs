@@ -8,8 +8,8 @@ settings! {
     /// The limits of the server. An error that comes from one names it.
     ///
     /// The limit on a turn's content, 1 MiB, is the memory's own:
-    /// [`MAX_CONTENT_BYTES`](icecore::MAX_CONTENT_BYTES). So are those on entries:
-    /// [`EntrySettings`](icecore::EntrySettings).
+    /// [`MAX_CONTENT_BYTES`](icecore::ingest::MAX_CONTENT_BYTES). So are those on entries:
+    /// [`EntrySettings`](icecore::settings::EntrySettings).
     #[derive(PartialEq, Eq)]
     pub struct Limits {
         /// The largest request body.
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(limits.request_seconds, 60);
         assert_eq!((limits.proxy_body_bytes, limits.proxy_streams), (32 << 20, 512));
         assert_eq!(limits.tenant_proxies(), 256);
-        assert_eq!(icecore::MAX_CONTENT_BYTES, 1024 * 1024);
+        assert_eq!(icecore::ingest::MAX_CONTENT_BYTES, 1024 * 1024);
         assert_eq!(limits.check(), Ok(()));
     }
 

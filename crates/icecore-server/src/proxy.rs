@@ -26,7 +26,8 @@ mod words;
 
 use std::sync::Arc;
 
-use icecore::{Principal, Protocol};
+use icecore::Principal;
+use icecore::models::Protocol;
 use tokio::sync::{Semaphore, watch};
 
 use crate::limits::Limits;

@@ -10,7 +10,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use http_body_util::BodyExt;
-use icecore::{Redactor, Tenant};
+use icecore::Tenant;
+use icecore::privacy::Redactor;
 use serde_json::Value;
 
 use crate::app::App;

@@ -6,7 +6,8 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
-use icecore::{Redactor, Tenant};
+use icecore::Tenant;
+use icecore::privacy::Redactor;
 
 use crate::app::App;
 use crate::keys::KEY_PREFIX;

@@ -3,7 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use icecore::{MemoryError, Millis, Scope, StoreError};
+use icecore::store::StoreError;
+use icecore::{MemoryError, Millis, Scope};
 use icecore_host::outcomes::{OutcomeBody, StoredOutcome};
 use icecore_host::schedules::{
     CatchUp, NextTick, ScheduleRecord, ScheduleRequest, ScheduleTask, ScheduleTiming,

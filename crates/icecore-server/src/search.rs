@@ -2,7 +2,8 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::{DEFAULT_HITS, DocKind, MAX_HITS, Millis, Mode, SearchRequest};
+use icecore::recall::{DEFAULT_HITS, DocKind, MAX_HITS, Mode};
+use icecore::{Millis, SearchRequest};
 use utoipa::ToSchema;
 
 use crate::app::Shared;

@@ -21,7 +21,7 @@ mod turns;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use icecore::json::quote;
+use icecore::formats::json::quote;
 use serde::Serialize;
 
 pub use chunks::{Chunk, Chunks};

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use icecore::{ContextRequest, Memory, Principal, RawTurn, Scope, Tenant, Timestamp, turn_jsonl};
+use icecore::formats::turn_jsonl;
+use icecore::ingest::Timestamp;
+use icecore::{ContextRequest, Memory, Principal, RawTurn, Scope, Tenant};
 use icecore_store::{Packs, Store};
 
 #[tokio::main]

@@ -3,6 +3,9 @@
 pub(crate) mod building;
 pub(crate) mod recollection;
 
+pub use self::building::{Context, ContextRequest};
+pub use icecore_domain::window::{WindowItem, WindowKind};
+
 use crate::dreams::Dreams;
 
 /// Builds contexts.

@@ -6,11 +6,20 @@ pub(crate) mod dreaming;
 pub(crate) mod memory_index;
 pub(crate) mod redream;
 
+pub use self::archives::ArchiveReport;
+pub use self::dreaming::{
+    DREAM_WORKFLOW, Dream, DreamPhase, DreamPreview, DreamProgress, DreamRequest,
+};
+pub use self::memory_index::IndexFile;
+pub use icecore_domain::dream::{self as dream, Archive, Checksum, Distillate};
+pub use icecore_store::{
+    ArchiveRecord, DreamFigures, DreamQuery, DreamRecord, DreamState, DreamTrigger,
+};
+
 use std::sync::Arc;
 
 use self::archives::ArchiveCache;
 use self::distiller::DistilledCache;
-use self::memory_index::IndexFile;
 use crate::models::Distiller;
 use crate::sessions::Sessions;
 

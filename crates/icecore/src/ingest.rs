@@ -3,14 +3,17 @@
 pub(crate) mod import;
 pub(crate) mod sessions;
 
+pub use self::import::{ImportPlan, ImportReport, Progress, Repeat};
+pub use icecore_domain::turn::{Content, MAX_CONTENT_BYTES, RawTurn, Timestamp, TurnError};
+pub use icecore_store::{Appended, AppendedTurn, Claim, Outcome};
+
 use std::sync::Mutex;
 
 use icecore_domain::identity::{IdentityKey, Link};
 use icecore_domain::ids::{Scope, Seq, TurnId};
 use icecore_domain::redact::{Hidden, Redactor};
 use icecore_domain::time::Millis;
-use icecore_domain::turn::RawTurn;
-use icecore_store::{AppendBatch, Appended, AppendedTurn, Claim, NewTurn, Outcome, ParentRef};
+use icecore_store::{AppendBatch, NewTurn, ParentRef};
 
 use crate::base::INLINE_BYTES;
 use crate::error::{MemoryError, Result, off_thread};

@@ -4,6 +4,11 @@ pub(crate) mod bodies;
 pub(crate) mod history;
 pub(crate) mod steps;
 
+pub use self::history::{ChunkInfo, Found, SessionInfo, StoredTurn, View, ViewMessage};
+pub use self::steps::Settled;
+pub use icecore_domain::chunk::{ChunkId, Level, Tier};
+pub use icecore_store::{BodyPlace, TurnState};
+
 use std::sync::Arc;
 
 use icecore_domain::handoff::{is_marked, voices};

@@ -8,6 +8,18 @@ pub(crate) mod rescan;
 pub(crate) mod stats;
 pub(crate) mod worker;
 
+pub use self::check::{CheckReport, PackReport};
+pub use self::forget::{Erased, ForgetRequest, Receipt};
+pub use self::moving::{migrate, open_backup};
+pub use self::rescan::Rescanned;
+pub use self::stats::Stats;
+pub use self::worker::TENANTS_AT_ONCE;
+pub use crate::base::counters::{Counters, ModelCounts};
+pub use icecore_store::{
+    Backup, BackupOf, BackupReport, Doing, EventRecord, LogKind, MigrationReport, Moved, Restored,
+    Rotated,
+};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -16,6 +16,15 @@ mod spend;
 mod summaries;
 mod tally;
 
+pub use crate::base::Purpose;
+pub use icecore_domain::chat::{
+    Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish, Prices, Protocol,
+    Usage,
+};
+pub use icecore_domain::embed::{EmbedError, Embedder, ModelId, Vector};
+pub use icecore_domain::tokens::TokenCounter;
+pub use icecore_store::Spending;
+
 use std::sync::Arc;
 
 use crate::privacy::Privacy;
@@ -24,7 +33,6 @@ pub use accounts::{BreakEven, ModelStats};
 pub use self::distiller::{Distiller, DistillerError};
 pub(crate) use ask::{Answered, Ask, Asking};
 pub(crate) use chain::About;
-use icecore_domain::chat::{ChatModel, Prices};
 pub use judging::MAX_JUDGED_PAIRS;
 pub(crate) use judging::Pair;
 pub use pause::{FAILURES_IN_A_ROW, LONGEST_PAUSE_SECONDS, MODEL_PAUSE_SECONDS};

@@ -3,14 +3,20 @@
 pub(crate) mod secrets;
 pub(crate) mod veil;
 
+pub use self::secrets::{AddedSecret, LogRedactor, TenantRedactor};
+pub use icecore_domain::redact::{
+    Hidden, Kind, MAX_SECRET_BYTES, Proof, RedactedStream, RedactedText, RedactedTurn, Redactor,
+    SecretError, UnknownPii,
+};
+pub use icecore_store::SecretRecord;
+
 use std::sync::{Arc, Mutex};
 
 use icecore_domain::identity::IdentityKey;
 use icecore_domain::ids::{Principal, Scope, SessionName, Tenant, check_memory};
-use icecore_domain::redact::Redactor;
 use lru::LruCache;
 
-use self::secrets::{Redactors, TenantRedactor};
+use self::secrets::Redactors;
 use crate::base::Base;
 use crate::error::Result;
 

@@ -3,6 +3,9 @@
 pub(crate) mod indexing;
 pub(crate) mod search;
 
+pub use self::search::{DEFAULT_HITS, Hit, Hits, MAX_HITS, SearchRequest, matched_words};
+pub use icecore_index::{DocKind, IndexSettings, Mode, Signal};
+
 use std::sync::Arc;
 
 use icecore_domain::embed::{Embedder, ModelId};

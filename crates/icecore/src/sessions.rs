@@ -3,6 +3,19 @@
 pub(crate) mod handoffs;
 pub(crate) mod histories;
 
+pub use self::handoffs::{
+    ApiView, CompactRequest, Compacted, ExchangeRequest, Exchanged, FitRequest, Fitted,
+    HandoffInfo, Reminder,
+};
+pub use self::histories::{
+    ClientMessage, FittedHistory, FollowRequest, Followed, HistoryFit, ProviderCount,
+};
+pub use icecore_domain::follow::Following;
+pub use icecore_domain::handoff::{
+    Effort, ExceedsWindow, HANDOFF_MARK, PINNED_TAG, RECALL_MARK, SessionWindow,
+};
+pub use icecore_store::HandoffTrigger;
+
 use std::sync::Arc;
 
 use self::handoffs::LearnedWindows;

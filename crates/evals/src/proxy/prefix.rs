@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use icecore::Protocol;
+use icecore::models::Protocol;
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig, UpstreamRequest};
 use serde_json::{Value, json};
 

@@ -3,10 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use icecore::dreams::DreamRequest;
+use icecore::ids::Position;
+use icecore::ingest::Claim;
+use icecore::knowledge::{EntryQuery, FactQuery, NewEntryRequest};
+use icecore::maintenance::EventRecord;
+use icecore::recall::DocKind;
+use icecore::store::StoreError;
 use icecore::{
-    Append, Claim, ContextRequest, DocKind, DreamRequest, EntryQuery, EventRecord, FactQuery,
-    ForgetRequest, Memory, MemoryError, Millis, NewEntryRequest, Position, RawTurn, Remembered,
-    Scope, SearchRequest, StoreError, TurnInput,
+    Append, ContextRequest, ForgetRequest, Memory, MemoryError, Millis, RawTurn, Remembered, Scope,
+    SearchRequest, TurnInput,
 };
 use icecore_host::commitments::{
     CommitmentError, CommitmentRequest, ConditionRequest, IntentionRequest,
@@ -113,7 +119,8 @@ impl Client {
                 continue;
             };
             let principal = self.world.principal(self.tenant);
-            let Ok(scope) = principal.scope(icecore::Redactor::standard().name(MEMORY)) else {
+            let Ok(scope) = principal.scope(icecore::privacy::Redactor::standard().name(MEMORY))
+            else {
                 return Asked::GivenUp;
             };
             let mut working = tokio::spawn(act(host.memory.clone(), scope));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use icecore::StoreError;
+use icecore::store::StoreError;
 use icecore_store::hooks::{Call, Hook};
 use icecore_store::{Isolation, Store};
 use tokio::sync::Notify;

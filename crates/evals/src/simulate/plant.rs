@@ -4,7 +4,9 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use icecore::{EventRecord, Millis, Scope, StoreError};
+use icecore::maintenance::EventRecord;
+use icecore::store::StoreError;
+use icecore::{Millis, Scope};
 use icecore_store::hooks::Call;
 use icecore_store::{
     AppendBatch, Claimed, Isolation, Lease, NewDream, ScopeHead, Store, TickClaim, TickRecord,

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::{
-    EntryQuery, EventRecord, FactQuery, Memory, MemoryError, Position, Scope, Seq, StoredTurn,
-};
+use icecore::ids::Position;
+use icecore::knowledge::{EntryQuery, FactQuery};
+use icecore::maintenance::EventRecord;
+use icecore::{Memory, MemoryError, Scope, Seq, StoredTurn};
 use icecore_host::commitments::{CommitmentQuery, CommitmentState};
 use icecore_store::TurnQuery;
 
@@ -153,7 +154,7 @@ async fn dense(
     scope: &Scope,
     name: &str,
 ) -> Result<(), MemoryError> {
-    let name = icecore::SessionName::new(icecore::Redactor::standard().name(name))?;
+    let name = icecore::ids::SessionName::new(icecore::privacy::Redactor::standard().name(name))?;
     let Some(session) = icecore::extend::store(&memory).session(scope, &name).await? else {
         return Ok(());
     };

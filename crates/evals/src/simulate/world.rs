@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use icecore::{
-    Clock, CompactionSettings, CutSettings, DreamSettings, EntrySettings, Memory, MemorySettings,
-    Millis, Principal, Tenant, WorkerSettings,
+use icecore::settings::{
+    CompactionSettings, CutSettings, DreamSettings, EntrySettings, WorkerSettings,
 };
+use icecore::{Clock, Memory, MemorySettings, Millis, Principal, Tenant};
 use icecore_domain::tokens::CharCounter;
 use icecore_host::settings::{HostSettings, ScheduleSettings};
 use icecore_store::{Packs, Store};

@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use icecore::ingest::Content;
+use icecore::knowledge::FactQuery;
+use icecore::models::{ChatModel, Finish};
+use icecore::recall::matched_words;
+use icecore::sessions::{ApiView, CompactRequest, Compacted, ExchangeRequest, SessionWindow};
 use icecore::{
-    ApiView, ChatModel, CompactRequest, Compacted, Content, ExchangeRequest, FactQuery, Finish,
     ForgetRequest, Hit, Memory, MemoryError, Principal, RawTurn, Receipt, Scope, SearchRequest,
-    Seq, SessionWindow, StoredTurn, matched_words,
+    Seq, StoredTurn,
 };
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -301,7 +305,7 @@ impl Hands {
 
     async fn learned(&self, text: &str) -> Result<Done, MemoryError> {
         let facts = self.memory.learn(&self.scope, text, None, None).await?;
-        let line = |fact: &icecore::FactInfo| {
+        let line = |fact: &icecore::knowledge::FactInfo| {
             format!("- {} ({}, {})", one_line(&fact.text), fact.kind.as_str(), fact.id)
         };
         Ok(told("learned", facts.iter().map(line).collect()))
@@ -362,7 +366,7 @@ impl Hands {
         let mut sessions = self.memory.sessions(&self.scope).await?;
         sessions.retain(|session| session.turns > 0);
         sessions.sort_by_key(|session| std::cmp::Reverse(session.updated_at));
-        let line = |session: &icecore::SessionInfo| {
+        let line = |session: &icecore::layers::SessionInfo| {
             let sign = if session.session == current { "*" } else { " " };
             let turns = count(session.turns, "turn");
             let at = session.updated_at.to_minute();

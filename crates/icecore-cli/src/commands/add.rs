@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use icecore::{ImportPlan, ImportReport, RawTurn, Repeat};
+use icecore::RawTurn;
+use icecore::ingest::{ImportPlan, ImportReport, Repeat};
 use icecore_server::wire;
 
 use crate::app::App;

@@ -1,6 +1,8 @@
 //! `icecore archive`: what dreams came to, and the packs that cold bodies lie in.
 
-use icecore::{Archive, ArchiveRecord, Checksum, MemoryError, PackReport};
+use icecore::MemoryError;
+use icecore::dreams::{Archive, ArchiveRecord, Checksum};
+use icecore::maintenance::PackReport;
 use icecore_server::wire;
 use serde_json::{Value, json};
 

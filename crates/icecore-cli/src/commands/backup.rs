@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use icecore::{BackupOf, BackupReport, Doing, Memory, Moved};
+use icecore::Memory;
+use icecore::maintenance::{BackupOf, BackupReport, Doing, Moved};
 use serde_json::{Value, json};
 
 use super::import::watch_interrupt;
@@ -80,7 +81,7 @@ pub fn told(report: &BackupReport) -> String {
 /// The same for programs.
 pub fn as_json(report: &BackupReport) -> Value {
     let tenant =
-        |(name, at): &(String, icecore::Position)| json!({ "tenant": name, "position": at.0 });
+        |(name, at): &(String, icecore::ids::Position)| json!({ "tenant": name, "position": at.0 });
     json!({
         "takenAt": report.created_at.to_rfc3339(),
         "memoryRef": report.memory,

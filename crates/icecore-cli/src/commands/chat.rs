@@ -23,7 +23,8 @@ pub async fn run(args: ChatArgs, app: &App) -> Outcome<Status> {
         name: profile.name.clone(),
         window: if profile.window > 0 { profile.window } else { window },
     });
-    let is_priced = profile.is_some_and(|profile| profile.prices != icecore::Prices::default());
+    let is_priced =
+        profile.is_some_and(|profile| profile.prices != icecore::models::Prices::default());
     let cost_before = match is_priced {
         true => Some(chat::spent(&app.memory, &app.scope).await?),
         false => None,

@@ -1,6 +1,6 @@
 //! `icecore check`: is everything whole?
 
-use icecore::CheckReport;
+use icecore::maintenance::CheckReport;
 
 use crate::app::App;
 use crate::args::CheckArgs;

@@ -4,7 +4,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::Command;
 
-use icecore::{CompactRequest, Compacted, HandoffInfo, MemoryError, SessionWindow};
+use icecore::MemoryError;
+use icecore::sessions::{CompactRequest, Compacted, HandoffInfo, SessionWindow};
 use icecore_server::wire::CompactedRow;
 
 use crate::app::App;

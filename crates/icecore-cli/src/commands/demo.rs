@@ -7,7 +7,8 @@ mod secrets;
 mod sessions;
 mod steps;
 
-use icecore::{ImportPlan, Memory, Principal, Repeat, Scope, Tenant};
+use icecore::ingest::{ImportPlan, Repeat};
+use icecore::{Memory, Principal, Scope, Tenant};
 use serde_json::json;
 use zeroize::Zeroizing;
 

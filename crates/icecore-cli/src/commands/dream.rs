@@ -1,7 +1,8 @@
 //! `icecore dream`: what is due, distilled under a budget.
 
-use icecore::dream::INDEX_PATH;
-use icecore::{Dream, DreamRecord, DreamRequest, MemoryError};
+use icecore::MemoryError;
+use icecore::dreams::dream::INDEX_PATH;
+use icecore::dreams::{Dream, DreamRecord, DreamRequest};
 use icecore_server::wire;
 
 use crate::app::App;
@@ -34,7 +35,7 @@ fn request(how: &DreamHow) -> Outcome<DreamRequest> {
 async fn dream(how: &DreamHow, app: &App) -> Outcome<Status> {
     let request = request(how)?;
     let bar = Bar::new(&app.printer, "looking");
-    let tell = |progress: icecore::DreamProgress| {
+    let tell = |progress: icecore::dreams::DreamProgress| {
         bar.doing(progress.phase.as_str());
         bar.at(progress.tokens, progress.budget);
     };

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use icecore::{EventRecord, Position};
+use icecore::ids::Position;
+use icecore::maintenance::EventRecord;
 use icecore_server::wire;
 
 use crate::app::App;

@@ -1,7 +1,7 @@
 //! `icecore export`: turn JSONL out.
 
-use icecore::json::quote;
-use icecore::turn_jsonl::write_fields;
+use icecore::formats::json::quote;
+use icecore::formats::turn_jsonl::write_fields;
 use icecore::{Seq, StoredTurn};
 
 use crate::app::App;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use icecore::{ImportPlan, ImportReport, Progress, Repeat};
+use icecore::ingest::{ImportPlan, ImportReport, Progress, Repeat};
 
 use crate::app::App;
 use crate::args::ImportArgs;

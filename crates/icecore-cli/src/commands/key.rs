@@ -5,7 +5,8 @@ mod master;
 
 use std::time::Duration;
 
-use icecore::{Memory, Millis, StoreError, Tenant};
+use icecore::store::StoreError;
+use icecore::{Memory, Millis, Tenant};
 use icecore_host::keys::{ApiKeyRecord, KeyActor, KeyRevocation, KeyState};
 use icecore_server::{KeyTerms, MAX_OVERLAP_SECONDS, NewKey, Role, ServeError};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! `icecore learn`: what is known, and what people say of it.
 
-use icecore::{FactInfo, FactKind, FactQuery, FactStatus};
+use icecore::knowledge::{FactInfo, FactKind, FactQuery, FactStatus};
 use icecore_server::wire;
 
 use crate::app::App;

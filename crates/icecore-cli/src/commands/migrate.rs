@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use icecore::{Memory, MigrationReport, ObjectPlace};
+use icecore::Memory;
+use icecore::maintenance::MigrationReport;
+use icecore::store::ObjectPlace;
 use serde_json::json;
 use zeroize::Zeroizing;
 
@@ -27,7 +29,8 @@ pub async fn run(args: MigrateArgs, settings: &Settings, printer: &Printer) -> O
     let source = from.open(key.as_ref().map(|key| key.as_str()), false).await?;
     let target = to.open(settings.master_key.as_deref(), true).await?;
     let bar = Arc::new(Bar::new(printer, "reading"));
-    let report = icecore::migrate(&source, &target, &from.name, shown_on(&bar)).await?;
+    let report =
+        icecore::maintenance::migrate(&source, &target, &from.name, shown_on(&bar)).await?;
     drop(bar);
     match printer.is_json() {
         true => printer.json(&as_json(&report, &from, &to))?,
@@ -176,7 +179,7 @@ fn tell(report: &MigrationReport, to: &Side, printer: &Printer) -> Outcome<()> {
 
 fn as_json(report: &MigrationReport, from: &Side, to: &Side) -> serde_json::Value {
     let tenant =
-        |(name, at): &(String, icecore::Position)| json!({ "tenant": name, "position": at.0 });
+        |(name, at): &(String, icecore::ids::Position)| json!({ "tenant": name, "position": at.0 });
     json!({
         "from": from.name,
         "to": to.name,

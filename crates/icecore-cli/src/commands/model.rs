@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use icecore::ModelId;
+use icecore::models::ModelId;
 use icecore_models::registry;
 use serde_json::{Value, json};
 

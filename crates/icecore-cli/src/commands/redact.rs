@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use icecore::{Hidden, RedactedStream, Rescanned};
+use icecore::maintenance::Rescanned;
+use icecore::privacy::{Hidden, RedactedStream};
 use serde_json::json;
 
 use crate::app::App;

@@ -22,7 +22,7 @@ pub async fn run(args: RestoreArgs, settings: &Settings, printer: &Printer) -> O
     }
     let bar = Arc::new(Bar::new(printer, "verifying"));
     // Before a store is made that it would be restored into.
-    let backup = icecore::open_backup(
+    let backup = icecore::maintenance::open_backup(
         &args.file,
         &settings.data,
         settings.master_key.as_deref(),

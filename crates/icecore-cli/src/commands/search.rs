@@ -1,6 +1,7 @@
 //! `icecore search`: what answers a query, best first.
 
-use icecore::{DocKind, Mode, SearchRequest};
+use icecore::SearchRequest;
+use icecore::recall::{DocKind, Mode};
 use icecore_server::wire;
 
 use crate::app::App;

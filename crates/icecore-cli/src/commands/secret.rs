@@ -1,6 +1,8 @@
 //! `icecore secret`: what a tenant wants hidden besides what the table knows.
 
-use icecore::{AddedSecret, Memory, MemoryError, Principal, SecretRecord, StoreError};
+use icecore::privacy::{AddedSecret, SecretRecord};
+use icecore::store::StoreError;
+use icecore::{Memory, MemoryError, Principal};
 use serde_json::json;
 
 use crate::app::{builder, principal};

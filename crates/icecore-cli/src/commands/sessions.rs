@@ -1,6 +1,6 @@
 //! `icecore sessions`: what conversations are there.
 
-use icecore::SessionInfo;
+use icecore::layers::SessionInfo;
 use icecore_server::wire;
 
 use crate::app::App;

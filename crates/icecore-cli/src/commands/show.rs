@@ -1,6 +1,10 @@
 //! `icecore show`: what an id names.
 
-use icecore::{Checksum, ChunkInfo, EntryRecord, Found, StoredTurn, ctf};
+use icecore::StoredTurn;
+use icecore::dreams::Checksum;
+use icecore::formats::ctf;
+use icecore::knowledge::EntryRecord;
+use icecore::layers::{ChunkInfo, Found};
 use icecore_server::wire;
 
 use crate::app::App;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use icecore::{DreamQuery, DreamRecord};
+use icecore::dreams::{DreamQuery, DreamRecord};
 use icecore_server::wire;
 
 use crate::app::App;

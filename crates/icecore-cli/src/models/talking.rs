@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::{ChatModel, ModelChain, Models, Tenant};
+use icecore::Tenant;
+use icecore::models::{ChatModel, ModelChain, Models};
 use icecore_models::{ApiKey, ChatClient, ChatClientConfig, discover_local, known_window};
 
 use crate::app;

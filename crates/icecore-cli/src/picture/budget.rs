@@ -1,6 +1,8 @@
 //! Where the tokens of a context went.
 
-use icecore::{Context, Tier, WindowItem, WindowKind};
+use icecore::Context;
+use icecore::context::{WindowItem, WindowKind};
+use icecore::layers::Tier;
 
 use super::{glyph, tone};
 use crate::draw::{clip, count, left, number, right, share};

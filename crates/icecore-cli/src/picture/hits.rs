@@ -1,6 +1,7 @@
 //! Hits of a search: how good, when, who, what, and why.
 
-use icecore::{DocKind, Hit, matched_words};
+use icecore::Hit;
+use icecore::recall::{DocKind, matched_words};
 
 use crate::draw::{clip, harmless, wrap};
 use crate::printer::{Printer, Tone};

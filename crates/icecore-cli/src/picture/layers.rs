@@ -8,7 +8,9 @@
 //!   ╰──────────────╯
 //! ```
 
-use icecore::{Level, MemorySettings, Stats, Tier};
+use icecore::MemorySettings;
+use icecore::layers::{Level, Tier};
+use icecore::maintenance::Stats;
 
 use super::{glyph, tone};
 use crate::commands::redact;

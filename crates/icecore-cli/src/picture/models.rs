@@ -1,6 +1,6 @@
 //! What models cost and saved, as a table.
 
-use icecore::{BreakEven, ModelStats, Spending};
+use icecore::models::{BreakEven, ModelStats, Spending};
 
 use crate::draw::{money, number, table};
 use crate::printer::{Printer, Tone};

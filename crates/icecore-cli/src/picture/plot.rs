@@ -1,7 +1,7 @@
 //! Dreams as an SVG: tokens used of the budget, and sizes before and after. Readable on
 //! light and on dark ground.
 
-use icecore::{DreamRecord, DreamState};
+use icecore::dreams::{DreamRecord, DreamState};
 
 use crate::draw::{bytes, count, number};
 

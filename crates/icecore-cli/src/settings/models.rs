@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use icecore::{Prices, Protocol, SpendLimits, reserve_conflict};
+use icecore::models::{Prices, Protocol, SpendLimits};
+use icecore::settings::reserve_conflict;
 use icecore_settings::{MOST, Money, SettingError, choice, http_host, settings};
 
 /// The name of the model server on this machine: that of a `[models.local]` table, or

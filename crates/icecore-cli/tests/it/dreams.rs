@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use icecore::dream::INDEX_PATH;
+use icecore::dreams::dream::INDEX_PATH;
 use icecore::{Memory, Principal, Tenant};
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn a_dream_is_told_shown_verified_and_taken_back() {
     assert_eq!(place.ok(&["archive", "show"]), shown, "it is the newest");
     assert_eq!(place.ok(&["show", checksum]), shown);
     let bytes = place.output(&["archive", "show", checksum, "--json"]).stdout;
-    assert_eq!(icecore::Checksum::of(&bytes).to_string(), checksum);
+    assert_eq!(icecore::dreams::Checksum::of(&bytes).to_string(), checksum);
     let listed = place.json(&["archive", "list"]);
     assert_eq!(listed["archives"][0]["checksum"], checksum);
     let verified = place.json(&["archive", "verify"]);

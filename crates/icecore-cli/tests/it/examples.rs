@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
-use icecore::Protocol;
+use icecore::models::Protocol;
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig, UpstreamRequest};
 use tokio::runtime::Runtime;
 

@@ -11,10 +11,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use icecore::{
-    ChatError, ChatModel, ChatRequest, Content, ExchangeRequest, Finish, Memory, ModelChain,
-    Models, Principal, Protocol, RawTurn, Redactor, Tenant,
-};
+use icecore::ingest::Content;
+use icecore::models::{ChatError, ChatModel, ChatRequest, Finish, ModelChain, Models, Protocol};
+use icecore::privacy::Redactor;
+use icecore::sessions::ExchangeRequest;
+use icecore::{Memory, Principal, RawTurn, Tenant};
 use icecore_models::{ChatClient, ChatClientConfig, discover_local};
 use serde_json::Value;
 

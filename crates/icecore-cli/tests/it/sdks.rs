@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use icecore::Protocol;
+use icecore::models::Protocol;
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig, UpstreamRequest};
 use serde::Deserialize;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use icecore::Redactor;
+use icecore::privacy::Redactor;
 use serde::Serialize;
 use utoipa::ToSchema;
 

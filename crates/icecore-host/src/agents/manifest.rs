@@ -1,7 +1,7 @@
 //! One manifest, read field by field. What is wrong is named by its field and never
 //! repeated: it may be a prompt, or a key that was pasted into the wrong place.
 
-use icecore::Redactor;
+use icecore::privacy::Redactor;
 use serde_json::{Map, Value};
 
 use super::{AgentsError, MemoryShape};

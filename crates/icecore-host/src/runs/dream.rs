@@ -1,7 +1,8 @@
 //! Runs that are dreams: what they are given, and what they leave behind.
 
-use icecore::json::JsonText;
-use icecore::{DREAM_WORKFLOW, Dream, DreamRequest, Memory, MemoryError, Principal};
+use icecore::dreams::{DREAM_WORKFLOW, Dream, DreamRequest};
+use icecore::formats::json::JsonText;
+use icecore::{Memory, MemoryError, Principal};
 use icecore_store::RunRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -56,7 +57,7 @@ pub(crate) fn inputs(request: &RunRequest) -> Result<JsonText, RunsError> {
 }
 
 fn is_name(name: &str) -> bool {
-    (1..=icecore::MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
+    (1..=icecore::ids::MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
 /// The budget among the options of a run.

@@ -8,10 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use icecore::{
-    EntryQuery, EntryRank, EntryRecord, MemoryError, Millis, NewEntryRequest, Principal,
-    StoreError, Tenant,
-};
+use icecore::knowledge::{EntryQuery, EntryRank, EntryRecord, NewEntryRequest};
+use icecore::store::StoreError;
+use icecore::{MemoryError, Millis, Principal, Tenant};
 use icecore_store::{EntryRef, RunError, RunEventRecord, RunRecord, RunStatus};
 use serde_json::json;
 use tokio::task::{self, JoinSet};

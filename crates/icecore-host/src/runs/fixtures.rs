@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use icecore::json::JsonText;
-use icecore::{EntryRecord, Millis};
+use icecore::Millis;
+use icecore::formats::json::JsonText;
+use icecore::knowledge::EntryRecord;
 use icecore_store::EntryRef;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;

@@ -200,8 +200,9 @@ pub(crate) fn changed<'a>(
 
 #[cfg(test)]
 mod tests {
-    use icecore::json::JsonText;
-    use icecore::{Position, Redactor};
+    use icecore::formats::json::JsonText;
+    use icecore::ids::Position;
+    use icecore::privacy::Redactor;
     use icecore_store::RunStatus;
 
     use super::super::workflow::tests::definition;

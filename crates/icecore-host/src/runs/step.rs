@@ -2,8 +2,10 @@
 //! of it is written or nothing.
 
 use icecore::extend::{self, INLINE_BYTES, off_thread, write_redacted};
-use icecore::json::JsonText;
-use icecore::{MemoryError, NewEntryRequest, Redactor, Scope, Tenant};
+use icecore::formats::json::JsonText;
+use icecore::knowledge::NewEntryRequest;
+use icecore::privacy::Redactor;
+use icecore::{MemoryError, Scope, Tenant};
 use icecore_domain::redact::RedactedJson;
 use icecore_store::{
     EntryRef, NewRunEvent, RunError, RunRecord, RunStatus, RunStep, RunValue, RunVariable, RunWrite,

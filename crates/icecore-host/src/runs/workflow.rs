@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use icecore::DREAM_WORKFLOW;
+use icecore::dreams::DREAM_WORKFLOW;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -298,10 +298,10 @@ fn check_id(id: &str) -> Result<(), WorkflowError> {
 }
 
 fn check_ref(node: &str, memory_ref: &str) -> Result<(), WorkflowError> {
-    match (1..=icecore::MAX_NAME_BYTES).contains(&memory_ref.len()) {
+    match (1..=icecore::ids::MAX_NAME_BYTES).contains(&memory_ref.len()) {
         true => Ok(()),
         false => {
-            let reason = format!("a memory's name has 1 to {} bytes", icecore::MAX_NAME_BYTES);
+            let reason = format!("a memory's name has 1 to {} bytes", icecore::ids::MAX_NAME_BYTES);
             Err(WorkflowError::Config { node: node.to_owned(), reason })
         }
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use icecore::{
-    ConsolidationTrigger, DreamRequest, DreamTrigger, MemoryError, Millis, Scope, Tenant,
-};
+use icecore::dreams::{DreamRequest, DreamTrigger};
+use icecore::knowledge::ConsolidationTrigger;
+use icecore::{MemoryError, Millis, Scope, Tenant};
 use icecore_store::{
     EntryFilter, MAX_BACKOFF_MILLIS, Packs, ScheduleRecord, ScheduleTask, ScheduleTiming,
     TakenOver, TickEnd, TickOutcome, TickRecord,
@@ -531,7 +531,8 @@ mod tests {
     use crate::commitments::Commitments;
     use crate::schedules::{ScheduleRequest, TimingRequest};
     use crate::settings::{CommitmentSettings, ScheduleSettings};
-    use icecore::{Memory, NewEntryRequest, Principal};
+    use icecore::knowledge::NewEntryRequest;
+    use icecore::{Memory, Principal};
 
     fn over(memory: &Memory) -> Schedules {
         let settings =

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use icecore::{Clock, Memory, Millis, NewEntryRequest, Scope};
+use icecore::knowledge::NewEntryRequest;
+use icecore::{Clock, Memory, Millis, Scope};
 use icecore_host::settings::{CommitmentSettings, ScheduleSettings};
 use icecore_host::{Host, HostSettings};
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use icecore::{
-    Clock, Memory, MemoryError, Millis, NewEntryRequest, Principal, RawTurn, StoreError, Tenant,
-};
+use icecore::knowledge::NewEntryRequest;
+use icecore::store::StoreError;
+use icecore::{Clock, Memory, MemoryError, Millis, Principal, RawTurn, Tenant};
 use icecore_host::Host;
 use icecore_host::bounds::Bounds;
 use icecore_host::settings::{BoundSettings, TenantBounds};

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use icecore::{
-    Clock, ForgetRequest, Memory, MemoryBuilder, Millis, NewEntryRequest, Position, Principal,
-    Scope, Tenant,
-};
+use icecore::ids::Position;
+use icecore::knowledge::NewEntryRequest;
+use icecore::{Clock, ForgetRequest, Memory, MemoryBuilder, Millis, Principal, Scope, Tenant};
 use icecore_host::commitments::{
     CommitmentQuery, CommitmentRecord, CommitmentRequest, CommitmentState, ConditionRequest,
     IntentionRequest,

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use icecore::{ForgetRequest, Memory, Millis, Position, Principal, Tenant};
+use icecore::ids::Position;
+use icecore::{ForgetRequest, Memory, Millis, Principal, Tenant};
 use icecore_host::settings::WorkspaceSettings;
 use icecore_host::workspace::{FileMatch, FileWrite, WorkspaceError, WorkspaceFile};
 use icecore_host::{Host, HostSettings};

@@ -1,7 +1,7 @@
 //! What the conformance suite's workflows leave behind.
 
-use icecore::Position;
-use icecore::json::JsonText;
+use icecore::formats::json::JsonText;
+use icecore::ids::Position;
 use icecore_host::runs::{RunStatus, Stepped};
 use serde_json::{Value, json};
 
@@ -39,8 +39,10 @@ async fn a_run_of_nothing_sums_itself_up() {
 #[tokio::test]
 async fn inputs_become_variables_and_stay_out_of_events_and_summary() {
     for bench in Bench::both() {
-        let kind =
-            icecore::Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
+        let kind = icecore::privacy::Redactor::kinds()
+            .iter()
+            .find(|kind| kind.id == "github-token")
+            .unwrap();
         let canary = kind.sample(4711);
         let inputs = json!({"value": [1, {"a": "word-of-mine"}], "made-up-name": canary});
         let inputs = JsonText::parse(&inputs.to_string()).unwrap();
@@ -186,7 +188,7 @@ async fn fixtures_are_there_for_conformance_alone() {
     for bench in Bench::both() {
         assert_eq!(bench.host.runs.workflows().count(), 8);
         let plain = bench.again(icecore_host::HostSettings::default());
-        assert_eq!(plain.runs.workflows().collect::<Vec<_>>(), [icecore::DREAM_WORKFLOW]);
+        assert_eq!(plain.runs.workflows().collect::<Vec<_>>(), [icecore::dreams::DREAM_WORKFLOW]);
         let refused = plain.runs.create(&me(), request("r", NOOP)).await;
         assert!(
             matches!(refused, Err(icecore_host::runs::RunsError::UnknownWorkflow)),

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use icecore::{Claim, Millis, NewEntryRequest, RawTurn, Redactor, json::JsonText};
+use icecore::formats::json::JsonText;
+use icecore::ingest::Claim;
+use icecore::knowledge::NewEntryRequest;
+use icecore::privacy::Redactor;
+use icecore::{Millis, RawTurn};
 use icecore_host::Host;
 use icecore_host::commitments::{CommitmentRequest, ConditionRequest, IntentionRequest};
 use icecore_host::keys::{ApiKeyRecord, KeyActor, KeyRevocation, KeyRotation};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use icecore::json::JsonText;
-use icecore::{
-    DREAM_WORKFLOW, DreamRequest, EntryQuery, ForgetRequest, MemoryError, NewEntryRequest,
-    StoreError,
-};
+use icecore::dreams::{DREAM_WORKFLOW, DreamRequest};
+use icecore::formats::json::JsonText;
+use icecore::knowledge::{EntryQuery, NewEntryRequest};
+use icecore::store::StoreError;
+use icecore::{ForgetRequest, MemoryError};
 use icecore_host::HostSettings;
 use icecore_host::runs::{RunRecord, RunStatus, RunValue, RunVariable, RunsError, Stepped};
 use icecore_host::workspace::FileWrite;
@@ -458,7 +458,8 @@ async fn a_key_makes_one_run() {
     for bench in Bench::both() {
         let claimed = |id: &str| {
             let (operation, key) = ("POST /v1/runs".to_owned(), "once".to_owned());
-            let claim = Some(icecore::Claim { operation, key, request: [7; 32], code: 201 });
+            let claim =
+                Some(icecore::ingest::Claim { operation, key, request: [7; 32], code: 201 });
             icecore_host::runs::RunRequest { claim, ..request(id, NOOP) }
         };
         bench.host.runs.create(&me(), claimed("r")).await.unwrap();

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use icecore::{Clock, DreamTrigger, Memory, MemoryError, Millis, NewEntryRequest, StoreError};
+use icecore::dreams::DreamTrigger;
+use icecore::knowledge::NewEntryRequest;
+use icecore::store::StoreError;
+use icecore::{Clock, Memory, MemoryError, Millis};
 use icecore_host::Host;
 use icecore_host::commitments::{
     CommitmentRequest, CommitmentState, ConditionRequest, IntentionRequest,
@@ -409,7 +412,8 @@ async fn failures_hold_it_up_and_a_success_forgets_them() {
     let kept = record(&bench, &made.id).await;
     assert_eq!((kept.failures, kept.not_before), (2, Some(Millis(START + 210 * SECOND))));
     // Once there is nothing in the way it works, and begins anew.
-    let entries = bench.memory.entries(&bench.scope, &icecore::EntryQuery::default()).await;
+    let entries =
+        bench.memory.entries(&bench.scope, &icecore::knowledge::EntryQuery::default()).await;
     for entry in entries.unwrap().entries {
         bench.memory.delete_entry(&bench.scope, &entry.id).await.unwrap();
     }
@@ -614,16 +618,16 @@ async fn a_run_that_was_dreamt_before_its_host_died_is_not_dreamt_again() {
     let made = add(&bench, ScheduleRequest::cron("0 * * * *")).await;
     die(&bench, &made, 1).await;
     let run = format!("{}-{}", made.id, START + HOUR);
-    let request = icecore::DreamRequest {
+    let request = icecore::dreams::DreamRequest {
         run: Some(run.clone()),
         trigger: DreamTrigger::Scheduled,
-        ..icecore::DreamRequest::manual(None)
+        ..icecore::dreams::DreamRequest::manual(None)
     };
     bench.memory.dream(&bench.scope, request, |_| {}).await.unwrap();
     assert_eq!(fire_at(&bench, HOUR + MINUTE).await, 1);
     let tick = ticks(&bench, &made.id).await.remove(0);
     assert_eq!((tick.outcome, tick.run), (Some(TickOutcome::Ran), Some(run)));
-    let query = icecore::DreamQuery { limit: 9, ..icecore::DreamQuery::default() };
+    let query = icecore::dreams::DreamQuery { limit: 9, ..icecore::dreams::DreamQuery::default() };
     assert_eq!(bench.memory.dreams(me().tenant(), &query).await.unwrap().len(), 1);
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use icecore::json::JsonText;
-use icecore::{Clock, EntryQuery, EntryRecord, Memory, Millis, NewEntryRequest, Principal, Tenant};
+use icecore::formats::json::JsonText;
+use icecore::knowledge::{EntryQuery, EntryRecord, NewEntryRequest};
+use icecore::{Clock, Memory, Millis, Principal, Tenant};
 use icecore_host::runs::{ForkRequest, RunEventRecord, RunRecord, RunRequest, RunsError, Stepped};
 use icecore_host::{Host, HostSettings};
 use icecore_store::{Packs, Store};

@@ -3,7 +3,10 @@
 //! A number written into an attribute would be true until somebody configures
 //! another, so none stands there.
 
-use icecore::{DocKind, FactKind, FactStatus, Level, MAX_FACT_CHARS, MAX_NAME_BYTES, Mode, Tier};
+use icecore::ids::MAX_NAME_BYTES;
+use icecore::knowledge::{FactKind, FactStatus, MAX_FACT_CHARS};
+use icecore::layers::{Level, Tier};
+use icecore::recall::{DocKind, Mode};
 use serde_json::{Value, json};
 
 use super::{operations, parameters};

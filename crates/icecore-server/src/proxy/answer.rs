@@ -7,7 +7,7 @@
 mod anthropic;
 mod openai;
 
-use icecore::Protocol;
+use icecore::models::Protocol;
 use icecore_models::{Event, EventReader, overflow_of};
 use serde_json::Value;
 

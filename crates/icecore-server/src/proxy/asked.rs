@@ -10,8 +10,9 @@
 use std::ops::Range;
 
 use axum::body::Bytes;
-use icecore::json::quote;
-use icecore::{ClientMessage, FittedHistory, Protocol};
+use icecore::formats::json::quote;
+use icecore::models::Protocol;
+use icecore::sessions::{ClientMessage, FittedHistory};
 use serde_json::value::RawValue;
 
 use super::message;
@@ -202,7 +203,8 @@ impl Array {
 
 #[cfg(test)]
 mod tests {
-    use icecore::{Redactor, SessionWindow};
+    use icecore::privacy::Redactor;
+    use icecore::sessions::SessionWindow;
 
     use super::*;
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
-use icecore::json::{JsonText, TextPlace};
-use icecore::{
-    ExceedsWindow, FittedHistory, FollowRequest, Followed, Following, HistoryFit, MemoryError,
-    Principal, Protocol, Redactor, Scope, SessionWindow, Usage,
+use icecore::formats::json::{JsonText, TextPlace};
+use icecore::models::{Protocol, Usage};
+use icecore::privacy::Redactor;
+use icecore::sessions::{
+    ExceedsWindow, FittedHistory, FollowRequest, Followed, Following, HistoryFit, SessionWindow,
 };
+use icecore::{MemoryError, Principal, Scope};
 use icecore_models::known_window;
 use tokio::sync::Semaphore;
 
@@ -286,7 +288,7 @@ impl Exchange {
         let fitting = app
             .memory
             .fit_history(&self.scope, &mut self.followed, &self.asked.messages, &self.fit);
-        let (fitted, spent) = in_time(asking, icecore::spending(fitting)).await?;
+        let (fitted, spent) = in_time(asking, icecore::models::spending(fitting)).await?;
         self.spent.input += spent.input;
         self.spent.output += spent.output;
         let fitted = fitted?;

@@ -75,7 +75,7 @@ mod tests {
             let prompt = "a word ".repeat(words);
             let body =
                 format!(r#"{{"system":"{prompt}","messages":[{{"role":"user","content":"a"}}]}}"#);
-            let asked = Asked::read(icecore::Protocol::Anthropic, body.into()).unwrap();
+            let asked = Asked::read(icecore::models::Protocol::Anthropic, body.into()).unwrap();
             let expected = u64::from(app.memory.counter().count(&format!("\"{prompt}\"")));
             let counting = of(&app, asked);
             tokio::pin!(counting);

@@ -4,8 +4,12 @@
 //! them. Pictures and files become placeholders. By what a message is recognised when it
 //! comes again is in `recognise.rs`.
 
-use icecore::json::{JsonText, TextPlace};
-use icecore::{ClientMessage, Content, Protocol, RawTurn, turn_jsonl};
+use icecore::RawTurn;
+use icecore::formats::json::{JsonText, TextPlace};
+use icecore::formats::turn_jsonl;
+use icecore::ingest::Content;
+use icecore::models::Protocol;
+use icecore::sessions::ClientMessage;
 use serde_json::Value;
 
 use super::asked::NotUnderstood;

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use icecore::{Principal, Protocol, reserve_conflict};
+use icecore::Principal;
+use icecore::models::Protocol;
+use icecore::settings::reserve_conflict;
 use icecore_models::ApiKey;
 use icecore_settings::{SettingError, http_host, settings};
 

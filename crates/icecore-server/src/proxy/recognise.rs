@@ -142,7 +142,7 @@ fn write_plain(value: &Value, key: Option<&str>, out: &mut String) {
             members.sort_unstable_by_key(|(key, _)| *key);
             out.push('{');
             for (key, value) in members {
-                out.push_str(&icecore::json::quote(key));
+                out.push_str(&icecore::formats::json::quote(key));
                 out.push(':');
                 write_plain(value, Some(key), out);
                 out.push(',');
@@ -159,7 +159,7 @@ fn write_plain(value: &Value, key: Option<&str>, out: &mut String) {
         }
         Value::String(text) => {
             let hash = media::placeholder(key, text);
-            out.push_str(&icecore::json::quote(hash.as_deref().unwrap_or(text)));
+            out.push_str(&icecore::formats::json::quote(hash.as_deref().unwrap_or(text)));
         }
         Value::Number(number) => {
             // Some write a whole number with a point, and some without.

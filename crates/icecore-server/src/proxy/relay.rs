@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
-use icecore::json::JsonText;
-use icecore::{ClientMessage, Followed, Memory, Protocol, ProviderCount, Scope};
+use icecore::formats::json::JsonText;
+use icecore::models::Protocol;
+use icecore::sessions::{ClientMessage, Followed, ProviderCount};
+use icecore::{Memory, Scope};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::Method;
 use axum::response::Response;
-use icecore::Protocol;
+use icecore::models::Protocol;
 use serde_json::Value;
 use utoipa::ToSchema;
 

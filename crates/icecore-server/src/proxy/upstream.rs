@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use icecore::{Protocol, Tenant};
+use icecore::Tenant;
+use icecore::models::Protocol;
 use icecore_models::{ApiKey, overflow_of};
 use tokio::time::{Instant, timeout_at};
 

@@ -9,7 +9,8 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use http_body_util::BodyExt;
-use icecore::{ExceedsWindow, Protocol};
+use icecore::models::Protocol;
+use icecore::sessions::ExceedsWindow;
 use serde_json::{Value, json};
 
 use super::relay::FromUpstream;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::{Millis, NewEntryRequest, Position, Scope};
+use icecore::ids::Position;
+use icecore::knowledge::NewEntryRequest;
+use icecore::{Millis, Scope};
 use icecore_host::commitments::{
     CommitmentRecord, CommitmentRequest, ConditionRequest, IntentionRequest,
 };

@@ -2,8 +2,10 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use icecore::dream::INDEX_PATH;
-use icecore::{Dream, DreamRequest, MemoryError, NewEntryRequest, Scope};
+use icecore::dreams::dream::INDEX_PATH;
+use icecore::dreams::{Dream, DreamRequest};
+use icecore::knowledge::NewEntryRequest;
+use icecore::{MemoryError, Scope};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 

@@ -3,8 +3,9 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use icecore::{
-    CompactionRequest, ConsolidationTrigger, EntryQuery, MAX_ENTRIES, NewEntryRequest, Scope,
+use icecore::Scope;
+use icecore::knowledge::{
+    CompactionRequest, ConsolidationTrigger, EntryQuery, MAX_ENTRIES, NewEntryRequest,
 };
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

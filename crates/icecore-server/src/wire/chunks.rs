@@ -1,6 +1,6 @@
 //! Chunks: stretches of a session, each with what stands for it.
 
-use icecore::ChunkInfo;
+use icecore::layers::ChunkInfo;
 use serde::Serialize;
 use utoipa::ToSchema;
 

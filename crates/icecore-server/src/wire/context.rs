@@ -1,6 +1,7 @@
 //! A context, and where each token of it went.
 
-use icecore::{Context, WindowItem};
+use icecore::Context;
+use icecore::context::WindowItem;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use icecore::dream::Line;
-use icecore::{ArchiveRecord, Distillate, Dream, DreamPreview, DreamRecord};
+use icecore::dreams::dream::Line;
+use icecore::dreams::{ArchiveRecord, Distillate, Dream, DreamPreview, DreamRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -291,7 +291,7 @@ impl From<&ArchiveRecord> for ArchiveRow {
 
 #[cfg(test)]
 mod tests {
-    use icecore::dream::Section;
+    use icecore::dreams::dream::Section;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Events: what happened, without what was said.
 
-use icecore::EventRecord;
+use icecore::maintenance::EventRecord;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;

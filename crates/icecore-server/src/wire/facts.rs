@@ -1,6 +1,6 @@
 //! Facts with what supports them.
 
-use icecore::{FactInfo, FactSource};
+use icecore::knowledge::{FactInfo, FactSource};
 use serde::Serialize;
 use utoipa::ToSchema;
 

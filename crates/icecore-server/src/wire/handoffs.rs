@@ -1,7 +1,7 @@
 //! What a model sees of a session, and the handoffs in it.
 
-use icecore::json::quote;
-use icecore::{ApiView, Compacted, Effort, HandoffInfo};
+use icecore::formats::json::quote;
+use icecore::sessions::{ApiView, Compacted, Effort, HandoffInfo};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -181,7 +181,8 @@ impl From<&HandoffInfo> for HandoffRow {
 
 #[cfg(test)]
 mod tests {
-    use icecore::{HandoffTrigger, Millis};
+    use icecore::Millis;
+    use icecore::sessions::HandoffTrigger;
 
     use super::*;
 
@@ -190,7 +191,7 @@ mod tests {
         let handoff = |text: &str| HandoffInfo {
             id: "h-1".to_owned(),
             number: 1,
-            text: icecore::Redactor::standard().text(text),
+            text: icecore::privacy::Redactor::standard().text(text),
             tokens: text.len() as u64,
             tokens_before: 9,
             tokens_after: 1,

@@ -57,8 +57,8 @@ impl<'a> From<&'a icecore::Receipt> for Receipt<'a> {
     }
 }
 
-impl From<icecore::Erased> for Erased {
-    fn from(erased: icecore::Erased) -> Self {
+impl From<icecore::maintenance::Erased> for Erased {
+    fn from(erased: icecore::maintenance::Erased) -> Self {
         Self {
             turns: erased.turns,
             entries: erased.entries,

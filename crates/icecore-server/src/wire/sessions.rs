@@ -1,6 +1,6 @@
 //! Sessions: what conversations there are.
 
-use icecore::SessionInfo;
+use icecore::layers::SessionInfo;
 use serde::Serialize;
 use utoipa::ToSchema;
 

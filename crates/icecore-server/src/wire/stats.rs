@@ -1,6 +1,9 @@
 //! Counts: what is there and what is still due.
 
-use icecore::{BreakEven, Hidden, ModelStats, Spending, StoreStats, Tier};
+use icecore::layers::Tier;
+use icecore::models::{BreakEven, ModelStats, Spending};
+use icecore::privacy::Hidden;
+use icecore::store::StoreStats;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -190,7 +193,7 @@ impl<'a> Stats<'a> {
     /// The counts of `memory`, or of all where none is named.
     pub fn of(
         memory: Option<&'a str>,
-        stats: &'a icecore::Stats,
+        stats: &'a icecore::maintenance::Stats,
         usage: &icecore_host::bounds::TenantUsage,
     ) -> Self {
         let store = &stats.store;

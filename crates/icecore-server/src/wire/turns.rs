@@ -1,7 +1,9 @@
 //! Turns, as they are added and as they come back.
 
-use icecore::json::{JsonText, quote};
-use icecore::{RawTurn, Remembered, StoredTurn, Timestamp, View, turn_jsonl};
+use icecore::formats::json::{JsonText, quote};
+use icecore::formats::turn_jsonl;
+use icecore::ingest::Timestamp;
+use icecore::{RawTurn, Remembered, StoredTurn, View};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

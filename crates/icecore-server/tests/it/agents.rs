@@ -1,6 +1,7 @@
 //! The agents that are installed, as callers see them.
 
-use icecore::{Memory, Redactor, Tenant};
+use icecore::privacy::Redactor;
+use icecore::{Memory, Tenant};
 use icecore_host::HostSettings;
 use icecore_server::Role;
 use serde_json::{Value, json};

@@ -358,7 +358,8 @@ async fn denials_are_told_to_the_tenant_and_folded() {
     let tenant = icecore::Tenant::new("default").unwrap();
     let reader = create_key(&host.memory, &tenant, Role::Reader).await.unwrap();
     let denied = async || -> Vec<serde_json::Value> {
-        let events = host.memory.events(&tenant, None, icecore::Position(0), 99).await.unwrap();
+        let events =
+            host.memory.events(&tenant, None, icecore::ids::Position(0), 99).await.unwrap();
         let denied = events.iter().filter(|event| event.kind == "auth.denied");
         denied.map(|event| serde_json::from_str(&event.payload).unwrap()).collect()
     };
@@ -393,7 +394,7 @@ async fn denials_are_told_to_the_tenant_and_folded() {
     let memory = host.memory.clone();
     // What waits is written before the host ends.
     host.stop().await;
-    let events = memory.events(&tenant, None, icecore::Position(0), 99).await.unwrap();
+    let events = memory.events(&tenant, None, icecore::ids::Position(0), 99).await.unwrap();
     let mut denied = events.iter().filter(|event| event.kind == "auth.denied");
     let last = denied.next_back().unwrap();
     let last: serde_json::Value = serde_json::from_str(&last.payload).unwrap();

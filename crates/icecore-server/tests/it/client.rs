@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use icecore::{Clock, Memory, Millis, Protocol, Tenant};
+use icecore::models::Protocol;
+use icecore::{Clock, Memory, Millis, Tenant};
 use icecore_host::HostSettings;
 use icecore_models::testing::{AnswerBy, Upstream, UpstreamConfig};
 use icecore_server::{

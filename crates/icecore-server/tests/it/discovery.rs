@@ -1,6 +1,7 @@
 //! What the host says of itself, and that it is true.
 
-use icecore::{CompactionSettings, Memory, MemorySettings};
+use icecore::settings::CompactionSettings;
+use icecore::{Memory, MemorySettings};
 use icecore_host::HostSettings;
 use icecore_host::settings::WorkspaceSettings;
 use icecore_server::Limits;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use icecore::{Clock, EntrySettings, Memory, MemorySettings, Millis};
+use icecore::settings::EntrySettings;
+use icecore::{Clock, Memory, MemorySettings, Millis};
 use icecore_server::Role;
 use serde_json::{Value, json};
 
@@ -286,7 +287,8 @@ async fn tenants_do_not_see_each_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_key_puts_one_entry() {
     let (dir, host) = fresh().await;
-    let token = icecore::Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
+    let token =
+        icecore::privacy::Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
     let token = token.sample(11);
     let body = json!({"content": format!("ptarmigan {token}"), "tags": ["a", token],
         "expiresAt": "2999-01-01T00:00:00.250Z"})

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use icecore::{Memory, MemoryBuilder, StoreError};
+use icecore::store::StoreError;
+use icecore::{Memory, MemoryBuilder};
 use icecore_server::{Limits, Role, ServerOptions};
 use icecore_store::hooks::{Call, Hook};
 use icecore_store::{Packs, Store};

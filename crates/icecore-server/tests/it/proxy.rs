@@ -4,7 +4,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use icecore::{Memory, Principal, Protocol, Tenant};
+use icecore::models::Protocol;
+use icecore::{Memory, Principal, Tenant};
 use icecore_models::ApiKey;
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 use icecore_server::{

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::{Memory, Protocol};
+use icecore::Memory;
+use icecore::models::Protocol;
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 use icecore_server::{Limits, ServerOptions};
 use serde_json::{Value, json};
@@ -378,9 +379,9 @@ async fn what_our_own_distiller_spends_is_told_apart() {
     let distiller =
         Upstream::start(UpstreamConfig { answer: reply, ..UpstreamConfig::default() }).await;
     let client = icecore_models::ChatClient::new(distiller.client_config()).unwrap();
-    let models = icecore::Models {
-        handoffs: icecore::ModelChain(vec![Arc::new(client)]),
-        ..icecore::Models::default()
+    let models = icecore::models::Models {
+        handoffs: icecore::models::ModelChain(vec![Arc::new(client)]),
+        ..icecore::models::Models::default()
     };
     let dir = tempfile::tempdir().unwrap();
     let memory = crate::place::open(Memory::builder().models(models), dir.path()).await;
@@ -413,9 +414,9 @@ async fn a_slow_distiller_has_its_own_time_and_no_place() {
             _ => Behaviour::Slow("- At the hut. ".repeat(20), Duration::from_millis(60)),
         });
         let client = icecore_models::ChatClient::new(distiller.client_config()).unwrap();
-        let models = icecore::Models {
-            handoffs: icecore::ModelChain(vec![Arc::new(client)]),
-            ..icecore::Models::default()
+        let models = icecore::models::Models {
+            handoffs: icecore::models::ModelChain(vec![Arc::new(client)]),
+            ..icecore::models::Models::default()
         };
         let dir = tempfile::tempdir().unwrap();
         let memory = crate::place::open(Memory::builder().models(models), dir.path()).await;

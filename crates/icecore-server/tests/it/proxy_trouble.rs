@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use icecore::{Memory, MemoryBuilder, Protocol, StoreError};
+use icecore::models::Protocol;
+use icecore::store::StoreError;
+use icecore::{Memory, MemoryBuilder};
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig};
 use icecore_server::{Limits, ServerOptions};
 use icecore_store::hooks::{Call, Hook};

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use icecore::{Memory, Protocol, Redactor, Tenant};
+use icecore::models::Protocol;
+use icecore::privacy::Redactor;
+use icecore::{Memory, Tenant};
 use icecore_models::ApiKey;
 use icecore_models::testing::{Upstream, UpstreamConfig};
 use icecore_server::{ProxyOptions, ServerOptions, TenantUpstreams, UpstreamKey, UpstreamOptions};

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::json::JsonText;
+use icecore::formats::json::JsonText;
 use icecore::{Clock, Memory, Principal, Tenant};
 use icecore_host::HostSettings;
 use icecore_host::runs::RunRequest;

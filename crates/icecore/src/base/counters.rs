@@ -173,8 +173,9 @@ mod tests {
     use zeroize::Zeroizing;
 
     use super::*;
+    use crate::ContextRequest;
+    use crate::SearchRequest;
     use crate::memory::Memory;
-    use crate::{ContextRequest, SearchRequest};
 
     #[tokio::test]
     async fn work_is_counted_once_and_without_names() {

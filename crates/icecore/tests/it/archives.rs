@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use icecore::dream::{Archive, INDEX_PATH, MemoryIndex};
-use icecore::{
-    Checksum, Dream, DreamQuery, DreamRequest, DreamSettings, DreamState, DreamTrigger,
-    ForgetRequest, MemoryError, MemorySettings, NewEntryRequest,
-};
+use icecore::dreams::dream::{Archive, INDEX_PATH, MemoryIndex};
+use icecore::dreams::{Checksum, Dream, DreamQuery, DreamRequest, DreamState, DreamTrigger};
+use icecore::knowledge::NewEntryRequest;
+use icecore::settings::DreamSettings;
+use icecore::{ForgetRequest, MemoryError, MemorySettings};
 
 use crate::support::{Bench, START, file, me, put_file, said};
 
@@ -42,7 +42,7 @@ fn bodies(bench: &Bench) -> Vec<PathBuf> {
     found
 }
 
-async fn in_force(bench: &Bench) -> Option<icecore::DreamRecord> {
+async fn in_force(bench: &Bench) -> Option<icecore::dreams::DreamRecord> {
     let query = DreamQuery { in_force: true, limit: 2, ..DreamQuery::default() };
     let mut found = bench.memory.dreams(me().tenant(), &query).await.unwrap();
     assert!(found.len() <= 1);
@@ -108,8 +108,9 @@ async fn a_body_that_nothing_names_is_no_failure() {
     let report = bench.memory.verify_archives(None, |_, _| {}).await.unwrap();
     assert_eq!((report.sound, report.orphans, report.damaged.len()), (1, 1, 0));
     let report = bench.memory.check(true, |_, _| {}).await.unwrap();
-    let archives =
-        |report: &icecore::CheckReport| (report.orphan_archives, report.removed_archives);
+    let archives = |report: &icecore::maintenance::CheckReport| {
+        (report.orphan_archives, report.removed_archives)
+    };
     assert_eq!((report.problems.len(), report.orphans, archives(&report)), (0, 0, (1, 0)));
     assert!(orphan.exists(), "it may be somebody's who writes right now");
     let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
@@ -305,7 +306,7 @@ async fn a_long_chain_that_is_lost_is_dreamt_anew_to_its_end() {
 #[tokio::test]
 async fn a_full_workspace_goes_without_its_index_and_keeps_nobody_else() {
     let dir = tempfile::tempdir().unwrap();
-    let files = icecore::IndexFile { files: 2, ..icecore::IndexFile::default() };
+    let files = icecore::dreams::IndexFile { files: 2, ..icecore::dreams::IndexFile::default() };
     let memory = icecore::Memory::builder().index_file(Some(files)).open(dir.path()).await.unwrap();
     let others = ["a", "z"]
         .map(|name| icecore::Principal::local_operator(icecore::Tenant::new(name).unwrap()));
@@ -384,7 +385,11 @@ async fn a_dream_goes_on_from_its_entry_where_the_archive_is_damaged() {
 async fn the_files_are_scrubbed_also_where_bodies_cannot_be_deleted() {
     let bench = Bench::new().await;
     put(&bench, "I live in Zanzibarquux now.").await;
-    let gone = bench.memory.entries(&bench.scope, &icecore::EntryQuery::default()).await.unwrap();
+    let gone = bench
+        .memory
+        .entries(&bench.scope, &icecore::knowledge::EntryQuery::default())
+        .await
+        .unwrap();
     dream(&bench).await;
     // A name that cannot be listed.
     let odd = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xff.icearchive");

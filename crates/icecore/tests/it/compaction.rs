@@ -4,10 +4,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use icecore::ids::Position;
+use icecore::knowledge::{
+    Compaction, CompactionRequest, ConsolidationTrigger, EntryQuery, EntryRecord, NewEntryRequest,
+};
+use icecore::maintenance::EventRecord;
+use icecore::settings::{CompactionSettings, EntrySettings};
 use icecore::{
-    Clock, Compaction, CompactionRequest, CompactionSettings, ConsolidationTrigger, EntryQuery,
-    EntryRecord, EntrySettings, EventRecord, ForgetRequest, Memory, MemoryBuilder, MemoryError,
-    MemorySettings, Millis, NewEntryRequest, Position, Principal, Scope, SearchRequest, Tenant,
+    Clock, ForgetRequest, Memory, MemoryBuilder, MemoryError, MemorySettings, Millis, Principal,
+    Scope, SearchRequest, Tenant,
 };
 use icecore_store::hooks::Failing;
 use icecore_store::testing::Counting;

@@ -1,9 +1,10 @@
 //! Consolidation of entries: what is left, that a second pass changes nothing, and
 //! what becomes of it when something ends or goes wrong.
 
+use icecore::ids::Position;
+use icecore::knowledge::{Consolidation, ConsolidationTrigger, EntryQuery, NewEntryRequest};
 use icecore::{
-    Consolidation, ConsolidationTrigger, EntryQuery, ForgetRequest, Memory, MemoryBuilder,
-    MemoryError, Millis, NewEntryRequest, Position, Principal, Scope, Tenant,
+    ForgetRequest, Memory, MemoryBuilder, MemoryError, Millis, Principal, Scope, Tenant,
 };
 use icecore_store::hooks::Failing;
 use icecore_store::{Packs, Store};

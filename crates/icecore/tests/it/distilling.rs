@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use icecore::dream::{Archive, DistilPrompt, EXTRACTIVE};
-use icecore::{
-    Clock, Distiller, DistillerError, Dream, DreamRequest, DreamSettings, Memory, MemorySettings,
-    NewEntryRequest, Scope,
-};
+use icecore::dreams::dream::{Archive, DistilPrompt, EXTRACTIVE};
+use icecore::dreams::{Dream, DreamRequest};
+use icecore::knowledge::NewEntryRequest;
+use icecore::models::{Distiller, DistillerError};
+use icecore::settings::DreamSettings;
+use icecore::{Clock, Memory, MemorySettings, Scope};
 
 use crate::support::{HandClock, START, me, said};
 
@@ -220,7 +221,7 @@ async fn long_sources_are_asked_about_in_parts_that_fit_the_window() {
     let (_, archive) = dreamer.dream(None).await;
     assert!(model.asked.load(Ordering::SeqCst) > 2);
     assert!(archive.distiller.starts_with("model:scripted"), "{}", archive.distiller);
-    let cited = |line: &icecore::dream::Line| {
+    let cited = |line: &icecore::dreams::dream::Line| {
         line.sources.iter().all(|place| (*place as usize) < archive.sources.len())
     };
     assert!(archive.distillate.lines.len() > 2 && archive.distillate.lines.iter().all(cited));

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use icecore::dream::{Archive, INDEX_PATH, MemoryIndex};
+use icecore::dreams::dream::{Archive, INDEX_PATH, MemoryIndex};
+use icecore::dreams::{Checksum, Dream, DreamPhase, DreamQuery, DreamRequest, DreamState};
+use icecore::knowledge::{EntryQuery, NewEntryRequest};
+use icecore::settings::DreamSettings;
 use icecore::{
-    Checksum, Clock, Dream, DreamPhase, DreamQuery, DreamRequest, DreamSettings, DreamState,
-    EntryQuery, Memory, MemoryBuilder, MemoryError, MemorySettings, NewEntryRequest, RawTurn,
-    Scope, SearchRequest,
+    Clock, Memory, MemoryBuilder, MemoryError, MemorySettings, RawTurn, Scope, SearchRequest,
 };
 use icecore_store::hooks::Failing;
 use icecore_store::{Packs, RunStatus, Store};
@@ -325,7 +326,10 @@ async fn dream_error(bench: &Bench) -> MemoryError {
 #[tokio::test]
 async fn one_gigantic_entry_is_read_by_its_sentences() {
     let settings = MemorySettings {
-        entries: icecore::EntrySettings { bytes: 1 << 20, ..MemorySettings::default().entries },
+        entries: icecore::settings::EntrySettings {
+            bytes: 1 << 20,
+            ..MemorySettings::default().entries
+        },
         ..MemorySettings::default()
     };
     let bench = Bench::with(settings).await;
@@ -346,7 +350,10 @@ async fn one_gigantic_entry_is_read_by_its_sentences() {
 
 fn bench_settings() -> MemorySettings {
     MemorySettings {
-        entries: icecore::EntrySettings { bytes: 1 << 20, ..MemorySettings::default().entries },
+        entries: icecore::settings::EntrySettings {
+            bytes: 1 << 20,
+            ..MemorySettings::default().entries
+        },
         ..MemorySettings::default()
     }
 }
@@ -361,7 +368,8 @@ async fn duplicates_become_one_line_and_secrets_none() {
     assert_eq!((made.sources.len(), done.record.figures.source_count), (40, 40));
 
     let bench = Bench::new().await;
-    let kind = icecore::Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
+    let kind =
+        icecore::privacy::Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
     let tokens: Vec<String> = (0..5).map(|n| kind.sample(n)).collect();
     put(&bench, &tokens.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let done = dream(&bench).await;
@@ -373,7 +381,10 @@ async fn duplicates_become_one_line_and_secrets_none() {
 #[tokio::test]
 async fn a_distillate_too_long_for_an_entry_is_cut_and_says_where_the_rest_is() {
     let settings = MemorySettings {
-        entries: icecore::EntrySettings { bytes: 400, ..MemorySettings::default().entries },
+        entries: icecore::settings::EntrySettings {
+            bytes: 400,
+            ..MemorySettings::default().entries
+        },
         ..MemorySettings::default()
     };
     let bench = Bench::with(settings).await;
@@ -453,7 +464,7 @@ async fn the_index_has_a_section_for_each_memory_and_is_mended() {
     let first = dream(&bench).await;
     let second = bench.memory.dream(&other, DreamRequest::manual(None), |_| {}).await.unwrap();
     let sections = |index: &MemoryIndex| -> Vec<(String, Checksum)> {
-        let section = |section: &icecore::dream::MemorySection| {
+        let section = |section: &icecore::dreams::dream::MemorySection| {
             (section.memory.clone(), section.archives[0].checksum)
         };
         index.memories.iter().map(section).collect()
@@ -561,7 +572,8 @@ async fn confirmed_facts_stand_and_rejected_ones_do_not() {
     let bench = Bench::new().await;
     bench.add("moved", sessions().remove(1).1).await;
     bench.settle().await;
-    let facts = bench.memory.facts(&bench.scope, &icecore::FactQuery::default()).await.unwrap();
+    let facts =
+        bench.memory.facts(&bench.scope, &icecore::knowledge::FactQuery::default()).await.unwrap();
     let rust = facts.iter().find(|fact| fact.text.contains("Rust"));
     if let Some(fact) = rust {
         bench.memory.confirm(&bench.scope, &fact.id).await.unwrap();
@@ -673,7 +685,7 @@ async fn memories_that_share_an_index_are_distilled_once_each() {
         let memory = bench.memory.clone();
         dreams.spawn(async move {
             let mut read = 0;
-            let tell = |at: icecore::DreamProgress| {
+            let tell = |at: icecore::dreams::DreamProgress| {
                 read += u32::from(at.phase == DreamPhase::Looking);
             };
             memory.dream(&scope, DreamRequest::manual(None), tell).await.unwrap();

@@ -1,11 +1,11 @@
 //! How dreams read what is due: whatever the worker did, whatever is damaged, and with
 //! what people said since.
 
-use icecore::dream::{Archive, SourceKind};
-use icecore::{
-    Checksum, Dream, DreamRequest, DreamSettings, MemoryError, MemorySettings, NewEntryRequest,
-    RawTurn,
-};
+use icecore::dreams::dream::{Archive, SourceKind};
+use icecore::dreams::{Checksum, Dream, DreamRequest};
+use icecore::knowledge::NewEntryRequest;
+use icecore::settings::DreamSettings;
+use icecore::{MemoryError, MemorySettings, RawTurn};
 
 use crate::support::{Bench, me, numbered, said};
 

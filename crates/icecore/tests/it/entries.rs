@@ -1,9 +1,14 @@
 //! Long-term entries: put, listed, found, expired, deleted, purged.
 
+use icecore::ids::Position;
+use icecore::knowledge::{EntryError, EntryQuery, EntryRank, EntryRecord, NewEntryRequest};
+use icecore::layers::Found;
+use icecore::recall::{DocKind, Mode};
+use icecore::settings::EntrySettings;
+use icecore::store::StoreError;
 use icecore::{
-    DocKind, EntryError, EntryQuery, EntryRank, EntryRecord, EntrySettings, ForgetRequest, Found,
-    Memory, MemoryError, MemorySettings, Millis, Mode, NewEntryRequest, Position, Principal, Scope,
-    SearchRequest, StoreError, Tenant,
+    ForgetRequest, Memory, MemoryError, MemorySettings, Millis, Principal, Scope, SearchRequest,
+    Tenant,
 };
 use icecore_store::{Derivation, DerivationKind, DerivedEntry, Replaced, Successor};
 use zeroize::Zeroizing;

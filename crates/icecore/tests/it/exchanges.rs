@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use icecore::{
-    ChatError, ChatModel, CompactRequest, ExchangeRequest, Exchanged, HANDOFF_MARK, HandoffTrigger,
-    MemoryError, Protocol, RECALL_MARK, RawTurn, Usage, json::JsonText,
+use icecore::formats::json::JsonText;
+use icecore::models::{ChatError, ChatModel, Protocol, Usage};
+use icecore::sessions::{
+    CompactRequest, ExchangeRequest, Exchanged, HANDOFF_MARK, HandoffTrigger, RECALL_MARK,
 };
+use icecore::{MemoryError, RawTurn};
 use icecore_models::ChatClient;
 use icecore_models::testing::{Behaviour, OverflowForm, Upstream, UpstreamConfig};
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use icecore::{
-    ApiView, ChatError, ChatModel, ExchangeRequest, Memory, MemoryError, RawTurn, Scope,
-    TokenCounter,
-};
+use icecore::models::{ChatError, ChatModel, TokenCounter};
+use icecore::sessions::{ApiView, ExchangeRequest};
+use icecore::{Memory, MemoryError, RawTurn, Scope};
 use icecore_domain::handoff::transcripts::{Transcript, TranscriptKind, transcript};
 use icecore_domain::handoff::{Message, floor, request_tokens, unpaired};
 use icecore_models::ChatClient;
@@ -24,7 +23,7 @@ fn body(turns: &[icecore::StoredTurn]) -> Vec<RawTurn> {
 
 /// What must stay of a view, and the tokens of that as a request.
 fn floor_of(turns: &[RawTurn], counter: &dyn TokenCounter) -> (Vec<RawTurn>, u64) {
-    let redactor = icecore::Redactor::standard();
+    let redactor = icecore::privacy::Redactor::standard();
     let messages: Vec<Message> =
         turns.iter().map(|turn| Message::new(redactor.turn(turn.clone()), counter)).collect();
     let floor = floor(&messages);

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use icecore::ingest::Content;
+use icecore::knowledge::{FactQuery, NewEntryRequest};
 use icecore::{
-    Clock, Content, ContextRequest, FactQuery, ForgetRequest, Memory, MemoryBuilder, Millis,
-    NewEntryRequest, Principal, Scope, Seq, Tenant,
+    Clock, ContextRequest, ForgetRequest, Memory, MemoryBuilder, Millis, Principal, Scope, Seq,
+    Tenant,
 };
 use icecore_store::hooks::Failing;
 use icecore_store::testing::Counting;
@@ -57,8 +59,9 @@ async fn live(memory: &Memory, scope: &Scope) -> Result<(), icecore::MemoryError
 async fn seen(memory: &Memory, scope: &Scope) -> (Vec<String>, Vec<String>, Vec<String>) {
     let turns = memory.turns(scope, "s", Seq(0), 500).await.unwrap();
     let chunks = memory.chunks(scope, None).await.unwrap();
-    let shown =
-        |chunk: &icecore::ChunkInfo| format!("{} {} {:?}", chunk.id, chunk.tier, chunk.summary);
+    let shown = |chunk: &icecore::layers::ChunkInfo| {
+        format!("{} {} {:?}", chunk.id, chunk.tier, chunk.summary)
+    };
     let query = FactQuery { all: true, ..FactQuery::default() };
     let facts = memory.facts(scope, &query).await.unwrap();
     let facts = facts.iter().map(|fact| format!("{} {}", fact.text, fact.sources.len()));

@@ -1,7 +1,9 @@
 //! Forgotten means gone, and stays gone.
 
-use icecore::json::JsonText;
-use icecore::{Append, ForgetRequest, Level, Millis, Position, RawTurn, Tier, TurnInput};
+use icecore::formats::json::JsonText;
+use icecore::ids::Position;
+use icecore::layers::{Level, Tier};
+use icecore::{Append, ForgetRequest, Millis, RawTurn, TurnInput};
 use icecore_store::{NewFork, NewRun, RunStatus, RunStep, RunValue, RunVariable};
 
 use crate::support::{Bench, START, me, numbered, said, text};
@@ -180,7 +182,7 @@ async fn one_turn_in_each_tier() {
     let mut turns = numbered(230);
     for n in [50, 205, 229] {
         turns[n].name = Some("Wanderer".to_owned());
-        turns[n].content = icecore::Content::Text("zanzibarquux".to_owned());
+        turns[n].content = icecore::ingest::Content::Text("zanzibarquux".to_owned());
     }
     bench.add("s", turns).await;
     bench.settle().await;

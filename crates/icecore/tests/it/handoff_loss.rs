@@ -1,6 +1,8 @@
 //! What becomes of handoffs when turns that they cover are forgotten, or hold a secret.
 
-use icecore::{Branch, ForgetRequest, Millis, Ordinal, RawTurn, RedactedText, Seq};
+use icecore::ids::{Branch, Ordinal};
+use icecore::privacy::RedactedText;
+use icecore::{ForgetRequest, Millis, RawTurn, Seq};
 use icecore_store::{
     HandoffEdit, HandoffRecord, HandoffTrigger, KeptHandoff, NewAnswer, NewHandoff, SessionRecord,
 };
@@ -79,7 +81,7 @@ async fn a_handoff_goes_with_a_turn_that_it_covers_to_the_last_byte() {
     let bench = Bench::new().await;
     let mut turns = numbered(20);
     turns[4].name = Some("Wanderer".to_owned());
-    turns[4].content = icecore::Content::Text("zanzibarquux".to_owned());
+    turns[4].content = icecore::ingest::Content::Text("zanzibarquux".to_owned());
     bench.add("s", turns).await;
     hand_off(&bench, "s", 3, "before all that").await;
     hand_off(&bench, "s", 8, "they spoke of zanzibarquux").await;

@@ -2,10 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use icecore::formats::json::JsonText;
+use icecore::ingest::Content;
+use icecore::knowledge::FactQuery;
+use icecore::sessions::{
+    ApiView, CompactRequest, Compacted, Effort, FitRequest, HANDOFF_MARK, HandoffTrigger,
+    PINNED_TAG, SessionWindow,
+};
+use icecore::settings::HandoffSettings;
 use icecore::{
-    ApiView, CompactRequest, Compacted, Content, Effort, FactQuery, FitRequest, ForgetRequest,
-    HANDOFF_MARK, HandoffSettings, HandoffTrigger, Memory, MemoryBuilder, MemoryError,
-    MemorySettings, PINNED_TAG, Principal, RawTurn, Scope, SessionWindow, Tenant, json::JsonText,
+    ForgetRequest, Memory, MemoryBuilder, MemoryError, MemorySettings, Principal, RawTurn, Scope,
+    Tenant,
 };
 use icecore_store::hooks::Failing;
 use icecore_store::testing::Counting;
@@ -452,7 +459,7 @@ async fn a_secret_that_is_registered_later_is_not_shown() {
     check_compacted(&bench, "s", &done).await;
     bench.memory.rescan(&me(), false, |_, _| {}).await.unwrap();
     let events =
-        bench.memory.events(me().tenant(), None, icecore::Position(0), 10_000).await.unwrap();
+        bench.memory.events(me().tenant(), None, icecore::ids::Position(0), 10_000).await.unwrap();
     assert!(events.iter().all(|event| !event.payload.contains(SECRET)));
     assert!(!messages(&api(&bench, "s").await).join("\n").contains(SECRET));
 }
@@ -467,7 +474,8 @@ async fn a_person_corrects_a_handoff() {
         memory.edit_handoff(scope, "s", None, id, version, text).await
     };
     let line = "The drill of hole 77 is rented until Friday, whatever anybody says.";
-    let token = icecore::Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
+    let token =
+        icecore::privacy::Redactor::kinds().iter().find(|kind| kind.id == "github-token").unwrap();
     let secret = token.sample(4711);
     let words = format!("## Facts\n- {line}\nThe key is {secret}.");
     let done = edit(&made.handoff.id, 1, &words).await.unwrap();

@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use icecore::{
-    Answering, ApiView, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Compacted,
-    Finish, HANDOFF_MARK, HandoffSettings, Memory, MemoryBuilder, MemorySettings, ModelChain,
-    Models, Prices, Principal, Protocol, RawTurn, RedactedTurn, Scope, SpendLimits, Tenant,
+use icecore::models::{
+    Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish, ModelChain,
+    Models, Prices, Protocol, SpendLimits,
 };
+use icecore::privacy::RedactedTurn;
+use icecore::sessions::{ApiView, Compacted, HANDOFF_MARK};
+use icecore::settings::HandoffSettings;
+use icecore::{Memory, MemoryBuilder, MemorySettings, Principal, RawTurn, Scope, Tenant};
 use icecore_store::{Packs, Store};
 use zeroize::Zeroizing;
 

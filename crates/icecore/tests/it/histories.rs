@@ -1,10 +1,15 @@
 //! Clients that know of no session: their histories find it.
 
+use icecore::formats::json::JsonText;
+use icecore::ingest::Content;
+use icecore::sessions::{
+    ClientMessage, Compacted, FittedHistory, FollowRequest, Followed, Following, HANDOFF_MARK,
+    HistoryFit, ProviderCount, SessionWindow,
+};
+use icecore::settings::HandoffSettings;
 use icecore::{
-    ClientMessage, Compacted, Content, FittedHistory, FollowRequest, Followed, Following,
-    ForgetRequest, HANDOFF_MARK, HandoffSettings, HistoryFit, Memory, MemoryBuilder, MemoryError,
-    MemorySettings, Principal, ProviderCount, RawTurn, Scope, SessionWindow, Tenant,
-    json::JsonText,
+    ForgetRequest, Memory, MemoryBuilder, MemoryError, MemorySettings, Principal, RawTurn, Scope,
+    Tenant,
 };
 use icecore_store::testing::Counting;
 use icecore_store::{Packs, Store};

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use icecore::{
-    ClientMessage, FollowRequest, Followed, Following, Memory, Principal, Scope, Tenant,
-};
+use icecore::sessions::{ClientMessage, FollowRequest, Followed, Following};
+use icecore::{Memory, Principal, Scope, Tenant};
 
 use crate::histories::{reply, user};
 use crate::support::{Bench, text};

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use icecore::json::JsonText;
-use icecore::{ImportPlan, ImportReport, MemoryError, Progress, RawTurn, Repeat};
+use icecore::formats::json::JsonText;
+use icecore::ingest::{ImportPlan, ImportReport, Progress, Repeat};
+use icecore::{MemoryError, RawTurn};
 
 use crate::support::Bench;
 

@@ -1,6 +1,7 @@
 //! How turns settle into layers, branch, and come back.
 
-use icecore::{ContextRequest, Level, MemoryError, MemorySettings, RawTurn, Seq, Tier};
+use icecore::layers::{Level, Tier};
+use icecore::{ContextRequest, MemoryError, MemorySettings, RawTurn, Seq};
 use proptest::prelude::*;
 
 use crate::support::{Bench, me, numbered, said, text};
@@ -26,7 +27,7 @@ async fn settling_again_changes_nothing_and_reindex_gives_the_same_bytes() {
     bench.talk("s", 230).await;
     let before = bench.memory.chunks(&bench.scope, None).await.unwrap();
     let again = bench.memory.settle(|_, _| {}).await.unwrap();
-    assert_eq!(again, icecore::Settled::default());
+    assert_eq!(again, icecore::layers::Settled::default());
     bench.memory.reindex(&bench.scope, |_, _| {}).await.unwrap();
     assert_eq!(bench.memory.chunks(&bench.scope, None).await.unwrap(), before);
 }
@@ -103,12 +104,12 @@ async fn everything_has_an_id_that_finds_it() {
     bench.add("s", vec![RawTurn::new("user", "no id of my own")]).await;
     for turn in bench.turns("s").await {
         let found = bench.memory.find(&bench.scope, &turn.id).await.unwrap();
-        let icecore::Found::Turn(found) = found else { panic!("{found:?}") };
+        let icecore::layers::Found::Turn(found) = found else { panic!("{found:?}") };
         assert_eq!(*found, turn);
     }
     for chunk in bench.memory.chunks(&bench.scope, None).await.unwrap() {
         let found = bench.memory.find(&bench.scope, &chunk.id.to_string()).await.unwrap();
-        let icecore::Found::Chunk(found, turns) = found else { panic!("{found:?}") };
+        let icecore::layers::Found::Chunk(found, turns) = found else { panic!("{found:?}") };
         assert_eq!((found.id, turns.len() as u64), (chunk.id, chunk.turns));
     }
 }
@@ -135,8 +136,10 @@ async fn new_sizes_begin_at_the_next_macro_and_old_cuts_stay() {
 
 #[tokio::test]
 async fn cold_formats_and_archiving_do_what_they_say() {
-    let kept =
-        MemorySettings { cold_format: icecore::ColdFormat::Ctf, ..MemorySettings::default() };
+    let kept = MemorySettings {
+        cold_format: icecore::settings::ColdFormat::Ctf,
+        ..MemorySettings::default()
+    };
     let bench = Bench::with(kept).await;
     bench.talk("s", 130).await;
     assert_eq!(bench.memory.stats(bench.scope.tenant(), None).await.unwrap().store.packs, 0);
@@ -227,7 +230,7 @@ proptest! {
             let bench = Bench::new().await;
             let turns: Vec<RawTurn> = texts.iter().enumerate().map(|(n, text)| said(n + 1, text)).collect();
             let expected: Vec<String> = {
-                let redactor = icecore::Redactor::standard();
+                let redactor = icecore::privacy::Redactor::standard();
                 texts.iter().map(|text| redactor.text(text).into_string()).collect()
             };
             let mut rest = turns.as_slice();

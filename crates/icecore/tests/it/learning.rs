@@ -1,9 +1,8 @@
 //! Facts: drawn, superseded, judged, forgotten.
 
-use icecore::{
-    DocKind, FactInfo, FactKind, FactQuery, FactStatus, ForgetRequest, Memory, MemoryError,
-    RawTurn, SearchRequest,
-};
+use icecore::knowledge::{FactInfo, FactKind, FactQuery, FactStatus};
+use icecore::recall::DocKind;
+use icecore::{ForgetRequest, Memory, MemoryError, RawTurn, SearchRequest};
 
 use crate::support::{Bench, START, me, numbered, said};
 
@@ -102,7 +101,7 @@ async fn unknown_ids_and_empty_facts_are_refused() {
         let error = bench.memory.reject(&bench.scope, id).await.unwrap_err();
         assert!(matches!(error, MemoryError::NotFound { .. }), "{error}");
     }
-    let long = "x".repeat(icecore::MAX_FACT_CHARS + 1);
+    let long = "x".repeat(icecore::knowledge::MAX_FACT_CHARS + 1);
     for text in [" \n", long.as_str()] {
         let error = bench.memory.learn(&bench.scope, text, None, None).await.unwrap_err();
         assert!(matches!(error, MemoryError::FactLength { .. }), "{error}");

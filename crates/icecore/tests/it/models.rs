@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use icecore::{
-    Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, ChunkInfo, Clock,
-    ContextRequest, CutSettings, Finish, ForgetRequest, Level, MODEL_PAUSE_SECONDS, Memory,
-    MemorySettings, ModelChain, Models, Prices, Protocol, Scope, SpendLimits, Spending, Usage,
+use icecore::layers::{ChunkInfo, Level};
+use icecore::models::{
+    Answering, ChatError, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish,
+    MODEL_PAUSE_SECONDS, ModelChain, Models, Prices, Protocol, SpendLimits, Spending, Usage,
 };
+use icecore::settings::CutSettings;
+use icecore::{Clock, ContextRequest, ForgetRequest, Memory, MemorySettings, Scope};
 use zeroize::Zeroizing;
 
 use crate::support::{HandClock, START, me, numbered, said};
@@ -246,7 +248,7 @@ async fn every_level_is_summarized_by_the_model() {
     let cost = spent.input + 2 * spent.output;
     assert!(spent.input > 14 * 100 && spent.output > 14 * 20, "{spent:?}");
     assert!((cost..cost + 14).contains(&spent.cost), "{spent:?}");
-    assert!(model.most_under_way.load(Ordering::SeqCst) <= icecore::SUMMARIES_AT_ONCE);
+    assert!(model.most_under_way.load(Ordering::SeqCst) <= icecore::models::SUMMARIES_AT_ONCE);
     let counted = bench.memory.counters().models["summary"];
     assert_eq!((counted.calls, counted.input, counted.cost), (14, spent.input, spent.cost));
 }
@@ -323,7 +325,7 @@ async fn a_server_that_is_down_is_left_alone_for_a_while() {
     let bench = summing(&[&dead]).await;
     bench.talk("s", 40).await;
     // Those that were under way when the first came back.
-    assert!(dead.count() <= icecore::SUMMARIES_AT_ONCE, "{}", dead.count());
+    assert!(dead.count() <= icecore::models::SUMMARIES_AT_ONCE, "{}", dead.count());
     let asked = dead.count();
     bench.talk("t", 8).await;
     assert_eq!(dead.count(), asked);
@@ -525,7 +527,7 @@ async fn what_is_spent_is_set_against_what_is_saved() {
     let model = Arc::new(able("able"));
     let bench = summing(&[&model]).await;
     let stats = async || bench.memory.stats(me().tenant(), Some("m")).await.unwrap().models;
-    assert_eq!(stats().await, icecore::ModelStats::default());
+    assert_eq!(stats().await, icecore::models::ModelStats::default());
     bench.talk("s", 200).await;
     let before = stats().await;
     assert_eq!((before.spent.len(), before.saved_tokens), (1, 0));

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use icecore::dream::Archive;
-use icecore::{
-    ChatError, CompactionRequest, ConsolidationTrigger, DreamRequest, EntryQuery, MemorySettings,
-    Models, NewEntryRequest,
-};
+use icecore::MemorySettings;
+use icecore::dreams::DreamRequest;
+use icecore::dreams::dream::Archive;
+use icecore::knowledge::{CompactionRequest, ConsolidationTrigger, EntryQuery, NewEntryRequest};
+use icecore::models::{ChatError, Models};
 
 use crate::models::{Bench, Told, bench, chain, key, reply};
 use crate::support::{START, me, said};
@@ -173,7 +173,7 @@ async fn no_more_pairs_are_asked_about_than_may_be() {
     put(&bench, &contents.iter().map(String::as_str).collect::<Vec<_>>()).await;
     bench.memory.consolidate(&bench.scope, BY_HAND).await.unwrap();
     let pairs: usize = model.sent().iter().map(|sent| sent.matches(" OLD: ").count()).sum();
-    assert!(pairs > 0 && pairs <= icecore::MAX_JUDGED_PAIRS, "{pairs}");
+    assert!(pairs > 0 && pairs <= icecore::models::MAX_JUDGED_PAIRS, "{pairs}");
     assert_eq!(left(&bench).await.len(), 240);
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use icecore::{ChatModel, Level, ModelChain, Models, Prices};
+use icecore::layers::Level;
+use icecore::models::{ChatModel, ModelChain, Models, Prices};
 use icecore_models::testing::{Behaviour, Upstream, UpstreamConfig, UpstreamRequest};
 use icecore_models::{ChatClient, ChatClientConfig};
 
@@ -93,6 +94,6 @@ async fn a_server_that_has_gone_stalls_nothing() {
     talk(&bench, "t").await;
     let name = bench.spent().await.keys().next().unwrap().1.clone();
     let spent = bench.spent().await[&key("summary", &name)].clone();
-    assert!(spent.calls as usize <= icecore::SUMMARIES_AT_ONCE, "{spent:?}");
+    assert!(spent.calls as usize <= icecore::models::SUMMARIES_AT_ONCE, "{spent:?}");
     assert_eq!((spent.failed, spent.input), (spent.calls, 0));
 }

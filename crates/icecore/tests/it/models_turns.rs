@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use icecore::{
-    Answering, ChatError, ChatModel, ChatProfile, ChatRequest, ConsolidationTrigger, DreamRequest,
-    FAILURES_IN_A_ROW, MODEL_PAUSE_SECONDS, MemorySettings, ModelChain, Models, NewEntryRequest,
-    Principal, RawTurn, SUMMARIES_AT_ONCE, Scope, Tenant,
+use icecore::dreams::DreamRequest;
+use icecore::knowledge::{ConsolidationTrigger, NewEntryRequest};
+use icecore::models::{
+    Answering, ChatError, ChatModel, ChatProfile, ChatRequest, FAILURES_IN_A_ROW,
+    MODEL_PAUSE_SECONDS, ModelChain, Models, SUMMARIES_AT_ONCE,
 };
+use icecore::{MemorySettings, Principal, RawTurn, Scope, Tenant};
 use tokio::sync::watch;
 
 use crate::models::{Bench, Told, able, able_reply, bench, chain, key, reply, small};
@@ -139,7 +141,7 @@ async fn settling_by_hand_goes_on_beside_a_slow_model_and_ends() {
     bench.memory.remember(&bench.scope, "s", tarrying(40)).await.unwrap();
     let mut tenants = Vec::new();
     // More than have their turn at once.
-    for number in 0..2 * icecore::TENANTS_AT_ONCE {
+    for number in 0..2 * icecore::maintenance::TENANTS_AT_ONCE {
         let tenant = Principal::local_operator(Tenant::new(format!("t{number}")).unwrap());
         let scope = bench.memory.scope(&tenant, "m").await.unwrap();
         bench.memory.remember(&scope, "t", numbered(8)).await.unwrap();
@@ -299,7 +301,7 @@ async fn dreamt_in_vain(budget: Option<u64>) -> (u64, usize, usize) {
     bench.memory.remember(&bench.scope, "s", numbered(60)).await.unwrap();
     let request = DreamRequest::manual(budget);
     let preview = bench.memory.preview_dream(&bench.scope, request).await.unwrap();
-    assert_eq!(preview.archive.distiller, icecore::dream::EXTRACTIVE);
+    assert_eq!(preview.archive.distiller, icecore::dreams::dream::EXTRACTIVE);
     let spent: u64 = bench.spent().await.values().map(|one| one.input + one.output).sum();
     (spent, first.sent().len(), second.sent().len())
 }

@@ -4,10 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use icecore::{
-    DreamRequest, ForgetRequest, Memory, MemoryError, Millis, ObjectKeys, ObjectSettings, Scope,
-    Seq, StoreError,
-};
+use icecore::dreams::DreamRequest;
+use icecore::store::{ObjectKeys, ObjectSettings, StoreError};
+use icecore::{ForgetRequest, Memory, MemoryError, Millis, Scope, Seq};
 use s3_testing::{BUCKET, Fault, KEY_ID, Line, REGION, S3Server, SECRET};
 use zeroize::Zeroizing;
 
@@ -61,7 +60,7 @@ impl World {
         assert_eq!(self.settle().await.failed, 0);
     }
 
-    async fn settle(&self) -> icecore::Settled {
+    async fn settle(&self) -> icecore::layers::Settled {
         self.memory.settle(|_, _| {}).await.unwrap()
     }
 
@@ -70,7 +69,7 @@ impl World {
         Ok(turns.iter().map(text).collect())
     }
 
-    async fn dream(&self) -> Result<icecore::Dream, MemoryError> {
+    async fn dream(&self) -> Result<icecore::dreams::Dream, MemoryError> {
         self.memory.dream(&self.scope, DreamRequest::manual(None), |_| {}).await
     }
 

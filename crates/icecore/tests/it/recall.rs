@@ -1,9 +1,9 @@
 //! Finding what was said, and packing it within a budget.
 
-use icecore::{
-    Content, ContextRequest, DocKind, Memory, MemorySettings, Mode, RawTurn, SearchRequest,
-    Timestamp, TokenCounter,
-};
+use icecore::ingest::{Content, Timestamp};
+use icecore::models::TokenCounter;
+use icecore::recall::{DocKind, Mode};
+use icecore::{ContextRequest, Memory, MemorySettings, RawTurn, SearchRequest};
 use icecore_models::O200k;
 use proptest::prelude::*;
 

@@ -1,10 +1,11 @@
 //! The next session answers from what was distilled of those before.
 
-use icecore::dream::INDEX_PATH;
-use icecore::{
-    Context, ContextRequest, DreamRequest, DreamSettings, MemoryError, MemorySettings, Redactor,
-    WindowItem, WindowKind,
-};
+use icecore::context::{WindowItem, WindowKind};
+use icecore::dreams::DreamRequest;
+use icecore::dreams::dream::INDEX_PATH;
+use icecore::privacy::Redactor;
+use icecore::settings::DreamSettings;
+use icecore::{Context, ContextRequest, MemoryError, MemorySettings};
 use icecore_domain::workspace::FilePath;
 use icecore_store::Expect;
 

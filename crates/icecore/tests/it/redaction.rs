@@ -3,11 +3,21 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use icecore::dreams::DreamRequest;
+use icecore::formats::json::JsonText;
+use icecore::ingest::{Content, ImportPlan, Repeat};
+use icecore::knowledge::{
+    CompactionRequest, ConsolidationTrigger, EntryQuery, FactQuery, NewEntryRequest,
+};
+use icecore::privacy::Redactor;
+use icecore::recall::Mode;
+use icecore::sessions::{
+    CompactRequest, ExchangeRequest, FitRequest, FollowRequest, HistoryFit, ProviderCount,
+    SessionWindow,
+};
 use icecore::{
-    Append, CompactRequest, CompactionRequest, ConsolidationTrigger, Content, ContextRequest,
-    DreamRequest, EntryQuery, ExchangeRequest, FactQuery, FitRequest, FollowRequest, ForgetRequest,
-    HistoryFit, ImportPlan, Memory, MemoryError, Mode, NewEntryRequest, ProviderCount, RawTurn,
-    Redactor, Repeat, SearchRequest, Seq, SessionWindow, TurnInput, json::JsonText,
+    Append, ContextRequest, ForgetRequest, Memory, MemoryError, RawTurn, SearchRequest, Seq,
+    TurnInput,
 };
 use icecore_domain::testing::corpus;
 use icecore_models::ChatClient;
@@ -553,7 +563,7 @@ async fn a_rescan_hides_what_was_stored_before_and_keeps_everything_else() {
         bench.memory.search(&bench.scope, &SearchRequest::new("Mira has the key")).await.unwrap();
     assert!(found.hits[0].text.contains("[REDACTED:fruit]"), "{:?}", found.hits[0]);
     let events =
-        bench.memory.events(me().tenant(), None, icecore::Position(0), 2000).await.unwrap();
+        bench.memory.events(me().tenant(), None, icecore::ids::Position(0), 2000).await.unwrap();
     let rescanned: Vec<_> =
         events.iter().filter(|event| event.kind == "memory.rescanned").collect();
     assert_eq!(rescanned.len(), 2, "one for each memory that changed");
@@ -617,7 +627,7 @@ async fn without_its_secrets_nothing_is_written_or_derived() {
     // Once the secret is given up, everything goes on.
     bench.memory.remove_secret(me().tenant(), "fruit").await.unwrap();
     bench.settle().await;
-    assert!(bench.chunks("s", icecore::Level::Micro).await[0].summary.is_some());
+    assert!(bench.chunks("s", icecore::layers::Level::Micro).await[0].summary.is_some());
     assert_eq!(bench.memory.turns(&bench.scope, "s", Seq(0), 100).await.unwrap().len(), 60);
 }
 
@@ -665,7 +675,8 @@ async fn names_that_turn_out_secret_are_not_shown_before_a_rescan() {
     }
     let found = bench.memory.search(&scope, &SearchRequest::new("harvest festival")).await.unwrap();
     assert!(!found.hits.is_empty());
-    let events = bench.memory.events(me().tenant(), None, icecore::Position(0), 99).await.unwrap();
+    let events =
+        bench.memory.events(me().tenant(), None, icecore::ids::Position(0), 99).await.unwrap();
     assert!(events.iter().any(|event| event.payload.contains("[REDACTED:one")), "{events:?}");
     for shown in [format!("{sessions:?}"), format!("{found:?}"), format!("{events:?}")] {
         assert!(!shown.contains("alphaSecret1"), "{shown}");

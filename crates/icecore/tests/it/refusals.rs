@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use icecore::{
-    Answering, ChatModel, ChatProfile, ChatReply, ChatRequest, Effort, ExchangeRequest, Exchanged,
-    Finish, FitRequest, MemoryBuilder, MemoryError, ModelChain, Models, Prices, Principal,
-    Protocol, RawTurn, SessionWindow, Tenant, Usage,
+use icecore::models::{
+    Answering, ChatModel, ChatProfile, ChatReply, ChatRequest, Finish, ModelChain, Models, Prices,
+    Protocol, Usage,
 };
+use icecore::sessions::{Effort, ExchangeRequest, Exchanged, FitRequest, SessionWindow};
+use icecore::{MemoryBuilder, MemoryError, Principal, RawTurn, Tenant};
 use icecore_models::ChatClient;
 use icecore_models::testing::{Behaviour, OverflowForm, Upstream, UpstreamConfig};
 use icecore_store::{Packs, Store};
@@ -260,7 +261,7 @@ async fn a_window_that_is_nearly_full_is_distilled_from_what_is_at_hand() {
         assert_eq!(made.handoff.made_by, "model:own", "{:?}", made.notices);
         let (first, count) = (&requests[0], requests[0].messages.len());
         assert!(count > 20, "{count}: the view as it is, and an instruction");
-        let tokens = |turn: &icecore::RedactedTurn| {
+        let tokens = |turn: &icecore::privacy::RedactedTurn| {
             u64::from(memory.counter().count(&turn.fields().content.text())) + 4
         };
         let sent: u64 = first.messages.iter().map(tokens).sum();

@@ -1,13 +1,14 @@
 //! Right where the seed is wrong: each of these was seen by running the seed's
 //! own implementation, and is named for what it did.
 
-use icecore::{
-    ContextRequest, Level, MemoryError, MemorySettings, RawTurn, Tier, Timestamp, WarmFormat,
-};
+use icecore::ingest::Timestamp;
+use icecore::layers::{Level, Tier};
+use icecore::settings::WarmFormat;
+use icecore::{ContextRequest, MemoryError, MemorySettings, RawTurn};
 
 use crate::support::{Bench, START, numbered, said, text};
 
-fn ranges(chunks: &[icecore::ChunkInfo]) -> Vec<(u64, u64)> {
+fn ranges(chunks: &[icecore::layers::ChunkInfo]) -> Vec<(u64, u64)> {
     chunks.iter().map(|chunk| (chunk.id.first.0, chunk.id.last.0)).collect()
 }
 
@@ -82,7 +83,7 @@ async fn parent_links_were_not_saved() {
     for (level, above) in [(Level::Micro, Level::Mini), (Level::Mini, Level::Macro)] {
         let parents = bench.chunks("s", above).await;
         for chunk in bench.chunks("s", level).await {
-            let holds = |p: &&icecore::ChunkInfo| {
+            let holds = |p: &&icecore::layers::ChunkInfo| {
                 p.id.first <= chunk.id.first && chunk.id.last <= p.id.last
             };
             assert_eq!(chunk.parent, parents.iter().find(holds).map(|p| p.id), "{}", chunk.id);
@@ -164,14 +165,16 @@ async fn warm_format_was_never_read() {
             .bodies(
                 &bench.scope,
                 no,
-                icecore::Branch::MAIN,
-                icecore::Ordinal(101),
-                icecore::Ordinal(120),
+                icecore::ids::Branch::MAIN,
+                icecore::ids::Ordinal(101),
+                icecore::ids::Ordinal(120),
             )
             .await
             .unwrap();
         for body in bodies {
-            let icecore::BodyPlace::Text(text) = body.place else { panic!("{:?}", body.place) };
+            let icecore::layers::BodyPlace::Text(text) = body.place else {
+                panic!("{:?}", body.place)
+            };
             let is_ctf = text.text.as_str().starts_with("#CTF v2");
             assert_eq!(is_ctf, warm_format == WarmFormat::Ctf);
         }

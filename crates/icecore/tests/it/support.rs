@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use icecore::ingest::Timestamp;
+use icecore::layers::{ChunkInfo, Level};
 use icecore::{
-    ChunkInfo, Clock, Level, Memory, MemorySettings, Millis, Principal, RawTurn, Scope, Seq,
-    StoredTurn, Tenant, Timestamp,
+    Clock, Memory, MemorySettings, Millis, Principal, RawTurn, Scope, Seq, StoredTurn, Tenant,
 };
 use icecore_domain::workspace::{DEFAULT_CONTENT_TYPE, FilePath};
 use icecore_store::{Expect, NewFile};

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use icecore::{
-    ApiView, ChatModel, ExchangeRequest, Memory, MemoryError, Principal, Scope, StoredTurn, Tenant,
-};
+use icecore::models::ChatModel;
+use icecore::sessions::{ApiView, ExchangeRequest};
+use icecore::{Memory, MemoryError, Principal, Scope, StoredTurn, Tenant};
 use icecore_domain::handoff::transcripts::{Transcript, TranscriptKind, transcript};
 use icecore_domain::handoff::{Message, floor, request_tokens, unpaired};
 use icecore_models::ChatClient;

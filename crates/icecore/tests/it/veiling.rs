@@ -5,10 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use icecore::{
-    EntryQuery, Memory, MemoryBuilder, NewEntryRequest, Principal, RawTurn, Scope, Seq, Tenant,
-    Tier,
-};
+use icecore::knowledge::{EntryQuery, NewEntryRequest};
+use icecore::layers::Tier;
+use icecore::{Memory, MemoryBuilder, Principal, RawTurn, Scope, Seq, Tenant};
 use icecore_store::testing::Counting;
 use icecore_store::{Packs, Store};
 

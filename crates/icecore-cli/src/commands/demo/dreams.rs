@@ -1,6 +1,6 @@
 //! A dream, and its archive verified.
 
-use icecore::{Checksum, Dream, DreamRequest};
+use icecore::dreams::{Checksum, Dream, DreamRequest};
 
 use super::Demo;
 use crate::draw::{clip, count, number};
@@ -29,7 +29,7 @@ pub async fn dream(demo: &Demo) -> Outcome<Dream> {
     ))?;
     demo.line("")?;
     let preview = demo.memory.archive(demo.scope.tenant(), None, checksum).await?;
-    let text = icecore::Archive::parse(&preview)
+    let text = icecore::dreams::Archive::parse(&preview)
         .map(|archive| archive.distillate.text())
         .map_err(|error| Failure::Broken(error.to_string()))?;
     for line in text.lines().take(LINES) {

@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use icecore::Redactor;
+use icecore::privacy::Redactor;
 
 use crate::failure::{Failure, Outcome};
 

@@ -1,6 +1,7 @@
 //! Three questions about the conversation, and where their answers stand.
 
-use icecore::{Context, ContextRequest, SearchRequest, WindowItem};
+use icecore::context::WindowItem;
+use icecore::{Context, ContextRequest, SearchRequest};
 use serde_json::{Value, json};
 
 use super::Demo;

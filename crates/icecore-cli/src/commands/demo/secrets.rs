@@ -1,6 +1,8 @@
 //! What was hidden, what stands there now, and why.
 
-use icecore::{Hidden, Kind, Proof, Redactor, StoredTurn, turn_jsonl};
+use icecore::StoredTurn;
+use icecore::formats::turn_jsonl;
+use icecore::privacy::{Hidden, Kind, Proof, Redactor};
 
 use super::steps::{all_turns, is_on_disk, text_of};
 use super::{Demo, dummy};

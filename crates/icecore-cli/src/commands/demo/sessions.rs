@@ -1,6 +1,6 @@
 //! A session that goes on in less room.
 
-use icecore::{CompactRequest, Compacted};
+use icecore::sessions::{CompactRequest, Compacted};
 
 use super::{Demo, SESSION};
 use crate::draw::{clip, number};

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use icecore::{
-    ChunkInfo, Context, ContextRequest, ForgetRequest, Level, Receipt, Seq, StoredTurn, Tier, ctf,
-    turn_jsonl,
-};
+use icecore::formats::{ctf, turn_jsonl};
+use icecore::layers::{ChunkInfo, Level, Tier};
+use icecore::{Context, ContextRequest, ForgetRequest, Receipt, Seq, StoredTurn};
 
 use super::secrets::markers;
 use super::{Demo, SESSION, plan};

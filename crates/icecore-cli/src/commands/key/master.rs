@@ -1,6 +1,6 @@
 //! `icecore key rotate-master`: the key that seals everything else.
 
-use icecore::Rotated;
+use icecore::maintenance::Rotated;
 use serde_json::json;
 use zeroize::Zeroizing;
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use icecore::{Clock, Memory, Millis, Redactor};
+use icecore::privacy::Redactor;
+use icecore::{Clock, Memory, Millis};
 use icecore_host::HostSettings;
 use icecore_server::Role;
 use serde_json::{Value, json};
