@@ -161,10 +161,13 @@ fn merge_short(piece: &[u8], mut each: impl FnMut(usize)) {
     parts[..=count].windows(2).for_each(|pair| each(usize::from(pair[1].0 - pair[0].0)));
 }
 
+/// Where a part ends that is no part any more.
+const GONE: u32 = u32::MAX;
+
 fn merge_long(piece: &[u8], mut each: impl FnMut(usize)) {
     let length = piece.len() as u32;
     // The parts as a list: where the one that begins here ends, and where the one before
-    // it begins. A part that was merged into another ends nowhere.
+    // it begins. A part that was merged into another ends at `GONE`.
     let mut ends: Vec<u32> = (1..=length).collect();
     let mut befores: Vec<u32> = (0..length).map(|at| at.saturating_sub(1)).collect();
     let pair = |start: u32, end: u32| match rank(&piece[start as usize..end as usize]) {
@@ -175,12 +178,12 @@ fn merge_long(piece: &[u8], mut each: impl FnMut(usize)) {
     let mut queue = BinaryHeap::from(pairs);
     while let Some(Reverse((_, start, end))) = queue.pop() {
         let middle = ends[start as usize];
-        // The pair is still there if its two parts are.
+        // The pair is still there if its two parts are; `GONE` is beyond every end.
         if middle >= end || ends[middle as usize] != end {
             continue;
         }
         ends[start as usize] = end;
-        ends[middle as usize] = 0;
+        ends[middle as usize] = GONE;
         if end < length {
             befores[end as usize] = start;
             queue.extend(pair(start, ends[end as usize]));
