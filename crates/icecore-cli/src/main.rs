@@ -68,6 +68,9 @@ fn misused(error: &clap::Error) -> ExitCode {
 fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome<Status> {
     let Cli { global, command } = cli;
     let format = log_format(&global, env)?;
+    if let Command::Proxy(args) = &command {
+        commands::proxy::check(args)?;
+    }
     if let Command::Serve(args) = &command {
         let settings = decide(global, &given_by(&command), env)?;
         return serve(args, settings, env, format, *printer);

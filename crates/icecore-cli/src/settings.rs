@@ -17,7 +17,7 @@ use icecore::store::{ObjectKeys, ObjectSettings, PostgresOptions};
 use icecore_host::HostSettings;
 use icecore_host::settings::BoundSettings;
 use icecore_models::ApiKey;
-use icecore_server::ServerOptions;
+use icecore_server::{Limits, ServerOptions};
 use icecore_settings::{SettingError, rows, set, settings, variables};
 use zeroize::Zeroizing;
 
@@ -88,7 +88,7 @@ impl FileSettings {
         self.models.complete();
         let limits = &mut self.server.limits;
         if !is_given("advanced.serve.page_default") {
-            limits.page_default = limits.page_default.min(limits.page);
+            limits.page_default = Limits::default().page_default.min(limits.page);
         }
         self.memory.check()?;
         self.embedding.check()?;
@@ -289,8 +289,9 @@ pub enum SettingsError {
     File(PathBuf, SettingError),
     /// What a variable says is wrong.
     Variable(SettingError),
-    /// A flag or a variable does not go together with something else.
-    Together(SettingError),
+    /// A flag or a variable does not go together with something else. These variables are among
+    /// what it names.
+    Together(SettingError, Vec<String>),
     /// No place for the data is known.
     NoHome,
     /// A store that this build does not have.
@@ -310,7 +311,10 @@ impl SettingsError {
             Self::NoHome => "no data directory is known: HOME is not set".to_owned(),
             Self::Store(kind) => format!("a store of the kind `{kind}` is not in this build"),
             Self::Variable(error) => format!("in the environment: {error}"),
-            Self::Together(error) => error.to_string(),
+            Self::Together(error, variables) if variables.is_empty() => error.to_string(),
+            Self::Together(error, variables) => {
+                format!("{error} (given by {})", variables.join(", "))
+            }
             Self::Places => "--data and --store name two different directories".to_owned(),
         }
     }
@@ -318,7 +322,7 @@ impl SettingsError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::File(_, error) | Self::Variable(error) | Self::Together(error) => {
+            Self::File(_, error) | Self::Variable(error) | Self::Together(error, _) => {
                 error.hint().or_else(|| match error {
                     SettingError::Unknown { .. } | SettingError::Value { .. } => {
                         Some("`icecore config example` shows every setting".to_owned())
@@ -346,13 +350,10 @@ impl Settings {
 
     /// Every setting of the file: its name, its value and where that comes from.
     pub fn rows(&self) -> Vec<(String, String, Origin)> {
-        let origin = |name: &String| self.origins.get(name).cloned().unwrap_or(Origin::Default);
+        let origin = |name: &str| self.origins.get(name).cloned().unwrap_or(Origin::Default);
         let rows = rows(&mut self.file.clone()).into_iter();
-        rows.map(|row| (row.name(), row.value))
-            .map(|(name, value)| {
-                let origin = origin(&name);
-                (name, value, origin)
-            })
+        rows.map(|row| (row.name(), origin(&row.name()), row.value))
+            .map(|(name, origin, value)| (name, value, origin))
             .collect()
     }
 }
@@ -378,10 +379,18 @@ pub fn resolve(
     }
     origins.extend(read_variables(&mut file, &env.variables).map_err(SettingsError::Variable)?);
     for (key, text) in typed {
-        set(&mut file, key, text).map_err(SettingsError::Together)?;
+        set(&mut file, key, text).map_err(|error| SettingsError::Together(error, Vec::new()))?;
         origins.insert((*key).to_owned(), Origin::Flag);
     }
-    file.finish(|key| origins.contains_key(key)).map_err(SettingsError::Together)?;
+    file.finish(|key| origins.contains_key(key)).map_err(|error| {
+        let named = |key: &String| error.to_string().contains(key.as_str());
+        let variables =
+            origins.iter().filter(|(key, _)| named(key)).filter_map(|(_, by)| match by {
+                Origin::Env(name) => Some(name.clone()),
+                _ => None,
+            });
+        SettingsError::Together(error.clone(), variables.collect())
+    })?;
     Ok(Settings {
         data,
         data_origin,

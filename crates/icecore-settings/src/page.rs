@@ -100,6 +100,7 @@ pub fn example(settings: &mut dyn Section) -> String {
             text += &format!("\n[{}]\n", row.table);
         }
         if row.key.is_empty() {
+            text += if is_new && !is_named { "" } else { "\n" };
             text += &comment("# ", &row.about);
         }
         if is_new && is_named {

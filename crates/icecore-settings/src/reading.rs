@@ -153,7 +153,7 @@ impl Names {
             return SettingError::Moved { name: name.to_owned(), to: elsewhere.to_owned() };
         }
         let all = self.keys.iter().chain(&self.tables);
-        let tables = all.flat_map(|key| key.match_indices('.').map(|(at, _)| &key[..at]));
+        let tables = all.flat_map(|key| key.match_indices('.').map(move |(at, _)| &key[..at]));
         match is_table {
             true => SettingError::unknown(name, tables),
             false => SettingError::unknown(name, self.keys.iter().map(String::as_str)),

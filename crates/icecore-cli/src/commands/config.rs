@@ -138,7 +138,9 @@ mod tests {
             .take_while(|line| line.starts_with("# "))
             .filter_map(|line| line.strip_prefix("#   "))
             .collect();
-        let is_given = |line: &&str| !line.starts_with("key_secret") && !line.contains(" = 0 ");
+        let is_given = |line: &&str| {
+            !line.starts_with("key_secret") && !line.contains(" = 0 ") && !line.ends_with(" = 0")
+        };
         let filled = |line: &str| {
             line.replace("url = \"\"", "url = \"http://h/v1\"").replace("\"\"", "\"x\"")
         };

@@ -17,7 +17,6 @@ const LISTEN: &str = "127.0.0.1:7434";
 /// Hands chats on until it is told to stop, and then finishes what it accepted.
 pub async fn run(args: ProxyArgs, settings: Settings, printer: Printer) -> Outcome<Status> {
     let upstream = upstream(&args.upstream)?;
-    check(args.window, args.reserve)?;
     let wanted = args.listen.as_deref().unwrap_or(LISTEN);
     let listener = Listener::bind(wanted).await.map_err(unheard)?;
     if listener.address().is_some_and(|address| !address.ip().is_loopback()) {
@@ -93,8 +92,9 @@ fn upstream(given: &str) -> Outcome<String> {
     }
 }
 
-fn check(window: Option<u64>, reserve: Option<u64>) -> Outcome<()> {
-    match (window, reserve) {
+/// Refuses flags that do not go together.
+pub fn check(args: &ProxyArgs) -> Outcome<()> {
+    match (args.window, args.reserve) {
         (Some(window), Some(reserve)) if reserve >= window => Err(Failure::refused(
             format!("--reserve {reserve} leaves nothing of a window of {window} tokens"),
             "give a smaller reserve, or the window that the model has",

@@ -237,7 +237,8 @@ fn server(body: &'static str, wait: Duration) -> String {
 fn endpoint(url: &str, dims: u32) -> String {
     format!(
         "[memory]\nembedding_provider = \"endpoint\"\nembedding_model = \"far\"\n\
-         embedding_url = \"{url}\"\nembedding_dims = {dims}\nembedding_timeout_seconds = 1\n"
+         embedding_url = \"{url}\"\nembedding_dims = {dims}\n\
+         [advanced.memory]\nembedding_timeout_seconds = 1\n"
     )
 }
 
@@ -274,7 +275,8 @@ fn an_endpoint_that_cannot_be_asked_is_refused() {
     let shown = place.shown(&["search", "x", "--config", &file]);
     assert!(shown.starts_with("exit 1"), "{shown}");
     assert!(shown.contains("is not http:// or https:// with a host"), "{shown}");
-    settings = format!("{}embedding_key_env = \"NO_SUCH_KEY\"\n", endpoint("http://x/v1", 4));
+    let key = "[memory]\nembedding_key_env = \"NO_SUCH_KEY\"\n";
+    settings = endpoint("http://x/v1", 4).replace("[memory]\n", key);
     let file = place.file("config.toml", &settings);
     assert_snapshot!(place.shown(&["search", "x", "--config", &file]), @r"
     exit 1
