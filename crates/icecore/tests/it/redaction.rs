@@ -40,7 +40,7 @@ const READS: &[&str] = &[
     "entry_budget_counter", "entry_settings", "entry_sources", "events", "expand", "expand_within", "facts",
     "find", "follow", "handoff", "in_memory", "model", "now", "open", "packs", "preview_dream", "redactor",
     "reminder", "search", "secret", "secrets",
-    "session_window", "sessions", "shown", "shown_entry", "shown_name", "stats", "store", "turns",
+    "session_window", "sessions", "shown", "shown_entry", "shown_name", "stats", "turns",
     "turns_within", "verify_archives", "verify_packs", "view", "view_within",
     "head", "pending", "probe", "scrub",
     "store_timings",
