@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::engine::postgres::Postgres;
 use crate::engine::sqlite::Sqlite;
 use crate::engine::tx::{Context, Isolation, Tx};
+use crate::engine::{ToSql, params};
 use crate::error::Result;
 use crate::store::leases::Fence;
 use crate::timings::StoreTimings;
@@ -116,6 +117,19 @@ impl Store {
         #[cfg(debug_assertions)]
         let answer = self.hooks.after_write(op, &of, &*args, self.fence.as_ref(), answer?).await;
         answer
+    }
+
+    /// Runs one statement on rows of all tenants, with a bound and with how many rows at most.
+    /// Returns how many it changed.
+    pub(crate) async fn sweep(
+        &self,
+        op: &'static str,
+        sql: &'static str,
+        bound: impl ToSql + Send + 'static,
+        limit: usize,
+    ) -> Result<u64> {
+        let sweep = move |tx: &Tx<'_>| Ok(tx.run(sql, params![bound, limit])? as u64);
+        self.write(Isolation::Global, op, sweep).await
     }
 
     /// This store for the holder of a lease: every write checks the lease's number in its

@@ -325,16 +325,10 @@ impl Store {
     /// Deletes commitments, of any tenant, that were settled at or before a moment;
     /// returns how many.
     pub async fn purge_commitments(&self, settled_by: Millis, limit: usize) -> Result<u64> {
-        self.write(Isolation::Global, "purge_commitments", move |tx| {
-            let purged = tx.run(
-                "DELETE FROM commitments WHERE (tenant, id) IN
-                   (SELECT tenant, id FROM commitments INDEXED BY commitments_settled
-                    WHERE state != 0 AND settled_at <= ?1 ORDER BY settled_at, tenant, id LIMIT ?2)",
-                params![settled_by, limit],
-            )?;
-            Ok(purged as u64)
-        })
-        .await
+        let purge = "DELETE FROM commitments WHERE (tenant, id) IN
+               (SELECT tenant, id FROM commitments INDEXED BY commitments_settled
+                WHERE state != 0 AND settled_at <= ?1 ORDER BY settled_at, tenant, id LIMIT ?2)";
+        self.sweep("purge_commitments", purge, settled_by, limit).await
     }
 }
 

@@ -6,7 +6,7 @@ use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{Row, params};
+use crate::engine::{Row, fields, params};
 use crate::error::{Result, StoreError};
 use crate::store::Store;
 use crate::words::words;
@@ -233,13 +233,12 @@ const COLUMNS: &str = "id, tenant, role, name, created_at, expires_at, revoked_a
 
 fn insert(tx: &Tx<'_>, key: &ApiKeyRecord, hash: &[u8; 32]) -> Result<()> {
     let ApiKeyRecord { id, tenant, role, name, created_at, expires_at, revoked_at } = key;
-    let (tenant, name) = (tenant.as_str(), name.as_ref().map(RedactedText::as_str));
-    tx.run(
-        "INSERT INTO api_keys (hash, id, tenant, role, name, created_at, expires_at, revoked_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        params![hash, id, tenant, role, name, created_at, expires_at, revoked_at],
-    )?;
-    Ok(())
+    tx.insert(
+        "api_keys",
+        fields! {
+            hash, id, tenant: tenant.as_str(), role, name, created_at, expires_at, revoked_at,
+        },
+    )
 }
 
 fn update_end(tx: &Tx<'_>, key: &ApiKeyRecord) -> Result<()> {

@@ -8,7 +8,7 @@ use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{Params, Row, column, params};
+use crate::engine::{Params, Row, column, fields, params};
 use crate::error::{Result, StoreError};
 use crate::host::unless_damaged;
 use crate::outcomes::{self, Claim, Effect};
@@ -105,12 +105,8 @@ impl Store {
     /// Stores a schedule. One more than a tenant may have with instants to come is
     /// [`StoreError::TooManySchedules`]; of those without, as many of the last are kept. A
     /// claim that is taken is [`StoreError::ClaimTaken`].
-    pub async fn put_schedule(
-        &self,
-        scope: &Scope,
-        schedule: NewSchedule,
-    ) -> Result<ScheduleRecord> {
-        self.write(scope, "put_schedule", move |tx| put(tx, schedule.clone())).await
+    pub async fn put_schedule(&self, scope: &Scope, new: NewSchedule) -> Result<ScheduleRecord> {
+        self.write(scope, "put_schedule", move |tx| put(tx, new.clone())).await
     }
 
     pub async fn schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
@@ -121,11 +117,11 @@ impl Store {
     /// Schedules of a tenant, or of one memory of it, oldest first.
     pub async fn schedules(
         &self,
-        tenant: &Tenant,
+        of: &Tenant,
         memory: Option<&str>,
     ) -> Result<Vec<ScheduleRecord>> {
         let memory = memory.map(str::to_owned);
-        self.read(tenant, "schedules", move |tx| {
+        self.read(of, "schedules", move |tx| {
             let which = "WHERE k.tenant = ?1 AND (?2 IS NULL OR k.scope =
                    (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))
                  ORDER BY k.created_at, k.id";
@@ -145,13 +141,9 @@ impl Store {
     }
 
     /// Pauses a schedule: it does not fire until it is resumed. A running tick goes on.
-    pub async fn pause_schedule(
-        &self,
-        tenant: &Tenant,
-        id: &str,
-    ) -> Result<Option<ScheduleRecord>> {
+    pub async fn pause_schedule(&self, of: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
         let id = id.to_owned();
-        self.write(tenant, "pause_schedule", move |tx| {
+        self.write(of, "pause_schedule", move |tx| {
             let no = tx.tenant_no()?;
             let pause = "UPDATE schedules SET paused = 1 WHERE tenant = ?1 AND id = ?2";
             tx.run(pause, params![no, id])?;
@@ -223,21 +215,19 @@ fn put(tx: &Tx<'_>, new: NewSchedule) -> Result<ScheduleRecord> {
         not_before: None,
         missed: 0,
     };
-    let ScheduleRecord { id, timing, budget, jitter_millis: jitter, .. } = &record;
-    let (cron, timezone, once_at) = match timing {
+    let ScheduleRecord { id, task, budget, jitter_millis, .. } = &record;
+    let (cron, timezone, once_at) = match &record.timing {
         ScheduleTiming::Cron { line, timezone } => (Some(line), timezone.as_str(), None),
         ScheduleTiming::Once(at) => (None, "UTC", Some(at)),
     };
-    let (task, catch_up) = (record.task.as_str(), record.catch_up.as_str());
     let (next_at, fires_at) = next_columns(record.next);
-    tx.run(
-        "INSERT INTO schedules (tenant, scope, id, task, cron, timezone, once_at, budget, catch_up,
-                                jitter, created_at, handled_through, next_at, fires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12, ?13)",
-        params![
-            no.tenant, no.scope, id, task, cron, timezone, once_at, budget, catch_up, jitter, now,
-            next_at, fires_at,
-        ],
+    tx.insert(
+        "schedules",
+        fields! {
+            tenant: no.tenant, scope: no.scope, id, task: task.as_str(), cron, timezone, once_at,
+            budget, catch_up: record.catch_up.as_str(), jitter: jitter_millis, created_at: now,
+            handled_through: now, next_at, fires_at,
+        },
     )?;
     // Of the schedules with no instant left, the last stay, and those with a running tick.
     tx.run(

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bounds::Change;
 use crate::engine::tx::Tx;
-use crate::engine::{Error, Row, column, params, tuple};
+use crate::engine::{Error, Row, column, fields, params, tuple};
 use crate::error::{Result, StoreError};
 use crate::host::unless_damaged;
 use crate::log::hidden::read_hidden;
@@ -165,13 +165,14 @@ pub(crate) fn put(tx: &Tx<'_>, workspace: &Workspace, file: NewFile) -> Result<F
     }
     let version = last.map_or(1, |(version, _)| version + 1);
     let position = log_update(tx, tenant, path, version, file.now)?;
-    let (kind, digest) = (file.content_type.as_str(), digest(text));
-    let (now, hidden) = (file.now, json!(file.hidden).to_string());
-    tx.run(
-        "INSERT INTO files (tenant, workspace, path, version, position, updated_at,
-                            content_type, digest, hidden, content)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        params![tenant, name, path, version, position, now, kind, digest, hidden, text.as_bytes()],
+    let (digest, now) = (digest(text), file.now);
+    tx.insert(
+        "files",
+        fields! {
+            tenant, workspace: name, path, version, position, updated_at: now,
+            content_type: file.content_type, digest, hidden: json!(file.hidden).to_string(),
+            content: text.as_bytes(),
+        },
     )?;
     let oldest = version.saturating_sub(file.versions_kept.max(1));
     let freed = usage::freed(

@@ -62,13 +62,13 @@ impl Store {
     pub async fn lease(
         &self,
         name: &str,
-        holder: &str,
+        by: &str,
         until: Millis,
         now: Millis,
     ) -> Result<Option<Fence>> {
-        let (name, holder) = (name.to_owned(), holder.to_owned());
+        let (name, by) = (name.to_owned(), by.to_owned());
         let of = Isolation::Lease(name.clone());
-        self.unfenced().write(of, "lease", move |tx| take(tx, &name, &holder, until, now)).await
+        self.unfenced().write(of, "lease", move |tx| take(tx, &name, &by, until, now)).await
     }
 
     /// Gives a lease back, and its number is good for nothing from then on. Does nothing

@@ -78,8 +78,7 @@ struct Note {
 
 /// The source of an unfinished migration, by the target's note.
 pub fn half_moved_from(note: &str) -> String {
-    let note: Option<Note> = serde_json::from_str(note).ok();
-    note.map_or_else(|| "another store".to_owned(), |note| note.from)
+    serde_json::from_str(note).map_or_else(|_| "another store".to_owned(), |note: Note| note.from)
 }
 
 /// Copies all of `from` to `to`, which must be empty or half filled from there. `name` is what

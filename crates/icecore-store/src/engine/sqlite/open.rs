@@ -117,14 +117,9 @@ pub(super) fn in_memory(master_key: [u8; 32]) -> Opened {
 }
 
 /// The master key that fits a check value.
-fn find_key(
-    dir: &Path,
-    environment: Option<&str>,
-    check: &[u8],
-    origin: &str,
-) -> Result<MasterKey> {
+fn find_key(dir: &Path, given: Option<&str>, check: &[u8], origin: &str) -> Result<MasterKey> {
     let wrong = || StoreError::WrongMasterKey { origin: origin.to_owned() };
-    if let Some(digits) = environment {
+    if let Some(digits) = given {
         let key = MasterKey::from_environment(digits)?;
         return if key.matches(check) { Ok(key) } else { Err(wrong()) };
     }

@@ -249,13 +249,10 @@ impl Shared {
     }
 }
 
-fn in_savepoint<T>(
-    connection: &Connection,
-    act: impl FnOnce(&Connection) -> Result<T>,
-) -> Result<T> {
-    let Some(file) = connection.file() else { return Err(StoreError::Closed) };
+fn in_savepoint<T>(on: &Connection, act: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    let Some(file) = on.file() else { return Err(StoreError::Closed) };
     run_cached(file, "SAVEPOINT one")?;
-    let result = act(connection);
+    let result = act(on);
     // If SQLite has rolled all back already there is no savepoint to end.
     if !file.is_autocommit()
         && let Err(error) = end_savepoint(file, result.is_ok())
