@@ -54,13 +54,11 @@ pub(crate) fn write_error(action: &'static str, path: &Path, source: Error) -> S
 
 /// Why a disk takes no bytes from us.
 pub(crate) enum Refusal {
-    /// There is no space, or none for this user.
     Full,
     /// It is read-only, or somebody else's.
     Forbidden,
 }
 
-/// Tells the failures that a person can set right from the others.
 pub(crate) fn refusal(kind: ErrorKind) -> Option<Refusal> {
     match kind {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some(Refusal::Full),

@@ -26,10 +26,8 @@ use crate::files::{link_new, make_dir, sync_dir, write_error};
 /// The master key's file in the data directory.
 pub const MASTER_KEY_FILE: &str = "master.key";
 
-/// Where a new master key lies until it replaces the old one.
 pub const MASTER_KEY_NEXT_FILE: &str = "master.key.next";
 
-/// The environment variable that can hold the master key instead.
 pub const MASTER_KEY_VARIABLE: &str = "ICECORE_MASTER_KEY";
 
 const KEY_BYTES: usize = 32;
@@ -62,7 +60,6 @@ impl std::fmt::Debug for TenantKey {
 }
 
 impl MasterKey {
-    /// A new random key, stored nowhere.
     pub fn random() -> Self {
         Self(random_bytes())
     }

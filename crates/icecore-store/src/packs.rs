@@ -1,10 +1,8 @@
 //! Packs and archives as objects: files here, or objects on another machine, by URL.
 //!
-//! Packs lie side by side in one directory: a subdirectory would cost a block of
-//! its own, which for a few hundred packs is more than a tenth of their size.
-//!
-//! An object is written once, under a name that nobody else takes, and read whole. Who
-//! reads one says what checksum it has, and gets nothing else.
+//! An object is written once, under a name that nobody else takes, and read whole, with the
+//! checksum that the reader expects. Packs lie side by side in one directory: subdirectories
+//! of a few hundred packs would cost more than a tenth of their size.
 
 #[cfg(feature = "s3")]
 mod cache;
@@ -38,10 +36,7 @@ use crate::objects::{ObjectKeys, ObjectPlace, ObjectSettings};
 /// been cut short on the way.
 const FETCHES: usize = 3;
 
-/// What the name of a pack's file ends with.
 const SUFFIX: &str = ".icepack";
-
-/// What the name of an archive's file ends with.
 const ARCHIVE_SUFFIX: &str = ".icearchive";
 
 /// The file that says whose objects these are.
@@ -87,8 +82,7 @@ enum Place {
 
 impl Packs {
     /// The packs and the archives of a store, at the place that the settings name. Files
-    /// beside the store, and copies of what is elsewhere, lie in `data_dir`. Nothing
-    /// that is elsewhere is asked yet: a store opens though its objects are out of reach.
+    /// beside the store, and copies, lie in `data_dir`. No server is asked yet.
     pub fn at(
         settings: &ObjectSettings,
         keys: Option<&ObjectKeys>,
@@ -157,13 +151,11 @@ impl Packs {
         Self { objects, place, base: Location::default(), shared: None, suffix: SUFFIX }
     }
 
-    /// The bodies of archives at the same place: none of them is a pack, and no pack is
-    /// one of them.
+    /// The bodies of archives at the same place.
     pub fn archives(&self) -> Self {
         Self { suffix: ARCHIVE_SUFFIX, ..self.clone() }
     }
 
-    /// A new random name.
     pub fn new_name() -> String {
         hex::encode(random_bytes::<16>())
     }

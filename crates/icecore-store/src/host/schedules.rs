@@ -22,7 +22,6 @@ words! {
         /// A dream of its memory.
         #[default]
         Dream = "dream",
-        /// A consolidation of its memory.
         Consolidate = "consolidate",
         /// The commitments of its memory whose time has come.
         Commitments = "commitments",
@@ -35,7 +34,6 @@ pub enum ScheduleTiming {
     Once(Millis),
 }
 
-/// The next instant of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextTick {
     pub at: Millis,
@@ -49,14 +47,12 @@ pub struct NewSchedule {
     pub id: String,
     pub task: ScheduleTask,
     pub timing: ScheduleTiming,
-    /// Tokens that a dream may use.
     pub budget: Option<u64>,
     pub catch_up: CatchUp,
     /// The most that an instant fires late.
     pub jitter_millis: u64,
     pub next: NextTick,
     pub now: Millis,
-    /// How many schedules a tenant may have.
     pub most: u64,
     pub claim: Option<Claim>,
 }
@@ -76,7 +72,6 @@ pub struct ScheduleRecord {
     pub handled_through: Millis,
     /// `None` once no instant is left.
     pub next: Option<NextTick>,
-    /// Failures since the last success.
     pub failures: u64,
     /// Nothing runs before this.
     pub not_before: Option<Millis>,
@@ -177,8 +172,7 @@ impl Store {
     }
 
     /// Schedules of all tenants that are not paused and fire at or before `now`, or that a
-    /// wrong clock handled far in the future: the first of each tenant, then the second of
-    /// each.
+    /// wrong clock handled far in the future: the first of each tenant, then the second.
     pub async fn due_schedules(&self, now: Millis, limit: usize) -> Result<Vec<ScheduleRecord>> {
         self.read(Isolation::Global, "due_schedules", move |tx| {
             let which = "WHERE k.paused = 0 AND k.fires_at IS NOT NULL
@@ -242,7 +236,6 @@ fn put(tx: &Tx<'_>, new: NewSchedule) -> Result<ScheduleRecord> {
     Ok(record)
 }
 
-/// The columns `next_at` and `fires_at`.
 fn next_columns(next: Option<NextTick>) -> (Option<Millis>, Option<Millis>) {
     next.map(|next| (next.at, next.fires_at)).unzip()
 }

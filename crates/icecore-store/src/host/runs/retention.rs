@@ -61,8 +61,7 @@ impl Store {
         .await
     }
 
-    /// Deletes the rows of runs of all tenants that expired at or before a moment; answers
-    /// how many.
+    /// Deletes the rows of runs of all tenants that expired at or before a moment.
     pub async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
         let purge = "DELETE FROM workflow_runs WHERE (tenant, run) IN (
                  SELECT tenant, run FROM workflow_runs INDEXED BY workflow_runs_expired

@@ -143,7 +143,6 @@ pub(super) fn add_events(
     Ok(())
 }
 
-/// Repeats the events of a run in its fork.
 pub(super) fn copy_events(tx: &Tx<'_>, tenant: i64, source: &str, fork: &str) -> Result<()> {
     tx.run(
         "INSERT INTO run_events (tenant, run, sequence, at, kind, node, cause, payload)
@@ -169,7 +168,6 @@ pub(super) fn events(
     )
 }
 
-/// Runs whose rows are damaged.
 pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
     let findings = tx.all(&format!("SELECT {COLUMNS} FROM workflow_runs"), [], |row| {
         if unless_damaged(read_row(tx, row))?.is_some() {

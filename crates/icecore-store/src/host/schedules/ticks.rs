@@ -44,9 +44,7 @@ pub struct TickRecord {
     pub at: Millis,
     /// `None` while it runs.
     pub outcome: Option<TickOutcome>,
-    /// The workflow run that it made.
     pub run: Option<String>,
-    /// Code of the error.
     pub error: Option<String>,
     /// The host that runs it, or ran it last.
     pub holder: Option<String>,
@@ -60,12 +58,10 @@ pub struct TickRecord {
     pub missed: u64,
 }
 
-/// How one host handles the instants of a schedule that have come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TickClaim {
     /// The schedule's `handled_through` when this was planned.
     pub seen_through: Millis,
-    /// Instants to record as missed.
     pub missed: Vec<Millis>,
     /// How many more were missed, to be counted only.
     pub counted: u64,
@@ -93,15 +89,13 @@ pub struct TickEnd {
     pub outcome: TickOutcome,
     pub run: Option<String>,
     pub error: Option<String>,
-    /// The schedule's failures since the last success, this one included; `None` leaves
-    /// them and `not_before` as they are.
+    /// The schedule's failures since the last success, with this one; `None`: as before.
     pub failures: Option<u64>,
     /// Nothing runs before this.
     pub not_before: Option<Millis>,
     pub now: Millis,
 }
 
-/// A tick taken over from a dead host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOver {
     pub schedule: ScheduleRecord,
@@ -118,8 +112,7 @@ impl Store {
         self.write_with(of, "claim_ticks", args, |tx, (id, claim)| self::claim(tx, id, claim)).await
     }
 
-    /// Renews the heartbeat of a running tick; false if the holder lost it. A heartbeat at
-    /// moment 0 gives the tick up to the next host that looks for one.
+    /// Renews the heartbeat of a running tick; false if the holder lost it. Moment 0 gives it up.
     pub async fn beat_tick(
         &self,
         tenant: &Tenant,
