@@ -132,7 +132,6 @@ impl From<Vec<u8>> for Owned {
     }
 }
 
-/// What a statement takes.
 pub(crate) trait ToSql {
     fn value(&self) -> Value<'_>;
 
@@ -198,7 +197,6 @@ impl ToSql for Owned {
     }
 }
 
-/// All that one run of a statement takes.
 pub(crate) trait Params {
     fn values(&self) -> Vec<Value<'_>>;
 }
@@ -222,7 +220,6 @@ impl Params for &[(&str, &dyn ToSql)] {
     }
 }
 
-/// Nothing: `[]`.
 impl Params for [&dyn ToSql; 0] {
     fn values(&self) -> Vec<Value<'_>> {
         Vec::new()
@@ -253,12 +250,10 @@ impl Params for &[Value<'_>] {
     }
 }
 
-/// Values of one type, as many as there are.
 pub(crate) fn params_from_iter<T: ToSql>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     values.into_iter().collect()
 }
 
-/// Values of several kinds.
 macro_rules! params {
     ($($value:expr),* $(,)?) => {
         &[$(&$value as &dyn $crate::engine::ToSql),*]
@@ -268,7 +263,6 @@ pub(crate) use params;
 
 pub(crate) use crate::error::DatabaseError as Error;
 
-/// What a column becomes.
 pub(crate) trait FromSql: Sized {
     fn from_value(value: Value<'_>) -> Result<Self>;
 }
@@ -312,7 +306,6 @@ impl Column for usize {
     }
 }
 
-/// A row that a statement found.
 pub(crate) enum Row<'r> {
     Sqlite(&'r rusqlite::Row<'r>),
     #[cfg(feature = "postgres")]
@@ -328,7 +321,6 @@ impl Row<'_> {
         })
     }
 
-    /// What a column holds, where it lies.
     pub(crate) fn get_ref(&self, column: usize) -> Result<Value<'_>> {
         match self {
             Row::Sqlite(row) => sqlite_value(row, column),
@@ -452,7 +444,6 @@ impl Connection {
         Ok(found)
     }
 
-    /// The first row that a statement finds, if any.
     pub(crate) fn first<T>(
         &self,
         sql: &str,
@@ -477,7 +468,6 @@ impl Connection {
         self.first(sql, params, read)?.ok_or(StoreError::Database(Error::NoRows))
     }
 
-    /// Whether a statement finds a row.
     pub(crate) fn finds(&self, sql: &str, params: impl Params) -> Result<bool> {
         Ok(self.first(sql, params, |_| Ok(()))?.is_some())
     }
@@ -573,7 +563,6 @@ impl Connection {
         }
     }
 
-    /// Adds rows to a table.
     pub(crate) fn insert_all<const N: usize>(
         &self,
         table: &str,
@@ -592,7 +581,6 @@ impl Connection {
         }
     }
 
-    /// The number of a tenant that is not there yet.
     pub(crate) fn new_tenant_number(&self) -> Result<i64> {
         match self {
             Connection::Sqlite(_) => {

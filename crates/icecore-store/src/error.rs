@@ -229,9 +229,7 @@ impl StoreError {
             SecretExists { .. } => "rotate it to add a newer value; the older ones stay hidden too".into(),
             TooManySecrets => "remove those that are out of use".into(),
             NameTells => "choose a name that says what the secret is for; nothing was changed".into(),
-            SecretUnreadable { .. } => {
-                "restore the store from a backup, or remove the secret and add it again; nothing is written until then".into()
-            }
+            SecretUnreadable { .. } => "restore the store from a backup, or remove the secret and add it again; nothing is written until then".into(),
             SecretsChanged => "run it again; nothing was written".into(),
             TooManySchedules { .. } => "remove one that is not needed any more".into(),
             BoundReached { bound, .. } => format!(
@@ -243,18 +241,14 @@ impl StoreError {
             Busy { .. } => "wait for the other process to finish, or stop it".into(),
             StillRead { .. } => "it is erased, but the side files may still hold it; stop the other process and run it again".into(),
             BadStoreUrl { .. } => "write it as `postgres://user:password@host:port/database`".into(),
-            Unavailable { .. } => {
-                "check that the server runs and can be reached, then try again; what was acknowledged is safe, and a retry with the same ids adds nothing twice".into()
-            }
+            Unavailable { .. } => "check that the server runs and can be reached, then try again; what was acknowledged is safe, and a retry with the same ids adds nothing twice".into(),
             DatabaseRefused { remedy, .. } => (*remedy).to_owned(),
             NoRoles { sql, .. } => format!("let an administrator of the database run: {sql}"),
             OldDatabase { .. } => "use a newer server; nothing was changed".into(),
             NoConnection { .. } => "try again; or raise the limit, if the server allows more connections".into(),
             StatementTooSlow { .. } => "try again when the database has less to do, or raise the limit".into(),
             DiskFull => "free some space and run the command again; what was acknowledged is safe".into(),
-            DatabaseFull { .. } => {
-                "free some space on the database's disk, then try again; nothing needs a restart, what was acknowledged is safe, and a retry with the same ids adds nothing twice".into()
-            }
+            DatabaseFull { .. } => "free some space on the database's disk, then try again; nothing needs a restart, what was acknowledged is safe, and a retry with the same ids adds nothing twice".into(),
             ReadOnly { path } | ForeignOwner { path, .. } => {
                 format!("run as the owner of `{}`, or choose another directory", path.display())
             }
@@ -263,21 +257,11 @@ impl StoreError {
                 "put the file back at `{}` from your backup, or set ICECORE_MASTER_KEY; nothing was changed",
                 path.display()
             ),
-            WrongMasterKey { .. } => {
-                "use the key that belongs to this store: the newest if it was rotated, from the file or ICECORE_MASTER_KEY or your backup; nothing was changed".into()
-            }
-            MasterKeyReplaced { .. } => {
-                "put the new key into ICECORE_MASTER_KEY or the key file, and start again; nothing was changed".into()
-            }
-            SharedMasterKey { .. } => {
-                "move the key file to a directory of its own, or give both keys in the environment; nothing was changed".into()
-            }
-            MasterKeyNeeded { .. } => {
-                "set ICECORE_MASTER_KEY to the key of the other hosts, or copy their `master.key` into the data directory".into()
-            }
-            BadMasterKey { .. } => {
-                "use the key that belongs to this store, from your backup; nothing was changed".into()
-            }
+            WrongMasterKey { .. } => "use the key that belongs to this store: the newest if it was rotated, from the file or ICECORE_MASTER_KEY or your backup; nothing was changed".into(),
+            MasterKeyReplaced { .. } => "put the new key into ICECORE_MASTER_KEY or the key file, and start again; nothing was changed".into(),
+            SharedMasterKey { .. } => "move the key file to a directory of its own, or give both keys in the environment; nothing was changed".into(),
+            MasterKeyNeeded { .. } => "set ICECORE_MASTER_KEY to the key of the other hosts, or copy their `master.key` into the data directory".into(),
+            BadMasterKey { .. } => "use the key that belongs to this store, from your backup; nothing was changed".into(),
             Interrupted => "run it again; what was written is whole, or nothing was".into(),
             BackupExists { .. } => "choose another name, or remove it first; nothing was changed".into(),
             NothingThere { .. } => "choose another tenant or memory, or take all of them".into(),
@@ -289,27 +273,15 @@ impl StoreError {
             TakenOver => "wait for it; only one fills a store".into(),
             TargetNotEmpty => "nothing is overwritten: name an empty directory or database; nothing was changed".into(),
             NotEmpty { .. } => "nothing is overwritten: restore into another directory or an empty database; nothing was changed".into(),
-            Collides { .. } | PositionsTaken { .. } | OtherTenantKey { .. } => {
-                "restore into another directory or an empty database; nothing was changed".into()
-            }
+            Collides { .. } | PositionsTaken { .. } | OtherTenantKey { .. } => "restore into another directory or an empty database; nothing was changed".into(),
             ObjectsUrl { .. } => "mend the `[objects]` table; `docs/object-storage.md` shows what it can say".into(),
             NoObjectKeys { .. } => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".into(),
-            ObjectsGone { .. } => {
-                "see that it runs and that `objects.endpoint` leads to it; nothing is lost, and what was to be done stays due".into()
-            }
-            ObjectsForbidden { .. } => {
-                "see that the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY may read, write, list and delete there, and that this machine's clock is right".into()
-            }
-            ObjectsFailing { .. } => {
-                "see what its own log says; nothing is lost, and what was to be done stays due".into()
-            }
+            ObjectsGone { .. } => "see that it runs and that `objects.endpoint` leads to it; nothing is lost, and what was to be done stays due".into(),
+            ObjectsForbidden { .. } => "see that the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY may read, write, list and delete there, and that this machine's clock is right".into(),
+            ObjectsFailing { .. } => "see what its own log says; nothing is lost, and what was to be done stays due".into(),
             NoBucket { .. } => "create the bucket, or mend `objects.url`".into(),
-            ForeignObjects { .. } => {
-                "give each store a prefix of its own in `objects.url`; nothing was removed".into()
-            }
-            PackMissing { .. } | PackDamaged { .. } => {
-                "restore the file from a backup; a check of the store lists every damaged pack".into()
-            }
+            ForeignObjects { .. } => "give each store a prefix of its own in `objects.url`; nothing was removed".into(),
+            PackMissing { .. } | PackDamaged { .. } => "restore the file from a backup; a check of the store lists every damaged pack".into(),
             _ => return None,
         })
     }

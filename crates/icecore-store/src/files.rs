@@ -5,10 +5,10 @@ use std::io::{Error, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use crate::error::StoreError;
+use crate::error::{Result, StoreError};
 
 /// Makes `dir` and what is missing above it, for the owner alone, durably.
-pub(crate) fn make_dir(dir: &Path) -> Result<(), StoreError> {
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     // The directories whose list of entries will have changed.
     let mut touched: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
     if touched.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) fn make_dir(dir: &Path) -> Result<(), StoreError> {
 }
 
 /// Makes the entries of `dir` durable: a new file's name, or that one is gone.
-pub(crate) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     // A relative path's last ancestor is the empty one.
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     File::open(dir)
@@ -34,7 +34,7 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
 
 /// Gives a whole file its name unless that is taken, durably: unlike a rename, a link replaces
 /// nothing. Whoever made the link may not have synced it yet, so that is done in any case.
-pub(crate) fn link_new(file: &Path, path: &Path) -> Result<(), StoreError> {
+pub(crate) fn link_new(file: &Path, path: &Path) -> Result<()> {
     match std::fs::hard_link(file, path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             Err(write_error("create", path, error))
@@ -54,13 +54,11 @@ pub(crate) fn write_error(action: &'static str, path: &Path, source: Error) -> S
 
 /// Why a disk takes no bytes from us.
 pub(crate) enum Refusal {
-    /// There is no space, or none for this user.
     Full,
     /// It is read-only, or somebody else's.
     Forbidden,
 }
 
-/// Tells the failures that a person can set right from the others.
 pub(crate) fn refusal(kind: ErrorKind) -> Option<Refusal> {
     match kind {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some(Refusal::Full),

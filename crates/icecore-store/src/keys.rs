@@ -20,16 +20,14 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::error::StoreError;
+use crate::error::{Result, StoreError};
 use crate::files::{link_new, make_dir, sync_dir, write_error};
 
 /// The master key's file in the data directory.
 pub const MASTER_KEY_FILE: &str = "master.key";
 
-/// Where a new master key lies until it replaces the old one.
 pub const MASTER_KEY_NEXT_FILE: &str = "master.key.next";
 
-/// The environment variable that can hold the master key instead.
 pub const MASTER_KEY_VARIABLE: &str = "ICECORE_MASTER_KEY";
 
 const KEY_BYTES: usize = 32;
@@ -62,7 +60,6 @@ impl std::fmt::Debug for TenantKey {
 }
 
 impl MasterKey {
-    /// A new random key, stored nowhere.
     pub fn random() -> Self {
         Self(random_bytes())
     }
@@ -72,11 +69,7 @@ impl MasterKey {
     ///
     /// Processes that make it at the same moment end with the same key, and once this
     /// returns a key made here survives a crash.
-    pub fn load(
-        dir: &Path,
-        environment: Option<&str>,
-        may_create: bool,
-    ) -> Result<Self, StoreError> {
+    pub fn load(dir: &Path, environment: Option<&str>, may_create: bool) -> Result<Self> {
         if let Some(digits) = environment {
             return Self::from_environment(digits);
         }
@@ -93,15 +86,11 @@ impl MasterKey {
         Self::read(&path)?.ok_or(StoreError::NoMasterKey { path })
     }
 
-    /// The available keys: the one in `environment`, or else those in the files of `dir`;
-    /// and the one in `file`, which must exist.
-    pub fn at_hand(
-        dir: &Path,
-        environment: Option<&str>,
-        file: Option<&Path>,
-    ) -> Result<Vec<Self>, StoreError> {
+    /// The available keys: the one given, or else those in the files of `dir`; and the one in
+    /// `file`, which must exist.
+    pub fn at_hand(dir: &Path, given: Option<&str>, file: Option<&Path>) -> Result<Vec<Self>> {
         let mut keys = Vec::new();
-        match environment {
+        match given {
             Some(digits) => keys.push(Self::from_environment(digits)?),
             None => {
                 for name in [MASTER_KEY_FILE, MASTER_KEY_NEXT_FILE] {
@@ -116,13 +105,12 @@ impl MasterKey {
         Ok(keys)
     }
 
-    /// A new key that an operator chose.
-    pub(crate) fn given(digits: &str) -> Result<Self, StoreError> {
+    pub(crate) fn given(digits: &str) -> Result<Self> {
         Self::parse(digits, || "the new key".to_owned())
     }
 
     /// From the value of [`MASTER_KEY_VARIABLE`].
-    pub(crate) fn from_environment(digits: &str) -> Result<Self, StoreError> {
+    pub(crate) fn from_environment(digits: &str) -> Result<Self> {
         Self::parse(digits, || MASTER_KEY_VARIABLE.to_owned())
     }
 
@@ -130,7 +118,7 @@ impl MasterKey {
         Self(key)
     }
 
-    fn parse(digits: &str, origin: impl Fn() -> String) -> Result<Self, StoreError> {
+    fn parse(digits: &str, origin: impl Fn() -> String) -> Result<Self> {
         let mut key = Self([0; KEY_BYTES]);
         hex::decode_to_slice(digits.trim(), &mut key.0)
             .map_err(|_| StoreError::BadMasterKey { origin: origin() })?;
@@ -176,7 +164,7 @@ impl MasterKey {
     }
 
     /// The key in the file at `path`, if that exists.
-    pub(crate) fn read(path: &Path) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         // More than a key file has, so that a longer file is recognised as not a key.
         const ENOUGH_BYTES: u64 = 256;
         let failed = |source| StoreError::Io { action: "read", path: path.into(), source };
@@ -204,7 +192,7 @@ impl MasterKey {
     }
 
     /// Makes this the key at `path`, unless a key is there already.
-    fn publish(&self, path: &Path) -> Result<(), StoreError> {
+    fn publish(&self, path: &Path) -> Result<()> {
         let temporary = Temporary::beside(path);
         self.write_new(&temporary.0)
             .map_err(|source| write_error("write the master key", path, source))?;
@@ -212,7 +200,7 @@ impl MasterKey {
     }
 
     /// Writes this as the next key, whole or not at all, durably.
-    pub(crate) fn write_next(&self, dir: &Path) -> Result<(), StoreError> {
+    pub(crate) fn write_next(&self, dir: &Path) -> Result<()> {
         let path = dir.join(MASTER_KEY_NEXT_FILE);
         let temporary = Temporary::beside(&path);
         self.write_new(&temporary.0)
@@ -222,7 +210,7 @@ impl MasterKey {
     }
 
     /// Replaces the present key by the next one.
-    pub(crate) fn promote_next(dir: &Path) -> Result<(), StoreError> {
+    pub(crate) fn promote_next(dir: &Path) -> Result<()> {
         let path = dir.join(MASTER_KEY_FILE);
         std::fs::rename(dir.join(MASTER_KEY_NEXT_FILE), &path)
             .map_err(|source| write_error("put the next master key in place of", &path, source))?;
@@ -230,7 +218,7 @@ impl MasterKey {
     }
 
     /// Deletes a next key that sealed nothing.
-    pub(crate) fn remove_next(dir: &Path) -> Result<(), StoreError> {
+    pub(crate) fn remove_next(dir: &Path) -> Result<()> {
         let path = dir.join(MASTER_KEY_NEXT_FILE);
         std::fs::remove_file(&path).map_err(|source| write_error("remove", &path, source))?;
         sync_dir(dir)

@@ -68,7 +68,6 @@ pub struct PackMember {
 }
 
 impl PackKey {
-    /// A new random key.
     pub fn random() -> Self {
         Self(random_bytes())
     }
@@ -78,7 +77,6 @@ impl PackKey {
         Self(bytes)
     }
 
-    /// The secret bytes, to be sealed.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

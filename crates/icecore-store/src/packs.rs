@@ -1,10 +1,8 @@
 //! Packs and archives as objects: files here, or objects on another machine, by URL.
 //!
-//! Packs lie side by side in one directory: a subdirectory would cost a block of
-//! its own, which for a few hundred packs is more than a tenth of their size.
-//!
-//! An object is written once, under a name that nobody else takes, and read whole. Who
-//! reads one says what checksum it has, and gets nothing else.
+//! An object is written once, under a name that nobody else takes, and read whole, with the
+//! checksum that the reader expects. Packs lie side by side in one directory: subdirectories
+//! of a few hundred packs would cost more than a tenth of their size.
 
 #[cfg(feature = "s3")]
 mod cache;
@@ -29,7 +27,7 @@ use sha2::{Digest, Sha256};
 
 #[cfg(feature = "s3")]
 use self::remote::Remote;
-use crate::error::StoreError;
+use crate::error::{Result, StoreError};
 use crate::files::sync_dir;
 use crate::keys::random_bytes;
 use crate::objects::{ObjectKeys, ObjectPlace, ObjectSettings};
@@ -38,10 +36,7 @@ use crate::objects::{ObjectKeys, ObjectPlace, ObjectSettings};
 /// been cut short on the way.
 const FETCHES: usize = 3;
 
-/// What the name of a pack's file ends with.
 const SUFFIX: &str = ".icepack";
-
-/// What the name of an archive's file ends with.
 const ARCHIVE_SUFFIX: &str = ".icearchive";
 
 /// The file that says whose objects these are.
@@ -87,13 +82,12 @@ enum Place {
 
 impl Packs {
     /// The packs and the archives of a store, at the place that the settings name. Files
-    /// beside the store, and copies of what is elsewhere, lie in `data_dir`. Nothing
-    /// that is elsewhere is asked yet: a store opens though its objects are out of reach.
+    /// beside the store, and copies, lie in `data_dir`. No server is asked yet.
     pub fn at(
         settings: &ObjectSettings,
         keys: Option<&ObjectKeys>,
         data_dir: &Path,
-    ) -> Result<(Self, Self), StoreError> {
+    ) -> Result<(Self, Self)> {
         let url = settings.url.clone();
         let refused = |reason| StoreError::ObjectsUrl { url, reason };
         match settings.place().map_err(refused)? {
@@ -105,7 +99,7 @@ impl Packs {
         }
     }
 
-    fn below(dir: &Path, shared: Option<String>) -> Result<(Self, Self), StoreError> {
+    fn below(dir: &Path, shared: Option<String>) -> Result<(Self, Self)> {
         let packs = Self { shared: shared.clone(), ..Self::local(&dir.join(PACKS_DIR))? };
         let archives = Self { shared, ..Self::local(&dir.join(ARCHIVES_DIR))? };
         Ok((packs, archives.archives()))
@@ -118,7 +112,7 @@ impl Packs {
         data_dir: &Path,
         bucket: &str,
         prefix: &[String],
-    ) -> Result<(Self, Self), StoreError> {
+    ) -> Result<(Self, Self)> {
         let remote = Arc::new(Remote::connect(settings, keys, data_dir, bucket)?);
         let prefix: Location = prefix.iter().map(String::as_str).collect();
         let below = |dir: &str, suffix| Self {
@@ -138,13 +132,13 @@ impl Packs {
         _: &Path,
         _: &str,
         _: &[String],
-    ) -> Result<(Self, Self), StoreError> {
+    ) -> Result<(Self, Self)> {
         let reason = "this build has no client for S3 (the feature `s3`)".to_owned();
         Err(StoreError::ObjectsUrl { url: settings.url.clone(), reason })
     }
 
     /// Packs as files below `dir`, which is made if it is missing.
-    pub fn local(dir: &Path) -> Result<Self, StoreError> {
+    pub fn local(dir: &Path) -> Result<Self> {
         Ok(Self::of(local::open(dir)?, Place::Directory(dir.to_owned())))
     }
 
@@ -157,20 +151,18 @@ impl Packs {
         Self { objects, place, base: Location::default(), shared: None, suffix: SUFFIX }
     }
 
-    /// The bodies of archives at the same place: none of them is a pack, and no pack is
-    /// one of them.
+    /// The bodies of archives at the same place.
     pub fn archives(&self) -> Self {
         Self { suffix: ARCHIVE_SUFFIX, ..self.clone() }
     }
 
-    /// A new random name.
     pub fn new_name() -> String {
         hex::encode(random_bytes::<16>())
     }
 
     /// Writes an object that must not be there yet; durable when it resolves. One that
     /// is there with these very bytes was put by us, and its answer was lost.
-    pub async fn put(&self, name: &str, bytes: Bytes) -> Result<(), StoreError> {
+    pub async fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
         let location = self.location(name);
         let (put, in_parts) = match &self.place {
             #[cfg(feature = "s3")]
@@ -192,9 +184,8 @@ impl Packs {
         }
     }
 
-    /// Reads an object whole, if its bytes are those with that checksum. What lies
-    /// elsewhere may be read from a copy on this disk.
-    pub async fn get(&self, name: &str, sha256: &[u8; 32]) -> Result<Bytes, StoreError> {
+    /// Reads an object with that checksum, from a copy on this disk if there is one.
+    pub async fn get(&self, name: &str, sha256: &[u8; 32]) -> Result<Bytes> {
         #[cfg(feature = "s3")]
         if let Place::Bucket(remote) = &self.place {
             if let Some(copy) = remote.copy(&self.file(name), sha256).await? {
@@ -208,7 +199,7 @@ impl Packs {
     }
 
     /// As [`Packs::get`], from where the object lies and never from a copy.
-    pub async fn get_lying(&self, name: &str, sha256: &[u8; 32]) -> Result<Bytes, StoreError> {
+    pub async fn get_lying(&self, name: &str, sha256: &[u8; 32]) -> Result<Bytes> {
         for _ in 0..FETCHES {
             let (bytes, sum) = (self.fetch(name).await?, *sha256);
             let looked_at = bytes.clone();
@@ -220,7 +211,7 @@ impl Packs {
         Err(StoreError::PackDamaged { name: name.to_owned(), reason })
     }
 
-    async fn fetch(&self, name: &str) -> Result<Bytes, StoreError> {
+    async fn fetch(&self, name: &str) -> Result<Bytes> {
         let location = self.location(name);
         let read = async { self.objects.get(&location).await?.bytes().await };
         read.await.map_err(|error| self.failed("read", name, error))
@@ -228,7 +219,7 @@ impl Packs {
 
     /// Deletes an object, and its copy on this disk; one that is not there is no error.
     /// Durable when it resolves.
-    pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
+    pub async fn delete(&self, name: &str) -> Result<()> {
         #[cfg(feature = "s3")]
         if let Place::Bucket(remote) = &self.place {
             remote.remove_copy(&self.file(name)).await?;
@@ -248,7 +239,7 @@ impl Packs {
     }
 
     /// All objects, by name.
-    pub async fn list(&self) -> Result<Vec<PackObject>, StoreError> {
+    pub async fn list(&self) -> Result<Vec<PackObject>> {
         let listed = self.objects.list_with_delimiter(Some(&self.base)).await;
         let listed = listed.map_err(|error| self.failed("list", "*", error))?.objects.into_iter();
         let mut found: Vec<_> = listed.filter_map(|object| as_pack(object, self.suffix)).collect();
@@ -261,9 +252,9 @@ impl Packs {
         self.shared.is_some()
     }
 
-    /// Makes the place that of the store `owner`, if it is nobody's yet. Without that
-    /// nothing may be removed because it is unknown: it could be another store's.
-    pub async fn claim(&self, owner: &str) -> Result<(), StoreError> {
+    /// Makes the place that of the store `owner`, if it is nobody's yet. Only then may unknown
+    /// objects be removed: they could be another store's.
+    pub async fn claim(&self, owner: &str) -> Result<()> {
         let Some(place) = &self.shared else { return Ok(()) };
         let claims = Self { suffix: OWNER_SUFFIX, ..self.clone() };
         let bytes = Bytes::copy_from_slice(owner.as_bytes());
@@ -275,12 +266,9 @@ impl Packs {
         }
     }
 
-    /// Removes what writers that were killed left half-written at least
-    /// `min_age` ago, and says how many files, or uploads, that were.
-    ///
-    /// No list shows these, and they are of no use: an object appears under its name
-    /// only when it is whole. Copies of objects that are gone go too.
-    pub async fn remove_leftovers(&self, min_age: Duration) -> Result<u64, StoreError> {
+    /// Removes what killed writers left half-written at least `min_age` ago, and copies of
+    /// objects that are gone. Returns how many files, or uploads.
+    pub async fn remove_leftovers(&self, min_age: Duration) -> Result<u64> {
         let suffix = self.suffix;
         match &self.place {
             Place::Memory => Ok(0),
@@ -345,8 +333,8 @@ fn has_checksum(bytes: &[u8], sha256: &[u8; 32]) -> bool {
 
 /// Works with files, off the async threads.
 pub(crate) async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, StoreError> {
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     #[cfg(all(debug_assertions, any(test, feature = "testing")))]
     if crate::testing::is_one_thread() {
         return work();
@@ -363,11 +351,7 @@ pub(crate) async fn off_thread<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    pub(super) async fn get(
-        packs: &Packs,
-        name: &str,
-        bytes: &'static str,
-    ) -> Result<Bytes, StoreError> {
+    pub(super) async fn get(packs: &Packs, name: &str, bytes: &'static str) -> Result<Bytes> {
         packs.get(name, &Sha256::digest(bytes).into()).await
     }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::engine::postgres::Postgres;
 use crate::engine::sqlite::Sqlite;
 use crate::engine::tx::{Context, Isolation, Tx};
+use crate::engine::{ToSql, params};
 use crate::error::Result;
 use crate::store::leases::Fence;
 use crate::timings::StoreTimings;
@@ -118,6 +119,19 @@ impl Store {
         answer
     }
 
+    /// Runs one statement on rows of all tenants, with a bound and with how many rows at most.
+    /// Returns how many it changed.
+    pub(crate) async fn sweep(
+        &self,
+        op: &'static str,
+        sql: &'static str,
+        bound: impl ToSql + Send + 'static,
+        limit: usize,
+    ) -> Result<u64> {
+        let sweep = move |tx: &Tx<'_>| Ok(tx.run(sql, params![bound, limit])? as u64);
+        self.write(Isolation::Global, op, sweep).await
+    }
+
     /// This store for the holder of a lease: every write checks the lease's number in its
     /// own transaction, and fails with [`StoreError::LeaseLost`] and no effect once another
     /// holds it. A lease that has run out is lost only when another takes it. Leases
@@ -145,8 +159,7 @@ impl Store {
         }
     }
 
-    /// Gives space back, and empties side files where that keeps nobody waiting;
-    /// answers whether it did.
+    /// Gives space back, and empties side files if no reader uses them; returns whether it did.
     pub async fn tidy(&self) -> Result<bool> {
         #[cfg(debug_assertions)]
         self.hooks.before_write("tidy", &Isolation::Global, (), None).await?;
@@ -161,12 +174,11 @@ impl Store {
         answer
     }
 
-    /// Nothing that was deleted is left in any file afterwards, or it is an
-    /// error. Waits for readers, then answers [`StoreError::StillRead`].
+    /// Removes what was deleted from every file. Waits for readers, then fails with
+    /// [`StoreError::StillRead`].
     ///
-    /// Takes time with the size of the store, during which writes wait. SQLite
-    /// holds a copy of the database in memory meanwhile: a temporary file might
-    /// be on another file system, and leave there what is to be erased here.
+    /// Writes wait while it runs, as long as the store is large. SQLite copies the database
+    /// into memory: a temporary file might leave elsewhere what is to be erased here.
     pub async fn scrub(&self) -> Result<()> {
         #[cfg(debug_assertions)]
         self.hooks.before_write("scrub", &Isolation::Global, (), None).await?;
@@ -180,8 +192,7 @@ impl Store {
         answer
     }
 
-    /// How long its work took so far, in this process. Costs nothing to ask. The
-    /// counts only grow.
+    /// How long its work took so far, in this process.
     pub fn timings(&self) -> StoreTimings {
         match &self.engine {
             Engine::Sqlite(sqlite) => sqlite.timings(),

@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 /// The version of [`SCHEMA_SQL`], and of every store that is open.
 pub(crate) const SCHEMA: i64 = 15;
 
-/// The declaration, in SQLite's spelling.
 pub(crate) const SCHEMA_SQL: &str = include_str!("../migrations/schema.sql");
 
 /// All tables whose rows move, each after those that it refers to.
@@ -18,14 +17,12 @@ pub(crate) static TABLES: LazyLock<Vec<Table>> =
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
     pub(crate) name: &'static str,
-    /// The columns of the primary key, in order.
     pub(crate) key: Vec<&'static str>,
     pub(crate) owner: Owner,
     pub(crate) within: Within,
     pub(crate) columns: Vec<Column>,
 }
 
-/// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Integer,
@@ -39,7 +36,6 @@ pub(crate) struct Column {
     pub(crate) kind: Kind,
 }
 
-/// Whose rows a table holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The tenant's whose number is in `tenant`.

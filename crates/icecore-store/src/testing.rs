@@ -7,6 +7,8 @@
 #[cfg(debug_assertions)]
 mod counting;
 #[cfg(debug_assertions)]
+mod failing;
+#[cfg(debug_assertions)]
 mod one_thread;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -15,6 +17,8 @@ mod seeded;
 
 #[cfg(debug_assertions)]
 pub use counting::{Counting, ReadCount};
+#[cfg(debug_assertions)]
+pub use failing::Failing;
 #[cfg(debug_assertions)]
 pub use one_thread::{OneThread, is_one_thread};
 #[cfg(debug_assertions)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 pub const TIME_BOUNDS_SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0];
 
-/// Classes of [`Times`].
 const CLASSES: usize = TIME_BOUNDS_SECONDS.len() + 1;
 
 /// How the work of a store went since it was opened, by this process.
@@ -23,9 +22,7 @@ pub struct StoreTimings {
     pub commits: Times,
     /// Writes that went into those transactions.
     pub committed_writes: u64,
-    /// Writes that wait now.
     pub queue_depth: u64,
-    /// Operations that panicked.
     pub panics: u64,
 }
 

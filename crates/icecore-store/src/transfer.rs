@@ -35,13 +35,11 @@ pub use restore::{Backup, Restored, restore};
 /// finished tenants begin with it.
 pub const MOVING: &str = "moving";
 
-/// What is backed up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackupOf {
     /// One memory, and the key and the counters of its tenant.
     Memory(Scope),
     Tenant(Tenant),
-    /// Every tenant.
     Everything,
 }
 
@@ -117,7 +115,6 @@ fn object_of(table: &Table, row: &[Owned]) -> Option<file::Object> {
     }
 }
 
-/// How far a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     pub doing: Doing,
@@ -155,7 +152,6 @@ impl Progress {
     }
 }
 
-/// What a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupReport {
     pub created_at: Millis,
@@ -163,9 +159,7 @@ pub struct BackupReport {
     pub memory: Option<String>,
     /// Its tenants, each with the position at which the backup is consistent.
     pub tenants: Vec<(String, Position)>,
-    /// Rows by table.
     pub rows: BTreeMap<String, u64>,
-    /// Packs and archives.
     pub objects: u64,
     pub object_bytes: u64,
     pub bytes: u64,
@@ -176,7 +170,6 @@ impl BackupReport {
         self.rows.get(table).copied().unwrap_or_default()
     }
 
-    /// Rows of all tables.
     pub fn row_count(&self) -> u64 {
         self.rows.values().sum()
     }

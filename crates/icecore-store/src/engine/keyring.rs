@@ -15,9 +15,7 @@ use crate::error::{Result, StoreError};
 use crate::keys::{MasterKey, TenantKey};
 
 pub(crate) struct Keyring {
-    /// Where a new master key may lie.
     dir: Option<PathBuf>,
-    /// Where the master key came from.
     origin: String,
     keys: Mutex<Keys>,
 }
@@ -42,7 +40,6 @@ impl Keyring {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a tenant's key.
     pub(crate) fn open(&self, tx: &Tx<'_>, tenant: &Tenant, sealed: Vec<u8>) -> Result<TenantKey> {
         let mut keys = self.keys();
         if let Some(key) = keys.by_sealed.get(&sealed) {
@@ -62,7 +59,6 @@ impl Keyring {
         StoreError::MasterKeyReplaced { origin: self.origin.clone() }
     }
 
-    /// Opens what none of the master keys at hand opens.
     fn open_with_new(
         &self,
         tx: &Tx<'_>,

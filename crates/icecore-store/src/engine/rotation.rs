@@ -1,11 +1,9 @@
 //! A new master key for a store.
 //!
-//! It seals tenants' keys and nothing else. Which key is the store's is said by the check
-//! value, which changes with what is sealed in one transaction. Where the new key goes to
-//! a file, it lies beside the old one, synced, before anything is sealed with it, and takes
-//! its place after. So at whatever instruction this ends, the key that fits is in one of
-//! the two files, or in the hands of the one who gave it. Whoever touches the file of the
-//! next key is in such a transaction.
+//! One transaction seals all tenants' keys anew and changes the check value, which says which
+//! key is the store's. A new key that goes to a file is synced beside the old one before that,
+//! and takes its place after: at whatever instruction this ends, one of the two files has the
+//! key that fits. The file of the next key is touched only inside such a transaction.
 
 use std::path::Path;
 
@@ -26,8 +24,7 @@ pub struct Rotated {
 
 /// What can keep all others from sealing.
 pub(crate) trait Alone {
-    /// Runs `act` in a transaction that sees whatever was sealed, beside which nobody
-    /// seals. It may run several times; what it did is kept once.
+    /// Runs `act` in a transaction beside which nobody seals. It may run several times.
     fn alone<T>(&self, act: &impl Fn(&Tx<'_>) -> Result<T>) -> Result<T>;
 }
 

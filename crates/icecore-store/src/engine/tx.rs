@@ -20,7 +20,6 @@ use crate::error::StoreError;
 pub enum Isolation {
     /// One memory, and what it shares with the others of its tenant.
     Scope(Scope),
-    /// One tenant.
     Tenant(Tenant),
     /// One lease, by its name. Waiting for it blocks no other writer.
     Lease(String),
@@ -64,7 +63,6 @@ pub struct Context {
     /// The file, or the name of the database in errors.
     pub(crate) path: PathBuf,
     pub(crate) keys: Keyring,
-    /// Turns an engine's error into ours.
     pub(crate) classify: fn(engine::Error, &Path) -> StoreError,
     pub(crate) bounds: HeldBounds,
 }
@@ -102,7 +100,6 @@ impl<'c> Tx<'c> {
         Self { connection, context, of, numbers: Cell::new(None) }
     }
 
-    /// Whose rows it is about.
     pub(crate) fn of(&self) -> &Isolation {
         self.of
     }

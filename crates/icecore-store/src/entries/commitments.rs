@@ -18,9 +18,7 @@ pub struct NewCommitment {
     pub condition: Condition,
     pub now: Millis,
     pub secrets_seen: u64,
-    /// So many may be pending in a memory.
     pub most_pending: u64,
-    /// And so many in all memories of a tenant.
     pub most_pending_tenant: u64,
     pub claim: Option<Claim>,
 }
@@ -120,14 +118,12 @@ impl CommitmentQuery {
     }
 }
 
-/// What a memory's commitments wait for, and which entries to compare with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     /// Pending commitments that wait for an entry, in the order in which they were made.
     pub waiting: Vec<CommitmentRecord>,
-    /// Entries to compare began after this,
+    /// Entries to compare began after this, and no later than `through`.
     pub after: Position,
-    /// and no later than this.
     pub through: Position,
 }
 
@@ -168,15 +164,13 @@ impl Store {
         self.write(scope, "put_commitment", move |tx| put(tx, commitment.clone())).await
     }
 
-    /// A commitment of a tenant by id. Erasing its intention deletes it; purging its
-    /// intention voids it.
+    /// A commitment by id. Erasing its intention deletes it; purging its intention voids it.
     pub async fn commitment(&self, tenant: &Tenant, id: &str) -> Result<Option<CommitmentRecord>> {
         let id = id.to_owned();
         self.read(tenant, "commitment", move |tx| get(tx, &id)).await
     }
 
-    /// Commitments of a tenant, newest first. Damaged rows are skipped, here and wherever
-    /// several are read.
+    /// Commitments of a tenant, newest first. Wherever several are read, damaged are skipped.
     pub async fn commitments(
         &self,
         tenant: &Tenant,
@@ -216,10 +210,9 @@ impl Store {
         .await
     }
 
-    /// Memories with entries that were not yet compared with what their pending
-    /// commitments wait for. Of each tenant it is one: the memory furthest behind that is
-    /// not in `except`. Tenants come in the order in which they were made, only those
-    /// after `after`.
+    /// Memories with entries that were not yet compared with what their pending commitments
+    /// wait for: of each tenant after `after`, in the order in which tenants were made, the
+    /// memory furthest behind that is not in `except`.
     pub async fn waiting_memories(
         &self,
         after: Option<&Tenant>,
@@ -293,9 +286,8 @@ impl Store {
     }
 
     /// Fires a pending commitment and logs `commitment.fired` with ids alone; `because` is
-    /// the entry that fulfilled it. Returns `None`, and logs nothing, if it is not pending;
-    /// or if its intention has ended or expired (not merely been replaced by another
-    /// entry): then it becomes void.
+    /// the entry that fulfilled it. Returns `None`, and logs nothing, if it is not pending, or
+    /// if its intention has ended or expired (not merely been replaced): then it becomes void.
     pub async fn fire_commitment(
         &self,
         tenant: &Tenant,
@@ -308,8 +300,7 @@ impl Store {
             .await
     }
 
-    /// Cancels a pending commitment and logs `commitment.cancelled`; false if there is
-    /// none.
+    /// Cancels a pending commitment and logs `commitment.cancelled`; false if there is none.
     pub async fn cancel_commitment(&self, tenant: &Tenant, id: &str, now: Millis) -> Result<bool> {
         let id = id.to_owned();
         self.write(tenant, "cancel_commitment", move |tx| {
@@ -325,16 +316,10 @@ impl Store {
     /// Deletes commitments, of any tenant, that were settled at or before a moment;
     /// returns how many.
     pub async fn purge_commitments(&self, settled_by: Millis, limit: usize) -> Result<u64> {
-        self.write(Isolation::Global, "purge_commitments", move |tx| {
-            let purged = tx.run(
-                "DELETE FROM commitments WHERE (tenant, id) IN
-                   (SELECT tenant, id FROM commitments INDEXED BY commitments_settled
-                    WHERE state != 0 AND settled_at <= ?1 ORDER BY settled_at, tenant, id LIMIT ?2)",
-                params![settled_by, limit],
-            )?;
-            Ok(purged as u64)
-        })
-        .await
+        let purge = "DELETE FROM commitments WHERE (tenant, id) IN
+               (SELECT tenant, id FROM commitments INDEXED BY commitments_settled
+                WHERE state != 0 AND settled_at <= ?1 ORDER BY settled_at, tenant, id LIMIT ?2)";
+        self.sweep("purge_commitments", purge, settled_by, limit).await
     }
 }
 

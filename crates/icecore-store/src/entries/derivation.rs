@@ -1,9 +1,8 @@
 //! Entries that are made of others and replace them.
 //!
-//! Two relations are stored. Which entry replaces another stands in columns of the replaced
-//! one, and ends with its replacement. Which entries another was made of stands in
-//! `entry_quotes` for as long as both have rows: erasing a source must find every copy of
-//! its words, also in an entry that has ended and is kept for readers of the past.
+//! Columns of a replaced entry name its successor, and end with it. `entry_quotes` names what
+//! an entry was made of for as long as both have rows: erasing a source must find every copy
+//! of its words, also in an ended entry that readers of the past still see.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,9 +48,8 @@ pub struct DerivedEntry {
 pub struct Replaced {
     pub id: String,
     pub by: Successor,
-    /// Whether the successor says something else. When a successor is deleted, the entries
-    /// that it overtook are in force again; the others, whose words it repeats, are deleted
-    /// with it.
+    /// Whether the successor says something else. Deleting a successor puts entries that it
+    /// overtook in force again, and deletes the others, whose words it repeats.
     pub is_overtaken: bool,
 }
 
@@ -168,8 +166,7 @@ impl Store {
         .await
     }
 
-    /// The places of the first `limit` entries in force now, oldest first, after a place:
-    /// [`Store::entries`] backwards, without reading more than is asked for.
+    /// The places of the first `limit` entries in force now, oldest first, after a place.
     pub async fn oldest_places(
         &self,
         scope: &Scope,
@@ -208,9 +205,8 @@ pub(crate) fn oldest(
     tx.all(&oldest_sql(condition), values, tuple)
 }
 
-/// Selects memories with `?1` entries in force at moment `?3`, none put after `?2`; `?4` of
-/// them. It runs again and again, so it reads no entry, only indexes, and counts no further
-/// than `?1`.
+/// Selects `?4` memories with `?1` entries in force at moment `?3`, none put after `?2`. It runs
+/// often, so it reads indexes alone and counts no further than `?1`.
 fn crowded_sql() -> String {
     let [stayed, back] = IN_FORCE_NOW.map(|(index, condition)| {
         format!(
@@ -343,10 +339,9 @@ fn quote(tx: &Tx<'_>, no: ScopeNo, source: &str, output: &str) -> Result<()> {
     )
 }
 
-/// The entries that end with one that is shown: itself, those that it replaced unless they
-/// were overtaken, and those that were made of any of these. It comes first, the others by
-/// where they began. Notes what each replaced entry was quoted by, so that erasing it later
-/// also finds the entry that said the same.
+/// The entries that end with one in force: itself, those that it replaced and did not
+/// overtake, and those that were made of any of these. It comes first, the others by where
+/// they began. Notes what quoted each replaced entry, so that erasing it later finds that too.
 pub(crate) fn ending_with(tx: &Tx<'_>, no: ScopeNo, id: &str, now: Millis) -> Result<Vec<String>> {
     // Also by way of an entry that has expired and is not purged.
     let said = reachable([id.to_owned()], |id| ids(tx, SAID_BY, no, now, id))?;
@@ -386,9 +381,9 @@ pub(crate) fn with_what_quotes(
     Ok(std::iter::once(id.to_owned()).chain(others).collect())
 }
 
-/// The entries that are erased with some: these; if `down`, those that they replace now and
-/// did not overtake, and those that they were made of and that have ended or expired; and
-/// what was made of any of these, ended or not.
+/// The entries that are erased with some: these, and what was made of them, ended or not. With
+/// `down` also those that they replace now and did not overtake, and those that they were made
+/// of and that have ended or expired.
 pub(crate) fn erased_with(
     tx: &Tx<'_>,
     no: ScopeNo,

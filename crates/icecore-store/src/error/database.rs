@@ -4,7 +4,6 @@ use super::StoreError;
 #[cfg(feature = "postgres")]
 use super::postgres::PgError;
 
-/// A statement that did not work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]

@@ -8,7 +8,6 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use super::StoreError;
 
-/// What kind of failure it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The connection is gone, or was never made.
@@ -23,23 +22,15 @@ pub(crate) enum Fault {
     Standby,
     /// The tables have changed under a prepared statement.
     Stale,
-    /// No space left.
     DiskFull,
-    /// A lock was not to be had in time.
     LockTimeout,
-    /// A statement took too long.
     StatementTimeout,
-    /// The user may not do this.
     Permission,
-    /// The user or the password is wrong.
     Password,
-    /// There is no such database.
     NoDatabase,
-    /// TLS was not agreed on.
     Tls,
     /// The server connection has changed under a session: there is a pooler in between.
     Pooled,
-    /// Whatever else.
     Other,
 }
 
@@ -56,26 +47,21 @@ impl Fault {
     }
 }
 
-/// A failure of the database.
 #[derive(Debug)]
 pub struct PgError {
     fault: Fault,
     /// What happened, in the server's words or in ours. Never what a row holds.
     reason: String,
     code: Option<SqlState>,
-    /// Whether the server hung up with it.
     is_final: bool,
     server: Arc<Server>,
 }
 
-/// What is said of a server in messages.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// Host, port and database.
     pub(crate) name: String,
-    /// How long a lock may be waited for.
     pub(crate) lock_seconds: u64,
-    /// How long a statement may take.
     pub(crate) statement_seconds: u64,
 }
 
@@ -94,7 +80,6 @@ impl PgError {
         Self { fault, reason: reason.to_owned(), code: None, is_final: false, server }
     }
 
-    /// What kind it is.
     pub(crate) fn fault(&self) -> Fault {
         self.fault
     }

@@ -6,7 +6,7 @@ use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{Row, params};
+use crate::engine::{Row, fields, params};
 use crate::error::{Result, StoreError};
 use crate::store::Store;
 use crate::words::words;
@@ -42,7 +42,6 @@ words! {
 /// Who makes, revokes or rotates a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyActor {
-    /// The person who runs the host, on its own machine.
     Operator,
     /// The holder of the key with this public id.
     Key(String),
@@ -107,8 +106,7 @@ impl ApiKeyRecord {
 }
 
 impl Store {
-    /// Stores the hash of an API key and logs `key.created` for its tenant. An id or a
-    /// hash that exists is an error.
+    /// Stores the hash of a key and logs `key.created`; an id or a hash that exists is an error.
     pub async fn put_api_key(&self, key: ApiKeyRecord, hash: [u8; 32], by: KeyActor) -> Result<()> {
         self.write(Isolation::Global, "put_api_key", move |tx| {
             insert(tx, &key, &hash)?;
@@ -133,23 +131,21 @@ impl Store {
         .await
     }
 
-    /// The keys of a tenant or of all, by tenant and oldest first, expired and revoked
-    /// ones included.
+    /// The keys of a tenant or of all, by tenant and oldest first, also ended ones.
     pub async fn api_keys(&self, tenant: Option<&Tenant>) -> Result<Vec<ApiKeyRecord>> {
         self.read(tenant, "api_keys", |tx| list(tx, tx.of().tenant())).await
     }
 
-    /// Revokes a key, logs `key.revoked` and answers the key as it is then; `None` if the
-    /// key does not exist or belongs to another tenant than the one named. A revoked key
-    /// stays as it is, and nothing is logged. The last valid admin key of a tenant is
+    /// Revokes a key and logs `key.revoked`; `None` if the key does not exist or belongs to
+    /// another tenant. A revoked key stays as it is. The last valid admin key of a tenant is
     /// [`StoreError::LastAdminKey`] if the revocation keeps an admin.
     pub async fn revoke_api_key(&self, revocation: KeyRevocation) -> Result<Option<ApiKeyRecord>> {
         self.write(Isolation::Global, "revoke_api_key", move |tx| revoke(tx, &revocation)).await
     }
 
-    /// Replaces a valid key (`key.rotated`) by one with the same tenant, role, name and
-    /// lifetime. In the same step the old key is revoked, or expires after the overlap. A
-    /// key that is not valid is [`StoreError::KeyEnded`]; `None` as for a revocation.
+    /// Replaces a valid key by one with the same tenant, role, name and lifetime, and revokes
+    /// the old one, or lets it expire after the overlap. Logs `key.rotated`. A key that is not
+    /// valid is [`StoreError::KeyEnded`]; `None` as for a revocation.
     pub async fn rotate_api_key(&self, rotation: KeyRotation) -> Result<Option<RotatedKey>> {
         self.write(Isolation::Global, "rotate_api_key", move |tx| rotate(tx, &rotation)).await
     }
@@ -233,13 +229,12 @@ const COLUMNS: &str = "id, tenant, role, name, created_at, expires_at, revoked_a
 
 fn insert(tx: &Tx<'_>, key: &ApiKeyRecord, hash: &[u8; 32]) -> Result<()> {
     let ApiKeyRecord { id, tenant, role, name, created_at, expires_at, revoked_at } = key;
-    let (tenant, name) = (tenant.as_str(), name.as_ref().map(RedactedText::as_str));
-    tx.run(
-        "INSERT INTO api_keys (hash, id, tenant, role, name, created_at, expires_at, revoked_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        params![hash, id, tenant, role, name, created_at, expires_at, revoked_at],
-    )?;
-    Ok(())
+    tx.insert(
+        "api_keys",
+        fields! {
+            hash, id, tenant: tenant.as_str(), role, name, created_at, expires_at, revoked_at,
+        },
+    )
 }
 
 fn update_end(tx: &Tx<'_>, key: &ApiKeyRecord) -> Result<()> {

@@ -49,7 +49,6 @@ pub struct NewRun {
     /// Unique within the tenant.
     pub id: String,
     pub workflow: String,
-    /// Opaque id of the caller.
     pub principal: String,
     pub inputs: RedactedJson,
     pub events: Vec<NewRunEvent>,
@@ -66,7 +65,7 @@ pub struct NewRun {
 pub struct NewFork {
     pub id: String,
     pub source: String,
-    /// The first event that the caller asked for. The events before it are repeated too.
+    /// The first event that the caller asked for; those before it are repeated too.
     pub from_seq: u64,
     pub now: Millis,
     pub claim: Option<Claim>,
@@ -74,7 +73,6 @@ pub struct NewFork {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRunEvent {
-    /// For example `node.completed`.
     pub kind: &'static str,
     pub node: Option<String>,
     /// Content-free JSON object.
@@ -90,7 +88,6 @@ pub struct RunStep {
     /// Each becomes an event `memory.written`, before `events`.
     pub writes: Vec<RunWrite>,
     pub events: Vec<NewRunEvent>,
-    /// Variables to set. One whose name exists takes the new value.
     pub variables: Vec<RunVariable>,
     pub status: RunStatus,
     pub error: Option<RunError>,
@@ -137,7 +134,6 @@ pub struct EntryRef {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
-    /// For programs.
     pub code: String,
     /// For people. It quotes nothing.
     pub message: String,
@@ -160,7 +156,6 @@ pub struct ForkOf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRecord {
     pub id: String,
-    /// Name of one of the tenant's workspaces.
     pub workspace: String,
     pub principal: String,
     pub workflow: String,
@@ -209,11 +204,9 @@ pub struct RunEventRecord {
 }
 
 impl Store {
-    /// Creates a run with its first events, the log's head as its position and the files
-    /// of its workspace. An id that exists is [`StoreError::RunExists`], one unfinished
-    /// run too many [`StoreError::TooManyRuns`], a claim that is taken
-    /// [`StoreError::ClaimTaken`]. As with an append, it may be
-    /// [`StoreError::SecretsChanged`].
+    /// Creates a run with its first events, at the log's head, with the files of its workspace.
+    /// May fail with [`StoreError::RunExists`], [`StoreError::TooManyRuns`],
+    /// [`StoreError::ClaimTaken`] or, as an append, [`StoreError::SecretsChanged`].
     pub async fn create_run(&self, workspace: &Workspace, run: NewRun) -> Result<RunRecord> {
         let place = workspace.clone();
         self.write(workspace.tenant(), "create_run", move |tx| {
@@ -222,10 +215,9 @@ impl Store {
         .await
     }
 
-    /// Creates a run that repeats an ended run of the same tenant: its events with their
-    /// times and payloads, its files, inputs, variables, owner and end. Answers `None` and
-    /// does nothing if that run does not exist, has not ended or has expired. Claims and
-    /// ids as with [`Store::create_run`].
+    /// Creates a run that repeats an ended run of the same tenant, with its events and its end.
+    /// Does nothing and returns `None` if that run does not exist, has not ended or has expired.
+    /// Claims and ids as with [`Store::create_run`].
     pub async fn fork_run(&self, tenant: &Tenant, fork: NewFork) -> Result<Option<RunRecord>> {
         self.write(tenant, "fork_run", move |tx| self::fork(tx, &fork)).await
     }
@@ -240,12 +232,10 @@ impl Store {
         .await
     }
 
-    /// Applies the next step of a run: its writes, which are logged like all others and
-    /// become events of the run, its events, variables and status. Answers `None` and
-    /// does nothing if the run has another number of events than `seen`, has ended or
-    /// does not exist. A write whose id exists is [`StoreError::EntryExists`], one into
-    /// another tenant's memory [`StoreError::OtherTenant`]. As with an append, it may be
-    /// [`StoreError::SecretsChanged`].
+    /// Applies the next step of a run. Does nothing and returns `None` if the run has another
+    /// number of events than `seen`, has ended or does not exist. May fail with
+    /// [`StoreError::EntryExists`], [`StoreError::OtherTenant`] (a write into another tenant's
+    /// memory) or, as an append, [`StoreError::SecretsChanged`].
     pub async fn step_run(&self, tenant: &Tenant, step: RunStep) -> Result<Option<RunRecord>> {
         self.write(tenant, "step_run", move |tx| self::step(tx, tx.tenant()?, step.clone())).await
     }

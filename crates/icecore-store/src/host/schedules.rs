@@ -8,7 +8,7 @@ use icecore_domain::time::Millis;
 use serde_json::{Value as Json, json};
 
 use crate::engine::tx::{Isolation, Tx};
-use crate::engine::{Params, Row, column, params};
+use crate::engine::{Params, Row, column, fields, params};
 use crate::error::{Result, StoreError};
 use crate::host::unless_damaged;
 use crate::outcomes::{self, Claim, Effect};
@@ -22,7 +22,6 @@ words! {
         /// A dream of its memory.
         #[default]
         Dream = "dream",
-        /// A consolidation of its memory.
         Consolidate = "consolidate",
         /// The commitments of its memory whose time has come.
         Commitments = "commitments",
@@ -35,7 +34,6 @@ pub enum ScheduleTiming {
     Once(Millis),
 }
 
-/// The next instant of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextTick {
     pub at: Millis,
@@ -49,14 +47,12 @@ pub struct NewSchedule {
     pub id: String,
     pub task: ScheduleTask,
     pub timing: ScheduleTiming,
-    /// Tokens that a dream may use.
     pub budget: Option<u64>,
     pub catch_up: CatchUp,
     /// The most that an instant fires late.
     pub jitter_millis: u64,
     pub next: NextTick,
     pub now: Millis,
-    /// How many schedules a tenant may have.
     pub most: u64,
     pub claim: Option<Claim>,
 }
@@ -76,7 +72,6 @@ pub struct ScheduleRecord {
     pub handled_through: Millis,
     /// `None` once no instant is left.
     pub next: Option<NextTick>,
-    /// Failures since the last success.
     pub failures: u64,
     /// Nothing runs before this.
     pub not_before: Option<Millis>,
@@ -105,12 +100,8 @@ impl Store {
     /// Stores a schedule. One more than a tenant may have with instants to come is
     /// [`StoreError::TooManySchedules`]; of those without, as many of the last are kept. A
     /// claim that is taken is [`StoreError::ClaimTaken`].
-    pub async fn put_schedule(
-        &self,
-        scope: &Scope,
-        schedule: NewSchedule,
-    ) -> Result<ScheduleRecord> {
-        self.write(scope, "put_schedule", move |tx| put(tx, schedule.clone())).await
+    pub async fn put_schedule(&self, scope: &Scope, new: NewSchedule) -> Result<ScheduleRecord> {
+        self.write(scope, "put_schedule", move |tx| put(tx, new.clone())).await
     }
 
     pub async fn schedule(&self, tenant: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
@@ -121,11 +112,11 @@ impl Store {
     /// Schedules of a tenant, or of one memory of it, oldest first.
     pub async fn schedules(
         &self,
-        tenant: &Tenant,
+        of: &Tenant,
         memory: Option<&str>,
     ) -> Result<Vec<ScheduleRecord>> {
         let memory = memory.map(str::to_owned);
-        self.read(tenant, "schedules", move |tx| {
+        self.read(of, "schedules", move |tx| {
             let which = "WHERE k.tenant = ?1 AND (?2 IS NULL OR k.scope =
                    (SELECT scope FROM scopes WHERE tenant = ?1 AND memory = ?2))
                  ORDER BY k.created_at, k.id";
@@ -145,13 +136,9 @@ impl Store {
     }
 
     /// Pauses a schedule: it does not fire until it is resumed. A running tick goes on.
-    pub async fn pause_schedule(
-        &self,
-        tenant: &Tenant,
-        id: &str,
-    ) -> Result<Option<ScheduleRecord>> {
+    pub async fn pause_schedule(&self, of: &Tenant, id: &str) -> Result<Option<ScheduleRecord>> {
         let id = id.to_owned();
-        self.write(tenant, "pause_schedule", move |tx| {
+        self.write(of, "pause_schedule", move |tx| {
             let no = tx.tenant_no()?;
             let pause = "UPDATE schedules SET paused = 1 WHERE tenant = ?1 AND id = ?2";
             tx.run(pause, params![no, id])?;
@@ -185,8 +172,7 @@ impl Store {
     }
 
     /// Schedules of all tenants that are not paused and fire at or before `now`, or that a
-    /// wrong clock handled far in the future: the first of each tenant, then the second of
-    /// each.
+    /// wrong clock handled far in the future: the first of each tenant, then the second.
     pub async fn due_schedules(&self, now: Millis, limit: usize) -> Result<Vec<ScheduleRecord>> {
         self.read(Isolation::Global, "due_schedules", move |tx| {
             let which = "WHERE k.paused = 0 AND k.fires_at IS NOT NULL
@@ -223,21 +209,19 @@ fn put(tx: &Tx<'_>, new: NewSchedule) -> Result<ScheduleRecord> {
         not_before: None,
         missed: 0,
     };
-    let ScheduleRecord { id, timing, budget, jitter_millis: jitter, .. } = &record;
-    let (cron, timezone, once_at) = match timing {
+    let ScheduleRecord { id, task, budget, jitter_millis, .. } = &record;
+    let (cron, timezone, once_at) = match &record.timing {
         ScheduleTiming::Cron { line, timezone } => (Some(line), timezone.as_str(), None),
         ScheduleTiming::Once(at) => (None, "UTC", Some(at)),
     };
-    let (task, catch_up) = (record.task.as_str(), record.catch_up.as_str());
     let (next_at, fires_at) = next_columns(record.next);
-    tx.run(
-        "INSERT INTO schedules (tenant, scope, id, task, cron, timezone, once_at, budget, catch_up,
-                                jitter, created_at, handled_through, next_at, fires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12, ?13)",
-        params![
-            no.tenant, no.scope, id, task, cron, timezone, once_at, budget, catch_up, jitter, now,
-            next_at, fires_at,
-        ],
+    tx.insert(
+        "schedules",
+        fields! {
+            tenant: no.tenant, scope: no.scope, id, task: task.as_str(), cron, timezone, once_at,
+            budget, catch_up: record.catch_up.as_str(), jitter: jitter_millis, created_at: now,
+            handled_through: now, next_at, fires_at,
+        },
     )?;
     // Of the schedules with no instant left, the last stay, and those with a running tick.
     tx.run(
@@ -252,7 +236,6 @@ fn put(tx: &Tx<'_>, new: NewSchedule) -> Result<ScheduleRecord> {
     Ok(record)
 }
 
-/// The columns `next_at` and `fires_at`.
 fn next_columns(next: Option<NextTick>) -> (Option<Millis>, Option<Millis>) {
     next.map(|next| (next.at, next.fires_at)).unzip()
 }

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bounds::Change;
 use crate::engine::tx::Tx;
-use crate::engine::{Error, Row, column, params, tuple};
+use crate::engine::{Error, Row, column, fields, params, tuple};
 use crate::error::{Result, StoreError};
 use crate::host::unless_damaged;
 use crate::log::hidden::read_hidden;
@@ -25,9 +25,7 @@ use crate::{log, scopes, secrets, usage};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     Anything,
-    /// Some version.
     Present,
-    /// No version.
     Absent,
     /// The version written at this position, as the last.
     At(Position),
@@ -44,12 +42,10 @@ pub enum Expect {
 pub struct NewFile {
     pub path: FilePath,
     pub content: RedactedText,
-    /// Media type.
     pub content_type: RedactedText,
     pub expect: Expect,
     /// How many versions to keep, this one included; at least 1.
     pub versions_kept: u64,
-    /// How many files the workspace may have.
     pub most_files: u64,
     pub now: Millis,
     /// The version of the tenant's secrets with which the file was redacted.
@@ -64,9 +60,7 @@ pub struct FileHead {
     pub path: FilePath,
     /// From 1, also for a file written where another was deleted.
     pub version: u64,
-    /// Media type.
     pub content_type: RedactedText,
-    /// SHA-256 of the content.
     pub digest: [u8; 32],
     /// Where in the log it was written. No two versions share one.
     pub position: Position,
@@ -89,10 +83,9 @@ impl Effect for FileRecord {
 impl Store {
     /// Writes the next version of a file, or the first at its path, and logs
     /// `workspace.updated` with the path and the version alone. The oldest versions beyond
-    /// `versions_kept` are deleted. A last version other than expected is
-    /// [`StoreError::FileConflict`], one path too many [`StoreError::TooManyFiles`]. A
-    /// claim that is taken is [`StoreError::ClaimTaken`] whatever the file is like. As with
-    /// an append, it may be [`StoreError::SecretsChanged`].
+    /// `versions_kept` are deleted. May fail with [`StoreError::FileConflict`],
+    /// [`StoreError::TooManyFiles`], before these with [`StoreError::ClaimTaken`], and, as an
+    /// append, with [`StoreError::SecretsChanged`].
     pub async fn put_file(&self, workspace: &Workspace, file: NewFile) -> Result<FileRecord> {
         let place = workspace.clone();
         self.write(workspace.tenant(), "put_file", move |tx| put(tx, &place, file.clone())).await
@@ -132,9 +125,8 @@ impl Store {
     }
 
     /// Deletes a file with all its versions and logs `workspace.updated` with the version
-    /// that would have been next; false if there is no file. A last version other than
-    /// expected is [`StoreError::FileConflict`]. A file written at this path afterwards
-    /// begins at version 1.
+    /// that would have been next; false if there is no file. Fails with
+    /// [`StoreError::FileConflict`]. The next file at this path begins at version 1.
     pub async fn delete_file(
         &self,
         workspace: &Workspace,
@@ -165,13 +157,14 @@ pub(crate) fn put(tx: &Tx<'_>, workspace: &Workspace, file: NewFile) -> Result<F
     }
     let version = last.map_or(1, |(version, _)| version + 1);
     let position = log_update(tx, tenant, path, version, file.now)?;
-    let (kind, digest) = (file.content_type.as_str(), digest(text));
-    let (now, hidden) = (file.now, json!(file.hidden).to_string());
-    tx.run(
-        "INSERT INTO files (tenant, workspace, path, version, position, updated_at,
-                            content_type, digest, hidden, content)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        params![tenant, name, path, version, position, now, kind, digest, hidden, text.as_bytes()],
+    let (digest, now) = (digest(text), file.now);
+    tx.insert(
+        "files",
+        fields! {
+            tenant, workspace: name, path, version, position, updated_at: now,
+            content_type: file.content_type, digest, hidden: json!(file.hidden).to_string(),
+            content: text.as_bytes(),
+        },
     )?;
     let oldest = version.saturating_sub(file.versions_kept.max(1));
     let freed = usage::freed(
@@ -315,8 +308,8 @@ pub(crate) fn stored_path(path: String) -> Option<FilePath> {
 
 // Rewriting
 
-/// Redacts all versions of a tenant's files again. Answers the new path of each file whose
-/// old one contained a secret, by workspace and old path.
+/// Redacts all versions of a tenant's files again. Returns the new path of each file whose old
+/// one contained a secret, by workspace and old path.
 pub(crate) fn rewrite(
     tx: &Tx<'_>,
     tenant: i64,
@@ -428,7 +421,6 @@ fn rename(
 
 // Checks and counts
 
-/// Versions of files that are damaged.
 pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
     let findings = tx.all(&format!("SELECT {HEAD}, content FROM files"), [], |row| {
         let content = str::from_utf8(row.get_ref(6)?.as_blob().unwrap_or_default());
@@ -442,7 +434,6 @@ pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
     Ok(findings.into_iter().flatten().collect())
 }
 
-/// How many files a tenant has.
 pub(crate) fn count(tx: &Tx<'_>, tenant: i64) -> Result<u64> {
     let sql =
         "SELECT count(*) FROM (SELECT DISTINCT workspace, path FROM files WHERE tenant = ?1) f";

@@ -9,16 +9,13 @@ use icecore_domain::ids::{Branch, Ordinal, SessionNo};
 use super::PackMember;
 use crate::pack::TextFormat;
 
-/// What is known of a pack's contents without opening a frame.
 pub(super) struct Index {
     pub(super) identity: [u8; 32],
     pub(super) frames: Vec<FrameEntry>,
     pub(super) members: Vec<MemberEntry>,
 }
 
-/// One frame.
 pub(super) struct FrameEntry {
-    /// How many members are in it.
     pub(super) members: usize,
     /// Its length in the pack, tag included.
     pub(super) sealed_bytes: usize,

@@ -1,10 +1,8 @@
 //! Copies of objects from elsewhere on this machine's disk, up to a bound.
 //!
-//! The directory is all there is: a file's bytes are the object's, its name is the
-//! object's, and it was last used when it was last modified. So a restart knows what the
-//! last run knew, and processes may share it. Nothing here is trusted: a copy counts only
-//! if it has the checksum that the store recorded, and one that cannot be kept costs a
-//! download.
+//! A file has the object's name and bytes, and was last used when it was last modified, so
+//! processes may share the directory. A copy counts only if it has the checksum that the store
+//! recorded, and one that cannot be kept costs a download.
 
 use std::collections::BTreeSet;
 use std::fs::{DirEntry, File};
@@ -25,7 +23,6 @@ const WRITING: char = '#';
 /// What was being written so long ago is nobody's any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// The copies.
 #[derive(Debug)]
 pub(super) struct Cache {
     dir: PathBuf,
@@ -34,7 +31,6 @@ pub(super) struct Cache {
     held_bytes: Mutex<u64>,
 }
 
-/// A file of the cache.
 struct Copy {
     path: PathBuf,
     bytes: u64,
@@ -116,9 +112,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes what was used longest ago until nine tenths of the bound are held, if it
-    /// is passed; so a full cache is not looked through for each copy. Answers what is
-    /// held then.
+    /// If the bound is passed, removes what was used longest ago down to nine tenths of it, so
+    /// that a full cache is not read for each copy. Returns the bytes that are left.
     fn make_room(&self) -> io::Result<u64> {
         let mut copies = Vec::new();
         for entry in fs::read_dir(&self.dir)? {

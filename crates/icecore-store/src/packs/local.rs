@@ -8,11 +8,11 @@ use std::time::Duration;
 use object_store::local::LocalFileSystem;
 use object_store::{Error, ObjectStore};
 
-use crate::error::StoreError;
+use crate::error::{Result, StoreError};
 use crate::files::{Refusal, make_dir, refusal, write_error};
 
 /// Files below `dir`, which is made if it is missing.
-pub(super) fn open(dir: &Path) -> Result<Arc<dyn ObjectStore>, StoreError> {
+pub(super) fn open(dir: &Path) -> Result<Arc<dyn ObjectStore>> {
     make_dir(dir)?;
     let objects = LocalFileSystem::new_with_prefix(dir)
         .map_err(|source| failed("open the directory of", "", dir, source))?
@@ -42,11 +42,7 @@ fn is_leftover(file_name: &str, suffix: &str) -> bool {
     })
 }
 
-pub(super) fn remove_leftovers(
-    dir: &Path,
-    suffix: &str,
-    min_age: Duration,
-) -> Result<u64, StoreError> {
+pub(super) fn remove_leftovers(dir: &Path, suffix: &str, min_age: Duration) -> Result<u64> {
     let failed = |source| write_error("clean the directory", dir, source);
     let mut removed = 0;
     for entry in dir.read_dir().map_err(failed)? {

@@ -86,7 +86,7 @@ fn large(of: u8) -> Bytes {
     Bytes::from(vec![of; 2 * PART + 1])
 }
 
-async fn get_large(packs: &Packs, name: &str, of: u8) -> Result<Bytes, StoreError> {
+async fn get_large(packs: &Packs, name: &str, of: u8) -> Result<Bytes> {
     packs.get_lying(name, &Sha256::digest(large(of)).into()).await
 }
 

@@ -54,25 +54,21 @@ pub(crate) fn refuse_lost(tx: &Tx<'_>, fence: &Fence) -> Result<()> {
 }
 
 impl Store {
-    /// Takes a lease until a moment, or renews it; answers nothing while another's has not
-    /// run out. It has a number that rises whenever the holder changes, and stays the same
-    /// for a holder that renews, also late, as long as nobody took it meanwhile. One that
-    /// seems to be for longer than an hour was taken by a clock that was wrong, and is
-    /// nobody's.
+    /// Takes a lease until a moment, or renews it, also late; `None` while another holds it.
+    /// Its number rises whenever the holder changes.
     pub async fn lease(
         &self,
         name: &str,
-        holder: &str,
+        by: &str,
         until: Millis,
         now: Millis,
     ) -> Result<Option<Fence>> {
-        let (name, holder) = (name.to_owned(), holder.to_owned());
+        let (name, by) = (name.to_owned(), by.to_owned());
         let of = Isolation::Lease(name.clone());
-        self.unfenced().write(of, "lease", move |tx| take(tx, &name, &holder, until, now)).await
+        self.unfenced().write(of, "lease", move |tx| take(tx, &name, &by, until, now)).await
     }
 
-    /// Gives a lease back, and its number is good for nothing from then on. Does nothing
-    /// to one that another holds meanwhile.
+    /// Gives a lease back, unless another holds it by now. Its number is void from then on.
     pub async fn release(&self, fence: &Fence) -> Result<()> {
         let of = Isolation::Lease(fence.name.clone());
         self.unfenced().write_with(of, "release", fence.clone(), release).await

@@ -33,12 +33,10 @@ impl Store {
     /// (64 hex digits), or else a random one. `environment` is the present key as
     /// [`Store::open`] takes it.
     ///
-    /// The new key is written to the key file, but for one that is given while the
-    /// present one comes from the environment: that stays out of files. Whenever
-    /// this ends, the key that fits is in a file of the directory or in the hands of
-    /// the one who gave it. Processes that have the store open go on; those whose
-    /// key came from the environment only with tenants that they have met. What was
-    /// sealed with the old key is gone from all files after [`Store::scrub`].
+    /// The new key is written to the key file, unless both keys are given: then it stays out
+    /// of files. Processes that have the store open go on; those whose key came from the
+    /// environment only with tenants that they have met. What was sealed with the old key is
+    /// gone from all files after [`Store::scrub`].
     pub fn rotate_master_key(
         dir: &Path,
         environment: Option<&str>,
@@ -58,9 +56,8 @@ impl Store {
         Postgres::connect(url, options, master_key).map(Self::shared)
     }
 
-    /// As [`Store::connect`], with the key in the key file of `dir`. Where there is
-    /// none it is made, if nothing in the database was sealed with another one: that is
-    /// for the first host, and the others get a copy of it.
+    /// As [`Store::connect`], with the key in the key file of `dir`. The first host of a
+    /// database makes the file, and the others get a copy of it.
     pub fn connect_from(url: &str, options: PostgresOptions, dir: &Path) -> Result<Self> {
         Postgres::connect_from(url, options, dir).map(Self::shared)
     }
@@ -69,15 +66,9 @@ impl Store {
         Self::over(Engine::Postgres(Arc::new(postgres)))
     }
 
-    /// Seals every tenant's key of the store at `url` with a new master key: `new` (64
-    /// hexadecimal digits), or else a random one. `environment` is the present key; without
-    /// it that is in the key file of `dir`, as for [`Store::connect_from`].
-    ///
-    /// The new key is written to the key file, but for one that is given while the present
-    /// one comes from the environment: that stays out of files. One transaction does it, so
-    /// that one of the two keys is wholly in force whenever this ends. Hosts that run go on
-    /// with the tenants that they have met, and make and open no others until they have the
-    /// new key.
+    /// As [`Store::rotate_master_key`], for the store at `url`; without `environment` the
+    /// present key is in the key file of `dir`. One transaction does it. Running hosts go on
+    /// with the tenants that they have met, and need the new key for others.
     ///
     /// Blocks; call it where that may be.
     pub fn rotate_shared_master_key(
@@ -97,8 +88,8 @@ impl Store {
         }
     }
 
-    /// The time that all hosts of a shared store go by, which never goes back. None where
-    /// the machine's own clock will do, or until the database has answered.
+    /// The time that all hosts of a shared store use, which never goes back; `None` until the
+    /// database has answered, and for SQLite.
     pub fn clock(&self) -> Option<Millis> {
         self.postgres()?.clock()
     }

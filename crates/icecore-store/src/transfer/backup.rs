@@ -22,7 +22,6 @@ use crate::tables::{Owner, SCHEMA, TABLES, Table};
 /// How many snapshots are taken while others delete the objects that each names.
 const SNAPSHOTS: usize = 5;
 
-/// How the notes of tenants begin.
 const RESCANNED: &str = "rescanned ";
 
 /// Writes a backup to `path`, which must not exist; the file appears whole or not at all. It
@@ -90,7 +89,6 @@ async fn add_objects(
     Ok(writer)
 }
 
-/// What a backup of so many bytes holds.
 pub(super) fn report(header: Header, end: End, bytes: u64) -> BackupReport {
     let position = |tenant: HeaderTenant| (tenant.name, Position(tenant.position as u64));
     BackupReport {

@@ -60,16 +60,13 @@ impl Kind {
     }
 }
 
-/// What a backup says of itself before anything else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Header {
-    /// The version of the schema that its rows have.
     pub(super) schema: i64,
     pub(super) created_at: i64,
     /// The memory, if the backup is of one alone.
     pub(super) memory: Option<String>,
-    /// Whether it is of every tenant.
     pub(super) everything: bool,
     /// The check value of the master key that sealed the tenants' keys.
     pub(super) key_check: String,
@@ -98,11 +95,9 @@ pub(super) struct Object {
     pub(super) sha256: String,
 }
 
-/// What the file holds, counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct End {
-    /// Rows by table.
     pub(super) rows: BTreeMap<String, u64>,
     pub(super) objects: u64,
     pub(super) object_bytes: u64,
@@ -112,7 +107,6 @@ pub(super) struct End {
 
 // Writing
 
-/// Writes a backup, block by block.
 pub(super) struct Writer {
     path: PathBuf,
     out: BufWriter<File>,
@@ -230,7 +224,6 @@ pub(super) fn bad(path: &Path, reason: &str) -> StoreError {
     StoreError::BadBackup { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-/// A piece of a backup.
 pub(super) enum Piece {
     /// Rows of a table, which has the columns that the file has of it.
     Rows(Arc<Table>, Vec<Values>),
@@ -242,7 +235,6 @@ pub(super) enum Piece {
 /// How many bytes of a file were read, and their checksum.
 pub(super) type Mark = (u64, [u8; 32]);
 
-/// Reads a backup, piece by piece.
 pub(super) struct Reader {
     path: PathBuf,
     input: BufReader<File>,
@@ -252,7 +244,6 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Opens a file and reads its header.
     pub(super) fn open(path: &Path) -> Result<(Self, Header)> {
         let mut reader = Self::open_at(path, 0)?;
         reader.magic()?;

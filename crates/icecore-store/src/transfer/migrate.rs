@@ -1,10 +1,9 @@
 //! Copying a whole store into another, on any two engines.
 //!
-//! Rows are read over one snapshot of the source, tenant by tenant and table by table in the
-//! order of the key, and written in batches, each a transaction of its own. A run that was cut
-//! off goes on after the last row that the target has of each table. Then every table of a
-//! tenant is read back, counted and hashed. All of it is repeated if the source has changed
-//! meanwhile. Until the end the target has a note that keeps others from opening it.
+//! Rows are read over one snapshot of the source, by tenant, table and key, and written in
+//! batches, each a transaction. A run that was cut off goes on after the last row that the
+//! target has of each table. Then every table of a tenant is read back and compared. All of it
+//! is repeated if the source has changed. Until the end a note keeps others from the target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,24 +31,19 @@ const ROUNDS: u64 = 3;
 /// How long the source's transaction is idle at most.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// One end of a migration.
 #[derive(Clone)]
 pub struct Moving {
     pub store: Store,
     pub objects: Objects,
 }
 
-/// What was moved.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MigrationReport {
     /// The tenants, each with the position at which it was read.
     pub tenants: Vec<(String, Position)>,
-    /// Rows by table.
     pub rows: BTreeMap<String, u64>,
-    /// Packs and archives.
     pub objects: u64,
     pub object_bytes: u64,
-    /// Whether an earlier run had begun it.
     pub was_resumed: bool,
     /// How many snapshots it took.
     pub rounds: u64,
@@ -60,7 +54,6 @@ impl MigrationReport {
         self.rows.get(table).copied().unwrap_or_default()
     }
 
-    /// Rows of all tables.
     pub fn row_count(&self) -> u64 {
         self.rows.values().sum()
     }
@@ -78,8 +71,7 @@ struct Note {
 
 /// The source of an unfinished migration, by the target's note.
 pub fn half_moved_from(note: &str) -> String {
-    let note: Option<Note> = serde_json::from_str(note).ok();
-    note.map_or_else(|| "another store".to_owned(), |note| note.from)
+    serde_json::from_str(note).map_or_else(|_| "another store".to_owned(), |note: Note| note.from)
 }
 
 /// Copies all of `from` to `to`, which must be empty or half filled from there. `name` is what
@@ -156,7 +148,6 @@ fn marks(tx: &Tx<'_>) -> Result<Marks> {
     tx.all(marks, [], tuple)
 }
 
-/// What was copied of one snapshot.
 struct Copied {
     marks: Marks,
     notes: BTreeMap<String, String>,
@@ -419,7 +410,6 @@ impl Target {
             .await
     }
 
-    /// Hands the target over.
     async fn finish(&self, notes: BTreeMap<String, String>) -> Result<()> {
         self.write(move |tx| {
             for (name, value) in &notes {

@@ -19,12 +19,10 @@ const ROWS: (usize, usize) = (8, 4_096);
 /// Values that one statement takes at most.
 const MOST_VALUES: usize = 1_000;
 
-/// Whose rows are read.
 #[derive(Debug, Clone)]
 pub(super) struct Whose {
     pub(super) tenant: i64,
     pub(super) name: String,
-    /// One memory's alone.
     pub(super) memory: Option<OneMemory>,
 }
 

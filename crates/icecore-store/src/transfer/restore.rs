@@ -95,11 +95,9 @@ fn verify(path: PathBuf, keys: &[MasterKey], tell: &Tell) -> Result<Backup> {
     Ok(Backup { path, header, end, master, rows_end, bytes })
 }
 
-/// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
     pub backup: BackupReport,
-    /// The memories that were restored.
     pub scopes: Vec<Scope>,
 }
 
@@ -150,7 +148,6 @@ struct Restoring<'a> {
     backup: &'a Backup,
     /// The number that each tenant has here, by its number in the file.
     tenants: BTreeMap<i64, i64>,
-    /// The same for policies.
     policies: BTreeMap<i64, i64>,
 }
 

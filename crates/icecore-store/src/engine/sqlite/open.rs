@@ -44,7 +44,6 @@ const UPGRADES: [&str; SCHEMA as usize - 1] = [
     include_str!("../../../migrations/history/0015_planner.sql"),
 ];
 
-/// The file's name in the data directory.
 pub(crate) const FILE_NAME: &str = "icecore.db";
 
 pub(super) struct Opened {
@@ -95,7 +94,6 @@ pub(super) fn open(dir: &Path, master_key: Option<&str>) -> Result<Opened> {
     Ok(opened)
 }
 
-/// A new store in memory.
 #[expect(clippy::expect_used, reason = "nothing outside the process is needed")]
 pub(super) fn in_memory(master_key: [u8; 32]) -> Opened {
     let connection = Connection::open_in_memory().expect("SQLite opens without a file");
@@ -117,14 +115,9 @@ pub(super) fn in_memory(master_key: [u8; 32]) -> Opened {
 }
 
 /// The master key that fits a check value.
-fn find_key(
-    dir: &Path,
-    environment: Option<&str>,
-    check: &[u8],
-    origin: &str,
-) -> Result<MasterKey> {
+fn find_key(dir: &Path, given: Option<&str>, check: &[u8], origin: &str) -> Result<MasterKey> {
     let wrong = || StoreError::WrongMasterKey { origin: origin.to_owned() };
-    if let Some(digits) = environment {
+    if let Some(digits) = given {
         let key = MasterKey::from_environment(digits)?;
         return if key.matches(check) { Ok(key) } else { Err(wrong()) };
     }
@@ -306,7 +299,6 @@ fn network_kind(magic: u32) -> Option<&'static str> {
     }
 }
 
-/// What an error of a statement means to a person.
 pub(super) fn classify(error: engine::Error, path: &Path) -> StoreError {
     match error {
         engine::Error::Sqlite(error) => classify_file(error, path),
@@ -314,7 +306,6 @@ pub(super) fn classify(error: engine::Error, path: &Path) -> StoreError {
     }
 }
 
-/// What an error of the database means to a person.
 pub(super) fn classify_file(error: rusqlite::Error, path: &Path) -> StoreError {
     let path = path.to_owned();
     let Some(code) = error.sqlite_error_code() else {
@@ -343,7 +334,6 @@ pub(super) fn snapshot<'c>(
     file.unchecked_transaction().map_err(|error| classify_file(error, path))
 }
 
-/// What SQLite says of the soundness of its file.
 pub(crate) fn check_file(tx: &Tx<'_>) -> Result<Vec<String>> {
     let mut findings: Vec<String> = tx.all("PRAGMA integrity_check(20)", [], column)?;
     findings.retain(|line| line != "ok");

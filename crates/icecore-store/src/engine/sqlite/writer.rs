@@ -42,7 +42,6 @@ type Write = Box<dyn FnOnce(Result<&Connection>) -> Answer + Send>;
 /// Answers the caller of a write, once it is known whether the commit failed.
 type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
-/// A write that runs `act` and sends what came of it.
 fn waiting<T: Send + 'static>(
     act: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     sender: oneshot::Sender<Result<T>>,
@@ -54,7 +53,6 @@ fn waiting<T: Send + 'static>(
     })
 }
 
-/// What the writing thread and those who wait for it count.
 #[derive(Default)]
 struct Counted {
     writes: Clocked,
@@ -82,7 +80,6 @@ impl Writer {
         Self { counted, queue: Some(queue), thread }
     }
 
-    /// How it went so far, but for reads.
     pub(super) fn timings(&self) -> StoreTimings {
         let waiting =
             self.queue.as_ref().map_or(0, |queue| queue.max_capacity() - queue.capacity());
@@ -115,7 +112,6 @@ impl Writer {
         self.alone(tidy).await
     }
 
-    /// Writes the file anew and empties the write-ahead log.
     pub(super) async fn scrub(&self) -> Result<()> {
         self.alone(scrub).await.map(|_| ())
     }
@@ -249,13 +245,10 @@ impl Shared {
     }
 }
 
-fn in_savepoint<T>(
-    connection: &Connection,
-    act: impl FnOnce(&Connection) -> Result<T>,
-) -> Result<T> {
-    let Some(file) = connection.file() else { return Err(StoreError::Closed) };
+fn in_savepoint<T>(on: &Connection, act: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    let Some(file) = on.file() else { return Err(StoreError::Closed) };
     run_cached(file, "SAVEPOINT one")?;
-    let result = act(connection);
+    let result = act(on);
     // If SQLite has rolled all back already there is no savepoint to end.
     if !file.is_autocommit()
         && let Err(error) = end_savepoint(file, result.is_ok())

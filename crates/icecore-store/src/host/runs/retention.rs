@@ -76,20 +76,13 @@ impl Store {
         .await
     }
 
-    /// Deletes the rows of runs of all tenants that expired at or before a moment; answers
-    /// how many.
+    /// Deletes the rows of runs of all tenants that expired at or before a moment.
     pub async fn purge_runs(&self, expired_by: Millis, limit: usize) -> Result<u64> {
-        self.write(Isolation::Global, "purge_runs", move |tx| {
-            let purged = tx.run(
-                "DELETE FROM workflow_runs WHERE (tenant, run) IN (
-                     SELECT tenant, run FROM workflow_runs INDEXED BY workflow_runs_expired
-                     WHERE expired_at IS NOT NULL AND expired_at <= ?1
-                     ORDER BY expired_at, tenant, run LIMIT ?2)",
-                params![expired_by, limit],
-            )?;
-            Ok(purged as u64)
-        })
-        .await
+        let purge = "DELETE FROM workflow_runs WHERE (tenant, run) IN (
+                 SELECT tenant, run FROM workflow_runs INDEXED BY workflow_runs_expired
+                 WHERE expired_at IS NOT NULL AND expired_at <= ?1
+                 ORDER BY expired_at, tenant, run LIMIT ?2)";
+        self.sweep("purge_runs", purge, expired_by, limit).await
     }
 }
 

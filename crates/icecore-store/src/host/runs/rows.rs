@@ -9,10 +9,12 @@ use super::{
     ForkOf, NewRunEvent, RunEventRecord, RunFile, RunRecord, RunStatus, RunValue, RunVariable,
 };
 use crate::engine::tx::Tx;
-use crate::engine::{Row, number, params};
+use crate::engine::{Row, fields, number, params, record, tuple};
 use crate::error::Result;
 use crate::host::unless_damaged;
 use crate::host::workspace::stored_path;
+
+record! { RunEventRecord { sequence, at, kind, node, cause, payload } }
 
 const COLUMNS: &str = "run, workspace, principal, workflow, status, position, created_at, ended_at,
     expired_at, events, source, from_seq, error, inputs, files, variables";
@@ -21,19 +23,15 @@ pub(super) fn insert(tx: &Tx<'_>, tenant: i64, run: &RunRecord) -> Result<()> {
     let RunRecord { id, workspace, principal, workflow, position, .. } = run;
     let RunRecord { created_at, ended_at, events, fork, inputs, .. } = run;
     let (source, from_seq) = fork.as_ref().map(|fork| (&fork.run, fork.from_seq)).unzip();
-    let (status, inputs) = (run.status.as_str(), inputs.json().as_str());
-    let (error, files, variables) = (write_error(run), write_files(run), write_variables(run));
-    tx.run(
-        "INSERT INTO workflow_runs (tenant, run, workspace, principal, workflow, status, position,
-                                    created_at, ended_at, events, source, from_seq, error, inputs,
-                                    files, variables)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
-        params![
-            tenant, id, workspace, principal, workflow, status, position, created_at, ended_at,
-            events, source, from_seq, error, inputs, files, variables,
-        ],
-    )?;
-    Ok(())
+    tx.insert(
+        "workflow_runs",
+        fields! {
+            tenant, run: id, workspace, principal, workflow, status: run.status.as_str(), position,
+            created_at, ended_at, events, source, from_seq, error: write_error(run),
+            inputs: inputs.json().as_str(), files: write_files(run),
+            variables: write_variables(run),
+        },
+    )
 }
 
 /// Writes all that may change of a run before it expires.
@@ -139,16 +137,12 @@ pub(super) fn add_events(
     at: Millis,
 ) -> Result<()> {
     for (sequence, event) in (first..).zip(events) {
-        tx.run(
-            "INSERT INTO run_events (tenant, run, sequence, at, kind, node, payload)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![tenant, run, sequence, at, event.kind, event.node, event.payload],
-        )?;
+        let NewRunEvent { kind, node, payload } = event;
+        tx.insert("run_events", fields! { tenant, run, sequence, at, kind, node, payload })?;
     }
     Ok(())
 }
 
-/// Repeats the events of a run in its fork.
 pub(super) fn copy_events(tx: &Tx<'_>, tenant: i64, source: &str, fork: &str) -> Result<()> {
     tx.run(
         "INSERT INTO run_events (tenant, run, sequence, at, kind, node, cause, payload)
@@ -170,20 +164,10 @@ pub(super) fn events(
         "SELECT sequence, at, kind, node, cause, payload FROM run_events
          WHERE tenant = ?1 AND run = ?2 AND sequence > ?3 ORDER BY sequence LIMIT ?4",
         params![tenant, run, after.map_or(-1, number), limit],
-        |row| {
-            Ok(RunEventRecord {
-                sequence: row.get(0)?,
-                at: row.get(1)?,
-                kind: row.get(2)?,
-                node: row.get(3)?,
-                cause: row.get(4)?,
-                payload: row.get(5)?,
-            })
-        },
+        tuple,
     )
 }
 
-/// Runs whose rows are damaged.
 pub(crate) fn check(tx: &Tx<'_>) -> Result<Vec<String>> {
     let findings = tx.all(&format!("SELECT {COLUMNS} FROM workflow_runs"), [], |row| {
         if unless_damaged(read_row(tx, row))?.is_some() {

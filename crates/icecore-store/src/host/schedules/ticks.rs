@@ -44,9 +44,7 @@ pub struct TickRecord {
     pub at: Millis,
     /// `None` while it runs.
     pub outcome: Option<TickOutcome>,
-    /// The workflow run that it made.
     pub run: Option<String>,
-    /// Code of the error.
     pub error: Option<String>,
     /// The host that runs it, or ran it last.
     pub holder: Option<String>,
@@ -60,12 +58,10 @@ pub struct TickRecord {
     pub missed: u64,
 }
 
-/// How one host handles the instants of a schedule that have come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TickClaim {
     /// The schedule's `handled_through` when this was planned.
     pub seen_through: Millis,
-    /// Instants to record as missed.
     pub missed: Vec<Millis>,
     /// How many more were missed, to be counted only.
     pub counted: u64,
@@ -93,15 +89,13 @@ pub struct TickEnd {
     pub outcome: TickOutcome,
     pub run: Option<String>,
     pub error: Option<String>,
-    /// The schedule's failures since the last success, this one included; `None` leaves
-    /// them and `not_before` as they are.
+    /// The schedule's failures since the last success, with this one; `None`: as before.
     pub failures: Option<u64>,
     /// Nothing runs before this.
     pub not_before: Option<Millis>,
     pub now: Millis,
 }
 
-/// A tick taken over from a dead host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOver {
     pub schedule: ScheduleRecord,
@@ -109,24 +103,16 @@ pub struct TakenOver {
 }
 
 impl Store {
-    /// Records in one step which instants were missed, which one runs and which comes
-    /// next, if the schedule is as it was seen. An instant that has a tick keeps it. The
-    /// tick to run is [`TickOutcome::Overlapped`] while another tick of the schedule runs,
-    /// and [`TickOutcome::BackedOff`] too soon after a failure.
-    pub async fn claim_ticks(
-        &self,
-        tenant: &Tenant,
-        id: &str,
-        claim: TickClaim,
-    ) -> Result<Claimed> {
-        self.write_with(tenant, "claim_ticks", (id.to_owned(), claim), |tx, (id, claim)| {
-            self::claim(tx, id, claim)
-        })
-        .await
+    /// Records which instants were missed, which one runs and which comes next, if the
+    /// schedule is as it was seen. An instant that has a tick keeps it. The tick to run is
+    /// [`TickOutcome::Overlapped`] while another runs, and [`TickOutcome::BackedOff`] too soon
+    /// after a failure.
+    pub async fn claim_ticks(&self, of: &Tenant, id: &str, claim: TickClaim) -> Result<Claimed> {
+        let args = (id.to_owned(), claim);
+        self.write_with(of, "claim_ticks", args, |tx, (id, claim)| self::claim(tx, id, claim)).await
     }
 
-    /// Renews the heartbeat of a running tick; false if the holder lost it. A heartbeat at
-    /// moment 0 gives the tick up to the next host that looks for one.
+    /// Renews the heartbeat of a running tick; false if the holder lost it. Moment 0 gives it up.
     pub async fn beat_tick(
         &self,
         tenant: &Tenant,
@@ -148,14 +134,8 @@ impl Store {
     }
 
     /// Ends a running tick; false if the holder lost it.
-    pub async fn end_tick(
-        &self,
-        tenant: &Tenant,
-        id: &str,
-        at: Millis,
-        end: TickEnd,
-    ) -> Result<bool> {
-        self.write_with(tenant, "end_tick", (id.to_owned(), at, end), |tx, (id, at, end)| {
+    pub async fn end_tick(&self, of: &Tenant, id: &str, at: Millis, end: TickEnd) -> Result<bool> {
+        self.write_with(of, "end_tick", (id.to_owned(), at, end), |tx, (id, at, end)| {
             let no = tx.tenant_no()?;
             let TickEnd { holder, outcome, run, error, failures, not_before, now } = end;
             let ended = tx.run(
@@ -243,19 +223,13 @@ impl Store {
     /// Deletes the oldest ended ticks of all schedules with more than `most`, at most
     /// `limit` in all; answers how many.
     pub async fn trim_ticks(&self, most: u64, limit: usize) -> Result<u64> {
-        self.write(Isolation::Global, "trim_ticks", move |tx| {
-            let trimmed = tx.run(
-                "DELETE FROM ticks WHERE (tenant, schedule, at) IN
-                   (SELECT i.tenant, i.schedule, i.at FROM schedules k CROSS JOIN ticks i
-                      ON i.tenant = k.tenant AND i.schedule = k.id AND i.at <=
-                        (SELECT n.at FROM ticks n WHERE n.tenant = k.tenant AND n.schedule = k.id
-                         ORDER BY n.at DESC LIMIT 1 OFFSET ?1)
-                    WHERE i.ended_at IS NOT NULL ORDER BY k.tenant, k.id, i.at LIMIT ?2)",
-                params![most, limit],
-            )?;
-            Ok(trimmed as u64)
-        })
-        .await
+        let trim = "DELETE FROM ticks WHERE (tenant, schedule, at) IN
+               (SELECT i.tenant, i.schedule, i.at FROM schedules k CROSS JOIN ticks i
+                  ON i.tenant = k.tenant AND i.schedule = k.id AND i.at <=
+                    (SELECT n.at FROM ticks n WHERE n.tenant = k.tenant AND n.schedule = k.id
+                     ORDER BY n.at DESC LIMIT 1 OFFSET ?1)
+                WHERE i.ended_at IS NOT NULL ORDER BY k.tenant, k.id, i.at LIMIT ?2)";
+        self.sweep("trim_ticks", trim, most, limit).await
     }
 }
 
