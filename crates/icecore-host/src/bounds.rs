@@ -135,6 +135,7 @@ impl Bounds {
         let pause = Duration::from_secs(self.settings.step_seconds.max(1));
         loop {
             let is_closed = tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => true,
                 () = tokio::time::sleep(pause) => false,
             };

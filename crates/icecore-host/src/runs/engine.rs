@@ -75,6 +75,7 @@ impl Runs {
     /// alone.
     pub(crate) async fn run_until(&self, stop: impl Future<Output = ()>) {
         tokio::select! {
+            biased;
             () = stop => {}
             () = self.work() => {}
             () = self.expire_until_dropped() => {}
@@ -294,6 +295,7 @@ impl Runs {
             }
             let due = resting.values().min().copied().unwrap_or(now + POLL);
             tokio::select! {
+                biased;
                 Some((key, done)) = tasks.ended() => {
                     if let Some(rest) = self.rest_after(&key, done) {
                         resting.insert(key, Instant::now() + rest);

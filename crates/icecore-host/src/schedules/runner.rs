@@ -15,7 +15,7 @@ use icecore_store::{
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::{DAY_MILLIS, Result, Schedules};
+use super::{ClaimedDue, DAY_MILLIS, Result, Schedules};
 use crate::commitments::CommitmentError;
 use crate::upkeep::Every;
 
@@ -39,6 +39,9 @@ const AHEAD: usize = 4;
 
 /// Without a wake schedules are looked at this often: another process may have made one.
 const POLL_MILLIS: i64 = 1_000;
+
+/// What is due and could not be claimed is asked for again no sooner.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often ticks are looked for that ended long ago.
 const PURGES: Duration = Duration::from_secs(60);
@@ -176,10 +179,14 @@ impl Schedules {
                 tracing::warn!(error = %error, "ticks beyond those that are kept could not be removed");
             }
             let room = room - found.len();
-            let (is_full, has_failed) = match self.claim_due(room).await {
+            // One look a poll while nothing is due.
+            let idle = self.until_the_next().await;
+            let claimed =
+                if idle.is_some() { Ok(ClaimedDue::default()) } else { self.claim_due(room).await };
+            let (is_full, has_failed) = match claimed {
                 Ok(due) => {
                     found.extend(due.jobs);
-                    (due.looked_at >= room, due.has_failed)
+                    (idle.is_none() && due.looked_at >= room, due.has_failed)
                 }
                 Err(error) => {
                     tracing::warn!(error = %error, "schedules could not be looked after, will try again");
@@ -199,9 +206,10 @@ impl Schedules {
                 });
             }
             // What is due and cannot be claimed is no reason to ask again at once.
-            let pause = match is_full || has_failed {
-                true => poll,
-                false => self.until_the_next().await,
+            let pause = match idle {
+                Some(pause) => pause,
+                None if is_full || has_failed => poll,
+                None => self.until_the_next().await.unwrap_or(SHORTEST_PAUSE),
             };
             tokio::select! {
                 biased;
@@ -224,18 +232,20 @@ impl Schedules {
         room.min(DUE_A_ROUND.saturating_sub(held))
     }
 
-    /// How long nothing is due, as far as one can know.
-    async fn until_the_next(&self) -> Duration {
+    /// How long nothing is due, a poll at most. `None`: something is due now, or nobody knows.
+    async fn until_the_next(&self) -> Option<Duration> {
         let now = self.memory.now();
         let soon = Millis(now.0.saturating_add(POLL_MILLIS));
-        let millis = match self.store().due_schedules(soon, 1).await {
-            Ok(due) => {
-                let next = due.first().and_then(|one| one.next);
-                next.map_or(POLL_MILLIS, |next| next.fires_at.0.saturating_sub(now.0))
-            }
-            Err(_) => POLL_MILLIS,
+        // Of all that it finds, the first fires first.
+        let due = self.store().due_schedules(soon, 1).await.ok()?;
+        let Some(first) = due.first() else {
+            return Some(Duration::from_millis(POLL_MILLIS as u64));
         };
-        Duration::from_millis(millis.clamp(20, POLL_MILLIS) as u64)
+        let fires_at = first.next.as_ref()?.fires_at;
+        // One beyond that was handled by a clock that was wrong.
+        let is_coming = now < fires_at && fires_at <= soon;
+        let pause = Duration::from_millis(fires_at.0.saturating_sub(now.0) as u64);
+        is_coming.then(|| pause.max(SHORTEST_PAUSE))
     }
 
     /// Ticks that dead hosts left, taken over.

@@ -52,9 +52,9 @@ const NOT_BY_TENANT: [&str; 7] = [
     // Of one tenant, which they find by its name in `tenants`.
     "SELECT t.tenant, s.scope FROM tenants t JOIN scopes s",
     "SELECT p.epoch, p.summaries, p.facts, (SELECT r.first",
-    "SELECT p.session, p.branch, p.first, p.last, p.name, p.bytes, p.sha256,",
+    "SELECT t.name, s.memory, t.sealed_key, p.sealed_key",
     "SELECT count(*) FROM branches b JOIN sessions o",
-    "SELECT a.tenant, a.scope, a.checksum, a.run, a.name,",
+    "SELECT t.name, (SELECT memory FROM scopes s",
     // Sweeps that look twice over one table.
     "SELECT tenant, scope FROM entries WHERE expires_at <= $1 UNION",
     "UPDATE ticks SET holder = $1, heartbeat = $2, attempts",
