@@ -131,9 +131,9 @@ fn merge_short(piece: &[u8], mut each: impl FnMut(usize)) {
     // Where each part begins, with the rank of the pair of it and the next; last the end.
     let mut parts = [(0_u8, NO_TOKEN); SHORT_BYTES + 1];
     let mut count = piece.len();
-    for at in 0..=count {
+    for (at, part) in parts.iter_mut().enumerate().take(count + 1) {
         let pair = piece.get(at..at + 2).map_or(NO_TOKEN, rank);
-        parts[at] = (at as u8, pair);
+        *part = (at as u8, pair);
     }
     loop {
         let pairs = &parts[..count - 1];

@@ -155,10 +155,10 @@ async fn dense(
     name: &str,
 ) -> Result<(), MemoryError> {
     let name = icecore::ids::SessionName::new(icecore::privacy::Redactor::standard().name(name))?;
-    let Some(session) = icecore::extend::store(&memory).session(scope, &name).await? else {
+    let Some(session) = icecore::extend::store(memory).session(scope, &name).await? else {
         return Ok(());
     };
-    let rows = icecore::extend::store(&memory)
+    let rows = icecore::extend::store(memory)
         .turns(scope, &TurnQuery::all(session.no, usize::MAX >> 1))
         .await?;
     for (place, row) in rows.iter().enumerate() {

@@ -139,7 +139,7 @@ async fn what_runs_held_is_in_no_file_any_more() {
         let json = serde_json::json!({ "note": note }).to_string();
         known.redactor.redacted_json(&JsonText::parse(&json).unwrap())
     };
-    let (store, now) = (icecore::extend::store(&memory), memory.now());
+    let (store, now) = (icecore::extend::store(memory), memory.now());
     let run = NewRun {
         id: "r".to_owned(),
         workflow: "w".to_owned(),

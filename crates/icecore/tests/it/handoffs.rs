@@ -285,9 +285,9 @@ async fn two_at_once_make_one_mark() {
         let (one, two) = (one.unwrap(), two.unwrap());
         assert_eq!(one.handoff.id, two.handoff.id);
         let session =
-            icecore::extend::store(&memory).sessions(scope, None, 1).await.unwrap().remove(0);
+            icecore::extend::store(memory).sessions(scope, None, 1).await.unwrap().remove(0);
         assert_eq!(
-            icecore::extend::store(&memory).handoffs(scope, session.no).await.unwrap().len(),
+            icecore::extend::store(memory).handoffs(scope, session.no).await.unwrap().len(),
             1
         );
     }

@@ -83,7 +83,7 @@ impl Findings {
     }
 
     async fn add_packs(&mut self, dir: &Path, memory: &Memory) {
-        for pack in icecore::extend::store(&memory).packs(None).await.unwrap() {
+        for pack in icecore::extend::store(memory).packs(None).await.unwrap() {
             let bytes =
                 std::fs::read(dir.join("packs").join(format!("{}.icepack", pack.name))).unwrap();
             let reader = PackReader::open(&pack.name, &bytes, &pack.key).unwrap();

@@ -144,7 +144,7 @@ pub(crate) async fn file(
     let redactor = memory.redactor(who.tenant()).await.unwrap().redactor;
     let path = FilePath::new(redactor.text(path)).unwrap();
     let found =
-        icecore::extend::store(&memory).file(&who.workspace(), &path, version).await.unwrap()?;
+        icecore::extend::store(memory).file(&who.workspace(), &path, version).await.unwrap()?;
     let content = redactor.text(found.content.as_str()).into_string();
     Some(StoredFile { content, version: found.head.version })
 }
@@ -165,5 +165,5 @@ pub(crate) async fn put_file(memory: &Memory, who: &Principal, path: &str, conte
         hidden,
         claim: None,
     };
-    icecore::extend::store(&memory).put_file(&who.workspace(), file).await.unwrap();
+    icecore::extend::store(memory).put_file(&who.workspace(), file).await.unwrap();
 }

@@ -75,7 +75,7 @@ async fn scrub(rotated: &Rotated, settings: &Settings, printer: &Printer) {
     let scrubbed = async {
         let memory = builder(settings)?.embedder(None).master_key(present);
         let memory = memory.open(&settings.data).await?;
-        memory.scrub().await.map_err(icecore::MemoryError::from)?;
+        memory.scrub().await?;
         Ok::<_, Failure>(())
     };
     if let Err(failure) = scrubbed.await {
