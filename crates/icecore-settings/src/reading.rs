@@ -254,8 +254,10 @@ pub fn check(settings: &mut dyn Section) -> Result<(), SettingError> {
         if let Visit::Setting { key, spec, value } = visit
             && done.is_ok()
         {
+            // A program names a field; that it stands under `[advanced]` is the file's matter.
+            let field = key.strip_prefix("advanced.").unwrap_or(key);
             let own = value.show();
-            done = take(key, spec, value, &[own]);
+            done = take(field, spec, value, &[own]);
         }
     });
     done

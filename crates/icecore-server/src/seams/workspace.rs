@@ -67,13 +67,15 @@ pub(super) async fn operate(
 /// caller's redactor as every name does.
 async fn owner(app: &App, caller: &Caller, fields: &Fields<'_>) -> Result<Principal, ApiError> {
     let redactor = app.memory.redactor(caller.tenant()).await?.redactor;
-    let named = |name: &str| match fields.text(name)? {
-        Some(given) => Ok(given),
-        None => Err(ApiError::invalid(format!("field `{name}` is missing"))),
+    let wrong = |name: &str| ApiError::invalid(format!("field `{name}` cannot be a name"));
+    let in_workspace = |name: &str| caller.principal().clone().at_work_in(redactor.name(name));
+    let named = |field: &str| {
+        let missing = || ApiError::invalid(format!("field `{field}` is missing"));
+        let given = fields.text(field)?.ok_or_else(missing)?;
+        in_workspace(&given).map_err(|_| wrong(field))?;
+        Ok::<_, ApiError>(given)
     };
     // As JSON, so that no two owners have the same name.
     let owner = json!([named("tenant")?, named("workspace")?]);
-    let workspace = redactor.name(&format!("conformance sample {owner}"));
-    let wrong = |_| ApiError::invalid("fields `tenant` and `workspace` cannot be names");
-    caller.principal().clone().at_work_in(workspace).map_err(wrong)
+    in_workspace(&format!("conformance sample {owner}")).map_err(|_| wrong("workspace"))
 }
