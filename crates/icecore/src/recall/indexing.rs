@@ -318,9 +318,10 @@ impl Recall {
         let model = embedder.model().clone();
         {
             let _lane = self.indexing.lane(scope).lock().await;
-            look_at(index, move |index| match index.read().model() == Some(&model) {
-                true => Ok(()),
-                false => index.rows_reset(Some(model)),
+            look_at(index, move |index| {
+                // The guard of the read ends before the write.
+                let is_same = index.read().model() == Some(&model);
+                if is_same { Ok(()) } else { index.rows_reset(Some(model)) }
             })
             .await??;
         }
