@@ -28,7 +28,7 @@ const MAX_NAME_WORDS: usize = 5;
 /// answers.
 ///
 /// ```
-/// use icecore_domain::{fact, summary::Said, time::Millis};
+/// use icecore_domain::{fact, text::Said, time::Millis};
 /// let said =
 ///     Said { role: "user", name: Some("Ana"), text: "Hi! I live in Lisbon.", at: Millis(0) };
 /// let facts = fact::extract(&said, None);

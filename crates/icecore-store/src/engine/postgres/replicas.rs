@@ -22,7 +22,7 @@ use crate::error::postgres::PgError;
 const SERVED: [&str; 14] = [
     "bodies", "bodies_at", "chunks", "chunks_at", "entries", "entries_after", "entries_at",
     "facts_after", "facts_at", "sessions_at", "summaries_after", "turns_after", "turns_at",
-    "whole_turns_at",
+    "whole_turns",
 ];
 
 /// How long a replica is waited for, and how long between two looks at it.
